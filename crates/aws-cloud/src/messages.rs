@@ -27,8 +27,6 @@ use spokeshave_provider_aws::instances;
 const WAIT: Duration = Duration::from_secs(20);
 /// Pause after a poll that failed.
 const RETRY: Duration = Duration::from_secs(5);
-/// Reason of the event on classes whose nodes nobody hears about.
-const QUEUE_UNREADABLE: &str = "InterruptionQueueUnreadable";
 /// EC2 takes a spot instance back so long after it says so.
 const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
 /// Instances that nobody knows are looked for no more often than this.
@@ -139,8 +137,8 @@ impl Inner {
         let classes = self.classes.all().unwrap_or_default();
         if state.failure_told.as_deref() != Some(text.as_str()) && !classes.is_empty() {
             for class in &classes {
-                self.notices
-                    .tell(notices::of_class(class, true, QUEUE_UNREADABLE, text.clone()));
+                let notice = notices::of_class(class, true, "InterruptionQueueUnreadable", text.clone());
+                self.notices.tell(notice);
             }
             state.failure_told = Some(text);
         }

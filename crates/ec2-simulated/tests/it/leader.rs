@@ -1,7 +1,7 @@
 //! What the leader does by itself, and goes on doing when a part of it fails: tags, templates of an earlier leader, instance profiles.
 
 use jiff::SignedDuration;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_api::{EC2NodeClass, NodeClaim, labels};
 use spokeshave_ec2_simulated::Options;
@@ -123,7 +123,7 @@ async fn a_031_a_033_the_profile_of_an_earlier_role_goes_an_hour_after_nobody_ne
         .unwrap();
     world.pass(3 * 3600).await;
     assert_eq!(world.cloud.profiles().len(), 2, "a node still has it");
-    claims.delete("one", &Default::default()).await.unwrap();
+    claims.delete("one", &DeleteParams::default()).await.unwrap();
     let freed = world.clock.now();
     while world.cloud.profiles().len() > 1 {
         world.pass(60).await;
