@@ -265,6 +265,14 @@ impl Stage for Ec2 {
         std::future::ready(Ok(())).boxed()
     }
 
+    fn interrupt_stranger(&self, machine: &str) {
+        self.0.interrupt_stranger(machine);
+    }
+
+    fn messages(&self) -> usize {
+        self.0.messages()
+    }
+
     fn heal(&self) {
         self.0.heal();
         self.0.unlimited();

@@ -12,6 +12,7 @@ mod pace;
 mod replacements;
 mod stage;
 mod steps;
+mod taken_back;
 
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ use steps::failed;
 pub use kills::{every_call, lived};
 pub use pace::Interruptible;
 pub use replacements::{Replaced, replaced};
+pub use taken_back::{TakenBack, taken_back};
 
 const CLUSTER: &str = "rehearsal";
 /// The class of all NodePools.

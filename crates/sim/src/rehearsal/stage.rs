@@ -67,6 +67,12 @@ pub(super) trait Stage {
     ) -> BoxFuture<'a, Result<(), String>>;
     /// Takes a spot machine back, with notice.
     fn interrupt<'a>(&'a self, lab: &'a Lab, machine: &'a str) -> BoxFuture<'a, Result<(), String>>;
+    /// Announces the end of a machine of somebody else's, on a cloud whose messages may be about such.
+    fn interrupt_stranger(&self, _machine: &str) {}
+    /// Messages that nobody has answered for yet.
+    fn messages(&self) -> usize {
+        0
+    }
     /// Ends all troubles.
     fn heal(&self);
 }

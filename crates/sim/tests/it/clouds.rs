@@ -50,3 +50,29 @@ fn g_001_clusters_live_as_well_when_their_provider_is_behind_the_protocol() {
     is_clean(&rehearsal::run_with(CloudName::Azure, 7, behind));
     is_clean(&soak::run_with(2, behind));
 }
+
+/// A-110, D-273, D-278: all of 60 spot nodes are taken back at once, and the operator is killed four times before the last NodeClaim is deleted.
+#[test]
+fn a_110_d_273_of_sixty_spot_nodes_taken_back_at_once_none_is_forgotten_by_operators_that_are_killed() {
+    let lived = rehearsal::taken_back(60, u64::MAX, &[]).unwrap();
+    assert_eq!((lived.interrupted, lived.deaths), (60, 0));
+    assert!(lived.calls_until_deleted > 6, "ten messages a call: {lived:?}");
+    let died = rehearsal::taken_back(60, lived.calls_before + 4, &[35, 45, 55]).unwrap();
+    assert_eq!((died.interrupted, died.deaths), (60, 4), "{died:?}");
+}
+
+/// The same at other calls of a smaller cluster, from the first after the interruptions to the last before all NodeClaims are deleted.
+#[test]
+fn a_110_d_273_whichever_call_an_operator_is_killed_at_no_message_is_lost() {
+    let lived = rehearsal::taken_back(12, u64::MAX, &[]).unwrap();
+    let last = lived.calls_until_deleted;
+    for part in 0..4 {
+        let death = lived.calls_before + 1 + part * (last - 1) / 3;
+        let died = rehearsal::taken_back(12, death, &[]).unwrap();
+        assert_eq!(
+            (died.interrupted, died.deaths),
+            (12, 1),
+            "killed at call {death}: {died:?}"
+        );
+    }
+}
