@@ -109,7 +109,7 @@ fn pass(
     };
     let mut pass = Pass {
         // Where virtual pods would go is decided anew in every pass, so that nothing can be kept that looks at them.
-        kept: kept.filter(|_| settled.is_none()),
+        kept: Kept::only_if(settled.is_none(), kept),
         ground: &ground,
         options: &options,
         frontier,
@@ -436,6 +436,8 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
                 let mut what_if = self.settled();
                 answers = self.ask_alone(&mut what_if, &candidates);
                 self.settled = Some(what_if);
+            } else if let Some(kept) = &mut self.kept {
+                **kept = Kept::default();
             }
             for (candidate, alone) in candidates.iter().zip(&answers) {
                 if let Some(text) = consolidate::told(&alone.answer) {

@@ -169,7 +169,7 @@ impl World {
             0 => json!({"topologySpreadConstraints": spread(zone, "DoNotSchedule")}),
             1 => json!({"topologySpreadConstraints": spread(host, "ScheduleAnyway")}),
             2 => {
-                json!({"affinity": {"podAntiAffinity": required(json!({"topologyKey": host, "labelSelector": other}))}})
+                json!({"affinity": {"podAntiAffinity": required(json!({"topologyKey": *self.dice.pick(&[host, zone]), "labelSelector": other}))}})
             }
             3 => {
                 json!({"affinity": {"podAffinity": required(json!({"topologyKey": zone, "labelSelector": other}))}})
@@ -450,6 +450,61 @@ fn a_kept_set_is_asked_again_when_a_node_that_its_pods_passed_over_has_room() {
         .pods
         .retain(|pod| pod.metadata.name.as_deref() != Some("full"));
     assert_eq!(destinations(&pass(&world)), [&to("a"), &to("a")]);
+}
+
+/// What a pod that is gone kept away is free again, although no class says so any more, and although the node that it leaves has no room for it.
+#[test]
+fn a_kept_answer_is_asked_again_when_the_last_pod_that_kept_its_pods_away_is_gone() {
+    let types = vec![instance_type("small", 2, 4, &["a", "b"])];
+    let zone = "topology.kubernetes.io/zone";
+    let app = |name: &'static str| {
+        move |pod: &mut Pod| pod.metadata.labels = Some([("app".into(), name.into())].into())
+    };
+    let spread = json!({"nodeSelector": {"kubernetes.io/hostname": "c"}, "topologySpreadConstraints": [{
+        "maxSkew": 1, "topologyKey": zone, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"app": "db"}}}]});
+    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": zone}]}});
+    let mut world = support::World::with_types(on_demand_pool("default"), types)
+        .node("a", "small")
+        .label_node("a", zone, "b")
+        .node("b", "small")
+        .node("c", "small")
+        .pod("web", "a", "1")
+        .edit_pod("web", app("web"))
+        .pod_with("full", "b", "1300m", &pinned("b"))
+        .pod_with("db", "c", "100m", &spread)
+        .edit_pod("db", app("db"))
+        .pending("apart", "400m")
+        .edit_pod("apart", |pod| {
+            let mut spec = pod.spec.as_deref().cloned().unwrap_or_default();
+            spec.affinity = serde_json::from_value(apart.clone()).expect("an affinity");
+            pod.spec = Some(spec.into());
+        });
+    world.policy = only(Method::SingleNodeConsolidation);
+    let mut kept = Kept::default();
+    let mut deleted = |world: &support::World| {
+        let (snapshot, frontier) = (world.snapshot(), Frontier::default());
+        let outcome = disrupt_keeping(
+            &snapshot,
+            &world.policy,
+            world.now,
+            &frontier,
+            &mut kept,
+            &mut |_| {},
+        );
+        let nodes = outcome.commands.iter().flat_map(|command| &command.nodes);
+        nodes.map(|node| node.provider_id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        deleted(&world),
+        Vec::<String>::new(),
+        "`apart` keeps `web` out of zone a"
+    );
+    world
+        .state
+        .pods
+        .retain(|pod| pod.metadata.name.as_deref() != Some("apart"));
+    assert_eq!(deleted(&world), ["kwok://a"]);
 }
 
 const SEEDS: u64 = 40;

@@ -97,6 +97,16 @@ struct Read<'r> {
 }
 
 impl Kept {
+    /// What is kept where it may be used; where it may not it goes, because answers hold the objects that they were about.
+    pub(super) fn only_if(is_used: bool, kept: Option<&mut Kept>) -> Option<&mut Kept> {
+        let kept = kept?;
+        if !is_used {
+            *kept = Kept::default();
+            return None;
+        }
+        Some(kept)
+    }
+
     /// The answers of before that still hold, by node. From now on what is kept belongs to this Snapshot, whose what-ifs start from `start`. O(pods), to
     /// compare them with those of before.
     pub(super) fn renew(&mut self, ground: &Ground<'_>, start: Start) {
@@ -196,7 +206,8 @@ fn is_same_pool(one: &PoolView, other: &PoolView) -> bool {
         && one.requirements == other.requirements
         && one.taints == other.taints
         && one.limits == other.limits
-        && Arc::ptr_eq(&one.instance_types, &other.instance_types)
+        && (Arc::ptr_eq(&one.instance_types, &other.instance_types)
+            || (one.instance_types.is_empty() && other.instance_types.is_empty()))
         && one.instance_types_problem == other.instance_types_problem
 }
 
@@ -289,11 +300,13 @@ impl Memory {
         if pods.are_special(snapshot, &self.classes) {
             return None;
         }
-        let counted_otherwise = if difference.base {
-            counts::bound(snapshot)
-        } else {
-            counts::affected(snapshot, &pods.recounted(&self.classes, snapshot))
-        };
+        // What the pods that are gone kept away is known from their classes of before alone.
+        let mut counted_otherwise = counts::affected(snapshot, &pods.recounted(&self.classes, snapshot));
+        if difference.base {
+            for (class, is_bound) in counted_otherwise.iter_mut().zip(counts::bound(snapshot)) {
+                *class |= is_bound;
+            }
+        }
         let read = Read {
             difference: &difference,
             counted_otherwise: &counted_otherwise,
