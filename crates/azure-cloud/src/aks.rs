@@ -59,6 +59,10 @@ impl From<Raw> for Machine {
         let of = raw.properties;
         let resource_id = of.resource_id.unwrap_or_default();
         let error = of.status.provisioning_error.filter(Value::is_object);
+        let is_deleted = |state: String| state.eq_ignore_ascii_case("Deleted");
+        // One that is still being made has no virtual machine yet.
+        let is_hollow = !of.provisioning_state.eq_ignore_ascii_case("Creating")
+            && of.status.vm_state.is_some_and(is_deleted);
         Machine {
             name: resource_id.rsplit('/').next().unwrap_or_default().to_owned(),
             tags: of.tags,
@@ -80,10 +84,7 @@ impl From<Raw> for Machine {
                 id: raw.id,
                 drift_action: of.status.drift_action.unwrap_or_default(),
                 error: error.map(|error| ArmError::of_machine(&error)),
-                is_hollow: of
-                    .status
-                    .vm_state
-                    .is_some_and(|state| state.eq_ignore_ascii_case("Deleted")),
+                is_hollow,
             }),
         }
     }
@@ -112,7 +113,28 @@ impl Calls<'_> {
     ) -> Result<Option<Machine>, ArmError> {
         let path = version(&pool.machine_id(name));
         let body: Option<Value> = found(self.client.get(self.options, &path).await)?;
-        body.map(|body| read(name, body)).transpose()
+        let Some(body) = body else {
+            return self.pool_exists(pool).await.map(|()| None);
+        };
+        if body["name"]
+            .as_str()
+            .is_none_or(|it| !it.eq_ignore_ascii_case(name))
+        {
+            return Err(ArmError::new(
+                UNREADABLE,
+                &format!("the reply about machine {name} of AKS is about another one or none"),
+            ));
+        }
+        read(name, body).map(Some)
+    }
+
+    /// A cluster or pool that is not found has nothing to do with its machines, which may run: settings name the wrong one.
+    async fn pool_exists(&self, pool: &MachinePool) -> Result<(), ArmError> {
+        let reply = self
+            .client
+            .send(self.options, "GET", &version(&pool.id()), None)
+            .await;
+        reply.map(|_| ())
     }
 
     /// Asks for a machine: what AKS says of it at once, and the operation that goes on.
@@ -138,7 +160,7 @@ impl Calls<'_> {
         let body = json!({"machineNames": [name]});
         match self.client.send(self.options, "POST", &path, Some(&body)).await {
             Ok(_) => Ok(Some(())),
-            Err(error) if error.is_no_machine() => Ok(None),
+            Err(error) if error.is_no_machine() => self.pool_exists(pool).await.map(|()| None),
             Err(error) => Err(error),
         }
     }
@@ -146,6 +168,8 @@ impl Calls<'_> {
     /// All machines of the pool, or none: one that is left out would be taken for gone. A pool that does not exist is an error, for the same reason.
     pub(crate) async fn aks_machines(&self, pool: &MachinePool) -> Result<Vec<Machine>, ArmError> {
         let path = version(&format!("{}/machines", pool.id()));
+        // Upstream asks for it so, though no published document names the parameter: without it, AKS does not say which virtual machines are gone.
+        let path = format!("{path}&$expand=instanceView");
         let rows = self.client.rows(self.options, &path).await?;
         let name = |row: &Value| row["name"].as_str().unwrap_or_default().to_owned();
         rows.into_iter().map(|row| read(&name(&row), row)).collect()
@@ -198,6 +222,11 @@ mod tests {
         )
         .unwrap();
         assert_eq!((young.name.as_str(), young.is_hollow()), ("", false));
+        for (state, is_hollow) in [("Creating", false), ("Succeeded", true), ("Failed", true)] {
+            let status = json!({"vmState": "Deleted"});
+            let machine = json!({"name": "a", "properties": {"provisioningState": state, "status": status}});
+            assert_eq!(read("a", machine).unwrap().is_hollow(), is_hollow, "{state}");
+        }
         let error = read("a", json!({"properties": {"tags": ["b"]}})).unwrap_err();
         assert_eq!(error.code, UNREADABLE);
     }

@@ -9,7 +9,7 @@ use spokeshave_model::Requirements;
 use spokeshave_ports::CloudError;
 use spokeshave_provider_azure::aks_machines::{AksMachine, MachinePool};
 use spokeshave_provider_azure::choice::Choice;
-use spokeshave_provider_azure::errors::ArmError;
+use spokeshave_provider_azure::errors::{ArmError, PROVISIONING_FAILED};
 use spokeshave_provider_azure::skus::Sku;
 use spokeshave_provider_azure::{names, tags};
 use spokeshave_provider_common::claims::single_valued;
@@ -62,7 +62,6 @@ impl Inner {
         let mut labels = single_valued(&asked);
         labels.extend(node_labels(launch.claim, choice));
         let mut own_tags = launch.tags.clone();
-        own_tags.insert(tags::AKS_MACHINE.to_owned(), launch.claim.name().to_owned());
         own_tags.insert(tags::IMAGE.to_owned(), image_version.to_owned());
         let body = AksMachine {
             zone: names::arm_zone(choice.zone),
@@ -82,12 +81,7 @@ impl Inner {
         loop {
             let error = machine.aks.as_ref().and_then(|aks| aks.error.clone());
             if machine.has_failed() {
-                return Err(error.unwrap_or_else(|| {
-                    ArmError::new(
-                        "ProvisioningFailed",
-                        "AKS says that the machine has failed, and not why",
-                    )
-                }));
+                return Err(error.unwrap_or_else(|| ArmError::of_machine(&serde_json::Value::Null)));
             }
             if !machine.name.is_empty() {
                 return Ok((machine, operation));
@@ -103,7 +97,7 @@ impl Inner {
             self.clock().sleep(LOOK_AGAIN).await;
             let found = self.calls().aks_machine(pool, launch.name).await?;
             machine = found.ok_or_else(|| {
-                ArmError::new("ProvisioningFailed", "the machine is gone before it was made")
+                ArmError::new(PROVISIONING_FAILED, "the machine is gone before it was made")
             })?;
         }
     }

@@ -52,7 +52,15 @@ impl Calls<'_> {
     }
 
     pub(crate) async fn machine(&self, name: &str) -> Result<Option<Machine>, ArmError> {
-        found(self.client.get(self.options, &self.machine_path(name)).await)
+        let machine: Option<Machine> = found(self.client.get(self.options, &self.machine_path(name)).await)?;
+        match machine {
+            // Without this, a reply about nothing would be a machine that is not this cluster's.
+            Some(machine) if !machine.name.eq_ignore_ascii_case(name) => Err(ArmError::new(
+                UNREADABLE,
+                &format!("the reply about machine {name} is about another one or none"),
+            )),
+            machine => Ok(machine),
+        }
     }
 
     pub(crate) async fn put_machine(&self, name: &str, body: &Value) -> Result<Option<Operation>, ArmError> {

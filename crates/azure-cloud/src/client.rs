@@ -57,7 +57,7 @@ pub(crate) enum Progress {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Page {
-    #[serde(default)]
+    /// A reply without it is none: an empty list would say that everything is gone.
     value: Vec<Value>,
     #[serde(default)]
     next_link: Option<String>,

@@ -103,6 +103,12 @@ impl Machine {
             .eq_ignore_ascii_case("Deleting")
     }
 
+    pub(crate) fn is_being_made(&self) -> bool {
+        self.properties
+            .provisioning_state
+            .eq_ignore_ascii_case("Creating")
+    }
+
     pub(crate) fn has_failed(&self) -> bool {
         self.properties.provisioning_state.eq_ignore_ascii_case("Failed")
     }

@@ -11,7 +11,7 @@ use spokeshave_ports::CloudError;
 use spokeshave_provider_azure::aks_machines::{self, MachinePool};
 use spokeshave_provider_azure::bootstrap::{self, Cluster, Node};
 use spokeshave_provider_azure::choice::{self, Choice, ChoiceError};
-use spokeshave_provider_azure::errors::{ArmError, Attempt, Verdict, launch_failure};
+use spokeshave_provider_azure::errors::{ArmError, Attempt, Failure, Verdict, launch_failure};
 use spokeshave_provider_azure::images;
 use spokeshave_provider_azure::requests::{self, Interface};
 use spokeshave_provider_azure::skus::Sku;
@@ -110,7 +110,7 @@ impl Inner {
         let subnet_id = status::subnet(&class, &self.options.vnet_subnet_id)
             .map_err(|problem| CloudError::NodeClassNotReady(problem.to_string()))?;
         let now = self.clock().now().to_string();
-        let own = [
+        let mut own = vec![
             (tags::CLUSTER, self.options.cluster_name.as_str()),
             (tags::NODE_POOL, claim.node_pool().unwrap_or_default()),
             (tags::NODE_CLAIM, claim.name()),
@@ -118,6 +118,10 @@ impl Inner {
             (tags::NODE_CLASS, class.name()),
             (tags::CREATED_AT, &now),
         ];
+        if pool.is_some() {
+            // The image is chosen with the size; its tag counts here already.
+            own.extend([(tags::AKS_MACHINE, claim.name()), (tags::IMAGE, "")]);
+        }
         let tags = tags::launch(&class, &self.options.additional_tags, &own)
             .map_err(|error| create("InvalidTags", &error))?;
         let launch = Launch {
@@ -179,12 +183,18 @@ impl Inner {
             return Err(create("MachineDeleting", &format!("machine {name} is ending")));
         }
         if machine.has_failed() || machine.is_hollow() {
-            self.left_out_by(machine, class);
+            // Its operation must not end the machine of the same name that the next launch makes.
+            self.forget_pending(&machine.name);
+            let failure = self.left_out_by(machine, class);
             self.clean(machine).await;
-            return Err(create(
-                "LaunchFailed",
-                &format!("machine {name} has failed and ends"),
-            ));
+            let why = machine.aks.as_ref().and_then(|aks| aks.error.as_ref());
+            let why = why.map(|error| format!(": {error}")).unwrap_or_default();
+            let message = format!("machine {name} has failed and ends{why}");
+            return Err(match failure.map(|failure| failure.verdict) {
+                Some(Verdict::InsufficientCapacity(_)) => CloudError::InsufficientCapacity(message),
+                Some(Verdict::Failed { reason, .. }) => create(reason, &message),
+                None => create("LaunchFailed", &message),
+            });
         }
         // Without the name of its virtual machine nobody could find its node.
         if machine.name.is_empty() {
@@ -337,6 +347,8 @@ impl Inner {
             self.follow(Pending {
                 machine: machine.name.clone(),
                 operation,
+                since: self.clock().now(),
+                unread: 0,
                 instance_type: choice.instance_type.clone(),
                 family: sku.family.clone(),
                 zone: choice.zone.to_owned(),
@@ -383,19 +395,15 @@ impl Inner {
     }
 
     /// What the failure of a machine that nobody was waiting for says about capacity.
-    pub(crate) fn left_out_by(&self, machine: &Machine, class: &AKSNodeClass) {
-        let Some(error) = machine.aks.as_ref().and_then(|aks| aks.error.as_ref()) else {
-            return;
-        };
+    pub(crate) fn left_out_by(&self, machine: &Machine, class: &AKSNodeClass) -> Option<Failure> {
+        let error = machine.aks.as_ref()?.error.as_ref()?;
         let size = &machine.properties.hardware_profile.vm_size;
         let types = self.types_of(class).ok();
         let instance_type = types
             .iter()
             .flat_map(|types| types.iter())
             .find(|it| it.name == *size);
-        let (Some(instance_type), Some(sku)) = (instance_type, self.market.sku(size)) else {
-            return;
-        };
+        let (instance_type, sku) = (instance_type?, self.market.sku(size)?);
         let attempt = Attempt {
             instance_type,
             family: &sku.family,
@@ -403,9 +411,9 @@ impl Inner {
             zone: &machines::zone(machine, &self.options),
             capacity_type: machines::capacity_type(machine),
         };
-        if let Some(failure) = launch_failure(error, &attempt) {
-            self.market.mark(&failure.marks, self.clock().now());
-        }
+        let failure = launch_failure(error, &attempt)?;
+        self.market.mark(&failure.marks, self.clock().now());
+        Some(failure)
     }
 
     /// Takes a machine that has failed back.
@@ -427,16 +435,8 @@ impl Inner {
         }
     }
 
-    /// The same by the virtual machine's name.
-    pub(crate) async fn clean_named(&self, vm: &str) {
-        match self.aks_name(vm) {
-            Some((pool, name)) => drop(self.clean_aks(pool, name).await),
-            None => self.clean_vm(vm).await,
-        }
-    }
-
     /// Takes back what a failed launch has made.
-    async fn clean_vm(&self, name: &str) {
+    pub(crate) async fn clean_vm(&self, name: &str) {
         let calls = self.calls();
         if let Err(error) = calls.delete_machine(name).await {
             tracing::warn!(machine = name, %error, "taking a failed machine back");

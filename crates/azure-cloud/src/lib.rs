@@ -10,6 +10,7 @@ mod client;
 mod cluster;
 mod described;
 mod launch;
+mod left_over;
 mod machines;
 mod market;
 mod messages;

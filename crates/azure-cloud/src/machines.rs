@@ -42,7 +42,7 @@ pub(crate) fn offering<'a>(
 }
 
 /// When a machine was made: as ARM says, or as its tag does while ARM does not.
-fn created_at(machine: &Machine) -> Option<Timestamp> {
+pub(crate) fn created_at(machine: &Machine) -> Option<Timestamp> {
     let tagged = || machine.tag(tags::CREATED_AT)?.parse().ok();
     machine.properties.time_created.or_else(tagged)
 }

@@ -52,6 +52,10 @@ pub struct AzureProvider(pub(crate) Arc<Inner>);
 pub(crate) struct Pending {
     pub(crate) machine: String,
     pub(crate) operation: Operation,
+    /// When the machine was asked for.
+    pub(crate) since: Timestamp,
+    /// How often in a row the operation could not be read.
+    pub(crate) unread: u32,
     pub(crate) instance_type: InstanceType,
     pub(crate) family: String,
     pub(crate) zone: String,
@@ -194,18 +198,26 @@ impl Inner {
         locked(&self.pending).values().cloned().collect()
     }
 
-    /// An operation is over, or is looked at again later.
-    pub(crate) fn set_pending(&self, machine: &str, next: Option<Operation>) {
+    /// Nobody looks at the machine's operation any more.
+    pub(crate) fn forget_pending(&self, machine: &str) {
+        locked(&self.pending).remove(machine);
+    }
+
+    /// Whether this is still the operation that is looked at for the machine.
+    pub(crate) fn is_pending(&self, one: &Pending) -> bool {
+        let pending = locked(&self.pending);
+        pending
+            .get(&one.machine)
+            .is_some_and(|known| known.operation.url == one.operation.url)
+    }
+
+    /// An operation is looked at again later; a launch may have replaced it or nobody may be interested in it by now.
+    pub(crate) fn look_again(&self, one: Pending) {
         let mut pending = locked(&self.pending);
-        match next {
-            Some(next) => {
-                if let Some(one) = pending.get_mut(machine) {
-                    one.operation = next;
-                }
-            }
-            None => {
-                pending.remove(machine);
-            }
+        if let Some(known) = pending.get_mut(&one.machine)
+            && known.operation.url == one.operation.url
+        {
+            *known = one;
         }
     }
 
@@ -249,8 +261,19 @@ impl Inner {
         pool: &MachinePool,
         name: &str,
     ) -> Result<Option<Machine>, CloudError> {
-        let found = self.calls().aks_machine(pool, name).await;
-        found.map_err(|error| cloud_error("looking a machine of AKS up", &error))
+        let wrong = |error| cloud_error("looking a machine of AKS up", &error);
+        let mut found = self.calls().aks_machine(pool, name).await.map_err(wrong)?;
+        if let Some(machine) = &mut found
+            && !machine.name.is_empty()
+            && !machine.is_being_made()
+            && !machine.is_deleting()
+            && let Some(aks) = &mut machine.aks
+        {
+            // AKS says only in lists that a virtual machine is gone.
+            let vm = self.calls().machine(&machine.name).await.map_err(wrong)?;
+            aks.is_hollow |= vm.is_none();
+        }
+        Ok(found)
     }
 
     /// A machine by its virtual machine's name, from whoever has made it.
@@ -310,7 +333,7 @@ impl Inner {
             Some(provider_id) => self.existing(provider_id).await?,
             None => self.unwritten(claim).await?,
         };
-        self.set_pending(&machine.name, None);
+        self.forget_pending(&machine.name);
         if machine.is_deleting() {
             return Ok(());
         }

@@ -33,6 +33,18 @@ impl Azure {
         }
     }
 
+    /// AKS does not say of machines that are made from now on which virtual machines they are.
+    pub fn leave_unnamed(&self) {
+        self.state().unnamed = true;
+    }
+
+    /// A virtual machine that runs is called failed from now on, as after an update that could not be made.
+    pub fn fail(&self, machine: &str, code: &str, message: &str) {
+        if let Some(machine) = self.state().machines.get_mut(&machine.to_lowercase()) {
+            machine.failure = Some((code.to_owned(), message.to_owned()));
+        }
+    }
+
     /// Names of the machines that AKS has records of.
     #[must_use]
     pub fn aks_machines(&self) -> Vec<String> {
@@ -57,7 +69,7 @@ impl State {
         &mut self,
         (method, version): (&str, &str),
         (path, url): (&str, &str),
-        parts: &[&str],
+        (group, parts): (&str, &[&str]),
         body: Value,
         now: Timestamp,
     ) -> Response {
@@ -74,6 +86,7 @@ impl State {
             ("POST", ["deletemachines"]) => {
                 "POST microsoft.containerservice/managedclusters/agentpools/deletemachines".to_owned()
             }
+            (_, []) => format!("{method} microsoft.containerservice/managedclusters/agentpools"),
             _ => format!("{method} {AKS_MACHINES}"),
         };
         if self.denied.contains(&action) {
@@ -81,17 +94,32 @@ impl State {
             return refused(403, "AuthorizationFailed", &message);
         }
         let own = &self.options.machine_pool;
+        if own
+            .as_ref()
+            .is_some_and(|own| !own.resource_group.eq_ignore_ascii_case(group))
+        {
+            let message = format!("Resource group '{group}' could not be found.");
+            return refused(404, "ResourceGroupNotFound", &message);
+        }
         if own.as_ref().is_none_or(|own| {
             !own.name.eq_ignore_ascii_case(pool) || !own.cluster.eq_ignore_ascii_case(cluster)
         }) {
             return pool_not_found(pool);
         }
         match (method, rest) {
+            ("GET", []) => {
+                let shown = json!({
+                    "id": path, "name": pool, "type": "Microsoft.ContainerService/managedClusters/agentPools",
+                    "properties": {"mode": "Machines", "provisioningState": "Succeeded"},
+                });
+                ok(200, &shown)
+            }
             ("GET", ["machines"]) => {
+                let with_view = url.to_lowercase().contains("$expand=instanceview");
                 let rows: Vec<Value> = self
                     .records
                     .values()
-                    .map(|record| self.record(record, now))
+                    .map(|record| self.record(record, now, with_view))
                     .collect();
                 page(
                     &rows,
@@ -101,7 +129,7 @@ impl State {
                 )
             }
             ("GET", ["machines", name]) => match self.records.get(*name) {
-                Some(record) => ok(200, &self.record(record, now)),
+                Some(record) => ok(200, &self.record(record, now, false)),
                 None => refused(404, "NotFound", &format!("Could not find the machine '{name}'.")),
             },
             ("PUT", ["machines", name]) => self.put_record(path, name, body, now),
@@ -110,8 +138,8 @@ impl State {
         }
     }
 
-    /// A record as AKS shows it.
-    fn record(&self, record: &Record, now: Timestamp) -> Value {
+    /// A record as AKS shows it; the state of its virtual machine only where the request asks for it.
+    fn record(&self, record: &Record, now: Timestamp, with_view: bool) -> Value {
         let mut body = record.body.clone();
         let properties = &mut body["properties"];
         let vm = self.machines.get(&record.vm);
@@ -120,7 +148,9 @@ impl State {
             properties["kubernetes"]["nodeName"] = json!(record.vm);
         }
         properties["provisioningState"] = json!(vm.map_or("Succeeded", |vm| vm.state(now)));
-        properties["status"]["vmState"] = json!(if vm.is_some() { "Running" } else { "Deleted" });
+        if with_view {
+            properties["status"]["vmState"] = json!(if vm.is_some() { "Running" } else { "Deleted" });
+        }
         properties["status"]["driftAction"] = json!(record.drift_action);
         if record.drift_action != "Synced" {
             properties["status"]["driftReason"] = json!("The managed cluster has changed.");
@@ -169,7 +199,7 @@ impl State {
             }
             there.body["properties"]["tags"] = body["properties"]["tags"].clone();
             let record = there.clone();
-            return ok(200, &self.record(&record, now));
+            return ok(200, &self.record(&record, now, false));
         }
         let size = body["properties"]["hardware"]["vmSize"]
             .as_str()
@@ -259,11 +289,15 @@ impl State {
             body,
             vm: vm.to_lowercase(),
             vm_id,
-            named_at: later(now, self.options.making / 10),
+            named_at: if self.unnamed {
+                Timestamp::MAX
+            } else {
+                later(now, self.options.making / 10)
+            },
             drift_action: "Synced".to_owned(),
             ends: false,
         };
-        let reply = ok(201, &self.record(&record, now));
+        let reply = ok(201, &self.record(&record, now, false));
         self.records.insert(name.to_owned(), record);
         // The operation says that something has gone wrong, and the machine what.
         let failure = failure.map(|_| {

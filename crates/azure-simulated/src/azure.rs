@@ -123,7 +123,7 @@ impl Azure {
         self.state().stuck.insert(kind.to_owned());
     }
 
-    /// Nothing is refused, denied, throttled, stuck or lost any more, and quota is plenty.
+    /// Nothing is refused, denied, throttled, stuck, unnamed or lost any more, and quota is plenty.
     pub fn heal(&self) {
         let mut state = self.state();
         state.refusals.clear();
@@ -131,6 +131,7 @@ impl Azure {
         state.throttled = (0, 0);
         state.lost_replies = (String::new(), 0);
         state.stuck.clear();
+        state.unnamed = false;
         state.options.quota.clear();
     }
 
@@ -358,13 +359,21 @@ impl State {
                 "GET",
                 [
                     "providers",
-                    "microsoft.compute" | "microsoft.containerservice",
+                    provider @ ("microsoft.compute" | "microsoft.containerservice"),
                     "locations",
                     _,
                     "operations",
                     id,
                 ],
-            ) => self.operation(id, now),
+            ) => {
+                let action = format!("GET {provider}/locations/operations");
+                if self.denied.contains(&action) {
+                    let message =
+                        format!("The client does not have authorization to perform action '{action}'.");
+                    return refused(403, "AuthorizationFailed", &message);
+                }
+                self.operation(id, now)
+            }
             (
                 "GET",
                 [
@@ -382,7 +391,7 @@ impl State {
                 method,
                 [
                     "resourcegroups",
-                    _,
+                    group,
                     "providers",
                     "microsoft.containerservice",
                     "managedclusters",
@@ -391,7 +400,7 @@ impl State {
             ) => {
                 let version = target.version().unwrap_or_default();
                 let urls = (target.path.as_str(), request.url.as_str());
-                self.of_pool((method, version), urls, below, body, now)
+                self.of_pool((method, version), urls, (group, below), body, now)
             }
             (
                 "GET",

@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub(crate) lost_replies: (String, u32),
     /// Kinds whose operations begin and never end.
     pub(crate) stuck: BTreeSet<String>,
+    /// Machines of AKS never get the name of a virtual machine.
+    pub(crate) unnamed: bool,
     /// Interfaces that are kept for a machine, until when.
     pub(crate) reserved: BTreeMap<String, Timestamp>,
     pub(crate) log: Vec<String>,
@@ -112,6 +114,7 @@ impl State {
             throttled: (0, 0),
             lost_replies: (String::new(), 0),
             stuck: BTreeSet::new(),
+            unnamed: false,
             reserved: BTreeMap::new(),
             log: Vec::new(),
             number: 0,

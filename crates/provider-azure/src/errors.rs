@@ -13,6 +13,9 @@ const LITTLE_QUOTA: SignedDuration = SignedDuration::from_mins(10);
 /// A size that is not sold here will not be tomorrow.
 const NOT_SOLD: SignedDuration = SignedDuration::from_hours(23);
 
+/// Code of the failure of a machine where AKS gives none.
+pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
+
 /// An error of a call, or of a long-running operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArmError {
@@ -97,20 +100,26 @@ impl ArmError {
     /// Reads why AKS could not make a machine. It wraps what Compute has said.
     #[must_use]
     pub fn of_machine(provisioning_error: &serde_json::Value) -> Self {
-        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let inner = &provisioning_error["details"][0];
-        let said = if inner.is_object() {
-            inner
-        } else {
-            provisioning_error
+        let said = |key: &str| {
+            let texts = [inner, provisioning_error].map(|error| error[key].as_str().unwrap_or_default());
+            texts.into_iter().find(|text| !text.is_empty())
         };
-        ArmError::new(&text(&said["code"]), &text(&said["message"]))
+        // An error without a code would be taken for a reply that never came.
+        let code = said("code").unwrap_or(PROVISIONING_FAILED);
+        let message = said("message").unwrap_or("AKS says that the machine has failed, and not why");
+        ArmError::new(code, message)
     }
 
     /// What was asked for does not exist (any more).
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        self.status == 404 || matches!(self.code.as_str(), "ResourceNotFound" | "NotFound")
+        // Where a whole subscription or resource group is not found, settings name the wrong one: that says nothing about what is in it.
+        let is_elsewhere = matches!(
+            self.code.as_str(),
+            "SubscriptionNotFound" | "ResourceGroupNotFound"
+        );
+        (self.status == 404 && !is_elsewhere) || matches!(self.code.as_str(), "ResourceNotFound" | "NotFound")
     }
 
     /// How AKS says that none of the machines that it is to delete exists.

@@ -10,7 +10,7 @@ use spokeshave_azure_cloud::{AzureProvider, Http, Outside, Request, Response};
 use spokeshave_azure_simulated::{Azure, Options};
 use spokeshave_ports::{CloudError, CloudProvider as _, TokioClock};
 
-use crate::world::{World, on_demand, pool, provider_options};
+use crate::world::{World, on_demand, pool, provider_options, with_aks};
 
 #[tokio::test(start_paused = true)]
 async fn z_033_z_035_a_machine_that_is_never_made_holds_nobody_up_and_can_be_ended() {
@@ -97,9 +97,13 @@ impl Http for Spoiled {
 }
 
 async fn spoiled() -> (World, Arc<Spoiled>) {
-    let mut world = World::without_leader(Options::instant());
+    spoiled_of(Options::instant()).await
+}
+
+async fn spoiled_of(options: Options) -> (World, Arc<Spoiled>) {
+    let mut world = World::without_leader(options.clone());
     let clock = TokioClock::new("2026-09-01T00:00:00Z".parse().unwrap(), 1.0).shared();
-    let azure = Azure::new(Options::instant(), clock.clone());
+    let azure = Azure::new(options.clone(), clock.clone());
     let http = Arc::new(Spoiled {
         azure: azure.clone(),
         how: Mutex::default(),
@@ -109,7 +113,7 @@ async fn spoiled() -> (World, Arc<Spoiled>) {
         http: http.clone(),
         assertion: Arc::new(azure.clone()),
     };
-    world.provider = AzureProvider::new(outside, clock.clone(), provider_options(&Options::instant()));
+    world.provider = AzureProvider::new(outside, clock.clone(), provider_options(&options));
     (world.azure, world.clock) = (azure, clock);
     let leads = world.provider.clone();
     tokio::spawn(async move { leads.lead().await });
@@ -152,6 +156,10 @@ fn numbers(_: &Request, reply: Response) -> Response {
     )
 }
 
+fn nothing(_: &Request, reply: Response) -> Response {
+    body(reply, &json!({}))
+}
+
 fn bytes(_: &Request, mut reply: Response) -> Response {
     reply.body = vec![0xff; 1000];
     reply
@@ -172,6 +180,7 @@ async fn z_035_nonsense_is_an_error_by_name_and_nothing_is_forgotten() {
         ("null", null),
         ("a list", a_list),
         ("numbers", numbers),
+        ("nothing", nothing),
         ("bytes", bytes),
     ] {
         *http.how.lock().unwrap() = Some(how);
@@ -203,6 +212,33 @@ async fn z_035_nonsense_is_an_error_by_name_and_nothing_is_forgotten() {
     world.provider.delete(&kept).await.unwrap();
     world.pass(600).await;
     assert_eq!((world.machines().len(), world.azure.interfaces().len()), (0, 0));
+}
+
+/// AKS's list of machines without the list.
+fn no_machines(request: &Request, reply: Response) -> Response {
+    if request.url.contains("/machines?") {
+        return body(reply, &json!({}));
+    }
+    reply
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_040_z_050_a_reply_of_aks_without_a_list_is_no_empty_list() {
+    let (world, http) = spoiled_of(with_aks(Options::instant())).await;
+    world
+        .provider
+        .create(&on_demand("a", "Standard_D4s_v5"))
+        .await
+        .unwrap();
+    world.pass(3600).await;
+    *http.how.lock().unwrap() = Some(no_machines);
+    let error = world.provider.list().await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("listing machines of AKS: UnreadableReply: ") && error.contains("value"),
+        "{error}"
+    );
+    *http.how.lock().unwrap() = None;
+    assert_eq!(world.provider.list().await.unwrap().len(), 1);
 }
 
 /// A machine whose time is no time: the row cannot be read.

@@ -1,6 +1,7 @@
 //! The provider on an Azure in one process.
 
 mod aks;
+mod aks_failures;
 mod bad_input;
 mod calls;
 mod cluster;

@@ -56,7 +56,7 @@ const POOL: &str =
 const AKS_LOCATION: &str = "/subscriptions/*/providers/microsoft.containerservice/locations/*";
 
 #[rustfmt::skip]
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     Rule { name: "VirtualMachines_CreateOrUpdate", method: "PUT", path: MACHINE, api: COMPUTE, query: &[], sent: Some("VirtualMachine"), answered: "VirtualMachine", statuses: &[200, 201] },
     Rule { name: "VirtualMachines_Get", method: "GET", path: MACHINE, api: COMPUTE, query: &[], sent: None, answered: "VirtualMachine", statuses: &[200] },
     Rule { name: "VirtualMachines_Delete", method: "DELETE", path: MACHINE, api: COMPUTE, query: &["forceDeletion"], sent: None, answered: "", statuses: &[200, 202, 204] },
@@ -70,7 +70,8 @@ const RULES: [Rule; 17] = [
     Rule { name: "Resources", method: "POST", path: "/providers/microsoft.resourcegraph/resources", api: GRAPH, query: &[], sent: Some("QueryRequest"), answered: "QueryResponse", statuses: &[200] },
     Rule { name: "Machines_CreateOrUpdate", method: "PUT", path: "%/machines/*", api: AKS, query: &[], sent: Some("Machine"), answered: "Machine", statuses: &[200, 201] },
     Rule { name: "Machines_Get", method: "GET", path: "%/machines/*", api: AKS, query: &[], sent: None, answered: "Machine", statuses: &[200] },
-    Rule { name: "Machines_List", method: "GET", path: "%/machines", api: AKS, query: &["$skiptoken"], sent: None, answered: "MachineListResult", statuses: &[200] },
+    Rule { name: "Machines_List", method: "GET", path: "%/machines", api: AKS, query: &["$skiptoken", "$expand"], sent: None, answered: "MachineListResult", statuses: &[200] },
+    Rule { name: "AgentPools_Get", method: "GET", path: "%", api: AKS, query: &[], sent: None, answered: "AgentPool", statuses: &[200] },
     Rule { name: "AgentPools_DeleteMachines", method: "POST", path: "%/deletemachines", api: AKS, query: &[], sent: Some("AgentPoolDeleteMachinesParameter"), answered: "", statuses: &[202] },
     Rule { name: "ContainerService_ListNodeImageVersions", method: "GET", path: "&/nodeimageversions", api: AKS, query: &["$skiptoken"], sent: None, answered: "NodeImageVersionsListResult", statuses: &[200] },
     Rule { name: "operation of AKS", method: "GET", path: "&/operations/*", api: AKS_OPERATIONS, query: &[], sent: None, answered: "operation", statuses: &[200, 202] },

@@ -1,6 +1,7 @@
 //! The table of ARM's errors (Z-036), and what is left out after them.
 
 use jiff::SignedDuration;
+use serde_json::json;
 use spokeshave_model::CapacityType;
 use spokeshave_model::CapacityType::{OnDemand, Spot};
 use spokeshave_provider_azure::errors::{ArmError, Attempt, Verdict, launch_failure};
@@ -289,11 +290,54 @@ fn z_036_errors_of_replies() {
         (wrapped.code.as_str(), wrapped.message.as_str()),
         ("AllocationFailed", "full")
     );
-    assert!(read(404, r#"{"error": {"code": "ResourceGroupNotFound"}}"#).is_not_found());
     assert!(read(429, "").is_throttled() && ArmError::new("TooManyRequests", "").is_throttled());
     assert!(read(401, "").is_unauthorized() && read(403, "{}").is_unauthorized());
     assert!(ArmError::new("NicReservedForAnotherVm", "").is_interface_reserved());
     let page = read(502, &"<html>".repeat(1000));
     assert_eq!((page.code.as_str(), page.message.len()), ("", 300));
     assert_eq!(read(500, "ä").to_string(), "HTTP 500: ä");
+}
+
+#[test]
+fn z_040_what_aks_says_of_a_failure_has_a_code() {
+    for (said, code, message) in [
+        (
+            json!({"code": "Outer", "message": "o", "details": [{"code": "Inner", "message": "i"}]}),
+            "Inner",
+            "i",
+        ),
+        (
+            json!({"code": "Outer", "message": "o", "details": [{"message": "i"}]}),
+            "Outer",
+            "i",
+        ),
+        (
+            json!({"code": "Outer", "message": "o", "details": []}),
+            "Outer",
+            "o",
+        ),
+        (json!({"message": "o"}), "ProvisioningFailed", "o"),
+        (
+            json!({}),
+            "ProvisioningFailed",
+            "AKS says that the machine has failed, and not why",
+        ),
+    ] {
+        let error = ArmError::of_machine(&said);
+        assert_eq!(
+            (error.code.as_str(), error.message.as_str()),
+            (code, message),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn z_040_a_resource_group_that_is_not_found_is_no_resource_that_is_gone() {
+    let error = |code: &str| {
+        let body = json!({"error": {"code": code, "message": "x"}});
+        ArmError::read(404, body.to_string().as_bytes()).is_not_found()
+    };
+    assert!(error("ResourceNotFound") && error("NotFound") && error(""));
+    assert!(!error("ResourceGroupNotFound") && !error("SubscriptionNotFound"));
 }
