@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::json;
-use spokeshave_api::labels;
 use spokeshave_azure_simulated::{Options, Refusal};
 use spokeshave_ports::{CloudError, CloudProvider as _};
 
