@@ -18,6 +18,8 @@ import time
 
 # Labels of these domains are the operator's to give.
 RESTRICTED = ("kubernetes.io", "k8s.io")
+# The container runtime listens within this.
+RUNTIME_SECONDS = 60
 
 
 def own_id():
@@ -79,21 +81,36 @@ def main():
         if not key.split("/")[0].endswith(RESTRICTED)
     }
     log = open(folder / "kubelet.log", "ab")
-    runtime = subprocess.Popen([kubelet, "runtime", "--listen", f"{folder}/runtime.sock"], stdout=log, stderr=log)
-    while not (folder / "runtime.sock").exists() and runtime.poll() is None:
-        time.sleep(0.05)
-    command = [kubelet, "kubelet", "--kubeconfig", os.environ["MACHINE_KUBECONFIG"], "--config", f"{folder}/configuration.json"]
-    command += ["--root-dir", f"{folder}/root", "--cert-dir", f"{folder}/certificates", "--hostname-override", name, "--v", "2"]
-    command += ["--node-labels", ",".join(f"{key}={value}" for key, value in sorted(labels.items()))]
-    children = [subprocess.Popen(command, stdout=log, stderr=log), runtime]
+    children, stopping = [], []
 
     def stop(*_):
+        stopping.append(True)
         for child in children:
             child.terminate()
 
+    # Before the first child: whoever ends the machine meanwhile ends them, too.
     signal.signal(signal.SIGTERM, stop)
+    runtime = subprocess.Popen([kubelet, "runtime", "--listen", f"{folder}/runtime.sock"], stdout=log, stderr=log)
+    children.append(runtime)
+    limit = time.monotonic() + RUNTIME_SECONDS
+    while not (folder / "runtime.sock").exists() and runtime.poll() is None and not stopping:
+        if time.monotonic() > limit:
+            log.write(b"the container runtime does not listen\n")
+            stop()
+        time.sleep(0.05)
+    if stopping or runtime.poll() is not None:
+        stop()
+        runtime.wait()
+        sys.exit(1)
+    command = [kubelet, "kubelet", "--kubeconfig", os.environ["MACHINE_KUBECONFIG"], "--config", f"{folder}/configuration.json"]
+    command += ["--root-dir", f"{folder}/root", "--cert-dir", f"{folder}/certificates", "--hostname-override", name, "--v", "2"]
+    command += ["--node-labels", ",".join(f"{key}={value}" for key, value in sorted(labels.items()))]
+    node = subprocess.Popen(command, stdout=log, stderr=log)
+    children.append(node)
+    if stopping:
+        stop()
     # The machine lives as long as its kubelet does.
-    status = children[0].wait()
+    status = node.wait()
     stop()
     runtime.wait()
     release(folder)

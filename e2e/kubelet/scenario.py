@@ -76,17 +76,25 @@ def deployment():
 
 
 def machines(state):
-    """Numbers of the processes that the provider's files name and that exist."""
-    names = os.listdir(state) if os.path.isdir(state) else []
-    records = [json.load(open(os.path.join(state, name))) for name in names if name.endswith(".json")]
-    return {record["pid"] for record in records if alive(record["pid"])}
+    """Numbers of the processes that the provider's files name and that exist: a number alone may be another's by now."""
+    found = set()
+    for name in os.listdir(state) if os.path.isdir(state) else []:
+        try:
+            record = json.load(open(os.path.join(state, name))) if name.endswith(".json") else None
+        except OSError:
+            continue  # The provider has just removed it.
+        if record and started(record["pid"]) == record["started"]:
+            found.add(record["pid"])
+    return found
 
 
-def alive(pid):
+def started(pid):
+    """When the process was started, in the kernel's ticks; None for one that has ended."""
     try:
-        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"
+        fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
     except OSError:
-        return False
+        return None
+    return None if fields[0] == "Z" else fields[19]
 
 
 def children(pids):
@@ -97,7 +105,7 @@ def children(pids):
             session = int(open(f"/proc/{name}/stat").read().rsplit(")", 1)[1].split()[3])
         except (OSError, ValueError):
             continue
-        if session in pids and alive(int(name)):
+        if session in pids and started(int(name)):
             found.add(int(name))
     return found
 
@@ -153,7 +161,20 @@ def story(cluster, state):
     say("the NodePool is deleted: the Nodes are drained, pods end within their grace period, the kubelets' processes end, nothing is left")
 
 
+def end(process):
+    """Ends a process that we have started and waits for it."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def main():
+    # An end by SIGTERM takes the machines along as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser()
     for name in ("spokeshave", "work", "venv"):
         parser.add_argument(f"--{name}", required=True)
@@ -193,11 +214,19 @@ def main():
         print(f"FAIL {error}", flush=True)
         sys.exit(1)
     finally:
-        for pid in machines(state):
-            os.kill(pid, signal.SIGTERM)
-        for process in processes:
-            if process.poll() is None:
-                process.terminate()
+        # The operator first: it would replace machines that end. Whoever called removes the folder as soon as this has returned.
+        for process in reversed(processes):
+            end(process)
+        left = machines(state)
+        for signal_ in (signal.SIGTERM, signal.SIGKILL):
+            for pid in left:
+                try:
+                    os.killpg(pid, signal_)
+                except ProcessLookupError:
+                    pass
+            limit = time.monotonic() + 15
+            while children(left) and time.monotonic() < limit:
+                time.sleep(0.1)
     print(f"passed in {time.monotonic() - START:.0f} s")
 
 

@@ -100,6 +100,8 @@ class Machines:
             del self.children[record["pid"]]
         if start_of(record["pid"]) == record["started"]:
             return True
+        if start_of(record["pid"]) is None:
+            end(record)  # What the instance has started may outlive it.
         self.path(record["uid"]).unlink(missing_ok=True)
         return False
 
@@ -121,6 +123,14 @@ def start_of(pid):
         return None
     fields = text.rsplit(")", 1)[1].split()
     return None if fields[0] == "Z" else fields[19]
+
+
+def end(record):
+    """Ends the instance with all that it has started: each is the leader of a group of its own."""
+    try:
+        os.killpg(record["pid"], signal.SIGTERM)
+    except ProcessLookupError:
+        pass
 
 
 def id_of(record):
@@ -189,7 +199,7 @@ class Provider(provider_pb2_grpc.ProviderServicer):
         record = self.machines.find(request.provider_id)
         if record is None:
             context.abort(grpc.StatusCode.NOT_FOUND, f"there is no {request.provider_id}")
-        os.kill(record["pid"], signal.SIGTERM)
+        end(record)
         return pb.TerminateReply(state=pb.INSTANCE_STATE_TERMINATING)
 
 
@@ -204,8 +214,9 @@ def main():
     # Each open catalog holds a thread.
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=64))
     provider_pb2_grpc.add_ProviderServicer_to_server(Provider(machines), server)
-    os.umask(0o177)  # Only this user opens the socket.
+    before = os.umask(0o177)  # Only this user opens the socket; instances get the mask of before.
     server.add_insecure_port(f"unix:{os.path.abspath(arguments.socket)}")
+    os.umask(before)
     server.start()
     print("serving", flush=True)
     stop = threading.Event()
