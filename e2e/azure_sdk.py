@@ -95,7 +95,8 @@ def main():
     sys.exit(1 if failed else 0)
 
 
-def run(program):
+def introduced(program):
+    """What the program says first, how it is asked for more, and what each client of the SDK needs."""
     start = json.loads(program.stdout.readline())
 
     def ask(line):
@@ -103,7 +104,11 @@ def run(program):
         program.stdin.flush()
         return json.loads(program.stdout.readline())
 
-    options = {"base_url": start["url"], "authentication_policy": Token(log_in(start)), "polling_interval": 1}
+    return start, ask, {"base_url": start["url"], "authentication_policy": Token(log_in(start)), "polling_interval": 1}
+
+
+def run(program):
+    start, ask, options = introduced(program)
     compute = ComputeManagementClient(NoCredential(), start["subscription"], **options)
     network = NetworkManagementClient(NoCredential(), start["subscription"], **options)
 
@@ -196,14 +201,7 @@ def run(program):
 
 def run_aks(program):
     """The same where AKS has made the machine."""
-    start = json.loads(program.stdout.readline())
-
-    def ask(line):
-        program.stdin.write(line + "\n")
-        program.stdin.flush()
-        return json.loads(program.stdout.readline())
-
-    options = {"base_url": start["url"], "authentication_policy": Token(log_in(start)), "polling_interval": 1}
+    start, ask, options = introduced(program)
     aks = ContainerServiceClient(NoCredential(), start["subscription"], **options)
     parts = start["aksMachine"].split("/")
     pool, name = (parts[4], parts[8], parts[10]), parts[12]

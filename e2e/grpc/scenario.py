@@ -3,7 +3,6 @@
 Deployment goes, and no process is left. Nodes join as a kubelet would make them. Called by e2e/grpc.sh; prints what it checked."""
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -13,65 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from scenario import CLAIMS, DEPLOYMENTS, NODES, POOLS, Cluster, Wrong  # noqa: E402
-
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-CLASSES = "/apis/process.example/v1/processnodeclasses"
-START = time.monotonic()
-
-
-def say(text):
-    print(f"ok   {time.monotonic() - START:6.1f} s  {text}", flush=True)
-
-
-def until(what, check, seconds=90):
-    end, last = time.monotonic() + seconds, None
-    while time.monotonic() < end:
-        try:
-            if value := check():
-                return value
-        except (Wrong, OSError) as error:
-            last = error
-        time.sleep(0.5)
-    raise Wrong(f"not within {seconds} s: {what}" + (f" ({last})" if last else ""))
-
-
-def definition():
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}
-    names = {"kind": "ProcessNodeClass", "plural": "processnodeclasses", "singular": "processnodeclass"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "processnodeclasses.process.example"},
-        "spec": {"group": "process.example", "scope": "Cluster", "names": names, "versions": [version]},
-    }
-
-
-def node_pool():
-    reference = {"group": "process.example", "kind": "ProcessNodeClass", "name": "default"}
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": "default"},
-        "spec": {
-            "template": {"spec": {"requirements": [], "nodeClassRef": reference, "expireAfter": "720h"}},
-            "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "2s"},
-        },
-    }
-
-
-def deployment(replicas):
-    container = {"name": "pause", "image": "pause", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}},
-        },
-    }
+from processes import CLASSES, DEFINITIONS, START, definition, deployment, machines, node_pool, say, started, until  # noqa: E402
 
 
 def join(cluster, stop):
@@ -116,24 +57,14 @@ class Provider:
         self.process.wait()
 
     def processes(self):
-        """Numbers of the processes that its files name and that exist."""
-        names = os.listdir(self.state) if os.path.isdir(self.state) else []
-        records = [json.load(open(os.path.join(self.state, name))) for name in names if name.endswith(".json")]
-        return {record["pid"] for record in records if alive(record["pid"])}
-
-
-def alive(pid):
-    try:
-        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+        return machines(self.state)
 
 
 def story(cluster, provider):
     cluster.apply(DEFINITIONS, "processnodeclasses.process.example", definition())
     until("the definition is served", lambda: cluster.items(CLASSES) == [] or True)
     cluster.apply(CLASSES, "default", {"apiVersion": "process.example/v1", "kind": "ProcessNodeClass", "metadata": {"name": "default"}, "spec": {"disk": 1}})
-    cluster.apply(POOLS, "default", node_pool())
+    cluster.apply(POOLS, "default", node_pool("2s"))
     cluster.apply(DEPLOYMENTS, "web", deployment(4))
 
     def running(count):
@@ -174,7 +105,7 @@ def story(cluster, provider):
     cluster.call("DELETE", f"{DEPLOYMENTS}/web")
     until("no process is left", lambda: not provider.processes(), 120)
     until("no NodeClaim is left", lambda: not cluster.items(CLAIMS), 60)
-    if any(alive(pid) for pid in ended | first):
+    if any(started(pid) for pid in ended | first):
         raise Wrong("a process is left")
     say("the Deployment is deleted: nodes are drained, processes end, nothing is left")
 

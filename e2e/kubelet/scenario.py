@@ -3,7 +3,6 @@
 them, the NodePool goes, the Nodes are drained and the processes end. Called by e2e/kubelet.sh; prints what it checked."""
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -11,90 +10,15 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, ".."))
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "../grpc")]
+from processes import CLASSES, DEFINITIONS, START, definition, deployment, machines, node_pool, say, started, until  # noqa: E402
 from scenario import CLAIMS, DEPLOYMENTS, NODES, POOLS, PODS, Cluster, Wrong  # noqa: E402
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-CLASSES = "/apis/process.example/v1/processnodeclasses"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-START = time.monotonic()
-
-
-def say(text):
-    print(f"ok   {time.monotonic() - START:6.1f} s  {text}", flush=True)
-
-
-def until(what, check, seconds=120):
-    end, last = time.monotonic() + seconds, None
-    while time.monotonic() < end:
-        try:
-            if value := check():
-                return value
-        except (Wrong, OSError) as error:
-            last = error
-        time.sleep(0.5)
-    raise Wrong(f"not within {seconds} s: {what}" + (f" ({last})" if last else ""))
-
-
-def definition():
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}
-    names = {"kind": "ProcessNodeClass", "plural": "processnodeclasses", "singular": "processnodeclass"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "processnodeclasses.process.example"},
-        "spec": {"group": "process.example", "scope": "Cluster", "names": names, "versions": [version]},
-    }
-
-
-def node_pool():
-    reference = {"group": "process.example", "kind": "ProcessNodeClass", "name": "default"}
-    template = {"metadata": {"labels": {"team": "e2e"}}, "spec": {"requirements": [], "nodeClassRef": reference, "expireAfter": "720h"}}
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": "default"},
-        "spec": {"template": template, "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "600s"}},
-    }
-
-
-def deployment():
-    container = {"name": "pause", "image": "pause", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
-    spread = {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}]}
-    spec = {"containers": [container], "nodeSelector": {"team": "e2e"}, "affinity": {"podAntiAffinity": spread}, "terminationGracePeriodSeconds": 5}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {"metadata": {"labels": {"app": "web"}}, "spec": spec},
-        },
-    }
-
-
-def machines(state):
-    """Numbers of the processes that the provider's files name and that exist: a number alone may be another's by now."""
-    found = set()
-    for name in os.listdir(state) if os.path.isdir(state) else []:
-        try:
-            record = json.load(open(os.path.join(state, name))) if name.endswith(".json") else None
-        except OSError:
-            continue  # The provider has just removed it.
-        if record and started(record["pid"]) == record["started"]:
-            found.add(record["pid"])
-    return found
-
-
-def started(pid):
-    """When the process was started, in the kernel's ticks; None for one that has ended."""
-    try:
-        fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else fields[19]
+# A genuine kubelet takes its time to join and to say that pods run and end.
+SECONDS = 120
+LABELS = {"team": "e2e"}
+APART = {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}]}
 
 
 def children(pids):
@@ -115,16 +39,16 @@ def is_true(node, kind):
 
 
 def story(cluster, state):
-    until("the definition is served", lambda: cluster.items(CLASSES) == [] or True)
+    until("the definition is served", lambda: cluster.items(CLASSES) == [] or True, SECONDS)
     cluster.apply(CLASSES, "default", {"apiVersion": "process.example/v1", "kind": "ProcessNodeClass", "metadata": {"name": "default"}, "spec": {"disk": 1}})
-    cluster.apply(POOLS, "default", node_pool())
-    cluster.apply(DEPLOYMENTS, "web", deployment())
+    cluster.apply(POOLS, "default", node_pool("600s", LABELS))
+    cluster.apply(DEPLOYMENTS, "web", deployment(2, nodeSelector=LABELS, affinity={"podAntiAffinity": APART}, terminationGracePeriodSeconds=5))
 
     def ready():
         nodes = cluster.items(NODES)
         return nodes if len(nodes) == 2 and all(is_true(node, "Ready") for node in nodes) else None
 
-    nodes = until("2 Nodes are ready", ready)
+    nodes = until("2 Nodes are ready", ready, SECONDS)
     info = nodes[0]["status"]["nodeInfo"]
     if not info["kubeletVersion"].startswith("v1.") or info["containerRuntimeVersion"] != "none://0.1.0":
         raise Wrong(f"no genuine kubelet: {info}")
@@ -137,7 +61,7 @@ def story(cluster, state):
     def initialized():
         return all(is_true(claim, "Initialized") for claim in cluster.items(CLAIMS)) and len(cluster.items(CLAIMS)) == 2
 
-    until("both NodeClaims are initialized", initialized)
+    until("both NodeClaims are initialized", initialized, SECONDS)
     for node in cluster.items(NODES):
         labels, taints = node["metadata"]["labels"], [taint["key"] for taint in node["spec"].get("taints") or []]
         if labels.get("team") != "e2e" or labels.get("karpenter.sh/initialized") != "true" or "karpenter.sh/unregistered" in taints:
@@ -148,15 +72,15 @@ def story(cluster, state):
         pods = [pod for pod in cluster.items(PODS) if "deletionTimestamp" not in pod["metadata"]]
         return pods if len(pods) == 2 and all(is_true(pod, "Ready") and pod["status"].get("podIP") for pod in pods) else None
 
-    pods = until("2 pods run", running)
+    pods = until("2 pods run", running, SECONDS)
     if {pod["spec"]["nodeName"] for pod in pods} != {node["metadata"]["name"] for node in nodes}:
         raise Wrong("the pods are not on the two Nodes")
     say("a pod runs on each, as its kubelet says")
 
     evicted = {pod["metadata"]["uid"] for pod in pods}
     cluster.call("DELETE", f"{POOLS}/default")
-    until("the pods have left, which only their kubelets can say", lambda: not evicted & {pod["metadata"]["uid"] for pod in cluster.items(PODS)})
-    until("no NodeClaim and no Node is left", lambda: not cluster.items(CLAIMS) and not cluster.items(NODES))
+    until("the pods have left, which only their kubelets can say", lambda: not evicted & {pod["metadata"]["uid"] for pod in cluster.items(PODS)}, SECONDS)
+    until("no NodeClaim and no Node is left", lambda: not cluster.items(CLAIMS) and not cluster.items(NODES), SECONDS)
     until("no process is left", lambda: not machines(state) and not children(pids), 30)
     say("the NodePool is deleted: the Nodes are drained, pods end within their grace period, the kubelets' processes end, nothing is left")
 
@@ -200,7 +124,7 @@ def main():
             cluster.apply(BINDINGS, "machines", binding)
             provider = [f"{options.venv}/bin/python", "-B", "examples/providers/python/provider.py", "--socket", socket, "--state", state]
             processes.append(subprocess.Popen([*provider, "--machine", f"{HERE}/machine.py"], env=environment, stdout=log, stderr=log))
-            until("the provider serves", lambda: os.path.exists(socket))
+            until("the provider serves", lambda: os.path.exists(socket), SECONDS)
             settings = {"METRICS_PORT": "0", "HEALTH_PROBE_PORT": "0", "DISABLE_LEADER_ELECTION": "true"}
             command = [options.spokeshave, "operator", "--cloud-provider", "grpc", "--provider-socket", socket, "--kubeconfig", kubeconfig]
             operator = subprocess.Popen(command, env={**os.environ, **settings}, stdout=log, stderr=log)
