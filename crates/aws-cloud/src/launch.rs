@@ -10,6 +10,7 @@ use spokeshave_ports::CloudError;
 use spokeshave_provider_aws::choice::{self, Choice, ChoiceError, Wanted};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::fleet::{self, LaunchFailure, Launched};
+use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::launch::{self, Context, LaunchError, Template};
 use spokeshave_provider_aws::status::{self, NotReady};
 use spokeshave_provider_aws::tags;
@@ -17,7 +18,6 @@ use spokeshave_provider_aws::user_data::UserDataError;
 
 use crate::notices;
 use crate::provider::Inner;
-use spokeshave_provider_aws::instances;
 
 fn failure(failure: LaunchFailure) -> CloudError {
     match failure {

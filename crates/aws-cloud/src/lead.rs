@@ -10,13 +10,13 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use spokeshave_api::{EC2NodeClass, NodeClaim};
+use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::profiles;
 use spokeshave_provider_aws::requests::look_up::{InstancesRequest, TagsRequest};
 use spokeshave_provider_aws::tags;
 
 use crate::belongings::plain;
 use crate::provider::Inner;
-use spokeshave_provider_aws::instances;
 
 /// Types, zones and prices are asked for this often (A3.1, A4.2, A4.3).
 const MARKET_PERIOD: Duration = Duration::from_secs(12 * 3600);

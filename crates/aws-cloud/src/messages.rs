@@ -14,6 +14,7 @@ use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, Interruption, Interruptions};
 use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::messages::{self, Kind};
 use spokeshave_provider_aws::replies::Received;
 use spokeshave_provider_aws::unavailable::OfferingKey;
@@ -21,7 +22,6 @@ use spokeshave_provider_aws::unavailable::OfferingKey;
 use crate::in_hand::Pending;
 use crate::notices;
 use crate::provider::{Inner, cloud_error};
-use spokeshave_provider_aws::instances;
 
 /// How long one poll waits for a message, and how long a message that was received stays hidden from the next.
 const WAIT: Duration = Duration::from_secs(20);

@@ -19,6 +19,7 @@ use spokeshave_ports::{
 use spokeshave_provider_aws::addresses::Addresses;
 use spokeshave_provider_aws::drift;
 use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::instances::{self, LIVE_STATES};
 use spokeshave_provider_aws::replies::{self, Instance};
 use spokeshave_provider_aws::requests::Filter;
 use spokeshave_provider_aws::requests::look_up::InstancesRequest;
@@ -38,7 +39,6 @@ use crate::ports::Aws;
 use crate::recent::{self, Recent};
 use crate::templates::Templates;
 use crate::verdicts::Verdicts;
-use spokeshave_provider_aws::instances::{self, LIVE_STATES};
 
 const MINUTES: u64 = 60;
 

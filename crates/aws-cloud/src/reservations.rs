@@ -16,10 +16,10 @@ use spokeshave_api::{NodeClaim, labels as api};
 use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{Interruption, Interruptions};
+use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::labels;
 
 use crate::provider::Inner;
-use spokeshave_provider_aws::instances;
 
 /// Reservations in use are looked at this often.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use spokeshave_provider_azure::labels;
 
 use crate::azure::Azure;
 use crate::machine_facts::Told;
-use crate::machines::accepted;
+use crate::machines::{accepted, begun};
 use crate::replies::{ok, page, refused};
 use crate::state::{Record, Resource, State, later};
 
@@ -398,13 +398,7 @@ impl State {
         }
         let address = self.begin_at(OPERATIONS, done_at, None);
         self.settle(now);
-        accepted(
-            Response {
-                status: 202,
-                ..Response::default()
-            },
-            &address,
-        )
+        begun(&address)
     }
 }
 

@@ -20,6 +20,15 @@ pub(crate) fn accepted(reply: Response, address: &str) -> Response {
     with(with(reply, "azure-asyncoperation", address), "retry-after", "5")
 }
 
+/// The reply to a deletion, which goes on.
+pub(crate) fn begun(address: &str) -> Response {
+    let reply = Response {
+        status: 202,
+        ..Response::default()
+    };
+    accepted(reply, address)
+}
+
 impl State {
     pub(crate) fn put_interface(
         &mut self,
@@ -273,13 +282,7 @@ impl State {
         let ends_at = *machine.ends_at.get_or_insert(ends_at);
         let address = self.begin(ends_at, None);
         self.settle(now);
-        accepted(
-            Response {
-                status: 202,
-                ..Response::default()
-            },
-            &address,
-        )
+        begun(&address)
     }
 
     pub(crate) fn show(&self, resource: Option<&Resource>, id: &str, now: Timestamp) -> Response {

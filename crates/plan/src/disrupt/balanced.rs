@@ -11,7 +11,7 @@ use spokeshave_model::snapshot::{NodeView, PoolId, Snapshot};
 use std::collections::BTreeMap;
 
 /// The threshold is one over this (D-173).
-pub(super) const K: i128 = 2;
+const K: i128 = 2;
 
 /// What a whole NodePool costs, in money and in disruption (D-172).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

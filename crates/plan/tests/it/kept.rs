@@ -412,6 +412,12 @@ fn destinations(outcome: &Outcome) -> Vec<&Destination> {
     moves.map(|step| &step.to).collect()
 }
 
+/// A pass that begins with nothing but kept answers.
+fn keeping(world: &support::World, kept: &mut Kept) -> Outcome {
+    let (snapshot, frontier) = (world.snapshot(), Frontier::default());
+    disrupt_keeping(&snapshot, &world.policy, world.now, &frontier, kept, &mut |_| {})
+}
+
 #[test]
 fn a_kept_set_is_asked_again_when_a_node_that_its_pods_passed_over_has_room() {
     let mut world = support::World::new(on_demand_pool("default"))
@@ -426,17 +432,7 @@ fn a_kept_set_is_asked_again_when_a_node_that_its_pods_passed_over_has_room() {
         .pod("q", "d", "600m");
     world.policy = only(Method::MultiNodeConsolidation);
     let mut kept = Kept::default();
-    let mut pass = |world: &support::World| {
-        let (snapshot, frontier) = (world.snapshot(), Frontier::default());
-        disrupt_keeping(
-            &snapshot,
-            &world.policy,
-            world.now,
-            &frontier,
-            &mut kept,
-            &mut |_| {},
-        )
-    };
+    let mut pass = |world: &support::World| keeping(world, &mut kept);
     let to = |name: &str| Destination::Node {
         name: name.to_owned(),
         provider_id: format!("kwok://{name}"),
@@ -483,15 +479,7 @@ fn a_kept_answer_is_asked_again_when_the_last_pod_that_kept_its_pods_away_is_gon
     world.policy = only(Method::SingleNodeConsolidation);
     let mut kept = Kept::default();
     let mut deleted = |world: &support::World| {
-        let (snapshot, frontier) = (world.snapshot(), Frontier::default());
-        let outcome = disrupt_keeping(
-            &snapshot,
-            &world.policy,
-            world.now,
-            &frontier,
-            &mut kept,
-            &mut |_| {},
-        );
+        let outcome = keeping(world, &mut kept);
         let nodes = outcome.commands.iter().flat_map(|command| &command.nodes);
         nodes.map(|node| node.provider_id.clone()).collect::<Vec<_>>()
     };

@@ -113,8 +113,13 @@ impl Kept {
         let before = self.0.take();
         let (snapshot, all) = (ground.snapshot, WholeMarks::of(ground));
         let renewed = before.and_then(|before| before.renewed(snapshot, &all, &start));
-        let mut memory = renewed.unwrap_or_else(|| Box::new(Memory::new(snapshot, &all, &start)));
-        (memory.all, memory.start) = (all, start);
+        let mut memory = match renewed {
+            Some(mut memory) => {
+                (memory.all, memory.start) = (all, start);
+                memory
+            }
+            None => Box::new(Memory::new(snapshot, all, start)),
+        };
         memory.sets.begin();
         self.0 = Some(memory);
     }
@@ -265,13 +270,13 @@ impl Read<'_> {
 
 impl Memory {
     /// With nothing known.
-    fn new(snapshot: &Snapshot, all: &WholeMarks, start: &Start) -> Self {
+    fn new(snapshot: &Snapshot, all: WholeMarks, start: Start) -> Self {
         Memory {
-            all: all.clone(),
+            all,
             classes: snapshot.classes.clone(),
             nodes: NodeMark::all(snapshot),
             pods: Pods::of(snapshot),
-            start: start.clone(),
+            start,
             alone: vec![None; snapshot.nodes.len()],
             sets: KeptSets::default(),
         }
