@@ -72,6 +72,19 @@ refused "networkPlugin" --set azure.networkPlugin=kubenet
 refused "azure.machinesPoolName: needed" --values "$folder/values/azure-machines.yaml" --set azure.machinesPoolName=
 refused "azure.clusterResourceGroup: needed" --values "$folder/values/azure.yaml" --set azure.manageExistingMachines=true,azure.machinesPoolName=m
 refused "provisionMode" --set azure.provisionMode=bootstrappingclient
+# The mode of machines, and whether those of AKS stay managed, count wherever they are said.
+env() { printf 'controller.env[%s].name=%s,controller.env[%s].value=%s' "$1" "$2" "$1" "$3"; }
+by_env=(--values "$folder/values/azure.yaml" --set azure.sshPublicKey= --set azure.bootstrapTemplate= --set "$(env 0 PROVISION_MODE aksmachineapi)")
+refused "azure.machinesPoolName: needed" "${by_env[@]}"
+refused "azure.clusterResourceGroup: needed" "${by_env[@]}" --set azure.machinesPoolName=m
+refused "azure.bootstrapTemplate: needed" --values "$folder/values/azure-machines.yaml" --set azure.sshPublicKey=k --set "$(env 0 PROVISION_MODE aksscriptless)"
+refused "azure.machinesPoolName: needed" --values "$folder/values/azure.yaml" --set "$(env 0 MANAGE_EXISTING_AKS_MACHINES true)"
+refused "PROVISION_MODE is \"bootstrappingclient\"" --values "$folder/values/azure.yaml" --set "$(env 0 PROVISION_MODE bootstrappingclient)"
+render "${by_env[@]}" --set azure.machinesPoolName=m,azure.clusterResourceGroup=g >"$rendered"
+[ "$(grep -c 'name: PROVISION_MODE' "$rendered")" = 1 ] || { echo "PROVISION_MODE of controller.env stands once" >&2; exit 1; }
+# What only says the operator's default does not hide what controller.envFrom says.
+render --values "$folder/values/azure.yaml" --set 'controller.envFrom[0].configMapRef.name=azure' >"$rendered"
+if grep -q 'name: \(PROVISION_MODE\|LINUX_ADMIN_USERNAME\|NETWORK_PLUGIN_MODE\)' "$rendered"; then echo "defaults hide controller.envFrom" >&2; exit 1; fi
 refused "replicas" --set replicas=two
 refused "preferencePolicy" --set settings.preferencePolicy=Never
 refused "logLevel" --set logLevel=trace
@@ -87,4 +100,4 @@ for board in charts/spokeshave/dashboards/*.json; do
     grep -qF "  $(basename "$board"): |" "$rendered" || { echo "$board is in no ConfigMap" >&2; exit 1; }
     boards=$((boards + 1))
 done
-echo "charts, by Helm $version: $(ls "$folder/values" | wc -l) sets of values as expected, 13 refused, $boards boards"
+echo "charts, by Helm $version: $(ls "$folder/values" | wc -l) sets of values as expected, 22 refused, $boards boards"
