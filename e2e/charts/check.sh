@@ -85,6 +85,10 @@ render "${by_env[@]}" --set azure.machinesPoolName=m,azure.clusterResourceGroup=
 # What only says the operator's default does not hide what controller.envFrom says.
 render --values "$folder/values/azure.yaml" --set 'controller.envFrom[0].configMapRef.name=azure' >"$rendered"
 if grep -q 'name: \(PROVISION_MODE\|LINUX_ADMIN_USERNAME\|NETWORK_PLUGIN_MODE\)' "$rendered"; then echo "defaults hide controller.envFrom" >&2; exit 1; fi
+refused "provider.nodeClasses: needed" --set cloudProvider=grpc
+refused "provider.certificatesSecret: needed" --values "$folder/values/provider.yaml" --set provider.address=host:7443
+refused "provider.socket: needed" --values "$folder/values/provider.yaml" --set provider.socket=
+refused "address" --values "$folder/values/provider.yaml" --set provider.address=host
 refused "replicas" --set replicas=two
 refused "preferencePolicy" --set settings.preferencePolicy=Never
 refused "logLevel" --set logLevel=trace
@@ -100,4 +104,4 @@ for board in charts/spokeshave/dashboards/*.json; do
     grep -qF "  $(basename "$board"): |" "$rendered" || { echo "$board is in no ConfigMap" >&2; exit 1; }
     boards=$((boards + 1))
 done
-echo "charts, by Helm $version: $(ls "$folder/values" | wc -l) sets of values as expected, 22 refused, $boards boards"
+echo "charts, by Helm $version: $(ls "$folder/values" | wc -l) sets of values as expected, 26 refused, $boards boards"

@@ -3,7 +3,7 @@ What was asked for and has no counterpart here, a line each: values of Karpenter
 what depends on kinds that the cluster does not have.
 */}}
 {{- define "spokeshave.ignored" -}}
-{{- $known := list "nameOverride" "fullnameOverride" "additionalLabels" "additionalAnnotations" "cloudProvider" "simulateKubelets" "imagePullPolicy" "imagePullSecrets" "service" "serviceAccount" "additionalClusterRoleRules" "serviceMonitor" "prometheusRule" "dashboards" "networkPolicy" "replicas" "revisionHistoryLimit" "strategy" "podLabels" "podAnnotations" "podDisruptionBudget" "podSecurityContext" "priorityClassName" "terminationGracePeriodSeconds" "hostNetwork" "schedulerName" "dnsPolicy" "dnsConfig" "initContainers" "nodeSelector" "affinity" "topologySpreadConstraints" "tolerations" "extraVolumes" "controller" "azure" "logLevel" "logFormat" "logOutputPaths" "settings" "global" -}}
+{{- $known := list "nameOverride" "fullnameOverride" "additionalLabels" "additionalAnnotations" "cloudProvider" "simulateKubelets" "imagePullPolicy" "imagePullSecrets" "service" "serviceAccount" "additionalClusterRoleRules" "serviceMonitor" "prometheusRule" "dashboards" "networkPolicy" "replicas" "revisionHistoryLimit" "strategy" "podLabels" "podAnnotations" "podDisruptionBudget" "podSecurityContext" "priorityClassName" "terminationGracePeriodSeconds" "hostNetwork" "schedulerName" "dnsPolicy" "dnsConfig" "initContainers" "nodeSelector" "affinity" "topologySpreadConstraints" "tolerations" "extraVolumes" "controller" "azure" "provider" "logLevel" "logFormat" "logOutputPaths" "settings" "global" -}}
 {{- $reasons := dict
   "webhook" "there is no webhook, as in Karpenter since 1.1"
   "logConfig" "use logLevel and logOutputPaths, as in Karpenter since 1.0"

@@ -1,0 +1,47 @@
+{{/* Where a provider in a process of its own is: arguments of the operator. */}}
+{{- define "spokeshave.providerArguments" -}}
+{{- $provider := .Values.provider -}}
+{{- if empty $provider.nodeClasses -}}
+{{- fail "provider.nodeClasses: needed with cloudProvider=grpc: group and plural of the kinds that NodePools refer to" -}}
+{{- end -}}
+{{- if $provider.address -}}
+- --provider-address
+- {{ $provider.address | quote }}
+- --provider-ca
+- /etc/spokeshave-provider/ca.crt
+- --provider-cert
+- /etc/spokeshave-provider/tls.crt
+- --provider-key
+- /etc/spokeshave-provider/tls.key
+{{- else -}}
+- --provider-socket
+- {{ $provider.socket | quote }}
+{{- end -}}
+{{- end -}}
+
+{{/* What the provider and the operator share: a folder for the socket, or certificates. */}}
+{{- define "spokeshave.providerVolumes" -}}
+{{- $provider := .Values.provider -}}
+{{- if ne .Values.cloudProvider "grpc" -}}
+{{- else if $provider.address -}}
+- name: provider
+  secret:
+    secretName: {{ required "provider.certificatesSecret: needed with provider.address: over TCP both sides show certificates" $provider.certificatesSecret }}
+{{- else -}}
+- name: provider
+  emptyDir: {}
+{{- end -}}
+{{- end -}}
+
+{{- define "spokeshave.providerMounts" -}}
+{{- $provider := .Values.provider -}}
+{{- if ne .Values.cloudProvider "grpc" -}}
+{{- else if $provider.address -}}
+- name: provider
+  mountPath: /etc/spokeshave-provider
+  readOnly: true
+{{- else -}}
+- name: provider
+  mountPath: {{ dir (required "provider.socket: needed with cloudProvider=grpc, or provider.address" $provider.socket) }}
+{{- end -}}
+{{- end -}}
