@@ -120,6 +120,7 @@ e2e-aws:
 
 # Providers as processes of their own, of other makes: the examples in Python and Go keep the promises of the protocol.
 e2e-grpc:
+    cargo build --release -p spokeshave
     e2e/grpc.sh
 
 # A genuine kubelet as the machine of a provider in a process of its own: it joins a genuine control plane, runs pods, is drained and ends. Needs root, and Go.
