@@ -13,7 +13,7 @@ use crate::expect::Answer;
 use crate::metric::{Metric, Unit};
 use crate::numbers;
 use crate::setting::Input;
-use crate::table::{described, shown_name};
+use crate::table::{About, described, shown_name};
 
 const STYLE: &str = include_str!("../assets/report.css");
 
@@ -101,7 +101,7 @@ impl Comparison {
                         }
                     }
                 }
-                @for note in self.notes().iter().filter(|note| note.contains("not settled")) { p .warning { (note) } }
+                @for note in self.notes().iter().filter(|note| note.about == About::NotSettled) { p .warning { (note.text) } }
             }
         }
     }
@@ -151,8 +151,8 @@ impl Comparison {
                     (format!("{:.4}", method.misses_of_each)) " and all of a metric together with at most " (method.misses)
                     ". Below " (method.fewest_seeds) " seeds there is no interval. Words follow the interval: where it contains zero, no difference is shown, whatever the means are."
                 }
-                @for note in self.notes().iter().filter(|note| !note.starts_with("expect") && !note.contains("not settled") && !note.starts_with("Not modelled")) {
-                    p .note { (note) }
+                @for note in self.notes().iter().filter(|note| note.about == About::Figures) {
+                    p .note { (note.text) }
                 }
             }
         }

@@ -62,6 +62,26 @@ impl Column {
     }
 }
 
+/// What a note is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// How to read the figures.
+    Figures,
+    /// A policy whose cost still drifted.
+    NotSettled,
+    /// What the scenario expects.
+    Expectations,
+    /// What the engine leaves out.
+    NotModelled,
+}
+
+/// A sentence below the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) about: About,
+    pub(crate) text: String,
+}
+
 impl Comparison {
     /// The table for people, at most `width` columns wide where words allow it; ends with a newline.
     pub fn to_text(&self, width: usize) -> String {
@@ -71,7 +91,7 @@ impl Comparison {
         }
         out.push_str(&self.rows(width));
         for note in self.notes() {
-            let _ = writeln!(out, "{}", wrapped(&note, width, 2));
+            let _ = writeln!(out, "{}", wrapped(&note.text, width, 2));
         }
         out
     }
@@ -187,20 +207,30 @@ impl Comparison {
     }
 
     /// What has to be known to read the figures.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
+        let figures = |text: String| Note {
+            about: About::Figures,
+            text,
+        };
         if self.policies.iter().any(|policy| policy.model.is_some()) {
-            notes.push("* a model of documented behaviour, not the product.".into());
+            notes.push(figures(
+                "* a model of documented behaviour, not the product.".to_owned(),
+            ));
         }
-        notes.extend(self.uncertainty());
+        notes.extend(self.uncertainty().into_iter().map(figures));
         for policy in &self.policies {
             let (drifting, seeds) = (policy.not_settled.len(), policy.seeds.len());
             if drifting * 2 >= seeds && drifting > 0 {
-                notes.push(format!(
+                let text = format!(
                     "{}: not settled: in {drifting} of {} the cost still drifted in the second half; simulate longer, or with a longer warm-up.",
                     policy.name,
                     numbers::count(seeds, "run")
-                ));
+                );
+                notes.push(Note {
+                    about: About::NotSettled,
+                    text,
+                });
             }
         }
         if self
@@ -208,14 +238,24 @@ impl Comparison {
             .iter()
             .any(|policy| policy.values.contains_key("gap"))
         {
-            notes.push("GAP is cost over a lower bound: at most this much could still be saved.".into());
+            notes.push(figures(
+                "GAP is cost over a lower bound: at most this much could still be saved.".to_owned(),
+            ));
         }
         let at_least = |policy: &PolicyResult| policy.values.values().any(|summary| summary.at_least);
         if self.policies.iter().any(at_least) {
-            notes.push("≥: pods still waited at the end, so that the true figure is at least this.".into());
+            notes.push(figures(
+                "≥: pods still waited at the end, so that the true figure is at least this.".to_owned(),
+            ));
         }
-        notes.extend(self.expectation_notes());
-        notes.push(format!("Not modelled: {}.", self.not_modelled.join("; ")));
+        notes.extend(self.expectation_notes().into_iter().map(|text| Note {
+            about: About::Expectations,
+            text,
+        }));
+        notes.push(Note {
+            about: About::NotModelled,
+            text: format!("Not modelled: {}.", self.not_modelled.join("; ")),
+        });
         notes
     }
 

@@ -10,12 +10,10 @@ use spokeshave_runtime::{
     LeaseOptions, Metrics, Readiness, Shutdown, TaskGroup, client,
 };
 use tokio::task::JoinSet;
-use tracing::Instrument as _;
 
 use crate::act::hands::Hands;
 use crate::cloud::Measured;
 use crate::cloud::overlays::Overlays;
-use crate::controller::Controllers;
 use crate::definitions::{CACHES_SYNCED, DEFINITIONS_SERVED, definitions_served};
 use crate::observe::decision::DecisionLog;
 use crate::observe::journal::Journal;
@@ -24,78 +22,11 @@ use crate::observe::observer::Observer;
 use crate::observe::pod_times::PodTimes;
 use crate::observe::{conditions, observability};
 use crate::options::Options;
-use crate::reconcile::capacity_buffers::CapacityBuffers;
-use crate::reconcile::claims::Claims;
-use crate::reconcile::disruption::DisruptionLoop;
-use crate::reconcile::disruption_commands::Commands;
-use crate::reconcile::disruption_policies::DisruptionPolicies;
-use crate::reconcile::drift::Drift;
-use crate::reconcile::eviction::Evictions;
-use crate::reconcile::garbage::Garbage;
-use crate::reconcile::identity::Identity;
-use crate::reconcile::interruption::Interruptions;
-use crate::reconcile::node_overlays::NodeOverlays;
-use crate::reconcile::node_pools::NodePools;
-use crate::reconcile::node_repair::NodeRepair;
-use crate::reconcile::node_termination::NodeTermination;
-use crate::reconcile::pod_events::PodEvents;
-use crate::reconcile::provisioner::Provisioner;
-use crate::reconcile::static_pools::StaticPools;
+use crate::reconcile::{Term, controllers};
 use crate::state::cluster::Cluster;
 use crate::state::distress::Failures;
 use crate::state::store_list::Wanted;
 use crate::state::stores::Stores;
-
-/// What one term of leadership knows, writes with and tells; controllers take of it what they need.
-#[derive(Clone, Debug)]
-pub(crate) struct Term {
-    /// What is known.
-    pub(crate) cluster: Arc<Cluster>,
-    /// What writes.
-    pub(crate) hands: Hands,
-    /// What is told.
-    pub(crate) journal: Arc<Journal>,
-}
-
-/// All controllers. Their order here is the order in which they hear of a change.
-fn controllers<'a>(term: &'a Term, metrics: &'a Metrics) -> Controllers<'a> {
-    let cluster = || term.cluster.clone();
-    let hands = || term.hands.clone();
-    let journal = || term.journal.clone();
-    let mut list = Controllers::new(&term.cluster, metrics);
-    list.add(|_| Claims::new(cluster(), hands(), journal()));
-    list.add(|_| PodEvents::new(cluster(), hands()));
-    let evictions = list.add(|queue| Evictions::new(cluster(), hands(), journal(), queue));
-    let provisioner = Provisioner::new(cluster(), hands(), journal());
-    let pods = || provisioner.clone();
-    list.add(|_| CapacityBuffers::new(cluster(), hands(), pods()));
-    list.add(|_| NodeOverlays::new(cluster(), hands(), pods()));
-    let interruptions = list.add(|queue| Interruptions::new(cluster(), hands(), journal(), pods(), queue));
-    list.add(|_| NodeTermination::new(cluster(), hands(), journal(), evictions));
-    list.add(|_| NodePools::new(cluster(), hands(), journal()));
-    let disruption = DisruptionLoop::new(cluster(), hands(), journal());
-    list.add(|_| Commands::new(cluster(), hands(), journal()));
-    list.add(|_| Drift::new(cluster(), hands()));
-    let policies = DisruptionPolicies::new(cluster(), hands(), journal());
-    list.add(|_| Identity::new(cluster(), hands()));
-    list.add(|_| NodeRepair::new(cluster(), hands(), journal()));
-    list.add(|_| StaticPools::new(cluster(), hands(), journal()));
-    list.add(|_| Garbage::new(cluster(), hands(), journal()));
-    list.add_loop("disruptionpolicy.status", |stop| policies.run(stop));
-    list.add_loop("interruption.messages", |stop| interruptions.listen(stop));
-    list.add_loop("provisioner", |stop| {
-        provisioner.run(stop).instrument(run_of("provisioner"))
-    });
-    list.add_loop("disruption", |stop| {
-        disruption.run(stop).instrument(run_of("disruption"))
-    });
-    list
-}
-
-/// Lines that a loop writes carry its name.
-fn run_of(controller: &'static str) -> tracing::Span {
-    tracing::error_span!("run", controller)
-}
 
 /// Why the operator has ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -48,16 +48,37 @@ pub struct Interval {
     pub limited_by: Vec<usize>,
     /// Rules of other places that set it, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub policies: Vec<String>,
+    pub policies: Vec<PolicyRule>,
 }
 
 /// A rule beside the budgets of a NodePool: its name, and what it allows when. Where it has no segment it does not limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
-    /// Such as `DisruptionPolicy calm budgets[0]`.
-    pub rule: String,
+    /// The rule.
+    pub rule: PolicyRule,
     /// Ordered, apart from each other.
     pub segments: Vec<(Window, i64)>,
+}
+
+/// A rule of a DisruptionPolicy. As text and in JSON it is such as `DisruptionPolicy calm budgets[0]`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PolicyRule {
+    /// Name of the policy.
+    pub policy: String,
+    /// The field under `spec`.
+    pub field: String,
+}
+
+impl std::fmt::Display for PolicyRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DisruptionPolicy {} {}", self.policy, self.field)
+    }
+}
+
+impl Serialize for PolicyRule {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// The calendar of one NodePool for one reason.

@@ -75,6 +75,30 @@ open_enum! {
     }
 }
 
+open_enum! {
+    /// Why a command was rolled back.
+    RollBackCause {
+        /// Its first steps were interrupted for too long.
+        Interrupted = "Interrupted",
+        /// Nodes were deleted by something else.
+        NodesGone = "NodesGone",
+        /// A node, or a pod on it, may not be disrupted any more; a freeze counts as well.
+        Protected = "Protected",
+        /// The replacements would exceed a limit of a NodePool.
+        LimitExceeded = "LimitExceeded",
+        /// A replacement was lost before it was initialized.
+        ReplacementLost = "ReplacementLost",
+        /// A replacement was not initialized in time.
+        ReplacementLate = "ReplacementLate",
+        /// A pod was bound to one of the nodes after the decision.
+        PodBound = "PodBound",
+        /// Pods lost the place that they were to have on another node.
+        PlaceLost = "PlaceLost",
+        /// What the deletion had to wait for did not happen in time.
+        TimedOut = "TimedOut",
+    }
+}
+
 /// What was decided. It never changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -206,6 +230,9 @@ pub struct DisruptionStatus {
     /// What it waits for, or why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Why it was rolled back; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roll_back_cause: Option<RollBackCause>,
     /// When all nodes were tainted and all replacements created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<MicroTime>,

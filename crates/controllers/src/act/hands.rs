@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt as _;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions, ObjectMeta};
 use kube::Client;
@@ -28,6 +29,9 @@ use crate::state::stores::Stores;
 
 /// Rate of `Nominated` events: five a second, ten at once (P §17).
 const NOMINATED_RATE: (f64, u32) = (5.0, 10);
+
+/// Creations under way at once (P-065). The API server answers each in milliseconds; beyond that the client's own rate is what bounds them.
+const CREATIONS_AT_ONCE: usize = 50;
 
 /// The writer. Clones write as one.
 #[derive(Clone)]
@@ -77,10 +81,33 @@ impl Hands {
     /// The class of the failure.
     pub(crate) async fn run(&self, action: &Action) -> Result<(), ExecuteError> {
         let answer = self.request(action).await;
-        if let Err(ExecuteError::Failed { source, .. }) = &answer {
+        self.note_failure(&answer);
+        answer
+    }
+
+    /// Counts a failed write for circuit breakers.
+    fn note_failure<T>(&self, answer: &Result<T, ExecuteError>) {
+        if let Err(ExecuteError::Failed { source, .. }) = answer {
             self.failures.of_api_server(source);
         }
-        answer
+    }
+
+    /// Creates NodeClaims, several at once (P-065), each for something. `done` is called for each as soon as it is created or has failed; one that fails
+    /// stops no other.
+    pub(crate) async fn create_claims<'claim, For>(
+        &self,
+        wanted: Vec<(For, &'claim NodeClaim)>,
+        done: impl Fn(For, Result<NodeClaim, ExecuteError>),
+    ) {
+        let done = &done;
+        let create = |(what, claim): (For, &'claim NodeClaim)| async move {
+            let answer = self.create_claim(claim).await;
+            self.note_failure(&answer);
+            done(what, answer);
+        };
+        futures::stream::iter(wanted)
+            .for_each_concurrent(CREATIONS_AT_ONCE, create)
+            .await;
     }
 
     async fn request(&self, action: &Action) -> Result<(), ExecuteError> {
@@ -182,7 +209,7 @@ impl Hands {
     ///
     /// # Errors
     /// The class of the failure.
-    pub(crate) async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, ExecuteError> {
+    async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, ExecuteError> {
         let api: Api<NodeClaim> = Api::all(self.client.clone());
         let created = api
             .create(&PostParams::default(), claim)

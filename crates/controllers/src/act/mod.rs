@@ -3,7 +3,7 @@
 //! Nothing here decides.
 
 pub(crate) mod blocked;
-pub(crate) mod creation;
+pub(crate) mod buffer_status;
 pub(crate) mod error;
 pub(crate) mod hands;
 pub(crate) mod health_objects;

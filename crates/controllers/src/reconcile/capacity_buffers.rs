@@ -3,7 +3,6 @@
 //!
 //! Owns the status that says what a buffer was resolved to, and when room is looked after. Where the room is, is the provisioner's decision.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::Resource;
@@ -11,7 +10,7 @@ use spokeshave_api::CapacityBuffer;
 use spokeshave_api::constants::BUFFER_PERIOD;
 use spokeshave_model::Pod;
 use spokeshave_model::pod;
-use spokeshave_plan::buffers::{Tally, provisioning_action, resolve, status_action};
+use spokeshave_plan::buffers::{resolve, status_action};
 use spokeshave_runtime::{Change, Object, ObjectKey, Requeue, Store};
 
 use crate::act::hands::Hands;
@@ -167,20 +166,4 @@ fn follow<K, Part>(
         }
         named.into_iter().map(|buffer| ObjectKey::of(&*buffer))
     });
-}
-
-/// Writes what a pass has found for each buffer (P-185). What cannot be written now is written after the next pass.
-pub(crate) async fn tell_buffers(cluster: &Cluster, hands: &Hands, tallies: &BTreeMap<String, Tally>) {
-    for buffer in cluster.stores.buffers.buffers.snapshot() {
-        let key = ObjectKey::of(&*buffer).to_string();
-        let tally = tallies.get(&key).copied();
-        let Some(action) = provisioning_action(&buffer, tally, cluster.now()) else {
-            continue;
-        };
-        if let Err(error) = hands.run(&action).await
-            && !error.is_not_found()
-        {
-            tracing::debug!(CapacityBuffer = key, %error, "writing the condition of a capacitybuffer; the next pass tries again");
-        }
-    }
 }

@@ -27,7 +27,6 @@ use crate::act::hands::Hands;
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;
 use crate::observe::repeats::Repeats;
-use crate::reconcile::capacity_buffers::tell_buffers;
 use crate::state::cluster::Cluster;
 use crate::state::memory::AssignedPod;
 use crate::state::vain_launches::real_pods;
@@ -223,7 +222,7 @@ impl Provisioner {
         };
         let (mut outcome, zones) = self.decide(&snapshot, |_| true);
         if self.cluster.options.feature_gates.capacity_buffer {
-            tell_buffers(&self.cluster, &self.hands, &tally(&snapshot, &outcome)).await;
+            self.hands.report_buffers(&tally(&snapshot, &outcome)).await;
         }
         if !avoids_zones || outcome.unschedulable.is_empty() {
             return self.carry_out(&snapshot, &outcome, zones).await;

@@ -17,8 +17,9 @@ use spokeshave_runtime::{Metrics, Readiness, Shutdown, TaskGroup, read_only};
 
 use crate::definitions::{CACHES_SYNCED, definitions_served};
 use crate::observe::observer::Observer;
-use crate::operator::{Operator, Term};
+use crate::operator::Operator;
 use crate::options::Options;
+use crate::reconcile::Term;
 use crate::shadow::cloud::ReadOnlyCloud;
 use crate::shadow::launches::Launches;
 use crate::shadow::metrics::ShadowFamilies;

@@ -17,7 +17,7 @@ use spokeshave_plan::in_flight::{Room, stand_in, without_room};
 use spokeshave_runtime::{Object, ObjectKey, Store};
 
 use crate::state::cluster::{Cluster, not_begun};
-use crate::state::frozen::{Inputs, Marks, Taken};
+use crate::state::frozen::{Inputs, Taken};
 use crate::state::store_list::Versions;
 
 /// Changes beyond which lowering everything is not much dearer than taking them in one by one.
@@ -68,41 +68,10 @@ impl Cluster {
         Arc::new(stand_in(&claim, types, room))
     }
 
-    /// How far the stores have come, by what of a Snapshot is made of them.
-    pub(crate) fn marks(&self) -> Marks {
-        let stores = &self.stores;
-        let count = |counts: &dyn Fn(&mut Versions)| {
-            let mut versions = Versions::default();
-            counts(&mut versions);
-            versions.others
-        };
-        let rest = [
-            stores.daemon_sets.changes(),
-            stores.namespaces.changes(),
-            stores.persistent_volumes.changes(),
-            stores.persistent_volume_claims.changes(),
-            stores.storage_classes.changes(),
-            self.virtual_pods.changes(&stores.buffers),
-            count(&|versions| stores.spread.count(versions)),
-        ];
-        Marks {
-            nodes: stores.nodes.changes(),
-            node_claims: stores.node_claims.changes(),
-            pods: stores.pods.changes(),
-            budgets: stores.pod_disruption_budgets.changes(),
-            csi_nodes: stores.csi_nodes.changes(),
-            node_pools: stores.node_pools.changes(),
-            policies: stores.disruption_policies.changes(),
-            disruptions: stores.disruptions.changes(),
-            owners: count(&|versions| stores.owners.count(versions)),
-            rest: rest.iter().sum(),
-        }
-    }
-
     /// Lowers everything.
     pub(crate) fn lower_all(&self, inputs: &Inputs) -> Taken {
         // Before the objects are read: what changes meanwhile is taken in twice, not never.
-        let marks = self.marks();
+        let marks = self.versions();
         let state = self.cluster_state(inputs);
         let own = |claim: &NodeClaim| self.stores.node_claims.get_named(claim.name());
         let made_up = state
@@ -129,9 +98,9 @@ impl Cluster {
 
     /// Takes in what has changed since. False when everything must be lowered: what was taken is of no use then.
     pub(crate) fn take_in(&self, taken: &mut Taken, known: &Inputs, inputs: &Inputs) -> bool {
-        let marks = self.marks();
+        let marks = self.versions();
         let before = taken.marks;
-        if marks.rest != before.rest || !known.has_same_types(inputs) {
+        if marks.others != before.others || !known.has_same_types(inputs) {
             return false;
         }
         let mut changes = Vec::new();
@@ -243,7 +212,7 @@ impl Cluster {
     }
 
     /// Other objects that a Snapshot takes in.
-    fn other_changes(&self, before: Marks, marks: Marks, changes: &mut Vec<Change>) -> bool {
+    fn other_changes(&self, before: Versions, marks: Versions, changes: &mut Vec<Change>) -> bool {
         let stores = &self.stores;
         let pools = changed(&stores.node_pools, before.node_pools);
         let budgets = changed(&stores.pod_disruption_budgets, before.budgets);

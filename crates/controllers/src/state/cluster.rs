@@ -141,9 +141,9 @@ impl Cluster {
     }
 
     /// How often everything that a Snapshot is made of has changed.
-    fn versions(&self) -> Versions {
+    pub(super) fn versions(&self) -> Versions {
         let mut versions = self.stores.versions();
-        versions.pods += self.virtual_pods.changes(&self.stores.buffers);
+        versions.others += self.virtual_pods.changes(&self.stores.buffers);
         versions
     }
 

@@ -88,27 +88,12 @@ impl Inputs {
     }
 }
 
-/// How often stores had changed when their objects were taken in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks {
-    pub(crate) nodes: u64,
-    pub(crate) node_claims: u64,
-    pub(crate) pods: u64,
-    pub(crate) budgets: u64,
-    pub(crate) csi_nodes: u64,
-    pub(crate) node_pools: u64,
-    pub(crate) policies: u64,
-    pub(crate) disruptions: u64,
-    pub(crate) owners: u64,
-    /// All that everything in a Snapshot may depend on: any change of it means lowering again.
-    pub(crate) rest: u64,
-}
-
 /// A Snapshot that takes changes in, and which changes it has.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) live: LiveSnapshot,
-    pub(crate) marks: Marks,
+    /// How often stores had changed when their objects were taken in.
+    pub(crate) marks: Versions,
     /// NodeClaims that are not seen as they are stored, by name.
     pub(crate) made_up: BTreeSet<String>,
     /// Pods that are not seen because a NodeClaim was made for them, by UID.
@@ -241,7 +226,7 @@ mod tests {
         assert!(frozen.lock().find(&inputs(1, &types)).is_none());
         let taken = Taken {
             live: LiveSnapshot::new(spokeshave_model::ClusterState::default()),
-            marks: Marks::default(),
+            marks: Versions::default(),
             made_up: BTreeSet::new(),
             left_out: BTreeMap::new(),
         };

@@ -48,10 +48,10 @@ trimmed! {
 stores! {
     /// The stores.
     pub(crate) struct OwnerSources {
-        pub(crate) deployments: Deployment, on_demand, others, deployments;
-        pub(crate) stateful_sets: StatefulSet, on_demand, others, stateful_sets;
-        pub(crate) replica_sets: ReplicaSet, on_demand, others, replica_sets;
-        pub(crate) jobs: Job, on_demand, others, jobs;
+        pub(crate) deployments: Deployment, on_demand, owners, deployments;
+        pub(crate) stateful_sets: StatefulSet, on_demand, owners, stateful_sets;
+        pub(crate) replica_sets: ReplicaSet, on_demand, owners, replica_sets;
+        pub(crate) jobs: Job, on_demand, owners, jobs;
     }
     indexes {}
     groups {}

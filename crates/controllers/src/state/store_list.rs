@@ -8,18 +8,26 @@ use spokeshave_runtime::{
 
 use crate::options::Options;
 
-/// How often stores have changed, by what that means to a Snapshot.
+/// How often stores have changed, by how a Snapshot follows their changes.
 ///
-/// Every store only ever counts upwards, so that equal sums mean that none of them has changed.
+/// Every store only ever counts upwards, so equal sums mean that none of them has changed. All roles but `others` and `apart` name stores whose changes
+/// `state::changes` takes in one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Versions {
-    /// Pods, virtual ones included.
     pub(crate) pods: u64,
-    /// NodeClaims: disruption writes its verdicts to them, which no decision reads.
+    pub(crate) nodes: u64,
+    /// Disruption writes its verdicts to NodeClaims, which no decision reads.
     pub(crate) node_claims: u64,
-    /// Everything else that a Snapshot is made of.
+    pub(crate) node_pools: u64,
+    pub(crate) budgets: u64,
+    pub(crate) csi_nodes: u64,
+    pub(crate) policies: u64,
+    pub(crate) disruptions: u64,
+    /// What owners of pods ask for.
+    pub(crate) owners: u64,
+    /// Everything else that a Snapshot is made of, virtual pods included: any change of it means that everything is lowered again.
     pub(crate) others: u64,
-    /// What no Snapshot is made of, or only through something that is compared by itself: NodeOverlays through instance types, CapacityBuffers
+    /// Stores that no Snapshot is made of, or only through something that is compared by itself: NodeOverlays through instance types, CapacityBuffers
     /// through their virtual pods.
     pub(crate) apart: u64,
 }
@@ -27,7 +35,8 @@ pub(crate) struct Versions {
 impl Versions {
     /// The same in all that a Snapshot is made of.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        (self.pods, self.node_claims, self.others) == (other.pods, other.node_claims, other.others)
+        let apart = 0;
+        Self { apart, ..*self } == Self { apart, ..*other }
     }
 }
 
@@ -37,8 +46,8 @@ impl Versions {
 /// name: Kind, when it is watched (a field of `Wanted`), what its changes mean (a field of `Versions`), how a new store treats objects;
 /// ```
 ///
-/// Struct, creation, watches, readiness and versions follow from the line, so that a further kind touches nothing else. Indexes find objects by
-/// something other than their name; groups are stores that are kept together in a struct of their own.
+/// Struct, creation, watches, readiness and versions follow from the line. A kind with the role `others` needs no second line for a Snapshot to be made
+/// again when it changes. Indexes find objects by something other than their name; groups are stores that are kept together in a struct of their own.
 macro_rules! stores {
     (
         $(#[$outer:meta])*

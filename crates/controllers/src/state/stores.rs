@@ -45,20 +45,20 @@ fn key(value: Option<&str>) -> Vec<String> {
 stores! {
     /// All stores.
     pub struct Stores {
-        pub node_pools: NodePool, always, others, plain;
+        pub node_pools: NodePool, always, node_pools, plain;
         pub node_claims: NodeClaim, always, node_claims, plain;
-        pub nodes: Node, always, others, |_| StoreOptions::trimmed(trim::node);
+        pub nodes: Node, always, nodes, |_| StoreOptions::trimmed(trim::node);
         pub pods: Pod, always, pods, trimmed_pods;
         pub daemon_sets: DaemonSet, always, others, |_| StoreOptions::trimmed(trim::daemon_set);
-        pub pod_disruption_budgets: PodDisruptionBudget, always, others, plain;
+        pub pod_disruption_budgets: PodDisruptionBudget, always, budgets, plain;
         pub namespaces: Namespace, always, others, plain;
         pub persistent_volumes: PersistentVolume, always, others, plain;
         pub persistent_volume_claims: PersistentVolumeClaim, always, others, plain;
         pub storage_classes: StorageClass, always, others, plain;
-        pub csi_nodes: CSINode, always, others, plain;
+        pub csi_nodes: CSINode, always, csi_nodes, plain;
         pub volume_attachments: VolumeAttachment, always, apart, plain;
-        pub disruptions: Disruption, own_kinds, others, plain;
-        pub disruption_policies: DisruptionPolicy, own_kinds, others, plain;
+        pub disruptions: Disruption, own_kinds, disruptions, plain;
+        pub disruption_policies: DisruptionPolicy, own_kinds, policies, plain;
         /// Filled only where Dynamic Resource Allocation is on.
         pub resource_slices: ResourceSlice, dynamic_resources, apart, plain;
         /// Filled only where the feature gate is on.

@@ -14,7 +14,9 @@ use spokeshave_api::constants::{
     COMMAND_START_LIMIT, COMMAND_TAINT_SETTLE, COMMAND_TIMEOUT_MAXIMUM, COMMAND_TIMEOUT_MINIMUM,
     COMMAND_TIMEOUT_PER_NODE,
 };
-use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionMethod, DisruptionPhase};
+use spokeshave_api::disruption::{
+    DisruptedNode, Disruption, DisruptionMethod, DisruptionPhase, RollBackCause,
+};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::Price;
@@ -175,27 +177,23 @@ fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Adv
             .filter(|node| node.live().is_some() && node.node.is_some())
     };
     if age(disruption, now) > COMMAND_START_LIMIT {
-        return roll_back(
-            disruption,
-            present,
-            "its first steps were interrupted; it is decided again",
-            now,
-        );
+        let why = "its first steps were interrupted; it is decided again";
+        return roll_back(disruption, present, RollBackCause::Interrupted, why, now);
     }
     if live().next().is_none() {
-        return roll_back(disruption, present, "its nodes are gone or going already", now);
+        let why = "its nodes are gone or are being deleted already";
+        return roll_back(disruption, present, RollBackCause::NodesGone, why, now);
     }
     if !spec.replacements.is_empty() && live().count() < spec.nodes.len() {
         // D-101: replacements were computed for all of them.
-        return roll_back(
-            disruption,
-            present,
-            "one of its nodes is gone or going already",
-            now,
-        );
+        let why = "one of its nodes is gone or is being deleted already";
+        return roll_back(disruption, present, RollBackCause::NodesGone, why, now);
     }
-    if let Some(why) = protection(disruption, present, now).or_else(|| present.beyond_limits.clone()) {
-        return roll_back(disruption, present, &why, now);
+    if let Some(why) = protection(disruption, present, now) {
+        return roll_back(disruption, present, RollBackCause::Protected, &why, now);
+    }
+    if let Some(why) = &present.beyond_limits {
+        return roll_back(disruption, present, RollBackCause::LimitExceeded, why, now);
     }
     let reason = spec.reason.to_string();
     let taints = live().filter_map(|node| taint_patch(node.node.as_ref()?, true));
@@ -236,7 +234,7 @@ fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<A
                 "replacement {} is gone before it was initialised",
                 replacement.node_claim
             );
-            return roll_back(disruption, present, &why, now);
+            return roll_back(disruption, present, RollBackCause::ReplacementLost, &why, now);
         }
     }
     if present.nodes.iter().all(|node| node.live().is_none()) {
@@ -244,7 +242,7 @@ fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<A
         return to_deleting(disruption, now);
     }
     if let Some(why) = protection(disruption, present, now) {
-        return roll_back(disruption, present, &why, now);
+        return roll_back(disruption, present, RollBackCause::Protected, &why, now);
     }
     let waiting: Vec<&Arc<NodeClaim>> = present
         .replacements
@@ -254,7 +252,7 @@ fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<A
         .collect();
     if waiting.is_empty() {
         return match lost_destination(present) {
-            Some(why) => roll_back(disruption, present, &why, now),
+            Some(why) => roll_back(disruption, present, RollBackCause::PlaceLost, &why, now),
             None => to_deleting(disruption, now),
         };
     }
@@ -267,7 +265,7 @@ fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<A
             count(spec.replacements.len(), "replacement"),
             limit.as_secs() / 60
         );
-        return roll_back(disruption, present, &why, now);
+        return roll_back(disruption, present, RollBackCause::ReplacementLate, &why, now);
     }
     let events = waiting
         .iter()
@@ -306,12 +304,14 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Ad
     if let Some(left) = unsettled(disruption, now) {
         return plan(Steps::new(), Vec::new(), Some(left));
     }
+    let because = |cause: RollBackCause| move |why: String| (cause, why);
     let obstacle = protection(disruption, present, now)
-        .or_else(|| newcomer(disruption, present))
-        .or_else(|| lost_destination(present))
-        .or_else(|| present.crowded.clone());
-    if let Some(why) = obstacle {
-        return roll_back(disruption, present, &why, now);
+        .map(because(RollBackCause::Protected))
+        .or_else(|| newcomer(disruption, present).map(because(RollBackCause::PodBound)))
+        .or_else(|| lost_destination(present).map(because(RollBackCause::PlaceLost)))
+        .or_else(|| present.crowded.clone().map(because(RollBackCause::PlaceLost)));
+    if let Some((cause, why)) = obstacle {
+        return roll_back(disruption, present, cause, &why, now);
     }
     if let Some(waits_for) = present.waits_for {
         return wait(disruption, present, waits_for, now);
@@ -342,8 +342,9 @@ fn wait(disruption: &Disruption, present: &Present, waits_for: WaitsFor, now: Ti
             WaitsFor::Watch => "the watch of pods is still behind",
             WaitsFor::Places => "places that another command was to make are still missing",
         };
-        let why = format!("{what} {} minutes after the decision", limit.as_secs() / 60);
-        return roll_back(disruption, present, &why, now);
+        let minutes = usize::try_from(limit.as_secs() / 60).unwrap_or(usize::MAX);
+        let why = format!("{what} {} after the decision", count(minutes, "minute"));
+        return roll_back(disruption, present, RollBackCause::TimedOut, &why, now);
     }
     plan(Steps::new(), Vec::new(), Some(WATCH_LAG))
 }
@@ -392,7 +393,13 @@ fn drain(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Adv
 }
 
 /// D-116, W-33: replacements that are not up go again, the ledger says why, and the nodes are as they were. Nodes on their way out keep the taint.
-fn roll_back(disruption: &Disruption, present: &Present, why: &str, now: Timestamp) -> Plan<Advance> {
+fn roll_back(
+    disruption: &Disruption,
+    present: &Present,
+    cause: RollBackCause,
+    why: &str,
+    now: Timestamp,
+) -> Plan<Advance> {
     let unfinished: Vec<&Arc<NodeClaim>> = present
         .replacements
         .iter()
@@ -410,8 +417,10 @@ fn roll_back(disruption: &Disruption, present: &Present, why: &str, now: Timesta
     let deletes = unfinished
         .iter()
         .map(|claim| (Action::delete(crate::lifecycle::claim_ref(claim)), None));
-    let status =
-        status(disruption, DisruptionPhase::RolledBack, why, now).map(|action| (action, Some(milestone)));
+    let mut after = disruption.clone();
+    after.status.get_or_insert_default().roll_back_cause = Some(cause);
+    let status = status_from(disruption, after, DisruptionPhase::RolledBack, why, now)
+        .map(|action| (action, Some(milestone)));
     let staying = || present.nodes.iter().filter(|node| node.live().is_some());
     let taints = staying().filter_map(|node| {
         let node = node

@@ -7,7 +7,7 @@ use super::budget::amount;
 use super::rules::covers;
 use super::status;
 use super::windows::{Windows, time_zone};
-use crate::calendar::{Lane, REASONS, Window, calendar_with};
+use crate::calendar::{Lane, PolicyRule, REASONS, Window, calendar_with};
 use jiff::SignedDuration;
 use spokeshave_api::disruption_policy::{BudgetUnit, OutsideWindows, PolicyBudget, PolicyScope};
 use spokeshave_api::{Budget, DisruptionPolicy, DisruptionReason, NillableDuration, UNLIMITED};
@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 /// How far ahead it is looked whether rules ever let anything go together: all that they do in a week or a month, and most of what dates do.
 const HORIZON: SignedDuration = SignedDuration::from_hours(62 * 24);
+
+/// The field of a freeze, which is meant to end.
+const FREEZE: &str = "freeze";
 
 /// A NodePool as a forecast sees it.
 #[derive(Clone, Debug)]
@@ -61,7 +64,10 @@ pub fn lanes<'a>(
     for policy in selecting {
         let mut add = |field: &str, segments: Vec<(Window, i64)>| {
             lanes.push(Lane {
-                rule: format!("DisruptionPolicy {} {field}", policy.name()),
+                rule: PolicyRule {
+                    policy: policy.name().to_owned(),
+                    field: field.to_owned(),
+                },
                 segments,
             });
         };
@@ -77,7 +83,7 @@ pub fn lanes<'a>(
                 until: until.min(range.until),
             };
             if frozen.from < frozen.until {
-                add("freeze", vec![(frozen, 0)]);
+                add(FREEZE, vec![(frozen, 0)]);
             }
         }
         for (index, budget) in policy.spec.budgets.iter().enumerate() {
@@ -153,8 +159,8 @@ pub struct NeverOpen {
     pub node_pool: String,
     /// Reasons for which nothing is ever allowed.
     pub reasons: Vec<DisruptionReason>,
-    /// The policies' part of the rules, such as `DisruptionPolicy calm budgets[0]`.
-    pub rules: Vec<String>,
+    /// The policies' part of the rules.
+    pub rules: Vec<PolicyRule>,
     /// Indexes of the NodePool's own budgets that belong to it.
     pub budgets: Vec<usize>,
 }
@@ -207,7 +213,7 @@ fn conflict(
     pool: &PoolNodes,
     reason: &DisruptionReason,
     range: Window,
-) -> Option<(Vec<String>, Vec<usize>)> {
+) -> Option<(Vec<PolicyRule>, Vec<usize>)> {
     // Percentages of a NodePool without nodes are nothing, which is no contradiction.
     let nodes = pool.nodes.max(100);
     let some = |pool: &PoolNodes| PoolNodes {
@@ -232,13 +238,13 @@ fn conflict(
     };
     let open: Vec<Lane> = all
         .into_iter()
-        .filter(|lane| !is_shut(lane) && !lane.rule.ends_with(" freeze"))
+        .filter(|lane| !is_shut(lane) && lane.rule.field != FREEZE)
         .collect();
     if open.is_empty() || own(&pool.budgets, Vec::new()).is_some() {
         return None;
     }
     let intervals = own(&pool.budgets, open)?;
-    let rules: BTreeSet<String> = intervals.iter().flat_map(|one| one.policies.clone()).collect();
+    let rules: BTreeSet<PolicyRule> = intervals.iter().flat_map(|one| one.policies.clone()).collect();
     let budgets: BTreeSet<usize> = intervals.iter().flat_map(|one| one.limited_by.clone()).collect();
     Some((rules.into_iter().collect(), budgets.into_iter().collect()))
 }

@@ -3,7 +3,7 @@
 use super::memo::Memo;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::GoDuration;
-use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase, RollBackCause};
 use spokeshave_api::disruption_policy::{Hold, HoldTrigger};
 use spokeshave_model::snapshot::{NodeId, NodeView, Snapshot};
 
@@ -55,11 +55,17 @@ pub(super) fn triggers(
     times
 }
 
-/// Whether a command was taken back because a replacement was lost or late; the ledger says so in words only (`advance`).
+/// Whether a command was rolled back because a replacement was lost or late.
 pub(super) fn launch_failed(one: &Disruption) -> bool {
-    let message = one.status.as_ref().and_then(|status| status.message.as_deref());
-    let is_late = message.is_some_and(|text| text.contains("initialised"));
-    one.phase() == DisruptionPhase::RolledBack && !one.spec.replacements.is_empty() && is_late
+    let cause = one
+        .status
+        .as_ref()
+        .and_then(|status| status.roll_back_cause.as_ref());
+    let is_of_launch = matches!(
+        cause,
+        Some(RollBackCause::ReplacementLost | RollBackCause::ReplacementLate)
+    );
+    one.phase() == DisruptionPhase::RolledBack && is_of_launch
 }
 
 /// When a node came: its Node, or its NodeClaim while there is none.

@@ -59,15 +59,12 @@ pub fn lint(policies: &[Arc<DisruptionPolicy>], pools: &[PoolNodes], now: Timest
 /// Told at the first policy that has part in it.
 fn of_conflict(conflict: &NeverOpen) -> Option<PolicyFinding> {
     let first = conflict.rules.first()?;
-    let (policy, field) = first
-        .strip_prefix("DisruptionPolicy ")
-        .and_then(|rest| rest.split_once(' '))?;
     Some(PolicyFinding {
-        policy: policy.to_owned(),
+        policy: first.policy.clone(),
         finding: Finding {
             level: Level::Error,
             code: "never-open",
-            field: format!("spec.{field}"),
+            field: format!("spec.{}", first.field),
             message: conflict.text(),
             suggestion: None,
         },
@@ -78,7 +75,7 @@ impl NeverOpen {
     /// In a sentence.
     pub fn text(&self) -> String {
         let reasons: Vec<&str> = self.reasons.iter().map(|reason| reason.as_str()).collect();
-        let mut rules = self.rules.clone();
+        let mut rules: Vec<String> = self.rules.iter().map(ToString::to_string).collect();
         let own = self.budgets.iter();
         rules.extend(own.map(|index| format!("budgets[{index}] of the NodePool")));
         format!(

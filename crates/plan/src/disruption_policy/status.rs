@@ -383,8 +383,7 @@ pub fn status_with(
             .iter()
             .map(|doubt| format!("{} {}", doubt.field, doubt.message)),
     );
-    let own = format!("DisruptionPolicy {} ", policy.name());
-    let is_own = |conflict: &&NeverOpen| conflict.rules.iter().any(|rule| rule.starts_with(&own));
+    let is_own = |conflict: &&NeverOpen| conflict.rules.iter().any(|rule| rule.policy == policy.name());
     summary.extend(conflicts.iter().filter(is_own).map(NeverOpen::text));
     let status = after.status.get_or_insert_default();
     status.summary = Some(summary.join("; "));

@@ -137,7 +137,7 @@ fn allowance(interval: &Interval, pool: &PoolReport) -> String {
         format!("{}budgets[{index}]", share.unwrap_or_default())
     };
     let mut sources: Vec<String> = interval.limited_by.iter().map(source).collect();
-    sources.extend(interval.policies.iter().cloned());
+    sources.extend(interval.policies.iter().map(ToString::to_string));
     match interval.allowed {
         UNLIMITED => "no limit".to_owned(),
         0 => format!("nothing ({})", sources.join(", ")),

@@ -44,6 +44,8 @@ pub(crate) struct World {
     pub(crate) state: ClusterState,
     /// Sentences for standard error.
     pub(crate) notes: Vec<String>,
+    /// Of these, the one that names NodePools without a status.
+    pub(crate) taken_as_ready: Option<String>,
 }
 
 impl World {
@@ -94,14 +96,15 @@ impl World {
             }
             instance_types.insert(pool.name().to_owned(), offered);
         }
-        if !assumed.is_empty() {
+        let taken_as_ready = (!assumed.is_empty()).then(|| {
             let have = plural(assumed.len(), "has", "have");
-            notes.push(format!(
+            format!(
                 "{} {} {have} no status: taken as ready",
                 plural(assumed.len(), "NodePool", "NodePools"),
                 some_of(&assumed, 5)
-            ));
-        }
+            )
+        });
+        notes.extend(taken_as_ready.clone());
         let overlays = latest(dump.node_overlays, |overlay| overlay.name().to_owned());
         notes.extend(overlay(&overlays, &pools, &mut instance_types));
         let mut pods = dump.pods;
@@ -153,7 +156,11 @@ impl World {
             supported_node_classes: supported,
             ..ClusterState::default()
         };
-        Self { state, notes }
+        Self {
+            state,
+            notes,
+            taken_as_ready,
+        }
     }
 }
 

@@ -125,7 +125,7 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         notes: read
             .notes
             .into_iter()
-            .filter(|note| !note.ends_with("taken as ready"))
+            .filter(|note| read.taken_as_ready.as_ref() != Some(note))
             .collect(),
     })
 }

@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 use spokeshave_api::conditions::Conditioned as _;
-use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
+use spokeshave_api::{DisruptionPolicy, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_controllers::{EvictionRate, Options as OperatorOptions};
 use spokeshave_plan::MinValuesPolicy;
 use spokeshave_ports::{CloudError, CloudFuture, HookAnswer, RegistrationHook};
@@ -393,6 +393,28 @@ async fn p_065_a_hundred_nodeclaims_are_created_together() {
     // All but the one that failed; one after the other they would need 20 s.
     let took = made[98].duration_since(made[0]);
     assert!(took.as_secs() <= 2, "{took:?}");
+}
+
+// NodeClaims that the API server fails to create are failed calls like any other: what provisioning writes counts for circuit breakers, too.
+#[tokio::test(start_paused = true)]
+async fn nodeclaims_that_cannot_be_created_trip_the_breaker_of_the_api_server() {
+    let cluster = Cluster::new(64).await;
+    cluster.pool("default", json!({})).await;
+    let breaker = json!({"circuitBreakers": {"apiServer": {"count": 2, "within": "20m"}}});
+    let _: DisruptionPolicy = cluster
+        .create(json!({"metadata": {"name": "careful"}, "spec": breaker}))
+        .await;
+    cluster.gate.trip("/nodeclaims", 500, 2);
+    let _operator = cluster.operator(Setup::default());
+    cluster.run("web", 2, "6").await;
+    cluster.gate.assert_tripped();
+    cluster.pass(60).await;
+    let policy: DisruptionPolicy = cluster.get("careful").await;
+    let active = policy.status.map(|status| status.active).unwrap_or_default();
+    let tripped = active
+        .iter()
+        .any(|rule| rule.field == "spec.circuitBreakers.apiServer" && rule.until.is_some());
+    assert!(tripped, "{active:?}");
 }
 
 // A node that cannot take the pod it came for leaves the pod pending: the next ones come ever later, and others are not held up.
