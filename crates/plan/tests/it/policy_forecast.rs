@@ -140,8 +140,9 @@ fn windows_that_never_meet_are_a_contradiction() {
     let found = never_open(&nights_and_days(), &[pool()], now);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].reasons, REASONS[1..2], "others are open at night");
+    let rules: Vec<String> = found[0].rules.iter().map(ToString::to_string).collect();
     assert_eq!(
-        found[0].rules,
+        rules,
         [
             "DisruptionPolicy days budgets[0]",
             "DisruptionPolicy nights budgets[0]"
