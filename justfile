@@ -8,7 +8,7 @@ default:
 # What CI runs.
 ci: fmt-check tidy lint-and-test smoke (soak "100" "--first-seed" "1") (soak "100") docs-check ci-charts
 
-# Charts, rules, boards and the book (Go, Python); SKIP_WITHOUT_GO=1 leaves out what cannot be had.
+# Charts, rules, boards and the book (Go, Python); SKIP_WITHOUT_GO=1 skips what needs Go.
 ci-charts: chart-check rules-check board-check board-queries book
 
 # Formatting, without changing files.
@@ -31,7 +31,7 @@ lint-and-test:
     export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings
     cargo build --locked --workspace --all-targets
     cargo test --workspace
-    # A build for production clusters has no embedded cluster, and nothing that only that uses.
+    # A build for production clusters has no embedded cluster and none of its dependencies.
     cargo check --locked -p spokeshave --no-default-features
 
 # Dependency rules, licences, house rules.
@@ -42,46 +42,46 @@ tidy:
 test:
     cargo test --workspace
 
-# The README's first command, which stops by itself when the demo has been told.
+# The README's first command; it stops when the demo is finished.
 smoke:
     cargo run -- up --demo --speed 20 --exit-after 90s
 
-# Runs N seeds of simulated cluster life, with the invariants checked at every step: fresh ones, drawn from the commit (`--fresh`: from chance), unless
+# Runs N seeds of simulated cluster life, with the invariants checked at every step: fresh ones, derived from the commit (`--fresh`: random), unless
 # `--first-seed` names others. A failing seed prints the command that replays it.
 soak count="20" *options:
     cargo run --release -p spokeshave-sim --example soak -- {{count}} --commit "$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null || echo unknown)" {{options}}
 
-# What consolidation costs and moves when workloads shrink, on virtual time; fails when a figure is worse than in crates/sim/figures.json (`--write`: writes
-# them there; names of scenarios live these alone).
+# Cost and moves of consolidation when workloads shrink, on virtual time; fails when a figure is worse than in crates/sim/figures.json (`--write`: writes
+# them there; give scenario names to run only those).
 settle *options:
     cargo run --release -p spokeshave-sim --example settle -- "$@"
 
-# What the fast engine's scenarios (e2e/simulations) cost and disturb; fails when a figure is worse than in e2e/simulations/figures.json beyond its interval
-# (`--write`: writes them there; names of scenarios live these alone). A minute of processor time.
+# Cost and disruption of the fast engine's scenarios (e2e/simulations); fails when a figure is worse than in e2e/simulations/figures.json beyond its interval
+# (`--write`: writes them there; give scenario names to run only those). A minute of processor time.
 simulations *options:
     cargo build --release -p spokeshave
     python3 -B e2e/simulations.py "$@"
 
-# What churning clusters launch, move and pay with and without a DisruptionPolicy, on virtual time: the table of docs/policies.md. Fails when a figure is
-# worse than in crates/sim/policies.json (`--write`: writes figures and table; names of cases live these alone).
+# Launches, moves and cost of churning clusters with and without a DisruptionPolicy, on virtual time: the table of docs/policies.md. Fails when a figure is
+# worse than in crates/sim/policies.json (`--write`: writes figures and table; give case names to run only those).
 policies-table *options:
     cargo run --release -p spokeshave-sim --example policies -- "$@"
 
-# Every disruption scenario with the operator killed after every single write (cargo test lives every seventh, CI another seventh with each commit).
+# Every disruption scenario with the operator killed after every single write (cargo test runs every seventh, CI another seventh with each commit).
 deaths:
     EVERY_WRITE=1 cargo test -p spokeshave-sim --test it disruption_deaths::
 
-# Kills the operator at every write of every story (or of one): the end is the same, and nothing is left over.
+# Kills the operator at every write of every scenario (or of one): the final state is the same, and nothing is leaked.
 kills *options:
     cargo run --release -p spokeshave-sim --example kills -- {{options}}
 
-# Benchmarks of docs/benchmarks.md (never judged by CI).
+# Benchmarks of docs/benchmarks.md (not checked by CI).
 bench:
     cargo bench -p spokeshave-apiserver
     cargo bench -p spokeshave-schedule
     cargo bench -p spokeshave-plan
 
-# Decisions on generated worlds against upstream's own code (e2e/upstream, built with Go): provisioning, then disruption.
+# Decisions on generated clusters against upstream's own code (e2e/upstream, built with Go): provisioning, then disruption.
 parity worlds="250":
     cargo build --release -p spokeshave
     python3 -B e2e/parity/provisioning.py --worlds {{worlds}}
@@ -97,7 +97,7 @@ upstream-suites *specs:
     cargo build --release -p spokeshave
     e2e/suites/run.py "$@"
 
-# Ten to twelve minutes of them, as CI does; what the time does not suffice for is listed as not run.
+# Ten to twelve minutes of them, as CI does; specs that do not fit in the time are listed as not run.
 upstream-suites-quick:
     cargo build --release -p spokeshave
     e2e/suites/run.py --selection e2e/suites/selection.txt --seconds ${SUITES_SECONDS:-720}
@@ -113,7 +113,7 @@ at-scale *options:
     cargo build --release -p spokeshave-sim --example kubelets
     e2e/at_scale.sh {{options}}
 
-# AWS from a Deployment to nothing: the shipped operator against moto, on the embedded API server. Installs moto in target/.
+# AWS, the life of a Deployment: the shipped operator against moto, on the embedded API server. Installs moto in target/.
 e2e-aws:
     cargo build --release -p spokeshave
     e2e/aws.sh
@@ -128,7 +128,7 @@ e2e-kubelet:
     cargo build --release -p spokeshave
     e2e/kubelet.sh
 
-# Writes the Rust code of the provider protocol anew.
+# Regenerates the Rust code of the provider protocol.
 proto:
     cargo run --manifest-path e2e/grpc/generate/Cargo.toml --target-dir target/generate -- crates/provider-grpc/proto/provider.proto crates/provider-grpc/proto/provider.rs.in
 
@@ -169,16 +169,16 @@ e2e-python:
     cargo build --release -p spokeshave
     e2e/python-client.sh
 
-# The page, and the report of a simulation, in a genuine Chromium; skipped where there is none. `just e2e-web pictures` draws docs/images anew.
+# The page, and the report of a simulation, in a genuine Chromium; skipped where there is none. `just e2e-web pictures` redraws docs/images.
 e2e-web *checks:
     cargo build --release -p spokeshave
     e2e/web.sh "$@"
 
-# The charts without a cluster: lint, what twelve sets of values render (BLESS=1 writes it anew), values that are refused. Helm is built when needed (Go).
+# The charts without a cluster: lint, what twelve sets of values render (BLESS=1 rewrites it), values that are rejected. Helm is built when needed (Go).
 chart-check:
     e2e/charts/check.sh
 
-# Helm installs the charts on a genuine kube-apiserver, and the operator lives by the chart's permissions: none is denied, none is unused.
+# Helm installs the charts on a genuine kube-apiserver, and the operator runs with the chart's permissions: no request is denied, no permission is unused.
 chart-real:
     cargo build --release -p spokeshave
     e2e/charts/real.sh

@@ -12,29 +12,29 @@ WIDTH, BOX, LINE, GAP = 760, 330, 17, 34
 # Steps in order: what happens, who does it, and what may happen instead (to the right).
 WAYS = {
     "pod": [
-        ("A pod is created and fits nowhere", "kube-scheduler", "It fits: it is bound, and nothing is asked of the operator"),
-        ("Pods are collected until none has come for 1 s, for 10 s at most", "provisioner", ""),
-        ("A Snapshot is made: nodes, pods, NodePools, prices, budgets", "operator", ""),
-        ("It is placed: on a node that is there, on a NodeClaim that is planned, or on a new one", "plan", "No place: event FailedScheduling says why, for each NodePool; tried again when something changes"),
-        ("An independent check looks at the plan", "audit", "It breaks a rule: nothing is created, and a metric says so"),
-        ("The NodeClaim is created; the pod is told: Nominated", "execute", ""),
-        ("The cheapest offering that is to be had is launched", "provider", "No capacity: the NodeClaim goes, the pod is planned for again without that offering"),
-        ("The Node joins, registers, is initialised", "kubelet, operator", "It never joins: after 15 minutes the NodeClaim is deleted, and another zone comes first"),
+        ("A pod is created and fits nowhere", "kube-scheduler", "It fits: it is bound, without the operator"),
+        ("Pods are batched until none has arrived for 1 s, for 10 s at most", "provisioner", ""),
+        ("A Snapshot is taken: nodes, pods, NodePools, prices, budgets", "operator", ""),
+        ("It is placed: on an existing node, on a planned NodeClaim, or on a new one", "plan", "It fits nowhere: event FailedScheduling has the reason for each NodePool; retried when something changes"),
+        ("An independent audit checks the plan", "audit", "It violates a rule: nothing is created, and a metric is increased"),
+        ("The NodeClaim is created; the pod gets the event Nominated", "execute", ""),
+        ("The cheapest available offering is launched", "provider", "No capacity: the NodeClaim is deleted, the pod is planned again without that offering"),
+        ("The Node joins, registers, is initialised", "kubelet, operator", "It never joins: after 15 minutes the NodeClaim is deleted, and another zone is preferred"),
         ("The pod is bound and runs", "kube-scheduler", ""),
     ],
     "node": [
         ("A NodeClaim is created", "provisioner, static pools, replacements", ""),
-        ("Launched: an instance, a provider ID, a price", "provider", "Refused: the NodeClaim is deleted and planned for anew"),
-        ("Registered: its Node has joined; labels and taints are put on it", "lifecycle", "Not within 15 minutes: deleted"),
-        ("Initialized: ready, start-up taints gone, resources there", "lifecycle", ""),
-        ("It runs pods. Consolidatable after consolidateAfter, Drifted when it is not what its NodePool asks for", "conditions", "Interruption, expiry, repair, deletion by hand: straight to the drain, without budgets"),
-        ("A command: empty, drifted or under-used, within budgets; looked at again after 15 s", "plan, audit", "It does not stand: the node stays, and a verdict says what keeps it"),
-        ("Written down as a Disruption; tainted karpenter.sh/disrupted; replacements come up first", "commands", "A replacement fails: all is taken back"),
-        ("Drained: ordinary pods, DaemonSets', critical ones, through the Eviction API", "termination", "A PodDisruptionBudget refuses: it waits, until terminationGracePeriod if there is one"),
-        ("Volumes detach, the instance ends, finalizers go", "termination, provider", ""),
+        ("Launched: an instance, a provider ID, a price", "provider", "Rejected: the NodeClaim is deleted and its pods are planned again"),
+        ("Registered: its Node has joined; labels and taints are set", "lifecycle", "Not within 15 minutes: deleted"),
+        ("Initialized: ready, startup taints removed, resources registered", "lifecycle", ""),
+        ("It runs pods. Consolidatable after consolidateAfter, Drifted when it no longer matches its NodePool", "conditions", "Interruption, expiry, repair, manual deletion: straight to the drain, without budgets"),
+        ("A command: empty, drifted or underutilized, within budgets; validated after 15 s", "plan, audit", "It fails validation: the node is kept, and a verdict names the blocker"),
+        ("A Disruption is created; the node is tainted karpenter.sh/disrupted; replacements are initialized first", "commands", "A replacement fails: the command is rolled back"),
+        ("Drained: ordinary pods, DaemonSets', critical ones, through the Eviction API", "termination", "A PodDisruptionBudget allows no eviction: it waits, until terminationGracePeriod if set"),
+        ("Volumes are detached, the instance is terminated, finalizers are removed", "termination, provider", ""),
     ],
 }
-TITLES = {"pod": "The way of a pod", "node": "The way of a node"}
+TITLES = {"pod": "The lifecycle of a pod", "node": "The lifecycle of a node"}
 
 
 def lines(text, width):

@@ -1,6 +1,6 @@
-//! Tells a release from which commit it was built (P-205): `SPOKESHAVE_COMMIT` if it is set, else what git says, else nothing.
+//! Embeds the commit in release builds (P-205): `SPOKESHAVE_COMMIT` if it is set, else from git, else nothing.
 //!
-//! Development builds are not told, so that they are not made again with every commit.
+//! Not in development builds, so that they are not rebuilt with every commit.
 
 use std::process::Command;
 
@@ -21,7 +21,7 @@ fn main() {
     println!("cargo:rustc-env=SPOKESHAVE_COMMIT={commit}{suffix}");
 }
 
-/// What git prints, if it is there and this is a repository.
+/// The output of git, if it is installed and this is a repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

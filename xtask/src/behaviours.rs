@@ -1,6 +1,6 @@
 //! Every behaviour of the specification has a test that bears its id in its name, or a written reason why not.
 //!
-//! Owns how ids stand in names of tests (`d_041_d_042_…`, `d_022_to_d_030_…`, `w_05_…`, `g_1_14_…`, `invariant_8_…`) and the reading of
+//! Owns how ids appear in names of tests (`d_041_d_042_…`, `d_022_to_d_030_…`, `w_05_…`, `g_1_14_…`, `invariant_8_…`) and the reading of
 //! `docs/spec/coverage.md`, the table of reasons. What a test proves is for its reader to judge.
 
 use std::collections::BTreeSet;

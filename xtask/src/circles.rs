@@ -20,7 +20,7 @@ type Module = Vec<String>;
 /// What one file says.
 #[derive(Default)]
 struct Source {
-    /// Paths that it uses, from the crate's root, with the name at their end.
+    /// Paths that it uses, from the crate's root, with their last name.
     uses: BTreeSet<Module>,
     /// Names that it passes on → their paths.
     passes_on: BTreeMap<String, Module>,
@@ -277,7 +277,7 @@ fn absolute(path: &[String], module: &Module, modules: &BTreeSet<Module>) -> Opt
 /// The module in which a path ends, behind everything that only passes its name on.
 fn home(path: &Module, sources: &BTreeMap<Module, Source>) -> Module {
     let mut path = path.clone();
-    // Names may be passed on several times, but not for ever.
+    // Names may be re-exported several times, but not endlessly.
     for _ in 0..8 {
         let length = (0..=path.len())
             .rev()

@@ -25,7 +25,7 @@ const PLACES: &[&str] = &[
     "justfile",
 ];
 
-/// Endings of files that people write.
+/// Extensions of hand-written files.
 const ENDINGS: &[&str] = &["rs", "md", "py", "sh", "go", "toml", "yaml"];
 
 /// Adds a finding for every citation of something that the specification does not define.

@@ -1,7 +1,7 @@
 //! `cargo xtask image`: writes a container image as an OCI layout, from binaries and nothing else.
 //!
 //! Owns what is in the image: the static binary, the certificate authorities of Mozilla's programme, and the names of the unprivileged user. The same binaries make
-//! the same bytes: no file has a time of its own, and nothing is read from the machine that builds it. It needs no container daemon and contacts nobody.
+//! the same bytes: files have no timestamps, and nothing is read from the build machine. It needs no container daemon and no network.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -1,6 +1,6 @@
 //! Links of documents, as part of `cargo xtask tidy`: each leads to a file and a heading that exist, and every page of `docs/` is in its `SUMMARY.md`.
 //!
-//! Owns how headings become anchors, as GitHub and mdBook make them. It asks nobody on the network.
+//! Owns how headings become anchors, as GitHub and mdBook make them. It does not use the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -78,7 +78,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The line without what stands between backticks.
+/// The line without text in backticks.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join("`")
 }

@@ -1,6 +1,6 @@
 //! The behaviour specification in `docs/spec`, as far as a machine reads it: which ids and sections there are.
 //!
-//! Owns the families of ids (their letter, their digits, the file that defines them) and how they are written in prose. What an id says is for people.
+//! Owns the families of ids (their letter, their digits, the file that defines them) and how they are written in prose. The meaning of an id is not checked.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -59,7 +59,7 @@ impl Family {
         }
     }
 
-    /// What stands before the number in prose.
+    /// The prefix of the number in prose.
     fn prefix(self) -> &'static str {
         match self {
             Self::Provisioning => "P-",

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// A launch that has not succeeded by then is given up (P §9.5).
+/// A launch that has not succeeded by then is abandoned (P §9.5).
 pub const LAUNCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// A launched instance whose Node has not registered by then is given up (P §9.5).
+/// A launched instance whose Node has not registered by then is terminated (P §9.5).
 pub const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Most instance types that a NodeClaim names (P §5.4).
 pub const MAX_INSTANCE_TYPES: usize = 600;
-/// How often a terminating instance is asked after (P §9.6).
+/// How often a terminating instance is polled (P §9.6).
 pub const INSTANCE_TERMINATION_POLL: Duration = Duration::from_secs(5);
 /// Period of the garbage collection of NodeClaims (D-249).
 pub const GARBAGE_COLLECTION_PERIOD: Duration = Duration::from_secs(2 * 60);
@@ -22,7 +22,7 @@ pub const VALIDATION_DELAY: Duration = Duration::from_secs(15);
 pub const DISRUPTION_POLL: Duration = Duration::from_secs(10);
 /// A terminating pod that is still there so long after its deletion timestamp is no longer waited for (D-005).
 pub const STUCK_TERMINATING_AFTER: Duration = Duration::from_secs(60);
-/// Least duration of a drain, to catch pods that the scheduler binds meanwhile (D-312).
+/// Least duration of a drain, to catch pods that the scheduler binds during it (D-312).
 pub const MINIMUM_DRAIN: Duration = Duration::from_secs(5);
 /// Entries of the registration health ring (P §10).
 pub const REGISTRATION_HEALTH_ENTRIES: usize = 4;
@@ -74,7 +74,7 @@ pub const COMMAND_TIMEOUT_MINIMUM: Duration = Duration::from_secs(10 * 60);
 pub const COMMAND_TIMEOUT_MAXIMUM: Duration = Duration::from_secs(60 * 60);
 /// Time that a command gets for each queued node, within the two bounds (D §3.6).
 pub const COMMAND_TIMEOUT_PER_NODE: Duration = Duration::from_millis(80);
-/// A command that has not got beyond its first writes by then is taken back: what it was decided on is no longer so.
+/// A command that has not completed its first writes by then is rolled back, because its inputs are outdated.
 pub const COMMAND_START_LIMIT: Duration = Duration::from_secs(60);
 /// Between the taints of a command and the deletion of its nodes: a scheduler that had not seen the taint yet has bound its pod by then (invariant 7).
 pub const COMMAND_TAINT_SETTLE: Duration = Duration::from_secs(1);
@@ -84,13 +84,13 @@ pub const DISRUPTION_HISTORY: Duration = Duration::from_secs(24 * 60 * 60);
 pub const DISRUPTION_HISTORY_ENTRIES: usize = 200;
 /// Period of the drift check (D-214).
 pub const DRIFT_PERIOD: Duration = Duration::from_secs(5 * 60);
-/// A drain is looked at again after so long (D §8.3).
+/// A drain is reconciled again after this long (D §8.3).
 pub const DRAIN_RETRY: Duration = Duration::from_secs(1);
 /// First back-off of an eviction that was refused (D §8.5).
 pub const EVICTION_BACKOFF_MINIMUM: Duration = Duration::from_millis(100);
 /// Longest back-off of an eviction that was refused (D §8.5).
 pub const EVICTION_BACKOFF_MAXIMUM: Duration = Duration::from_secs(10);
-/// Static NodePools are looked at again after so long (D §9.1).
+/// Static NodePools are reconciled again after this long (D §9.1).
 pub const STATIC_POOL_PERIOD: Duration = Duration::from_secs(60);
 /// The same while a static NodePool is at its limit of nodes (D §9.1).
 pub const STATIC_POOL_PERIOD_AT_LIMIT: Duration = Duration::from_secs(30);

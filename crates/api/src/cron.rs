@@ -156,7 +156,7 @@ fn element(text: &str, range: &FieldRange) -> Result<(u64, bool), String> {
     if end_text.is_some_and(|end| end.contains('-')) || step_text.is_some_and(|step| step.contains('/')) {
         return Err("has too many hyphens or slashes".to_owned());
     }
-    // What follows a star is not looked at (`*-5` is `*`), as in robfig/cron.
+    // Anything after a star is ignored (`*-5` is `*`), as in robfig/cron.
     let star = start_text == "*" || start_text == "?";
     let (low, high) = if star {
         (range.low, range.high)

@@ -1,7 +1,7 @@
 //! Durations as Go and Karpenter write them.
 //!
 //! Owns `GoDuration` (Go's `time.ParseDuration` and `String()`) and `NillableDuration` (`Never`). Both write back the text that they were
-//! read from, so that GitOps tools see no difference (P §1.0), and both compare by value.
+//! read from, so GitOps tools see no difference (P §1.0), and both compare by value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -252,7 +252,7 @@ impl NillableDuration {
         Self(Some(GoDuration::from_seconds(0)))
     }
 
-    /// `720h`, after which a node expires unless told otherwise (P-003).
+    /// `720h`, the default age at which a node expires (P-003).
     #[must_use]
     pub fn default_expire_after() -> Self {
         Self(Some(GoDuration {

@@ -1,7 +1,7 @@
 //! The fingerprint of a NodePool's template, by which static drift is noticed (D-219…D-225, P §1.9).
 //!
 //! Upstream's value comes from a Go library that walks Go structs; reproducing it bit for bit would tie us to it. Ours has a version of
-//! its own, so that taking over a cluster re-stamps its NodeClaims (D-224) and drifts nothing.
+//! its own, so taking over a cluster updates the hashes of its NodeClaims (D-224) and causes no drift.
 
 use crate::duration::GoDuration;
 use crate::kinds::node_pool::NodePool;
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn d_225_the_version_is_ours_because_the_value_is() {
-        // Another string than upstream's, so that taking over a cluster migrates (D-224) and drifts nothing.
+        // Differs from upstream's, so taking over a cluster migrates (D-224) and causes no drift.
         assert_eq!(VERSION, "spokeshave-v1");
     }
 

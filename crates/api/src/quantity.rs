@@ -379,7 +379,7 @@ mod tests {
         assert_eq!("100E".parse::<Quantity>().unwrap().to_units(), i64::MAX);
     }
 
-    /// What a quantity's text means, in nanos, computed the long way: numerator and denominator as whole numbers.
+    /// The value of a quantity's text, in nanos, computed independently: numerator and denominator as whole numbers.
     fn oracle(whole: u32, fraction: &str, suffix: &str) -> i128 {
         let (numerator, denominator): (i128, i128) = match suffix {
             "n" => (1, NANO),

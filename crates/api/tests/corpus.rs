@@ -233,7 +233,7 @@ fn a_001_every_class_of_the_parity_scenarios_is_admitted() {
     let version = compiled.served().next().unwrap();
     for class in classes {
         let refused = store(version, &class, None).err();
-        // The scenarios speak to upstream's provider past admission; this class is there for what the provider says of its tag.
+        // The scenarios call upstream's provider without admission; this class tests the provider's error about its tag.
         let is_wrong = class["metadata"]["name"] == "bad-tag";
         assert_eq!(refused.is_some(), is_wrong, "{}: {refused:?}", class["metadata"]);
     }

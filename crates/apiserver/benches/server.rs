@@ -107,7 +107,7 @@ struct Started {
     busy: f64,
 }
 
-/// Seconds that this thread has run, where the system tells (Linux); the processor is often shared with others.
+/// Seconds that this thread has run, if the system reports it (Linux); the processor is often shared with others.
 fn busy_seconds() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: f64 = text.split_whitespace().next()?.parse().ok()?;
@@ -211,7 +211,7 @@ async fn events(body: &mut ResponseBody, wanted: usize) {
     }
 }
 
-/// Every write goes to every watch. Clients take what is there in turns, as tasks of one thread do.
+/// Every write is sent to every watch. Clients read in turns, as tasks of one thread do.
 async fn watches(service: &Service, path: &str, what: &str) {
     let mut bodies = Vec::new();
     for _ in 0..WATCHES {

@@ -19,7 +19,7 @@ pub struct Cause {
 pub(crate) const NO_FIELD: &str = "<nil>";
 
 impl Cause {
-    /// `field: message`, as it stands in the Status's message.
+    /// `field: message`, as in the Status's message.
     #[must_use]
     pub fn sentence(&self) -> String {
         format!("{}: {}", self.field, self.message)

@@ -1,4 +1,4 @@
-//! Errors as Kubernetes answers them: a `Status` object with a reason that clients switch on and a message that people read.
+//! Errors as Kubernetes answers them: a `Status` object with a reason for clients and a message for users.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub struct ApiError {
     pub code: u16,
     /// Machine-readable reason.
     pub reason: &'static str,
-    /// Sentence for people.
+    /// Human-readable sentence.
     pub message: String,
     /// Details of the `Status`.
     pub details: Value,
@@ -93,7 +93,7 @@ impl ApiError {
         .about(group, plural, name)
     }
 
-    /// 409 for an object that has changed meanwhile, or whose precondition fails.
+    /// 409 for an object that was modified concurrently, or whose precondition fails.
     #[must_use]
     pub fn conflict(group: &str, plural: &str, name: &str, problem: &str) -> Self {
         let message = format!(

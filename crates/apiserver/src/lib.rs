@@ -7,7 +7,7 @@
 //! Folders, each of which knows those before it only: `schema` and `fields` (pure), `wire`, `crd` (pure), `store`, `kinds` (what is special about one
 //! kind), `admission_policy`, `verbs`, `server` (the way to them), `http`.
 //!
-//! The core is synchronous behind one lock, so that the order of requests alone decides the result; only watches are streams.
+//! The core is synchronous behind one lock, so the order of requests alone decides the result; only watches are streams.
 
 mod admission_policy;
 mod cause;

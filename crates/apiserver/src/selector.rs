@@ -1,4 +1,4 @@
-//! Label and field selectors as they stand in query parameters and in objects.
+//! Label and field selectors of query parameters and objects.
 
 use serde_json::Value;
 

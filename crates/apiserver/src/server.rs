@@ -63,7 +63,7 @@ impl ApiServer {
     /// Answers a request. Watches answer with what the stream needs.
     ///
     /// # Errors
-    /// What the client did wrong, or what stands in its way.
+    /// A client error, or a conflict.
     pub(crate) fn handle(&self, request: &Request) -> ApiResult<Answer> {
         match target(&request.path) {
             None => Err(ApiError::no_such_path()),
@@ -82,7 +82,7 @@ impl ApiServer {
                 let mut state = self.lock();
                 let resource = state.registry.find(&group, &version, &plural);
                 let Some(resource) = resource else {
-                    // A group that nobody serves is a path that nobody serves.
+                    // An unknown group is an unknown path.
                     if !group.is_empty() && !state.registry.groups().contains_key(group.as_str()) {
                         return Ok(Answer::Text(404, "404 page not found\n".to_owned()));
                     }
@@ -182,7 +182,7 @@ fn check_form(request: &Request, verb: &str) -> ApiResult<()> {
     }
 }
 
-/// Reviews of identity and access are answered and not kept: whoever has the token may do everything.
+/// Reviews of identity and access are answered and not stored: every client with the token may do everything.
 fn review(request: &Request, resource: &Resource) -> ApiResult<Answer> {
     let mut review = request.object(&resource.kind)?;
     review["kind"] = json!(resource.kind);

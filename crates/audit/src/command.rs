@@ -1,6 +1,6 @@
 //! Re-checks a disruption command from first principles: each displaced pod has a place, the budget holds, the price falls.
 //!
-//! Budgets are counted and prices are looked up here anew, from objects and offerings; nothing of how the command was found is used.
+//! Budgets are counted and prices are looked up again here, from objects and offerings; nothing of how the command was found is used.
 
 use crate::{Violation, check_placements};
 use spokeshave_api::DisruptionReason;
@@ -97,7 +97,7 @@ fn check_nodes(
     }
 }
 
-/// D §5.4, counted anew.
+/// D §5.4, counted independently.
 fn check_budget(
     snapshot: &Snapshot,
     check: &CommandCheck<'_>,
@@ -200,7 +200,7 @@ fn without(snapshot: &Snapshot, nodes: &[NodeId]) -> Snapshot {
     after
 }
 
-/// Whatever each replacement is launched as, all of them together cost less than what goes.
+/// Whatever type each replacement is launched as, all of them together cost less than the removed nodes.
 fn check_price(snapshot: &Snapshot, check: &CommandCheck<'_>, violations: &mut Vec<Violation>) {
     if check.placements.claims.is_empty() {
         return;

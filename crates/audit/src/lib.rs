@@ -2,7 +2,7 @@
 //!
 //! The rules are Kubernetes' own, applied the slow and obvious way to concrete nodes: each instance type that a planned NodeClaim may be
 //! launched as is turned into the node it would become, and every pod on it is checked against that node. It never imports `schedule` or
-//! `plan`, so that a mistake there cannot hide itself here. It reads pods and nodes as `model` lowers them: a mistake in lowering is the same here, and
+//! `plan`, so a bug there cannot mask itself here. It reads pods and nodes as `model` lowers them: a mistake in lowering is the same here, and
 //! is for the tests of `model` and the invariants of the simulated cluster to find.
 
 mod command;

@@ -52,7 +52,7 @@ pub(crate) fn claim_nodes(snapshot: &Snapshot, claim: &PlannedClaim) -> Vec<Resu
 fn claim_node(snapshot: &Snapshot, claim: &PlannedClaim, launch: &Launch) -> Result<ConcreteNode, String> {
     let pool = snapshot.pool(claim.pool);
     let instance_type = &pool.instance_types[launch.instance_type];
-    // A type is fit when one of its allocatable groups is: check the roomiest one that can be bought.
+    // A type fits if one of its allocatable groups does: check the largest available one.
     let mut found: Option<ConcreteNode> = None;
     for group in instance_type.allocatable_groups() {
         let offerings = group

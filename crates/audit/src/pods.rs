@@ -139,7 +139,7 @@ fn domains(host: &Host, number: usize, key: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Required pod affinity and anti-affinity over all hosts. A planned node counts for every domain it may turn out to be in, so that a plan
+/// Required pod affinity and anti-affinity over all hosts. A planned node counts for every domain in which it may be launched, so a plan
 /// passes only when it is right whatever is launched.
 pub(crate) fn check_pod_terms(snapshot: &Snapshot, hosts: &[Host], violations: &mut Vec<Violation>) {
     let everyone: Vec<(usize, PodId, bool)> = hosts

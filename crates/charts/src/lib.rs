@@ -35,7 +35,7 @@ pub fn round_step(span: f64, most: usize) -> f64 {
         .unwrap_or(power * 10.0)
 }
 
-/// Values on a line of the drawing. `low` is where `from` is, so that an axis may run upwards.
+/// Values on a line of the drawing. `low` maps to `from`, so an axis may run upwards.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     /// Value at one end.

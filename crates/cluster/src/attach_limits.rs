@@ -12,7 +12,7 @@ use crate::objects::{name, namespace, uid};
 use crate::volumes::{claim_names, class_of};
 use crate::world::{World, is_race};
 
-/// Annotation of a CSIDriver: how many of its volumes kubelets say that a node can have.
+/// Annotation of a CSIDriver: the volume limit per node that kubelets report.
 const ATTACH_LIMIT: &str = "sim.spokeshave.dev/attach-limit";
 
 /// A driver, and a volume of it or a claim that will get one.

@@ -25,7 +25,7 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// How often a Lease is renewed (`nodeLeaseDurationSeconds` of 40 s, a quarter of it).
 const LEASE_PERIOD: Duration = Duration::from_secs(10);
 const LEASE_DURATION_SECONDS: i32 = 40;
-/// How often a status without news is reported (`nodeStatusReportFrequency`).
+/// How often an unchanged status is reported (`nodeStatusReportFrequency`).
 const REPORT_PERIOD: Duration = Duration::from_secs(300);
 /// Conditions that a kubelet reports.
 const CONDITIONS: [&str; 4] = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"];

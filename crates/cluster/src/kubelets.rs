@@ -130,7 +130,7 @@ async fn boot(world: Arc<World>, noticed: Noticed, node_name: String) -> Result<
         lock(&noticed).remove(&node_name);
         return Ok(Requeue::Done);
     };
-    // Only a kubelet that never reported becomes ready by itself: Unknown is said of machines that are gone.
+    // Only a kubelet that never reported becomes ready on its own: Unknown is set for lost machines.
     let lost = node
         .status
         .iter()
@@ -141,7 +141,7 @@ async fn boot(world: Arc<World>, noticed: Noticed, node_name: String) -> Result<
         lock(&noticed).remove(&node_name);
         return Ok(Requeue::Done);
     }
-    // Whoever says of a running kubelet's node that it is not ready is believed until the kubelet looks at its status the next time.
+    // If another client marks a running kubelet's node as not ready, this is kept until the kubelet next syncs its status.
     if has_reported(&node) {
         let since = *lock(&noticed)
             .entry(node_name.clone())
@@ -324,7 +324,7 @@ async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, R
     write_status(world, pod, status).await
 }
 
-/// A pod that runs: its probes pass or fail, and it ends when it was told to.
+/// A pod that runs: its probes pass or fail, and it terminates when requested.
 async fn keep_running(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, ReconcileError> {
     let end = end_of(world, pod);
     if let Some(end) = end
@@ -346,7 +346,7 @@ async fn keep_running(world: &World, pod: &Pod, failing: &Failing) -> Result<Req
     Ok(next.map_or(Requeue::Done, |next| Requeue::After(world.clock.until(next))))
 }
 
-/// When a pod ends that is told how long it runs; those that are restarted for ever do not.
+/// When a pod with a configured run time ends; those that always restart do not.
 fn end_of(world: &World, pod: &Pod) -> Option<Timestamp> {
     let text = pod.metadata.annotations.as_ref()?.get(RUN_DURATION)?;
     let Ok(runs) = text.parse::<spokeshave_api::GoDuration>() else {

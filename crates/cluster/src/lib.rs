@@ -1,6 +1,6 @@
-//! What lives in a cluster: scheduler, kubelets, workload controllers; everything through a Kubernetes client, on the Clock.
+//! The components of a cluster: scheduler, kubelets, workload controllers; everything through a Kubernetes client, on the Clock.
 //!
-//! Owns an implementation of Kubernetes' own rules that shares no code with our scheduling, so that a shared bug cannot mask itself. It knows nothing
+//! Owns an implementation of Kubernetes' own rules that shares no code with our scheduling, so a shared bug cannot mask itself. It knows nothing
 //! of Karpenter and nothing of the API server behind the client. It ships: `spokeshave up` runs it, and `operator` runs its kubelets for nodes
 //! without machines. The laboratory that drives it on virtual time, with faults and checks, is the crate `sim`.
 
@@ -53,7 +53,7 @@ pub struct Options {
     pub pod_stop_time: Duration,
     /// Time from the appearance of a Node to its readiness.
     pub node_ready_delay: Duration,
-    /// How much longer each of these three may take, by chance, for every pod and node anew: in a cluster nothing happens in one and the same second.
+    /// Maximum random delay added to each of these three, for every pod and node: in a real cluster nothing happens at exactly the same time.
     pub spread: Duration,
 }
 

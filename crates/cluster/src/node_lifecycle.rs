@@ -111,7 +111,7 @@ async fn sync(
     }
 }
 
-/// How long a pod bears a node's NoExecute taints: `None` for ever, the shortest `tolerationSeconds` otherwise, zero when it does not tolerate one.
+/// How long a pod tolerates a node's NoExecute taints: `None` without limit, the shortest `tolerationSeconds` otherwise, zero when it does not tolerate one.
 fn bears(pod: &Pod, node: &Node) -> Option<Duration> {
     let spec = pod.spec.as_ref()?;
     if rules::untolerated(spec, node, &["NoExecute"]).is_some() {
@@ -214,7 +214,7 @@ fn wanted(node: &Node, before: &[Taint]) -> Vec<Taint> {
     taints
 }
 
-/// Pods of a node that is gone go too: nobody is left to stop them.
+/// Pods of a removed node are removed too: there is no kubelet left to stop them.
 async fn collect(world: &World, node_name: &str) -> Result<Requeue, ReconcileError> {
     for pod in world.pods_by_node.get(node_name) {
         let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));

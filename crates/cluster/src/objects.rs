@@ -21,7 +21,7 @@ pub fn uid(metadata: &ObjectMeta) -> &str {
     metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Whether its deletion was asked for.
+/// Whether its deletion was requested.
 pub fn is_deleting(metadata: &ObjectMeta) -> bool {
     metadata.deletion_timestamp.is_some()
 }

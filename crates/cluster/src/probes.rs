@@ -158,7 +158,7 @@ impl Look<'_> {
             }
             self.run_again(&mut status);
         }
-        // One that is killed may run again at once, and is then looked at again.
+        // A killed one may restart at once, and is then probed again.
         for _ in 0..2 {
             let restarts = status.restart_count;
             self.running(&mut status, findings);
@@ -339,7 +339,7 @@ impl Look<'_> {
         findings.look_at(self.runs_again(status));
     }
 
-    /// When a container that waits after its end runs again.
+    /// When a container in back-off restarts.
     fn runs_again(&self, status: &ContainerStatus) -> Timestamp {
         let ended = status
             .last_state

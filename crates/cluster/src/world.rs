@@ -267,7 +267,7 @@ impl Starter<'_> {
     }
 }
 
-/// Errors that mean "somebody else was faster": the next change brings a fresh look.
+/// Errors that mean "another writer was faster": the next change triggers a new reconciliation.
 pub(crate) fn is_race(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }

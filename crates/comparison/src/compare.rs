@@ -50,7 +50,7 @@ pub struct Comparison {
     pub kind: &'static str,
     /// What was simulated.
     pub setting: Setting,
-    /// Which engine lived it.
+    /// Which engine ran it.
     pub engine: Engine,
     /// How differences were judged.
     pub method: Method,
@@ -60,7 +60,7 @@ pub struct Comparison {
     pub policies: Vec<PolicyResult>,
     /// The raw values of each policy and seed, from which everything above follows.
     pub runs: Vec<RawRun>,
-    /// What `expect` asked for.
+    /// The expectation of `expect`.
     pub expectations: Vec<Expected>,
     /// What the simulation leaves out.
     pub not_modelled: Vec<&'static str>,
@@ -166,7 +166,7 @@ pub struct Difference {
     pub relative_interval: Option<Interval>,
     /// What the interval shows.
     pub verdict: Verdict,
-    /// The same in words: `cheaper`, `dearer`, `lower`, `higher`, `no difference shown`, `too few seeds`.
+    /// The same in words: `cheaper`, `costlier`, `lower`, `higher`, `no difference shown`, `too few seeds`.
     pub words: &'static str,
 }
 
@@ -295,7 +295,7 @@ impl Comparison {
         })
     }
 
-    /// The documented JSON form, with a newline at its end.
+    /// The documented JSON form, with a trailing newline.
     pub fn to_json(&self) -> String {
         // Maps with text keys and finite numbers: nothing that serde_json could refuse.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();

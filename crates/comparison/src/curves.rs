@@ -14,7 +14,7 @@ const POINTS: usize = 240;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MeanCurve {
-    /// Milliseconds that each point stands for; the first begins at the scenario's start, warm-up included.
+    /// Milliseconds per point; the first begins at the scenario's start, warm-up included.
     pub step_ms: u64,
     /// Dollars per hour.
     pub cost_per_hour: Vec<f64>,

@@ -69,7 +69,7 @@ pub struct Expected {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// The whole interval says so.
+    /// The whole interval satisfies it.
     Holds,
     /// The whole interval says the opposite.
     Contradicted,

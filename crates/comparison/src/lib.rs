@@ -1,6 +1,6 @@
 //! What simulated runs show side by side: paired differences over seeds, tables, JSON and one HTML file.
 //!
-//! Owns statistics and wording ("cheaper", "dearer", "no difference shown"); it never runs a simulation and never reads a file.
+//! Owns statistics and wording ("cheaper", "costlier", "no difference shown"); it never runs a simulation and never reads a file.
 
 mod compare;
 mod curves;

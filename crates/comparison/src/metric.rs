@@ -31,7 +31,7 @@ pub enum Unit {
 pub struct Metric {
     /// Its name in `expect` and JSON.
     pub name: &'static str,
-    /// Its heading for people.
+    /// Its heading in tables.
     pub title: &'static str,
     /// Its unit.
     pub unit: Unit,

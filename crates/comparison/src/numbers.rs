@@ -1,4 +1,4 @@
-//! Numbers as people read them, the same in tables and reports.
+//! Human-readable numbers, the same in tables and reports.
 //!
 //! Owns digits, separators and signs; never a unit conversion that the metric's definition does not have.
 

@@ -106,7 +106,7 @@ impl Comparison {
         }
     }
 
-    /// `is dearer than now: +1.5 % [+0.9, +2.1]; evictions −57 %; no difference shown in pending p99.`
+    /// `is costlier than now: +1.5 % [+0.9, +2.1]; evictions −57 %; no difference shown in pending p99.`
     fn sentence(&self, policy: &PolicyResult) -> Markup {
         let Some(cost) = against(policy, "cost") else {
             return html! { "has no completed run to compare." };

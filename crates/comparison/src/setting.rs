@@ -16,7 +16,7 @@ pub struct Setting {
     pub start: String,
     /// Length of the simulated time in milliseconds, warm-up included.
     pub duration_ms: u64,
-    /// The part at the beginning that is lived but not counted, in milliseconds.
+    /// The warm-up that is simulated but not counted, in milliseconds.
     pub warmup_ms: u64,
     /// The program's version.
     pub version: String,
@@ -36,7 +36,7 @@ pub struct Setting {
 pub struct Policy {
     /// Its name, as in [`spokeshave_simulate::Run::policy`].
     pub name: String,
-    /// Set when it models somebody else's product: what it models, such as `karpenter-1.14`. `None`: it is our own decision code.
+    /// Set if it models another product: what it models, such as `karpenter-1.14`. `None`: it is our own decision code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// In what it differs, in one line.
@@ -59,7 +59,7 @@ pub struct Input {
     pub licence: Option<String>,
 }
 
-/// What every report says of itself.
+/// The metadata of every report.
 pub const NOT_MODELLED: &[&str] = &[
     "real usage: pods use what they request",
     "pulling images, beyond the time until a pod is ready",

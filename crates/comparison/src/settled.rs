@@ -29,7 +29,7 @@ pub fn still_drifts(curve: &Curve, warmup_ms: u64) -> bool {
             .iter()
             .map(|value| *value as f64),
     );
-    // The bound follows what pods request, which says more than their number where it is there.
+    // The bound follows what pods request, which is more accurate than their number, if available.
     let bound = curve.bound_micros_per_hour.get(from..length);
     let workload = match bound.filter(|bound| bound.iter().any(|value| *value > 0)) {
         Some(bound) => blocks(bound.iter().map(|value| *value as f64)),
@@ -56,7 +56,7 @@ fn drifts(cost: &[f64], workload: &[f64]) -> bool {
     let level = mean(cost).unwrap_or_default();
     let (cost, time) = (without(cost, workload), without(&time, workload));
     let squares: f64 = time.iter().map(|value| value * value).sum();
-    // Time that is a function of the workload cannot be told from it.
+    // An effect that is a function of the workload cannot be separated from it.
     if squares < 1e-6 * time.len() as f64 || level <= 0.0 {
         return false;
     }

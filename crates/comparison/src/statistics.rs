@@ -1,7 +1,7 @@
 //! Student's t on paired values: means, intervals, quantiles of a sample.
 //!
-//! Owns the arithmetic, in operations that IEEE 754 defines exactly (no platform's `sin` or `atan`), so that a report has the same bytes everywhere. It never
-//! knows what the numbers stand for.
+//! Owns the arithmetic, in operations that IEEE 754 defines exactly (no platform's `sin` or `atan`), so a report has the same bytes on every platform. It never
+//! knows what the numbers mean.
 
 use serde::Serialize;
 

@@ -83,7 +83,7 @@ pub(crate) struct Note {
 }
 
 impl Comparison {
-    /// The table for people, at most `width` columns wide where words allow it; ends with a newline.
+    /// The text table, at most `width` columns wide where words allow it; ends with a newline.
     pub fn to_text(&self, width: usize) -> String {
         let mut out = String::new();
         for line in self.heading() {
@@ -384,7 +384,7 @@ fn cost(policy: &PolicyResult) -> String {
     }
 }
 
-/// `dearer, +1.9 % [+1.6, +2.1]`, `no difference shown [−0.3, +0.2]`.
+/// `costlier, +1.9 % [+1.6, +2.1]`, `no difference shown [−0.3, +0.2]`.
 pub(crate) fn against(policy: &PolicyResult) -> String {
     let Some(difference) = policy.values.get("cost").and_then(|cost| cost.against.as_ref()) else {
         return String::new();

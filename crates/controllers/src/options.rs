@@ -57,9 +57,9 @@ pub struct EvictionRate {
 /// Settings of the controllers.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Longest time that pods are collected before nodes are planned.
+    /// Longest time for which pods are batched before nodes are planned.
     pub batch_max_duration: Duration,
-    /// Nodes are planned when no new pod came for this long.
+    /// Nodes are planned once no new pod has arrived for this long.
     pub batch_idle_duration: Duration,
     /// Whether preferences of pods count until they cannot be met.
     pub preference_policy: PreferencePolicy,
@@ -69,7 +69,7 @@ pub struct Options {
     pub default_spread: Vec<TopologySpreadConstraint>,
     /// Whether spot nodes may be replaced by cheaper spot nodes (D-153).
     pub spot_to_spot_consolidation: bool,
-    /// How many nodes may come in place of a set of under-used nodes (W-03).
+    /// Maximum number of replacement nodes for a set of underutilized nodes (W-03).
     pub consolidation_replacements: usize,
     /// Whether moves of consolidation wait until the nodes of their NodePool have come to rest (W-60).
     pub consolidation_rounds: bool,
@@ -83,7 +83,7 @@ pub struct Options {
     pub shutdown_limit: Duration,
     /// What is on and off.
     pub feature_gates: FeatureGates,
-    /// Milli-cores that the controllers may count on; more of them work on more objects at once (D-318, D-327).
+    /// CPU available to the controllers, in millicores; more of them work on more objects at once (D-318, D-327).
     pub cpu_requests_milli: u32,
     /// A bound on evictions of its own; without one the client's rate is the only bound.
     pub eviction_rate: Option<EvictionRate>,

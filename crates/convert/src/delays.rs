@@ -1,7 +1,7 @@
 //! cluster-autoscaler's pauses and brakes for the whole cluster, as DisruptionPolicies: how long nothing is scaled down after a node came, went or failed to
 //! come, and from which share of unready nodes on nothing is.
 //!
-//! NodePools of v1 know neither; upstream does not know the kind, and the report says so.
+//! NodePools of v1 know neither; upstream does not know the kind, which the report mentions.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Taking an object apart field by field, so that what nobody asked for is left over and can be reported.
+//! Consumes an object field by field, so that unhandled fields remain and can be reported.
 
 use serde_json::{Map, Value, json};
 
@@ -47,12 +47,12 @@ impl Fields {
         Some(Fields::of(&self.path(key), value, notes))
     }
 
-    /// What is left.
+    /// The remaining fields.
     pub(crate) fn rest(&mut self) -> Map<String, Value> {
         std::mem::take(&mut self.map)
     }
 
-    /// Reports what nobody took.
+    /// Reports unhandled fields.
     pub(crate) fn report_rest(self, notes: &mut Notes) {
         for (key, value) in &self.map {
             notes.unknown(

@@ -1,5 +1,5 @@
-//! karpenter-node-holder (spec/disruption.md §10.3): its Helm values, and its Deployment as rendered. It is a controller of its own that protects
-//! every node for a while after each new one; what it was told becomes the hold of a DisruptionPolicy.
+//! karpenter-node-holder (spec/disruption.md §10.3): its Helm values, and its Deployment as rendered. It is a separate controller that protects
+//! every node for a while after each new one; its configuration becomes the hold of a DisruptionPolicy.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::fields::Fields;
 use crate::report::Notes;
 use crate::workload::containers;
 
-/// What one setting is for: its name as a Helm value, its names in the environment, and what does the same.
+/// One setting: its name as a Helm value, its environment variables, and its equivalent.
 struct Setting {
     value: &'static str,
     variables: &'static [&'static str],
@@ -17,7 +17,7 @@ struct Setting {
     meaning: &'static str,
 }
 
-/// What a holder was told: fields with their settings and numbers, and the annotation that it sets.
+/// The configuration of a holder: fields with their settings and numbers, and the annotation that it sets.
 #[derive(Default)]
 struct Told {
     settings: Vec<(String, &'static Setting, u32)>,
@@ -86,7 +86,7 @@ pub(crate) fn values(object: Value, world: &mut World, notes: &mut Notes) {
     hold("karpenter-node-holder", &told, world, notes);
 }
 
-/// Makes a DisruptionPolicy of what the Deployment was told, which is left out itself.
+/// Converts the configuration of the Deployment to a DisruptionPolicy; the Deployment itself is omitted.
 pub(crate) fn deployment(object: &Value, world: &mut World, notes: &mut Notes) {
     let mut told = Told::default();
     for (index, container) in containers(object).enumerate() {

@@ -38,7 +38,7 @@ use fields::{get, text};
 use report::Notes;
 pub use report::{Change, Level, Line};
 
-/// What the objects themselves do not say.
+/// Information that is not in the objects.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The NodeClass of pools that name none.
@@ -52,7 +52,7 @@ pub struct Options {
 pub struct Output {
     /// Index of the object that it was made from.
     pub from: usize,
-    /// Index in the result of the object that it is a copy of, which it is to stand behind.
+    /// Index in the result of the object that it is a copy of, after which it is placed.
     after: Option<usize>,
     /// The object.
     pub object: Value,
@@ -76,7 +76,7 @@ struct Kubelet {
     value: Value,
 }
 
-/// What has been made so far.
+/// The objects created so far.
 #[derive(Default)]
 struct World {
     objects: Vec<Output>,
@@ -96,7 +96,7 @@ impl World {
     }
 }
 
-/// What is known of all objects before the first is converted.
+/// Facts about all objects, collected before the conversion.
 struct Context {
     /// The class of pools that name none.
     default_class: Option<ClassRef>,
@@ -256,7 +256,7 @@ fn is_retired_definition(object: &Value) -> bool {
     )
 }
 
-/// Reports fields that the served version does not know. An object that was of another version loses them, so that it is accepted.
+/// Reports fields that the served version does not know. An object of another version loses them, so that it is accepted.
 fn report_unknown(definitions: &[Value], object: &mut Value, was_served: bool, notes: &mut Notes) {
     let Some((version, schema)) = schema_of(definitions, object) else {
         return;

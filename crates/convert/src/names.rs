@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::report::Notes;
 
-/// What became of a label or annotation.
+/// The conversion of a label or annotation.
 enum Fate {
     /// It has another key; the value stays.
     Renamed(&'static str),
@@ -63,7 +63,7 @@ pub(crate) fn rename_keys(entries: &mut Map<String, Value>, path: &str, notes: &
             }
         };
         if let Some(value) = entries.remove(&key) {
-            // Where both stand, the new one is what v1 obeys already.
+            // If both are set, v1 already uses the new one.
             entries.entry(new.to_owned()).or_insert(value);
         }
     }

@@ -133,7 +133,7 @@ impl Context {
         if has("role") || has("instanceProfile") {
             return;
         }
-        // An empty text stands for absence.
+        // An empty string means absent.
         for key in ["role", "instanceProfile"] {
             remove(class, &["spec", key]);
         }

@@ -8,7 +8,7 @@ use crate::node_template::{self, Origin};
 use crate::report::Notes;
 use crate::{Context, Kubelet, World, metadata, names};
 
-/// Converts one Provisioner; its block `provider` becomes an EC2NodeClass of its own.
+/// Converts one Provisioner; its block `provider` becomes a separate EC2NodeClass.
 pub(crate) fn convert(object: Value, context: &Context, world: &mut World, notes: &mut Notes) {
     let mut fields = Fields::of("", object, notes);
     fields.take("apiVersion");

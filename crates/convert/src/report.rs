@@ -1,9 +1,9 @@
-//! What a conversion has to say: one line a field that moved, changed its meaning, was written for a default that has changed, or has no
-//! counterpart. Texts are for people; `Change` is for machines.
+//! The report of a conversion: one line for each field that moved, changed its meaning, was written for a default that has changed, or has no
+//! counterpart. Texts are for users; `Change` is for programs.
 
 use serde::Serialize;
 
-/// What became of a field.
+/// The conversion of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Change {
@@ -15,7 +15,7 @@ pub enum Change {
     Changed,
     /// Has no counterpart, and nothing is missing without it.
     Dropped,
-    /// Has no counterpart that could be written: somebody has to decide.
+    /// Has no counterpart: the user has to decide.
     Manual,
     /// No version of the kind has such a field.
     Unknown,
@@ -25,7 +25,7 @@ pub enum Change {
     Unreadable,
 }
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -38,7 +38,7 @@ pub enum Level {
 }
 
 impl Change {
-    /// How much it matters.
+    /// Its severity.
     #[must_use]
     pub const fn level(self) -> Level {
         match self {
@@ -71,11 +71,11 @@ pub struct Line {
     /// Index of the object among those that were given.
     #[serde(skip)]
     pub from: usize,
-    /// What became of the field.
+    /// The conversion of the field.
     pub change: Change,
     /// The field of the source, such as `spec.ttlSecondsAfterEmpty`; empty when the whole object is meant.
     pub field: String,
-    /// Where it stands in the result, such as `NodePool spec.disruption.consolidateAfter`.
+    /// Its path in the result, such as `NodePool spec.disruption.consolidateAfter`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub became: Option<String>,
     /// One sentence or two.

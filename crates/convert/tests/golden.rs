@@ -116,7 +116,7 @@ fn a_result_converts_to_itself_in_silence() {
         let objects: Vec<Value> = first.objects.into_iter().map(|output| output.object).collect();
         let again = convert(objects.clone(), &Options::default());
         let silent = |line: &&spokeshave_convert::Line| {
-            // Nobody has named a class, or known an annotation, meanwhile.
+            // No class is named, and no annotation is known.
             !matches!(line.change, Change::Manual | Change::Unknown)
         };
         let said: Vec<_> = again.lines.iter().filter(silent).collect();
@@ -293,7 +293,7 @@ fn an_aks_node_class_of_v1alpha2_becomes_the_version_that_is_served() {
     assert_eq!(old.objects[0].object["spec"], serde_json::json!({}));
     assert_eq!(levels(&old, "spec.imageVersion"), [Level::Error]);
     assert_eq!(levels(&old, "spec.diskColour"), [Level::Error]);
-    // A version that nobody knows is left out and named.
+    // An unknown version is omitted and reported.
     let future = serde_json::json!({"apiVersion": "karpenter.azure.com/v7", "kind": "AKSNodeClass", "metadata": {"name": "c"}});
     let left_out = convert(vec![future], &Options::default());
     assert!(left_out.objects.is_empty());
@@ -329,7 +329,7 @@ fn kubelets_that_differ_give_a_shared_class_a_copy_for_each() {
     }
 }
 
-/// Whatever stands in a field: no panic, and a report.
+/// Any field value: no panic, and a report.
 #[test]
 fn fields_of_the_wrong_shape_are_reported() {
     let shapes = [

@@ -283,7 +283,7 @@ fn full(builder: &mut Builder, nodes: usize, pods: usize) {
 }
 
 /// A small cluster in which any rule of placement may occur: bound and pending pods, several NodePools with weights, taints, limits and minValues,
-/// DaemonSets, host ports, spreads, affinity and anti-affinity of every kind. Nothing says that the pods on its nodes could have been scheduled there.
+/// DaemonSets, host ports, spreads, affinity and anti-affinity of every kind. The pods on its nodes need not have been schedulable there.
 pub fn random_world(seed: u64) -> ClusterState {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9) ^ 0x5eed);
     let types: Vec<InstanceType> = [

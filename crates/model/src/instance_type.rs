@@ -90,7 +90,7 @@ pub struct Offering {
     pub requirements: Requirements,
     /// Price in nano-dollars per hour.
     pub price: Price,
-    /// Whether it can be bought now.
+    /// Whether it is available now.
     pub available: bool,
     /// Instances left in the reservation; 0 for other capacity types.
     pub reservation_capacity: i64,
@@ -245,7 +245,7 @@ impl InstanceType {
         groups
     }
 
-    /// Offerings that can be bought now and are compatible with the requirements.
+    /// Offerings that is available now and are compatible with the requirements.
     pub fn available_offerings<'a>(
         &'a self,
         requirements: &'a Requirements,

@@ -1,4 +1,4 @@
-//! Pods for which nodes come up in vain: each further node waits longer than the last.
+//! Pods whose new nodes stay unused: each further node waits longer than the last.
 //!
 //! A node that joins and cannot take the pod it was launched for (something taints it, or the scheduler refuses it for a reason that nobody can
 //! foresee) leaves the pod pending, and the next pass launches another, without end. The first two nodes come at once, as always; from then on there

@@ -17,7 +17,7 @@ const MOST_BYTES: usize = 256 << 20;
 /// All instances, or an error.
 ///
 /// # Errors
-/// When the list has no end, ends without saying that it is complete, or cannot be had.
+/// When the list does not end, ends without saying that it is complete, or cannot be had.
 pub(crate) async fn receive(mut client: Client) -> Result<Vec<Instance>, CloudError> {
     let failed = |status: Status| match cloud_error("ListInstances", &status) {
         CloudError::NodeClaimNotFound(message) => CloudError::Other(format!("ListInstances: {message}")),

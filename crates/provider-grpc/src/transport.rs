@@ -78,7 +78,7 @@ impl Debug for TlsConnector {
 }
 
 impl TlsConnector {
-    /// A connector to `host:port`, with PEM texts: the authority of the provider's certificate, our certificate, and its key.
+    /// A connector to `host:port`, with PEM texts: the CA of the provider's certificate, our certificate, and its key.
     ///
     /// # Errors
     /// What cannot be read of them.

@@ -76,12 +76,12 @@ impl<K: Resource<DynamicType = ()>> Api<K> {
     }
 }
 
-/// What the API server answered, as a value of its kind.
+/// The response of the API server, as a value of its kind.
 fn decoded<K: DeserializeOwned>(raw: Raw) -> Result<K> {
     K::deserialize(raw.into_tree()).map_err(kube::Error::SerdeError)
 }
 
-// The requests themselves are boxed here, so that this crate alone holds their code.
+// The requests are boxed here, so that only this crate contains their code.
 
 fn get<'a>(api: &'a RawApi, name: &'a str) -> BoxFuture<'a, Result<Raw>> {
     Box::pin(api.get(name))
@@ -116,7 +116,7 @@ fn replace<'a>(
     Box::pin(api.replace(name, parameters, object))
 }
 
-/// What is to be sent for an object.
+/// The request for an object.
 fn encoded<K: Serialize>(object: &K) -> Result<Raw> {
     let tree = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
     Ok(Raw::new(tree))
@@ -131,7 +131,7 @@ impl<K: Clone + DeserializeOwned> Api<K> {
         decoded(get(&self.raw, name).await?)
     }
 
-    /// One object, if it is there.
+    /// One object, if it exists.
     ///
     /// # Errors
     /// The server's.
@@ -209,7 +209,7 @@ impl<K: Clone + DeserializeOwned> Api<K> {
         decoded(replace(&self.raw, name, parameters, &encoded(object)?).await?)
     }
 
-    /// Writes to a subresource; the answer is of its own kind.
+    /// Writes to a subresource; the response has its own kind.
     ///
     /// # Errors
     /// The server's.

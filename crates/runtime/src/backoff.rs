@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// How a queue slows down.
+/// The back-off of a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
     /// Delay after the first failure of a key; doubles with each further one.
@@ -43,7 +43,7 @@ impl RateLimit {
 
 /// A token bucket: `rate` tokens a second, at most `burst` saved up.
 ///
-/// Kept as the one instant at which the bucket would be full again (the generic cell rate algorithm), in integers, so that
+/// Stored as the time at which the bucket would be full again (the generic cell rate algorithm), in integers, so that
 /// it neither drifts nor rounds.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
@@ -69,7 +69,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes a token now or from the future, and says how long to wait until it is there.
+    /// Takes a token now or from the future, and returns how long to wait until it is available.
     pub fn reserve(&mut self, now: Timestamp) -> Duration {
         let wait = self.wait_nanoseconds(now);
         self.full_at_nanoseconds =
@@ -77,7 +77,7 @@ impl TokenBucket {
         Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX))
     }
 
-    /// Takes a token if one is there.
+    /// Takes a token if one is available.
     pub fn try_take(&mut self, now: Timestamp) -> bool {
         if self.wait_nanoseconds(now) > 0 {
             return false;
@@ -86,7 +86,7 @@ impl TokenBucket {
         true
     }
 
-    /// Time until a token is there, in nanoseconds; zero when one is.
+    /// Time until a token is available, in nanoseconds; zero if one is.
     fn wait_nanoseconds(&self, now: Timestamp) -> i128 {
         let now = now.as_nanosecond();
         let full_at = self.full_at_nanoseconds.max(now) + self.interval_nanoseconds;

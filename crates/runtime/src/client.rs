@@ -1,4 +1,4 @@
-//! What stands between a controller and the API server: rate, name, log and metrics of its requests.
+//! The layers between a controller and the API server: rate limit, user agent, log and metrics of its requests.
 //!
 //! Owns the middleware that both a client of a real cluster and one of an in-process server get, and the fence that stops
 //! writes of a replica that no longer leads. It never changes a request, except for its `User-Agent`.
@@ -20,16 +20,16 @@ use crate::backoff::TokenBucket;
 use crate::lease::{Epoch, Leadership};
 use crate::metrics::{Counter, Histogram, Metrics, exponential_buckets};
 
-/// What a client does with its requests besides sending them.
+/// Additional handling of requests by a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// Requests per second, sustained, and burst (P §15.1); `None` for no limit, as for leader election.
     pub rate: Option<(f64, u32)>,
     /// Value of `User-Agent`.
     pub user_agent: String,
-    /// Where requests are written down, in the order in which they are sent.
+    /// The log of requests, in the order in which they are sent.
     pub log: Option<RequestLog>,
-    /// Where requests are counted and timed.
+    /// Metrics of requests.
     pub metrics: Option<Metrics>,
 }
 
@@ -51,7 +51,7 @@ pub fn from_config(
     options: &ClientOptions,
     clock: SharedClock,
 ) -> kube::Result<Client> {
-    // The controllers decide when a request is tried again: a refused eviction has a back-off of its own and is told, and a Lease cannot wait.
+    // Retries are up to the controllers: a rejected eviction has its own back-off and is reported, and a Lease cannot wait.
     let mut config = config;
     config.default_retry = false;
     Ok(ClientBuilder::try_from(config)?
@@ -219,7 +219,7 @@ impl<S> fmt::Debug for MiddlewareService<S> {
     }
 }
 
-/// Where the next request stands with the rate limit.
+/// Position of the next request in the rate limit.
 enum Turn {
     None,
     Waiting(BoxFuture<'static, ()>),
@@ -335,7 +335,7 @@ impl RequestMetrics {
     }
 }
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct Described {
     method: String,
@@ -343,7 +343,7 @@ struct Described {
     target: Option<Target>,
 }
 
-/// What a request is about, from its path.
+/// The target of a request, from its path.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Target {
     group: String,

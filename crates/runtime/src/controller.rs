@@ -1,4 +1,4 @@
-//! The reconcile driver: takes keys from a queue, works on several at a time, and survives what goes wrong.
+//! The reconcile driver: takes keys from a queue, works on several at a time, and survives errors and panics.
 //!
 //! Owns the loop and its metrics (controller-runtime's names). It never decides what a reconcile does; an error or a panic of
 //! one key delays that key only.
@@ -21,19 +21,19 @@ use crate::shutdown::Shutdown;
 /// Buckets of `controller_runtime_reconcile_time_seconds`: the standard ones up to a minute, as upstream's framework has them.
 const RECONCILE_BUCKETS: &[f64] = STANDARD_BUCKETS.first_chunk::<40>().unwrap();
 
-/// What a reconcile wants next for its key.
+/// What to do next with a key after a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
     /// Nothing, until something adds the key.
     Done,
     /// Another look after this time. Zero is at once, a few times in a row; a key that never has enough slows down like one that is stale.
     After(Duration),
-    /// What was looked at is out of date (a conflict), and the news of it will add the key. Should they not come (a watch that stands still),
+    /// The input was outdated (a conflict), and the watch event about it will add the key. If it does not arrive (a stalled watch),
     /// another look after a pause that doubles each time.
     Stale,
 }
 
-/// What a reconcile may fail with: anything that can be told to people.
+/// The error of a reconcile: anything that can be displayed.
 pub type ReconcileError = Box<dyn std::error::Error + Send + Sync>;
 
 /// So often a key may have another look at once; every step of an object's life is one.
@@ -156,7 +156,7 @@ where
 {
     let mut workers = JoinSet::new();
     loop {
-        // Reap first, so that a free place is seen before the next key is taken.
+        // Reap first, so that a free worker is seen before the next key is taken.
         while workers.try_join_next().is_some() {}
         if workers.len() >= concurrency {
             tokio::select! {
@@ -176,7 +176,7 @@ where
 }
 
 /// Runs a controller that has only one key, beginning at once. `Requeue::After` is its period; with `Requeue::Done` it waits
-/// until somebody adds [`SINGLETON`] to the queue.
+/// until [`SINGLETON`] is added to the queue.
 pub async fn run_singleton<Reconcile, Work>(
     name: &str,
     queue: WorkQueue<Singleton>,
@@ -191,7 +191,7 @@ pub async fn run_singleton<Reconcile, Work>(
     run_controller(name, queue, 1, move |_| reconcile(), shutdown, metrics).await;
 }
 
-/// Boxed, so that the loop around it exists once a kind of key and not once a controller.
+/// Boxed, so that the loop around it is compiled once per key type and not once per controller.
 type Reconciler<Key> = Box<dyn Fn(Key) -> BoxFuture<'static, Result<Requeue, ReconcileError>> + Send + Sync>;
 
 struct Driver<Key> {
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// How often a key is looked at within a minute when each look ends like this.
+    /// How often a key is reconciled within a minute when each reconciliation ends like this.
     async fn looks_within_a_minute(requeue: Requeue) -> u32 {
         let (clock, metrics, queue, shutdown) = fixture();
         let count: Arc<Mutex<u32>> = Arc::default();

@@ -1,4 +1,4 @@
-//! Events about objects: told once, not too often, and never at the expense of a reconcile.
+//! Events about objects: de-duplicated, rate-limited, and never delaying a reconcile.
 //!
 //! Owns de-duplication (D-034), rates (P §17), aggregation and the writing of core/v1 Events with source component
 //! `karpenter`. Publishing never waits and never fails: when the queue to the server is full, the event is dropped and
@@ -50,7 +50,7 @@ impl EventKind {
     }
 }
 
-/// Something worth telling about an object.
+/// An event about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventNotice {
     /// The object. An object without namespace has its events in `default`.
@@ -59,7 +59,7 @@ pub struct EventNotice {
     pub kind: EventKind,
     /// Reason in CamelCase.
     pub reason: String,
-    /// Message for people.
+    /// Human-readable message.
     pub message: String,
     /// With the reason, what makes two events equal. The message does not count unless it is here. Empty: never suppressed.
     pub dedupe_values: Vec<String>,
@@ -86,7 +86,7 @@ impl EventNotice {
     }
 }
 
-/// How much a recorder remembers.
+/// The memory of a recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRecorderOptions {
     /// Events that wait to be written; more are dropped.
@@ -168,7 +168,7 @@ impl EventRecorder {
         )
     }
 
-    /// Tells an event, unless an equal one was told lately or its reason exceeds its rate. Never waits.
+    /// Records an event, unless an equal one was recorded recently or its reason exceeds its rate. Never waits.
     pub fn publish(&self, notice: EventNotice) {
         let now = self.shared.clock.now();
         let passes = self
@@ -183,7 +183,7 @@ impl EventRecorder {
     }
 }
 
-/// Decides which events are told.
+/// Decides which events are recorded.
 struct Filter {
     told: Memory<String, ()>,
     buckets: BTreeMap<String, TokenBucket>,
@@ -217,7 +217,7 @@ impl Filter {
     }
 }
 
-/// A map of limited size whose entries expire. When it is full, what would expire first goes first.
+/// A map of limited size whose entries expire. When it is full, the entry that would expire first is evicted.
 struct Memory<Key, Value> {
     entries: BTreeMap<Key, (Timestamp, Value)>,
     by_expiry: BTreeSet<(Timestamp, Key)>,
@@ -260,7 +260,7 @@ impl<Key: Ord + Clone, Value> Memory<Key, Value> {
     }
 }
 
-/// What makes two events one, with a count.
+/// The key by which events are aggregated into one with a count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity {
     namespace: String,
@@ -272,7 +272,7 @@ struct Identity {
     message: String,
 }
 
-/// How long an Event on the server is counted up instead of written anew; the server keeps Events for an hour.
+/// How long the count of an existing Event is increased instead of creating a new one; the server keeps Events for an hour.
 const AGGREGATION_PERIOD: Duration = Duration::from_secs(3000);
 
 /// The half of a recorder that talks to the server.
@@ -324,7 +324,7 @@ impl EventWriter {
                 Ok(()) => return,
                 Err(error) => error,
             };
-            // What the server has refused it will refuse again; on the way out nobody waits.
+            // A rejected request would be rejected again; do not delay the shutdown.
             if attempt == ATTEMPTS || !is_retryable(&error) || shutdown.is_requested() {
                 self.dropped.inc(&[&notice.reason]);
                 tracing::debug!(reason = notice.reason, object = ?notice.object.name, %error, "event not written");
@@ -351,7 +351,7 @@ impl EventWriter {
                 .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
                 .await
             {
-                // The server has forgotten it: tell it anew.
+                // The server no longer has it: create it again.
                 Err(kube::Error::Api(status)) if status.code == 404 => self.written.remove(&identity),
                 answer => return answer.map(drop),
             }
@@ -452,7 +452,7 @@ mod tests {
         Timestamp::from_second(seconds).unwrap()
     }
 
-    /// D-034: the same reason and values within the period are told once; the message is not part of the key.
+    /// D-034: the same reason and values within the period are recorded once; the message is not part of the key.
     #[test]
     fn d_034_equal_events_are_told_once_per_period() {
         let mut filter = filter(100);

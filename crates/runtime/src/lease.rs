@@ -3,7 +3,7 @@
 //! Owns one Lease: acquiring, renewing and giving it back, and the [`Leadership`] handle that others watch. It never writes
 //! anything else. A replica trusts only what it has observed itself: another holder's term ends one lease duration after we
 //! first saw its last renewal, on our clock. Our own ends when no renewal succeeded within the renew deadline, even when
-//! nobody was awake to notice: the handle compares the time on every question.
+//! no task was running at that time: the handle compares the time on every call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ pub struct LeaseOptions {
     pub name: String,
     /// Who we are; unique per process.
     pub identity: String,
-    /// How long others wait after our last renewal.
+    /// How long other replicas wait after our last renewal.
     pub lease_duration: Duration,
-    /// How long we go on without a successful renewal; shorter than the lease duration.
+    /// How long we stay leader without a successful renewal; shorter than the lease duration.
     pub renew_deadline: Duration,
     /// Pause between attempts.
     pub retry_period: Duration,
@@ -56,7 +56,7 @@ impl LeaseOptions {
     }
 }
 
-/// One term of one leader. No two terms are equal, as long as nobody deletes the Lease.
+/// One term of one leader. No two terms are equal, unless the Lease is deleted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch {
     /// `spec.leaseTransitions` of the term: grows with every change of the holder.
@@ -253,7 +253,7 @@ impl LeaderElection {
         }
     }
 
-    /// The handle that tells whether we lead.
+    /// The handle that knows whether this replica is the leader.
     #[must_use]
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
@@ -340,7 +340,7 @@ impl LeaderElection {
         if self.leadership.is_leader()
             && let Some(observed) = &self.observed
         {
-            // The common case in one request: nobody else has touched it. Anything else takes the long way.
+            // The common case in one request: no other writer. Anything else takes the slow path.
             let renewed = self.lease(observed.lease.metadata.clone(), &observed.spec(), start);
             if let Ok(lease) = self
                 .limited(
@@ -397,7 +397,7 @@ impl LeaderElection {
                 self.hold(lease, start);
                 Ok(true)
             }
-            // Somebody was faster. Look again next time.
+            // Another writer was faster; retry next time.
             Err(LeaseError::Api(kube::Error::Api(status))) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }

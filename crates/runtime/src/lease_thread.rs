@@ -1,4 +1,4 @@
-//! Leader election on a thread and runtime of its own.
+//! Leader election on a separate thread and runtime.
 //!
 //! A Lease must be renewed every few seconds, whatever the other threads of the program do: a long poll on a worker of the main runtime, which may hold
 //! its timers and sockets back with it, must not cost the leadership. Owns the thread; the election itself is [`LeaderElection`]'s. Virtual time is
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::lease::{ElectionOutcome, LeaderElection};
 use crate::shutdown::Shutdown;
 
-/// An election that runs on a thread of its own. Dropped, it gives the Lease back and ends.
+/// An election on a separate thread. When dropped, it releases the Lease and stops.
 pub struct ElectionThread {
     outcome: Option<oneshot::Receiver<ElectionOutcome>>,
     shutdown: Shutdown,
@@ -41,7 +41,7 @@ impl Drop for ElectionThread {
 }
 
 impl LeaderElection {
-    /// Starts the election on a thread with a runtime of its own, over a client that is made there, so that its connections belong to that runtime
+    /// Starts the election on a thread with its own runtime, with a client that is created there, so that its connections belong to that runtime
     /// too. The real clock must be given.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use crate::backoff::{RateLimit, TokenBucket};
 use crate::metrics::{Counter, Gauge, Histogram, Metrics, exponential_buckets};
 
-/// How a queue behaves.
+/// Options of a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueOptions {
     /// Delays after failures.
@@ -170,7 +170,7 @@ impl<Key: Ord + Clone> WorkQueue<Key> {
         self.lock().failures.get(key).copied().unwrap_or(0)
     }
 
-    /// Takes the next key, waiting for one. Nobody else gets the key until [`done`](Self::done).
+    /// Takes the next key, waiting for one. No other worker gets the key until [`done`](Self::done).
     pub async fn next(&self) -> Key {
         loop {
             let until_next = {
@@ -213,7 +213,7 @@ impl<Key: Ord + Clone> WorkQueue<Key> {
         Some(key)
     }
 
-    /// Gives a key back; if it was added meanwhile, it waits again.
+    /// Releases a key; if it was added in the meantime, it is queued again.
     pub fn done(&self, key: &Key) {
         let now = self.inner.clock.now();
         let mut core = self.lock();

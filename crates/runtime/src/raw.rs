@@ -24,7 +24,7 @@ pub(crate) struct Raw<const METADATA: bool = false> {
     pub(crate) tree: Value,
 }
 
-/// How the API server calls a kind.
+/// The API server's names of a kind.
 #[derive(Clone, Debug)]
 pub(crate) struct RawKind {
     group: Cow<'static, str>,
@@ -91,7 +91,7 @@ impl<'de, const METADATA: bool> Deserialize<'de> for Raw<METADATA> {
     }
 }
 
-/// Reads an object, or its metadata, as a tree without managedFields: they are a third of it, and nobody here reads them.
+/// Reads an object, or its metadata, as a tree without managedFields: they are a third of it, and are never read.
 struct Tree {
     of_metadata: bool,
 }

@@ -1,7 +1,7 @@
 //! The watch task that fills a store.
 //!
 //! Owns the loop around kube's `watcher`: it collects a list before it replaces the store's contents at once, waits longer after
-//! each failure, and skips what does not decode. It never gives up and never ends by itself. The loop handles trees; a kind adds only how
+//! each failure, and skips what does not decode. It never gives up and never stops on its own. The loop handles trees; a kind adds only how
 //! its store takes one in.
 
 use std::collections::BTreeMap;
@@ -124,7 +124,7 @@ impl<K: Object> Reflector<K> {
     pub async fn run(self, shutdown: Shutdown) {
         let kind = RawKind::of::<K>();
         let namespace = self.namespace.as_deref();
-        // A list is asked for after `Init`; the initial events of a watch have been asked for before it.
+        // A list is requested after `Init`; the initial events of a watch were requested before it.
         let lists_after_init = matches!(
             self.config.initial_list_strategy,
             watcher::InitialListStrategy::ListWatch
@@ -156,7 +156,7 @@ impl<K: Object> Reflector<K> {
     }
 }
 
-/// What the watch of one kind says, as trees.
+/// Events of the watch of one kind, as trees.
 fn events<const METADATA: bool>(
     client: kube::Client,
     kind: &RawKind,
@@ -179,7 +179,7 @@ fn events<const METADATA: bool>(
         .boxed()
 }
 
-/// Takes in what a watch says of one kind.
+/// Applies the events of a watch on one kind.
 trait Sink: Send {
     /// Takes one event in; true when it shows that the server answers well.
     fn take(&mut self, event: Event<Value>) -> bool;
@@ -196,7 +196,7 @@ struct Watching {
 }
 
 impl Watching {
-    /// Boxed here, so that this crate alone holds its code.
+    /// Boxed here, so that only this crate contains its code.
     fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(self.watch(shutdown))
     }
@@ -226,7 +226,7 @@ impl Watching {
         }
     }
 
-    /// Tells of a failure, and how long to wait after it.
+    /// Logs a failure, and returns how long to wait after it.
     fn failed(&mut self, error: &watcher::Error) -> Duration {
         let kind = &self.kind;
         self.failures.inc(&[kind]);
@@ -282,7 +282,7 @@ impl<K: Object> Sink for Filler<K> {
                     self.store.begin_list();
                 }
             }
-            // Trimmed at once: a whole list with what nobody reads would be the most memory that is ever needed.
+            // Trimmed at once: a whole untrimmed list would set the peak of memory use.
             Event::InitApply(tree) => match self.decoded(tree) {
                 Ok(object) => self.pending.objects.push(self.store.trimmed(object)),
                 Err(bad) => {

@@ -26,16 +26,16 @@ const HEAD_LIMIT: Duration = Duration::from_secs(10);
 const CONNECTION_LIMIT: usize = 64;
 /// Pause after a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// What Prometheus' text format 0.0.4 is called.
+/// Content type of Prometheus' text format 0.0.4.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Something that is written anew for every request.
+/// Content that is rendered for every request.
 type Write = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// A page of one's own.
 #[derive(Clone)]
 pub struct Document {
-    /// Where it is served, such as `/shadow`.
+    /// Its path, such as `/shadow`.
     pub path: &'static str,
     /// Its media type.
     pub content_type: &'static str,
@@ -51,7 +51,7 @@ impl fmt::Debug for Document {
     }
 }
 
-/// What a port serves. Parts that are absent answer 404.
+/// The content of a port. Absent parts return 404.
 #[derive(Clone, Debug, Default)]
 pub struct HttpServer {
     /// Served under `/metrics`.

@@ -1,6 +1,6 @@
 //! Ending well: a signal that everyone can await, and a group of tasks that is drained within a time limit.
 //!
-//! Owns the order of ending: first the signal, then everyone finishes what it has in hand, then whoever is late is cut off
+//! Owns the order of shutdown: first the signal, then every task finishes its current work, then late tasks are aborted
 //! and named. It never decides when to end.
 
 use std::fmt;
@@ -149,7 +149,7 @@ impl TaskGroup {
     }
 }
 
-/// Nobody works on behalf of a group that is gone: whoever drops it without draining it means "at once".
+/// No task outlives its group: dropping it without draining aborts its tasks at once.
 impl Drop for TaskGroup {
     fn drop(&mut self) {
         for (_, handle) in &self.tasks {

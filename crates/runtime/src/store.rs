@@ -90,9 +90,9 @@ impl fmt::Display for ObjectKey {
 pub struct Change<K> {
     /// Which object.
     pub key: ObjectKey,
-    /// What the store had before.
+    /// The previous object.
     pub old: Option<Arc<K>>,
-    /// What the store has now.
+    /// The current object.
     pub new: Option<Arc<K>>,
 }
 
@@ -114,12 +114,12 @@ impl<K> Change<K> {
     }
 }
 
-/// How a store treats what it takes in.
+/// How a store processes objects.
 pub struct StoreOptions<K> {
-    /// Drops what nobody reads, before the object is kept. The default drops `managedFields`.
+    /// Drops unused fields before the object is stored. The default drops `managedFields`.
     pub trim: fn(&mut K),
     /// Whether two trimmed objects of one resourceVersion say the same. An object that says what the one before said takes its place, but counts as
-    /// no change and no handler hears of it: heartbeats of kubelets cost nothing. The default compares all that is left after trimming.
+    /// no change and handlers are not called: heartbeats of kubelets cost nothing. The default compares everything that is left after trimming.
     pub same: fn(&K, &K) -> bool,
 }
 
@@ -160,7 +160,7 @@ pub struct Store<K> {
 struct Inner<K> {
     options: StoreOptions<K>,
     state: RwLock<Contents>,
-    /// Held while a change is applied and told, so that all hear the same order.
+    /// Held while a change is applied and handlers run, so that all see the same order.
     dispatch: Mutex<Dispatch<K>>,
     ready: watch::Sender<bool>,
 }
@@ -338,7 +338,7 @@ impl<K: Object> Store<K> {
 
     /// Takes in the result of a write of ours, unless the store already knows something newer. Give it the object as the
     /// server answered, also an answer to a delete that still carries the object with its deletionTimestamp. An answer that takes off the last finalizer
-    /// of a deleted object is its end.
+    /// of a deleted object is its removal.
     pub fn note_written(&self, object: K) {
         if has_ended(object.meta()) {
             let uid = object.meta().uid.clone().unwrap_or_default();
@@ -390,7 +390,7 @@ impl<K: Object> Store<K> {
         self.take(&mut dispatch, key);
     }
 
-    /// A complete list is about to be asked for: what was written before is in it, or does not exist any more.
+    /// A complete list is about to be requested: anything written before is in it, or no longer exists.
     pub(crate) fn begin_list(&self) {
         self.write().begin_list();
     }
@@ -421,7 +421,7 @@ impl<K: Object> Store<K> {
         }
     }
 
-    /// Drops what nobody reads.
+    /// Drops unused fields.
     pub(crate) fn trimmed(&self, mut object: K) -> Arc<K> {
         (self.inner.options.trim)(&mut object);
         Arc::new(object)

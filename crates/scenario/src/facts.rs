@@ -1,6 +1,6 @@
-//! What a timeline amounts to before anybody lives it: pods a day, the peak of pods and cores, events.
+//! Summary of a timeline without simulating it: pods per day, the peak of pods and cores, events.
 //!
-//! Owns counting. It assumes that each pod starts at once and that nothing is evicted, so that a run has these figures unless pods have to wait.
+//! Owns counting. It assumes that each pod starts at once and that nothing is evicted, so a run has these figures unless pods have to wait.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -18,9 +18,9 @@ pub struct Facts {
     pub owners: u64,
     /// Events.
     pub events: u64,
-    /// Pods that are born, without those that are there at the start.
+    /// Pods that are created, without the initial ones.
     pub births: u64,
-    /// Pods that are there at the start.
+    /// Initial pods.
     pub at_start: u64,
     /// Largest number of pods at once.
     pub peak_pods: u64,
@@ -63,7 +63,7 @@ impl Facts {
         for (index, event) in timeline.events.iter().enumerate() {
             count.end_until(event.at_ms);
             count.apply(timeline, event.at_ms, event.owner, &event.change);
-            // Within one instant only what is left at its end counts.
+            // Within one timestamp only the final state counts.
             if timeline
                 .events
                 .get(index + 1)
@@ -88,7 +88,7 @@ struct Count {
     replicas: Vec<u64>,
     /// When pods end by themselves.
     ends: BinaryHeap<Reverse<(u64, u32, u64)>>,
-    /// Single pods that live, and when they end; none: when they are told to.
+    /// Running single pods, and when they end; `None`: when they are deleted.
     alive: BTreeMap<(u32, u64), Option<u64>>,
     now: Request,
     pods: u64,
@@ -121,7 +121,7 @@ impl Count {
                 self.change(owner.0, wanted, before);
             }
             Change::Begin { pod, runs_ms } => {
-                // A pod is there until it is ready, and then for as long as it runs.
+                // A pod exists until it is ready, and then for its run time.
                 let ready = definition.ready.median_ms;
                 let end = runs_ms.map(|runs| at_ms.saturating_add(ready).saturating_add(runs));
                 if self.alive.insert((owner.0, *pod), end).is_none() {

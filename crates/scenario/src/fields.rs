@@ -1,6 +1,6 @@
-//! Reading a document field by field, so that each thing that is wrong is named by its path, with a suggestion, and none hides another.
+//! Reads a document field by field, so that every error is reported with its path and a suggestion, and none hides another.
 //!
-//! Owns the words for wrong values. It knows no file and no line: who read the document knows on which line a path stands.
+//! Owns the words for wrong values. It knows no file and no line: the reader of the document maps a path to its line.
 
 use std::cell::RefCell;
 
@@ -33,7 +33,7 @@ impl Problems {
     }
 }
 
-/// A value, and where it stands.
+/// A value, and its path.
 #[derive(Clone)]
 pub(crate) struct Item<'a> {
     pub(crate) value: &'a Value,
@@ -261,7 +261,7 @@ impl<'a> Fields<'a> {
         self.get(name).and_then(|item| read(&item))
     }
 
-    /// The names of those of `names` that are there.
+    /// Those of `names` that are present.
     pub(crate) fn present(&self, names: &[&'static str]) -> Vec<&'static str> {
         let present = names.iter().filter(|name| self.get(name).is_some());
         present.copied().collect()

@@ -21,11 +21,11 @@ pub struct Scenario {
     pub name: String,
     /// The instant at which it begins; schedules, weekends and times of day go by it.
     pub start: Timestamp,
-    /// How long it is lived, in milliseconds, warm-up included.
+    /// How long it is simulated, in milliseconds, including the warm-up.
     pub duration_ms: u64,
     /// How much of the beginning is not counted.
     pub warmup_ms: u64,
-    /// Seeds 1 to this number are lived.
+    /// Seeds 1 to this number are simulated.
     pub seeds: u32,
     /// The cluster.
     pub cluster: ClusterSpec,
@@ -46,7 +46,7 @@ pub struct Scenario {
 pub struct ExpectSpec {
     /// As it was written.
     pub text: String,
-    /// Where it stands in the document.
+    /// Its path in the document.
     pub path: String,
 }
 
@@ -63,7 +63,7 @@ pub struct ClusterSpec {
     pub most_allocated: bool,
 }
 
-/// What the cloud does by itself.
+/// Events caused by the cloud.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CloudSpec {
     /// From the launch to the kubelet's joining; none: the engine's.
@@ -94,7 +94,7 @@ pub struct ShortageSpec {
     pub cheapest: u32,
 }
 
-/// Whose decisions a policy stands for.
+/// Whose decisions a policy uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ModelName {
     /// Spokeshave's decision code.
@@ -121,13 +121,13 @@ pub const MODELS: [(&str, ModelName); 4] = [
 pub struct PolicySpec {
     /// Its name.
     pub name: String,
-    /// Where it stands in the document.
+    /// Its path in the document.
     pub path: String,
     /// Who decides.
     pub model: ModelName,
     /// Merge patches (RFC 7386) of objects from the cluster's manifests, in the order of the document.
     pub merge: Vec<Merge>,
-    /// Files with further objects; one of a name that is there already replaces it.
+    /// Files with further objects; one with an existing name replaces it.
     pub manifests: Vec<String>,
     /// Settings of the operator.
     pub settings: SettingsSpec,
@@ -142,7 +142,7 @@ pub struct Merge {
     pub name: Option<String>,
     /// The patch.
     pub patch: Value,
-    /// Where it stands in the document.
+    /// Its path in the document.
     pub path: String,
 }
 

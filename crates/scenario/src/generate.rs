@@ -23,7 +23,7 @@ pub const MOST_EVENTS: u64 = 20_000_000;
 /// Pods of one owner; more is a slip of the pen.
 const MOST_REPLICAS: f64 = 1_000_000.0;
 
-/// Why a scenario cannot be lived.
+/// Why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TooMuch {
     /// The workload that is too much.

@@ -58,7 +58,7 @@ pub struct Source {
     pub speed: f64,
     /// How many copies live side by side.
     pub copies: u32,
-    /// Whether it begins again at its end.
+    /// Whether it is repeated.
     pub repeat: bool,
     /// Columns of a CSV.
     pub columns: Columns,

@@ -1,7 +1,7 @@
 //! What workloads do over time: owners of pods, how many replicas they want when, and pods that end by themselves.
 //!
 //! Owns the types that generators and trace readers produce and that engines consume. Everything random in it has already been drawn, except what depends on
-//! a pod's life (how long it takes to become ready): those are [`Spread`]s, drawn by (seed, owner, pod), so that every policy meets the same luck. It never
+//! a pod's life (how long it takes to become ready): those are [`Spread`]s, drawn by (seed, owner, pod), so every policy gets the same draws. It never
 //! decides where a pod runs.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub enum OwnerKind {
     StatefulSet,
     /// A Job: pods that end by themselves, and begin again when they were evicted.
     Job,
-    /// Nobody: a pod that is gone stays gone.
+    /// None: a removed pod is not recreated.
     Bare,
 }
 
@@ -58,7 +58,7 @@ pub struct OwnerId(pub u32);
 pub enum Change {
     /// It wants so many pods from now on (Deployment, StatefulSet).
     Replicas(u32),
-    /// One more pod of its own number, which ends by itself after having run for so long, or never (Job, Bare).
+    /// One more pod of its own number, which ends on its own after this run time, or never (Job, Bare).
     Begin {
         /// Unique within the owner; draws of the pod's life go by it.
         pod: u64,
@@ -86,7 +86,7 @@ pub struct Event {
 /// A whole history of workloads.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Timeline {
-    /// Every workload that is there at any time.
+    /// Every workload that exists at any time.
     pub owners: Vec<Owner>,
     /// In order of time; events of one instant in the order in which they apply.
     pub events: Vec<Event>,

@@ -1,7 +1,7 @@
 //! How much work a thousand spot interruptions at once are: `cargo run --release -p spokeshave-sim --example interruptions -- [COUNT]`.
 //!
 //! The shipped controllers and AWS provider with the simulated EC2, API server and machines in one thread. Time in the cluster passes only when
-//! nobody has anything to do, so that what the clock on the wall shows is work, that of API server and simulation included.
+//! nothing else happens, so wall-clock time measures the work, including that of API server and simulation.
 
 use std::process::ExitCode;
 use std::time::Instant;

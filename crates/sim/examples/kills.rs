@@ -1,6 +1,6 @@
-//! Tells every story of invariant 37 with a kill at every write: `cargo run --release -p spokeshave-sim --example kills -- [STORY] [--at WRITE]`.
+//! Runs every scenario of invariant 37 with a kill at every write: `cargo run --release -p spokeshave-sim --example kills -- [STORY] [--at WRITE]`.
 //!
-//! The stories `ec2`, `azure` and `azure-machines` are told on these simulated clouds, with a kill at every call to them.
+//! The stories `ec2`, `azure` and `azure-machines` run on these simulated clouds, with a kill at every call to them.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use spokeshave_sim::kills::{Story, compare, stories, tell};
 use spokeshave_sim::rehearsal::{self, CloudName};
 
-/// Names of the stories that are told on a simulated cloud.
+/// Names of the scenarios that run on a simulated cloud.
 const ON_CLOUDS: [(&str, CloudName); 3] = [
     ("ec2", CloudName::Aws),
     ("azure", CloudName::Azure),
     ("azure-machines", CloudName::AzureMachines),
 ];
 
-/// Most of a telling is small objects that come and go.
+/// Most allocations of a run are small and short-lived.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -89,7 +89,7 @@ fn every_call(name: &str, cloud: CloudName, at: Option<u64>) -> bool {
     }
 }
 
-/// Tells a story with a kill at each of so many points, or at one.
+/// Runs a scenario with a kill at each of the given points, or at one.
 fn at_each(
     name: &str,
     (what, count): (&str, u64),

@@ -195,7 +195,7 @@ fn phases(test: &str) -> Vec<Phase> {
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 /// Nothing has moved for so long: it rests (upstream's three minutes).
 const REST: Duration = Duration::from_secs(3 * 60);
-/// How often the cluster is looked at.
+/// How often the cluster is sampled.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Waits until so many pods run; gives the time it took.

@@ -87,7 +87,7 @@ fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Replaces what stands between the marks of a name in docs/policies.md.
+/// Replaces the text between the marks of a name in docs/policies.md.
 fn publish(name: &str, table: &str) -> Result<(), String> {
     let path = file("../../docs/policies.md");
     let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;

@@ -175,7 +175,7 @@ fn main() {
     }
 }
 
-/// W-20: how long after the last of the first nodes is due all of them are told to go.
+/// W-20: how long after the last of the first nodes is due all of them are deleted.
 async fn expiry(user: &Client, clock: &SharedClock) {
     let api = Api::<NodeClaim>::all(user.clone());
     let first = api

@@ -28,7 +28,7 @@ struct Arguments {
     /// Live this seed only, and compare nothing
     #[arg(long)]
     seed: Option<u64>,
-    /// Tell on standard error how each run goes on
+    /// Print the progress of each run to standard error
     #[arg(long)]
     moments: bool,
     /// Say on standard error what the operator says

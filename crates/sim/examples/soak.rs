@@ -1,6 +1,6 @@
 //! Runs many seeds of simulated cluster life: `cargo run --release -p spokeshave-sim --example soak -- 200 [--first-seed S]`.
 //!
-//! Without `--first-seed` the seeds are fresh ones: drawn from the commit that `--commit` names, so that everybody draws the same, or from chance. A
+//! Without `--first-seed` the seeds are fresh ones: derived from the commit in `--commit`, so that they are reproducible, or random. A
 //! failing seed prints what it broke and the command that runs it again; `--log FILE` writes the log of a single seed.
 
 use std::collections::BTreeMap;
@@ -38,13 +38,13 @@ struct Arguments {
     /// Seeds at once; by default as many as there are processors
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
-    /// Where the log of a single seed goes
+    /// File for the log of a single seed
     #[arg(long, value_name = "FILE")]
     log: Option<String>,
     /// The cloud that the seeds live on
     #[arg(long, value_name = "NAME", default_value = "kwok")]
     cloud: CloudName,
-    /// Let operators reach their provider through the provider protocol, as if it were a process of its own
+    /// Let operators reach their provider through the provider protocol, as if it ran out of process
     #[arg(long)]
     protocol: bool,
     /// Write into the log what scheduler, kubelets and workload controllers do, too
@@ -76,9 +76,9 @@ impl CloudName {
     }
 }
 
-/// Below this are the seeds that were lived again and again until they were clean: they guard what was mended and prove nothing else.
+/// Below this are the seeds that were fixed until they passed: they only catch regressions.
 const FIRST_FRESH: u64 = 1_000_000;
-/// Draws lie so far apart, so that two of them hardly share a seed.
+/// Draws are this far apart, so that two ranges hardly overlap.
 const DRAWS_APART: u64 = 10_000;
 
 /// The first of the fresh seeds of a draw.
@@ -126,7 +126,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let (first, source) = arguments.first_seed();
     let end = first.saturating_add(arguments.count);
-    // Said at once, so that a run which is broken off can be repeated.
+    // Printed at once, so that an aborted run can be repeated.
     eprintln!("soak: {} seed(s) from {first}, {source}", arguments.count);
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or_else(processors, usize::from);
@@ -139,7 +139,7 @@ fn main() -> ExitCode {
             .init();
     }
     let next = AtomicU64::new(first);
-    // Logs are large; only a single seed's is asked for.
+    // Logs are large; only a single seed's is written.
     let options = RunOptions {
         keep_log: arguments.log.is_some() && arguments.count == 1,
         log_cluster: arguments.log_cluster,
@@ -197,7 +197,7 @@ fn tell(seed: u64, outcome: Option<&SeedResult>, world: &str) {
     println!("  again: just soak 1 --first-seed {seed}{world}");
 }
 
-/// A word now and then to whoever waits.
+/// Progress output.
 fn progress(outcomes: &BTreeMap<u64, Result<SeedResult, ()>>) {
     if outcomes.len().is_multiple_of(20) {
         let clean = outcomes

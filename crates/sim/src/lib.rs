@@ -2,7 +2,7 @@
 //!
 //! Owns [`lab`], the cluster and its weather; [`invariants`], what must hold in it; [`kills`], stories in which an operator dies; [`soak`], scenarios
 //! drawn from a seed; [`rehearsal`], the same on simulated clouds; and [`performance`], scenarios whose cost is counted. Nothing of it ships: what
-//! lives in the cluster is the crate `cluster`.
+//! components of the cluster are in the crate `cluster`.
 
 pub mod invariants;
 pub mod kills;

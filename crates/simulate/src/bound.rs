@@ -1,4 +1,4 @@
-//! The least that running pods could cost per hour, whatever anybody decides.
+//! The least that running pods could cost per hour, whatever the decisions.
 //!
 //! Owns which offers count for which pods. Every bound is a [`Mix`]: pods and instances may be split at will, each instance carries its daemons, reservations
 //! exist as often as they do. It looks at all pods, and alone at those that cannot use everything (that never run on spot capacity, that ask for a GPU), and takes

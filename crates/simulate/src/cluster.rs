@@ -21,7 +21,7 @@ use crate::pods::PodId;
 pub(crate) struct Instance {
     /// What it costs per hour.
     pub(crate) price: Price,
-    /// How it was bought.
+    /// Its capacity type.
     pub(crate) capacity_type: CapacityType,
     /// When the launch call succeeded, in milliseconds.
     pub(crate) launched_ms: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Machine {
     pub(crate) claim: Option<Arc<NodeClaim>>,
     pub(crate) node: Option<Arc<Node>>,
     pub(crate) instance: Option<Instance>,
-    /// What the cloud answered, until the NodeClaim says so.
+    /// The response of the cloud, until it is in the NodeClaim.
     pub(crate) answer: Option<Box<NodeClaim>>,
     /// The pods on it, in the order in which they came.
     pub(crate) pods: Vec<PodId>,
@@ -45,11 +45,11 @@ pub(crate) struct Machine {
     pub(crate) is_launching: bool,
     /// The pods that it was made for, with their UIDs, until it has an instance.
     pub(crate) assigned: Vec<(String, PodId)>,
-    /// When the NodeClaim is looked at next, in milliseconds.
+    /// When the NodeClaim is reconciled next, in milliseconds.
     pub(crate) claim_look_ms: Option<u64>,
-    /// When the Node is looked at next, in milliseconds.
+    /// When the Node is reconciled next, in milliseconds.
     pub(crate) node_look_ms: Option<u64>,
-    /// The state of the offerings for which drift was looked at last.
+    /// The state of the offerings at the last drift check.
     pub(crate) drift_seen: Option<u64>,
     /// The daemons were started.
     pub(crate) has_daemons: bool,
@@ -72,7 +72,7 @@ impl Machine {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
-    /// Never removed from, so that positions are stable; most are empty after a long time.
+    /// Entries are never removed, so positions are stable; most are empty after a long time.
     machines: BTreeMap<u32, Machine>,
     made: u32,
     by_claim: BTreeMap<String, u32>,

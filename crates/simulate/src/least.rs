@@ -1,4 +1,4 @@
-//! The lower bound during a run: which offers the NodePools can ever buy, and what the pods that are bound demand.
+//! The lower bound during a run: which offerings the NodePools allow, and the requests of bound pods.
 //!
 //! Owns the sum of the demand. The bound itself is [`crate::bound`]'s.
 

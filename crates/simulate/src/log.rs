@@ -1,6 +1,6 @@
 //! The event log of a run: what was decided and what happened, one line each, and its digest.
 //!
-//! Owns the order and the bytes. It keeps a running digest only; the lines go to whoever wants them.
+//! Owns the order and the bytes. It keeps a running digest only; the lines are passed to observers.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};

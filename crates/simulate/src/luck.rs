@@ -1,6 +1,6 @@
-//! Draws: delays of instances and pods by (seed, path), never by the order in which they are asked for.
+//! Draws: delays of instances and pods by (seed, path), independent of the order of calls.
 //!
-//! Owns the mapping from a [`Spread`] and a path to a duration. Floating point is used only here, through `libm`, so that every platform draws the same.
+//! Owns the mapping from a [`Spread`] and a path to a duration. Floating point is used only here, through `libm`, so every platform draws the same.
 
 use rand::Rng as _;
 use spokeshave_ports::Entropy;

@@ -9,7 +9,7 @@ use spokeshave_model::{CapacityType, Price};
 use crate::run::{Curve, Measured};
 use crate::world::HOUR_MS;
 
-/// What is there now.
+/// The current state.
 #[derive(Debug, Default, Clone, Copy)]
 struct Level {
     /// Nano-dollars per hour: on demand, spot, reserved.

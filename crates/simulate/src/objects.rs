@@ -1,6 +1,6 @@
 //! The cluster of a run at one instant, as objects that `kubectl` could have listed.
 //!
-//! Owns which objects there are, and their order. It changes nothing: a run that somebody looks at is the same run.
+//! Owns which objects there are, and their order. It changes nothing: observing a run does not affect it.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use spokeshave_scenario::{Owner, OwnerKind};
 
 use crate::pods::PodId;
 
-/// The label that tells the pods of an owner from all others, where its template has none.
+/// The label that identifies the pods of an owner, if its template has none.
 const OWNER_LABEL: &str = "simulate.spokeshave.dev/owner";
 
 /// An owner during a run.
@@ -30,7 +30,7 @@ pub(crate) struct OwnerState {
     pub(crate) replicas: u32,
     /// The number of the next pod (Deployment).
     pub(crate) next_number: u64,
-    /// Pods that exist and were not told to stop, by their number.
+    /// Pods that exist and are not terminating, by their number.
     pub(crate) active: BTreeMap<u64, PodId>,
     /// Of these, how many are ready.
     pub(crate) ready: u32,

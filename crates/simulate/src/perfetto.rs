@@ -148,13 +148,13 @@ impl Trace {
         }));
     }
 
-    /// Draws what has changed, once time has gone on from it.
+    /// Emits changes once time has advanced.
     fn show_curves(&mut self, now_ms: u64, is_end: bool) {
         let Some(since_ms) = self.changed_ms.filter(|since_ms| *since_ms < now_ms || is_end) else {
             return;
         };
         let at_ms = match self.shown_ms.map(|shown_ms| shown_ms + STEP_MS) {
-            // A point that follows too closely stands at the next step.
+            // A point that follows too closely is moved to the next step.
             Some(next_ms) if since_ms < next_ms => next_ms,
             _ => since_ms,
         };

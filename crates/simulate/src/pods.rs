@@ -1,6 +1,6 @@
 //! Pods as objects: made from their owner's template, bound, started, stopped.
 //!
-//! Owns the slab in which they live and what their object says at each point of their life. It never decides where a pod runs or when it goes.
+//! Owns the slab of pods and their object at each point of their lifecycle. It never decides where a pod runs or when it is removed.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) enum Stage {
     Starting,
     /// On a node and ready.
     Ready,
-    /// Told to stop.
+    /// Terminating.
     Stopping,
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn ready(pod: &mut Pod) {
     }
 }
 
-/// It was told to stop within a grace period, in seconds.
+/// It was deleted with a grace period, in seconds.
 pub(crate) fn stopping(pod: &mut Pod, grace_seconds: i64, now: Timestamp) {
     let due = now.saturating_add(jiff::SignedDuration::from_secs(grace_seconds));
     pod.metadata.deletion_timestamp = Some(Time(whole_seconds(due.unwrap_or(Timestamp::MAX))));

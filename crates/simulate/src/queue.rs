@@ -14,9 +14,9 @@ pub(crate) enum Wake {
     Timeline,
     /// A pod on a node becomes ready.
     PodReady(PodId),
-    /// A pod ends by itself.
+    /// A pod completes.
     PodEnds(PodId),
-    /// A pod that was told to stop has stopped.
+    /// A deleted pod has terminated.
     PodStopped(PodId),
     /// The scheduler looks at pods that wait.
     Schedule,
@@ -30,11 +30,11 @@ pub(crate) enum Wake {
     SpotNotice(u32),
     /// The cloud takes an instance back, whatever still runs on it.
     SpotEnd(u32),
-    /// An instance that was told to end has ended.
+    /// A deleted instance has terminated.
     InstanceEnds(u32),
-    /// A NodeClaim is looked at.
+    /// A NodeClaim is reconciled.
     Claim(u32),
-    /// A Node that is being deleted is looked at.
+    /// A Node that is being deleted is reconciled.
     Node(u32),
     /// A refused eviction is tried again.
     Evict(PodId),
@@ -44,7 +44,7 @@ pub(crate) enum Wake {
     Retrigger,
     /// The disruption loop takes a turn.
     Turn,
-    /// A command under way is looked at.
+    /// A command in progress is advanced.
     Command(u32),
     /// The offerings that the cloud has capacity for, or that the operator believes it has, change.
     Offerings,

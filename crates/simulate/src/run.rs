@@ -1,11 +1,11 @@
 //! What came of one simulated life: the raw figures of one policy under one seed.
 //!
-//! Owns the definitions of the metrics (integers only: milliseconds, micro-dollars times milliseconds), so that nobody has to guess what a figure means. It
+//! Owns the definitions of the metrics (integers only: milliseconds, micro-dollars times milliseconds), so that the meaning of each figure is exact. It
 //! never compares two runs.
 
 use serde::Serialize;
 
-/// Which engine lived it.
+/// Which engine ran it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
@@ -23,7 +23,7 @@ pub struct Run {
     pub policy: String,
     /// The seed.
     pub seed: u64,
-    /// Who lived it.
+    /// The policy of the run.
     pub engine: Engine,
     /// The figures.
     pub measured: Measured,
@@ -31,7 +31,7 @@ pub struct Run {
     pub curve: Curve,
     /// SHA-256 over decisions and figures, in hexadecimal; wall time is not in it.
     pub digest: String,
-    /// True when it was interrupted before its end.
+    /// True when it was interrupted.
     pub partial: bool,
 }
 

@@ -1,6 +1,6 @@
 //! A model of kube-scheduler on dense values: filters (resources, selectors, taints, topology spread, pod affinity) and one scoring strategy.
 //!
-//! Owns what the scheduler knows of nodes and the counts that spreading needs. Pods of one owner are one shape, so that nothing is parsed twice. It shares no
+//! Owns what the scheduler knows of nodes and the counts that spreading needs. Pods of one owner have the same shape, so nothing is parsed twice. It shares no
 //! code with `schedule`. It models no preemption, volumes, host ports or preferred pod affinity.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -442,7 +442,7 @@ fn is_welcome(shape: &Shape, rules: &[Rule], host: &Host) -> bool {
     !repels && !is_repelled && is_near
 }
 
-/// `NodeResourcesFit`: the mean over CPU and memory of the share that is left, or is used, once the pod is there; from 0 to 100.
+/// `NodeResourcesFit`: the mean over CPU and memory of the share that is left, or is used, after placing the pod; from 0 to 100.
 fn score(scoring: Scoring, shape: &Shape, host: &Host) -> i64 {
     let of = |index: usize| {
         let total = host.allocatable[index];

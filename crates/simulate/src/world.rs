@@ -19,7 +19,7 @@ pub struct World {
     pub start: Timestamp,
     /// How long the cluster lives, warm-up included, in milliseconds.
     pub duration_ms: u64,
-    /// How much of the beginning is lived but not counted, in milliseconds.
+    /// The warm-up, which is simulated but not counted, in milliseconds.
     pub warmup_ms: u64,
     /// The instance types that the cloud offers to every NodePool, with their offerings and prices.
     pub instance_types: Arc<[InstanceType]>,
@@ -102,7 +102,7 @@ pub struct Delays {
     pub node_ready: Spread,
     /// From the termination call until the instance is gone; it is paid for until then.
     pub instance_end: Spread,
-    /// How long a pod takes to stop after it was told to, in milliseconds; never longer than its grace period.
+    /// How long a pod takes to terminate, in milliseconds; never longer than its grace period.
     pub pod_stop_ms: u64,
 }
 
@@ -147,7 +147,7 @@ impl Delays {
     }
 }
 
-/// How often spot instances are taken back.
+/// How often spot instances are reclaimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpotInterruptions {
     /// Interruptions per million node hours.
@@ -177,7 +177,7 @@ pub enum Scoring {
     MostAllocated,
 }
 
-/// Whose decisions are lived.
+/// Whose decisions are simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Model {
     /// Spokeshave's own decision code.

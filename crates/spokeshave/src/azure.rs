@@ -1,4 +1,4 @@
-//! What a provider for Azure is told by the environment (Z9): the names are those that the workload identity webhook and Karpenter's provider use.
+//! The environment variables of the provider for Azure (Z9): the names are those that the workload identity webhook and Karpenter's provider use.
 //!
 //! Owns the reading. What the values mean is `azure-cloud`'s.
 

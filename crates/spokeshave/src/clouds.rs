@@ -22,7 +22,7 @@ use crate::settings::Settings;
 pub(crate) struct Cloud {
     pub(crate) provider: Arc<dyn CloudProvider>,
     pub(crate) label_rules: LabelRules,
-    /// Of a provider in another process: whether it is there.
+    /// For an out-of-process provider: whether it is connected.
     pub(crate) remote: Option<GrpcProvider>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Surroundings {
     pub(crate) clock: SharedClock,
     pub(crate) entropy: Entropy,
     pub(crate) shutdown: Shutdown,
-    /// The client cannot write: what a cloud does by itself is left to whoever can.
+    /// The client is read-only: background writes of a cloud are left to the leader.
     pub(crate) reads_only: bool,
 }
 

@@ -1,4 +1,4 @@
-//! On which line of a file each field of an object stands.
+//! The line of each field of an object in a file.
 
 use std::collections::BTreeMap;
 

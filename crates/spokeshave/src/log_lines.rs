@@ -155,7 +155,7 @@ where
         }
         let line = self.line(event.metadata(), now, around, own);
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        // A log that cannot be written has nobody to report it to.
+        // There is nowhere to report a log that cannot be written.
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     }
 }
@@ -172,7 +172,7 @@ impl Fields {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = text,
             ("message", other) => self.message = other.to_string(),
-            // What libraries that speak through `log` say of themselves.
+            // Metadata of libraries that log through `log`.
             (name, _) if name.starts_with("log.") => {}
             (name, value) => self.pairs.push((name, value)),
         }

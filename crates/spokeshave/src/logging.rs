@@ -55,7 +55,7 @@ fn subscriber(
         LogFormat::Json => {
             Box::new(registry.with(JsonLines::new(out, clock, COMMIT, level == LogLevel::Debug)))
         }
-        // A line of text says what has happened; which controller says so is in its target.
+        // A text line has the message; its target has the controller.
         LogFormat::Text => Box::new(
             registry.with(
                 tracing_subscriber::fmt::layer()
@@ -67,7 +67,7 @@ fn subscriber(
     }
 }
 
-/// Everywhere that the log goes.
+/// All outputs of the log.
 struct Outputs(Vec<Output>);
 
 enum Output {

@@ -60,7 +60,7 @@ fn is_kustomization(file: &Path) -> bool {
     matches!(name, "kustomization.yaml" | "kustomization.yml" | "Kustomization")
 }
 
-/// Says that a file was left out, and what to pass instead.
+/// Notes that a file was skipped, and what to pass instead.
 pub(crate) fn note_kustomization(origin: &str) {
     eprintln!(
         "note: skipped {origin}, which is for kustomize: pass what `kubectl kustomize DIRECTORY` prints instead"

@@ -1,6 +1,6 @@
 //! The file of `--scheduler-config`: topology spread for pods that have none (P §6.15).
 //!
-//! Reads it strictly, so that a misspelt field is an error; the rules are the model's.
+//! Reads it strictly, so a misspelt field is an error; validation is in `model`.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ impl From<Constraint> for TopologySpreadConstraint {
     }
 }
 
-/// What tells another program's file from ours.
+/// Distinguishes another program's file from ours.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct OtherConfig {

@@ -1,6 +1,6 @@
 //! `operator --shadow`: decides beside another operator, and serves what differs.
 //!
-//! Owns the pages of the report and its end. What is compared is the controllers' business.
+//! Owns the pages of the report and its shutdown. The comparison is in `controllers`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct Ports {
     pub(crate) health: TcpListener,
 }
 
-/// Runs a shadow until it is told to stop.
+/// Runs a shadow until it is stopped.
 pub(crate) async fn run(
     shadow: Shadow,
     ports: Ports,

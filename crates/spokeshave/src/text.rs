@@ -1,4 +1,4 @@
-//! Text for people: as wide as their terminal, and in the right number.
+//! Text output: as wide as the terminal, with correct plurals.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,7 @@ pub(crate) use spokeshave_plan::report::count;
 /// Columns where nothing says how wide the reader's page is.
 const WIDTH: usize = 80;
 
-/// Narrower pages are as this one: words would stand alone in their lines.
+/// The minimum width: narrower lines would contain single words.
 const NARROWEST: usize = 40;
 
 static COLUMNS: OnceLock<usize> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! YAML as JSON text, so that typed objects are read from one format only, and YAML whose parts know their line.
+//! YAML as JSON text, so that typed objects are read from one format only, and YAML with line numbers.
 //!
 //! It knows nothing about Kubernetes.
 

@@ -101,7 +101,7 @@ fn in_a_live_cluster_the_leader_is_seen_and_nothing_drifts() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program runs"));
-    // The kubeconfig is there before the first line that names it.
+    // The kubeconfig exists before the first line that names it.
     let lines = BufReader::new(up.0.stderr.take().expect("what it says")).lines();
     let path = kubeconfig.display().to_string();
     let told = lines.map_while(Result::ok).any(|line| line.contains(&path));

@@ -313,7 +313,7 @@ fn a_second_cluster_does_not_take_the_name_of_one_that_runs() {
         assert!(second.text.contains(part), "{part} is not in: {}", second.text);
     }
     assert_eq!(std::fs::read_to_string(&running.kubeconfig).ok(), Some(before));
-    // One that was killed leaves its file behind, which is in nobody's way.
+    // A killed one leaves its file behind, which is harmless.
     let mut ended = running;
     drop(ended.process.kill());
     drop(ended.process.wait());
@@ -322,7 +322,7 @@ fn a_second_cluster_does_not_take_the_name_of_one_that_runs() {
     assert!(!ended.kubeconfig.exists(), "its own file goes with it");
 }
 
-/// Without a region there is no AWS to talk to: the operator says so and ends, whatever the machine that runs this knows of AWS.
+/// Without a region there is no AWS to talk to: the operator fails with an error, whatever the test machine's AWS configuration.
 #[test]
 fn the_operator_on_aws_says_that_it_has_no_region() {
     let running = Running::start();

@@ -125,7 +125,7 @@ fn p_209_the_chart_sets_only_variables_that_the_operator_reads() {
     assert!(set.len() > 15, "{set:?}");
     let unknown: Vec<_> = set.difference(&known).collect();
     assert!(unknown.is_empty(), "the operator does not know {unknown:?}");
-    // What a chart need not set: what has no effect, what the pod knows by itself, and what only ever differs by hand (controller.env).
+    // Variables that a chart need not set: those without effect, those that the pod determines, and those for controller.env only.
     let by_hand = [
         "KARPENTER_SERVICE",
         "MEMORY_LIMIT",

@@ -15,7 +15,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Standard output; the status is for whoever cares: `budgets` ends with 3 where it finds something.
+/// Standard output; the status is up to the caller: `budgets` exits with 3 if it has findings.
 fn spokeshave(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
         .args(arguments)
@@ -31,7 +31,7 @@ fn spokeshave(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Nothing of what was promised is gone, and everything that is there is promised.
+/// Nothing documented was removed, and everything that exists is documented.
 fn keep(name: &str, now: &BTreeSet<String>) {
     let path = root().join("docs/contract").join(name);
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
@@ -53,7 +53,7 @@ fn keep(name: &str, now: &BTreeSet<String>) {
     );
 }
 
-/// The commands that help lists; what goes on in a further line is indented more.
+/// The commands in the help; continuation lines are indented more.
 fn commands(help: &str) -> Vec<&str> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     lines
@@ -78,7 +78,7 @@ fn describe(command: &str, all: &mut BTreeSet<String>) {
             && !line.starts_with("          ")
             && (text.starts_with("--") || text.starts_with('-'))
         {
-            // A short help stands on the same line.
+            // A short help is on the same line.
             text.split("  ").next().unwrap_or_default().clone_into(&mut flag);
             all.insert(format!("spokeshave {command} {flag}"));
         } else if let Some(choice) = text.strip_prefix("- ").and_then(|text| text.split_once(':')) {
@@ -238,7 +238,7 @@ fn no_field_of_a_definition_disappears() {
     keep("definitions.txt", &all);
 }
 
-/// A values file goes on meaning what it means.
+/// A values file keeps its meaning.
 #[test]
 fn no_value_of_the_chart_disappears() {
     let text = std::fs::read_to_string(root().join("charts/spokeshave/values.yaml")).expect("values.yaml");
@@ -365,7 +365,7 @@ fn the_page_of_settings_is_the_programs_help() {
     check("settings.md", &page);
 }
 
-/// The fields below a schema, each with its type and what the definition says of it.
+/// The fields below a schema, each with its type and description.
 fn documented(schema: &Value, at: &str, page: &mut String) {
     let fields = schema["properties"].as_object().into_iter().flatten();
     for (name, field) in fields {

@@ -73,7 +73,7 @@ fn what_is_to_be_settled_is_exit_code_3() {
     assert!(report.contains("--role NAME"), "{report}");
 }
 
-/// What documents of AKS show goes into `up --cloud azure` as it comes out: its API server takes every object, and passes over none.
+/// Examples from the AKS documentation work in `up --cloud azure` after conversion: its API server accepts every object.
 #[test]
 fn node_auto_provisioning_of_v1alpha2_is_taken_by_up() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -126,7 +126,7 @@ fn every_node_is_judged_alike_or_more_is_saved() {
         if ours.len() != nodes {
             problems.push(format!("{name}: {} verdicts for {nodes} nodes", ours.len()));
         }
-        // Upstream's what-ifs are those of consolidation: a node beyond them goes for another reason, or not at all.
+        // Upstream's what-ifs are those of consolidation: other nodes are removed for another reason, or not at all.
         for (node, judged) in ours.iter().filter(|(node, _)| !expected.contains_key(**node)) {
             let consolidated = judged["method"]
                 .as_str()

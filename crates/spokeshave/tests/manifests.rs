@@ -102,7 +102,7 @@ fn hand_written_pods_and_workloads_are_planned_with_a_note_each() {
     ] {
         assert!(notes.contains(note), "{note}: {notes}");
     }
-    // The limits of a hand-written Pod stand in for its requests, and the DaemonSet takes room on each node.
+    // The limits of a hand-written Pod are used as its requests, and the DaemonSet uses capacity on each node.
     let claims = plan["provisioning"]["nodeClaims"].as_array().expect("a list");
     let cpu = claims.iter().map(|claim| {
         let text = claim["requests"]["cpu"].as_str().expect("cpu");
@@ -487,7 +487,7 @@ fn up_says(manifests: &str, text: &str) -> String {
     said.unwrap_or_else(|| panic!("up says nothing with {text:?}"))
 }
 
-/// P-059: the operator ignores what another provider is for, and says so in the log of `up`.
+/// P-059: the operator ignores NodePools of another provider, and logs it in `up`.
 #[test]
 fn p_059_up_says_that_a_nodepool_of_another_provider_is_ignored() {
     let class = "nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}";
@@ -500,7 +500,7 @@ fn p_059_up_says_that_a_nodepool_of_another_provider_is_ignored() {
     );
 }
 
-/// What `up` says of a pod without a place begins, as its event does, with the NodePool that the pod asks for.
+/// The message of `up` about an unschedulable pod starts, like its event, with the NodePool that the pod selects.
 #[test]
 fn up_names_the_nodepool_first_that_a_pod_asks_for() {
     let unsold = "{key: node.kubernetes.io/instance-type, operator: In, values: [g5.xlarge]}";

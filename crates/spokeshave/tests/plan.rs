@@ -206,7 +206,7 @@ fn kinds_that_nobody_reads_are_named_and_passed_over() {
     );
 }
 
-/// What a dump's NodeOverlays say of prices counts, and each that does not is named with the reason.
+/// NodeOverlays of a dump are applied, and each without effect is reported with the reason.
 #[test]
 fn p_187_nodeoverlays_of_a_dump_are_applied() {
     let pending = std::fs::read_to_string(example("pending")).expect("the example");

@@ -343,7 +343,7 @@ fn every_example_is_valid() {
     }
 }
 
-/// An hour and a half of it, in a folder of its own.
+/// An hour and a half of it, in a separate directory.
 fn short() -> (tempfile::TempDir, String) {
     let scenario = SCENARIO
         .replace("duration: 6h", "duration: 90m")

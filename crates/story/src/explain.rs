@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_plan::report::count;
 
-/// What is told about one object. Sections that have nothing to say are empty.
+/// The explanation of one object. Sections without content are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Story {
@@ -37,24 +37,24 @@ pub struct Story {
     /// Dollars per hour, where it has a price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<f64>,
-    /// What it is, name by name.
+    /// Facts about it, by name.
     pub facts: Vec<Fact>,
-    /// Where it stands on its way, in order.
+    /// Its progress, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
-    /// What is waited for now, the most stubborn first.
+    /// Current blockers, the longest-lasting first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Wait>,
     /// Its pods, those that keep it first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodLine>,
-    /// What disruption thinks of it.
+    /// The verdict of disruption about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictStory>,
-    /// What happens next, in order of time; what has no time comes last.
+    /// What happens next, in order of time; entries without a time are last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<Next>,
-    /// What a person could do about it.
+    /// Possible actions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
 }
@@ -62,13 +62,13 @@ pub struct Story {
 /// One thing known about an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fact {
-    /// What it is about.
+    /// Its object.
     pub name: &'static str,
-    /// What is known.
+    /// Its message.
     pub value: String,
 }
 
-/// How far a step is.
+/// The state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StepState {
@@ -86,9 +86,9 @@ pub enum StepState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// How far it is.
+    /// Its state.
     pub state: StepState,
     /// Since when it is in this state, where that is written down.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,14 +103,14 @@ pub struct Step {
 pub struct Wait {
     /// The object, as `Pod shop/web-1`.
     pub object: String,
-    /// What about it.
+    /// Its detail.
     pub message: String,
     /// Since when, where that is written down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
 
-/// What a pod means for the node that it runs on.
+/// The effect of a pod on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Meaning {
@@ -140,7 +140,7 @@ pub enum Meaning {
 pub struct PodLine {
     /// `namespace/name`.
     pub pod: String,
-    /// What it means for the node.
+    /// Its effect on the node.
     pub meaning: Meaning,
     /// Whether it keeps the node from being disrupted now.
     pub blocks: bool,
@@ -148,7 +148,7 @@ pub struct PodLine {
     pub message: String,
 }
 
-/// What disruption thinks of a node.
+/// The verdict of disruption about a node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VerdictStory {
@@ -164,9 +164,9 @@ pub struct VerdictStory {
     pub price_before: f64,
     /// Dollars per hour afterwards.
     pub price_after: f64,
-    /// A minimal set of things in the way: while any of them stands, the node is kept.
+    /// A minimal set of things in the way: while any of them remains, the node is kept.
     pub blockers: Vec<BlockerLine>,
-    /// What would happen without them; empty when nothing can be said.
+    /// What would happen without them; empty if unknown.
     pub if_removed: String,
 }
 
@@ -174,11 +174,11 @@ pub struct VerdictStory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockerLine {
-    /// What sort of thing, one word.
+    /// Its kind, one word.
     pub kind: String,
     /// The object to change.
     pub object: String,
-    /// What is wrong with it.
+    /// The problem.
     pub message: String,
 }
 
@@ -250,7 +250,7 @@ fn tail(number: i64, unit: &str) -> String {
     }
 }
 
-/// A duration as people write it: `1h30m` where Go writes `1h30m0s`.
+/// A duration as users write it: `1h30m` where Go writes `1h30m0s`.
 fn short(duration: &impl std::fmt::Display) -> String {
     let text = duration.to_string();
     let text = text
@@ -260,7 +260,7 @@ fn short(duration: &impl std::fmt::Display) -> String {
         .map_or(text.clone(), |rest| format!("{rest}h"))
 }
 
-/// The names that somebody may have meant: those that contain what was typed, then those that differ in few letters; at most five.
+/// The names that the user may have meant: those that contain what was typed, then those that differ in few letters; at most five.
 pub fn near_matches<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let lower = typed.to_lowercase();
     let limit = (typed.chars().count() / 3).clamp(2, 6);

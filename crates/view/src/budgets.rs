@@ -1,4 +1,4 @@
-//! What disruption budgets allow: now, and in the days to come.
+//! What disruption budgets allow, now and in the next days.
 
 use crate::world::Judged;
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ use spokeshave_plan::disrupt::BudgetMapping;
 /// Days of the calendar.
 const DAYS: i64 = 7;
 
-/// What one NodePool allows for one reason now.
+/// The current budget of one NodePool for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BudgetNow {
@@ -24,7 +24,7 @@ pub struct BudgetNow {
     pub disrupting: usize,
     /// Nodes at once; none where nothing limits.
     pub allowed: Option<i64>,
-    /// What is left of that.
+    /// The remaining part.
     pub remaining: Option<i64>,
     /// A budget that cannot be evaluated, which closes the pool.
     pub error: Option<String>,

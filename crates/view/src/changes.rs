@@ -42,7 +42,7 @@ pub struct Changes {
 }
 
 impl View {
-    /// What leads from `old` to this view. `old` with these changes is this view, but for its history.
+    /// The changes from `old` to this view. `old` with these changes equals this view, except for its history.
     pub fn changes(&self, old: &View) -> Changes {
         let is_same = |row: &&NodeRow| old.nodes.find(&row.name) == Some(row);
         let gone = old.nodes.0.iter().map(|row| &row.name);

@@ -1,19 +1,19 @@
-//! One object in detail: its story, and what of it can be thought away.
+//! One object in detail: its explanation, and its blockers that can be assumed away.
 
 use crate::suppose;
 use crate::world::Judged;
 use serde::Serialize;
 use spokeshave_story::explain::{self, Story};
 
-/// A blocker that can be thought away, or not.
+/// A blocker, and whether it can be assumed away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Toggle {
-    /// What sort of thing.
+    /// Its kind.
     pub code: String,
     /// The object to change.
     pub object: String,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
     /// The value of `without=`; none when no change of an object would remove it.
     pub without: Option<String>,
@@ -23,9 +23,9 @@ pub struct Toggle {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Detail {
-    /// Its story, as `spokeshave explain node` tells it.
+    /// Its explanation, as in `spokeshave explain node`.
     pub story: Story,
-    /// What keeps it.
+    /// Its blockers.
     pub toggles: Vec<Toggle>,
 }
 

@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_model::Price;
 
-/// How much of something is asked for.
+/// Requested and allocatable amounts of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Use {
-    /// What pods may ask for, on all nodes that are there: milli-cores, bytes, pods.
+    /// Allocatable on all existing nodes: millicores, bytes, pods.
     pub allocatable: i64,
-    /// What they ask for.
+    /// Their requests.
     pub requested: i64,
 }
 
@@ -40,13 +40,13 @@ pub struct Header {
     pub price: Dollars,
     /// Managed nodes whose price is not: `price` is a lower bound while there are any.
     pub nodes_without_price: usize,
-    /// The price a day ago; none when nobody has looked for so long.
+    /// The price a day ago; none without samples from then.
     pub price_a_day_ago: Option<Dollars>,
-    /// The part of the price that nobody asks for.
+    /// The part of the price that no pod requests.
     pub idle: Dollars,
-    /// What the nodes that may go would save, each taken alone: an upper bound of what can be saved now.
+    /// Savings of the nodes that may be disrupted, each on its own: an upper bound of the possible savings.
     pub could_save: Dollars,
-    /// What the command that would be decided now saves.
+    /// The saving of the command that would be decided now.
     pub next_saves: Dollars,
     /// NodePools.
     pub pools: usize,
@@ -60,7 +60,7 @@ pub struct Header {
     pub leaving: usize,
     /// Nodes that have joined and are not Ready.
     pub broken: usize,
-    /// Nodes that nobody here manages.
+    /// Nodes that are not managed by this operator.
     pub unmanaged: usize,
     /// Pods with a node that have not ended.
     pub pods: usize,
@@ -72,7 +72,7 @@ pub struct Header {
     pub memory: Use,
     /// Commands since this program looks.
     pub done: Sums,
-    /// What could not be read: what depends on it is unknown.
+    /// Objects that could not be read; everything that depends on them is unknown.
     pub missing: Vec<Missing>,
 }
 

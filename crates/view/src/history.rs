@@ -1,4 +1,4 @@
-//! What cost, nodes, pending pods and evictions were: three rings of samples, so that memory is bounded however long a program runs.
+//! History of cost, nodes, pending pods and evictions: three rings of samples, so memory is bounded however long the program runs.
 //!
 //! The finest has one sample in five seconds for an hour, the next one a minute for a day, the last one in fifteen minutes for thirty days.
 
@@ -24,7 +24,7 @@ pub struct Sample {
     pub evictions: i64,
 }
 
-/// How far back to look.
+/// The time range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Range {
     /// An hour.
@@ -54,7 +54,7 @@ impl Range {
         Self::ALL.into_iter().find(|range| range.as_str() == text)
     }
 
-    /// How long it is.
+    /// Its length.
     pub fn length(self) -> SignedDuration {
         match self {
             Range::Hour => SignedDuration::from_hours(1),
@@ -111,7 +111,7 @@ impl History {
         self.rings[range as usize].0.iter()
     }
 
-    /// The cost a day before `now`, or none when nobody has looked for so long.
+    /// The cost a day before `now`, or none without samples from then.
     pub fn price_a_day_ago(&self, now: Timestamp) -> Option<Price> {
         let then = now.saturating_sub(Range::Day.length()).ok()?;
         let close = SignedDuration::from_mins(30);

@@ -1,4 +1,4 @@
-//! What has been done and what it was worth: commands, with the savings that were predicted and those that came of it.
+//! Past commands, with their predicted and realised savings.
 //!
 //! It remembers commands after their objects are gone, the newest two hundred; sums go on over all of them. It is fed with what was read, in order of time.
 
@@ -24,9 +24,9 @@ pub struct Entry {
     pub decided: Timestamp,
     /// When it ended; none while it is under way.
     pub ended: Option<Timestamp>,
-    /// Where it is: `Starting`, `Replacing`, `Deleting`, `Succeeded`, `RolledBack`.
+    /// Its phase: `Starting`, `Replacing`, `Deleting`, `Succeeded`, `RolledBack`.
     pub phase: String,
-    /// What it waits for, or why it ended.
+    /// What it is waiting for, or why it ended.
     pub message: String,
     /// The method that decided.
     pub method: String,
@@ -38,11 +38,11 @@ pub struct Entry {
     pub replacements: Vec<String>,
     /// Pods that have to move.
     pub evictions: i64,
-    /// What the nodes cost.
+    /// The price of the nodes.
     pub before: Dollars,
-    /// What is saved, with the cheapest of the types that were asked for.
+    /// The saving, with the cheapest of the requested types.
     pub predicted: Dollars,
-    /// What is saved, with what was launched; none before that is known, or when the command was taken back.
+    /// The saving, with the launched types; none before that is known, or if the command was rolled back.
     pub realised: Option<Dollars>,
 }
 
@@ -56,7 +56,7 @@ pub struct Ledger {
     horizon: Option<Timestamp>,
 }
 
-/// Sums over commands that were not taken back.
+/// Sums over commands that were not rolled back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sums {

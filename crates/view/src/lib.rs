@@ -1,7 +1,7 @@
-//! What there is to see of a cluster, as one value: [`View`], `view.spokeshave.dev/v1alpha1`, documented in `docs/page.md`.
+//! The state of a cluster as one value: [`View`], `view.spokeshave.dev/v1alpha1`, documented in `docs/page.md`.
 //!
-//! The page, `spokeshave top` and whoever reads the JSON draw the same value. It asks `plan`'s functions and adds up; it decides nothing, reads nothing by
-//! itself and knows no clock. [`World`] is what was read, [`Judged`] what the decisions say of it, [`History`] and [`Ledger`] what was before, and
+//! The page, `spokeshave top` and the JSON output show the same value. It calls `plan`'s functions and sums up; it decides nothing, reads nothing
+//! on its own and uses no clock. [`World`] is the input, [`Judged`] the decisions about it, [`History`] and [`Ledger`] the past, and
 //! [`Supposition`] what might be.
 
 mod budgets;

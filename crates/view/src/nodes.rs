@@ -1,4 +1,4 @@
-//! The nodes: one row each, and the reasons that several of them share. As JSON they are columns, so that thousands of them stay small.
+//! The nodes: one row each, and the reasons that several of them share. As JSON they are columns, to keep thousands of them small.
 
 use crate::Dollars;
 use crate::world::Judged;
@@ -13,7 +13,7 @@ use spokeshave_plan::disrupt::{Blocker, Verdict};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Where a node is in its life.
+/// The lifecycle phase of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -21,7 +21,7 @@ pub enum Phase {
     Ready,
     /// It is on its way in.
     Coming,
-    /// It is on its way out, on purpose.
+    /// It is being deleted, on purpose.
     Leaving,
     /// It has joined and is not Ready.
     Broken,
@@ -39,14 +39,14 @@ impl Phase {
     }
 }
 
-/// What keeps one or more nodes.
+/// A blocker of one or more nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct ReasonRow {
-    /// What sort of thing; one word, the same in every version.
+    /// Its kind; one word, stable across versions.
     pub code: String,
     /// The object to change, as `Pod shop/web-1`.
     pub object: String,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
 }
 
@@ -66,7 +66,7 @@ impl ReasonRow {
 pub struct NodeRow {
     /// The Node's name, or until it has joined the NodeClaim's.
     pub name: String,
-    /// Its NodePool; none for a node that nobody here manages.
+    /// Its NodePool; none for an unmanaged node.
     pub pool: Option<String>,
     /// Its instance type.
     pub instance_type: Option<String>,
@@ -78,7 +78,7 @@ pub struct NodeRow {
     pub price: Option<Dollars>,
     /// When it was created.
     pub created: Option<Timestamp>,
-    /// Where it is in its life.
+    /// Its lifecycle phase.
     pub phase: Phase,
     /// Milli-cores that pods may ask for, and that they ask for.
     pub cpu: (i64, i64),
@@ -88,19 +88,19 @@ pub struct NodeRow {
     pub pods: (i64, i64),
     /// Of the larger of the shares of CPU and memory, what DaemonSets ask for; in thousandths of the node.
     pub daemons: i64,
-    /// `keep`, `delete` or `replace`; none for a node that nobody here manages.
+    /// `keep`, `delete` or `replace`; none for an unmanaged node.
     pub verdict: Option<&'static str>,
-    /// What would be saved if it went now; none where it stays.
+    /// The saving if it were disrupted now; none if it is kept.
     pub saves: Option<Dollars>,
     /// The type of node that would come instead.
     pub replacement: Option<String>,
     /// Why it does not go at once although it may.
     pub waits: Option<String>,
-    /// What keeps it.
+    /// Its blockers.
     pub reasons: Vec<Arc<ReasonRow>>,
-    /// What would happen without that, in words.
+    /// What would happen without the blockers, as text.
     pub if_removed: Option<String>,
-    /// What would be saved without that.
+    /// The saving without the blockers.
     pub would_save: Option<Dollars>,
 }
 
@@ -110,7 +110,7 @@ impl NodeRow {
         share(self.cpu).max(share(self.memory))
     }
 
-    /// What part of its price nobody asks for, by the larger of the two shares.
+    /// The part of its price that no pod requests, by the larger of the two shares.
     pub fn idle(&self) -> Price {
         let price = self.price.unwrap_or_default().0.0;
         let idle = i128::from(price) * i128::from((1000 - self.dominant()).clamp(0, 1000)) / 1000;
@@ -246,7 +246,7 @@ impl<'a> Repeated<'a> {
 }
 
 impl Serialize for Nodes {
-    /// Columns of equal length, in the order of `name`; reasons stand in a table by themselves, and the column has positions in it.
+    /// Columns of equal length, in the order of `name`; reasons are in a separate table, and the column has indexes into it.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let rows = &self.0;
         let table: BTreeSet<&ReasonRow> = rows

@@ -9,13 +9,13 @@ use spokeshave_model::snapshot::{ClassId, PodId, RequestId};
 use spokeshave_model::{ResourceName, Resources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where pods of a group are going.
+/// Where pods of a group will run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum Place {
     /// A node is being made for them.
     Awaited,
-    /// A node that is there has room.
+    /// It fits on an existing node.
     Node {
         /// Its name.
         name: String,
@@ -33,7 +33,7 @@ pub enum Place {
         message: String,
         /// The fewest things without which they would have a place.
         in_the_way: Vec<String>,
-        /// What would help.
+        /// The fix.
         hints: Vec<String>,
     },
 }
@@ -42,17 +42,17 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Group {
-    /// `ReplicaSet shop/web-5d9`, or the pod where nobody owns it.
+    /// `ReplicaSet shop/web-5d9`, or the pod if it has no owner.
     pub owner: String,
     /// How many pods.
     pub pods: usize,
-    /// One of them, as `namespace/name`: its story tells more.
+    /// One of them, as `namespace/name`: its explanation has the details.
     pub example: String,
     /// Since when the oldest waits.
     pub since: Option<Timestamp>,
-    /// What each asks for.
+    /// The requests of each.
     pub requests: BTreeMap<String, String>,
-    /// Where they are going.
+    /// Where they will run.
     pub place: Place,
 }
 

@@ -1,7 +1,7 @@
-//! What if: objects thought away, and the decisions made anew. Nothing is changed but a copy.
+//! What-ifs: objects assumed away, and the decisions made again, on a copy.
 //!
 //! A what-if changes the objects as a person would change them, and asks the same functions as ever; so its answer is the answer of `plan` to a dump in which
-//! they were really changed. What no change of an object removes (prices, types that are not sold) cannot be thought away.
+//! they were really changed. Blockers that no change of an object removes (prices, unavailable types) cannot be assumed away.
 
 use crate::Dollars;
 use crate::nodes::Nodes;
@@ -22,14 +22,14 @@ use std::sync::Arc;
 /// Most things in one what-if.
 const MOST: usize = 64;
 
-/// Things that are thought away together.
+/// Objects and blockers that are assumed away together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Supposition {
     lifted: Vec<Lifted>,
     gone: Vec<Gone>,
 }
 
-/// A blocker that is thought away, as `PodDoNotDisrupt:Pod/shop/web-1`.
+/// A blocker that is assumed away, as `PodDoNotDisrupt:Pod/shop/web-1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Lifted {
     code: Code,
@@ -45,7 +45,7 @@ enum Gone {
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident: $kind:literal,)*) => {
-        /// What can be thought away, by the code of its blocker.
+        /// What can be assumed away, by the code of its blocker.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         enum Code {
             $($(#[$doc])* $name,)*
@@ -148,7 +148,7 @@ impl fmt::Display for Lifted {
     }
 }
 
-/// The name of a toggle for a blocker; none for what cannot be thought away.
+/// The name of a toggle for a blocker; none if it cannot be assumed away.
 pub(crate) fn key(code: &str, object: &str) -> Option<String> {
     let code = Code::parse(code)?;
     let (kind, name) = object.split_once(' ')?;
@@ -159,7 +159,7 @@ impl Supposition {
     /// Reads the values of `without=` and `gone=`.
     ///
     /// # Errors
-    /// A value is none that can be thought away, or there are too many.
+    /// A value cannot be assumed away, or there are too many.
     pub fn parse<'a>(
         without: impl IntoIterator<Item = &'a str>,
         gone: impl IntoIterator<Item = &'a str>,
@@ -182,7 +182,7 @@ impl Supposition {
         })
     }
 
-    /// Nothing is thought away.
+    /// Nothing is assumed away.
     pub fn is_empty(&self) -> bool {
         self.lifted.is_empty() && self.gone.is_empty()
     }

@@ -9,7 +9,7 @@ use crate::pending::{self, Group};
 use crate::world::Judged;
 use serde::Serialize;
 
-/// The version of the format. Fields are added to it and none is taken away.
+/// The version of the format. Fields may be added, but are never removed.
 pub const API_VERSION: &str = "view.spokeshave.dev/v1alpha1";
 
 /// What there is to see. Field by field in `docs/page.md`.
@@ -20,7 +20,7 @@ pub struct View {
     pub api_version: &'static str,
     /// `View`.
     pub kind: &'static str,
-    /// Counts what has been seen, from 1; a greater one is newer, until the program starts anew.
+    /// Counts what has been seen, from 1; a greater one is newer, until the program is restarted.
     pub revision: u64,
     /// The numbers that come first.
     pub header: Header,

@@ -1,4 +1,4 @@
-//! What was read, and what the decisions say of it.
+//! The input, and the decisions about it.
 
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct Missing {
     /// What is missing, as a plural resource with its group: `nodepools.karpenter.sh`.
     pub resource: String,
-    /// Why, in the words of whoever refused.
+    /// The reason given by the component that rejected it.
     pub message: String,
 }
 

@@ -1,6 +1,6 @@
-//! A value that many tasks await changes of; whoever began to wait first is woken first.
+//! A value whose changes many tasks await; waiters are woken in FIFO order.
 //!
-//! It has the face of `tokio::sync::watch` and none of its chance: tokio spreads those who wait over eight lists, drawn at random, so that the order
+//! It has the interface of `tokio::sync::watch` without its randomness: tokio spreads waiters over eight lists at random, so the order
 //! in which tasks go on differs from run to run. Simulations on virtual time are to be the same byte for byte (invariant 35). It knows nothing of
 //! what the value means.
 
@@ -30,7 +30,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// The value, while it is looked at. Nobody changes it meanwhile: let go of it before awaiting anything.
+/// A borrow of the value. It blocks writers: drop it before awaiting anything.
 #[derive(Debug)]
 pub struct Ref<'a, T>(RwLockReadGuard<'a, State<T>>);
 
@@ -61,7 +61,7 @@ pub struct Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// A value that nobody waits for yet.
+    /// A value without receivers.
     #[must_use]
     pub fn new(value: T) -> Self {
         let shared = Shared {
@@ -90,14 +90,14 @@ impl<T> Sender<T> {
         Ref(self.shared.read())
     }
 
-    /// Sets the value, tells everybody, and returns the one before.
+    /// Sets the value, wakes all waiters, and returns the previous one.
     pub fn send_replace(&self, value: T) -> T {
         let mut before = value;
         self.send_modify(|value| std::mem::swap(value, &mut before));
         before
     }
 
-    /// Changes the value and tells everybody.
+    /// Changes the value and wakes all waiters.
     pub fn send_modify(&self, change: impl FnOnce(&mut T)) {
         self.send_if_modified(|value| {
             change(value);
@@ -105,7 +105,7 @@ impl<T> Sender<T> {
         });
     }
 
-    /// Changes the value, and tells everybody if `change` says that it did. Returns what it says.
+    /// Changes the value, and wakes all waiters if `change` returns true. Returns its result.
     pub fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) -> bool {
         {
             let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
@@ -169,7 +169,7 @@ impl<T> Receiver<T> {
     /// All senders are gone, and what they did last has been seen.
     pub async fn changed(&mut self) -> Result<(), Closed> {
         loop {
-            // Made before the look, so that a change between look and wait wakes it.
+            // Registered before the check, so that a change between check and wait wakes it.
             let notified = self.shared.changed.notified();
             let version = self.shared.read().version;
             if version != self.seen {

@@ -36,7 +36,7 @@ pub(crate) fn whole(status: StatusCode, kind: &'static str, content: impl Into<B
     of(status, kind, Full::new(content.into()).boxed_unsync())
 }
 
-/// An answer with any body; not to be kept unless somebody says otherwise.
+/// A response with any body; not cacheable by default.
 pub(crate) fn of(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;

@@ -25,7 +25,7 @@ const ASSETS: [Asset; 3] = [
     },
 ];
 
-/// Changes with the content, so that a file can be kept for ever.
+/// Changes with the content, so that a file can be cached indefinitely.
 fn digest(content: &[u8]) -> u64 {
     content.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! What is shown at the moment, for whoever asks; a bounded memory of what has changed lately; answers to what-ifs until the next revision.
+//! The current view, shared by all readers; a bounded history of recent changes; cached what-ifs until the next revision.
 
 use bytes::Bytes;
 use spokeshave_view::{Difference, Judged, Supposition, View, detail};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Changes that are remembered; who has missed more starts anew.
+/// Number of changes kept; a reader that missed more reloads the view.
 const CHANGES: usize = 64;
 /// And of no more than this many bytes.
 const CHANGES_BYTES: usize = 8 << 20;
@@ -117,7 +117,7 @@ impl Board {
         self.state().trouble.clone()
     }
 
-    /// The view as JSON, if it has been asked for since it was hung up.
+    /// The view as JSON, if it has been requested since it was published.
     pub(crate) fn written(&self) -> Option<Bytes> {
         self.state().json.clone()
     }
@@ -145,7 +145,7 @@ impl Board {
         self.changed.notified()
     }
 
-    /// What somebody who knows revision `known` has missed.
+    /// What a reader at revision `known` has missed.
     pub(crate) fn news(&self, known: Option<u64>) -> News {
         let state = self.state();
         let Some(newest) = state.shown.as_ref().map(|shown| shown.view.revision) else {

@@ -198,7 +198,7 @@ fn find_form(query: &Query) -> Markup {
     }
 }
 
-/// Each verdict has a pattern of its own, so that it can be told without colour.
+/// Each verdict has its own pattern, so that it can be recognized without color.
 fn patterns() -> Markup {
     PreEscaped(
         r#"<defs><pattern id="p-go" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="stroke" d="M0 0V8"/></pattern><pattern id="p-leaving" width="6" height="6" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 0V6"/></pattern><pattern id="p-coming" width="7" height="7" patternUnits="userSpaceOnUse"><circle class="dot" cx="2" cy="2" r="1.2"/></pattern><pattern id="p-broken" width="9" height="9" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 0L9 9M9 0L0 9"/></pattern><pattern id="p-unmanaged" width="6" height="6" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 0H6"/></pattern><pattern id="p-daemon" width="5" height="5" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 5L5 0"/></pattern></defs>"#
@@ -208,7 +208,7 @@ fn patterns() -> Markup {
 
 fn draw_area(area: &Area<'_>, query: &Query, shown: usize) -> Markup {
     let rect = area.rect;
-    // Seven units a letter at this size; what does not fit is cut, and stands in the title.
+    // Seven units a letter at this size; what does not fit is truncated, with the full text in the title.
     let letters = (rect.width / 6.3) as usize;
     html! {
         g .area {

@@ -1,4 +1,4 @@
-//! One node or pod: its story as `spokeshave explain` tells it, with what keeps it as toggles.
+//! One node or pod: its explanation as in `spokeshave explain`, with its blockers as toggles.
 
 use crate::draw::{dollars, time};
 use crate::query::Query;
@@ -10,7 +10,7 @@ use spokeshave_view::{Detail, Toggle};
 /// Pods that are listed.
 const PODS: usize = 40;
 
-/// The panel; `before` is what keeps the node as it is, where something is thought away.
+/// The panel; `before` has the actual blockers, where something is assumed away.
 pub(crate) fn panel(
     query: &Query,
     node: Option<&Detail>,
@@ -55,7 +55,7 @@ fn title(story: &Story, query: &Query) -> Markup {
     }
 }
 
-/// What keeps the node; what is thought away already stays on the list, so that it can be put back.
+/// The blockers of the node; those assumed away stay on the list, so that they can be restored.
 fn toggles(detail: &Detail, before: Option<&Detail>, query: &Query) -> Markup {
     let earlier = before.map(|before| before.toggles.as_slice()).unwrap_or_default();
     let is_lifted = |toggle: &&Toggle| {

@@ -1,4 +1,4 @@
-//! Numbers as people read them, and the few pieces that several panels are made of.
+//! Human-readable numbers, and elements that several panels share.
 
 use jiff::Timestamp;
 use maud::{Markup, html};

@@ -7,7 +7,7 @@ use crate::{boxes, budgets, detail, panels, table, timeline};
 use maud::{DOCTYPE, Markup, html};
 use spokeshave_view::{detail as detail_of, pod_story};
 
-/// Draws the page of what is shown. `answer` is there when the query thinks something away.
+/// Draws the page of what is shown. `answer` is set if the query assumes something away.
 pub fn render(shown: &Shown, query: &Query, answer: Option<&Answer>, source: &str) -> String {
     let supposed = answer.and_then(|answer| answer.as_ref().ok());
     let drawn = supposed.map_or(shown, |(drawn, _)| drawn);

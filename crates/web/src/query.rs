@@ -1,4 +1,4 @@
-//! What a reader asks to see: the query of the address, so that every view of the page can be kept and sent to somebody.
+//! The requested view: the query of the URL, so that every view of the page can be bookmarked and shared.
 
 use spokeshave_view::Range;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ macro_rules! choices {
             /// Every choice, in order; the first is taken where nothing is said.
             pub const ALL: &[$name] = &[$($name::$variant,)*];
 
-            /// As it stands in the address.
+            /// Its value in the URL.
             pub fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $text,)* }
             }
@@ -45,7 +45,7 @@ choices! {
 }
 
 choices! {
-    /// What the area of a box stands for.
+    /// What the area of a box shows.
     Size:
     /// Dollars per hour.
     Price = "price",
@@ -85,7 +85,7 @@ choices! {
 pub struct Query {
     /// What boxes are grouped by.
     pub group: Group,
-    /// What their area stands for.
+    /// What their area shows.
     pub size: Size,
     /// What the table is sorted by.
     pub sort: Sort,
@@ -101,7 +101,7 @@ pub struct Query {
     pub pod: Option<String>,
     /// The time axis.
     pub range: Range,
-    /// Blockers that are thought away.
+    /// Blockers that are assumed away.
     pub without: Vec<String>,
     /// What is thought to be gone.
     pub gone: Vec<String>,
@@ -173,7 +173,7 @@ impl Query {
         format!("/{text}")
     }
 
-    /// The address with a blocker thought away, or back.
+    /// The URL with a blocker toggled.
     pub fn toggled(&self, without: &str) -> String {
         self.href(
             |query| match query.without.iter().position(|one| one == without) {

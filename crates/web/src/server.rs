@@ -1,7 +1,7 @@
-//! The server: few paths, GET and HEAD only, for one who knows the token, under a name that it was told.
+//! The server: few paths, GET and HEAD only, with a token, under known host names.
 //!
-//! Everything is bounded: connections, the size of a head, the work that goes on at the same time, whether anybody still waits for it or not, and what a slow reader
-//! can hold up, which is nothing but its own connection, for half a minute: a stream is made when it is read, and who has missed too much starts anew.
+//! Everything is bounded: connections, the size of a head, concurrent work, including work for closed connections, and what a slow reader
+//! can block, which is only its own connection, for half a minute: a stream is rendered when it is read, and a reader that missed too much reloads.
 
 use crate::answer::{self, Body, HTML, JSON, refusal, whole};
 use crate::assets;
@@ -39,7 +39,7 @@ const CONNECTIONS: usize = 128;
 const WORKERS: usize = 2;
 /// The shortest time between two events of a stream.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often a stream says that it lives.
+/// Interval of keep-alive messages in a stream.
 const BEAT: Duration = Duration::from_secs(3);
 /// Pause after a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -49,9 +49,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 pub struct Gate {
     /// Known to those who may; in the address that is printed, then in a cookie.
     pub token: String,
-    /// Names besides those of the loopback interface under which the page may be asked for, such as that of a proxy.
+    /// Names besides those of the loopback interface under which the page may be requested, such as that of a proxy.
     pub hosts: Vec<String>,
-    /// What is looked at, for the head of the page.
+    /// The source of the view, for the title of the page.
     pub source: String,
 }
 
@@ -62,7 +62,7 @@ struct Site {
     workers: Arc<Semaphore>,
 }
 
-/// Serves a board until `stop` completes; then every connection is cut, because a stream never ends by itself.
+/// Serves a board until `stop` completes; then every connection is closed, because a stream never ends on its own.
 pub async fn serve(listener: TcpListener, board: Board, gate: Gate, stop: impl Future<Output = ()>) {
     let port = listener
         .local_addr()
@@ -215,7 +215,7 @@ async fn object(site: &Arc<Site>, shown: Shown, path: &str, query: &Query) -> Re
     }
 }
 
-/// Does work apart from the tasks that serve, a few at a time. Whoever hangs up does not end what has begun, which keeps its turn until it is done.
+/// Runs work outside the serving tasks, a few at a time. A closed connection does not cancel running work, which keeps its slot until it is done.
 async fn apart<T: Send + 'static>(site: &Site, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let turn = site.workers.clone().acquire_owned().await.ok()?;
     let done = spawn_blocking(move || {
@@ -234,7 +234,7 @@ async fn view_json(site: &Arc<Site>) -> Option<Bytes> {
     apart(site, move || board.json()).await.flatten()
 }
 
-/// Works out a what-if apart from the tasks that serve; none when nothing is thought away.
+/// Computes a what-if outside the serving tasks; `None` if nothing is assumed away.
 async fn suppose(site: &Arc<Site>, shown: &Shown, query: &Query) -> Option<Arc<Answer>> {
     if query.without.is_empty() && query.gone.is_empty() {
         return None;
@@ -363,7 +363,7 @@ fn admission<B>(site: &Site, request: &Request<B>, query: &str) -> Admission {
     if is_known { Admission::Yes } else { Admission::No }
 }
 
-/// Compares without telling by its time where two texts differ.
+/// Compares in constant time.
 fn is_same(left: &str, right: &str) -> bool {
     let differences = left
         .bytes()

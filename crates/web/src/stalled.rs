@@ -1,4 +1,4 @@
-//! A connection that ends when its other side takes nothing for too long, so that readers who never read cannot hold every place.
+//! A connection that is closed when its peer reads nothing for too long, so that stalled readers cannot occupy every slot.
 
 use std::io;
 use std::pin::Pin;

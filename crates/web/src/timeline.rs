@@ -18,10 +18,10 @@ const LANES: usize = 4;
 const LEFT: f64 = 52.0;
 /// The shortest stretch that is worth an axis.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(2);
-/// Commands that are told in words.
+/// Commands that are described in text.
 const TOLD: usize = 6;
 
-/// From the range asked for, less the part of which nothing is known.
+/// The requested range, without the part for which there is no data.
 fn axis_of(view: &View, samples: &[Sample], range: Range) -> TimeAxis {
     let until = view.header.now;
     let begin = until.saturating_sub(range.length()).unwrap_or(Timestamp::MIN);

@@ -1,6 +1,6 @@
 //! The definition of AKSNodeClass v1beta1 (Z1.1 to Z1.3).
 //!
-//! What upstream admits is admitted, quirks included: FIPS is refused where `imageFamily` is absent, which its default hides.
+//! Accepts exactly what upstream accepts, including quirks: FIPS is rejected where `imageFamily` is absent, which its default hides.
 
 use serde_json::{Map, Value, json};
 

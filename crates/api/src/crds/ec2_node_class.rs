@@ -1,6 +1,6 @@
 //! The definition of EC2NodeClass (A1.1 to A1.3).
 //!
-//! What upstream admits is admitted, quirks included: the rules on selector terms of subnets, groups and reservations refuse a list only when
+//! Accepts exactly what upstream accepts, including quirks: the rules on selector terms of subnets, groups and reservations reject a list only when
 //! *every* term breaks them, and sizes of volumes are read by upstream's pattern. The kubelet block is checked by the controller (A1.4).
 
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::EC2NodeClass;
 /// Whole GiB, GB, TiB or TB, within EBS's bounds; with upstream's empty branch (A1.3, quirk 2).
 const VOLUME_SIZE_PATTERN: &str = "^((?:[1-9][0-9]{0,3}|[1-4][0-9]{4}|[5][0-8][0-9]{3}|59000)Gi|(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|[6][0-3][0-9]{3}|64000)G|([1-9]||[1-5][0-7]|58)Ti|([1-9]||[1-5][0-9]|6[0-3]|64)T)$";
 
-/// Aliases with the family that each stands for, and how messages call it.
+/// Aliases with the family of each, and its name in messages.
 const ALIASES: [(&str, &str, &str); 6] = [
     ("al2", "AL2", "an AL2"),
     ("al2023", "AL2023", "an AL2023"),
@@ -180,7 +180,7 @@ fn spec_rules() -> Vec<Value> {
     rules
 }
 
-/// The rule that a field of a selector term stands alone; like upstream's it fires only when every term breaks it (A1.3, quirk 1).
+/// The rule that a field of a selector term excludes the others; like upstream's it fires only when every term violates it (A1.3, quirk 1).
 fn alone_in_some_term(field: &str, others: &[&str], place: &str) -> Value {
     let others: Vec<String> = others.iter().map(|other| format!("has(term.{other})")).collect();
     rule(
@@ -293,7 +293,7 @@ fn placement_group() -> Value {
     )
 }
 
-/// The rule that a field of an image term stands alone; unlike those of the other selectors, no term may break it.
+/// The rule that a field of an image term excludes the others; unlike those of the other selectors, no term may violate it.
 fn alone_in_every_term(field: &str, other: &str) -> Value {
     rule(
         &format!(

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Condition, Requirement, UnknownFields, kind, open_enum};
 
 kind! {
-    /// What Azure machines are made from (Z1.1).
+    /// Configuration of Azure machines (Z1.1).
     AKSNodeClass, #[serde(default)] AKSNodeClassSpec, AKSNodeClassStatus,
     group: "karpenter.azure.com", version: "v1beta1", plural: "aksnodeclasses", scope: k8s_openapi::ClusterResourceScope
 }
@@ -29,7 +29,7 @@ open_enum! {
     }
 }
 
-/// What Azure machines of this class are made from (Z1.2).
+/// Configuration of the machines of this class (Z1.2).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AKSNodeClassSpec {
@@ -182,7 +182,7 @@ pub struct ArtifactStreaming {
     pub extra: UnknownFields,
 }
 
-/// What was found for the class (Z1.4).
+/// What the class resolved to (Z1.4).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AKSNodeClassStatus {

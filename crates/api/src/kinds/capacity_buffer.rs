@@ -12,11 +12,11 @@ kind! {
     group: "autoscaling.x-k8s.io", version: "v1beta1", plural: "capacitybuffers", scope: k8s_openapi::NamespaceResourceScope
 }
 
-/// How much room, in pods of which shape.
+/// The reserved capacity, in pods of a given shape.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityBufferSpec {
-    /// How the room is kept; default `buffer.x-k8s.io/active-capacity`.
+    /// How the capacity is reserved; default `buffer.x-k8s.io/active-capacity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning_strategy: Option<String>,
     /// PodTemplate of the same namespace that gives the shape.
@@ -31,7 +31,7 @@ pub struct CapacityBufferSpec {
     /// Number of pods in percent of the workload's replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentage: Option<i32>,
-    /// Most resources that the room may take.
+    /// Maximum resources of the reserved capacity.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: QuantityMap,
     /// Fields that this version does not know.
@@ -59,7 +59,7 @@ pub struct ScalableReference {
     pub name: String,
 }
 
-/// What the buffer came to.
+/// What the buffer resolved to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityBufferStatus {
@@ -69,10 +69,10 @@ pub struct CapacityBufferStatus {
     /// Its generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template_generation: Option<i64>,
-    /// Number of pods in force.
+    /// Number of pods in effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Strategy in force.
+    /// Strategy in effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning_strategy: Option<String>,
     /// Conditions: `ReadyForProvisioning`, `Provisioning`.

@@ -1,6 +1,6 @@
-//! Disruption: one command to take nodes away, from its first write to its end (D §3.4–3.6).
+//! Disruption: one command to remove nodes, from its first write until it has ended (D §3.4–3.6).
 //!
-//! The object is the whole memory of a command: whoever leads next reads it and goes on, or takes it back. `spec` is what was decided and never
+//! The object is the only record of a command: the next leader reads it and continues, or rolls it back. `spec` is what was decided and never
 //! changes; `status` is how far it has come. Finished ones stay for a while as a ledger.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
@@ -58,7 +58,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// How far a command has come.
+    /// The progress of a command.
     DisruptionPhase {
         /// Written down; nothing else has happened, or only a part of the tainting and creating.
         Starting = "Starting",
@@ -70,7 +70,7 @@ open_enum! {
         Draining = "Draining",
         /// The nodes are gone.
         Succeeded = "Succeeded",
-        /// Taken back: the nodes stay.
+        /// Rolled back: the nodes are kept.
         RolledBack = "RolledBack",
     }
 }
@@ -94,38 +94,38 @@ open_enum! {
         PodBound = "PodBound",
         /// Pods lost the place that they were to have on another node.
         PlaceLost = "PlaceLost",
-        /// What the deletion had to wait for did not happen in time.
+        /// A precondition of the deletion was not met in time.
         TimedOut = "TimedOut",
     }
 }
 
-/// What was decided. It never changes.
+/// The decision. It never changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DisruptionSpec {
-    /// Who decided.
+    /// The method that decided.
     pub method: DisruptionMethod,
     /// Why; the budgets that it was charged to.
     pub reason: DisruptionReason,
     /// Delete or replace.
     pub decision: DisruptionDecision,
-    /// When it was decided, by the clock of the operator.
+    /// When it was decided, by the operator's clock.
     pub decided_at: MicroTime,
-    /// The nodes that go.
+    /// The nodes to be removed.
     pub nodes: Vec<DisruptedNode>,
-    /// What comes instead, before the nodes go.
+    /// The replacements, launched before the nodes are removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replacements: Vec<Replacement>,
-    /// Names of nodes that are there and are to take pods of those that go.
+    /// Names of existing nodes that will receive pods of the removed ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub destinations: Vec<String>,
     /// Dollars per hour of the nodes that go, as decimal text.
     pub price_before: String,
     /// Dollars per hour of the replacements, as decimal text.
     pub price_after: String,
-    /// The difference, as decimal text; negative when the replacements are dearer.
+    /// The difference, as decimal text; negative if the replacements cost more.
     pub savings: String,
-    /// Pods that have to move.
+    /// Pods that have to be rescheduled.
     pub evictions: i64,
     /// The budgets as they were, with what this command took.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -139,7 +139,7 @@ pub struct DisruptionSpec {
     pub extra: UnknownFields,
 }
 
-/// One node that goes.
+/// A node to be removed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DisruptedNode {
@@ -150,7 +150,7 @@ pub struct DisruptedNode {
     /// UID of its NodeClaim: a later NodeClaim of that name is never touched.
     #[serde(rename = "nodeClaimUID")]
     pub node_claim_uid: String,
-    /// The cloud's name of its instance.
+    /// Provider ID of its instance.
     #[serde(rename = "providerID")]
     pub provider_id: String,
     /// Its NodePool.
@@ -166,12 +166,12 @@ pub struct DisruptedNode {
     pub capacity_type: Option<String>,
     /// Dollars per hour, as decimal text.
     pub price: String,
-    /// Pods on it that have to move.
+    /// Pods on it that have to be rescheduled.
     pub pods: i64,
-    /// When its NodeClaim was created; written where a DisruptionPolicy judges over time.
+    /// When its NodeClaim was created; set if a DisruptionPolicy with convergence applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<Time>,
-    /// Of these, pods of workloads that ask for a quota of moves.
+    /// Of these, pods of workloads that limit their moves per day.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<MovedWorkload>,
 }
@@ -190,7 +190,7 @@ pub struct MovedWorkload {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Replacement {
-    /// Name of its NodeClaim, chosen before it is created, so that creating it twice creates it once.
+    /// Name of its NodeClaim, chosen before it is created, so a retried create is idempotent.
     pub node_claim: String,
     /// Its NodePool.
     pub node_pool: String,
@@ -206,7 +206,7 @@ pub struct Replacement {
     pub spec: NodeClaimSpec,
 }
 
-/// What a command took of a budget.
+/// The share of a budget that a command uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChargedBudget {
@@ -220,14 +220,14 @@ pub struct ChargedBudget {
     pub charged: i64,
 }
 
-/// How far a command has come.
+/// The progress of a command.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DisruptionStatus {
     /// The phase; absent means `Starting`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<DisruptionPhase>,
-    /// What it waits for, or why it ended.
+    /// What it is waiting for, or why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Why it was rolled back; absent otherwise.
@@ -236,7 +236,7 @@ pub struct DisruptionStatus {
     /// When all nodes were tainted and all replacements created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<MicroTime>,
-    /// When the deletion of the nodes began.
+    /// When deletion of the nodes started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<MicroTime>,
     /// When it ended.
@@ -252,7 +252,7 @@ pub struct DisruptionStatus {
 }
 
 impl Disruption {
-    /// How far it has come.
+    /// Progress of the command.
     #[must_use]
     pub fn phase(&self) -> DisruptionPhase {
         let phase = self.status.as_ref().and_then(|status| status.phase.clone());

@@ -22,23 +22,23 @@ open_enum! {
     PolicyScope {
         /// All nodes together.
         Cluster = "Cluster",
-        /// Each NodePool by itself.
+        /// Each NodePool separately.
         NodePool = "NodePool",
-        /// Each zone by itself.
+        /// Each zone separately.
         Zone = "Zone",
-        /// Each value of a label by itself.
+        /// Each value of a label separately.
         Label = "Label",
     }
 }
 
 open_enum! {
-    /// What starts a hold, or starts it anew.
+    /// What starts or restarts a hold.
     HoldTrigger {
         /// A node came.
         Launch = "Launch",
-        /// Nodes were taken away by a command.
+        /// A command removed nodes.
         ScaleDown = "ScaleDown",
-        /// A command was taken back because its replacements did not come up.
+        /// A command was rolled back because its replacements did not initialize.
         FailedLaunch = "FailedLaunch",
     }
 }
@@ -50,17 +50,17 @@ open_enum! {
         Nodes = "Nodes",
         /// vCPU of nodes.
         Cpu = "CPU",
-        /// Pods that have to move.
+        /// Pods that have to be rescheduled.
         Pods = "Pods",
     }
 }
 
 open_enum! {
-    /// Who lets the next wave of a roll-out begin.
+    /// Who approves the next wave of a rollout.
     RolloutApproval {
         /// Its health alone.
         Automatic = "Automatic",
-        /// Somebody, by writing its number down.
+        /// A user, by writing its number.
         Manual = "Manual",
     }
 }
@@ -78,15 +78,15 @@ open_enum! {
 }
 
 open_enum! {
-    /// Where the roll-out of a NodePool is.
+    /// The phase of the rollout of a NodePool.
     RolloutPhase {
         /// Its wave takes nodes.
         Rolling = "Rolling",
         /// Its wave is through and watched.
         Soaking = "Soaking",
-        /// Its wave is healthy, and somebody has to allow the next.
+        /// Its wave is healthy, and the next needs approval.
         WaitingForApproval = "WaitingForApproval",
-        /// What it has brought is not healthy.
+        /// Its new nodes or their pods are unhealthy.
         Halted = "Halted",
     }
 }
@@ -96,13 +96,13 @@ open_enum! {
     StatefulSetMoves {
         /// As other pods.
         Any = "Any",
-        /// The next when all members are there and Ready.
+        /// The next when all members exist and are Ready.
         OneAtATime = "OneAtATime",
     }
 }
 
 open_enum! {
-    /// What a budget with windows means outside of them.
+    /// The effect of a budget outside its windows.
     OutsideWindows {
         /// Nothing may be disrupted: windows allow.
         Nothing = "Nothing",
@@ -111,7 +111,7 @@ open_enum! {
     }
 }
 
-/// What is wanted.
+/// The desired state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DisruptionPolicySpec {
@@ -124,10 +124,10 @@ pub struct DisruptionPolicySpec {
     /// Stops all voluntary action by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze: Option<Freeze>,
-    /// Rest after nodes have come or gone.
+    /// A pause after nodes were launched or removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
-    /// Limits of how much and how fast; all of them hold.
+    /// Limits on how much is disrupted, and how fast; all of them apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<PolicyBudget>,
     /// A soft age, at which nodes go inside budgets and windows.
@@ -136,16 +136,16 @@ pub struct DisruptionPolicySpec {
     /// Drift in waves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
-    /// What becomes of drifted nodes that cannot be drained.
+    /// Handling of drifted nodes that cannot be drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_drains: Option<BlockedDrains>,
-    /// Hears what workloads ask for by annotation, and how much they may ask for.
+    /// Honors annotations of workloads, and limits what they may request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workloads: Option<WorkloadRules>,
-    /// Stops by itself while the cluster is in distress.
+    /// Stops disruption while the cluster is in distress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuit_breakers: Option<CircuitBreakers>,
-    /// Consolidation is judged over time, so that it comes to an end.
+    /// Evaluates consolidation over time, so that it converges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convergence: Option<Convergence>,
     /// Fields that this version does not know.
@@ -160,7 +160,7 @@ pub struct NodePoolSelector {
     /// Names of NodePools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Labels that a NodePool has to carry, all of them.
+    /// Labels that a NodePool must have, all of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
 }
@@ -181,23 +181,23 @@ impl NodePoolSelector {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Freeze {
-    /// Why, in words for people.
+    /// The reason, shown wherever the freeze is reported.
     pub reason: String,
-    /// When it ends by itself; absent means when somebody takes it away.
+    /// When it ends; absent means when it is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
 
-/// Rest after nodes have come or gone.
+/// A pause after nodes were launched or removed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
-    /// How long it lasts; each further trigger starts it anew.
+    /// How long it lasts; each further trigger restarts it.
     pub duration: GoDuration,
-    /// How long after a trigger it begins.
+    /// How long after a trigger the pause starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_delay: Option<GoDuration>,
-    /// How long it lasts at most, however many triggers follow each other.
+    /// Maximum length of the pause, however many triggers occur.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum: Option<GoDuration>,
     /// Whether a trigger anywhere holds all, or each NodePool is held by its own; absent means `Cluster`.
@@ -211,26 +211,26 @@ pub struct Hold {
     pub reasons: Option<Vec<DisruptionReason>>,
 }
 
-/// How much and how fast.
+/// A limit on how much is disrupted, and how fast.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyBudget {
-    /// How much may be disrupting at once: a number of the unit, or a percentage, rounded up.
+    /// How much may be disrupted at once: a number of units, or a percentage, rounded up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// How much may begin within any hour.
+    /// How much disruption may start within any hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_hour: Option<i64>,
     /// What is counted; absent means `Nodes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<BudgetUnit>,
-    /// What it is counted by; absent means `Cluster`.
+    /// The scope in which it is counted; absent means `Cluster`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<PolicyScope>,
     /// The label of nodes, where the scope is `Label`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Never in two zones, NodePools or values of the label at once.
+    /// Whether disruption is limited to one zone, NodePool or label value at a time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_at_a_time: bool,
     /// Reasons of disruption that it limits; absent means all.
@@ -242,22 +242,22 @@ pub struct PolicyBudget {
     /// Local dates (`2026-12-24`) on which no window begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except_dates: Vec<String>,
-    /// What holds outside the windows; absent means `Nothing`.
+    /// What is allowed outside the windows; absent means `Nothing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside_windows: Option<OutsideWindows>,
 }
 
-/// A stretch of local time.
+/// A window of local time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyWindow {
     /// Days on which it begins: `Mon` to `Sun`. With neither days nor dates it begins every day.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub days: Vec<String>,
-    /// Local dates on which it begins, besides the days.
+    /// Local dates on which it opens, in addition to the days.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dates: Vec<String>,
-    /// Local time at which it begins.
+    /// Local time at which it opens.
     pub from: String,
     /// Local time at which it ends; not later than `from` means on the next day. `24:00` is the end of the day.
     pub to: String,
@@ -280,20 +280,20 @@ pub struct Expiry {
 }
 
 /// Drifted nodes of NodePools with `terminationGracePeriod` are not replaced while a PodDisruptionBudget or `karpenter.sh/do-not-disrupt` keeps a pod on
-/// them, so that no replacement is paid for while a drain waits.
+/// them, to avoid paying for a replacement while a drain is blocked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockedDrains {
-    /// How long after they have drifted they are replaced all the same, and drained by their grace period; absent means never.
+    /// How long after they drifted they are replaced anyway, and drained within their grace period; absent means never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalate_after: Option<GoDuration>,
 }
 
-/// Hears the annotations `spokeshave.dev/quiet-time`, `/moves-per-day` and `/move-windows` of pods, their owners and namespaces.
+/// Honors the annotations `spokeshave.dev/quiet-time`, `/moves-per-day` and `/move-windows` of pods, their owners and namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRules {
-    /// The longest quiet time that is heard; absent means 24 hours.
+    /// The longest quiet time that is honored; absent means 24 hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_quiet_time: Option<GoDuration>,
     /// The fewest moves a day that a workload may ask for; absent means 1.
@@ -307,7 +307,7 @@ pub struct WorkloadRules {
     pub stateful_sets: Option<StatefulSetMoves>,
 }
 
-/// Drift in waves, each NodePool by itself.
+/// Drift in waves, for each NodePool separately.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
@@ -327,24 +327,24 @@ pub struct Rollout {
     /// Nothing further begins.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// Who lets the next wave begin; absent means `Automatic`.
+    /// Who approves the next wave; absent means `Automatic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<RolloutApproval>,
-    /// Up to which wave somebody has approved, by NodePool.
+    /// The last approved wave, by NodePool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub approved: BTreeMap<String, i64>,
-    /// Halts from before this time are over, and what came before it is no longer looked at.
+    /// Halts before this time are cleared, and earlier problems are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_at: Option<Time>,
-    /// How long it may take; the status says when it will not do.
+    /// How long it may take; the status warns if it will take longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<GoDuration>,
-    /// What is not healthy.
+    /// When it counts as unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<RolloutHealth>,
 }
 
-/// What is not healthy about new nodes and their pods.
+/// When new nodes and their pods count as unhealthy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutHealth {
@@ -354,12 +354,12 @@ pub struct RolloutHealth {
     /// How long a node or pod may be not Ready; absent means 5 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_within: Option<GoDuration>,
-    /// What other objects have to say; while one of them does not hold, nothing begins.
+    /// Health checks on other objects; while one of them fails, nothing starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectHealth>,
 }
 
-/// What one object has to say.
+/// A health check on one object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectHealth {
@@ -367,7 +367,7 @@ pub struct ObjectHealth {
     pub api_version: String,
     /// Its kind in paths: lower case, several of them, such as `statefulsets`.
     pub resource: String,
-    /// Its namespace, where it has one.
+    /// Namespace of the object, if it is namespaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Its name.
@@ -376,7 +376,7 @@ pub struct ObjectHealth {
     pub expression: String,
 }
 
-/// Stops by itself while the cluster is in distress.
+/// Stops disruption while the cluster is in distress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CircuitBreakers {
@@ -386,10 +386,10 @@ pub struct CircuitBreakers {
     /// Launches fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_launches: Option<FailedLaunchesBreaker>,
-    /// The cloud does not answer, throttles, or has no capacity.
+    /// The cloud does not respond, throttles, or has no capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<FailuresBreaker>,
-    /// The API server does not answer, or answers with errors of its own.
+    /// The API server does not respond, or responds with server errors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<FailuresBreaker>,
     /// Prices have not been read for long.
@@ -401,9 +401,9 @@ pub struct CircuitBreakers {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailuresBreaker {
-    /// How many, from which on nothing is disrupted.
+    /// The number at which disruption stops.
     pub count: i64,
-    /// Within how long; an hour at most.
+    /// The time window; an hour at most.
     pub within: GoDuration,
 }
 
@@ -411,7 +411,7 @@ pub struct FailuresBreaker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PricesBreaker {
-    /// The age of the last prices, from which on nothing is disrupted.
+    /// Age of the last prices at which disruption stops.
     pub older_than: GoDuration,
 }
 
@@ -430,7 +430,7 @@ pub struct NotReadyBreaker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedLaunchesBreaker {
-    /// How many commands were taken back because replacements did not come up, from which on nothing is disrupted.
+    /// How many commands were rolled back because replacements did not initialize, at which disruption stops.
     pub count: i64,
     /// Within how long.
     pub within: GoDuration,
@@ -440,44 +440,44 @@ pub struct FailedLaunchesBreaker {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Convergence {
-    /// How long nodes rest that were launched, and nodes to which pods were moved; twice as long with each further move of a day. Absent means 10
+    /// How long nodes are not consolidated after their launch or after pods were moved to them; doubled with each further move of a day. Absent means 10
     /// minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<GoDuration>,
-    /// How long they rest at most; absent means 2 hours.
+    /// The maximum of that time; absent means 2 hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_rest: Option<GoDuration>,
-    /// What it costs to restart a pod elsewhere, in dollars, as decimal text; absent means 0.005.
+    /// Cost of restarting a pod elsewhere, in dollars, as decimal text; absent means 0.005.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_cost: Option<String>,
-    /// How long a saving is taken to last where none has ended sooner; absent means 4 hours.
+    /// How long a saving is assumed to last if none has ended sooner; absent means 4 hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub horizon: Option<GoDuration>,
 }
 
-/// What is.
+/// The observed state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DisruptionPolicyStatus {
-    /// What it comes to now, in a few words, for lists.
+    /// Summary of the current state, for lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     /// What stops or limits disruption now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub active: Vec<ActiveRule>,
-    /// When that changes by itself, as far as it is known.
+    /// When this changes next, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_change: Option<Time>,
-    /// NodePools that it applies to.
+    /// NodePools that the policy applies to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node_pools: Vec<String>,
-    /// Roll-outs under way, by NodePool. What the next wave may take follows from it.
+    /// Rollouts in progress, by NodePool. What the next wave may take follows from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rollouts: Vec<RolloutStatus>,
     /// Nodes that reach their soft age, by NodePool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expiry: Vec<ExpiryStatus>,
-    /// What workloads ask for.
+    /// Requests of workloads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workloads: Option<WorkloadsStatus>,
     /// `Ready`: it can be evaluated.
@@ -494,30 +494,30 @@ pub struct DisruptionPolicyStatus {
 pub struct ActiveRule {
     /// The field of the spec.
     pub field: String,
-    /// The zone, NodePool or value of the label, where it is about one.
+    /// The zone, NodePool or label value, if it is limited to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Reasons of disruption that it stops.
+    /// Disruption reasons that it stops.
     pub reasons: Vec<DisruptionReason>,
     /// Why.
     pub message: String,
     /// Since when, for holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Until when, as far as it is known.
+    /// Until when, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
 
-/// What workloads ask for now.
+/// What workloads request now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadsStatus {
-    /// Pods that rest.
+    /// Pods within their quiet time.
     pub resting_pods: i64,
-    /// Nodes that they keep.
+    /// Nodes that are kept because of them.
     pub resting_nodes: i64,
-    /// Annotations that cannot be read, and count as the most that may be asked for; the first 20.
+    /// Annotations that cannot be parsed, which count as the maximum that may be requested; the first 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
 }
@@ -535,20 +535,20 @@ pub struct ExpiryStatus {
     /// When the next one reaches it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_due: Option<Time>,
-    /// Nodes that budgets and windows do not let go before `expireAfter` takes them, as far as three days tell.
+    /// Nodes that budgets and windows will not let be replaced before `expireAfter`, looking three days ahead.
     pub late: i64,
-    /// When the first of these is taken.
+    /// When the first of these expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_late: Option<Time>,
 }
 
-/// The roll-out of one NodePool.
+/// The rollout of one NodePool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutStatus {
     /// The NodePool.
     pub node_pool: String,
-    /// The hash of what it asks for; another begins another roll-out.
+    /// Hash of the NodePool's template; a different hash starts a new rollout.
     #[serde(default)]
     pub target: String,
     /// When it began.
@@ -559,11 +559,11 @@ pub struct RolloutStatus {
     pub size: i64,
     /// When it began.
     pub wave_since: Time,
-    /// How many nodes it has taken.
+    /// How many nodes it has started.
     pub begun: i64,
-    /// How many drifted nodes nothing has taken yet.
+    /// How many drifted nodes have not been started yet.
     pub remaining: i64,
-    /// Where it is.
+    /// Its phase.
     pub phase: RolloutPhase,
     /// When the last command of the wave ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -571,13 +571,13 @@ pub struct RolloutStatus {
     /// When it was halted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halted_at: Option<Time>,
-    /// What an object has to say and does not: nothing begins meanwhile.
+    /// The health check that fails; nothing starts until it passes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// What it comes to, for people.
+    /// Summary of the rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When it will be done, if it goes on as it did.
+    /// Estimated time of completion at the current pace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<Time>,
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Condition, Requirement, UnknownFields, kind, open_enum};
 
 kind! {
-    /// What EC2 machines are made from (A1.1).
+    /// Configuration of EC2 instances (A1.1).
     EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus,
     group: "karpenter.k8s.aws", version: "v1", plural: "ec2nodeclasses", scope: k8s_openapi::ClusterResourceScope
 }
@@ -38,7 +38,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What is done with the disks that an instance type brings along.
+    /// Use of the instance store disks.
     InstanceStorePolicy {
         /// One array of all of them holds pods' ephemeral storage.
         Raid0 = "RAID0",
@@ -46,7 +46,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What a network interface carries.
+    /// The traffic of a network interface.
     InterfaceType {
         /// Ordinary traffic.
         Interface = "interface",
@@ -55,7 +55,7 @@ open_enum! {
     }
 }
 
-/// What EC2 machines of this class are made from (A1.2).
+/// Configuration of the instances of this class (A1.2).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EC2NodeClassSpec {
@@ -77,13 +77,13 @@ pub struct EC2NodeClassSpec {
     /// Family of the images; by default that of the alias.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ami_family: Option<AmiFamily>,
-    /// IAM role of the instances, for which an instance profile is made.
+    /// IAM role of the instances, for which an instance profile is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Name of an instance profile that exists.
+    /// Name of an existing instance profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
-    /// User data that is merged with what the family needs.
+    /// User data, merged with what the AMI family needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
     /// Whether the primary interface gets a public address; unset leaves it to the subnet.
@@ -137,7 +137,7 @@ pub struct SubnetSelectorTerm {
     /// Tags, all of which must match; `*` matches any value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// The ID. With an ID, tags are not looked at (A1.3, quirk 1).
+    /// The ID. With an ID, tags are ignored (A1.3, quirk 1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
@@ -265,7 +265,7 @@ pub struct NetworkInterface {
     pub network_card_index: i32,
     /// Its place on the card.
     pub device_index: i32,
-    /// What it carries.
+    /// Its traffic.
     pub interface_type: InterfaceType,
 }
 
@@ -279,7 +279,7 @@ pub struct MetadataOptions {
     /// `enabled` or `disabled`.
     #[serde(default, rename = "httpProtocolIPv6", skip_serializing_if = "Option::is_none")]
     pub http_protocol_ipv6: Option<String>,
-    /// How many hops an answer may travel.
+    /// Maximum number of network hops of a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http_put_response_hop_limit: Option<i64>,
     /// `required` or `optional`.
@@ -294,7 +294,7 @@ pub struct ConnectionTracking {
     /// Idle TCP connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_established_timeout: Option<i32>,
-    /// UDP flows that have seen more than one request and answer.
+    /// UDP flows with more than one request and response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp_stream_timeout: Option<i32>,
     /// Other UDP flows.

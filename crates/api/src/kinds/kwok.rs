@@ -1,7 +1,7 @@
 //! KWOKNodeClass (P §1.5), and KWOKInstance: the kwok cloud's record of one instance.
 //!
 //! A cloud must remember its instances when the controllers do not. Upstream's kwok provider keeps them as Nodes, which do not exist
-//! during the registration delay, so that a crash in it leaks them. Ours are objects of their own, written before anything else.
+//! during the registration delay, so a crash during it leaks them. Ours are separate objects, written before anything else.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ mod instance {
 }
 pub use instance::KWOKInstance;
 
-/// What a kwok machine is.
+/// Configuration of a kwok machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KWOKNodeClassSpec {
@@ -54,13 +54,13 @@ pub struct KWOKNodeClassStatus {
     pub extra: UnknownFields,
 }
 
-/// What was launched. It never changes.
+/// The launched instance. It never changes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KWOKInstanceSpec {
-    /// Name of the NodeClaim that asked for it.
+    /// Name of the NodeClaim that requested it.
     pub node_claim_name: String,
-    /// UID of the NodeClaim that asked for it.
+    /// UID of the NodeClaim that requested it.
     #[serde(rename = "nodeClaimUID")]
     pub node_claim_uid: String,
     /// NodePool of that NodeClaim.
@@ -88,10 +88,10 @@ pub struct KWOKInstanceSpec {
     /// Capacity.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: QuantityMap,
-    /// What of it pods may use.
+    /// The part of it that pods may use.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub allocatable: QuantityMap,
-    /// Who it belongs to: cluster, NodePool, NodeClaim.
+    /// Its owner: cluster, NodePool, NodeClaim.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
     /// Time until its Node appears; absent when it never will.
@@ -102,17 +102,17 @@ pub struct KWOKInstanceSpec {
     pub extra: UnknownFields,
 }
 
-/// What became of it.
+/// The observed state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KWOKInstanceStatus {
     /// `Pending`, `Running` or `Terminating`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// When its end began.
+    /// When its termination started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_started: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime>,
-    /// Conditions, for whoever wants to say more about it.
+    /// Conditions, for other tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Fields that this version does not know.

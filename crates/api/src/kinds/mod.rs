@@ -94,10 +94,10 @@ macro_rules! kind {
             /// Standard object metadata.
             #[serde(default)]
             pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-            /// What is wanted.
+            /// The desired state.
             $(#[$spec_meta])*
             pub spec: $spec,
-            /// What is.
+            /// The observed state.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub status: Option<$status>,
         }
@@ -148,7 +148,7 @@ macro_rules! kind {
                 self.metadata.uid.as_deref().unwrap_or_default()
             }
 
-            /// True once somebody has asked for its deletion.
+            /// True once its deletion was requested.
             #[must_use]
             pub fn is_deleting(&self) -> bool {
                 self.metadata.deletion_timestamp.is_some()
@@ -241,7 +241,7 @@ pub struct Requirement {
     pub key: String,
     /// How the label is compared.
     pub operator: Operator,
-    /// What it is compared with.
+    /// The values to compare with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
     /// How many different values of this key the offered instance types must have between them.
@@ -296,10 +296,10 @@ pub struct Condition {
     /// When the status last changed, in whole seconds.
     #[serde(serialize_with = "write_time", deserialize_with = "read_time")]
     pub last_transition_time: Timestamp,
-    /// One word for machines.
+    /// A reason in CamelCase, for programs.
     #[serde(default)]
     pub reason: String,
-    /// One sentence for people.
+    /// A human-readable message.
     #[serde(default)]
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! NodeClaim: one node that was asked for, from before its launch to after its end (P §1.2).
+//! NodeClaim: a request for one node, from before its launch until after its termination (P §1.2).
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use super::{Condition, NodeClassRef, QuantityMap, Requirement, UnknownFields, ki
 use crate::duration::{GoDuration, NillableDuration};
 
 kind! {
-    /// One node that was asked for (P §1.2).
+    /// A request for one node (P §1.2).
     NodeClaim, NodeClaimSpec, NodeClaimStatus,
     group: "karpenter.sh", version: "v1", plural: "nodeclaims", scope: k8s_openapi::ClusterResourceScope
 }
 
-/// What the node must be. It never changes.
+/// The requested node. It never changes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimSpec {
     /// Taints that pods must tolerate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// Taints that somebody removes once the node is prepared.
+    /// Taints that another component removes once the node is prepared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub startup_taints: Vec<Taint>,
     /// Requirements on the labels of the node.
     #[serde(default)]
     pub requirements: Vec<Requirement>,
-    /// What the node must have room for.
+    /// Resources that the node must provide.
     #[serde(default, skip_serializing_if = "NodeClaimResources::is_empty")]
     pub resources: NodeClaimResources,
     /// Which NodeClass describes the machine.
@@ -44,7 +44,7 @@ pub struct NodeClaimSpec {
     pub extra: UnknownFields,
 }
 
-/// What the node must have room for.
+/// Resources that the node must provide.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeClaimResources {
     /// Requests of the pods that it was launched for, and of the daemons that will run on it.
@@ -58,14 +58,14 @@ impl NodeClaimResources {
     }
 }
 
-/// What became of it.
+/// The observed state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimStatus {
     /// Name of the Node, once registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// The cloud's name of the instance, once launched.
+    /// Provider ID of the instance, once launched.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
     /// Image that the instance runs.
@@ -74,7 +74,7 @@ pub struct NodeClaimStatus {
     /// Capacity that the instance type promises.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: QuantityMap,
-    /// What of it pods may use.
+    /// The part of it that pods may use.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub allocatable: QuantityMap,
     /// Conditions: `Ready`, `Launched`, `Registered`, `Initialized`, and what happens to it.
@@ -102,7 +102,7 @@ impl NodeClaim {
         name.filter(|name| !name.is_empty())
     }
 
-    /// The cloud's name of the instance, once launched.
+    /// Provider ID of the instance, once launched.
     #[must_use]
     pub fn provider_id(&self) -> Option<&str> {
         self.status

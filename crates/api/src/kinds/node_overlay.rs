@@ -36,7 +36,7 @@ pub struct NodeOverlaySpec {
     pub extra: UnknownFields,
 }
 
-/// Whether the overlay is in force.
+/// Whether the overlay is applied.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeOverlayStatus {
     /// Conditions: `Ready`, `ValidationSucceeded`.

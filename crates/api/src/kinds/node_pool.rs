@@ -1,4 +1,4 @@
-//! NodePool: which nodes may be launched, and how they may be taken away again (P §1.1).
+//! NodePool: which nodes may be launched, and how they may be disrupted (P §1.1).
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ kind! {
     group: "karpenter.sh", version: "v1", plural: "nodepools", scope: k8s_openapi::ClusterResourceScope
 }
 
-/// What a NodePool asks for.
+/// The desired state of a NodePool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolSpec {
     /// Template of the NodeClaims.
     pub template: NodeClaimTemplate,
-    /// How nodes may be taken away.
+    /// How nodes may be disrupted.
     #[serde(default)]
     pub disruption: Disruption,
     /// Upper bounds over all nodes of the pool; `nodes` counts nodes.
@@ -45,7 +45,7 @@ pub struct NodeClaimTemplate {
     /// Labels and annotations of the nodes.
     #[serde(default, skip_serializing_if = "TemplateMetadata::is_empty")]
     pub metadata: TemplateMetadata,
-    /// What the nodes are.
+    /// The template of its nodes.
     pub spec: NodeClaimTemplateSpec,
     /// Fields that this version does not know.
     #[serde(flatten)]
@@ -72,14 +72,14 @@ impl TemplateMetadata {
     }
 }
 
-/// What the nodes of a NodePool are.
+/// The template of the nodes of a NodePool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimTemplateSpec {
     /// Taints that pods must tolerate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// Taints that somebody removes once the node is prepared; pods need not tolerate them.
+    /// Taints that another component removes once the node is prepared; pods need not tolerate them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub startup_taints: Vec<Taint>,
     /// Requirements on the labels of nodes.
@@ -98,11 +98,11 @@ pub struct NodeClaimTemplateSpec {
     pub extra: UnknownFields,
 }
 
-/// How the nodes of a pool may be taken away.
+/// How the nodes of a pool may be disrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disruption {
-    /// How long a node is left in peace after the last pod came or went.
+    /// How long after a pod was last added or removed a node may be consolidated.
     #[serde(default = "NillableDuration::zero")]
     pub consolidate_after: NillableDuration,
     /// Which nodes may be consolidated.
@@ -188,7 +188,7 @@ impl Budget {
     }
 }
 
-/// What a NodePool has.
+/// The observed state of a NodePool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolStatus {

@@ -9,7 +9,7 @@ use crate::selector::LabelSelector;
 use crate::store::registry::Resource;
 use crate::store::state::State;
 
-/// The version of the resource in which a policy concerns a write, if it does: the one that was asked for, or another one of the same objects.
+/// The version of the resource in which a policy matches a write, if it does: the requested one, or another one of the same objects.
 pub(super) fn matched(state: &State, policy: &Value, attributes: &Attributes<'_>) -> Option<Arc<Resource>> {
     let constraints = &policy["matchConstraints"];
     let own = attributes.resource;
@@ -80,7 +80,7 @@ fn rule_names(rule: &Value, attributes: &Attributes<'_>, resource: &Resource) ->
         })
 }
 
-/// A Namespace is judged by its own labels, what lives in one by the namespace's; what lives in none always fits.
+/// A Namespace is matched by its own labels, a namespaced object by its namespace's; a cluster-scoped object always matches.
 fn namespace_fits(state: &State, selector: &Value, attributes: &Attributes<'_>) -> bool {
     let Some(selector) = selector_of(selector) else {
         return true;

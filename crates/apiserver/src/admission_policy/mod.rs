@@ -41,7 +41,7 @@ pub(crate) struct Attributes<'a> {
 }
 
 impl State {
-    /// The policies in force; compiled when one is first asked for after a change.
+    /// The policies in force; compiled on first use after a change.
     fn policies(&mut self) -> Arc<Policies> {
         if let Some(known) = &self.policies {
             return known.clone();
@@ -76,7 +76,7 @@ impl State {
     }
 }
 
-/// Objects that no policy concerns: the policies themselves, so that a bad one can be taken away, and reviews.
+/// Objects that no policy applies to: the policies themselves, so that a bad one can be removed, and reviews.
 fn is_exempt(resource: &Resource) -> bool {
     resource.group == GROUP
         || matches!(

@@ -136,7 +136,7 @@ thread_local! {
     static DURATION: Option<Program> = Program::compile("duration(text)").ok();
 }
 
-/// CEL's own function makes the value, so that no other crate's type for durations is needed here.
+/// CEL's own function makes the value, so no other crate's duration type is needed here.
 fn duration(text: &str) -> Option<Cel> {
     DURATION.with(|program| {
         let mut context = Context::default();

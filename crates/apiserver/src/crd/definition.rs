@@ -111,7 +111,7 @@ fn check_spec(spec: &Value, causes: &mut Vec<Cause>) {
         ));
     }
     check_names(&spec["names"], causes);
-    // What is the same in all versions is told of once, where a server keeps it.
+    // Values that are equal in all versions are reported once, at the top level.
     if let Some(first) = versions.first() {
         if shared.schema {
             check_version_schema(first, "spec.validation.openAPIV3Schema", causes);

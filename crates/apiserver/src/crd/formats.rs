@@ -37,7 +37,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The format of a name; hyphens do not count. `None` for a name that nobody checks.
+    /// The format of a name; hyphens do not count. `None` for an unknown name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name.replace('-', "").as_str() {
             "bsonobjectid" => Self::BsonObjectId,

@@ -1,4 +1,4 @@
-//! Where in an object something stands. Paths are built on the way down without allocating and are spelled only when there is something to
+//! Positions in an object. Paths are built on the way down without allocating and are spelled only when there is something to
 //! say.
 
 use std::fmt;

@@ -100,7 +100,7 @@ thread_local! {
     static FUNCTIONS: Context<'static> = functions();
 }
 
-/// Lends the functions to whoever evaluates expressions outside a schema.
+/// The functions, for evaluating expressions outside a schema.
 pub(crate) fn with_functions<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
     FUNCTIONS.with(evaluate)
 }

@@ -19,7 +19,7 @@ pub(super) struct Context<'s> {
     pub(super) compiled: Option<Structural>,
 }
 
-/// What the way down to a node says of it.
+/// The context of a node from its ancestors.
 pub(super) struct Visit<'s> {
     pub(super) context: &'s Context<'s>,
     pub(super) is_root: bool,

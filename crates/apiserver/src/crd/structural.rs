@@ -48,7 +48,7 @@ impl Kind {
     }
 }
 
-/// How the elements of a list are told apart.
+/// How the elements of a list are identified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum ListType {
     #[default]

@@ -8,7 +8,7 @@ use super::path::Path;
 use super::structural::{Bound, Kind, ListType, Structural};
 use crate::cause::{Cause, NO_FIELD, go_float};
 
-/// What a schema says of a value. `matches` counts what fitted: of several alternatives that all fail, the best one is explained.
+/// The result of validating a value. `matches` counts valid parts: of several alternatives that all fail, the best one is explained.
 #[derive(Debug, Default)]
 struct Findings {
     errors: Vec<Cause>,
@@ -176,7 +176,7 @@ impl Structural {
         ));
     }
 
-    /// Only the first thing wrong with the length or pattern of a text is told.
+    /// Only the first error about the length or pattern of a string is reported.
     fn check_text(&self, text: &str, value: &Value, path: &Path<'_>, outcome: &mut Findings) {
         let length = || i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
         if let Some(most) = self.max_length.filter(|most| length() > *most) {
@@ -297,7 +297,7 @@ impl Structural {
         outcome.matches += 1;
     }
 
-    /// The element of the old list with the same keys; only lists of type map can tell.
+    /// The element of the old list with the same keys; only lists of type map have keys.
     pub(crate) fn old_item<'v>(&self, item: &Value, old: Option<&'v Value>) -> Option<&'v Value> {
         let ListType::Map(keys) = &self.list else {
             return None;

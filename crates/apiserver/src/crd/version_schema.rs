@@ -246,7 +246,7 @@ fn check_value_validation(
     }
 }
 
-/// What stands under a logical junctor only restricts values; it must not describe structure.
+/// A schema under a logical junctor only restricts values; it must not describe structure.
 fn check_nested(part: &Value, allows_int_or_string: bool, level: Level, path: &str, causes: &mut Vec<Cause>) {
     check_value_validation(part, allows_int_or_string, level, path, causes);
     if part["items"].is_object() {
@@ -286,7 +286,7 @@ fn check_nested(part: &Value, allows_int_or_string: bool, level: Level, path: &s
     }
 }
 
-/// Defaults must satisfy the schema that they stand in.
+/// Defaults must satisfy their schema.
 fn check_defaults(schema: &Value, path: &str, inside_meta: bool, causes: &mut Vec<Cause>) {
     let default = &schema["default"];
     if !default.is_null() && !inside_meta {
@@ -298,7 +298,7 @@ fn check_defaults(schema: &Value, path: &str, inside_meta: bool, causes: &mut Ve
             causes.push(Cause::invalid(&here, default, "must not have unknown fields"));
         }
         let compiled = Structural::compile(schema);
-        // The messages name places inside of the default, the fields also where it stands.
+        // The messages have paths inside the default, the fields also the path of the default.
         let root = Path::root("");
         let mut found = values::validate(&compiled, default, None, &root);
         if found.is_empty() {

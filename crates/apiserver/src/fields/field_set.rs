@@ -14,7 +14,7 @@ use crate::schema::types::{ListKind, Node};
 /// One step of a path in FieldsV1's spelling: `f:name`, `k:{"name":"a"}`, `v:"x"`.
 pub(crate) type Step = String;
 
-/// A set of fields. `own` says that the place itself is a member (`.`).
+/// A set of fields. `own` means that the path itself is a member (`.`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Fields {
     pub(crate) own: bool,

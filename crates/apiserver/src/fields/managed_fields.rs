@@ -22,16 +22,16 @@ pub struct Writer<'a> {
     pub subresource: &'a str,
     /// Time of the write.
     pub now: Timestamp,
-    /// Fields that a write through this resource cannot change, so that writing them owns nothing.
+    /// Fields that a write through this resource cannot change, and therefore does not own.
     pub reset: Reset,
 }
 
-/// Fields that a write leaves alone whatever it says of them.
+/// Fields that a write never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reset {
     /// Every field can be written.
     Nothing,
-    /// `status` is a subresource of its own.
+    /// `status` is a separate subresource.
     Status,
     /// The status subresource of a core kind.
     Spec,
@@ -76,7 +76,7 @@ pub enum ApplyError {
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Identity, and what the server sets, belong to nobody.
+/// Identity, and fields set by the server, have no owner.
 fn strip_system_fields(fields: &mut Fields) {
     for step in ["f:apiVersion", "f:kind"] {
         fields.below.remove(step);
@@ -281,7 +281,7 @@ fn merged(
     Ok(result)
 }
 
-/// Takes out what the manager applied last time and nobody claims any more.
+/// Removes fields that the manager applied last time and that have no owner any more.
 fn prune(root: Node<'_>, merged: &Value, last: &Fields, wanted: &Fields, others: &[Entry]) -> Value {
     let empty = || json!({});
     let last = last.with_named_parents(root);
@@ -303,7 +303,7 @@ fn prune(root: Node<'_>, merged: &Value, last: &Fields, wanted: &Fields, others:
     remove_items(root, merged, &gone.intersection(&last)).unwrap_or_else(empty)
 }
 
-/// Fields that a client-side `kubectl apply` has set and that still stand: kubectl may take them over without a conflict.
+/// Fields that a client-side `kubectl apply` has set and that are unchanged: kubectl may take them over without a conflict.
 fn last_applied_fields(root: Node<'_>, live: &Value) -> Option<Fields> {
     let text = live["metadata"]["annotations"][LAST_APPLIED].as_str()?;
     let last: Value = serde_json::from_str(text).ok()?;
@@ -373,7 +373,7 @@ fn describe(entry: &Entry) -> String {
     text
 }
 
-/// Moves the ownership of the replica count to whoever scales: an entry of its own for the scale subresource.
+/// Moves the ownership of the replica count to the scaling client: a separate entry for the scale subresource.
 pub(crate) fn scaled(old: &Value, new: &mut Value, path: &[&str], writer: &Writer<'_>, operation: &str) {
     let mut known = entries(old);
     let mut replicas = Fields::default();

@@ -1,6 +1,6 @@
-//! How objects keep the field sets of their managers: as text, a tenth of the size of the tree that it stands for.
+//! How objects keep the field sets of their managers: as text, a tenth of the size of the tree.
 //!
-//! In memory `metadata.managedFields[*].fieldsV1` is a marked text; whatever leaves the server goes through [`write_json`], which writes that
+//! In memory `metadata.managedFields[*].fieldsV1` is a marked text; all output of the server passes through [`write_json`], which writes that
 //! text as the JSON that it is. What comes in and bears the mark is a forgery, and is cleared.
 
 use std::fmt;

@@ -38,7 +38,7 @@ pub struct Service {
 }
 
 impl ApiServer {
-    /// The server for clients in this process: no token is asked for.
+    /// The server for clients in this process: no token is required.
     #[must_use]
     pub fn service(self: &Arc<Self>) -> Service {
         Service {
@@ -183,7 +183,7 @@ impl Service {
     }
 }
 
-/// Reads a body. What is too large is read to its end all the same, within reason, and forgotten: a client that is still sending when the
+/// Reads a body. One that is too large is still read to its end, within limits, and discarded: a client that is still sending when the
 /// connection closes would not see the answer.
 async fn read_body<B>(body: B) -> Result<Bytes, ApiError>
 where

@@ -37,7 +37,7 @@ pub(crate) fn to_shown(resource: &Resource, stored: &Value) -> Value {
     }
 }
 
-/// An object in the version that was asked for.
+/// An object in the requested version.
 pub(crate) fn view<'a>(resource: &Resource, value: &'a Value) -> Cow<'a, Value> {
     if is_converted(resource) {
         return Cow::Owned(to_shown(resource, value));

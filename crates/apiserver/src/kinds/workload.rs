@@ -62,7 +62,7 @@ pub(super) fn default_update_strategy(spec: &mut Map<String, Value>, numbers: &[
     });
 }
 
-/// A number that is not below zero, if it is there.
+/// A non-negative number, if present.
 pub(super) fn not_negative(spec: &Value, path: &str, field: &str, causes: &mut Vec<Cause>) {
     if spec[field].as_i64().is_some_and(|value| value < 0) {
         causes.push(Cause::invalid(

@@ -11,7 +11,7 @@ use crate::schema::types::{Go, GoKind, Node, Omit, Special, TypeSchema};
 /// Reads an object of a core kind in place. Returns the paths of the unknown fields that were dropped.
 ///
 /// # Errors
-/// What the Go decoder would say of a value that does not fit.
+/// The Go decoder's message about a value of the wrong type.
 pub(crate) fn decode(schema: &TypeSchema, kind: &str, object: &mut Value) -> Result<Vec<String>, String> {
     let mut reader = Reader::default();
     if let Value::Object(map) = object {

@@ -35,7 +35,7 @@ struct GroupVersionKind {
     kind: String,
 }
 
-/// The parsed table. Definitions stay text, of which the few that are asked for are parsed: as trees they would be ten times the size.
+/// The parsed table. Definitions stay text, of which only the few used ones are parsed: as trees they would be ten times the size.
 pub(crate) struct Facts {
     pub(crate) resources: Vec<Value>,
     /// In the order of their names.

@@ -205,7 +205,7 @@ fn merge_list(node: Node<'_>, mut base: Vec<Value>, changes: &[Value]) -> Result
     Ok(base)
 }
 
-/// Elements named in `order` stand in that order, the others in that of `before`; the two are merged so that elements which were there
+/// Elements named in `order` are in that order, the others in that of `before`; the two are merged so that elements which were there
 /// before keep their order, and new ones come as early as that allows.
 fn reorder(list: &mut Vec<Value>, order: &[Value], before: &[Value], key: &str) {
     let position = |list: &[Value], item: &Value| {

@@ -1,6 +1,6 @@
 //! Quantities in the one spelling that a server stores: `0.5` is `500m`, `1024Mi` is `1Gi`.
 
-/// What Kubernetes says of text that is no quantity.
+/// Kubernetes' message about text that is not a quantity.
 pub(crate) const NOT_A_QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 

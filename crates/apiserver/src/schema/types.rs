@@ -33,7 +33,7 @@ impl TypeSchema {
     #[must_use]
     pub fn custom(raw: &Value) -> Self {
         let mut root = TypeNode::compile(raw);
-        // Metadata is that of every object, whatever the definition says of it.
+        // Metadata is that of every object, whatever its CRD defines.
         if let Some(metadata) = TypeNode::reference(OBJECT_META) {
             root.properties.insert("metadata".into(), metadata);
             root.has_properties = true;
@@ -62,7 +62,7 @@ pub(crate) enum Special {
     Time,
     MicroTime,
     IntOrString,
-    /// Whatever stands there is kept.
+    /// Any value is kept.
     Raw,
 }
 
@@ -243,7 +243,7 @@ impl Go {
     }
 }
 
-/// How the elements of a list are told apart.
+/// How the elements of a list are identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListKind<'a> {
     Atomic,
@@ -390,7 +390,7 @@ fn prune_object(
 ) {
     let open = node.preserves_unknown() || node.is_unknown() || node.resolved().0.any_additional;
     map.retain(|key, value| {
-        // Metadata has a decoder of its own.
+        // Metadata has a separate decoder.
         if top && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
             return true;
         }

@@ -1,6 +1,6 @@
 //! Objects and their history: an ordered map per resource, one revision counter, and a bounded log from which watches read.
 //!
-//! Watches pull from the log, so that a slow client costs nothing but its place in it; one that falls behind the oldest entry is told so (410).
+//! Watches pull from the log, so a slow client costs only its position in it; one that falls behind the oldest entry gets 410.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -72,7 +72,7 @@ impl Stored {
         self.encoded().bytes.clone()
     }
 
-    /// Appends the object as it stands in a list of its kind: without kind and version.
+    /// Appends the object as in a list of its kind: without kind and version.
     pub(crate) fn write_untyped(&self, out: &mut Vec<u8>) {
         let encoded = self.encoded();
         out.push(b'{');

@@ -69,7 +69,7 @@ pub(crate) struct Registry {
     resources: BTreeMap<(String, String, String), Arc<Resource>>,
 }
 
-/// Where a version stands among those of its group: stable ones first, then beta, alpha and names of other forms; larger numbers first.
+/// The priority of a version in its group: stable ones first, then beta, alpha and names of other forms; larger numbers first.
 fn priority(version: &str) -> (u8, std::cmp::Reverse<(u32, u32)>, String) {
     let other = (3, std::cmp::Reverse((0, 0)), version.to_owned());
     let Some(rest) = version.strip_prefix('v') else {
@@ -178,7 +178,7 @@ impl Registry {
             .filter(move |resource| resource.group == group && resource.version == version)
     }
 
-    /// The resource whose objects are kept in a place: in the version asked for if it is served, else in any.
+    /// The resource of stored objects: in the requested version if it is served, else in any.
     pub(crate) fn of_storage(
         &self,
         (group, plural): &(String, String),

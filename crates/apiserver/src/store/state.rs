@@ -21,7 +21,7 @@ use crate::error::{ApiError, ApiResult};
 /// Where the server reads the time.
 pub type NowFn = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// One version of an object that was written, or its end.
+/// One written version of an object, or its deletion.
 #[derive(Clone, Copy, Debug)]
 pub struct Commit<'a> {
     /// API group of the resource, empty for the core.
@@ -40,7 +40,7 @@ pub struct Commit<'a> {
     pub deleted: bool,
 }
 
-/// Who is told of every write, in order, while the server holds its lock: it must not call the server.
+/// Observer of every write, in order, called while the server holds its lock: it must not call the server.
 pub type Observer = Arc<dyn Fn(&Commit<'_>) + Send + Sync>;
 
 /// How a server is made.
@@ -54,7 +54,7 @@ pub struct Config {
     pub history_limit: usize,
     /// Bearer token that clients must send over the network; in-process clients need none.
     pub token: Option<String>,
-    /// Who is told of every write.
+    /// Observers of every write.
     pub observer: Option<Observer>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct State {
     /// Where objects were kept whose definition has gone, and the revision at which their history ends.
     pub(crate) retired: BTreeMap<(String, String), u64>,
     pub(crate) history_limit: usize,
-    /// The admission policies in force, when they have been asked for since they changed.
+    /// The admission policies in force, if they were used since they changed.
     pub(crate) policies: Option<Arc<Policies>>,
     /// Who answers behind ports of pods.
     pub(crate) backends: Backends,
@@ -228,7 +228,7 @@ impl State {
             .collect()
     }
 
-    /// Writes a version of an object (or its end) under a new revision and keeps the indexes.
+    /// Writes a version of an object (or its deletion) under a new revision and keeps the indexes.
     pub(crate) fn commit(
         &mut self,
         storage: &(String, String),

@@ -1,4 +1,4 @@
-//! The life of a CustomResourceDefinition: it is compiled before it is stored, served from then on, and takes its objects along when it goes.
+//! The life of a CustomResourceDefinition: it is compiled before it is stored, served from then on, and its objects are deleted with it.
 
 use std::sync::Arc;
 

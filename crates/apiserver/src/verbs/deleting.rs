@@ -234,7 +234,7 @@ impl ApiServer {
         }
     }
 
-    /// An owner that waits for its dependents goes once none blocks it.
+    /// An owner in foreground deletion is removed once no dependent blocks it.
     fn release_foreground(&self, state: &mut State, storage: &(String, String), key: &Key) {
         let Some(stored) = state.stored(storage, key) else {
             return;
@@ -260,7 +260,7 @@ impl ApiServer {
         }
     }
 
-    /// Takes a finalizer off; the object goes if it was the last and its deletion was asked for.
+    /// Removes a finalizer; the object is removed if it was the last and deletion was requested.
     fn drop_finalizer(&self, state: &mut State, storage: &(String, String), key: &Key, name: &str) {
         let Some(stored) = state.stored(storage, key) else {
             return;
@@ -278,7 +278,7 @@ impl ApiServer {
         self.commit_update(state, &scope, value);
     }
 
-    /// A new object whose owners have all gone goes too.
+    /// A new object whose owners are all deleted is deleted too.
     pub(crate) fn collect_if_orphaned(&self, state: &mut State, scope: &Scope, stored: &Arc<Stored>) {
         let Some(owners) = stored.value["metadata"]["ownerReferences"]
             .as_array()
@@ -290,7 +290,7 @@ impl ApiServer {
             .iter()
             .filter_map(|owner| owner["uid"].as_str())
             .any(|uid| state.by_uid.contains_key(uid));
-        // A real collector looks a little later; nobody can tell the difference but by a race.
+        // A real collector runs a little later; the difference is visible only in races.
         if !any_exists {
             self.delete_object(state, &scope.resource, &scope.key(), stored);
         }
@@ -325,7 +325,7 @@ impl ApiServer {
         }
     }
 
-    /// A terminating namespace goes once nothing is left in it.
+    /// A terminating namespace is removed once it is empty.
     fn release_namespace(&self, state: &mut State, namespace: &str) {
         let storage = (String::new(), "namespaces".to_owned());
         let key = (String::new(), namespace.to_owned());
@@ -374,7 +374,7 @@ impl ApiServer {
         self.release_definition(state, &storage);
     }
 
-    /// A terminating definition goes once no object of its kind is left.
+    /// A terminating CRD is removed once no object of its kind is left.
     fn release_definition(&self, state: &mut State, (group, plural): &(String, String)) {
         let storage = (
             "apiextensions.k8s.io".to_owned(),
@@ -504,7 +504,7 @@ fn returns_deleted(resource: &Resource) -> bool {
     }
 }
 
-/// With a definition go its paths; its history is forgotten, so that nobody resumes a watch of an earlier life.
+/// The paths of a CRD are removed with it, and so is its history: watches of an earlier CRD cannot be resumed.
 fn retire_definition(state: &mut State, definition: &Value) {
     let storage = definitions::storage_of(definition);
     state.registry.uninstall(&storage.0, &storage.1);

@@ -59,7 +59,7 @@ const V2_PROTOBUF_SUBTYPES: [&str; 2] = [
 ];
 
 /// `/openapi/v2` in protobuf (gnostic's `openapi.v2.Document`): which API it is, and no kinds. kubectl asks for it when version 3 does not know a
-/// kind; a document without it lets kubectl go on to say that there is no such kind.
+/// kind; a document without it lets kubectl report that there is no such kind.
 ///
 /// `swagger` (1), `info` (2) with `title` (1) and `version` (2), and empty `paths` (8).
 const V2_DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.0\x42\x00";

@@ -1,6 +1,6 @@
 //! What answers behind a port of a pod, and `/metrics` of the server itself.
 //!
-//! No container runs, so a port leads somewhere only where somebody has said so: to a function in this process that was registered for pods with a
+//! No container runs, so a port works only if it was registered: with a function in this process that was registered for pods with a
 //! label, or, by an annotation of the pod, to a loopback address. Everything else keeps its 501. Only GET is passed on.
 
 use std::net::SocketAddr;

@@ -401,7 +401,7 @@ impl Page {
     }
 }
 
-/// In a token: the list goes on with what is there when it is used.
+/// In a token: the list continues with the objects that exist when it is used.
 const NOW: u64 = 0;
 
 fn token(revision: u64, last: &Key) -> String {

@@ -1,5 +1,5 @@
 //! What happens to an object before it is stored, whatever its kind: what the server sets, what a client cannot change, generations. What a kind
-//! adds to it stands in `kinds`.
+//! adds to it is in `kinds`.
 
 use serde_json::{Map, Value, json};
 
@@ -30,7 +30,7 @@ pub(crate) fn has_generation(resource: &Resource) -> bool {
     }
 }
 
-/// True when status is written through a subresource of its own.
+/// True if status is written through a subresource.
 pub(crate) fn has_status(resource: &Resource) -> bool {
     resource.custom().map_or_else(
         || resource.has_subresource("status"),
@@ -82,7 +82,7 @@ pub(crate) fn prepare_create(state: &State, resource: &Resource, object: &mut Va
     }
     (rules.admit)(state, object)?;
     match resource.custom() {
-        // A default may stand in the status, which has just gone.
+        // A default may be in the status, which was just removed.
         Some(version) => version.default(object),
         // It is in the form that is kept by now, which has other fields, and complete.
         None if conversion::is_converted(resource) => {}

@@ -218,7 +218,7 @@ impl Watch {
             json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata});
         let include = self.request.include;
         if ends_initial_events && include == table::Include::Nothing {
-            // Without it nobody would know which bookmark this is.
+            // Without it the bookmark could not be recognized.
             self.request.include = table::Include::Metadata;
         }
         self.write("BOOKMARK", &Stored::new(value, revision), chunk);
@@ -279,7 +279,7 @@ impl Watch {
         chunk.extend_from_slice(kind.as_bytes());
         chunk.extend_from_slice(b"\",\"object\":");
         match self.request.form {
-            // Bookmarks of converted kinds, too, are of the form that was asked for, and have nothing to convert.
+            // Bookmarks of converted kinds have the requested form, too, and nothing to convert.
             Form::Object if kind == "BOOKMARK" || conversion::is_stored_as_shown(resource, &stored.value) => {
                 chunk.extend_from_slice(&stored.json())
             }

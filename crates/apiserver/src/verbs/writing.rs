@@ -163,7 +163,7 @@ impl ApiServer {
 
     /// Name, UID, time and generation of a new object.
     fn identify(&self, state: &mut State, resource: &Resource, object: &mut Value) {
-        // Drawn in any case, so that the names and UIDs of later objects do not depend on who names theirs.
+        // Drawn in any case, so that the names and UIDs of later objects do not depend on which objects have explicit names.
         let (uid, suffix) = (state.new_uid(), state.name_suffix());
         let metadata = metadata_map(object);
         let (name, prefix) = (text_at(metadata, "name"), text_at(metadata, "generateName"));
@@ -397,7 +397,7 @@ impl ApiServer {
         Ok(self.commit_update(state, scope, object))
     }
 
-    /// Stores an update; an object whose last finalizer has gone after its deletion was asked for goes with it.
+    /// Stores an update; an object without finalizers whose deletion was requested is removed with it.
     pub(crate) fn commit_update(&self, state: &mut State, scope: &Scope, object: Value) -> Arc<Stored> {
         let storage = scope.resource.storage();
         let metadata = &object["metadata"];
@@ -474,7 +474,7 @@ pub(crate) fn patched(request: &Request, resource: &Resource, document: &Value) 
     })
 }
 
-/// Kinds that may be replaced by whoever does not say which version they have seen.
+/// Kinds that may be replaced without a resource version.
 fn allows_unconditional_update(resource: &Resource) -> bool {
     resource.custom().is_none()
         && !matches!(

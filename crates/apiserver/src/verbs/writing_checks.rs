@@ -1,4 +1,4 @@
-//! What stands in the way of a write, in a real server's words: another object than the path names, a namespace or a definition on its way
+//! Reasons to reject a write, with a real server's messages: another object than the path names, a namespace or a definition on its way
 //! out, another version than was seen, values that the rules of the kind refuse.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! What a client takes for an answer: the `Accept` header, read in the order in which a real server reads it.
 //!
-//! Clauses count by their `q`, then as they stand; the first one that this server can serve decides, and one that asks for a transformation which
+//! Clauses are ordered by `q`, then by position; the first one that this server can serve decides, and one that requests a transformation which
 //! is not offered is passed over. Owns no answer: it only says in which form one is wanted.
 
 /// A clause of the header.

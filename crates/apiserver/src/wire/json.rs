@@ -1,4 +1,4 @@
-//! Reading JSON that may name a field twice: the last one counts, and the others are told of.
+//! Reading JSON that may name a field twice: the last one wins, and the others are reported.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Err
 struct Reader<'d>(&'d mut Vec<String>);
 
 impl Reader<'_> {
-    /// Paths are made on the way back, so that they cost nothing where there are none.
+    /// Paths are built on the way back, so they cost nothing if there are none.
     fn below(&mut self, known: usize, step: &str) {
         for path in &mut self.0[known..] {
             if !path.starts_with('[') {

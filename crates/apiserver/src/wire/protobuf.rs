@@ -185,7 +185,7 @@ fn part_of(enclosing: &Value, name: &str, bytes: &[u8], depth: usize) -> Result<
 }
 
 /// Numbers and booleans that the Go types hold by value are left out when zero; those behind a pointer are only sent when set, and required
-/// ones stay. The wire does not tell them apart, so only fields whose zero means nothing are dropped.
+/// ones stay. The wire format does not distinguish them, so only fields whose zero means nothing are dropped.
 fn drop_zero_numbers(object: &mut Map<String, Value>, definition: &Value) {
     const BY_VALUE: [&str; 24] = [
         "hostNetwork",
@@ -315,7 +315,7 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, String> {
     let numbers = numbers(bytes)?;
     let seconds = numbers.get(&1).copied().unwrap_or(0).cast_signed();
     let nanos = numbers.get(&2).copied().unwrap_or(0);
-    // Go's zero time is the year 1; it stands for null.
+    // Go's zero time is the year 1; it means null.
     if bytes.is_empty() || seconds <= -62_135_596_800 {
         return Ok(Value::Null);
     }

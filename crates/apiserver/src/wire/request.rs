@@ -81,7 +81,7 @@ impl Request {
         self.form.unwrap_or(Form::Object)
     }
 
-    /// Custom kinds have no messages in protobuf, so that nobody can write one.
+    /// Custom kinds have no protobuf messages, so none can be written.
     pub(crate) fn check_encoding(&self, custom: bool) -> ApiResult<()> {
         if custom && self.content_type == "application/vnd.kubernetes.protobuf" {
             return Err(ApiError::new(

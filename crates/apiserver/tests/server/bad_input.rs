@@ -268,7 +268,7 @@ proptest! {
                 // A real server, too, calls a binding without a target and a bad resourceVersion its own fault.
                 prop_assert!(response.status().as_u16() != 500 || path.contains("binding") || path.contains("resourceVersion") || body.contains("resourceVersion"), "{} {} {} {}", method, path, content_type, body);
             }
-            // It still serves, and what it made itself is there.
+            // It still serves, and the objects that it created exist.
             let kept = client.get("/api/v1/namespaces/kube-system").await;
             prop_assert_eq!(kept.code, 200);
             Ok(())

@@ -1,4 +1,4 @@
-//! A client in the process, with a clock of its own.
+//! A client in the process, with its own clock.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -172,7 +172,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next event; `None` at the end of the stream. On a paused clock it never waits in vain: time jumps to the next bookmark or the end.
+    /// The next event; `None` at the end of the stream. On a paused clock it never blocks: time jumps to the next bookmark or the end.
     pub async fn next(&mut self) -> Option<Value> {
         while self.ready.is_empty() {
             let frame = self.body.get_mut().expect("no panic").frame().await?;

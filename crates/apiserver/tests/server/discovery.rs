@@ -104,7 +104,7 @@ async fn openapi_describes_core_and_custom_kinds() {
     assert!(core["components"]["schemas"]["io.k8s.api.core.v1.Pod"].is_object());
 }
 
-/// kubectl asks for it when a kind is unknown, and says so itself when it is answered.
+/// kubectl requests it for an unknown kind, and reports the error itself after the response.
 #[tokio::test]
 async fn openapi_v2_in_protobuf_names_the_api_and_no_kinds() {
     let client = Client::new().accepting("application/com.github.proto-openapi.spec.v2@v1.0+protobuf");

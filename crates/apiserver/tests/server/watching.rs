@@ -240,7 +240,7 @@ async fn the_end_of_a_definition_ends_its_watches() {
         .delete(&format!("{DEFINITIONS}/widgets.example.com"))
         .await
         .ok();
-    // The history goes with the kind, so what the watch has not seen yet is past: the client lists again and finds nothing.
+    // The history is removed with the kind, so events that the watch has not seen yet are lost: the client lists again and finds nothing.
     let last = watch.next().await.expect("an error");
     assert_eq!(
         (&last["type"], &last["object"]["code"]),

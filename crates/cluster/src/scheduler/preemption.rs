@@ -45,7 +45,7 @@ impl Scheduler {
             let Some(victims) = allowed.then(|| victims(pod, spec, host, &others)).flatten() else {
                 continue;
             };
-            // They are on their way already: the room comes by itself.
+            // They are terminating already, and will free the capacity.
             if victims.iter().any(|victim| is_deleting(&victim.metadata)) {
                 return Some(index);
             }

@@ -40,7 +40,7 @@ fn used_on(world: &World, node_name: &str) -> BTreeMap<String, String> {
     used
 }
 
-/// The name depends on volume and node only, so that a second attempt finds the first.
+/// The name depends on volume and node only, so a second attempt finds the first.
 fn attachment_name(volume: &str, node: &str) -> String {
     let hash = spokeshave_api::hash::digest_of(volume.bytes().chain([0]).chain(node.bytes()));
     format!("csi-{hash:016x}")

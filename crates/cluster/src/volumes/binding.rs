@@ -158,7 +158,7 @@ fn first_zone(world: &World, class: &StorageClass) -> Option<String> {
     allowed.or_else(of_nodes)
 }
 
-/// Volume and claim point at each other, and both say that they are bound.
+/// Volume and claim reference each other, and both are in phase Bound.
 async fn finish_binding(
     world: &World,
     claim: &PersistentVolumeClaim,

@@ -18,7 +18,7 @@ use crate::world::{World, is_race};
 /// When a Job was due, on the Job.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 const NAME: &str = "cronjob-controller";
-/// Times that are looked at one after the other when many were missed; the last of them is the one that runs.
+/// Missed times that are checked in order; the last of them is the one that runs.
 const MOST_MISSED: usize = 10_000;
 
 /// A schedule in its time zone.
@@ -180,7 +180,7 @@ fn reference(metadata: &ObjectMeta) -> Value {
 }
 
 /// Makes the Job of a time, unless one of an earlier time still runs and is not to be joined. `None` when nothing was decided; the Job is left out
-/// when somebody made it before.
+/// if it already exists.
 async fn start(
     world: &World,
     cron_job: &CronJob,
@@ -219,7 +219,7 @@ fn job_of(cron_job: &CronJob, due: Timestamp) -> Job {
     annotations.insert(SCHEDULED.to_owned(), due.to_string());
     Job {
         metadata: ObjectMeta {
-            // The minute is part of the name, so that no time runs twice.
+            // The minute is part of the name, so no time runs twice.
             name: Some(format!("{}-{}", name(&cron_job.metadata), due.as_second() / 60)),
             namespace: cron_job.metadata.namespace.clone(),
             labels: given.labels,

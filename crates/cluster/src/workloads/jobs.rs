@@ -1,4 +1,4 @@
-//! Jobs: pods that run to their end, so many at a time, so many in all.
+//! Jobs: pods that run to completion, with a given parallelism and number of completions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::world::World;
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(6 * 60);
 
-/// How the pods of a Job have ended, by UID. Pods that were deleted before their end have failed, unless the Job itself did it.
+/// Results of the pods of a Job, by UID. Pods that were deleted before completion have failed, unless the Job itself deleted them.
 #[derive(Default)]
 struct Record {
     failed: BTreeSet<String>,
@@ -117,7 +117,7 @@ pub(super) async fn sync(
     let (failed, waits) = {
         let mut records = records.lock();
         let record = records.entry(uid(&job.metadata).to_owned()).or_default();
-        // A pod may have ended before its Job was heard of.
+        // A pod may have ended before its Job was seen.
         for pod in &pods {
             record.note(pod, false, world.clock.now());
         }

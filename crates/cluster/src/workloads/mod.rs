@@ -44,7 +44,7 @@ impl Workloads {
             stateful_sets: world.queue("statefulset"),
             daemon_sets: world.queue("daemonset"),
             jobs: world.queue("job"),
-            // Before the queues hear of a pod, so that whoever looks at its Job knows.
+            // Before the pod is queued, so that the reconciliation of its Job sees it.
             job_records: jobs::Records::new(world),
             cron_jobs: world.queue("cronjob"),
             autoscalers: world.queue("autoscaler"),

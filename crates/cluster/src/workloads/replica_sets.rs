@@ -1,4 +1,4 @@
-//! ReplicaSets: as many pods as asked for; the least valuable go first.
+//! ReplicaSets: the requested number of pods; the least valuable are removed first.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -115,7 +115,7 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     write_status(&world, &world.stateful_sets, &*set, &before, status).await
 }
 
-/// Each ordinal keeps claims of its own, made once from the templates.
+/// Each ordinal has its own claims, created once from the templates.
 async fn claim_volumes(
     world: &World,
     set: &StatefulSet,

@@ -46,7 +46,7 @@ fn legend(comparison: &Comparison) -> Markup {
     }
 }
 
-/// A chart with its title, what it says to those who do not see it, and what stands below.
+/// A chart with its title, its text alternative, and its caption.
 fn figure(
     id: &str,
     title: &str,

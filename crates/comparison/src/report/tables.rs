@@ -1,6 +1,6 @@
 //! The tables of the report.
 //!
-//! Owns which figures stand in which table; numbers are formatted by [`numbers`].
+//! Owns which figures are in which table; numbers are formatted by [`numbers`].
 
 use maud::{Markup, html};
 
@@ -73,7 +73,7 @@ fn cost(policy: &PolicyResult) -> Markup {
     }
 }
 
-/// `dearer +1.5 % [+0.9, +2.1]`.
+/// `costlier +1.5 % [+0.9, +2.1]`.
 fn against(policy: &PolicyResult, name: &str) -> Markup {
     let Some(against) = super::against(policy, name) else {
         return html! { @if policy.baseline { span .note { "the baseline" } } };

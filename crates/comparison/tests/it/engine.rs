@@ -24,7 +24,7 @@ fn pool() -> NodePool {
     pool
 }
 
-/// Half a day in which spot instances are taken back; prices times `dearer`, in thousandths.
+/// Half a day in which spot instances are reclaimed; prices times `dearer`, in thousandths.
 fn world(dearer: i64) -> World {
     let types = [("c2", 2, 8), ("c4", 4, 16), ("c8", 8, 32)];
     let types = types.map(|(name, cpu, memory)| {
@@ -43,7 +43,7 @@ fn world(dearer: i64) -> World {
     world
 }
 
-/// The workload of a seed: Deployments that are scaled at moments and to sizes of its own.
+/// The workload of a seed: Deployments that are scaled at times and to sizes that depend on the seed.
 fn timeline(seed: u64) -> Timeline {
     let mut draws = Draws::of(seed);
     let owners = (0..OWNERS).map(|number| {

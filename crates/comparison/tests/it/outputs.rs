@@ -1,4 +1,4 @@
-//! What people and programs read: table, JSON, expectations, and what is said where little is known.
+//! The outputs: table, JSON, expectations, and the wording if there is little data.
 
 use crate::draws::{LEVEL, Planted, run, setting, with_curve};
 use serde_json::Value;
@@ -163,7 +163,7 @@ fn words_follow_the_interval() {
         (Verdict::NoDifferenceShown, "no difference shown")
     );
     assert_eq!(verdict(3, "cost"), (Verdict::Higher, "dearer"));
-    // The baseline is compared with nobody.
+    // The baseline is not compared with anything.
     assert!(comparison.policies[0].values["cost"].against.is_none());
 }
 

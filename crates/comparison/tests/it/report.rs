@@ -214,7 +214,7 @@ fn names_from_files_cannot_break_out_of_the_text() {
     assert!(html.contains("One policy only"));
 }
 
-/// With `SAMPLE=report.html`, writes it to be looked at (`e2e/web/report.py` does), and its JSON beside it.
+/// With `SAMPLE=report.html`, writes it for inspection (`e2e/web/report.py` does), with its JSON next to it.
 #[test]
 fn the_same_comparison_gives_the_same_bytes() {
     let html = month(10).to_html();

@@ -1,4 +1,4 @@
-//! Pods for which nodes come up in vain: what has become of the NodeClaims that were created for them, read from the stores.
+//! Pods whose new nodes stay unused: what has become of the NodeClaims that were created for them, read from the stores.
 //!
 //! Owns the look at the cluster. Who waits for how long is the plan's to say.
 

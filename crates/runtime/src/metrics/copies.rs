@@ -1,4 +1,4 @@
-//! Metrics that somebody else counts: a provider's numbers, copied into the registry before they are shown.
+//! Metrics that are counted elsewhere: a provider's numbers, copied into the registry before a scrape.
 //!
 //! Owns the translation. It counts nothing itself and keeps no hook of the registry alive.
 
@@ -6,7 +6,7 @@ use spokeshave_ports::{MeasuredValue, Measurement, MeasurementKind};
 
 use super::{Families, Family, Kind, Metrics, Value, lock};
 
-/// Where a provider's numbers go.
+/// Destination of a provider's metrics.
 #[derive(Clone, Debug)]
 pub struct Copies {
     families: Families,

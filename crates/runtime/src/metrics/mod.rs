@@ -1,7 +1,7 @@
 //! The metrics registry: families by name, series by label values, and the text that Prometheus scrapes.
 //!
-//! Owns counters, gauges, histograms and summaries as Go's client has them, down to the text, so that dashboards made for
-//! Karpenter keep working. Everything hangs on a [`Metrics`] handle; there are no globals, so that many clusters can be
+//! Owns counters, gauges, histograms and summaries with the semantics and text format of Go's client, so that dashboards made for
+//! Karpenter keep working. Everything belongs to a [`Metrics`] handle; there are no globals, so many clusters can be
 //! simulated in one process. Series live in ordered maps and can be removed, one by one or by a condition.
 
 mod copies;
@@ -82,14 +82,14 @@ struct Family {
     series: Mutex<BTreeMap<Vec<String>, Value>>,
 }
 
-/// What a family is: its name, type and help, and the names of its labels.
+/// The definition of a family: its name, type and help, and the names of its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FamilyShape {
     /// The full name.
     pub name: String,
     /// `counter`, `gauge`, `histogram` or `summary`, as after `# TYPE`.
     pub kind: &'static str,
-    /// What it counts, as after `# HELP`.
+    /// Its text after `# HELP`.
     pub help: String,
     /// Names of the labels, in alphabetical order.
     pub labels: Vec<String>,
@@ -155,7 +155,7 @@ impl Metrics {
         lock(&self.families).keys().cloned().collect()
     }
 
-    /// What each family is, whether it has series or not, in order of the names.
+    /// The definition of each family, with or without series, ordered by name.
     #[must_use]
     pub fn shapes(&self) -> Vec<FamilyShape> {
         let families = lock(&self.families);
@@ -384,7 +384,7 @@ impl Gauge {
         self.family.number(labels)
     }
 
-    /// Replaces all series at once, so that no scrape sees half of them.
+    /// Replaces all series atomically, so that no scrape sees only half of them.
     pub fn replace_all(&self, series: impl IntoIterator<Item = (Vec<String>, f64)>) {
         let width = self.family.labels.len();
         let fresh: BTreeMap<Vec<String>, Value> = series

@@ -123,7 +123,7 @@ fn go_float(number: f64) -> String {
 mod tests {
     use super::*;
 
-    /// What Go prints for the same numbers.
+    /// Go's output for the same numbers.
     #[test]
     fn numbers_are_spelled_as_in_go() {
         let numbers = [

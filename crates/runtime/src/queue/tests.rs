@@ -1,4 +1,4 @@
-//! The queue on a clock of its own.
+//! The queue on a virtual clock.
 
 use proptest::prelude::*;
 use spokeshave_ports::TokioClock;

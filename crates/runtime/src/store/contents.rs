@@ -1,7 +1,7 @@
-//! What a store holds, and in which order news counts; the same for every kind.
+//! The contents of a store, and the ordering of changes; the same for every kind.
 //!
-//! Objects are kept behind a pointer that has forgotten their kind, so that maps and rules exist once in the program and not once a kind.
-//! The [`Store`](super::Store) around it knows the kind again. Nothing here tells anybody of a change.
+//! Objects are stored behind type-erased pointers, so that maps and rules are compiled once and not once per kind.
+//! The [`Store`](super::Store) around it restores the type. Nothing here notifies handlers.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -46,7 +46,7 @@ pub(super) type KeyFunction = Box<dyn Fn(&dyn Held) -> Vec<String> + Send + Sync
 /// Objects found by something other than their name.
 pub(super) struct IndexState {
     key_function: KeyFunction,
-    /// With the objects themselves, so that a look costs no search for each of them.
+    /// With the objects themselves, to avoid a lookup for each of them.
     pub(super) entries: BTreeMap<String, BTreeMap<ObjectKey, Erased>>,
 }
 
@@ -70,7 +70,7 @@ impl IndexState {
     }
 }
 
-/// How many changes are remembered by key. Whoever looks less often than that starts over.
+/// How many changes are remembered by key. Readers that fall further behind start over.
 pub(super) const REMEMBERED_CHANGES: usize = 8_192;
 
 #[derive(Default)]
@@ -79,11 +79,11 @@ pub(super) struct Contents {
     pub(super) indexes: Vec<IndexState>,
     /// Objects on the server that do not decode, with the reason.
     pub(super) rejected: BTreeMap<ObjectKey, String>,
-    /// UID and version of what a write of ours found gone, until the watch says so too.
+    /// UID and version of objects that our write found deleted, until the watch confirms it.
     gone: BTreeMap<ObjectKey, (String, u64)>,
-    /// Versions that we wrote and the watch has not told yet.
+    /// Versions that we wrote and that the watch has not delivered yet.
     unconfirmed: BTreeMap<ObjectKey, u64>,
-    /// The highest of them when the list that is being read was asked for: it is at least as new.
+    /// The highest of them when the list that is being read was requested: it is at least as new.
     before_list: u64,
     /// Highest resourceVersion that the watch has shown. What we wrote with a lower one and do not have was deleted since.
     seen_version: u64,
@@ -106,7 +106,7 @@ impl Contents {
         self.indexes.len() - 1
     }
 
-    /// Whether the answer to a write of ours is news; it waits for the watch to tell it then.
+    /// Whether our write is newer than the stored object; if so it is pending until the watch confirms it.
     pub(super) fn admit_own(&mut self, key: &ObjectKey, metadata: &ObjectMeta, version: u64) -> bool {
         let known = match self.objects.get(key) {
             Some(known) => version_of(known.metadata()).is_none_or(|known| known >= version),
@@ -133,7 +133,7 @@ impl Contents {
         true
     }
 
-    /// Whether an object from the watch is news.
+    /// Whether an object from the watch is newer than the stored one.
     pub(super) fn admit_watched(&mut self, key: &ObjectKey, metadata: &ObjectMeta) -> bool {
         self.rejected.remove(key);
         !self.is_stale(key, metadata)
@@ -163,7 +163,7 @@ impl Contents {
         })
     }
 
-    /// Takes in that a complete list is about to be asked for. Its versions alone do not tell what is older: an empty list has none.
+    /// Notes that a complete list is about to be requested. Its versions alone do not show what is older: an empty list has none.
     pub(super) fn begin_list(&mut self) {
         self.before_list = self.unconfirmed.values().copied().max().unwrap_or(0);
     }
@@ -183,7 +183,7 @@ impl Contents {
         self.rejected = rejected;
         self.unconfirmed
             .retain(|key, version| !listed.contains_key(key) && *version > confirmed);
-        // Kept while news from before the end may still come: from the list, or as a late answer to a write.
+        // Kept while events from before the deletion may still arrive: from the list, or as a late response to a write.
         self.gone.retain(|key, (uid, version)| {
             let listed = listed.get(key);
             *version > confirmed
@@ -201,8 +201,8 @@ impl Contents {
             .collect()
     }
 
-    /// The watch has come to `version`, with news of `key`. What we wrote before that and it has not told does not exist any
-    /// more: its end fell between a list and the watch after it. Returns those.
+    /// The watch has reached `version`, with an event for `key`. Objects that we wrote before that and that it has not delivered no longer
+    /// exist: they were deleted between a list and the following watch. Returns those.
     pub(super) fn advance(&mut self, key: &ObjectKey, version: Option<u64>) -> Vec<ObjectKey> {
         let Some(version) = version else {
             return Vec::new();
@@ -269,7 +269,7 @@ impl Contents {
     }
 }
 
-/// Whether an answer is the last state of an object: without finalizers and grace, what is deleted is gone with the write that says so.
+/// Whether a response is the final state of an object: without finalizers and grace period, a deleted object is removed by that write.
 pub(super) fn has_ended(metadata: &ObjectMeta) -> bool {
     metadata.deletion_timestamp.is_some()
         && metadata.finalizers.as_ref().is_none_or(Vec::is_empty)

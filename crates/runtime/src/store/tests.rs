@@ -287,7 +287,7 @@ fn managed_fields_are_not_kept() {
     assert_eq!(store.get(&key("a")).unwrap().metadata.managed_fields, None);
 }
 
-/// A heartbeat: the object takes the place of the one before, and nobody hears of it.
+/// A heartbeat: the object replaces the previous one without notifying handlers.
 #[test]
 fn what_differs_in_its_version_only_is_no_change() {
     let store: Store<ConfigMap> = Store::new(StoreOptions::trimmed(|object: &mut ConfigMap| {
@@ -346,21 +346,21 @@ fn what_differs_in_its_version_only_is_no_change() {
     assert_eq!(store.changes(), before + 2);
 }
 
-/// What happens on the server and between it and us.
+/// Events on the server and between it and us.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Somebody writes; the watch will tell.
+    /// Another client writes; the watch will deliver it.
     Write(u8),
-    /// We write and take the answer in at once, before the watch tells.
+    /// We write and apply the response at once, before the watch delivers it.
     OwnWrite(u8),
-    /// We write, and the answer comes when the watch has told up to here.
+    /// We write, and the response arrives after the watch has delivered everything up to here.
     LateAnswer(u8),
     Delete(u8),
     /// We delete and take that in at once.
     OwnDelete(u8),
-    /// The watch tells the next so many events.
+    /// The watch delivers this many further events.
     Tell(u8),
-    /// The watch breaks and lists anew.
+    /// The watch breaks and lists again.
     Relist,
 }
 
@@ -383,7 +383,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Server {
     version: u64,
     objects: BTreeMap<String, ConfigMap>,
-    /// What the watch has not told yet.
+    /// Events that the watch has not delivered yet.
     news: std::collections::VecDeque<(ConfigMap, bool)>,
     late: Vec<ConfigMap>,
 }
@@ -428,8 +428,8 @@ impl Server {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
-    /// However news, answers and lists interleave: no object ever goes back in time, indexes agree with the objects, and when
-    /// all news are told the store has what the server has.
+    /// However events, responses and lists interleave: no object ever goes back in time, indexes agree with the objects, and once
+    /// all events are delivered the store equals the server.
     #[test]
     fn the_store_never_goes_back_and_ends_equal(steps in steps()) {
         let store: Store<ConfigMap> = Store::default();
@@ -495,7 +495,7 @@ proptest! {
         while !server.news.is_empty() {
             server.tell(&store);
         }
-        // No more news: what only we claim to exist, a list has to settle.
+        // No more events: objects that only we wrote are resolved by a list.
         store.begin_list();
         let expected: Vec<ConfigMap> = server.objects.into_values().collect();
         replace(&store, expected.clone(), BTreeMap::new());

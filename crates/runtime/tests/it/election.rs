@@ -147,7 +147,7 @@ async fn a_lease_deleted_by_hand_is_made_again() {
     assert_eq!(spec(&world).await.holder_identity.as_deref(), Some("only"));
 }
 
-/// Whatever keeps the other threads busy, the Lease is renewed: here the main runtime stands still for as long as five renewals take.
+/// The Lease is renewed even if other threads are busy: here the main runtime is blocked for the length of five renewals.
 #[test]
 fn a_lease_on_a_thread_of_its_own_outlives_a_main_runtime_that_stands_still() {
     // A deadline for a failure only: what is waited for are events.
@@ -183,7 +183,7 @@ fn a_lease_on_a_thread_of_its_own_outlives_a_main_runtime_that_stands_still() {
         let thread = election.start_apart(connect, shutdown.clone()).await.unwrap();
         leadership.acquired().await;
         assert!(!renewals.recv_timeout(NEVER).unwrap(), "the Lease is made");
-        // No task of this runtime is polled meanwhile.
+        // No task of this runtime is polled during this time.
         for _ in 0..5 {
             assert!(renewals.recv_timeout(NEVER).unwrap(), "and renewed");
         }

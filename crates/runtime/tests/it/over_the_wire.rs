@@ -90,7 +90,7 @@ async fn busy_server() -> (std::net::SocketAddr, std::sync::Arc<std::sync::atomi
     (address, count)
 }
 
-// D-330: a refusal comes back to the controller, which counts, tells and paces it; the client does not try again by itself.
+// D-330: a rejection is returned to the controller, which counts, reports and paces it; the client does not retry on its own.
 #[tokio::test]
 async fn d_330_too_many_requests_is_answered_once() {
     let (address, count) = busy_server().await;

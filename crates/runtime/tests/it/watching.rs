@@ -273,7 +273,7 @@ async fn failures_are_retried_with_growing_pauses() {
     store.ready().await;
 }
 
-/// What an outage made too old is listed anew as soon as the server says so: the pauses of the outage are over.
+/// After an outage, an expired watch is listed again as soon as the server responds: the back-off of the outage has ended.
 #[tokio::test(start_paused = true)]
 async fn an_expired_watch_lists_at_once_after_a_long_outage() {
     let mut world = World::new(1);
@@ -300,7 +300,7 @@ async fn an_expired_watch_lists_at_once_after_a_long_outage() {
     let client = spokeshave_runtime::client::from_service(service, "default", &options, world.clock.clone());
     let (store, _tasks) = watch::<ConfigMap>(&world, client, &WatchOptions::default());
     store.ready().await;
-    // Longer than a watch lasts, so that its renewal is refused until the pauses are at their longest.
+    // Longer than a watch lasts, so that its renewal is rejected until the back-off is at its maximum.
     out.set_cut(true);
     world.pass(900).await;
     let api: Api<ConfigMap> = Api::default_namespaced(world.client());

@@ -1,4 +1,4 @@
-//! A recording bent to size: scaled requests, another speed, copies side by side, from the beginning again at its end.
+//! A recording adapted in size: scaled requests, another speed, parallel copies, repetition.
 //!
 //! Owns arithmetic on timelines only.
 
@@ -96,7 +96,7 @@ fn scaled(wire: &WireQuantity, resource: &str, factor: f64) -> WireQuantity {
     }
 }
 
-/// The recording again and again: at its end everything that is there goes, and it begins again.
+/// The recording repeated: at its end everything is removed, and it starts again.
 fn repeated(timeline: &Timeline, duration_ms: u64) -> Result<Timeline, ImportError> {
     let end = |event: &Event| match event.change {
         Change::Begin {

@@ -8,7 +8,7 @@ use super::{ImportError, MOST_OWNERS};
 use crate::generate::MOST_EVENTS;
 use crate::timeline::{Change, Event, Owner, OwnerId, OwnerKind, Timeline};
 
-/// What tells owners apart: kind, namespace, name.
+/// The identity of an owner: kind, namespace, name.
 pub(crate) type Key = (OwnerKind, String, String);
 
 /// A timeline in the making.

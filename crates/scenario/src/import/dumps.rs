@@ -17,7 +17,7 @@ pub(crate) struct Dumps {
     base_ms: Option<i64>,
     last_ms: i64,
     replicas: BTreeMap<Key, u32>,
-    /// Single pods that are there: owner, number, and when it began.
+    /// Existing single pods: owner, number, and start time.
     pods: BTreeMap<(String, String), (OwnerId, u64, u64)>,
     next_pod: BTreeMap<OwnerId, u64>,
     count: u64,
@@ -39,7 +39,7 @@ impl Dumps {
         let after = |instant: i64| u64::try_from(instant.saturating_sub(base)).unwrap_or(0);
         let at = after(now);
         let is_later = self.count > 1;
-        // An instant that an object tells, as far as it is between the two dumps.
+        // The timestamp of an object, if it is between the two dumps.
         let within = |told: Option<Timestamp>| match told.map(|told| told.as_millisecond()) {
             Some(told) if told > before && told <= now && is_later => after(told),
             _ => at,

@@ -21,7 +21,7 @@ pub(crate) const READY: Spread = Spread {
 };
 /// How long a Job runs that has never been seen to end.
 const RUNS_MS: u64 = 10 * 60_000;
-/// Labels by which controllers tell versions of a template apart; a simulated owner has one template.
+/// Labels by which controllers distinguish versions of a template; a simulated owner has one template.
 const VERSION_LABELS: [&str; 4] = [
     "pod-template-hash",
     "controller-revision-hash",
@@ -324,7 +324,7 @@ pub(crate) fn template_of(pod: &Pod) -> PodTemplateSpec {
     }
 }
 
-/// Takes away what belongs to one pod and not to its owner, and what no decision reads.
+/// Removes what belongs to one pod and not to its owner, and what no decision reads.
 pub(crate) fn strip(template: &mut PodTemplateSpec) {
     if let Some(meta) = &mut template.metadata {
         if let Some(labels) = &mut meta.labels {

@@ -37,7 +37,7 @@ struct Event<'a> {
     #[serde(borrow)]
     job: Option<&'a RawValue>,
     replicas: Option<i32>,
-    /// Nanoseconds that a Job ran, which newer versions tell.
+    /// Nanoseconds that a Job ran, which newer versions record.
     duration: Option<i64>,
     timestamp: Timestamp,
 }

@@ -1,6 +1,6 @@
 //! Recordings of others as timelines.
 //!
-//! Owns the limits within which a recording is read, the words for a broken one, and how a recording is bent to size. Each format has a file of its own; all
+//! Owns the limits within which a recording is read, the words for a broken one, and how a recording is bent to size. Each format has its own file; all
 //! take bytes or readers and open nothing.
 
 mod audit;

@@ -1,4 +1,4 @@
-//! Kubernetes objects as recordings hold them: what a workload wants, and the pods that are there.
+//! Kubernetes objects as recordings hold them: the desired workloads, and the existing pods.
 //!
 //! Owns the reading of single objects. It keeps only what a simulation needs: no environment, no image but the name, no status but phase and times.
 
@@ -26,7 +26,7 @@ pub struct Meta {
     pub owner_references: Option<Vec<OwnerReference>>,
     /// When it was made.
     pub creation_timestamp: Option<Timestamp>,
-    /// When it was told to go.
+    /// When its deletion was requested.
     pub deletion_timestamp: Option<Timestamp>,
 }
 

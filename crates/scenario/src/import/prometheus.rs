@@ -17,7 +17,7 @@ use crate::timeline::{Change, Owner, OwnerKind, Timeline};
 use crate::workload::Shape;
 
 const MOST_BYTES: u64 = 1 << 30;
-/// What a container is taken to request that no series tells of: a quarter of a core and 256 MiB.
+/// The assumed request of a container without a series: a quarter of a core and 256 MiB.
 const CPU_MILLI: i64 = 250;
 const MEMORY_BYTES: i64 = 256 << 20;
 

@@ -1,6 +1,6 @@
-//! What of an object may be written down: what a simulation reads, and nothing that is anybody's secret.
+//! The recorded part of an object: what a simulation reads, without secrets.
 //!
-//! Owns lists of what is kept; everything else is left out, so that a field that Kubernetes adds tomorrow is left out as well.
+//! Owns lists of what is kept; everything else is omitted, including fields that Kubernetes adds in the future.
 
 use serde_json::{Map, Value};
 

@@ -22,7 +22,7 @@ const MOST_DEPTH: usize = 100;
 /// Runs of CronJobs in one trace.
 const MOST_RUNS: u64 = 5_000_000;
 
-/// A CronJob that is there.
+/// An existing CronJob.
 struct Scheduled {
     since: i64,
     cron: Cron,

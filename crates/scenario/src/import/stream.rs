@@ -23,7 +23,7 @@ pub(crate) struct Stream {
     replicas: BTreeMap<Key, u32>,
     /// Jobs that run, by kind, namespace and name: their owner, the numbers of their pods, and when they began.
     running: BTreeMap<(String, String, String), Running>,
-    /// Jobs that have ended: what is heard of them later is old.
+    /// Jobs that have ended: later events about them are outdated.
     ended: BTreeSet<(String, String, String)>,
     next_pod: BTreeMap<OwnerId, u64>,
     /// For the way from pods to owners, and for budgets. Pods are not kept in it.
@@ -54,7 +54,7 @@ impl Stream {
         self.next_pod.is_empty() && self.replicas.is_empty()
     }
 
-    /// An object is there, or is different now.
+    /// An object was added or changed.
     pub(crate) fn applied(&mut self, instant_ms: i64, object: Object) -> Result<(), ImportError> {
         let at = self.at(instant_ms);
         match object {
@@ -253,11 +253,11 @@ impl Stream {
         }
     }
 
-    /// The timeline, and what had to be assumed. Where `jobs_end` is false the format tells no ends of Jobs.
+    /// The timeline, and what had to be assumed. If `jobs_end` is false the format does not record the end of Jobs.
     pub(crate) fn finish(mut self, jobs_end: bool) -> Result<(Timeline, Vec<String>), ImportError> {
         let mut notes = Vec::new();
         if !jobs_end {
-            // A bare pod without an end is there to the end.
+            // A bare pod without an end exists until the end.
             let mut jobs = std::mem::take(&mut self.running);
             jobs.retain(|(kind, _, _), _| kind == "Job");
             if !jobs.is_empty() {

@@ -101,7 +101,7 @@ struct Positions {
 /// A table's rows.
 type Rows<'b> = csv::Reader<Box<dyn std::io::Read + 'b>>;
 
-/// What tells owners of a table apart: group, thousandths of a core, bytes, GPUs, whether its pods keep away from each other.
+/// The identity of an owner in a table: group, thousandths of a core, bytes, GPUs, whether its pods keep away from each other.
 type Size = (String, i64, i64, i64, bool);
 
 fn rows(bytes: &[u8]) -> Rows<'_> {
@@ -342,7 +342,7 @@ fn timeline(pods: Vec<(Size, Option<i64>, Option<i64>)>, base: i64) -> Result<Ti
     Ok(builder.finish())
 }
 
-/// An owner whose pods end when the recording says so, and begin again when they are evicted.
+/// An owner whose pods end as recorded, and are restarted when they are evicted.
 fn owner(name: &str, (_, cpu, memory, gpus, alone): &Size) -> Owner {
     let shape = Shape {
         cpu_milli: vec![*cpu],

@@ -50,7 +50,7 @@ fn a_curve_peaks_when_it_should_and_rests_at_weekends() {
         "  - name: web\n    deployments: {cpu: 1, memory: 1Gi}\n    replicas: {low: 6, high: 40, peakAt: \"14:00\", weekend: 0.5}",
         1,
     );
-    // 2 March 2026 is a Monday, so that day 5 is a Saturday.
+    // 2 March 2026 is a Monday, so day 5 is a Saturday.
     for (hours, expected) in [
         (14, 40),
         (2, 6),
@@ -266,7 +266,7 @@ fn facts_follow_pods_to_their_ends() {
     found.events = vec![
         event(0, begin(1, Some(9_000))),
         event(5_000, begin(2, None)),
-        // The first has just ended, so that there are two again and not three.
+        // The first has just ended, so there are two again and not three.
         event(10_000, begin(3, Some(1_000))),
         event(20_000, Change::End { pod: 2 }),
         event(20_000, Change::End { pod: 2 }),

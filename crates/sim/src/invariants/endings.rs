@@ -48,13 +48,13 @@ impl Checker for Endings {
 }
 
 impl Endings {
-    /// 13: a condition says where the end stands, and the last step does not stand still.
+    /// 13: a condition shows the progress of the termination, and the last step does not stall.
     fn named(&self, view: &View, claim: &Claim, deletion: jiff::Timestamp, report: &mut Report) {
         if !claim.has_finalizer {
             return;
         }
-        // The cloud wants to be asked later (W-30), and the NodeClaim says so. That a shift ends is for whoever has begun it; that the instance
-        // then ends is looked at when everything has healed.
+        // The cloud postponed the call (W-30), and the NodeClaim shows it. Ending the shift is not up to the operator; that the instance
+        // then terminates is checked after all faults have ended.
         let is_postponed = claim
             .conditions
             .get("spokeshave.dev/TerminationBlocked")
@@ -92,7 +92,7 @@ impl Endings {
             );
             return;
         }
-        // A drain that is named must have somebody to wait for.
+        // A reported drain must have a pod to wait for.
         if let Some(node) = node
             && claim
                 .conditions

@@ -71,7 +71,7 @@ fn allowed(view: &View, pod: &Pod, report: &mut Report) {
         .values()
         .filter(|budget| budget.covers(pod))
         .collect();
-    // Kubernetes lets pods that do not run yet go, and those that are not ready where the budget says so or is met without them.
+    // Kubernetes allows evicting pods that are not running yet, and unready ones if the budget's policy allows it or is met without them.
     if pod.phase == "Pending" || pod.phase.is_empty() || !pod.ready {
         return;
     }
@@ -103,7 +103,7 @@ fn allowed(view: &View, pod: &Pod, report: &mut Report) {
     }
 }
 
-/// 30: nobody of an earlier tier is still there.
+/// 30: no pod of an earlier tier is left.
 fn in_order(view: &View, pod: &Pod, report: &mut Report) {
     let earlier = view.pods_on(&pod.node).find(|other| {
         other.key != pod.key
@@ -141,7 +141,7 @@ fn granted(
     let due = left.map_or(before.shape.grace, |left| left.min(before.shape.grace));
     let had = after.map_or(0, |after| after.deletion_grace_seconds);
     let had = Duration::from_secs(u64::try_from(had).unwrap_or(0));
-    // A pod that no kubelet has seen goes at once, whatever its grace.
+    // A pod that no kubelet has seen is removed at once, whatever its grace period.
     let seen = !before.phase.is_empty() && before.phase != "Pending";
     if had + Duration::from_secs(1) < due && (after.is_some() || seen) {
         report.fail(

@@ -1,4 +1,4 @@
-//! Machines: one a NodeClaim and none leaked (11), registered or ended (12), confirmed gone before a finalizer goes (14), within the limits
+//! Machines: one a NodeClaim and none leaked (11), registered or ended (12), confirmed terminated before a finalizer is removed (14), within the limits
 //! of the pool (15).
 
 use std::time::Duration;
@@ -122,7 +122,7 @@ impl Checker for Instances {
 }
 
 impl Instances {
-    /// Whether the NodeClaim has been gone long enough: its end is the last time at which it can have been seen.
+    /// Whether the NodeClaim has been gone long enough: its deletion is the last time at which it can have been seen.
     fn leaked(&self, view: &View, instance: &Instance) -> bool {
         view.gone_claims
             .get(&instance.claim_uid)

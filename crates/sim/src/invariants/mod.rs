@@ -12,7 +12,7 @@
 //! | `endings` | 13 the end comes or says what it waits for, 29 volumes first |
 //! | `waiting` | 22 a pod that fits gets a node, 34 daemons count and do not keep a node |
 //! | `policies` | 3 budgets and windows of DisruptionPolicies, 4 freezes |
-//! | `notices` | 33 instances that are taken back |
+//! | `notices` | 33 instances that are reclaimed |
 //! | `leadership` | 36 only the leader writes |
 //!
 //! 37 is a test over all indexes of a kill, and 38 is that all of these hold with gaps in watches.
@@ -47,7 +47,7 @@ pub use waiting::FITS;
 /// Who sends a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
-    /// Whoever uses the cluster.
+    /// The user of the cluster.
     User,
     /// Scheduler, kubelets, workload controllers.
     Cluster,
@@ -285,7 +285,7 @@ impl Invariants {
         inner.view.disturbed = inner.view.now;
     }
 
-    /// The cloud has refused, or will: operators may leave out everything that it sells for so long.
+    /// The cloud rejects launches: operators may exclude all of its offerings for this long.
     pub fn run_out(&self, lasts: Duration) {
         let mut inner = self.lock();
         inner.view.left_out = inner.view.left_out.max(lasts);

@@ -1,5 +1,5 @@
 //! Voluntary disruption: budgets of NodePools (2), do-not-disrupt (6), a place for every pod (8), and nothing left of commands that were
-//! given up (10).
+//! rolled back (10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::view::{Change, Claim, DISRUPTED, Node, Pair, Pod, Pool, RECENT, View, duration, later};
 use super::{Checker, Report, RequestInfo, places, windows};
 
-/// A taint or condition that stands so long without a deletion belongs to no command any more: a replacement may take a launch and a
+/// A taint or condition that is set for this long without a deletion belongs to no command any more: a replacement may take a launch and a
 /// registration time-out to fail.
 const LEFT_OVER: Duration = Duration::from_secs(40 * 60);
 
@@ -26,7 +26,7 @@ struct Started {
     since: Timestamp,
     /// UIDs of the pods on it that a budget covered.
     guarded: BTreeSet<String>,
-    /// UIDs of the pods on it that protected themselves; for some it may have ended by the time the node goes.
+    /// UIDs of protected pods on it; for some the protection may have ended by the time the node is deleted.
     protected: BTreeSet<String>,
 }
 
@@ -132,8 +132,8 @@ impl Moves {
     }
 }
 
-/// Whether a node goes for a reason that asks for no places; that a command chose it before makes no difference. It has expired (D-209, D-241),
-/// the cloud takes its instance back (invariant 33: its pods have what is left of the time) or has taken it, or it is dead. Somebody else may have
+/// Whether a node is removed for a reason that does not require places, even if a command chose it before. It has expired (D-209, D-241),
+/// the cloud is reclaiming its instance (invariant 33: its pods have the remaining time) or has reclaimed it, or it is dead. Another client may have
 /// begun to delete it: the rest follows.
 fn is_forced(view: &View, claim: &Claim, node: &Node) -> bool {
     let expired = claim.expiry.is_some_and(|expiry| expiry <= view.now);
@@ -208,7 +208,7 @@ pub(super) fn allowance(pool: &Pool, reason: &str, nodes: usize, now: Timestamp)
         .unwrap_or(usize::MAX)
 }
 
-/// 2: with this one, no more are under way than the budgets allow. Commands that were decided together are carried out side by side, so that
+/// 2: with this one, no more are in progress than the budgets allow. Commands that were decided together are executed in parallel, so that
 /// the first writes of one may come before those of another that was decided earlier: what counts is the order of the decisions. A NodeClaim
 /// of an earlier command counts although nothing was done to it yet, one of a later command does not count here, but is counted in its turn.
 fn within_budget(view: &View, claim: &Claim, report: &mut Report) {

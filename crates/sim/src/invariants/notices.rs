@@ -1,5 +1,5 @@
 //! Instances that the cloud reclaims (33): their NodeClaims go at once, their pods have what is left of the time and not more, and what
-//! they need is asked for at once.
+//! they need is requested at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const CALM: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Default)]
 pub(super) struct Notices {
-    /// Instance → when it was told.
+    /// Instance → when it was reported.
     told: BTreeMap<String, Timestamp>,
 }
 

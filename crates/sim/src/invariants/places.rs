@@ -1,4 +1,4 @@
-//! A place for every pod of a node that goes (8): room, selectors, tolerations, spread and affinity, by the rules of the Kubernetes
+//! A place for every pod of a removed node (8): room, selectors, tolerations, spread and affinity, by the rules of the Kubernetes
 //! documentation.
 
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ pub(super) fn found(
             let used: i128 = view
                 .pods_on(&node.name)
                 .filter(|pod| !pod.has_ended())
-                // Behind a watch that stands still, operators go by what they know; the scheduler has the last word.
+                // With a stalled watch, operators use the last known state; the scheduler decides.
                 .filter(|pod| {
                     pod.bound
                         .is_some_and(|bound| bound < since && view.is_known(bound))
@@ -106,7 +106,7 @@ struct Rules {
     placed: Vec<Placed>,
     shy: Vec<Placed>,
     nodes: BTreeMap<String, Arc<core::Node>>,
-    /// Whether a pod has gone since the decision, or another node goes: then the decision was made among others than these.
+    /// Whether a pod was removed since the decision, or another node is being removed: then the decision had other inputs.
     changed: bool,
 }
 
@@ -142,7 +142,7 @@ impl Rules {
     }
 
     /// Whether some target's neighbourhood accepts a pod. One that a rule ties to another pod of its own node is left to the scheduler:
-    /// what it may do depends on where the other goes.
+    /// where it may run depends on the other pod.
     fn accepts(&self, pod: &Pod, moving: &[&Pod], targets: &[&Node]) -> bool {
         let spec = &pod.shape.spec;
         let free = spec.topology_spread_constraints.is_none()

@@ -1,7 +1,7 @@
 //! What DisruptionPolicies forbid (3, 4), read from their YAML alone: no command begins under a freeze, outside of windows, within a hold, beyond a limit
 //! of nothing, with pods that rest, or in a second zone, NodePool or value of a label that has to wait for the first.
 //!
-//! Only what is beyond doubt is held against an operator: it may not have heard yet of what is younger than [`RECENT`], and a decision is a little older than
+//! Only what is beyond doubt is held against an operator: it may not have seen changes younger than [`RECENT`], and a decision is a little older than
 //! its first write. What cannot be read must stop everything that it covers.
 
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ fn covers(reasons: &Value, reason: &str) -> bool {
         .is_none_or(|reasons| reasons.iter().any(|one| one == reason))
 }
 
-/// By name only; the NodePools of scenarios have no labels, so that a selector by labels selects none.
+/// By name only; the NodePools of scenarios have no labels, so a selector by labels selects none.
 fn selects(spec: &Value, pool: &str) -> bool {
     let selector = &spec["nodePools"];
     selector.is_null()

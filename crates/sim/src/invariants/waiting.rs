@@ -106,7 +106,7 @@ impl Waiting {
         }
     }
 
-    /// 34: a node with nothing but daemons is empty, and goes.
+    /// 34: a node with only DaemonSet pods is empty, and is removed.
     fn leaves(&mut self, view: &View, node: &Node, report: &mut Report) {
         let Some(claim) = view.claim_of_node(node) else {
             return;
@@ -205,7 +205,7 @@ fn overhead(view: &View, pod: &Pod, report: &mut Report) {
     }
 }
 
-/// Whether a machine is on its way that was launched before a pod was made, which may wait for it: a Node that somebody deletes before it is registered
+/// Whether a machine is on its way that was launched before a pod was made, which may wait for it: a Node that is deleted before it is registered
 /// stays away for as long as registration may take.
 fn joins(view: &View) -> bool {
     let mut claims = view.claims.values();

@@ -1,4 +1,4 @@
-//! When a budget with a schedule is in force (D-189…D-194), by looking at every minute: slow, plain, and shared with nobody.
+//! When a budget with a schedule is in force (D-189…D-194), by checking every minute: slow, simple, and independent.
 
 use std::time::Duration;
 

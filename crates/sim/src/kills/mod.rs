@@ -1,10 +1,10 @@
 //! Invariant 37: an operator that is killed at any write of a story, and started again, ends in the same state as one that lives on.
 //!
-//! A story is told once without a kill, which counts its writes, and then with a kill at each of them: the write is carried out, and the
-//! operator dies before it sees what follows from it. Writes to the cloud count as well, so that one of the kills falls between the launch
-//! of an instance and the record of it. The checkers watch every telling.
+//! A scenario is run once without a kill, which counts its writes, and then with a kill at each of them: the write is executed, and the
+//! operator dies before it sees the result. Writes to the cloud count as well, so one of the kills falls between the launch
+//! of an instance and its record. The checkers observe every run.
 //!
-//! Owns the telling; what is told is in `stories`.
+//! Owns the runs; the scenarios are in `stories`.
 
 mod stories;
 
@@ -23,15 +23,15 @@ use spokeshave_cluster::objects::is_deleting;
 
 pub use stories::{Story, stories};
 
-/// Longest virtual time for which a story waits for its end.
+/// Longest virtual time for which a scenario waits until it is complete.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 /// So many looks in a row, a second apart, must find the end unchanged.
 const CALM: u32 = 60;
 
-/// How a telling ended.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// What there is, each with its number. Names are drawn anew after a kill, so only kinds and states count.
+    /// The remaining objects, by kind and state. Names differ after a kill, so only kinds and states are compared.
     pub state: BTreeMap<String, usize>,
     /// Writes that the operator made before it died, or in the whole story.
     pub writes: u64,
@@ -39,10 +39,10 @@ pub struct End {
     pub survived: bool,
 }
 
-/// Tells a story with a kill at a write, counted from 1; `None` tells it without.
+/// Runs a scenario with a kill at a write, counted from 1; `None` runs it without a kill.
 ///
 /// # Errors
-/// The story does not come to its end, a checker objects, or something is left over.
+/// The scenario does not complete, an invariant is violated, or something is leaked.
 pub fn tell(story: &Story, kill_at: Option<u64>) -> Result<End, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -56,10 +56,10 @@ pub fn tell(story: &Story, kill_at: Option<u64>) -> Result<End, String> {
     })
 }
 
-/// Tells a story with a kill at one write, and compares its end with that of the one who lived.
+/// Runs a scenario with a kill at one write, and compares its final state with that of the run without a kill.
 ///
 /// # Errors
-/// As [`tell`], or the ends differ.
+/// As [`tell`], or the final states differ.
 pub fn compare(story: &Story, lived: &End, write: u64) -> Result<(), String> {
     let end = tell(story, Some(write))?;
     if end.state == lived.state {

@@ -1,4 +1,4 @@
-//! What is told: launch, emptiness, drain with a budget, volumes, deadline, expiry, garbage collection, the end of a NodePool.
+//! The scenarios: launch, emptiness, drain with a budget, volumes, deadline, expiry, garbage collection, the end of a NodePool.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ type Acting<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
 pub struct Story {
     /// Its name, in a word that tests and commands use.
     pub name: &'static str,
-    /// Fewest writes that make it worth telling.
+    /// Minimum number of writes of a useful scenario.
     pub least_writes: u64,
     pub(super) pool: fn(&str) -> Value,
     /// Under an operator that is stopped in order before the mortal one starts.
@@ -234,7 +234,7 @@ async fn delete_one_claim(lab: &Lab) -> Result<(), String> {
         .map_err(text)
 }
 
-/// A NodeClaim whose finalizer somebody took away before deleting it, and a NodeClaim whose instance was lost.
+/// A NodeClaim whose finalizer was removed before its deletion, and a NodeClaim whose instance was lost.
 async fn lose_a_claim_and_an_instance(lab: &Lab) -> Result<(), String> {
     let claims = lab.list::<NodeClaim>().await;
     let [first, second] = &claims[..] else {

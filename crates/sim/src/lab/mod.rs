@@ -1,7 +1,7 @@
-//! A whole cluster on virtual time: the embedded API server, what lives in a cluster, the kwok cloud, and operators that come and go, with
+//! A whole cluster on virtual time: the embedded API server, cluster components, the kwok cloud, and operators that start and stop, with
 //! the checkers watching.
 //!
-//! It runs in one thread of a runtime whose time is paused, so that one seed is one run.
+//! It runs in one thread of a runtime whose time is paused, so one seed determines one run.
 
 mod mortal;
 mod observed;
@@ -42,7 +42,7 @@ const TICK: Duration = Duration::from_secs(10);
 pub struct LabOptions {
     /// Names the run.
     pub seed: u64,
-    /// What lives in the cluster.
+    /// The components of the cluster.
     pub cluster: spokeshave_cluster::Options,
     /// How the cloud behaves.
     pub cloud: KwokOptions,
@@ -56,13 +56,13 @@ pub struct LabOptions {
     pub expectations: Expectations,
     /// First instant.
     pub epoch: &'static str,
-    /// Whether somebody will read the log.
+    /// Whether the log is kept.
     pub keep_log: bool,
-    /// Whether the log tells what scheduler, kubelets and workload controllers write, too.
+    /// Whether the log includes writes of scheduler, kubelets and workload controllers.
     pub log_cluster: bool,
-    /// The longest that a write of an operator, of the cloud or of what lives in the cluster takes; none takes any time at zero.
+    /// The maximum latency of a write of an operator, the cloud or cluster components; zero means no latency.
     pub write_time: Duration,
-    /// Whether the cloud lives by itself; otherwise somebody must run a provider.
+    /// Whether the cloud runs on its own; otherwise a provider must be run.
     pub cloud_lives: bool,
     /// Whether operators reach their providers through the whole provider protocol, as if these were processes of their own.
     pub over_protocol: bool,
@@ -211,7 +211,7 @@ impl Lab {
         }
     }
 
-    /// The server as somebody reaches it, for those who put something in between.
+    /// The server for a given actor, for inserting layers in between.
     #[must_use]
     pub fn way(&self, actor: Actor) -> Observed {
         let pace = pace_of(&self.options, &self.entropy, &self.clock, &actor);
@@ -226,7 +226,7 @@ impl Lab {
         Observed { pace, ..way }
     }
 
-    /// A client in somebody's name.
+    /// A client for a given actor.
     #[must_use]
     pub fn client_as(&self, actor: Actor) -> Client {
         plain(self.way(actor), &self.clock)
@@ -296,7 +296,7 @@ impl Lab {
         self.start_provider(name, client, provider);
     }
 
-    /// Starts a replica on somebody's provider.
+    /// Starts a replica with a given provider.
     pub fn start_provider(&mut self, name: &str, client: Client, provider: Arc<dyn CloudProvider>) {
         let starts = self.starts.entry(name.to_owned()).or_insert(0);
         *starts += 1;

@@ -1,4 +1,4 @@
-//! The way from a client to the API server: who asks is told to the checkers, and writes go into the run's log.
+//! The way from a client to the API server: the checkers see the actor of each request, and writes are logged.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,7 +28,7 @@ pub struct RunLog {
 }
 
 impl RunLog {
-    /// A log that is `kept`, or one that nobody will read.
+    /// A log that is `kept`, or discarded.
     pub(crate) fn new(clock: SharedClock, kept: bool) -> Self {
         Self {
             lines: kept.then(Arc::default),
@@ -66,24 +66,24 @@ impl RunLog {
         lines.get(bytes..).map(<[u8]>::to_vec).unwrap_or_default()
     }
 
-    /// Whether anybody will read it.
+    /// Whether it is kept.
     pub(crate) fn is_kept(&self) -> bool {
         self.lines.is_some()
     }
 }
 
-/// How many requests the server has got, from everybody but kubelets that renew their Leases. Clones share it.
+/// Number of requests to the server, except for Lease renewals of kubelets. Clones share it.
 ///
 /// A run that never ends still asks: its requests are what a run can be measured by, whatever the machine and whatever the virtual time.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
     requests: spokeshave_watched::Sender<u64>,
-    /// By actor, method and what they were for; only kept for somebody who reads it.
+    /// By actor, method and what they were for; only kept on request.
     kinds: Option<Arc<Mutex<BTreeMap<String, u64>>>>,
 }
 
 impl Traffic {
-    /// A count, in `detail` if somebody will read it.
+    /// A count, with `detail` on request.
     pub(crate) fn new(detail: bool) -> Self {
         Self {
             requests: spokeshave_watched::Sender::default(),
@@ -104,7 +104,7 @@ impl Traffic {
         *kinds.entry(kind).or_default() += 1;
     }
 
-    /// What was asked for how often, most often first.
+    /// Requests by frequency, most frequent first.
     #[must_use]
     pub fn kinds(&self) -> Vec<(String, u64)> {
         let Some(kinds) = &self.kinds else {
@@ -125,7 +125,7 @@ impl Traffic {
 
     /// Returns when more than so many requests have been made.
     pub async fn exceeds(&self, limit: u64) {
-        // The sender lives in `self`: the wait has no other end.
+        // The sender is in `self`, so the wait ends only with a change.
         let _ = self
             .requests
             .subscribe()
@@ -151,7 +151,7 @@ fn subject(path: &str) -> String {
 
 /// How long the writes of one actor take, drawn from the seed in the order of the requests. Clones share it.
 ///
-/// Without it a burst of writes happens in one instant, and everybody who watches sees the same order: kinder than any cluster, where a burst of
+/// Without it a burst of writes happens in one instant, and all watchers see the same order: unlike a real cluster, where a burst of
 /// evictions is spread over seconds in which the scheduler already places the pods that were recreated first.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
@@ -213,7 +213,7 @@ impl Observed {
     async fn serve(mut self, request: Request<Body>) -> Response<ResponseBody> {
         self.traffic.count(&self.actor, request.method(), request.uri());
         let (parts, body) = request.into_parts();
-        // The body is whole before the server sees the request, so that the server serves it in one go.
+        // The body is whole before the server sees the request, so the server handles it without waiting.
         let bytes = match body.collect().await {
             Ok(collected) => collected.to_bytes(),
             Err(_) => Bytes::new(),

@@ -1,7 +1,7 @@
-//! Bad weather between an operator and the API server: refusals, errors, lost requests and answers, watches that stand still or break off,
+//! Network faults between an operator and the API server: rejections, errors, lost requests and responses, watches that stall or break,
 //! and a network that is gone.
 //!
-//! Every stroke is drawn from the seed in the order of the requests, so that a run can be repeated.
+//! Every fault is drawn from the seed in the order of the requests, so a run can be repeated.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -35,7 +35,7 @@ pub struct Rates {
     pub server_error: f64,
     /// 409 to a write that would have succeeded.
     pub conflict: f64,
-    /// The request is lost, and the client gives up after a while.
+    /// The request is lost, and the client times out.
     pub lost_request: f64,
     /// The request is served and its answer lost.
     pub lost_answer: f64,
@@ -59,7 +59,7 @@ pub struct Weather {
 struct State {
     rates: Rates,
     chance: ChaCha8Rng,
-    /// Watches stand still until then.
+    /// Watches stall until then.
     still_until: Timestamp,
     /// Nothing passes until then.
     cut_until: Timestamp,
@@ -107,7 +107,7 @@ impl Weather {
         self.lock().rates = rates;
     }
 
-    /// Watches stand still for so long; what they miss comes afterwards.
+    /// Watches stall for this long; the missed events arrive afterwards.
     pub fn hold_watches(&self, length: Duration) {
         let until = crate::invariants::later(self.clock.now(), length);
         self.lock().still_until = until;
@@ -260,7 +260,7 @@ impl Exposed {
     }
 }
 
-/// A watch that stands still and breaks off with the weather.
+/// A watch that stalls and breaks with the faults.
 fn exposed(answer: Response<ResponseBody>, weather: Weather) -> Response<ResponseBody> {
     let (parts, body) = answer.into_parts();
     let breaks = weather.breaks.subscribe();

@@ -1,8 +1,8 @@
 //! Clusters that churn, with and without a DisruptionPolicy: what is launched, moved and paid while the workloads change, and what still moves once
 //! they have come to rest.
 //!
-//! Cases are re-made from public reports, on virtual time and from a seed, so that a figure is a fact about decisions. Where a report does not say how its
-//! workloads changed, the simplest change that is like it stands for it.
+//! Cases are re-made from public reports, on virtual time and from a seed, so a figure depends on decisions only. If a report does not describe how its
+//! workloads changed, the simplest similar change is used.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,7 +38,7 @@ const SPREAD: Duration = Duration::from_secs(5);
 pub struct Case {
     /// Its name in figures.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Description.
     pub about: &'static str,
     change: Change,
     minutes: u64,
@@ -94,7 +94,7 @@ pub const CASES: [Case; 6] = [
     },
 ];
 
-/// Policies that each case is lived with: their name, and the spec; none is without.
+/// Policies that each case is run with: their name, and the spec; `None` is without a policy.
 pub const POLICIES: [(&str, Option<&str>); 3] = [
     ("none", None),
     ("hold: {duration: 20m}", Some(r#"{"hold": {"duration": "20m"}}"#)),
@@ -175,7 +175,7 @@ impl Churn {
     }
 }
 
-/// The table for people.
+/// The text table.
 #[must_use]
 pub fn markdown(table: &Table) -> String {
     let mut text = String::from(
@@ -208,7 +208,7 @@ pub fn markdown(table: &Table) -> String {
     text
 }
 
-/// Lives a case with a policy. Each command is written to `log` as it is decided.
+/// Runs a case with a policy. Each command is written to `log` as it is decided.
 ///
 /// # Errors
 /// The server's; or what was broken.
@@ -234,7 +234,7 @@ pub async fn live(
     }
 }
 
-/// The ledger of a run, for whoever wants to know what moved: a line for each command that is still there.
+/// The ledger of a run: a line for each command that still exists.
 async fn tell(lab: &Lab, log: &(dyn Fn(&str) + Sync)) {
     for one in lab.list::<Disruption>().await {
         let spec = &one.spec;
@@ -252,7 +252,7 @@ async fn tell(lab: &Lab, log: &(dyn Fn(&str) + Sync)) {
     }
 }
 
-/// A run while it is lived.
+/// A run in progress.
 struct Life {
     chance: ChaCha8Rng,
     seen: Seen,
@@ -433,7 +433,7 @@ fn visitors(replicas: u32) -> Workload {
     workload("visitors", "3500m", "20Gi", Kind::Plain, replicas)
 }
 
-/// What is there from the beginning and stays.
+/// Permanent workloads.
 fn furniture(change: Change) -> Vec<Workload> {
     let tools = |kind| {
         vec![

@@ -1,7 +1,7 @@
 //! What DisruptionPolicies keep from happening, at full size, with and without them: nodes that all expire together, drift through three zones past a NodePool
 //! that always fails, an image on which pods fail, a zone that is lost, and a freeze in the middle of drift.
 //!
-//! Everything is on virtual time and from a seed. How a cluster that churns comes to rest is measured in [`churn`](super::churn).
+//! Everything is on virtual time and from a seed. How a churning cluster converges is measured in [`churn`](super::churn).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,7 +24,7 @@ const POOL: &str = "karpenter.sh/nodepool";
 const ZONES: [&str; 3] = ["test-zone-a", "test-zone-b", "test-zone-c"];
 /// Machines of this type never join.
 const BROKEN: &str = "m-8x-amd64-linux";
-/// How often the cluster is looked at.
+/// How often the cluster is sampled.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// A case.
@@ -32,11 +32,11 @@ const LOOK: Duration = Duration::from_secs(5);
 pub struct GuardCase {
     /// Its name in figures.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Description.
     pub about: &'static str,
     /// What is counted as harm.
     pub harm: &'static str,
-    /// The policy for people, and its spec.
+    /// The description of the policy, and its spec.
     pub policy: (&'static str, &'static str),
     story: Story,
 }
@@ -148,7 +148,7 @@ impl Guarded {
     }
 }
 
-/// The table for people.
+/// The text table.
 #[must_use]
 pub fn guard_markdown(table: &GuardTable) -> String {
     let mut text = String::from(
@@ -176,7 +176,7 @@ pub fn guard_markdown(table: &GuardTable) -> String {
     text
 }
 
-/// Lives a case, with its policy or without.
+/// Runs a case, with its policy or without.
 ///
 /// # Errors
 /// The server's; or what was broken.
@@ -202,7 +202,7 @@ pub async fn live_guarded(case: &GuardCase, with_policy: bool, seed: u64) -> Res
     }
 }
 
-/// A run while it is lived.
+/// A run in progress.
 struct Life<'a> {
     lab: &'a mut Lab,
     case: &'a GuardCase,
@@ -308,7 +308,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Waits a little, and sees what is on its way out.
+    /// Waits a little, and sees what is being deleted.
     async fn look(&mut self) {
         self.lab.clock.sleep(LOOK).await;
         let claims = self.lab.list::<NodeClaim>().await;

@@ -1,4 +1,4 @@
-//! Workloads of upstream's performance suites (P App. C) and of its own bench, as Deployments in a laboratory: for whoever measures what the operator
+//! Workloads of upstream's performance suites (P App. C) and of its own bench, as Deployments in a laboratory, for measuring what the operator
 //! makes of them. It measures nothing itself, except [`settle`], what a cluster costs and moves until it rests.
 
 pub mod churn;
@@ -14,7 +14,7 @@ use spokeshave_runtime::Api;
 
 use crate::lab::Lab;
 
-/// How pods of a workload stand to each other.
+/// Affinity between pods of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Anywhere.
@@ -46,7 +46,7 @@ pub struct Workload {
     pub cpu: &'static str,
     /// The same of memory.
     pub memory: &'static str,
-    /// How its pods stand to each other.
+    /// Affinity between its pods.
     pub kind: Kind,
     /// Pods.
     pub replicas: u32,
@@ -160,7 +160,7 @@ fn template(of: &Workload) -> Value {
     template
 }
 
-/// Creates the Deployments, or gives those that are there their replicas.
+/// Creates the Deployments, or sets the replicas of existing ones.
 ///
 /// # Errors
 /// The server's.

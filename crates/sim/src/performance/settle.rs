@@ -1,6 +1,6 @@
 //! Workloads grow, then shrink: what the cluster costs, how many pods are moved, and how long it takes until nothing changes any more.
 //!
-//! Everything is on virtual time and drawn from a seed, so that a figure is a fact about the decisions and not about the machine.
+//! Everything is on virtual time and drawn from a seed, so a figure depends on the decisions and not on the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::figures::Figures;
 use super::{Kind, Workload, deploy, large, prepare, running, small, wide, workload};
 use crate::lab::{Lab, LabOptions, RunLog};
 
-/// How often the cluster is looked at.
+/// How often the cluster is sampled.
 const LOOK: Duration = Duration::from_secs(2);
 /// Nothing has changed for so long: it rests (the three minutes of upstream's performance suites).
 const REST: Duration = Duration::from_secs(3 * 60);
@@ -44,7 +44,7 @@ pub struct Scenario {
     pub spread: Duration,
     /// The longest that a write to the API server takes.
     pub write_time: Duration,
-    /// Seeds it is lived with.
+    /// Seeds it is run with.
     pub seeds: &'static [u64],
     /// The workloads at their largest.
     pub before: Vec<Workload>,
@@ -113,7 +113,7 @@ pub fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// What the log of a run tells of its operator.
+/// Statistics of the operator from the log of a run.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// How much of the log was read.
@@ -125,7 +125,7 @@ pub(super) struct Seen {
     replacements: BTreeSet<String>,
     /// Nodes of commands, by the name of the command.
     pub(super) commands: BTreeMap<String, Vec<String>>,
-    /// Commands that were taken back.
+    /// Commands that were rolled back.
     taken_back: BTreeSet<String>,
 }
 
@@ -186,7 +186,7 @@ impl Seen {
     }
 }
 
-/// A moment on the way to rest, for whoever wants to see it.
+/// A sample on the way to convergence.
 #[derive(Debug)]
 pub struct Moment {
     /// Seconds since the workloads have shrunk.
@@ -203,7 +203,7 @@ pub struct Moment {
     pub commands: usize,
 }
 
-/// Lives a scenario; `moment` is told how it goes on after the shrinking.
+/// Runs a scenario; `moment` is called with samples after the scale-down.
 ///
 /// # Errors
 /// The server's; or that pods did not run, that it never came to rest, or what it broke.

@@ -189,13 +189,13 @@ async fn annotate(lab: &Lab, machine: &str, message: &str) -> Result<(), String>
     let api: Api<Node> = Api::all(lab.client.clone());
     let patch = json!({"metadata": {"annotations": {MESSAGE: message}}});
     match lab.merge::<Node>(&api, &node, patch).await {
-        // It may have ended meanwhile.
+        // It may have ended in the meantime.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         patched => patched.map(drop).map_err(failed),
     }
 }
 
-/// Whether a seed lives where AKS makes machines. It is drawn by chance of its own: the other seeds live as they did without.
+/// Whether a seed uses machines created by AKS. It is drawn from a separate random stream, so other seeds are unaffected.
 pub(super) fn has_machine_pool(seed: u64) -> bool {
     const OWN: u64 = 0x616b_736d;
     ChaCha8Rng::seed_from_u64(seed ^ OWN).random_bool(0.4)

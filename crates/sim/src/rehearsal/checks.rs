@@ -16,14 +16,14 @@ use spokeshave_cluster::objects::is_deleting;
 
 /// Garbage collection looks every two minutes, and an operator may be down for some of them.
 const LEAK_LIMIT: Duration = Duration::from_secs(15 * 60);
-/// Machines and since when nobody wants them.
+/// Machines and since when they are leaked.
 #[derive(Debug, Default)]
 pub(super) struct Machines {
     unwanted: BTreeMap<String, Timestamp>,
     reported: BTreeSet<String>,
 }
 
-/// The machine's own name in a provider ID; Azure does not tell names apart by case.
+/// The machine's own name in a provider ID; Azure names are case-insensitive.
 fn machine_of(provider_id: &str) -> String {
     provider_id.rsplit('/').next().unwrap_or_default().to_lowercase()
 }
@@ -71,7 +71,7 @@ impl Machines {
         found.into_iter().flatten().collect()
     }
 
-    /// While the operator is down nobody can collect what is left over.
+    /// While the operator is down, leaked machines cannot be collected.
     pub(super) fn forgive(&mut self, now: Timestamp) {
         self.unwanted.values_mut().for_each(|since| *since = now);
     }

@@ -1,7 +1,7 @@
 //! An operator that is killed at any of its calls to the cloud, and started again, ends as one that lives on.
 //!
-//! A story (a class, a pool, pods, an interruption, the end of it all) is told once to count the calls, then with a death at each: the call takes
-//! effect, and nobody learns of it. Each telling must come to rest with every pod running and end with nothing left in the cloud.
+//! A scenario (a class, a pool, pods, an interruption, deletion) is run once to count the calls, then with a kill at each: the call takes
+//! effect, but its result is lost. Each run must converge with every pod running and end with nothing left in the cloud.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ const LIMIT: Duration = Duration::from_secs(2 * 3600);
 const LOOK: Duration = Duration::from_secs(10);
 const PODS: usize = 3;
 
-/// How many calls to the cloud the story makes when nobody dies.
+/// Number of calls to the cloud in the scenario without a kill.
 ///
 /// # Errors
-/// The story does not come to its end.
+/// The scenario does not complete.
 pub fn lived(cloud: CloudName) -> Result<u64, String> {
     tell(cloud, u64::MAX)
 }
 
-/// Tells the story with a death at this call, counted from one.
+/// Runs the scenario with a kill at this call, counted from one.
 ///
 /// # Errors
 /// It does not end as it should.

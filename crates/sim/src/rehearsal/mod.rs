@@ -189,7 +189,7 @@ fn violations(lab: &Lab) -> Vec<Violation> {
     found
 }
 
-/// Runs one seed, in a runtime of its own whose time is paused.
+/// Runs one seed, in a separate runtime with paused time.
 #[must_use]
 pub fn run_with(cloud: CloudName, seed: u64, options: RunOptions) -> SeedResult {
     let empty = |stuck: String| SeedResult {

@@ -1,6 +1,6 @@
-//! Many spot instances that are taken back at once: what the operator has to do until their NodeClaims are deleted.
+//! Many spot instances that are reclaimed at once: the work of the operator until their NodeClaims are deleted.
 //!
-//! Owns the cluster for that. NodeClaims are made by hand and carry no pods, so that nothing is launched in their place. Who measures brings the watch.
+//! Owns the cluster for that. NodeClaims are created by the test and have no pods, so they are not replaced. The caller measures the time.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! How many nodes come in place of those that EC2 takes back, while the operator sees and hears everything late.
+//! How many nodes are launched to replace those that EC2 reclaims, while the operator sees everything late.
 //!
-//! Owns the story: pods that want a node each, some of whose instances are interrupted at once; answers of EC2 that take their time, watches that stand
+//! Owns the scenario: pods that need a node each, some of whose instances are interrupted at once; slow responses of EC2, watches that stand
 //! still, as on a machine with too much to do.
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ pub struct Replaced {
     pub made: usize,
 }
 
-/// Tells the story of a seed.
+/// Runs the scenario of a seed.
 ///
 /// # Errors
 /// It does not come to rest.

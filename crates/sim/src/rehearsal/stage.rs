@@ -21,11 +21,11 @@ pub(super) struct Machine {
     pub(super) id: String,
     /// The NodeClaim that its tags name.
     pub(super) claim: Option<String>,
-    /// Whether it was told to end.
+    /// Whether its termination was requested.
     pub(super) is_ending: bool,
     /// Whether it can be reclaimed.
     pub(super) is_spot: bool,
-    /// Whether nobody may end it now.
+    /// Whether it must not be terminated now.
     pub(super) is_held: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) type HasDied = Box<dyn Fn() -> bool>;
 
 /// A simulated cloud.
 pub(super) trait Stage {
-    /// As people call it.
+    /// Display name.
     fn name(&self) -> &'static str;
     /// The definitions that a cluster on it needs.
     fn definitions(&self) -> Cloud;
@@ -44,13 +44,13 @@ pub(super) trait Stage {
     fn class_change(&self, number: u32) -> Value;
     /// Requirements of NodePools: as few types as keep a seed quick.
     fn requirements(&self) -> Value;
-    /// Lets machines join the cluster, until its end.
+    /// Lets machines join the cluster, until it is stopped.
     fn join(&self, client: Client);
     /// A provider.
     fn provider(&self, lab: &Lab, client: Client) -> Arc<dyn CloudProvider>;
     /// A provider that gets no answer any more from its call of this number on.
     fn mortal_provider(&self, lab: &Lab, client: Client, calls: u64) -> (Arc<dyn CloudProvider>, HasDied);
-    /// Machines that are there.
+    /// Existing machines.
     fn machines(&self) -> Vec<Machine>;
     /// What the cluster has there besides machines: kinds and names.
     fn belongings(&self) -> Vec<(&'static str, Vec<String>)>;
@@ -67,9 +67,9 @@ pub(super) trait Stage {
     ) -> BoxFuture<'a, Result<(), String>>;
     /// Takes a spot machine back, with notice.
     fn interrupt<'a>(&'a self, lab: &'a Lab, machine: &'a str) -> BoxFuture<'a, Result<(), String>>;
-    /// Announces the end of a machine of somebody else's, on a cloud whose messages may be about such.
+    /// Announces the termination of another owner's machine, on a cloud that sends such messages.
     fn interrupt_stranger(&self, _machine: &str) {}
-    /// Messages that nobody has answered for yet.
+    /// Messages that are not acknowledged yet.
     fn messages(&self) -> usize {
         0
     }

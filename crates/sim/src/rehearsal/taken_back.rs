@@ -1,6 +1,6 @@
 //! Many spot instances with pods that EC2 takes back at once, while the operator is killed in the middle, again and again.
 //!
-//! Owns the story, and what must hold of it: each NodeClaim is deleted before EC2 ends its instance, so that no message was lost; no other NodeClaim is
+//! Owns the story, and what must hold of it: each NodeClaim is deleted before EC2 terminates its instance, so no message was lost; no other NodeClaim is
 //! touched, though messages about strangers' instances arrive between them; and the queue is empty in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(2 * 3600);
 const LOOK: Duration = Duration::from_secs(1);
 /// EC2 ends a spot instance so long after its notice.
 const NOTICE: Duration = Duration::from_secs(120);
-/// Nodes on demand, which nobody interrupts.
+/// On-demand nodes, which are not interrupted.
 const BYSTANDERS: usize = 3;
 /// Messages about instances of other clusters.
 const STRANGERS: usize = 25;
@@ -39,8 +39,8 @@ pub struct TakenBack {
     pub calls_until_deleted: u64,
 }
 
-/// Tells the story of so many spot instances. The operator that is there at the interruptions is killed at its call of number `first_death` (as counted
-/// from its start), and each that is started in its place at the next number of `later_deaths`; whoever comes after these lives on.
+/// Runs the scenario with this many spot instances. The operator that is running at the interruptions is killed at its call of number `first_death` (as counted
+/// from its start), and each that is started in its place at the next number of `later_deaths`; the last one is not killed.
 ///
 /// # Errors
 /// What did not hold.

@@ -24,7 +24,7 @@ pub struct SeedResult {
     pub scenario: String,
     /// Promises that were broken.
     pub violations: Vec<Violation>,
-    /// Why it did not come to its end, if it did not.
+    /// Why it did not complete, if it did not.
     pub stuck: Option<String>,
     /// The log of everything that was written and done.
     pub log: Vec<u8>,
@@ -44,23 +44,23 @@ impl SeedResult {
     }
 }
 
-/// A scenario makes some ten thousand requests; one that has made so many spins, perhaps without the clock moving on, and would never end by itself.
+/// A scenario makes some ten thousand requests; one that has made this many is spinning, perhaps without the clock advancing, and would never end.
 pub const REQUEST_LIMIT: u64 = 2_000_000;
 
-/// Runs one seed, in a runtime of its own whose time is paused.
+/// Runs one seed, in a separate runtime with paused time.
 #[must_use]
 pub fn run(seed: u64) -> SeedResult {
     run_with(seed, RunOptions::default())
 }
 
-/// How a seed is lived.
+/// How a seed is run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Given up after so many requests.
+    /// Aborted after this many requests.
     pub request_limit: u64,
     /// Whether the log is kept, which costs memory and time.
     pub keep_log: bool,
-    /// Whether it tells what scheduler, kubelets and workload controllers write, too.
+    /// Whether it includes writes of scheduler, kubelets and workload controllers.
     pub log_cluster: bool,
     /// Whether operators reach their providers through the provider protocol, which changes what happens when.
     pub over_protocol: bool,

@@ -1,4 +1,4 @@
-//! DisruptionPolicies of a scenario: every field, sensible or not, drawn by chance of its own, so that a seed without policies lives as it did before there
+//! DisruptionPolicies of a scenario: every field, sensible or not, drawn from a separate random stream, so a seed without policies is the same as before there
 //! were any.
 
 use jiff::SignedDuration;
@@ -38,7 +38,7 @@ impl Policies {
         }
     }
 
-    /// Writes one anew, changes it, or takes it away.
+    /// Creates, changes or removes one.
     pub(super) async fn change(&mut self, lab: &Lab) -> Result<(), String> {
         let name = *pick(&mut self.chance, &NAMES);
         let api: Api<DisruptionPolicy> = Api::all(lab.client.clone());
@@ -96,7 +96,7 @@ impl Policies {
         forgive(lab.merge(&sets, workload, patch).await)
     }
 
-    /// Takes all away: what stops disruption for ever would keep a cluster from its end.
+    /// Removes all: a policy that stops disruption indefinitely would prevent a cluster from converging.
     pub(super) async fn thaw(&mut self, lab: &Lab) -> Result<(), String> {
         let api: Api<DisruptionPolicy> = Api::all(lab.client.clone());
         for name in NAMES {
@@ -264,7 +264,7 @@ impl Policies {
         budget
     }
 
-    /// Around now, so that it opens or closes while the scenario is lived, or at any time.
+    /// Around now, so that it opens or closes during the scenario, or at any time.
     fn window(&mut self, lab: &Lab) -> Value {
         let minute = lab.clock.now().as_second() / 60;
         let from = minute + self.chance.random_range(-40..=40);

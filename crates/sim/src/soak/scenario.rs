@@ -85,7 +85,7 @@ impl Scenario {
             expiry: chance.random_bool(0.3),
             tampering: chance.random_bool(0.2),
             underutilized: half(chance),
-            // By chance of its own: seeds without policies live as they did before there were any.
+            // A separate random stream: seeds without policies are unaffected.
             policies: Entropy::new(seed)
                 .child("soak")
                 .rng("has policies")
@@ -147,7 +147,7 @@ impl Scenario {
         options
     }
 
-    /// For how long nodes may live. Where some take minutes to come, or are waited for in vain, a short life would leave some of them always on
+    /// For how long nodes may live. If some take minutes to launch, or never join, a short lifetime would leave some of them always on
     /// their way, and the cluster would never be calm.
     fn lifetimes(&self) -> &'static [&'static str] {
         let cloud = self.cloud(KwokOptions::default());
@@ -163,7 +163,7 @@ impl Scenario {
         }
     }
 
-    /// A NodePool. The first has no limits, so that every pod of a scenario fits it.
+    /// A NodePool. The first has no limits, so every pod of a scenario fits it.
     pub(crate) fn pool(&self, index: usize, chance: &mut ChaCha8Rng) -> Value {
         let largest = *pick(chance, &["9", "17", "33"]);
         let mut template = json!({

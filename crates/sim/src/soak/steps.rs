@@ -27,7 +27,7 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);
 const REPLICAS: [&str; 2] = ["a", "b"];
 const PROTECTION: &str = "karpenter.sh/do-not-disrupt";
 
-/// A scenario while it is lived.
+/// A scenario in progress.
 #[derive(Debug)]
 pub(crate) struct Days {
     scenario: Scenario,
@@ -368,7 +368,7 @@ impl Days {
         Ok(())
     }
 
-    /// What nobody should do and somebody does.
+    /// User errors.
     async fn tamper(&mut self, lab: &Lab) -> Result<(), String> {
         lab.invariants.disturb();
         let patch = json!({"metadata": {"finalizers": null}});

@@ -1,6 +1,6 @@
 //! D App. G.1, scenarios 16 and 18 to 25, through the whole stack on virtual time, with the checkers watching.
 //!
-//! 14, 15 and 17 are told beside the commands of disruption. A message of the kwok cloud is an annotation on a KWOKInstance.
+//! 14, 15 and 17 are tested with the commands of disruption. A message of the kwok cloud is an annotation on a KWOKInstance.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn g_1_16_what_drifts_and_what_does_not() {
     );
 }
 
-/// 18: expiry asks nobody; the drain does.
+/// 18: expiry ignores budgets; the drain respects them.
 #[tokio::test(start_paused = true)]
 async fn g_1_18_d_015_expiry_starts_on_time_and_the_drain_waits_for_the_pod() {
     let change =
@@ -118,7 +118,7 @@ async fn departures(cluster: &Cluster, seconds: u64) -> Vec<(String, u64, i64)> 
     seen
 }
 
-/// 19: terminationGracePeriod 1h; a pod with 10 minutes of grace behind a budget goes at 50 minutes, a protected one with an hour and a half at once, one with
+/// 19: terminationGracePeriod 1h; a pod with 10 minutes of grace behind a budget is deleted at 50 minutes, a protected one with an hour and a half at once, one with
 /// 30 seconds at 59:30, each with what is left.
 #[tokio::test(start_paused = true)]
 async fn g_1_19_the_deadline_minute_by_minute() {
@@ -155,7 +155,7 @@ async fn g_1_19_the_deadline_minute_by_minute() {
     cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
-/// 20: four pods, one of each tier; nobody goes before the tier before it is gone.
+/// 20: four pods, one of each tier; no pod is evicted before the previous tier is gone.
 #[tokio::test(start_paused = true)]
 async fn g_1_20_tiers_leave_one_after_the_other() {
     let mut options = LabOptions::new(20);
@@ -204,7 +204,7 @@ async fn g_1_20_tiers_leave_one_after_the_other() {
     cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
-/// 21: past the deadline nobody waits for a tier any more.
+/// 21: past the deadline tiers are not waited for.
 #[tokio::test(start_paused = true)]
 async fn g_1_21_past_the_deadline_all_tiers_go_at_once() {
     let cluster = Cluster::started(
@@ -308,7 +308,7 @@ async fn message(cluster: &Cluster, text: &str) -> KWOKInstance {
     cluster.annotate(&instance, MESSAGE, text).await
 }
 
-/// 24: a spot instance that is taken back: its NodeClaim goes at once and has the instance's time, another offering takes its place, and the
+/// 24: a reclaimed spot instance: its NodeClaim is deleted at once with the instance's deadline, another offering replaces it, and the
 /// message is deleted.
 #[tokio::test(start_paused = true)]
 async fn g_1_24_d_279_d_283_invariant_33_a_spot_interruption_is_answered_at_once() {
@@ -360,7 +360,7 @@ async fn g_1_24_d_279_d_283_invariant_33_a_spot_interruption_is_answered_at_once
     cluster.assert_tidy().await;
 }
 
-/// 25: a message that cannot be read is deleted and ends nothing; a recommendation is told and ends nothing.
+/// 25: an invalid message is deleted and terminates nothing; a recommendation is reported and terminates nothing.
 #[tokio::test(start_paused = true)]
 async fn g_1_25_d_277_a_malformed_message_is_deleted_without_action() {
     let cluster = Cluster::started(25, json!({})).await;

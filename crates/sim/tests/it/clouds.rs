@@ -51,7 +51,7 @@ fn g_001_clusters_live_as_well_when_their_provider_is_behind_the_protocol() {
     is_clean(&soak::run_with(2, behind));
 }
 
-/// A-110, D-273, D-278: all of 60 spot nodes are taken back at once, and the operator is killed four times before the last NodeClaim is deleted.
+/// A-110, D-273, D-278: all of 60 spot nodes are reclaimed at once, and the operator is killed four times before the last NodeClaim is deleted.
 #[test]
 fn a_110_d_273_of_sixty_spot_nodes_taken_back_at_once_none_is_forgotten_by_operators_that_are_killed() {
     let lived = rehearsal::taken_back(60, u64::MAX, &[]).unwrap();

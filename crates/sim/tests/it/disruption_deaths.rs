@@ -1,7 +1,7 @@
 //! Invariant 37 for disruption: the operator dies after any of its writes, another takes over, and everything ends as if nothing had happened.
 //!
-//! Each write is a life of a whole cluster. `just deaths` lives them all; here every seventh is lived, beginning with another one in each
-//! scenario, so that each sort of write is among them. CI draws the first from the commit (`DEATHS_FROM`), so that a few commits live every write.
+//! Each write is a run of a whole cluster. `just deaths` runs them all; here every seventh is run, starting with a different one in each
+//! scenario, so that each kind of write is among them. CI derives the first from the commit (`DEATHS_FROM`), so a few commits cover every write.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Doom {
     }
 }
 
-/// How many writes lie between two deaths, unless all are asked for.
+/// Number of writes between two kills, unless all are requested.
 pub const STRIDE: u64 = 7;
 
 fn stride() -> u64 {
@@ -45,7 +45,7 @@ fn stride() -> u64 {
     if all { 1 } else { STRIDE }
 }
 
-/// By how many writes the first death is moved: none, unless `DEATHS_FROM` says so.
+/// By how many writes the first kill is moved: none, unless `DEATHS_FROM` is set.
 pub fn moved_by() -> u64 {
     let text = std::env::var_os("DEATHS_FROM").unwrap_or_else(|| "0".into());
     let number = text.to_str().and_then(|text| text.parse().ok());
@@ -197,7 +197,7 @@ async fn invariant_37_a_command_taken_back_killed_at_any_write() {
     .await;
 }
 
-/// A pod that fits on the other node: a node goes and nothing comes.
+/// A pod that fits on the other node: a node is removed without replacement.
 #[tokio::test(start_paused = true)]
 async fn invariant_37_a_delete_that_moves_pods_killed_at_any_write() {
     killed_at_any_write(
@@ -271,7 +271,7 @@ async fn under(cluster: &Cluster, spec: Value) {
     let _: DisruptionPolicy = cluster.create(object).await;
 }
 
-/// Waves, and one zone at a time: how far they are is in the cluster, so that no successor begins anew or twice.
+/// Waves, and one zone at a time: their progress is stored in the cluster, so no successor starts over or twice.
 #[tokio::test(start_paused = true)]
 async fn invariant_37_drift_in_waves_killed_at_any_write() {
     let doom = Doom {

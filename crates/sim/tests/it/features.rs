@@ -11,7 +11,7 @@ use serde_json::json;
 use spokeshave_controllers::FeatureGates;
 use spokeshave_sim::lab::LabOptions;
 
-/// A cluster with an operator, which may buy these instance types on demand, is consolidated, and has its feature gates as `set` leaves them.
+/// A cluster with an operator, which may launch these on-demand instance types, is consolidated, and has its feature gates as `set` leaves them.
 async fn consolidated(seed: u64, types: &[&str], set: impl FnOnce(&mut FeatureGates)) -> Cluster {
     let mut options = LabOptions::new(seed);
     set(&mut options.operator.feature_gates);

@@ -1,4 +1,4 @@
-//! Invariant 37, told: each story without a kill, and with one at a few of its writes, at others with each commit in CI. Every write is `just kills`.
+//! Invariant 37: each scenario without a kill, and with one at a few of its writes, which vary with each commit in CI. `just kills` covers every write.
 
 use spokeshave_sim::kills::{compare, stories, tell};
 

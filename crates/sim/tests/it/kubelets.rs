@@ -35,7 +35,7 @@ fn container(pod: &Pod) -> &ContainerStatus {
     &pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0]
 }
 
-/// A pod that names its node when it is made never meets the scheduler, and runs all the same.
+/// A pod that is created with a node name bypasses the scheduler, and runs anyway.
 #[tokio::test(start_paused = true)]
 async fn a_pod_made_with_its_node_is_started_there() {
     let cluster = Cluster::undisturbed(51).await;
@@ -215,7 +215,7 @@ async fn volumes_are_spread_by_their_limit() {
         .await;
 }
 
-/// How long a pod of this template takes to go after its deletion was asked for.
+/// How long a pod of this template takes to terminate after its deletion was requested.
 async fn takes_to_stop(seed: u64, change: Value) -> u64 {
     let cluster = Cluster::undisturbed(seed).await;
     cluster.deploy_with("web", 1, template("web", "1", change)).await;
@@ -264,7 +264,7 @@ async fn a_pod_in_kwoks_unhealthy_stage_is_never_ready() {
     assert!(!is_ready(pod), "{:?}", pod.status);
 }
 
-/// What somebody else says of a node stands until its kubelet looks at its status again, ten seconds later.
+/// A node status set by another client is kept until its kubelet next syncs its status, ten seconds later.
 #[tokio::test(start_paused = true)]
 async fn a_condition_from_outside_stays_until_the_next_report() {
     let cluster = Cluster::undisturbed(68).await;

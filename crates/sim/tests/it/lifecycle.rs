@@ -1,4 +1,4 @@
-//! Nodes from their launch to their end, in good company and in bad. Each test says what goes wrong, what must be said about it, and that nobody else
+//! Nodes from their launch to their termination, with and without faults. Each test defines the fault, what must be reported about it, and that nothing else
 //! is hurt.
 
 mod blocked_ends;

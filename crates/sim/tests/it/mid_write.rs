@@ -29,7 +29,7 @@ async fn d_352_conflicts_requeue_and_what_has_vanished_is_done() {
     cluster.delete::<NodeClaim>(&claims[0]).await;
     cluster.until_gone::<NodeClaim>(&claims[0]).await;
     cluster.gate.assert_tripped();
-    // The second vanishes in the middle of its end.
+    // The second vanishes during its termination.
     cluster.delete::<NodeClaim>(&claims[1]).await;
     cluster.pass(2).await;
     if cluster.names::<NodeClaim>().await.contains(&claims[1]) {
@@ -43,7 +43,7 @@ async fn d_352_conflicts_requeue_and_what_has_vanished_is_done() {
     cluster.assert_no_leak().await;
 }
 
-// D-352, D-241: a deletion that meets a conflict brings no news of the NodeClaim; it is tried again all the same.
+// D-352, D-241: a deletion with a conflict causes no event for the NodeClaim; it is retried anyway.
 #[tokio::test(start_paused = true)]
 async fn d_352_a_deletion_that_meets_a_conflict_is_tried_again() {
     let short = json!({"template": {"spec": {"expireAfter": "10m"}}});
@@ -100,7 +100,7 @@ async fn p_147_d_048_a_nodeclaim_that_vanished_before_its_launch_holds_nothing_u
     cluster.assert_no_leak().await;
 }
 
-// A Node whose finalizer somebody took away, deleted: the NodeClaim says that its Node is missing, the pods run elsewhere, and the end of the
+// A deleted Node whose finalizer was removed: the NodeClaim reports that its Node is missing, the pods run elsewhere, and the end of the
 // NodeClaim takes the instance along.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_torn_away_is_told_and_its_pods_move() {

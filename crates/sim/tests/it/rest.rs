@@ -1,6 +1,6 @@
 //! A cluster at rest: what wakes disruption again, and that nothing else costs anything.
 //!
-//! Elapsed times are virtual. Each test begins right after a refresh (D-123), so that what happens within four minutes was not brought by the next.
+//! Elapsed times are virtual. Each test begins right after a refresh (D-123), so that events within four minutes are not caused by the next one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -182,7 +182,7 @@ async fn w_27_a_price_that_falls_is_a_reason_to_look_again() {
     assert!(took < BEFORE_THE_NEXT_REFRESH, "{took:?}");
 }
 
-/// The replacement cannot be launched; the cloud takes its offering for sold out for three minutes. Then it is tried again.
+/// The replacement cannot be launched; the cloud treats its offering as unavailable for three minutes. Then it is retried.
 #[tokio::test(start_paused = true)]
 async fn w_27_an_offering_that_comes_back_is_a_reason_to_look_again() {
     let setup = Setup::with_cloud(KwokOptions {
@@ -213,13 +213,13 @@ async fn w_27_an_offering_that_comes_back_is_a_reason_to_look_again() {
     );
 }
 
-/// D-123, with the kubelets of a genuine cluster: they renew their Leases and report their status, and none of that is news.
+/// D-123, with the kubelets of a genuine cluster: they renew their Leases and report their status, and none of that is a change.
 #[tokio::test(start_paused = true)]
 async fn d_123_an_hour_of_rest_costs_a_refresh_every_five_minutes_and_nothing_else() {
     let (cluster, operator) = Cluster::started(65, at_once(&["c-2x-amd64-linux", "c-4x-amd64-linux"])).await;
     cluster.deploy("web", 6, "1").await;
     cluster.until_running(6).await;
-    // Events are told again while their cause lasts: until the first of them have been.
+    // Events are repeated while their cause lasts: until the first of them have been recorded.
     cluster.pass(1800).await;
     let heartbeats = async |cluster: &Cluster| {
         let nodes = cluster.list::<Node>().await;
@@ -265,7 +265,7 @@ async fn d_123_an_hour_of_rest_costs_a_refresh_every_five_minutes_and_nothing_el
     );
 }
 
-/// What a kubelet reports that is news is seen, heartbeats or not.
+/// Changes reported by a kubelet are seen, with or without heartbeats.
 #[tokio::test(start_paused = true)]
 async fn a_condition_of_a_node_that_changes_is_no_heartbeat() {
     let (cluster, operator) = Cluster::started(66, at_once(&["c-2x-amd64-linux"])).await;

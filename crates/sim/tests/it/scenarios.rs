@@ -16,7 +16,7 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_sim::lab::LabOptions;
 
-/// A watch that stands still (invariant 38): a NodeClaim that somebody edits meanwhile cannot be written, and is not tried without end.
+/// A stalled watch (invariant 38): a NodeClaim that is edited in the meantime cannot be written, and is not retried endlessly.
 #[tokio::test(start_paused = true)]
 async fn a_nodeclaim_edited_behind_a_watch_that_stands_still_does_not_spin() {
     let delay = json!({"disruption": {"consolidateAfter": "60s"}});
@@ -31,7 +31,7 @@ async fn a_nodeclaim_edited_behind_a_watch_that_stands_still_does_not_spin() {
         .await;
     let before = cluster.traffic.requests();
     let traffic = cluster.traffic.clone();
-    // Meanwhile `Consolidatable` becomes due; a pause that doubles up to ten seconds makes some thirty tries of two minutes.
+    // In the meantime `Consolidatable` becomes due; a pause that doubles up to ten seconds makes some thirty tries of two minutes.
     tokio::select! {
         biased;
         () = traffic.exceeds(before + 5_000) => panic!("the operator spins"),
@@ -50,7 +50,7 @@ async fn a_nodeclaim_edited_behind_a_watch_that_stands_still_does_not_spin() {
         .await;
 }
 
-/// Invariants 2 and 38: a budget that was closed behind a watch that stands still is not charged; the API server is asked before a command begins.
+/// Invariants 2 and 38: a budget that was closed behind a stalled watch is not charged; the API server is read before a command starts.
 #[tokio::test(start_paused = true)]
 async fn invariant_38_a_budget_closed_behind_a_watch_that_stands_still_stays_closed() {
     let delay = json!({"disruption": {"consolidateAfter": "60s"}});
@@ -74,7 +74,7 @@ async fn invariant_38_a_budget_closed_behind_a_watch_that_stands_still_stays_clo
     cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
-/// Invariant 36: whoever is killed in the middle renews its Lease no more, and the standby goes on with its work.
+/// Invariant 36: a killed leader no longer renews its Lease, and the standby continues its work.
 #[tokio::test(start_paused = true)]
 async fn a_killed_leader_is_followed_by_the_standby() {
     let options = LabOptions {

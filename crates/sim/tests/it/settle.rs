@@ -1,4 +1,4 @@
-//! Consolidation may not get dearer, slower or more restless than it was when `crates/sim/figures.json` was committed. `just settle` lives the other
+//! Consolidation must not get more expensive, slower or less stable than when `crates/sim/figures.json` was committed. `just settle` runs the other
 //! scenarios, too, and `just settle --write` writes the figures.
 
 use std::path::Path;

@@ -10,7 +10,7 @@ fn one_seed_is_one_run() {
     assert!(first.log == run(35).log, "two runs of seed 35 differ");
 }
 
-/// A run that spins is given up and says so, instead of hanging for ever.
+/// A spinning run is aborted with an error, instead of hanging.
 #[test]
 fn a_run_that_makes_too_many_requests_is_given_up() {
     let options = RunOptions {

@@ -10,7 +10,7 @@ pub const RESOURCES: usize = 3;
 /// An amount of each resource, in any units that offers and demands share.
 pub type Amounts = [f64; RESOURCES];
 
-/// A kind of instance that can be bought.
+/// An available kind of instance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Offer {
     /// What pods can use of it.

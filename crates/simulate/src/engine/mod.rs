@@ -1,4 +1,4 @@
-//! The engine: takes the next event off the queue, lets time pass, and calls whoever it is for.
+//! The engine: takes the next event off the queue, advances time, and calls its handler.
 //!
 //! Owns the state of a run and the dispatch. What the operator does is in `operator`, what the cloud and the kubelets do in `cloud` and `kubelets`, and what
 //! workloads do in `workloads`; each adds methods to [`Engine`].
@@ -33,7 +33,7 @@ pub fn live(world: &World, timeline: &Timeline, policy: &Policy, seed: u64) -> R
     live_watched(world, timeline, policy, seed, &|| false, Watch::default())
 }
 
-/// Who watches a run. It is the same run whoever watches.
+/// The observer of a run, which does not affect it.
 #[derive(Default)]
 pub struct Watch<'a> {
     /// Takes the lines of the event log, in order.
@@ -50,7 +50,7 @@ pub struct ObjectsAt<'a> {
     pub take: &'a mut dyn FnMut(&Objects),
 }
 
-/// The same, watched, until somebody wants it to end: `is_interrupted` is asked once for every simulated hour, and the run is then marked as partial.
+/// The same with an observer, until it is interrupted: `is_interrupted` is asked once for every simulated hour, and the run is then marked as partial.
 pub fn live_watched<'a>(
     world: &'a World,
     timeline: &'a Timeline,
@@ -199,7 +199,7 @@ impl<'a> Engine<'a> {
         self.finish(partial)
     }
 
-    /// Shows the objects to whoever wants them at a time before this one, after which nothing has happened.
+    /// Passes the objects to observers that requested an earlier time, since which nothing has changed.
     fn show_objects(&mut self, before_ms: u64) {
         if let Some(wanted) = self.objects_at.take_if(|wanted| wanted.at_ms < before_ms) {
             // Nothing reads the time until the next event sets it.

@@ -1,6 +1,6 @@
 //! What workloads do: owners follow the timeline, pods are born, replaced and deleted, DaemonSets fill nodes, the scheduler binds what waits.
 //!
-//! Owns the life of a pod from its birth to its end. It never decides which node goes.
+//! Owns the lifecycle of a pod. It never decides which node is removed.
 
 use std::sync::Arc;
 
@@ -423,7 +423,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A pod has run to its end. Completed pods are taken away at once: they hold nothing that decisions read.
+    /// A pod has completed. Completed pods are removed at once: no decision reads them.
     pub(crate) fn pod_ends(&mut self, id: PodId) {
         let Some(pod) = self.pods.get(id).filter(|pod| pod.stage == Stage::Ready) else {
             return;
@@ -439,7 +439,7 @@ impl Engine<'_> {
         self.pod_gone(id);
     }
 
-    /// A pod is told to stop: at once when it has no node, otherwise within its grace period or the one given, in seconds.
+    /// A pod is deleted: at once when it has no node, otherwise within its grace period or the one given, in seconds.
     pub(crate) fn stop(&mut self, id: PodId, grace_seconds: Option<i64>) {
         let now = self.now();
         let Some(pod) = self.pods.get_mut(id).filter(|pod| pod.stage != Stage::Stopping) else {
@@ -506,7 +506,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A pod is there no more.
+    /// A pod was removed.
     pub(crate) fn pod_gone(&mut self, id: PodId) {
         let Some(pod) = self.pods.get(id) else { return };
         let (parent, number, machine, since) = (pod.parent, pod.number, pod.machine, pod.waits_since_ms);
@@ -579,7 +579,7 @@ impl Engine<'_> {
     }
 }
 
-/// Bits of two numbers mixed, so that UIDs of neighbours do not sort by owner (splitmix64).
+/// Bits of two numbers mixed, so that consecutive UIDs do not sort by owner (splitmix64).
 fn spread_bits(owner: u32, number: u64) -> u64 {
     let mut bits = (u64::from(owner) << 40) ^ number;
     bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! The lower bound of cost: equal to a linear programme's solver, and never above what can really be bought.
+//! The lower bound of cost: equal to a linear programme's solver, and never above what is really available.
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome};
 use spokeshave_model::{
@@ -27,7 +27,7 @@ impl Draws {
     }
 }
 
-/// A catalogue: families that are priced by a common formula, so that many planes of the dual meet in one point, and offers at odds with it.
+/// A catalogue: families that are priced by a common formula, so many planes of the dual meet in one point, and offerings that deviate from it.
 fn catalogue(draws: &mut Draws) -> Vec<Offer> {
     let count = 3 + draws.below(30);
     (0..count)
@@ -255,7 +255,7 @@ fn daemons_come_off_every_instance_and_reservations_are_limited() {
         demand.add(&bound.load(&Resources::from_amounts([("cpu", cpu)]), false));
         bound.at(&demand)
     };
-    // Two are there for nothing; each further core costs a quarter of a dollar.
+    // Two are free; each further core costs a quarter of a dollar.
     assert_eq!(at(&plain, 8_000), 0);
     assert_near(at(&plain, 12_000), 1_000_000);
     assert_near(at(&plain, 10_000), 500_000);

@@ -251,7 +251,7 @@ impl<'a> Checker<'a> {
 
     fn evicted(&mut self, entry: &Entry) {
         let Some(pod) = self.pods.get(&entry.of) else {
-            // DaemonSets' pods are drained, too, and are nobody's workload.
+            // DaemonSets' pods are drained too, and belong to no workload.
             return;
         };
         let (index, is_ready) = (pod.owner, pod.is_ready);

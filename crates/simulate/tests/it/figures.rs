@@ -29,7 +29,7 @@ fn p_050_d_039_d_086_d_312_a_node_for_one_job_costs_what_it_runs() {
     assert_eq!(measured.cost_on_demand_micros, 226_783);
     assert_eq!((measured.cost_spot_micros, measured.cost_reserved_micros), (0, 0));
     assert_eq!(measured.pod_ms, u128::from(HOUR));
-    // Of 3.9 cores for pods one is asked for, for an hour.
+    // Of 3.9 allocatable cores one is requested, for an hour.
     assert_eq!(measured.bound_micros, 220_000 * 10 / 39);
     assert_eq!((measured.launches, measured.commands), (1, 1));
     assert_eq!(

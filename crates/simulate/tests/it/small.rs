@@ -13,7 +13,7 @@ use spokeshave_simulate::{Delays, Policy, World};
 pub const SECOND: u64 = 1_000;
 pub const HOUR: u64 = 3_600_000;
 
-/// A NodePool that buys on demand and consolidates after half a minute.
+/// A NodePool with on-demand capacity that consolidates after half a minute.
 pub fn pool() -> NodePool {
     let mut pool = spokeshave_example::node_pool("default");
     let requirements =

@@ -34,7 +34,7 @@ fn a_shortage_delays_pods_until_it_is_over() {
     assert_eq!(run.measured.launches, 1);
 }
 
-/// A spot instance that is taken back after the notice costs until then, and its pod moves involuntarily.
+/// A spot instance that is reclaimed after the notice costs until then, and its pod moves involuntarily.
 #[test]
 fn spot_instances_are_taken_back_and_replaced() {
     let mut pool = pool();

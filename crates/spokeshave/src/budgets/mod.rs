@@ -57,7 +57,7 @@ pub(crate) async fn run(args: BudgetsArgs) -> Result<Answer> {
     })
 }
 
-/// The pools that were asked for; all when none was named.
+/// The requested pools; all if none was named.
 fn select(found: Vec<source::Pool>, wanted: &[String]) -> Result<Vec<source::Pool>> {
     let wanted: Vec<&str> = wanted
         .iter()

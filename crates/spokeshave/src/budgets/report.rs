@@ -82,7 +82,7 @@ pub(crate) struct Located {
     pub(crate) finding: Finding,
 }
 
-/// Nodes to take percentages of where nobody knows how many there are: one node is one percent.
+/// Number of nodes for percentages if it is unknown: one node is one percent.
 const NODES_WHEN_UNKNOWN: usize = 100;
 
 impl Report {

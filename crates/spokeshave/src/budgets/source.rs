@@ -124,7 +124,7 @@ pub(crate) async fn from_cluster(
         &GroupVersionKind::gvk(NodePool::GROUP, NodePool::VERSION, NodePool::KIND),
         NodePool::PLURAL,
     );
-    // As written, so that a pool that an older schema has let in is judged too.
+    // As written, so that a pool accepted by an older schema is checked too.
     let written: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let mut pools = Vec::new();
     for object in written

@@ -1,4 +1,4 @@
-//! The answer of `spokeshave budgets` for people: 80 columns, a line per day, then what is wrong.
+//! The text output of `spokeshave budgets`: 80 columns, a line per day, then the findings.
 
 use std::fmt::Write as _;
 

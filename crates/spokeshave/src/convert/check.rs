@@ -28,7 +28,7 @@ pub(crate) fn refusals(object: &Value) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = version
         .validate(&object, None)
         .into_iter()
-        // What concerns no field says that rules were not checked, beside the causes for it.
+        // An error without a field means that rules were not checked, in addition to its causes.
         .filter(|cause| cause.field.starts_with("spec") || cause.field.starts_with("metadata"))
         .map(|cause| {
             let said = cause.sentence();

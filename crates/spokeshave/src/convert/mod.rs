@@ -26,7 +26,7 @@ pub(crate) struct Answer {
     pub(crate) has_errors: bool,
 }
 
-/// Runs the command; the report goes to its file or to standard error.
+/// Runs the command; the report is written to its file or to standard error.
 ///
 /// # Errors
 /// A file that cannot be opened, a cluster that does not answer, nothing that could be read.
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn items_of_lists_have_their_own_lines() {
         let text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: karpenter.sh/v1alpha5\n  kind: Provisioner\n  metadata: {name: a}\n  spec:\n    ttlSecondsAfterEmpty: 30\n    providerRef: {name: c}\n";
-        // `items` must be the last key, or stand before `kind`, as kubectl writes it; here it is the former.
+        // `items` must be the last key, or precede `kind`, as kubectl writes it; here it is the former.
         let printed = convert_text(text);
         let line = printed
             .entries

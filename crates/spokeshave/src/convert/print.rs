@@ -1,4 +1,4 @@
-//! What `convert` prints: manifests, the report for people, and both for machines.
+//! The output of `convert`: manifests, the text report, and both as JSON.
 
 use std::fmt::Write as _;
 
@@ -96,7 +96,7 @@ pub(crate) fn manifests(printed: &Printed) -> Result<String> {
     Ok(text)
 }
 
-/// The report for people: one line each, then what it comes to.
+/// The text report: one line each, then a summary.
 pub(crate) fn report(printed: &Printed) -> String {
     let mut text = String::new();
     for entry in &printed.entries {

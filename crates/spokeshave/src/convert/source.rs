@@ -168,7 +168,7 @@ fn is_list(header: &str) -> bool {
     header.is_some_and(|header| header["kind"].as_str().is_some_and(|kind| kind.ends_with("List")))
 }
 
-/// The first field that a template was to fill in. Braces alone say nothing: they stand in scripts, too.
+/// The first field with template syntax. Braces alone are not enough: scripts contain them too.
 fn template_field(value: &Value, path: String) -> Option<String> {
     const MARKS: [&str; 5] = [".Values", ".Release", ".Chart", "include \"", "template \""];
     let is_left = |text: &str| text.contains("{{") && MARKS.iter().any(|mark| text.contains(mark));

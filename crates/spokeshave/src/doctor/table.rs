@@ -1,4 +1,4 @@
-//! Findings for people: what, where, why, and what to do about it.
+//! Findings as text: what, where, why, and the fix.
 
 use std::fmt::Write as _;
 

@@ -23,7 +23,7 @@ pub(crate) struct Source {
     pub(crate) attachments: Vec<Arc<VolumeAttachment>>,
     /// Disruption commands.
     pub(crate) commands: Vec<CommandFact>,
-    /// What the controllers have told in Events.
+    /// Events of the controllers.
     pub(crate) told: Vec<Told>,
     /// The instant.
     pub(crate) now: Timestamp,
@@ -121,7 +121,7 @@ async fn list_some(
     values.collect()
 }
 
-/// Reads a Disruption loosely, so that one of another version costs nothing.
+/// Reads a Disruption leniently, so that one of another version is not an error.
 fn command(object: &Value) -> CommandFact {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (spec, status) = (&object["spec"], &object["status"]);

@@ -1,4 +1,4 @@
-//! A story for people: a screenful, 80 columns.
+//! An explanation as text: one screen, 80 columns.
 
 use std::fmt::Write as _;
 

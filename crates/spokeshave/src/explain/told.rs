@@ -1,4 +1,4 @@
-//! What the controllers have told of an object in Events: launches that found no capacity, interruptions, what became of it.
+//! Events of the controllers about an object: launches without capacity, interruptions, its deletion.
 //!
 //! Owns the reading of Events and which of them a story repeats. A NodeClaim whose launch found no capacity is deleted at once: its Events are all that is
 //! left of it.
@@ -20,7 +20,7 @@ pub(crate) struct Told {
     at: Timestamp,
 }
 
-/// Reads an Event; `None` for one of somebody else, or without a time.
+/// Reads an Event; `None` for one from another source, or without a time.
 pub(crate) fn read(object: &Value) -> Option<Told> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if object["source"]["component"] != "karpenter" {
@@ -51,7 +51,7 @@ fn about<'a>(told: &'a [Told], kind: &str, name: &str) -> Vec<&'a Told> {
     found
 }
 
-/// Adds what was told of a story's object.
+/// Adds the events about the explained object.
 pub(crate) fn add(story: &mut Story, told: &[Told], now: Timestamp) {
     for one in about(told, story.object_kind, &story.name) {
         story.facts.push(Fact {

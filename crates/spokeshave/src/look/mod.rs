@@ -40,7 +40,7 @@ pub(crate) async fn once(source: &mut Source) -> Result<Shown> {
         .map(|(shown, _)| shown)
 }
 
-/// Looks until told to stop. Trouble is hung on the board beside the last view, and it goes on.
+/// Refreshes until stopped. Errors are published next to the last view, and it continues.
 pub(crate) async fn keep_looking(mut source: Source, board: Board, stop: Shutdown) {
     let mut memory = Memory::default();
     let mut last: Option<Instant> = None;
@@ -76,7 +76,7 @@ pub(crate) async fn keep_looking(mut source: Source, board: Board, stop: Shutdow
     }
 }
 
-/// Deciding takes a while: on a thread of its own.
+/// Decisions take a while and run on a separate thread.
 async fn judge(world: World, policy: Policy, mut memory: Memory) -> Result<(Shown, Memory)> {
     let work = spawn_blocking(move || {
         let judged = Judged::of(world, &policy);

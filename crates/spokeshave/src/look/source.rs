@@ -23,7 +23,7 @@ use crate::text::say;
 
 /// How often a cluster is listed at most.
 const LISTING: Duration = Duration::from_secs(2);
-/// How often an operator is looked at.
+/// Refresh interval for an operator.
 const OBSERVING: Duration = Duration::from_millis(300);
 
 /// A source of worlds.
@@ -84,7 +84,7 @@ impl Source {
         }))
     }
 
-    /// What is looked at, in a few words.
+    /// Description of the source.
     pub(crate) fn title(&self, args: &SourceArgs) -> String {
         match self {
             Source::Still(world) => {
@@ -136,7 +136,7 @@ impl Source {
         }
     }
 
-    /// It stays as it is for ever.
+    /// It never changes.
     pub(crate) fn is_still(&self) -> bool {
         matches!(self, Source::Still(_))
     }

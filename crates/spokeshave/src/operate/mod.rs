@@ -1,4 +1,4 @@
-//! `spokeshave operator`: the controllers against a cluster that is there.
+//! `spokeshave operator`: the controllers against an existing cluster.
 //!
 //! Owns the order in which they start and stop. Kubelets without machines run beside them in builds with the feature `embedded` only.
 
@@ -23,7 +23,7 @@ pub(crate) use args::{EXAMPLES, OperatorArgs};
 
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// Runs the controllers until they are told to stop.
+/// Runs the controllers until they are stopped.
 ///
 /// # Errors
 /// A malformed setting, a cluster that cannot be reached, a port in use, or a lost leadership.
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     registry.register_process();
     let mut client = connect(&config, rate, &clock, Some(registry.clone()))?;
     if args.shadow {
-        // Whoever is given this client cannot write, the provider included.
+        // No user of this client can write, including the provider.
         client = read_only(client);
     }
     let version = client

@@ -117,7 +117,7 @@ fn budget_views(snapshot: &Snapshot, mapping: &BudgetMapping) -> Vec<BudgetView>
 
 /// Names a command by what it does: the same for the same nodes, in every run.
 fn id<'a>(method: Method, nodes: impl Iterator<Item = &'a str>) -> String {
-    // FNV-1a: short, stable, and nobody's secret.
+    // FNV-1a: short and stable; not for security.
     let parts = std::iter::once(method.as_str()).chain(nodes);
     let bytes = parts.flat_map(|part| part.bytes().chain([0]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -3,7 +3,7 @@
 //! Cutting a dump into small pieces of text first keeps reading linear in its length, lets an unreadable object be named and passed over, and
 //! gives every message its line. A piece that looks unusual is left whole for the parser.
 
-/// One document of a file: what stands between two lines `---`.
+/// One document of a file: the text between two lines `---`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Document<'a> {
     /// Counted from 1; empty documents are not counted.
@@ -160,7 +160,7 @@ fn find_items_key(document: &str) -> Option<usize> {
     if is_key(0) {
         return Some(0);
     }
-    // `items:` stands near the top; looking further than the head would read every document twice.
+    // `items:` is near the top; searching beyond the head would read every document twice.
     let head = document.len().min(4096);
     let head = (0..=head).rev().find(|end| document.is_char_boundary(*end))?;
     document[..head]
@@ -189,7 +189,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// The line, counted from 1, in which a byte of the text stands.
+/// The line, counted from 1, of a byte of the text.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     let before = &text.as_bytes()[..offset.min(text.len())];
     1 + before.iter().filter(|byte| **byte == b'\n').count()

@@ -1,7 +1,7 @@
 //! Reading a dump: the objects of a file as `kubectl get … -o yaml` or `-o json` writes it.
 //!
 //! Owns the messages about files: each names the document, the item and the line. A file that is cut off or is something else is an error; one
-//! object that cannot be read is named and planned as if it were absent. It never decides anything and never completes what is missing.
+//! object that cannot be read is reported and ignored. It never decides anything and never completes what is missing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -86,14 +86,14 @@ impl Shapes for Named {
     }
 }
 
-/// An object that is planned as if it were absent.
+/// An object that is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable {
     /// `Pod`.
     pub(crate) kind: String,
     /// `Pod shop/web-1`, as far as it is known.
     pub(crate) object: String,
-    /// Where it stands.
+    /// Its location.
     pub(crate) place: String,
     /// What is wrong with it.
     pub(crate) problem: String,

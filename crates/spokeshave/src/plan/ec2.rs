@@ -1,6 +1,6 @@
 //! What NodePools of EC2NodeClasses are offered in a plan: EC2's instance types with their prices, from the tables in this program.
 //!
-//! Owns what is assumed where a dump does not say it: region, zones, subnets. What a class makes of a type is `provider-aws`'s; nobody is asked.
+//! Owns what is assumed where a dump does not say it: region, zones, subnets. How a class changes a type is decided in `provider-aws`; no AWS call is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,10 +22,10 @@ use spokeshave_provider_aws::unavailable::Unavailable;
 use super::dump::Dump;
 use super::regions::REGIONS;
 
-/// Zones that a region has, as far as nobody says otherwise.
+/// Default zones of a region.
 const ZONES: [char; 3] = ['a', 'b', 'c'];
 
-/// The tables, and the region that was asked for.
+/// The tables, and the requested region.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ec2 {
     region: Option<String>,
@@ -63,7 +63,7 @@ impl Ec2 {
         }))
     }
 
-    /// What each class that a NodePool refers to is offered. `supported` are the kinds that count, as (group, kind); none stands for all.
+    /// The instance types for each class that a NodePool references. `supported` has the supported kinds, as (group, kind); empty means all.
     pub(crate) fn offers(&self, dump: &Dump, supported: &[(String, String)]) -> Offers {
         let counts = supported.is_empty()
             || supported
@@ -122,7 +122,7 @@ impl Ec2 {
         offers
     }
 
-    /// The region that was asked for, that of most nodes, that of the classes' subnets, or the one whose tables there are.
+    /// The requested region, that of most nodes, that of the classes' subnets, or one with tables.
     fn region_of(&self, dump: &Dump, classes: &BTreeMap<&str, &Arc<EC2NodeClass>>) -> String {
         if let Some(region) = &self.region {
             return region.clone();
@@ -163,7 +163,7 @@ fn zones_of(dump: &Dump, classes: &BTreeMap<&str, &Arc<EC2NodeClass>>) -> BTreeS
         .collect()
 }
 
-/// The table's types in a region: where each is sold is known of the table's own zones; any other zone is taken to have them all.
+/// The table's types in a region: availability is known for the table's own zones; other zones are assumed to have all types.
 fn region(name: String, named: BTreeSet<String>) -> Region {
     let mut region = facts::facts();
     let known: BTreeSet<String> = region.zones.values().flatten().cloned().collect();

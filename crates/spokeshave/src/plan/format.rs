@@ -105,7 +105,7 @@ pub(crate) struct Cheapest {
     pub(crate) price: Dollars,
 }
 
-/// Pods that fit on a node that is there.
+/// Pods that fit on an existing node.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExistingNode {
     pub(crate) node: String,
@@ -136,7 +136,7 @@ pub(crate) struct ReasonView {
     pub(crate) kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node_pool: Option<String>,
-    /// How many existing nodes say so.
+    /// Number of existing nodes with this reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) nodes: Option<usize>,
     pub(crate) message: String,

@@ -1,6 +1,6 @@
-//! The objects of the cluster that is there, as a dump: the same lists that kubectl would write, read by the same reader.
+//! The objects of the current cluster, as a dump: the same lists that kubectl would write, read by the same reader.
 //!
-//! It only lists. An object that cannot be read costs nobody else anything, exactly as in a file.
+//! It only lists. An object that cannot be parsed does not affect others, exactly as in a file.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ const BUFFER_LISTS: [&str; 4] = [
     "/apis/apps/v1/statefulsets",
 ];
 
-/// What DisruptionPolicies may hear.
+/// Kinds whose annotations DisruptionPolicies honor.
 const OWNER_LISTS: [&str; 4] = [
     "/apis/apps/v1/deployments",
     "/apis/apps/v1/replicasets",
@@ -93,7 +93,7 @@ pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
     Ok(dump)
 }
 
-/// The same for somebody who may not see everything: a kind that is refused is named, with the cluster's words, and left out.
+/// The same with restricted permissions: a forbidden kind is reported with the server's message, and skipped.
 ///
 /// # Errors
 /// The cluster does not answer, or Nodes or Pods are refused: without these there is nothing to see.

@@ -1,7 +1,7 @@
-//! `spokeshave plan`: what would be launched and disrupted, for a dump or for the cluster that is there.
+//! `spokeshave plan`: what would be launched and disrupted, for a dump or the current cluster.
 //!
 //! It runs the very functions that the controllers run and changes nothing. Reading is in `dump`, what has to be assumed in `world`, the
-//! machine-readable shape in `format`, the page for people in `table`.
+//! machine-readable form in `format`, the text form in `table`.
 
 mod args;
 mod disruption;
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
 
 /// A state to decide about.
 pub(crate) struct Loaded {
-    /// The state; its notes have been told.
+    /// The state; its notes were printed.
     pub(crate) world: World,
     /// The instant to decide at.
     pub(crate) now: Timestamp,
@@ -102,7 +102,7 @@ pub(crate) struct Loaded {
     pub(crate) written: Vec<Written>,
 }
 
-/// Reads the dump or, without one, the cluster, and tells on standard error what had to be assumed.
+/// Reads the dump or, without one, the cluster, and prints assumptions to standard error.
 ///
 /// # Errors
 /// The dump or the catalog cannot be read, or the cluster does not answer.
@@ -156,7 +156,7 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     })
 }
 
-/// The operator's defaults, and what was asked for.
+/// The operator's defaults, and the requested options.
 fn policy(args: &PlanArgs) -> Policy {
     let mut policy = Policy::default();
     policy.disrupt.verdicts = args.verdicts;
@@ -173,7 +173,7 @@ fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut 
     stats.attempts = outcome.report.statistics.attempts;
     stats.nodes_tried = outcome.report.statistics.nodes_tried;
     stats.node_claims_tried = outcome.report.statistics.claims_tried;
-    // The outcome is large, and of no use once it is told.
+    // The outcome is large, and not needed once it is printed.
     let provisioning = Provisioning::of(snapshot, &outcome, policy);
     let nominated = outcome.nominate(snapshot, now);
     drop(outcome);
@@ -241,7 +241,7 @@ fn nanoseconds(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The most memory this process ever held, where the system tells.
+/// Peak memory of this process, if the system reports it.
 fn peak_rss_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,6 +1,6 @@
 //! From the text of one object, as JSON, to one typed object.
 //!
-//! The kind decides the type, and stands in front nearly always: reading stops there, and begins again with the right type. It knows which kinds
+//! The kind decides the type, and is nearly always near the front: reading stops there, and restarts with the right type. It knows which kinds
 //! decisions read, and nothing about files. Every type is read from one kind of source, text, because each further one is another
 //! copy of the decoders of all Kubernetes types in the program.
 
@@ -89,7 +89,7 @@ pub(super) enum Found {
     Workload(Controlled),
     /// Another one that runs pods.
     Runs(WorkloadManifest),
-    /// A kind that owns pods: known, and read by nobody.
+    /// A kind that owns pods: known, but not read.
     Owner,
     /// Another kind, with its version.
     Unknown((String, String)),
@@ -134,7 +134,7 @@ const EC2_VERSION: &str = "karpenter.k8s.aws/v1";
 /// The version of the ledger that DisruptionPolicies look back on.
 const LEDGER: &str = "spokeshave.dev/v1alpha1";
 
-/// Kinds that no decision reads and that are told about all the same: older names and versions of NodePools, and what `explain` reads beside.
+/// Kinds that no decision reads but that are reported: older names and versions of NodePools, and kinds that only `explain` reads.
 pub(super) const AS_WRITTEN: [&str; 5] = [
     "NodePool",
     "Provisioner",

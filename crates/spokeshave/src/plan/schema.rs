@@ -59,7 +59,7 @@ pub(crate) fn refusal(kind: &str, object: &Value) -> Option<(String, String)> {
         .collect();
     version.default(&mut object);
     let found = version.validate(&object, None);
-    // What concerns no field says that rules were not checked.
+    // An error without a field means that rules were not checked.
     let found = found
         .into_iter()
         .filter(|cause| cause.field.starts_with("spec") || cause.field.starts_with("metadata"));

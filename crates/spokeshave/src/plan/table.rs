@@ -1,4 +1,4 @@
-//! A plan for people: what is launched for whom at what price, who is left over and why, what goes.
+//! A plan as text: launches with their pods and prices, unschedulable pods and why, removed nodes.
 //!
 //! Equal things share a line with a count. It renders the format's values and computes nothing else.
 
@@ -352,7 +352,7 @@ fn numbers(page: &mut Page, stats: &Stats) {
     }
 }
 
-/// `$0.2172`: four decimals tell any two instance types apart.
+/// `$0.2172`: four decimals distinguish any two instance types.
 pub(crate) fn money(price: Price) -> String {
     let tenths_of_milli = (i128::from(price.0) + if price.0 < 0 { -50_000 } else { 50_000 }) / 100_000;
     let sign = if tenths_of_milli < 0 { "-" } else { "" };

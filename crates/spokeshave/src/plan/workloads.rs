@@ -1,7 +1,7 @@
 //! What hand-written manifests would need: the pods of workloads that a file holds without their pods, and Pods that no cluster has seen.
 //!
-//! It stands in for kube-controller-manager and kube-scheduler before an apply, with a note for each thing that it assumes. A workload whose
-//! pods are in the file, or that a cluster with pods has reported on, is left alone; nothing here is for the cluster that is there.
+//! It replaces kube-controller-manager and kube-scheduler before an apply, with a note for each thing that it assumes. A workload whose
+//! pods are in the file, or that a cluster with pods has reported on, is unchanged; nothing here is used for a live cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct WorkloadManifest {
     pub(crate) kind: &'static str,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Another object made it, which is what has to be looked at.
+    /// Another object created it, which is used instead.
     pub(crate) has_owner: bool,
     /// A controller has reported on it: it is from a cluster.
     pub(crate) has_status: bool,
@@ -45,7 +45,7 @@ pub(crate) struct WorkloadManifest {
 }
 
 impl Dump {
-    /// Whether a policy hears what workloads ask for.
+    /// Whether a policy honors annotations of workloads.
     pub(crate) fn hears_workloads(&self) -> bool {
         let mut policies = self.disruption_policies.iter();
         policies.any(|policy| policy.spec.workloads.is_some())
@@ -174,7 +174,7 @@ fn note(workload: &WorkloadManifest, wanted: usize, made: usize) -> String {
     }
 }
 
-/// Claims whose StorageClass waits for a pod; the others tell nothing about where the pod can run, and come with a note.
+/// Claims whose StorageClass waits for a pod; the others do not restrict where the pod can run, and are noted.
 fn usable_claims(
     workload: &WorkloadManifest,
     classes: &BTreeMap<String, Arc<StorageClass>>,
@@ -264,7 +264,7 @@ fn by_hand(pods: &mut [Arc<Pod>]) -> Option<String> {
     })
 }
 
-/// What kube-scheduler says of a pod that fits nowhere; one with gates it does not look at.
+/// The condition that kube-scheduler sets on a pod that fits nowhere; it ignores one with scheduling gates.
 fn wait_for_a_node(pod: &mut Pod) {
     let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
     let reason = match gates.is_some_and(|gates| !gates.is_empty()) {

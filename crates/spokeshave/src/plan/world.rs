@@ -33,7 +33,7 @@ pub(crate) enum Origin {
         /// Instance types and prices are those that the user names.
         own_catalog: bool,
     },
-    /// The cluster that is there, where the operator of this program would decide.
+    /// The current cluster, where this operator would decide.
     Cluster,
 }
 
@@ -210,7 +210,7 @@ fn overlay(
     notes
 }
 
-/// The virtual pods of a CapacityBuffer, as the operator plans for them with the feature gate CapacityBuffer on, and what to say of them.
+/// The virtual pods of a CapacityBuffer, as the operator plans for them with the feature gate CapacityBuffer on, and notes about them.
 fn room(name: &str, buffer: &CapacityBuffer, named: &Named) -> (Vec<Arc<Pod>>, String) {
     if buffer.metadata.deletion_timestamp.is_some() {
         let note = format!("CapacityBuffer {name} is being deleted: no room is kept for it");
@@ -255,7 +255,7 @@ pub(crate) fn assume_ready(pool: &mut Arc<NodePool>, class_ready: bool, now: Tim
     true
 }
 
-/// Kinds of NodeClasses, as (group, kind), that the cluster's operator acts on; none stands for all. EC2NodeClasses are among them where somebody
+/// Kinds of NodeClasses, as (group, kind), that the cluster's operator supports; empty means all. EC2NodeClasses are among them if another operator
 /// has written conditions to one.
 fn supported(dump: &Dump, origin: Origin) -> Vec<(String, String)> {
     if origin != Origin::Cluster {
@@ -356,7 +356,7 @@ fn notes(dump: &Dump, origin: Origin) -> Vec<String> {
     for unreadable in &dump.unreadable {
         notes.push(format!("{unreadable}; planned as if it were absent"));
     }
-    // Not read here, but told by `explain`.
+    // Not read here, but reported by `explain`.
     let told = ["VolumeAttachment", "Disruption", "Event"];
     let skipped = dump
         .skipped
@@ -459,7 +459,7 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
         )
     }
 
-    /// Somebody has written conditions to its EC2NodeClass: the operator of this cluster acts on them, and so `plan --live` counts the NodePool.
+    /// Its EC2NodeClass has conditions: the operator of this cluster supports it, and so `plan --live` includes the NodePool.
     #[test]
     fn a_050_a_nodepool_of_a_live_ec2nodeclass_is_planned_with_types_of_ec2() {
         let now = "2026-01-01T01:00:00Z".parse().expect("an instant");
@@ -482,7 +482,7 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
         }
     }
 
-    /// On the cluster that is there the operator ignores the NodePool, and so do `plan --live` and `explain`; a file is planned, with a note.
+    /// On a live cluster the operator ignores the NodePool, and so do `plan --live` and `explain`; a file is planned, with a note.
     #[test]
     fn p_059_a_nodepool_of_another_provider_launches_nothing_live() {
         let now = "2026-01-01T01:00:00Z".parse().expect("an instant");

@@ -1,4 +1,4 @@
-//! `simulate --check`: what a scenario comes to before anybody lives it.
+//! `simulate --check`: summary of a scenario without running it.
 
 use serde::Serialize;
 use spokeshave_scenario::{Facts, OwnerKind, Scenario, Timeline};

@@ -21,7 +21,7 @@ use crate::plan::ec2::Ec2;
 use crate::plan::world::{Origin, World as Read, assume_ready};
 use crate::plan::{files, schema};
 
-/// What a scenario is lived in.
+/// The environment of a scenario.
 pub(crate) struct Setting {
     /// Cluster and cloud, equal for all policies.
     pub(crate) world: World,
@@ -298,7 +298,7 @@ fn patch(
     Ok(())
 }
 
-/// The instant at which a scenario of a dump begins: midnight (UTC) of the day of its newest object, so that the same file gives the same run.
+/// The start time of a scenario from a dump: midnight (UTC) of the day of its newest object, so that the same file gives the same run.
 pub(crate) fn start_of(newest: Option<Timestamp>) -> Timestamp {
     const DAY_MS: i64 = 86_400_000;
     let newest = newest.map_or(0, |newest| newest.as_millisecond());

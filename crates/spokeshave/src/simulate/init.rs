@@ -1,6 +1,6 @@
 //! `simulate init`: a scenario file to edit, for the workloads of a dump or of the cluster.
 //!
-//! Owns the text that is written. A cluster is first written down as a dump, without secrets, environments and images, so that the scenario has a file to
+//! Owns the text that is written. A cluster is first written as a dump, without secrets, environments and images, so that the scenario has a file to
 //! begin with.
 
 use std::fmt::Write as _;

@@ -152,7 +152,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The policies that were asked for, and always the baseline.
+/// The requested policies, and always the baseline.
 fn chosen<'s>(scenario: &'s Scenario, asked: &[String]) -> Result<Vec<&'s PolicySpec>> {
     for name in asked {
         if scenario.policy(name).is_none() {

@@ -27,7 +27,7 @@ pub(crate) struct Outputs {
     chosen: usize,
 }
 
-/// A run that is to be lived.
+/// A run to be simulated.
 pub(crate) struct Life<'a> {
     /// Its position among all runs.
     pub(crate) index: usize,
@@ -147,7 +147,7 @@ impl Outputs {
     }
 }
 
-/// Where the log of one run is until all of them are put together: beside the whole, so that it is the same file system.
+/// The log of one run until all are combined: in the same directory, so that it is on the same file system.
 fn part(path: &Path, run: usize) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{run}.part"));
@@ -164,7 +164,7 @@ fn write(path: &Path, value: &Value) -> Result<()> {
     whole().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The event log of one run on its way into a file. The first failure ends the writing, and is told at the end.
+/// The event log of one run on its way into a file. The first failure stops the writing, and is reported at the end.
 struct Log {
     path: PathBuf,
     file: BufWriter<File>,

@@ -1,4 +1,4 @@
-//! What a key changes in what is asked for. Pure.
+//! How keys change the requested view. Pure.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use spokeshave_view::View;

@@ -1,4 +1,4 @@
-//! What stands below the nodes: a story, a what-if, NodePools, pending pods, budgets, keys. Pure.
+//! The pane below the nodes: an explanation, a what-if, NodePools, pending pods, budgets, keys. Pure.
 
 use std::collections::BTreeMap;
 

@@ -103,7 +103,7 @@ fn give_back() {
     let _ = terminal::disable_raw_mode();
 }
 
-/// Shows what a source says until somebody ends it.
+/// Shows a source until the user quits.
 ///
 /// # Errors
 /// Standard output is no terminal, or cannot be drawn on.
@@ -140,7 +140,7 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             () = &mut end => break,
-            // Nobody looks any more: stale figures would be worse than none.
+            // Refreshing has stopped: stale figures would be worse than none.
             ended = &mut looking => {
                 drop(ours);
                 return ended.context("looking has broken");

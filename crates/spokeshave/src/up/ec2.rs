@@ -17,7 +17,7 @@ use crate::clouds::{self, Cloud, minor_version};
 use crate::up::manifests::{self, Manifest};
 
 const DEFAULTS: &str = include_str!("../../assets/default-aws.yaml");
-/// What stands for the name of the cluster in the defaults.
+/// Placeholder for the name of the cluster in the defaults.
 const CLUSTER: &str = "CLUSTER";
 
 /// The cluster that EKS is to describe.
@@ -31,7 +31,7 @@ pub(crate) struct Described {
 /// What is made for a cluster of this name: without a kind that the files bring.
 ///
 /// # Errors
-/// The name of the cluster cannot stand where it has to.
+/// The name of the cluster is invalid.
 pub(crate) fn defaults(cluster_name: &str, own: &[Manifest]) -> Result<Vec<Manifest>> {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
     anyhow::ensure!(

@@ -1,4 +1,4 @@
-//! The kubeconfig that `up` writes: it appears whole, readable by its owner only, and goes away with the cluster.
+//! The kubeconfig that `up` writes: it is written atomically, readable by its owner only, and removed with the cluster.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// First line of every file written here, so that nobody else's kubeconfig is ever overwritten.
+/// First line of every file written here, so that no other kubeconfig is ever overwritten.
 const MARK: &str = "# Written by `spokeshave up`; removed when it ends.";
 
-/// A kubeconfig on disk. Dropping it removes the file, unless another process has replaced it meanwhile.
+/// A kubeconfig on disk. Dropping it removes the file, unless another process has replaced it.
 #[derive(Debug)]
 pub(crate) struct KubeconfigFile {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct KubeconfigFile {
 }
 
 impl KubeconfigFile {
-    /// Fails early when the file could not be written later: it belongs to somebody else, or its directory is missing.
+    /// Fails early when the file could not be written later: it was not written by `up`, or its directory is missing.
     pub(crate) fn check(path: &Path) -> Result<()> {
         match fs::read_to_string(path) {
             Ok(content) if !content.starts_with(MARK) => bail!(

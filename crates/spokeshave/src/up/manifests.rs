@@ -105,7 +105,7 @@ fn collect(origin: &str, document: Value, manifests: &mut Vec<Manifest>) -> Resu
 /// cloud's examples are of use without it.
 ///
 /// # Errors
-/// Names the manifest that the server refused, and its reason; or says that there was none of a kind that it knows.
+/// The manifest that the server rejected, with the reason; or that none was of a known kind.
 pub(crate) async fn apply_all(
     client: &Client,
     clock: &SharedClock,

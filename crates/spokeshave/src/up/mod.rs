@@ -45,7 +45,7 @@ const DEFAULTS: &str = include_str!("../../assets/default.yaml");
 /// Label and metrics port of the operator's pod in a usual installation.
 const OPERATOR_LABEL: (&str, &str) = ("app.kubernetes.io/name", "karpenter");
 const OPERATOR_METRICS_PORT: u16 = 8080;
-/// How long a cluster on this machine may take to say that it is there.
+/// Time limit for a local cluster to respond.
 const LONGEST_ANSWER: Duration = Duration::from_secs(3);
 /// How long parts may take to stop, in cluster time.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -136,7 +136,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
         observer = Some(sees);
     }
 
-    // The other one may have come up meanwhile.
+    // The other one may have started in the meantime.
     refuse_if_taken(&args.kubeconfig).await?;
     let file = KubeconfigFile::write(
         &args.kubeconfig,
@@ -248,7 +248,7 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// The cluster as its machines are told of it.
+    /// The cluster's address and certificates for its machines.
     fn described(&self, name: &str) -> ec2::Described {
         ec2::Described {
             name: name.to_owned(),
@@ -331,7 +331,7 @@ fn start_operator(
     seen
 }
 
-/// The operator's metrics are the cluster's `/metrics`, and those of the pod that stands for the operator where a dashboard looks for one.
+/// The operator's metrics are the cluster's `/metrics`, and those of the pod that represents the operator for dashboards.
 fn serve_metrics(server: &ApiServer, metrics: &Metrics) {
     let own = metrics.clone();
     let text: MetricsFn = Arc::new(move || own.render());

@@ -49,13 +49,13 @@ impl Narrator {
         say(&format!("\n{}", format!("== {title}").bold()));
     }
 
-    /// What a DisruptionPolicy says, for the cluster as it stands.
+    /// The status of a DisruptionPolicy.
     pub(crate) fn policy(&self, policy: &str, text: &str) {
         let verb = format!("{:<9}", "policy");
         say(&format!("          {}  {}: {text}", verb.blue(), policy.bold()));
     }
 
-    /// Where the cluster stands.
+    /// The state of the cluster.
     pub(crate) fn status(&self, text: &str) {
         let price = *self.price.lock().unwrap_or_else(PoisonError::into_inner);
         say(&format!("   {text}, {}/h", dollars(price)));

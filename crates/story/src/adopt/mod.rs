@@ -1,4 +1,4 @@
-//! What would happen if this operator took over a cluster that Karpenter has run: what has to be settled first, and what it would do by itself.
+//! What would happen if this operator took over a cluster from Karpenter: what must be resolved first, and what it would do on its own.
 //!
 //! It reads state and what surrounds it, and decides nothing. Who runs the cluster today (operators, Leases, definitions, webhooks) is in
 //! `surroundings`, what there is of nodes in `nodes`.
@@ -19,7 +19,7 @@ pub use surroundings::{Definition, Leader, OldObjects, Operator, Surroundings, W
 pub struct Successor {
     /// NodeClass kinds that it supports, as (group, kind).
     pub node_classes: Vec<(String, String)>,
-    /// What its provider IDs begin with, such as `aws:///`.
+    /// The prefix of its provider IDs, such as `aws:///`.
     pub provider_id_prefix: String,
     /// Names of the instances that its own records have, where it keeps records; `None` where the cloud is asked.
     pub recorded_instances: Option<Vec<String>>,
@@ -29,7 +29,7 @@ pub struct Successor {
     pub namespace: Option<String>,
 }
 
-/// What a take-over would find.
+/// The findings of a takeover.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TakeOver {
@@ -39,9 +39,9 @@ pub struct TakeOver {
     pub node_claims: usize,
     /// NodeClaims that would become drifted and are not yet.
     pub would_drift: usize,
-    /// NodeClaims and NodePools whose hash annotations another version of the algorithm has made: they are stamped anew, which drifts nothing.
+    /// NodeClaims and NodePools whose hash annotations are from another version of the algorithm: they are updated, which causes no drift.
     pub would_stamp: usize,
-    /// What has to be settled first, and what is worth knowing, errors first.
+    /// Blockers and notes, errors first.
     pub findings: Vec<Finding>,
 }
 

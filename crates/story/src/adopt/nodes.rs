@@ -1,4 +1,4 @@
-//! What a take-over would do to NodeClaims and Nodes: hash annotations, drift, half-done commands, ends that go on, instances that are not its own.
+//! The effect of a takeover on NodeClaims and Nodes: hash annotations, drift, incomplete commands, terminations, foreign instances.
 
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHED};
@@ -260,7 +260,7 @@ fn strangers(state: &ClusterState, successor: &Successor, take_over: &mut TakeOv
     }
 }
 
-/// What Karpenter's kwok provider has made: there a Node is the instance.
+/// Instances of Karpenter's kwok provider, where a Node is the instance.
 fn instances_without_record(state: &ClusterState, successor: &Successor, take_over: &mut TakeOver) {
     let Some(recorded) = &successor.recorded_instances else {
         return;

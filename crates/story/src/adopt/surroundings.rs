@@ -6,7 +6,7 @@ use super::{Successor, some};
 use crate::doctor::{Finding, Level};
 use spokeshave_plan::report::count;
 
-/// What is around nodes and pods, as far as it could be read.
+/// The other objects of the cluster, as far as they could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Deployments that run Karpenter.

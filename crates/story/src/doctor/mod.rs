@@ -1,4 +1,4 @@
-//! What is wrong with a cluster for good, and what only for now: budgets that can never allow an eviction, pods that protect themselves for
+//! Permanent and temporary problems of a cluster: budgets that can never allow an eviction, pods that protect themselves for
 //! ever, NodePools that nothing can use. Each finding with its object, its proof, what it costs and the line to change.
 //!
 //! It reads state and decides nothing. Arithmetic of PodDisruptionBudgets is in `pdb`, of NodePools in `pools`, of pods in `pods`;
@@ -25,7 +25,7 @@ const HOURS_A_MONTH: f64 = 730.0;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// How bad it is: an error is so until someone changes something, a note may pass by itself.
+    /// Severity: an error persists until it is fixed, a note may resolve on its own.
     pub level: Level,
     /// One word for machines; the list is in `docs/doctor.md`.
     pub code: &'static str,
@@ -36,9 +36,9 @@ pub struct Finding {
     pub field: Option<String>,
     /// One sentence.
     pub message: String,
-    /// The arithmetic, or what was looked at.
+    /// The arithmetic, or the evidence.
     pub proof: String,
-    /// What to write instead, or what to do.
+    /// The fix: what to write, or what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
     /// Price of the nodes that it keeps from being emptied, in dollars a month; absent when it keeps none whose price is known.

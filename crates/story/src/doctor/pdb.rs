@@ -1,6 +1,6 @@
 //! Which pods the Eviction API will never let go while they are healthy, and which only not now: the arithmetic of the disruption controller.
 //!
-//! With `maxUnavailable` or a percentage it counts what controllers want, so that pods without one count for nothing; percentages are rounded up;
+//! With `maxUnavailable` or a percentage it counts what controllers want, so pods without one are not counted; percentages are rounded up;
 //! a pod under two budgets is refused whatever they allow.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use spokeshave_model::snapshot::{PodId, Snapshot};
 use super::{Finding, Level};
 use spokeshave_plan::report::{count, some_of};
 
-/// What a budget asks for.
+/// The rule of a budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wanted {
     /// `minAvailable: N`.
@@ -152,7 +152,7 @@ impl Room {
     }
 }
 
-/// What the disruption controller counted, unless the budget has been changed since.
+/// The disruption controller's count, unless the budget has changed since.
 fn told(budget: &PodDisruptionBudget) -> Option<i64> {
     let status = budget.status.as_ref()?;
     let seen = status.observed_generation == budget.metadata.generation;
@@ -184,7 +184,7 @@ fn key(meta: &ObjectMeta) -> String {
     format!("{}/{}", part(&meta.namespace), part(&meta.name))
 }
 
-/// What the Eviction API says of a pod.
+/// How the Eviction API treats a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// It may go.
@@ -195,7 +195,7 @@ pub enum Verdict {
     Never,
 }
 
-/// All budgets, and what they say of all pods.
+/// All budgets, applied to all pods.
 #[derive(Clone, Debug)]
 pub struct Standing {
     /// Budgets whose arithmetic could be done, by name.

@@ -1,4 +1,4 @@
-//! Pods and nodes that protect themselves for ever, and pods that do not say what they need.
+//! Pods and nodes that are protected indefinitely, and pods without requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ pub(super) fn by_owner(
     groups
 }
 
-/// D-011: `"true"` has no end; what a Job makes has one of its own.
+/// D-011: `"true"` has no end; pods of a Job end on their own.
 fn protected_pods(snapshot: &Snapshot) -> Vec<Finding> {
     let groups = by_owner(snapshot, |pod| {
         pod.do_not_disrupt == DoNotDisrupt::Always && annotation(pod) == Some("true")
@@ -138,7 +138,7 @@ fn protected_nodes(snapshot: &Snapshot) -> Vec<Finding> {
     pools.into_iter().map(finding).collect()
 }
 
-/// What asks for nothing is packed as if it were nothing.
+/// Pods without requests are packed as if they used nothing.
 fn without_requests(snapshot: &Snapshot) -> Vec<Finding> {
     let missing = |pod: &PodView| {
         let requests = pod::requests(&pod.object);

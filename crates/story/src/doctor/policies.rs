@@ -17,7 +17,7 @@ pub(super) fn findings(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// What the linter of policies says.
+/// Findings of the linter of policies.
 fn of_policies(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     let pools: Vec<PoolNodes> = snapshot.pools.iter().map(PoolNodes::of).collect();
     let found = lint(&snapshot.disruption_policies, &pools, now).into_iter();
@@ -38,7 +38,7 @@ fn of_policies(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     found.map(finding).collect()
 }
 
-/// What cannot be read counts as the most that a policy lets anybody ask for, so that it protects more than is meant.
+/// An invalid value is capped at the policy's maximum, and therefore protects more than intended.
 fn of_annotations(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (object, annotations) in &snapshot.workload_annotations {

@@ -1,4 +1,4 @@
-//! Where a Node and its NodeClaim stand on their way out, step by step (D §8).
+//! The progress of the termination of a Node and its NodeClaim, step by step (D §8).
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -25,7 +25,7 @@ const TIERS: [&str; 4] = [
     "critical DaemonSet pods",
 ];
 
-/// Whether a Node, or the NodeClaim behind it, is on its way out.
+/// Whether a Node, or the NodeClaim behind it, is being deleted.
 pub(super) fn has_begun(node: &Node, claim: Option<&NodeClaim>) -> bool {
     node.metadata.deletion_timestamp.is_some() || claim.is_some_and(NodeClaim::is_deleting)
 }
@@ -76,7 +76,7 @@ pub(super) fn tell(facts: &Facts<'_>, node: &Node, claim: Option<&NodeClaim>, st
     story.hints = hints(facts, &waited, name);
 }
 
-/// What the controllers wrote down: it dates what is known, and knows what objects do not show (a cloud's error, a webhook's refusal).
+/// The condition of the controllers: it has times, and errors that objects do not show (of a cloud or a webhook).
 fn told_by_controllers(condition: &Condition, story: &mut Story) {
     let since = whole(condition.last_transition_time);
     let known = story.waits.iter_mut().find(|wait| {
@@ -99,7 +99,7 @@ fn told_by_controllers(condition: &Condition, story: &mut Story) {
     }
 }
 
-/// What to type about whatever is most stubborn.
+/// Commands for the longest-lasting blocker.
 fn hints(facts: &Facts<'_>, waited: &[&Arc<Pod>], node: &str) -> Vec<String> {
     let mut hints = Vec::new();
     let first = waited.iter().map(|pod| tier(pod)).min().unwrap_or(0);
@@ -271,7 +271,7 @@ fn instance(node: &Node, claim: Option<&NodeClaim>) -> Step {
     let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
     let held = finalizers.iter().any(|one| one == TERMINATION_FINALIZER);
     if node.metadata.deletion_timestamp.is_some() && !held && !finalizers.is_empty() {
-        // Our finalizer goes last (D-316).
+        // Our finalizer is removed last (D-316).
         return done("instance gone", None, "");
     }
     match condition(claim, INSTANCE_TERMINATING).filter(|condition| condition.status == "True") {
@@ -322,7 +322,7 @@ fn pod_waits(facts: &Facts<'_>, waited: &[&Arc<Pod>], limit: Option<Timestamp>) 
     waits.into_iter().map(|(_, _, wait)| wait).collect()
 }
 
-/// Why a pod is still there, and whether it needs somebody to do something.
+/// Why a pod still exists, and whether action is needed.
 fn pod_wait(facts: &Facts<'_>, pod: &Pod, turn: bool, limit: Option<Timestamp>) -> (bool, String) {
     if is_terminating(pod) {
         return (false, facts.stopping(pod));

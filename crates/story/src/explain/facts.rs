@@ -1,4 +1,4 @@
-//! What explanations are made from, and the small questions that several of them ask.
+//! The input of explanations, and helpers that several of them share.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
@@ -16,10 +16,10 @@ use spokeshave_plan::blockers::budget_arithmetic;
 use spokeshave_plan::calendar::{Window, next_opening};
 use spokeshave_plan::disrupt::{BudgetMapping, PoolBudget};
 
-/// How far ahead an opening of budgets is looked for.
+/// How far ahead openings of budgets are searched.
 const HORIZON: SignedDuration = SignedDuration::from_hours(366 * 24);
 
-/// A disruption command that is being carried out, as far as its object tells.
+/// A disruption command in progress, according to its object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandFact {
     /// Its name.
@@ -30,7 +30,7 @@ pub struct CommandFact {
     pub reason: String,
     /// `Delete` or `Replace`.
     pub decision: String,
-    /// What it waits for, or why it ended.
+    /// What it is waiting for, or why it ended.
     pub message: String,
     /// When it was decided.
     pub decided_at: Option<Timestamp>,
@@ -100,7 +100,7 @@ impl<'a> Facts<'a> {
         self.state.pods.iter().filter(bound).collect()
     }
 
-    /// The command under way that a node or claim belongs to, and whether it comes instead of others.
+    /// The command under way that a node or claim belongs to, and whether it is the replacement of other nodes.
     pub(super) fn command_of(&self, names: &[&str]) -> Option<(&'a CommandFact, bool)> {
         let open = self.commands.iter().filter(|command| !command.finished);
         open.clone()
@@ -199,7 +199,7 @@ impl<'a> Facts<'a> {
         (Meaning::Movable, message)
     }
 
-    /// How long a pod may still take to stop, and what else holds it.
+    /// How long a pod may still take to terminate, and what else blocks it.
     pub(super) fn stopping(&self, pod: &Pod) -> String {
         let due = pod
             .metadata
@@ -233,7 +233,7 @@ impl<'a> Facts<'a> {
         format!("PodDisruptionBudget {}: {arithmetic}", self.budget_name(id))
     }
 
-    /// What a NodePool allows for a reason now.
+    /// The current budget of a NodePool for a reason.
     pub(super) fn budget(&self, pool: PoolId, reason: &DisruptionReason) -> Option<PoolBudget> {
         BudgetMapping::build(self.snapshot, reason, self.now)
             .pools
@@ -273,7 +273,7 @@ impl<'a> Facts<'a> {
         lines.join("; ")
     }
 
-    /// Tells when what is closed now opens; reasons that open together share a line.
+    /// When closed budgets open; reasons that open together share a line.
     pub(super) fn openings(&self, pool: PoolId, reasons: &[DisruptionReason], story: &mut Story) {
         let mut openings: Vec<(Option<Timestamp>, Vec<&str>)> = Vec::new();
         for reason in reasons {
@@ -356,7 +356,7 @@ pub(super) fn short_amount(name: &str, amount: i64) -> String {
     }
 }
 
-/// What the non-terminal pods of a node ask for.
+/// Requests of the non-terminal pods of a node.
 pub(super) fn requested(snapshot: &Snapshot, view: &NodeView) -> Resources {
     let mut sum = Resources::new();
     for pod in &view.pods {
@@ -395,7 +395,7 @@ pub(super) fn pod_summary(pods: &[PodLine]) -> String {
     }
 }
 
-/// Dollars per hour as people compare them.
+/// Dollars per hour, rounded for comparison.
 pub(super) fn dollars(price: spokeshave_model::Price) -> String {
     format!("${:.4}/h", price.dollars())
 }

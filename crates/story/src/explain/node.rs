@@ -17,7 +17,7 @@ use spokeshave_plan::disrupt::{Blocker, BlockerKind, Verdict, money_text};
 use spokeshave_plan::disruption_policy::expiry::soft_of;
 use spokeshave_plan::lifecycle::until_expiry;
 
-/// The story of a node that decisions track. `verdict` is what disruption says of it, where somebody has asked.
+/// The explanation of a node that decisions track. `verdict` is the verdict of disruption, if requested.
 pub fn node(facts: &Facts<'_>, id: NodeId, verdict: Option<&Verdict>) -> Story {
     let view = facts.snapshot.node(id);
     let mut story = Story::new("Node", view.node_name().unwrap_or(&view.name));
@@ -260,7 +260,7 @@ fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>, in_comm
     }
 }
 
-/// What is in the way is an object that somebody can change, or else a state that is told in words.
+/// A blocker is an object that a user can change, or a state that is described in text.
 fn because(blocker: &Blocker) -> String {
     match blocker.kind {
         BlockerKind::Neighbours => format!("stays because {}", blocker.message),
@@ -273,7 +273,7 @@ fn because(blocker: &Blocker) -> String {
     }
 }
 
-/// What is due by the clock: consolidateAfter, expiry, the ends of protections.
+/// Scheduled events: consolidateAfter, expiry, the ends of protections.
 fn timers(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
     let Some(claim) = view.claim.as_deref() else {
         return;

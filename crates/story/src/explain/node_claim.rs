@@ -13,7 +13,7 @@ use super::{Facts, Step, StepState, Story, Wait, age, ending, whole};
 use spokeshave_plan::disrupt::Verdict;
 use spokeshave_plan::lifecycle::{Liveness, liveness};
 
-/// The story of a NodeClaim. `verdict` is what disruption says of its node, where somebody has asked.
+/// The explanation of a NodeClaim. `verdict` is the verdict of disruption about its node, if requested.
 pub fn node_claim(facts: &Facts<'_>, claim: &NodeClaim, verdict: Option<&Verdict>) -> Story {
     let mut story = Story::new("NodeClaim", claim.name());
     let nodes = facts.nodes_of(claim);
@@ -143,7 +143,7 @@ fn steps(claim: &NodeClaim) -> Vec<Step> {
     steps
 }
 
-/// What the first open step waits for, in the controllers' words.
+/// What the first open step waits for, from the conditions.
 pub(super) fn waits(claim: &NodeClaim) -> Vec<Wait> {
     let open = [LAUNCHED, REGISTERED, INITIALIZED]
         .into_iter()

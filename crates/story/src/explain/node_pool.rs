@@ -62,7 +62,7 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
         .map(|status| status.conditions.as_slice());
     let is_ready = pool.object.is_true(READY);
     for condition in conditions.unwrap_or_default() {
-        // Nobody has said anything yet: that keeps nothing from a NodePool that is ready.
+        // The condition is not set yet: that does not make a NodePool unready.
         let is_silent =
             is_ready && condition.status == "Unknown" && condition.reason == "AwaitingReconciliation";
         if condition.status != "True" && condition.type_ != READY && !is_silent {

@@ -14,7 +14,7 @@ use spokeshave_plan::Provisioned;
 use spokeshave_plan::report::{planned_launch, some_of};
 use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
 
-/// Tells where a pod without a node is to go, or why nowhere.
+/// Where a pod without a node will run, or why nowhere.
 pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, story: &mut Story) {
     let view = facts.snapshot.pod(id);
     if view.terminal {
@@ -69,10 +69,10 @@ pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, stor
     no_place(facts, id, reason.map(|unplaced| &*unplaced.reason), story);
 }
 
-/// NodePools that are told of one by one where the pod asks for none of them; of more only their number is told.
+/// How many NodePools are listed individually if the pod selects none of them; of more only the number is shown.
 const FEW_POOLS: usize = 5;
 
-/// Names that stand for all in a count of NodePools.
+/// Names that are shown as examples in a count of NodePools.
 const NAMES: usize = 3;
 
 fn no_place(facts: &Facts<'_>, id: PodId, reason: Option<&Reason>, story: &mut Story) {
@@ -149,7 +149,7 @@ fn pool_list(names: &[&str]) -> String {
     format!("{noun} {}", some_of(names, NAMES))
 }
 
-/// What a NodePool that the pod asks for says: its obstacles, or why it takes no part.
+/// The result for a NodePool that the pod selects: its obstacles, or why it is not used.
 fn asked_pool(
     facts: &Facts<'_>,
     id: PodId,
@@ -175,7 +175,7 @@ fn pool_says(facts: &Facts<'_>, id: PodId, pool: &str, obstacles: &[&Obstacle], 
         .push(wait(&format!("NodePool {pool}"), texts.join("; ")));
     let has_unknown = !unknown_resources(facts.snapshot, id).is_empty();
     for obstacle in obstacles {
-        // What nothing has is told once, for all NodePools.
+        // A value that no NodePool has is reported once, for all NodePools.
         let is_told = has_unknown && matches!(obstacle, Obstacle::InstanceTypes { .. });
         push_hint(story, hint(pool, obstacle).filter(|_| !is_told));
     }
@@ -270,7 +270,7 @@ fn not_provisionable(facts: &Facts<'_>, id: PodId) -> String {
     }
 }
 
-/// What each existing node would say, in numbers: `12 nodes: 7 have too little left, 5 carry taint …`.
+/// The reasons of existing nodes, counted: `12 nodes: 7 have too little left, 5 carry taint …`.
 fn existing_nodes(facts: &Facts<'_>, id: PodId, story: &mut Story) {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let total = facts.snapshot.nodes.len();
@@ -324,7 +324,7 @@ fn refusal(facts: &Facts<'_>, id: PodId, node: NodeId) -> String {
     }
 }
 
-/// What somebody could do about an obstacle of a NodePool.
+/// How to fix an obstacle of a NodePool.
 fn hint(pool: &str, obstacle: &Obstacle) -> Option<String> {
     Some(match obstacle {
         Obstacle::Taint(taint) => {

@@ -11,7 +11,7 @@ use super::{Facts, Meaning, Story, Wait, age};
 use spokeshave_plan::Provisioned;
 use spokeshave_plan::disrupt::Verdict;
 
-/// The story of a pod. `provisioned` is what provisioning decides now; `verdict` is what disruption says of its node, where somebody has
+/// The story of a pod. `provisioned` is what provisioning decides now; `verdict` is the verdict of disruption about its node, if it was
 /// asked.
 pub fn pod(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, verdict: Option<&Verdict>) -> Story {
     let view = facts.snapshot.pod(id);

@@ -1,4 +1,4 @@
-//! Taking over: what stands in the way, what would drift, and what is only worth knowing.
+//! Takeover: blockers, drift, and notes.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ fn d_224_a_cluster_of_karpenter_drifts_nothing_and_is_stamped() {
     let take_over = check(&state, &Surroundings::default(), &successor(&["a", "b"]), epoch());
     assert_eq!(take_over.would_stamp, 3);
     assert_eq!((take_over.node_pools, take_over.node_claims), (1, 2));
-    // The pool and its claims have one version, so that upstream itself takes them for drifted.
+    // The pool and its claims have one version, so upstream itself treats them as drifted.
     assert_eq!(take_over.would_drift, 2);
     let same = state_with_hash("123");
     let take_over = check(&same, &Surroundings::default(), &successor(&["a"]), epoch());
@@ -200,7 +200,7 @@ fn two_operators_never_lead_at_once() {
         said(&around(vec![leader("karpenter", ago(5))], 2)),
         [(Level::Error, "operator-running"), (Level::Note, "leader-active")]
     );
-    // Elsewhere nobody waits for the Lease.
+    // In another namespace the operator does not wait for the Lease.
     assert_eq!(
         said(&around(vec![leader("other", ago(14))], 0)),
         [(Level::Error, "leader-active")]

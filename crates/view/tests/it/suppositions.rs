@@ -1,4 +1,4 @@
-//! What is thought away gives the verdict that was promised, and changes nothing.
+//! Assuming a blocker away gives the promised verdict, and changes nothing.
 
 use crate::views::judged;
 use serde_json::json;
@@ -59,7 +59,7 @@ fn what_is_promised_without_the_blockers_is_what_happens_without_them() {
             };
             let toggles = detail(&before, &name).expect("it is there").toggles;
             let keys: Option<Vec<&str>> = toggles.iter().map(|toggle| toggle.without.as_deref()).collect();
-            // A pod without another place goes away itself; then others may move, too.
+            // A pod that fits nowhere is removed itself; then others can move as well.
             let Some(keys) =
                 keys.filter(|keys| !keys.is_empty() && keys.iter().all(|key| !key.starts_with("Pod:")))
             else {
@@ -136,7 +136,7 @@ fn the_pods_of_a_node_that_is_gone_come_back_and_wait() {
     let difference = Difference::between(&before, &after);
     assert_eq!((difference.launches, difference.unplaced_after), (1, 0));
     assert!(difference.price_after.0 > Price::ZERO && difference.price_after < difference.price_before);
-    // A zone that is gone sells nothing either.
+    // A removed zone has no offerings either.
     let zone = Supposition::parse([], ["Zone/a"]).unwrap();
     let (world, policy) = zone.apply(&before.world, &before.policy).unwrap();
     let after = Judged::of(world, &policy);

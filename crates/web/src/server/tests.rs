@@ -1,4 +1,4 @@
-//! Who is refused, what is sent, and what streams tell.
+//! Rejected requests, responses, and streams.
 
 use super::*;
 use spokeshave_example::{instance_type, node, node_pool};
@@ -161,7 +161,7 @@ async fn nothing_comes_from_elsewhere_and_names_are_escaped() {
     for word in ["http://", "https://", "style=\"", " onclick", "javascript:"] {
         assert!(!got.body.contains(word), "{word}");
     }
-    // Every file that the page names is there, and may be kept.
+    // Every file that the page references exists and is cacheable.
     let names = got.body.split('"').filter(|text| text.starts_with("/assets/"));
     let names: Vec<&str> = names.collect();
     assert_eq!(names.len(), 3);
@@ -226,7 +226,7 @@ async fn a_stream_tells_what_was_missed_or_starts_anew() {
         told.contains("id: 2\n") && told.contains("id: 3\n") && told.contains(r#""gone":["n1<b>","n2<b>"]"#),
         "{told}"
     );
-    // Who does not read holds nothing up, and is told to start anew.
+    // A slow reader blocks nothing, and is told to reload.
     let mut slow = Box::pin(events(board.clone(), Some(3)));
     slow.next().await;
     for revision in 4..200 {
@@ -272,7 +272,7 @@ async fn it_answers_on_a_socket_refuses_long_heads_and_ends_when_told() {
     }));
     let exchange = async |head: String| {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // Who refuses a head need not read it to its end.
+        // A server that rejects a request need not read its whole head.
         let _ = stream.write_all(head.as_bytes()).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;

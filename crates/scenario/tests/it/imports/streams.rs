@@ -310,7 +310,7 @@ fn kubereplay_is_taken_one_to_one() {
         .filter(|event| matches!(event.change, Change::End { .. }))
         .map(|event| event.at_ms / 60_000)
         .collect();
-    // One minute as it was told, and ten where nothing was.
+    // One minute as recorded, and ten where nothing was recorded.
     assert_eq!(ends, [11, 11, 30, 30]);
     assert_eq!(
         notes,
@@ -459,7 +459,7 @@ fn prometheus_ranges_give_replicas_and_requests() {
         (db, &[(start, "3"), (start + 300, "3")]),
         (request("web-5d4f8c7b9-abcde", "main", "cpu"), &[(start, "0.5")]),
         (request("web-5d4f8c7b9-abcde", "proxy", "cpu"), &[(start, "0.1")]),
-        // Of another Deployment whose name goes on.
+        // Of another Deployment whose name has this one as a prefix.
         (
             request("web-admin-5d4f8c7b9-abcde", "main", "cpu"),
             &[(start, "64")],

@@ -184,7 +184,7 @@ fn recordings_are_bent_to_size() {
     let names: std::collections::BTreeSet<&str> =
         copies.owners.iter().map(|owner| owner.name.as_str()).collect();
     assert_eq!(names.len(), copies.owners.len());
-    // Twice and a half: what is there at the end of a round goes, and what is there at the start begins again.
+    // Two and a half times: at the end of a round everything is removed, and the initial state is created again.
     let repeated = bent("repeat: true", 500_000);
     assert_eq!(facts(&repeated), (2, 3 + 5 + 2, 4, 148_000, 450_002));
     assert_eq!(

@@ -88,7 +88,7 @@ pub(crate) enum Change {
     Other,
 }
 
-/// What happened within it nobody has counted yet.
+/// Events within it are not counted yet.
 pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 
 /// A command when it is written down.
@@ -150,7 +150,7 @@ pub(crate) struct View {
     pub(crate) ended_nodes: Vec<(Arc<Node>, Timestamp)>,
     /// The last time at which something kept the operators from their work: a fault, a standstill, a pool that is not ready.
     pub(crate) disturbed: Timestamp,
-    /// For how long an operator may leave out everything that the cloud sells.
+    /// For how long an operator may exclude all offerings of the cloud.
     pub(crate) left_out: Duration,
     /// The latest time for which operators may not have seen what was written, from and to.
     pub(crate) blind: (Timestamp, Timestamp),

@@ -24,7 +24,7 @@ pub(crate) struct PodShape {
     pub(crate) tolerates_disruption: bool,
     /// The node that a daemon is made for.
     pub(crate) pinned_to: Option<String>,
-    /// Whether the scenario says that some NodePool can hold it.
+    /// Whether some NodePool of the scenario can hold it.
     pub(crate) fits: bool,
 }
 
@@ -128,7 +128,7 @@ impl Pod {
         !self.has_ended() && !self.shape.mirror && !self.shape.tolerates_disruption && !stuck
     }
 
-    /// Whether it has to find a place elsewhere when its node goes.
+    /// Whether it must be rescheduled when its node is removed.
     pub(crate) fn moves(&self) -> bool {
         !self.has_ended()
             && self.deletion.is_none()

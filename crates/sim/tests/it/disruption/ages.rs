@@ -1,4 +1,4 @@
-//! Soft ages of DisruptionPolicies through the whole stack: a wave of nodes that were born together goes within the budget, before `expireAfter`.
+//! Soft ages of DisruptionPolicies through the whole stack: a wave of nodes of the same age is replaced within the budget, before `expireAfter`.
 
 use std::collections::BTreeSet;
 
@@ -72,7 +72,7 @@ async fn invariant_27_a_wave_of_age_never_takes_more_at_once_than_its_budget() {
     assert!((2..=limit).contains(&most), "{most} at once");
 }
 
-/// What budgets do not let go in time, `expireAfter` takes; a policy never holds it up, and says so before.
+/// Nodes that budgets do not allow in time are removed by `expireAfter`; a policy never delays it, and warns before.
 #[tokio::test(start_paused = true)]
 async fn the_hard_age_wins_over_freezes_and_is_told_of_before() {
     let cluster = Cluster::new(233, for_drift("100%")).await;

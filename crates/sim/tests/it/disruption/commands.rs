@@ -1,4 +1,4 @@
-//! Commands from their decision to their end, whatever happens to nodes, operators, clocks and definitions on the way; and the ledger of them.
+//! The lifecycle of commands, whatever happens to nodes, operators, clocks and definitions on the way; and the ledger of them.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
     }
 }
 
-/// Scenario 14: a replacement that never registers takes the command back; the node stays as it was, and what was bought goes again.
+/// Scenario 14: a replacement that never registers rolls the command back; the node is kept unchanged, and what was launched is removed.
 #[tokio::test(start_paused = true)]
 async fn g_1_14_d_115_d_116_d_117_w_50_a_replacement_that_never_registers() {
     let cluster = Cluster::new(18, at_once()).await;
@@ -79,7 +79,7 @@ async fn g_1_14_d_115_d_116_d_117_w_50_a_replacement_that_never_registers() {
     cluster.until("one small node", on_one_small_node).await;
 }
 
-/// A replacement whose launch fails until its NodeClaim is given up (D-263) ends the command with it, minutes before the command's own time limit.
+/// A replacement whose launch fails until its NodeClaim is deleted (D-263) ends the command with it, minutes before the command's own time limit.
 #[tokio::test(start_paused = true)]
 async fn d_270_a_replacement_that_is_given_up_takes_its_command_along() {
     let cluster = Cluster::new(22, at_once()).await;
@@ -101,8 +101,8 @@ async fn d_270_a_replacement_that_is_given_up_takes_its_command_along() {
     assert_eq!((cluster.running().await, cores(&cluster).await), (1, vec![8]));
 }
 
-/// A new leader whose clock is wrong, in mid-command: ahead, the command looks too old and is taken back; behind, it goes on,
-/// or its replacement is given up and another one comes.
+/// A new leader whose clock is wrong, in mid-command: ahead, the command looks too old and is rolled back; behind, it continues,
+/// or its replacement is deleted and another one is launched.
 /// The simulated cloud keeps the operator's time, so a clock that is far behind would only make the cloud wait.
 #[tokio::test(start_paused = true)]
 async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
@@ -133,7 +133,7 @@ async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
     }
 }
 
-/// A restart in mid-command goes on with it: the same replacement, one command.
+/// A restart continues the command: the same replacement, one command.
 #[tokio::test(start_paused = true)]
 async fn g_1_15_d_072_a_restart_in_mid_command_goes_on() {
     let cluster = Cluster::new(21, at_once()).await;
@@ -156,7 +156,7 @@ async fn g_1_15_d_072_a_restart_in_mid_command_goes_on() {
     );
 }
 
-/// W-31: a command outlives the objects it names; W-56: nobody is told or counted twice.
+/// W-31: a command outlives the objects it names; W-56: nothing is reported or counted twice.
 #[tokio::test(start_paused = true)]
 async fn w_31_w_56_a_command_whose_first_node_vanishes_ends() {
     let cluster = Cluster::new(41, at_once()).await;
@@ -186,7 +186,7 @@ async fn w_31_w_56_a_command_whose_first_node_vanishes_ends() {
     assert!(told <= 6, "once for each Node and each NodeClaim: {told}");
 }
 
-/// An upgrade that brings the operator before its definitions: it is not ready and does nothing, and goes on by itself once they are there.
+/// An upgrade that brings the operator before its definitions: it is not ready and does nothing, and continues automatically once they exist.
 #[tokio::test(start_paused = true)]
 async fn without_the_definition_of_disruptions_nothing_begins_and_with_it_everything_goes_on() {
     let cluster = Cluster::new(42, at_once()).await;

@@ -1,4 +1,4 @@
-//! Nodes that are used too little: which go, what is bought for them, and when it is not worth it.
+//! Underutilized nodes: which are removed, what replaces them, and when it is not worth it.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
@@ -100,7 +100,7 @@ async fn g_1_3_several_under_used_nodes_go_together() {
     assert!(ledger.iter().all(|one| one.spec.replacements.len() <= 1), "D-144");
 }
 
-/// Scenario 4: two large nodes and a small one whose pods all fit the small one: the large ones go, and nothing of the small one's kind is bought.
+/// Scenario 4: two large nodes and a small one whose pods all fit the small one: the large ones are removed, and no small one is launched.
 #[tokio::test(start_paused = true)]
 async fn g_1_4_d_162_what_is_there_already_is_not_bought() {
     let never = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]});
@@ -173,7 +173,7 @@ async fn g_1_28_d_173_d_179_d_180_a_small_saving_is_not_worth_all_pods() {
         let disruption =
             json!({"consolidateAfter": "0s", "consolidationPolicy": policy, "budgets": [{"nodes": "100%"}]});
         let cluster = Cluster::new(34, disruption).await;
-        // Only the machine with much memory is sold at first.
+        // Only the machine with much memory is available at first.
         cluster
             .sells_only(&[machine("m", 8, "amd64")], &["on-demand"])
             .await;

@@ -118,7 +118,7 @@ async fn g_1_11_never_more_nodes_under_way_than_the_budget_allows() {
     cluster.assert_at_rest().await;
 }
 
-/// D-010: an annotation of the template protects the nodes that come, and makes those that are there drift.
+/// D-010: an annotation of the template protects new nodes, and causes drift of existing ones.
 #[tokio::test(start_paused = true)]
 async fn d_010_d_226_an_annotation_of_the_template_reaches_new_nodes_only() {
     let cluster = Cluster::new(36, for_drift("100%")).await;
@@ -195,7 +195,7 @@ async fn d_214_d_218_d_219_d_223_hashes_and_the_drift_condition() {
     );
     assert_eq!(before[0].1.as_deref(), Some(spokeshave_api::hash::VERSION));
     new_team(&cluster).await;
-    // Somebody else writes to a NodeClaim at the same time.
+    // Another client writes to a NodeClaim at the same time.
     let name = cluster.names::<NodeClaim>().await.remove(0);
     cluster.annotate::<NodeClaim>(&name, "note", "mine").await;
     cluster.pass(3).await;

@@ -1,4 +1,4 @@
-//! What is around the nodes has a say: objects in the health of roll-outs, and a cloud that fails.
+//! External influences: health checks on objects in rollouts, and a failing cloud.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::ResourceExt as _;
@@ -30,7 +30,7 @@ fn in_sync(expression: &str) -> Value {
     json!({"rollout": {"soak": "1m", "health": {"objects": [object]}}})
 }
 
-/// A wave begins only while the object says that it is healthy, by an expression that is true.
+/// A wave starts only while the expression over the object is true.
 #[tokio::test(start_paused = true)]
 async fn a_wave_waits_for_an_object_that_has_a_say() {
     let cluster = Cluster::new(281, for_drift("100%")).await;
@@ -98,7 +98,7 @@ async fn an_expression_that_is_broken_or_too_dear_is_named_and_lets_nothing_go()
             "{}",
             condition.message
         );
-        // What is forceful goes on.
+        // Forceful disruption continues.
         let claim = cluster.names::<NodeClaim>().await.remove(0);
         cluster.delete::<NodeClaim>(&claim).await;
         cluster.until_gone::<NodeClaim>(&claim).await;
@@ -144,7 +144,7 @@ async fn a_cloud_that_fails_stops_all_and_it_thaws_by_itself() {
     assert!(policy.status.is_some_and(|status| status.active.is_empty()));
 }
 
-/// A policy that is taken away in mid-wave leaves nothing behind: drift goes on by budgets alone.
+/// A policy that is removed in mid-wave leaves nothing behind: drift continues within budgets.
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_goes_in_mid_wave_leaves_drift_to_budgets() {
     let cluster = Cluster::new(285, for_drift("100%")).await;

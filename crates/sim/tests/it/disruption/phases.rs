@@ -38,7 +38,7 @@ fn moment(one: &Disruption, nodes: &[Node], claims: &[NodeClaim]) -> String {
     }
 }
 
-/// One life; gives the moment at which the freeze came, or nothing when the command had ended by itself.
+/// One run; returns the time of the freeze, or `None` if the command had ended before.
 async fn life(writes: u64) -> Option<String> {
     let cluster = Cluster::new(251, at_once()).await;
     let first = cluster.operator();
@@ -78,7 +78,7 @@ async fn life(writes: u64) -> Option<String> {
         cluster.ledger_text().await
     );
     for one in &after {
-        // There is no way back from the first NodeClaim that was told to go.
+        // There is no rollback after the first NodeClaim was deleted.
         let had_deleted = before.iter().flat_map(|one| &one.spec.nodes).any(|node| {
             let mut claims = claims.iter();
             claims.all(|claim| claim.name() != node.node_claim || claim.is_deleting())
@@ -92,7 +92,7 @@ async fn life(writes: u64) -> Option<String> {
             assert_eq!(cores(&cluster).await, [1], "{moment}");
         }
         if one.phase() == DisruptionPhase::RolledBack {
-            // A replacement that was up already stays, and goes as an empty node once that is allowed.
+            // An initialized replacement is kept, and removed as an empty node once that is allowed.
             let left = cores(&cluster).await;
             assert!(
                 left == [8] || left == [1, 8],

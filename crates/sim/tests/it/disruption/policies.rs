@@ -14,7 +14,7 @@ async fn policy(cluster: &Cluster, spec: Value) {
     let _: DisruptionPolicy = cluster.create(object).await;
 }
 
-/// What the policy says of itself.
+/// The status of the policy.
 async fn said(cluster: &Cluster) -> Value {
     let policy: DisruptionPolicy = cluster.get("calm").await;
     serde_json::to_value(policy.status).expect("JSON")
@@ -111,7 +111,7 @@ async fn a_freeze_in_mid_command_takes_it_back() {
     cluster.assert_at_rest().await;
 }
 
-/// Interruption, expiry and repair are not asked of policies: a NodeClaim that is deleted by hand goes under a freeze.
+/// Interruption, expiry and repair ignore policies: a NodeClaim that is deleted manually is removed during a freeze.
 #[tokio::test(start_paused = true)]
 async fn what_is_forceful_does_not_wait_for_a_freeze() {
     let cluster = Cluster::new(203, at_once()).await;

@@ -71,7 +71,7 @@ async fn g_1_7_g_1_8_drift_with_a_grace_period() {
     }
 }
 
-/// A pod annotated do-not-disrupt between decision and taint: nothing is touched. Without the annotation it goes on.
+/// A pod annotated do-not-disrupt between decision and taint: nothing is changed. Without the annotation it continues.
 #[tokio::test(start_paused = true)]
 async fn a_pod_protected_between_decision_and_taint_keeps_its_node() {
     let cluster = Cluster::new(15, at_once()).await;
@@ -92,7 +92,7 @@ async fn a_pod_protected_between_decision_and_taint_keeps_its_node() {
     cluster.until("one small node", on_one_small_node).await;
 }
 
-/// Annotated while the replacement comes: the command is rolled back, and what was bought for it goes again.
+/// Annotated during the launch of the replacement: the command is rolled back, and the replacement is removed.
 #[tokio::test(start_paused = true)]
 async fn a_pod_protected_in_mid_command_takes_it_back() {
     let cluster = Cluster::new(16, at_once()).await;
@@ -121,7 +121,7 @@ async fn a_pod_protected_in_mid_command_takes_it_back() {
     );
 }
 
-/// While the replacement comes, a pod of somebody else takes the room that was bought: nobody is evicted for whom there is no place.
+/// During the launch of the replacement another pod takes its capacity: no pod is evicted that fits nowhere.
 #[tokio::test(start_paused = true)]
 async fn invariant_8_a_place_that_others_have_taken_takes_the_command_back() {
     let cluster = Cluster::new(16, at_once()).await;

@@ -1,4 +1,4 @@
-//! What workloads ask for, through the whole stack: annotations on owners are heard, nothing is forgotten by a restart, and it ends by itself.
+//! What workloads ask for, through the whole stack: annotations on owners are honored, nothing is lost in a restart, and it ends automatically.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -61,7 +61,7 @@ async fn invariant_18_quiet_time_of_a_deployment_is_kept_over_a_restart() {
     assert_eq!(resting, Some(1));
 }
 
-/// What a namespace asks for with a slip of the pen is told, and its pods are not quiet for ever; what is forceful does not ask.
+/// An invalid annotation of a namespace is reported, and its pods are not protected indefinitely; forceful disruption ignores it.
 #[tokio::test(start_paused = true)]
 async fn a_broken_annotation_is_told_and_deletion_by_hand_goes_on() {
     let cluster = Cluster::new(242, at_once()).await;

@@ -131,8 +131,8 @@ async fn break_pods_on(cluster: &Cluster, new: &[String], probes: Value) {
     }
 }
 
-/// On the new image nodes are Ready and pods are not: only the canary is hit, the condition says what was seen, and the rest goes when somebody
-/// has mended it and says so.
+/// On the new image nodes are Ready and pods are not: only the canary is affected, the condition has the reason, and the rest is replaced after a user
+/// has fixed it and resumed the rollout.
 #[tokio::test(start_paused = true)]
 async fn invariant_25_an_image_on_which_pods_fail_hits_the_canary_only() {
     let cluster = Cluster::new(212, for_drift("100%")).await;
@@ -169,7 +169,7 @@ async fn invariant_25_an_image_on_which_pods_fail_hits_the_canary_only() {
     cluster.until("all have gone", all_blue).await;
 }
 
-/// Each wave after the canary waits for somebody, and a pause keeps everything.
+/// Each wave after the canary waits for approval, and a pause stops everything.
 #[tokio::test(start_paused = true)]
 async fn waves_wait_for_approval_and_a_pause_keeps_all() {
     let cluster = Cluster::new(213, for_drift("100%")).await;
@@ -280,7 +280,7 @@ async fn invariant_26_waves_go_through_one_zone_after_the_other() {
     assert_eq!(sequence, zones);
 }
 
-/// Of two NodePools one gets nodes on which pods fail: it is halted at its canary, and the other is done all the same.
+/// Of two NodePools one gets nodes on which pods fail: it is halted at its canary, and the other is completed anyway.
 #[tokio::test(start_paused = true)]
 async fn a_nodepool_whose_roll_out_is_halted_holds_up_no_other() {
     let cluster = Cluster::new(215, for_drift("100%")).await;

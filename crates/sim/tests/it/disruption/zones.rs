@@ -147,7 +147,7 @@ async fn invariant_26_drift_goes_zone_by_zone_past_a_nodepool_that_always_fails(
 }
 
 /// Half of a zone's nodes are not Ready any more: nothing is disrupted anywhere, though nodes have drifted and others are empty; what has no place
-/// any more gets one in another zone; and when the zone is back, it goes on.
+/// any more gets one in another zone; and when the zone is back, it continues.
 #[tokio::test(start_paused = true)]
 async fn nothing_voluntary_happens_while_a_zone_is_lost_and_pods_go_to_healthy_ones() {
     let cluster = Cluster::new(273, by_hand_only()).await;
@@ -184,7 +184,7 @@ async fn nothing_voluntary_happens_while_a_zone_is_lost_and_pods_go_to_healthy_o
     cluster.pass(15).await;
     let labels = json!({"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}});
     cluster.patch::<NodePool>("p", labels).await;
-    // What may run anywhere finds a place in a zone that is there.
+    // Pods that may run anywhere are placed in an available zone.
     let anywhere = json!({"spec": {"tolerations": [{"key": "pool", "operator": "Exists"}], "nodeSelector": {POOL: "p"}, "topologySpreadConstraints": []}});
     cluster
         .deploy_with("anywhere", 2, template_of("anywhere", anywhere))

@@ -34,15 +34,15 @@ pub struct Faults {
     pub duplicates: AtomicBool,
     /// Deletions answer "gone" and end nothing.
     pub lies: AtomicBool,
-    /// What the cloud says of every instance when it is asked about drift; an empty text is an error.
+    /// The cloud's reply about drift of every instance; an empty string is an error.
     pub drift: Mutex<Option<String>>,
-    /// What the cloud offers, instead of its own catalog.
+    /// The offerings of the cloud, instead of its own catalog.
     pub catalog: Mutex<Option<Arc<[InstanceType]>>>,
-    /// Launches that were asked for.
+    /// Requested launches.
     pub launches: AtomicU64,
     /// Questions about the drift of an instance.
     pub drift_questions: AtomicU64,
-    /// What the cloud says of its instances, once a test speaks for it.
+    /// The cloud's replies about its instances, once overridden by a test.
     pub messages: Mutex<Option<UnboundedReceiver<Interruption>>>,
     /// Messages that were acknowledged, by ID.
     pub acknowledged: Mutex<Vec<String>>,
@@ -57,7 +57,7 @@ pub struct Faulty {
 }
 
 impl Faults {
-    /// The next operator hears what is sent here.
+    /// The next operator receives what is sent here.
     pub fn speak(&self) -> UnboundedSender<Interruption> {
         let (sender, receiver) = unbounded();
         *self.messages.lock().unwrap() = Some(receiver);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use serde_json::json;
 
-/// What stands between an operator and the API server: refuses some evictions.
+/// A layer between an operator and the API server: rejects some evictions.
 #[derive(Clone, Default)]
 pub struct Gate {
     /// Pods whose eviction is answered with this status.
@@ -19,7 +19,7 @@ pub struct Gate {
     pub cut: Arc<AtomicBool>,
     /// So many writes to paths that contain a text are answered with a status.
     pub stumbles: Arc<Mutex<Vec<(&'static str, u16, u32)>>>,
-    /// Watches of paths that end with one of these stand still.
+    /// Watches of paths that end with one of these stall.
     pub still: Arc<Mutex<BTreeSet<&'static str>>>,
     /// The API server takes this long for each write to a path that ends with the text.
     pub slow: Arc<Mutex<Option<(&'static str, Duration)>>>,
@@ -131,7 +131,7 @@ impl Gate {
         slow.filter(|(end, _)| path.ends_with(end)).map(|(_, long)| long)
     }
 
-    /// A watch whose news wait while it stands still.
+    /// A watch whose events are delayed while it is stalled.
     fn held(&self, path: String, answer: http::Response<AnswerBody>) -> http::Response<AnswerBody> {
         let still = self.still.clone();
         let (parts, body) = answer.into_parts();
@@ -148,7 +148,7 @@ impl Gate {
         http::Response::from_parts(parts, http_body_util::StreamBody::new(frames).boxed_unsync())
     }
 
-    /// Every failure that was asked for was met.
+    /// Every injected failure occurred.
     pub fn assert_tripped(&self) {
         let stumbles = self.stumbles.lock().unwrap();
         assert!(

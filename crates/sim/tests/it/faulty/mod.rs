@@ -61,7 +61,7 @@ pub struct Setup {
     pub log: Option<RequestLog>,
     /// What the cloud wants done before a Node registers.
     pub hooks: Vec<Arc<dyn RegistrationHook>>,
-    /// The operator's clock, if it has one of its own.
+    /// The operator's clock, if it has a separate one.
     pub clock: Option<SharedClock>,
 }
 
@@ -218,7 +218,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a shadow, which may do what the operator may, with a cloud of its own; gives its report.
+    /// Starts a shadow, with the operator's permissions and a separate cloud; returns its report.
     pub fn shadow(&self, log: &RequestLog) -> Report {
         let options = ClientOptions {
             rate: None,

@@ -1,4 +1,4 @@
-//! CapacityBuffers (P §12): room is held, used at once, made anew, left alone by consolidation, and given up with its buffer.
+//! CapacityBuffers (P §12): capacity is reserved, used at once, replaced, preserved by consolidation, and released with its buffer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::consolidated;
 use crate::plain::Cluster;
 use crate::words::*;
 
-/// A cluster of machines that take one pod of 1500m each, with the feature gate as told.
+/// A cluster of machines that take one pod of 1500m each, with the given feature gate.
 async fn cluster(seed: u64, gate: bool) -> Cluster {
     let set = |gates: &mut FeatureGates| gates.capacity_buffer = gate;
     consolidated(seed, &["c-2x-amd64-linux"], set).await
@@ -107,7 +107,7 @@ async fn d_369_d_370_p_185_p_186_room_is_held_used_rebuilt_and_given_up() {
     cluster.pass(1800).await;
     assert_eq!(cluster.names::<Node>().await, before);
     assert_eq!(cluster.list::<Disruption>().await.len(), 0);
-    // A scale-up lands on it without waiting for a machine, and the room is made anew.
+    // A scale-up lands on it without waiting for a machine, and the capacity is replaced.
     cluster.scale("web", 4).await;
     let took = cluster.until_running(4).await;
     assert!(took < Duration::from_secs(5), "the pods waited {took:?}");
@@ -117,7 +117,7 @@ async fn d_369_d_370_p_185_p_186_room_is_held_used_rebuilt_and_given_up() {
     cluster.pass(600).await;
     assert_eq!(cluster.list::<Node>().await.len(), 6);
     assert_virtual(&cluster).await;
-    // Without the buffer nobody needs it.
+    // Without the buffer it is not needed.
     cluster.delete::<CapacityBuffer>("b").await;
     until_nodes(&cluster, 4).await;
     cluster.pass(300).await;
@@ -130,7 +130,7 @@ async fn d_369_d_370_p_185_p_186_room_is_held_used_rebuilt_and_given_up() {
     cluster.assert_tidy().await;
 }
 
-/// Whoever takes over keeps the room from its first look on, and does not buy it twice.
+/// A new leader preserves the capacity from its first pass on, and does not launch it twice.
 #[tokio::test(start_paused = true)]
 async fn p_186_a_restart_in_the_middle_loses_no_room() {
     let mut cluster = cluster(186, true).await;
@@ -209,7 +209,7 @@ async fn p_185_b_53_a_buffer_follows_what_it_names() {
     cluster.pass(300).await;
     until_nodes(&cluster, 7).await;
     until_said(&cluster, "chunk", "Provisioning", "FitsExistingCapacity").await;
-    // The workload goes, and with it the room.
+    // The workload is removed, and with it the capacity.
     cluster.delete::<Deployment>("web").await;
     until_said(&cluster, "half", "ReadyForProvisioning", "ScalableRefNotFound").await;
     until_nodes(&cluster, 1).await;
@@ -286,7 +286,7 @@ async fn p_014_without_the_gate_buffers_have_no_effect() {
     assert_eq!(seen(&cluster, "b").await, (BTreeMap::new(), None));
 }
 
-/// Pods and room that come together, room that is used at once, and a shape that changes: no machine goes and comes for it.
+/// Pods and room that come together, room that is used at once, and a shape that changes: no machine is replaced for it.
 #[tokio::test(start_paused = true)]
 async fn p_186_w_06_room_that_is_needed_is_never_taken_for_empty() {
     for (seed, wait) in [(190, 1), (191, 6), (192, 14)] {

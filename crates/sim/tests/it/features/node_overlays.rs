@@ -13,7 +13,7 @@ use crate::words::*;
 const CHEAP: &str = "c-2x-amd64-linux";
 const DEAR: &str = "m-2x-amd64-linux";
 
-/// A cluster that may buy one of two types, with the feature gate as told.
+/// A cluster that may launch one of two types, with the given feature gate.
 async fn cluster(seed: u64, gate: bool) -> Cluster {
     let set = |gates: &mut FeatureGates| gates.node_overlay = gate;
     consolidated(seed, &[CHEAP, DEAR], set).await
@@ -99,7 +99,7 @@ async fn d_364_d_366_p_187_a_price_makes_the_other_type_win_and_consolidation_se
     cluster.assert_tidy().await;
 }
 
-/// Whoever takes over judges the overlays before it plans.
+/// A new leader evaluates the overlays before it plans.
 #[tokio::test(start_paused = true)]
 async fn d_365_p_061_p_187_a_restart_forgets_no_overlay() {
     let mut cluster = cluster(188, true).await;

@@ -24,7 +24,7 @@ async fn invariant_13_an_end_that_takes_long_says_what_it_waits_for() {
     stage.assert_broken(13, "nodeclaim n");
 }
 
-// W-30: only a cloud that wants to be asked later may keep an instance, and only for as long as the NodeClaim says so.
+// W-30: only a cloud that postponed the call may keep an instance, and only as long as the NodeClaim shows it.
 #[tokio::test(start_paused = true)]
 async fn invariant_13_an_end_that_the_cloud_postpones_is_reported() {
     let stage = with_node().await;

@@ -133,7 +133,7 @@ async fn invariant_31_pods_have_their_grace() {
     stage.assert_broken(31, "default/cut");
 }
 
-/// Before the deadline less its grace nobody deletes a pod; after it, with what is left.
+/// A pod is not deleted before the deadline minus its grace period; after it, with the remaining time.
 #[tokio::test(start_paused = true)]
 async fn invariant_1_and_31_the_deadline_allows_deletes() {
     let stage = with_node().await;

@@ -74,7 +74,7 @@ async fn invariant_15_limits_hold_for_every_launch() {
 }
 
 /// A launch was decided when another node was to go, and that node stays after all: the surge was allowed, and lasts. What is decided
-/// after that counts all that are there.
+/// after that counts all existing ones.
 #[tokio::test(start_paused = true)]
 async fn invariant_15_what_was_decided_before_a_roll_back_counted_on_a_node_to_go() {
     let stage = Stage::new().await;

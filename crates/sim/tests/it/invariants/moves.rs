@@ -1,4 +1,4 @@
-//! Voluntary disruption: budgets (2), do-not-disrupt (6), a place for every pod (8), nothing left of what is given up (10); and what cannot be
+//! Voluntary disruption: budgets (2), do-not-disrupt (6), a place for every pod (8), nothing left of what is rolled back (10); and what cannot be
 //! known yet (38).
 
 use std::time::Duration;
@@ -107,7 +107,7 @@ async fn invariant_8_pods_have_a_place_before_their_node_goes() {
     }
 }
 
-/// An instance that the cloud takes back goes whether its pods have places or not (33), also when a command has chosen its node before.
+/// An instance that the cloud reclaims is removed whether or not its pods fit elsewhere (33), even if a command has chosen its node before.
 #[tokio::test(start_paused = true)]
 async fn invariant_8_asks_for_no_places_when_the_cloud_takes_the_instance_back() {
     for message in ["spot_interrupted", "rebalance_recommendation"] {

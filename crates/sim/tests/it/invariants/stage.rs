@@ -1,4 +1,4 @@
-//! A cluster in which nothing moves by itself, and somebody who does in the operator's name what a test asks for, right or wrong.
+//! A cluster without controllers, and a client that performs the operator's actions on behalf of a test, right or wrong.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use spokeshave_sim::lab::{Lab, LabOptions};
 
 use crate::words::{Objects as _, Scene};
 
-/// A cluster in which nothing moves by itself.
+/// A cluster without controllers.
 pub struct Stage {
     pub lab: Lab,
 }
@@ -113,7 +113,7 @@ impl Stage {
         self.create::<Node>(node).await;
         let status = json!({"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]});
         self.patch_status::<Node>(name, status).await;
-        // A new Node has the taint of one that is not ready, and nobody here takes it away.
+        // A new Node has the not-ready taint, and no controller here removes it.
         self.patch::<Node>(name, json!({"spec": {"taints": null}})).await;
     }
 

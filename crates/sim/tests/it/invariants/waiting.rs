@@ -51,7 +51,7 @@ async fn invariant_22_a_pod_that_fits_is_placed_in_the_end() {
     assert!(stage.broken().contains(&22));
 }
 
-// Somebody deletes a Node before it is registered: what waits for its machine waits until that is given up.
+// A Node is deleted before it is registered: pods wait for its machine until that is abandoned.
 #[tokio::test(start_paused = true)]
 async fn invariant_22_a_pod_may_wait_for_a_machine_that_was_there_before_it() {
     let stage = Stage::new().await;

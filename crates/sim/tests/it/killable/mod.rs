@@ -94,7 +94,7 @@ impl Cluster {
         cluster
     }
 
-    /// NodePool `default` buys only these instance types.
+    /// NodePool `default` launches only these instance types.
     pub async fn sells_only(&self, types: &[String], kinds: &[&str]) {
         let requirements = json!([
             {"key": "karpenter.sh/capacity-type", "operator": "In", "values": kinds},
@@ -144,7 +144,7 @@ impl Cluster {
         (operator, writes_left)
     }
 
-    /// An operator whose writes are counted, those of events aside. The number goes down.
+    /// An operator whose writes are counted, those of events aside. The number decreases.
     pub fn counted_operator(&self) -> (Running, Arc<AtomicU64>) {
         let (clients, writes_left) = self.mortal_clients(u64::MAX, |path| !path.contains("/events"));
         let running = self.operator_by(
@@ -181,7 +181,7 @@ impl Cluster {
         )
     }
 
-    /// An operator with settings of its own.
+    /// An operator with custom settings.
     pub fn operator_set(&self, options: OperatorOptions) -> Running {
         self.operator_by(
             self.clock.clone(),

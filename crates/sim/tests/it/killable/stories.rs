@@ -83,7 +83,7 @@ pub async fn without_web(cluster: &Cluster) {
 
 /// Two nodes, each with one of these pods and room for little more, and `web` on one of them.
 pub async fn two_nodes_and_web(cluster: &Cluster, [first, second]: [&str; 2]) {
-    // One after the other, so that each has a node of its own.
+    // One after the other, so that each has its own node.
     cluster.deploy(first, 1, "6500m").await;
     cluster.until_running(1).await;
     cluster.deploy(second, 1, "6500m").await;
@@ -120,7 +120,7 @@ pub async fn two_nodes_of_the_new_team(cluster: &Cluster) -> bool {
     cluster.running().await == 2 && nodes.len() == 2 && blue.count() == 2
 }
 
-/// Nothing goes that is not told to.
+/// Nothing is removed unless it is deleted.
 pub fn by_hand_only() -> Value {
     for_drift("0")
 }

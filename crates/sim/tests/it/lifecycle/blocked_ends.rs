@@ -1,4 +1,4 @@
-//! Ends that something holds up: budgets, webhooks, finalizers, clouds, rates. Each is named for as long as it holds, and nobody else is hurt.
+//! Blocked terminations: budgets, webhooks, finalizers, clouds, rate limits. Each blocker is reported as long as it exists, and nothing else is affected.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -77,7 +77,7 @@ async fn d_331_two_budgets_over_one_pod_are_named_and_the_rest_drains() {
     cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
-// D-330: a webhook's 403 is quoted, tried again with back-off, and holds nobody else up.
+// D-330: a webhook's 403 is quoted, retried with back-off, and delays no other pod.
 #[tokio::test(start_paused = true)]
 async fn d_324_d_330_an_eviction_that_a_webhook_forbids_is_told_and_tried_again_slowly() {
     let (cluster, operator) = Cluster::started(4, json!({})).await;
@@ -139,7 +139,7 @@ async fn d_319_a_pod_that_never_ends_and_foreign_finalizers_are_told() {
         message.contains("held by finalizer example.com/hold"),
         "{message}"
     );
-    // A minute after its end the drain goes on without it; then the Node is held by somebody else's finalizer.
+    // A minute after its grace period the drain continues without it; then the Node is blocked by another controller's finalizer.
     let message = cluster.until_blocked(&claim, "NodeFinalizers").await;
     assert!(
         message.contains(&format!("{node} (example.com/audit)")),
@@ -186,7 +186,7 @@ async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
                 .is_some_and(|(_, message)| message.contains("has not answered Delete within 120 s"))
         })
         .await;
-    // Meanwhile others come and go.
+    // In the meantime others are launched and removed.
     cluster.run("late", 1, "6").await;
     cluster.faults.hang.store(false, Ordering::Relaxed);
     cluster.until_gone::<NodeClaim>(&claim).await;

@@ -1,4 +1,4 @@
-//! The end of nodes (D §7.1–7.5, §8): what is deleted, in which order, what is counted and told.
+//! Termination of nodes (D §7.1–7.5, §8): what is deleted, in which order, what is counted and reported.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ async fn d_316_d_332_d_333_d_350_the_end_of_a_node_is_counted_once_and_said() {
             .any(|(_, text)| text == "Evicted pod: Forceful Termination"),
         "{told:?}"
     );
-    // P §17: conditions and finalizers are told as they change.
+    // P §17: changes of conditions and finalizers are reported.
     assert!(!cluster.events("Drained").await.is_empty());
     let told = cluster.told("Initialized").await;
     assert!(
@@ -142,7 +142,7 @@ async fn d_299_nodes_of_others_are_left_alone_even_with_our_finalizer() {
 #[tokio::test(start_paused = true)]
 async fn d_249_d_309_a_node_whose_machine_is_gone_is_released_at_once() {
     let (cluster, _operator, claim) = Cluster::one_node(25, json!({})).await;
-    // A pod that would hold the drain for ever.
+    // A pod that would block the drain indefinitely.
     let pod = cluster.names::<Pod>().await.remove(0);
     cluster
         .annotate::<Pod>(&pod, "karpenter.sh/do-not-disrupt", "true")
@@ -220,7 +220,7 @@ async fn d_302_d_338_d_339_the_deadline_overrules_a_budget_and_says_so() {
     cluster.until_running_of("web", 1).await;
 }
 
-// D-199, D-314, D-348: an instance that is gone at the first question uses up no budget, whoever holds its Node.
+// D-199, D-314, D-348: an instance that is gone at the first poll uses no budget, whatever blocks its Node.
 #[tokio::test(start_paused = true)]
 async fn d_314_d_348_a_claim_whose_instance_is_gone_at_once_says_so_and_uses_up_no_budget() {
     let change = json!({"disruption": {
@@ -284,7 +284,7 @@ async fn d_309_a_claim_whose_machine_vanished_says_so_while_somebody_holds_its_n
     cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
-/// What seeds 000, 003 and 004 say about how a node goes, in their words.
+/// The behaviour of seeds 000, 003 and 004 about the termination of a node.
 #[tokio::test(start_paused = true)]
 async fn seed_000_seed_003_seed_004_how_a_node_goes() {
     let cluster = killable::Cluster::new(43, by_hand_only()).await;

@@ -1,4 +1,4 @@
-//! Nodes that have lived long enough go on time, whatever budgets say, and many at once.
+//! Expired nodes are removed on time, regardless of budgets, and many at once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::killable;
 use crate::killable::stories::{by_hand_only, one_busy_node};
 use crate::words::*;
 
-/// One node with a pod, which lives for an hour, and when that is over.
+/// One node with a pod, which expires after an hour, and its expiry time.
 async fn an_hour_to_live() -> (Cluster, Running, String, Timestamp) {
     let expiring =
         json!({"template": {"spec": {"expireAfter": "1h"}}, "disruption": {"budgets": [{"nodes": "0"}]}});
@@ -65,7 +65,7 @@ async fn d_242_d_243_d_248_expiry_launches_nothing_in_advance_and_is_counted_onc
     let (cluster, operator, claim, due) = an_hour_to_live().await;
     cluster.clock.sleep(cluster.clock.until(due)).await;
     assert_eq!(cluster.names::<NodeClaim>().await, [claim], "nothing in advance");
-    // Room for the pods that will have to move is bought while their node drains.
+    // Capacity for the evicted pods is launched while their node drains.
     cluster
         .until("a second node waits for the pod", async |cluster| {
             cluster.list::<Node>().await.len() == 2
@@ -81,7 +81,7 @@ async fn d_242_d_243_d_248_expiry_launches_nothing_in_advance_and_is_counted_onc
     }
 }
 
-// W-20: nodes of one age are all told to go within a minute. A tenth of a thousand nodes at a tenth of the default rate of requests; the whole
+// W-20: nodes of the same age are all deleted within a minute. A tenth of a thousand nodes at a tenth of the default rate of requests; the whole
 // thousand is `scale -- 1000 0 --expire`.
 #[tokio::test(start_paused = true)]
 async fn w_20_nodes_that_expire_at_once_all_start_within_a_minute() {

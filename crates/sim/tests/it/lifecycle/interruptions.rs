@@ -1,4 +1,4 @@
-//! What a cloud says of its instances (D §7.6): counted, timed, and acted upon where they are ours.
+//! Messages from a cloud about instances (D §7.6): counted, timed, and handled if the instances are ours.
 
 use jiff::SignedDuration;
 use serde_json::json;
@@ -23,7 +23,7 @@ fn message(id: &str, provider_id: &str, kind: Result<InterruptionKind, String>) 
     }
 }
 
-// D-277, D-278, D-286: strangers' instances and what nobody understands end nothing, and their messages do not come again.
+// D-277, D-278, D-286: messages about unknown instances and unknown messages terminate nothing, and are not delivered again.
 #[tokio::test(start_paused = true)]
 async fn d_278_d_286_w_52_messages_about_strangers_touch_nothing_and_each_is_counted_and_timed() {
     let cluster = Cluster::new(121).await;

@@ -1,4 +1,4 @@
-//! From a NodeClaim to a node that can run pods: launches that fail, hang or find nothing to buy, and nodes that do not join.
+//! From a NodeClaim to a node that can run pods: launches that fail, hang or find no capacity, and nodes that do not join.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +61,7 @@ async fn p_054_p_058_evicted_pods_leave_their_nodeclaims_to_those_that_replace_t
     assert_eq!(launches_for_three_nodes_that_go(71, Some(slowly)).await, 3);
 }
 
-// P-054, P-058: pods that a budget keeps on a node that goes are planned for in every pass, and get one NodeClaim.
+// P-054, P-058: pods that a budget keeps on a terminating node are planned for in every pass, and get one NodeClaim.
 #[tokio::test(start_paused = true)]
 async fn p_054_p_058_pods_that_stay_on_a_node_that_goes_get_one_nodeclaim() {
     assert_eq!(launches_for_three_nodes_that_go(72, None).await, 3);
@@ -92,7 +92,7 @@ async fn d_047_w_22_a_stuck_nodeclaim_delays_nobody_else() {
         cluster.clock.since(start) < Duration::from_secs(40),
         "pool b waited for pool a"
     );
-    // D-263: the hanging launch is given up, and tried anew; when the cloud answers again the pod runs.
+    // D-263: the hanging launch is abandoned and retried; when the cloud responds again the pod runs.
     cluster.pass(600).await;
     assert_eq!(cluster.running_of("stuck").await, 0);
     cluster.faults.hanging_pools.lock().unwrap().clear();
@@ -261,7 +261,7 @@ async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() 
     cluster.assert_no_leak().await;
 }
 
-/// A hook that is ready when somebody says so, and until then fails, hangs or asks for patience.
+/// A hook that is ready on command, and until then fails, hangs or postpones.
 #[derive(Debug)]
 struct Hook {
     name: &'static str,
@@ -292,7 +292,7 @@ impl RegistrationHook for Hook {
     }
 }
 
-// P-167: until every hook is ready the Node keeps its taint, and the NodeClaim names who is waited for; then it registers by itself.
+// P-167: until every hook is ready the Node keeps its taint, and the NodeClaim names the pending hook; then it registers automatically.
 #[tokio::test(start_paused = true)]
 async fn p_167_a_node_registers_when_every_hook_of_the_provider_is_ready() {
     let cluster = Cluster::new(61).await;
@@ -340,7 +340,7 @@ async fn p_167_a_node_registers_when_every_hook_of_the_provider_is_ready() {
     cluster.assert_no_leak().await;
 }
 
-// Invariant 24: what the cloud refuses at once is asked for seldom; invariant 22: pods of other NodePools wait for nothing.
+// Invariant 24: launches that the cloud rejects at once are retried with back-off; invariant 22: pods of other NodePools are not delayed.
 #[tokio::test(start_paused = true)]
 async fn invariant_24_invariant_22_a_shortage_in_one_nodepool_is_asked_about_seldom_and_delays_no_other() {
     let cluster = Cluster::new(62).await;
@@ -425,7 +425,7 @@ async fn nodes_that_come_up_in_vain_come_ever_later() {
     let operator = cluster.operator(Setup::default());
     let made = || sum(&operator.metrics, "karpenter_nodeclaims_created_total");
     cluster.deploy("web", 1, "1").await;
-    // Somebody taints every node as soon as it is there, so that the pod goes elsewhere.
+    // A controller taints every new node at once, so the pod cannot use it.
     let taint = async |cluster: &Cluster| {
         for node in cluster.list::<Node>().await {
             let name = node.metadata.name.clone().unwrap_or_default();
@@ -493,7 +493,7 @@ async fn p_073_launches_are_counted_by_whether_min_values_were_relaxed() {
 
 const PASSES: &str = "karpenter_scheduler_scheduling_duration_seconds_count";
 
-// P-052: a pod that stays pending is planned for again every ten seconds, so that it gets its node when the cloud has capacity again, which no event tells; when it was
+// P-052: a pod that stays pending is planned for again every ten seconds, so it gets its node when the cloud has capacity again, of which there is no event; when it was
 // first seen, and how long the first decision took, is recorded once.
 #[tokio::test(start_paused = true)]
 async fn p_052_a_pod_that_stays_pending_is_planned_for_every_ten_seconds() {
@@ -519,7 +519,7 @@ async fn p_052_a_pod_that_stays_pending_is_planned_for_every_ten_seconds() {
     assert_eq!(sum(&operator.metrics, decided).to_string(), "1");
 }
 
-// P-053: a node that is on its way out triggers passes for as long as it is there, and none comes once it is gone.
+// P-053: a node that is being deleted triggers passes indefinitely, and none comes once it is gone.
 #[tokio::test(start_paused = true)]
 async fn p_053_a_disrupted_node_triggers_a_pass_every_ten_seconds() {
     let (cluster, operator, claim) = Cluster::one_node(126, json!({})).await;

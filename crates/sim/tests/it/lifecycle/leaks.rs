@@ -1,4 +1,4 @@
-//! What belongs together and is torn apart: by clouds that lie or list wrongly, and by people who edit and delete. Nothing that runs is lost,
+//! Inconsistent objects: from clouds that report or list wrongly, and from users who edit and delete. Nothing that runs is lost,
 //! and nothing is left over.
 
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ async fn assert_told_of_leaked(cluster: &Cluster, claim: &str) {
 #[tokio::test(start_paused = true)]
 async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
     let (cluster, _operator, claim) = Cluster::one_node(6, json!({})).await;
-    // The finalizer goes on the cloud's word, and the cloud lies.
+    // The finalizer is removed because of a wrong reply of the cloud.
     cluster.excuse(14);
     cluster.faults.lies.store(true, Ordering::Relaxed);
     cluster.delete::<NodeClaim>(&claim).await;
@@ -49,7 +49,7 @@ async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
     assert_told_of_leaked(&cluster, &claim).await;
 }
 
-// D-252: an instance that ends at once when it is asked to is told of, and its Node goes with it.
+// D-252: an instance that terminates at once is reported, and its Node is removed with it.
 #[tokio::test(start_paused = true)]
 async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
     let cluster = Cluster::new(62).await;
@@ -59,7 +59,7 @@ async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
     let claim = cluster.run_one_pod().await;
     let node = cluster.names::<Node>().await.remove(0);
     first.end().await;
-    // Somebody takes the NodeClaim away and leaves its Node, while nobody looks.
+    // The NodeClaim is removed and its Node is left, while the operator is down.
     cluster.excuse(14);
     cluster.clock.sleep(Duration::from_secs(60)).await;
     cluster.remove_finalizers::<NodeClaim>(&claim).await;
@@ -75,7 +75,7 @@ async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
     cluster.assert_no_leak().await;
 }
 
-// D-253: a Node that somebody took away, finalizers and all, is missed, told and replaced, though its instance runs on.
+// D-253: a Node that was removed including finalizers is detected, reported and replaced, although its instance is running.
 #[tokio::test(start_paused = true)]
 async fn d_253_a_claim_whose_node_was_taken_away_is_told_and_goes_after_fifteen_minutes() {
     let (cluster, first, claim) = Cluster::one_node(63, json!({})).await;
@@ -159,7 +159,7 @@ async fn d_307_claims_edited_by_hand_are_mended_or_told() {
         let claim = cluster.get::<NodeClaim>(name).await;
         claim.provider_id().map(str::to_owned)
     };
-    // A provider ID that somebody took away is found again.
+    // A removed provider ID is restored.
     let own = id(one).await;
     cluster
         .patch_status::<NodeClaim>(one, json!({"providerID": null}))
@@ -167,7 +167,7 @@ async fn d_307_claims_edited_by_hand_are_mended_or_told() {
     cluster
         .until("the provider ID is back", async |_| id(one).await == own)
         .await;
-    // A finalizer that somebody took away is put back.
+    // A removed finalizer is restored.
     cluster.remove_finalizers::<NodeClaim>(one).await;
     cluster
         .until("the finalizer is back", async |cluster| {
@@ -178,8 +178,8 @@ async fn d_307_claims_edited_by_hand_are_mended_or_told() {
                 .any(|name| name == "karpenter.sh/termination")
         })
         .await;
-    // Another's provider ID is told, and the other's instance outlives the claim.
-    // Whose finalizer goes is not told by its own instance any more; that one is collected as garbage.
+    // Another's provider ID is reported, and the other's instance survives the claim.
+    // The claim's own instance is no longer known to it, and is garbage-collected.
     cluster.excuse(14);
     let stolen = id(two).await.unwrap();
     cluster

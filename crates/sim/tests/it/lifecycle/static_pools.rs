@@ -76,7 +76,7 @@ async fn pool_condition(cluster: &Cluster, pool: &str, kind: &str) -> Option<(St
 
 const LAUNCHABLE: &str = "spokeshave.dev/Launchable";
 
-// Invariant 24: what nobody sells is not asked for over and over, and the NodePool says why it has no nodes.
+// Invariant 24: unavailable offerings are not requested repeatedly, and the NodePool has the reason why it has no nodes.
 #[tokio::test(start_paused = true)]
 async fn invariant_24_d_356_a_static_pool_that_nothing_fits_asks_seldom_and_says_so() {
     let cluster = Cluster::new(96).await;
@@ -105,7 +105,7 @@ async fn invariant_24_d_356_a_static_pool_that_nothing_fits_asks_seldom_and_says
     );
     let pool = cluster.get::<NodePool>("fixed").await;
     assert!(pool.is_true("Ready"), "as upstream's");
-    // Something else is asked for: at once.
+    // A changed request: at once.
     let sold = json!({"spec": {"template": {"spec": {"requirements": [
         {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},
     ]}}}});
@@ -150,7 +150,7 @@ async fn invariant_24_a_static_pool_is_whole_soon_after_a_shortage() {
     assert_eq!(pool_condition(&cluster, "fixed", LAUNCHABLE).await, None);
 }
 
-// D-353: with the gate off such a NodePool gets nothing, and says so.
+// D-353: with the gate off such a NodePool gets no nodes, and its condition says so.
 #[tokio::test(start_paused = true)]
 async fn d_353_a_static_pool_says_that_the_gate_is_off() {
     let cluster = Cluster::new(98).await;
@@ -163,7 +163,7 @@ async fn d_353_a_static_pool_says_that_the_gate_is_off() {
     assert!(cluster.names::<NodeClaim>().await.is_empty());
 }
 
-// D-362: the news that NodeClaims go may come long before the news that their NodePool goes.
+// D-362: the deletion of NodeClaims may be observed long before that of their NodePool.
 #[tokio::test(start_paused = true)]
 async fn d_362_no_node_is_made_for_a_nodepool_that_is_being_deleted_though_no_watch_says_so_yet() {
     let cluster = Cluster::new(99).await;
@@ -199,7 +199,7 @@ async fn ready_claims(cluster: &Cluster) -> Vec<String> {
     ready.map(|claim| claim.name().to_owned()).collect()
 }
 
-// D-360, D-363: nodes of a static NodePool are never consolidated, however empty; pods get no node from it, only room on those that are there.
+// D-360, D-363: nodes of a static NodePool are never consolidated, however empty; pods get no node from it, only capacity on existing ones.
 #[tokio::test(start_paused = true)]
 async fn d_360_d_363_a_static_pool_neither_shrinks_nor_grows_with_pods() {
     let cluster = Cluster::new(100).await;
@@ -316,7 +316,7 @@ async fn d_354_a_static_pool_is_scaled_by_its_scale_subresource() {
         .await;
 }
 
-// App. G.1-27: one replica fewer, and of three nodes the one goes on which nothing runs (D-358).
+// App. G.1-27: one replica fewer, and of three nodes the empty one is removed (D-358).
 #[tokio::test(start_paused = true)]
 async fn g_1_27_of_three_nodes_the_empty_one_goes() {
     let cluster = Cluster::new(122).await;
@@ -353,7 +353,7 @@ async fn g_1_27_of_three_nodes_the_empty_one_goes() {
     assert!(cluster.told("Evicted").await.is_empty(), "no pod had to move");
 }
 
-// W-44: room that a failed replacement was to have is free again, so that drift goes on once there is capacity; `limits.nodes` holds all the while.
+// W-44: the limit reserved for a failed replacement is released, so drift continues once there is capacity; `limits.nodes` is respected all the time.
 #[tokio::test(start_paused = true)]
 async fn w_44_a_replacement_that_fails_keeps_no_room() {
     let cluster = Cluster::new(123).await;

@@ -103,7 +103,7 @@ async fn p_169_pods_that_can_run_nowhere_else_keep_nobody_back_and_are_tried_aga
     assert!(took < Duration::from_secs(60), "others go elsewhere: {took:?}");
     operator.stop.request();
     operator.task.await.unwrap().unwrap();
-    // The zone is mended.
+    // The zone has recovered.
     let _operator = cluster.operator(Setup::default());
     cluster.until_running_of("pinned", 1).await;
     cluster.assert_no_leak().await;

@@ -62,7 +62,7 @@ async fn p_207_totals_of_a_node_include_its_daemon_set_pods() {
     );
 }
 
-/// `ephemeral_storage`, nowhere `ephemeral-storage`; a limit's series goes with the limit, a NodePool's with the NodePool.
+/// `ephemeral_storage`, nowhere `ephemeral-storage`; a limit's series is removed with the limit, a NodePool's with the NodePool.
 #[tokio::test(start_paused = true)]
 async fn p_207_resources_have_prometheus_names_and_the_series_of_a_limit_goes_with_it() {
     let limits = json!({"limits": {"cpu": "100", "memory": "1Ti", "ephemeral-storage": "5Ti"}});
@@ -122,7 +122,7 @@ async fn p_207_an_instance_that_is_gone_counts_as_an_error_of_the_cloud() {
     assert!(not_found() >= 1.0, "{}", operator.metrics.render());
 }
 
-/// A clock whose n-th reading is n² nanoseconds late, so that no two intervals between readings are equal.
+/// A clock whose n-th reading is n² nanoseconds late, so no two intervals between readings are equal.
 #[derive(Debug)]
 struct Uneven {
     inner: SharedClock,

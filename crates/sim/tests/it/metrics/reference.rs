@@ -1,6 +1,6 @@
 //! What `docs/` and the charts say about metrics beside what the operator registers: the reference page, the contract, and every query of boards and alerts.
 //!
-//! `BLESS=1 cargo test -p spokeshave-sim --test it metrics::reference` writes the page anew and adds to the contract; from the contract nothing is ever taken.
+//! `BLESS=1 cargo test -p spokeshave-sim --test it metrics::reference` rewrites the page and adds to the contract; nothing is ever removed from the contract.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -185,7 +185,7 @@ fn resolve<'a>(
         } else {
             &[]
         };
-        // A histogram has no series of its own name.
+        // A histogram has no series with its plain name.
         return (family.kind != "histogram").then_some((family, own));
     }
     let (name, suffix) = series.rsplit_once('_')?;
@@ -197,7 +197,7 @@ fn resolve<'a>(
     }
 }
 
-/// What is wrong with a query: series that nobody has, and labels that its series do not have.
+/// Errors of a query: unknown series, and labels that its series do not have.
 fn faults(families: &BTreeMap<String, FamilyShape>, query: &Query) -> Vec<String> {
     let mut faults = Vec::new();
     let mut known: BTreeSet<&str> = SCRAPED.into();

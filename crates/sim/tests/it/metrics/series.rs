@@ -31,7 +31,7 @@ async fn started(seed: u64, setup: Setup) -> (Cluster, Running) {
     (cluster, operator)
 }
 
-/// Grows or shrinks to so many nodes with one pod each, and returns the names of everything that is there.
+/// Grows or shrinks to so many nodes with one pod each, and returns the names of all objects.
 async fn settle(cluster: &Cluster, nodes: i32) -> BTreeSet<String> {
     cluster.scale("web", nodes).await;
     let wanted = usize::try_from(nodes).unwrap();
@@ -90,7 +90,7 @@ async fn p_207_invariant_41_a_thousand_nodes_make_at_most_500_series() {
     );
 }
 
-/// With metrics of single objects: there is a series for each that is there, and none for any that was.
+/// With metrics of single objects: there is a series for each existing object, and none for removed ones.
 #[tokio::test(start_paused = true)]
 async fn p_208_invariant_41_objects_that_are_gone_take_their_series_along() {
     let (cluster, operator) = started(56, with_object_metrics()).await;

@@ -33,7 +33,7 @@ fn words(list: &[&str]) -> BTreeSet<String> {
     list.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A text without what stands in brackets.
+/// A text without bracketed parts.
 fn bare(text: &str) -> String {
     let mut depth = 0_usize;
     let mut out = String::new();

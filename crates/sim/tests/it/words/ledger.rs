@@ -1,4 +1,4 @@
-//! The commands of disruption, as their objects tell them.
+//! The commands of disruption, as recorded in their objects.
 
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::Conditioned as _;

@@ -1,4 +1,4 @@
-//! What users see: which pods run and where, what a NodeClaim says of itself, and what they are told.
+//! What users see: which pods run and where, conditions of NodeClaims, and events.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt as _;

@@ -1,6 +1,6 @@
 //! The one vocabulary in which the tests of whole clusters speak: what users do, what they see, and how long they wait for it.
 //!
-//! A file a subject. Nothing here knows how an operator is made or what disturbs it: that is told by `plain`, `killable` and `faulty`.
+//! One file per subject. Nothing here knows how an operator is created or which faults are injected: that is in `plain`, `killable` and `faulty`.
 
 mod ledger;
 mod looks;

@@ -91,7 +91,7 @@ pub trait Objects: Scene {
         self.patch(name, annotations).await
     }
 
-    /// As somebody does who knows better.
+    /// As a user would.
     async fn remove_finalizers<K: Kind>(&self, name: &str) -> K {
         self.patch(name, json!({"metadata": {"finalizers": null}})).await
     }

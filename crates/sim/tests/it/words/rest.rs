@@ -1,4 +1,4 @@
-//! What is left when everything is done: nothing that belongs to nobody.
+//! The final state: nothing is leaked.
 
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::{KWOKInstance, NodeClaim};
@@ -19,7 +19,7 @@ pub trait Rest: Scene {
         }
     }
 
-    /// Invariants 10 and 11: besides, each NodeClaim has its instance, and no node keeps a taint that nobody works on.
+    /// Invariants 10 and 11: besides, each NodeClaim has its instance, and no node keeps a taint without a command.
     async fn assert_tidy(&self) {
         self.assert_no_leak().await;
         let (claims, instances) = (

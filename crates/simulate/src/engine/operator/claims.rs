@@ -1,4 +1,4 @@
-//! NodeClaims: launch, registration, initialisation, consolidateAfter, expiry and their end, as `plan::lifecycle` and `plan::termination` say.
+//! NodeClaims: launch, registration, initialisation, consolidateAfter, expiry and termination, as decided by `plan::lifecycle` and `plan::termination`.
 //!
 //! Owns the looks at NodeClaims and the writes to NodeClaims and Nodes, with what follows from them for others.
 
@@ -229,7 +229,7 @@ impl Engine<'_> {
                 if let Some(action) = termination::release_claim(&current) {
                     self.apply(&action);
                 }
-                // A Node that joined and never registered goes with its NodeClaim.
+                // A Node that joined and never registered is removed with its NodeClaim.
                 false
             }
         }
@@ -344,7 +344,7 @@ impl Engine<'_> {
         self.wake_scheduler();
     }
 
-    /// A Node is no more; what ran on it is taken away.
+    /// A Node was removed, with the pods on it.
     pub(super) fn remove_node(&mut self, machine: u32) {
         let pods = self
             .cluster

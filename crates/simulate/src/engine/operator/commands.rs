@@ -75,7 +75,7 @@ impl Engine<'_> {
             .retain(|_, command| !gone.contains(command.name_of()));
     }
 
-    /// A NodeClaim has changed, or pods on its node have: commands that it is part of are looked at.
+    /// A NodeClaim has changed, or pods on its node have: its commands are advanced.
     pub(super) fn command_of_claim_changes(&mut self, claim: &NodeClaim) {
         if self
             .cluster

@@ -24,7 +24,7 @@ const PAUSE_PER_NODE_MS: u64 = 100;
 const LEAST_POLL_MS: u64 = 1_000;
 
 impl Engine<'_> {
-    /// Something has changed that a decision could read: the next poll looks at it.
+    /// An input of decisions has changed: the next poll evaluates it.
     pub(crate) fn changed(&mut self) {
         self.operator.version += 1;
         let last_ms = self.operator.last_turn_ms;
@@ -110,7 +110,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Tells the frontier how commands have ended (W-10, W-24).
+    /// Reports the results of commands to the frontier (W-10, W-24).
     fn learn(&mut self) {
         let now = self.now();
         let started = std::mem::take(&mut self.operator.started);
@@ -213,7 +213,7 @@ impl Engine<'_> {
         acted
     }
 
-    /// The second look at a command (D-087…D-091); what stands is started.
+    /// The validation of a command (D-087…D-091); a valid one is started.
     fn second_look(&mut self, pending: Pending) {
         let now = self.now();
         let waiting = self.waiting_commands();

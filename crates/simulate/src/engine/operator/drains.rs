@@ -17,7 +17,7 @@ use crate::world::milliseconds;
 /// First and longest delay after a refusal, in milliseconds (D-327).
 const FIRST_DELAY_MS: u64 = 100;
 const LONGEST_DELAY_MS: u64 = 10_000;
-/// How often a protected pod is looked at again, in milliseconds.
+/// How often a protected pod is checked again, in milliseconds.
 const PROTECTED_MS: u64 = 10_000;
 
 impl Engine<'_> {

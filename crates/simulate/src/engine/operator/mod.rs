@@ -65,7 +65,7 @@ pub(crate) struct Operator {
     turn_ms: Option<u64>,
     /// Commands with savings, by NodePool and time of their start, for the figure `savings_lost`.
     savings: Vec<(u64, String)>,
-    /// Ordinals of StatefulSets whose pod stops, so that its successor waits.
+    /// Ordinals of StatefulSets whose pod is terminating, for which the successor waits.
     pub(crate) stopping_ordinals: BTreeSet<(u32, u64)>,
     /// Of these, the evicted ones, with the time of the voluntary eviction.
     pub(crate) moved_ordinals: BTreeMap<(u32, u64), Option<u64>>,
@@ -78,7 +78,7 @@ struct Batch {
     seen: BTreeSet<String>,
     /// When the first of them asked.
     opened_ms: Option<u64>,
-    /// Numbers the windows, so that an old timer closes none.
+    /// Numbers the windows, so that an old timer does not close a new one.
     number: u64,
     /// Another pass is due if pods still wait.
     retriggers: bool,

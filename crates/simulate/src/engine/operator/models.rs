@@ -19,7 +19,7 @@ use spokeshave_schedule::{PackOptions, ReservedPolicy, Simulation};
 
 /// D-135: sets are looked for among so many candidates.
 const MOST_OF_A_SET: usize = 100;
-/// Single nodes that are looked at within the limit of three minutes, at 0.93 s a simulation.
+/// Single nodes that are evaluated within the limit of three minutes, at 0.93 s a simulation.
 const MOST_SINGLE: usize = 193;
 /// Milliseconds for which cluster-autoscaler wants a node to be unneeded, and waits after a scale-up.
 const UNNEEDED_MS: u64 = 600_000;

@@ -41,7 +41,7 @@ impl Engine<'_> {
         self.queue.at(due.max(now_ms), Wake::Batch(number));
     }
 
-    /// The window closes, unless somebody has asked since the timer was set.
+    /// Closes the window, unless it was triggered since the timer was set.
     pub(crate) fn batch_closes(&mut self, number: u64) {
         if self.operator.batch.number != number || self.operator.batch.opened_ms.is_none() {
             return;

@@ -1,6 +1,6 @@
 //! The Snapshot that decisions are made on, kept up to date in place.
 //!
-//! Owns which objects and facts make it up, as the operator's controllers put them together, and what has changed since it was last asked for. It never
+//! Owns which objects and facts make it up, as the operator's controllers put them together, and what has changed since the last Snapshot. It never
 //! decides. Debug builds compare it with one that is lowered from all objects.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -337,7 +337,7 @@ impl Engine<'_> {
             .collect()
     }
 
-    /// The NodeClaims as planning sees them: those without an instance, and those that commands have yet to make, as stand-ins.
+    /// The NodeClaims as planning sees them: those without an instance, and placeholders for those that commands will create.
     fn planned_claims(&self, pending: &[Arc<Disruption>]) -> Vec<Arc<NodeClaim>> {
         let there = self.cluster.machines().filter_map(|(_, found)| {
             let claim = found.claim.as_ref()?;
@@ -403,7 +403,7 @@ fn key(pod: &Pod) -> (String, String) {
     (text(&pod.metadata.namespace), text(&pod.metadata.name))
 }
 
-/// What a command that has yet to begin takes away and brings.
+/// What a command that has not started will remove and add.
 fn not_begun(command: &Disruption) -> NotBegun {
     let leaves = command.spec.nodes.iter().map(|node| node.provider_id.clone());
     let comes = command

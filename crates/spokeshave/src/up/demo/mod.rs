@@ -28,7 +28,7 @@ const WORKLOAD: &str = include_str!("../../../assets/demo.yaml");
 const NAMESPACE: &str = "shop";
 const POOL: &str = "default";
 
-/// Longest time that a scene waits for the cluster before the story goes on.
+/// Longest time that a scene waits for the cluster before the demo continues.
 const SCENE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One change that a user makes.
@@ -36,11 +36,11 @@ enum Change {
     Deployment(&'static str, i32),
     StatefulSet(&'static str, i32),
     StartJob(&'static str),
-    /// Nodes of the NodePool are to carry another label, so that those that are there have drifted.
+    /// Nodes of the NodePool get another label, so existing ones drift.
     NodeLabel(&'static str, &'static str),
 }
 
-/// One scene: what is said, what changes, and how long the result is left on stage once it is there.
+/// One scene: its title, the change, and how long the result is shown.
 struct Scene {
     title: &'static str,
     changes: &'static [Change],
@@ -78,7 +78,7 @@ const SCENES: &[Scene] = &[
     },
 ];
 
-/// Once the night is quiet: there are several nodes again, so that there is something to roll out to.
+/// After the night: there are several nodes again, for the rollout.
 const MORNING: Scene = Scene {
     title: "Morning: 20 web pods, the database and the API are back; nodes that came a moment ago hold all others",
     changes: &[
@@ -101,7 +101,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(420);
 /// Quiet is when no command has been under way for so long: two looks of disruption, with the wait before each command.
 const QUIET: Duration = Duration::from_secs(35);
 
-/// Tells the story once, then returns.
+/// Runs the demo once, then returns.
 ///
 /// # Errors
 /// A request that the API server refused.
@@ -227,7 +227,7 @@ where
     api.patch(name, &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// Waits until every pod of the shop is scheduled and no node is on its way out, or until the scene has lasted too long.
+/// Waits until every pod of the shop is scheduled and no node is being deleted, or until the scene has lasted too long.
 async fn wait_until_settled(client: &Client, clock: &SharedClock) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let deadline = clock.now() + SCENE_TIMEOUT;

@@ -1,4 +1,4 @@
-//! What DisruptionPolicies say while the story is told: a line whenever one begins to stop something, or a roll-out has come further.
+//! Status of DisruptionPolicies during the demo: a line whenever one starts to stop disruption, or a rollout progresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use spokeshave_runtime::Api;
 
 use crate::up::narrator::Narrator;
 
-/// Tells until it is dropped.
+/// Prints until it is dropped.
 pub(super) async fn watch(client: &Client, clock: &SharedClock, narrator: &Narrator) {
     let api: Api<DisruptionPolicy> = Api::all(client.clone());
     let mut known = BTreeSet::new();

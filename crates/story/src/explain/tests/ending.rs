@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A node that was told to go at 01:50.
+/// A node whose deletion was requested at 01:50.
 fn going() -> ClusterState {
     let mut state = world();
     edit_claim(&mut state, |claim| {

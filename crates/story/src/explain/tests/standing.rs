@@ -1,8 +1,8 @@
-//! Stories in which one thing stands before all others: the NodePool that is asked for, the start-up taint, the command under way.
+//! Explanations in which one blocker precedes all others: the NodePool that is asked for, the start-up taint, the command under way.
 
 use super::*;
 
-/// A closed budget and a verdict say nothing about a node that is on its way out already.
+/// A closed budget and a verdict say nothing about a node that is being deleted already.
 #[test]
 fn a_node_that_a_command_takes_has_neither_verdict_nor_budgets() {
     let closed = ClusterState {
@@ -56,7 +56,7 @@ fn a_node_that_is_starting_names_its_start_up_taint() {
     assert_eq!(story.hints, ["spokeshave explain nodeclaim claim-n1"]);
 }
 
-/// The labels that only one NodePool has are asked for as its name is, also in the event.
+/// The labels that only one NodePool has are reported like its name, also in the event.
 #[test]
 fn the_nodepool_whose_labels_a_pod_wants_speaks_first() {
     let mut special = node_pool("special");
