@@ -159,7 +159,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "spokeshave-provider-grpc",
-        &["spokeshave-api", "spokeshave-model", "spokeshave-ports"],
+        &[
+            "spokeshave-api",
+            "spokeshave-mirror",
+            "spokeshave-model",
+            "spokeshave-ports",
+        ],
     ),
     ("spokeshave-apiserver", &["spokeshave-watched"]),
     (

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use spokeshave_provider_azure::aks_machines::{CONTAINER_SERVICE_API_VERSION, MachinePool};
+use spokeshave_provider_azure::aks_machines::{CONTAINER_SERVICE_API_VERSION, MachinePool, retagged};
 use spokeshave_provider_azure::errors::ArmError;
 use spokeshave_provider_azure::images::NodeImageVersion;
 
@@ -128,8 +128,16 @@ impl Calls<'_> {
         read(name, body).map(Some)
     }
 
+    /// Only NodeClaims name the pool: it was there when they were launched, so that its machines are gone with it.
+    fn is_former(&self, pool: &MachinePool) -> bool {
+        self.options.former_pools.contains(pool)
+    }
+
     /// A cluster or pool that is not found has nothing to do with its machines, which may run: settings name the wrong one.
     async fn pool_exists(&self, pool: &MachinePool) -> Result<(), ArmError> {
+        if self.is_former(pool) {
+            return Ok(());
+        }
         let reply = self
             .client
             .send(self.options, "GET", &version(&pool.id()), None)
@@ -148,6 +156,28 @@ impl Calls<'_> {
         let reply = self.client.send(self.options, "PUT", &path, Some(body)).await?;
         let body = serde_json::from_slice(&reply.body).unwrap_or_default();
         Ok((read(name, body)?, self.client.operation(&reply)))
+    }
+
+    /// Changes the tags of a machine by what `change` makes of those that it has: nothing where that is nothing, and nothing where somebody else has changed
+    /// the machine meanwhile, which is an error.
+    pub(crate) async fn tag_aks_machine(
+        &self,
+        pool: &MachinePool,
+        name: &str,
+        change: impl FnOnce(&BTreeMap<String, String>) -> Result<Option<BTreeMap<String, String>>, ArmError>,
+    ) -> Result<(), ArmError> {
+        let path = version(&pool.machine_id(name));
+        let machine: Value = self.client.get(self.options, &path).await?;
+        let current = read(name, machine.clone())?.tags.unwrap_or_default();
+        let Some(tags) = change(&current)? else {
+            return Ok(());
+        };
+        let state = machine["properties"]["eTag"].as_str();
+        let body = retagged(&machine, &tags);
+        self.client
+            .send_if(self.options, "PUT", &path, Some(&body), state)
+            .await
+            .map(drop)
     }
 
     /// Begins to end a machine; `None` when there is none.
@@ -170,7 +200,10 @@ impl Calls<'_> {
         let path = version(&format!("{}/machines", pool.id()));
         // Upstream asks for it so, though no published document names the parameter: without it, AKS does not say which virtual machines are gone.
         let path = format!("{path}&$expand=instanceView");
-        let rows = self.client.rows(self.options, &path).await?;
+        let rows = match self.client.rows(self.options, &path).await {
+            Err(error) if error.is_not_found() && self.is_former(pool) => Vec::new(),
+            rows => rows?,
+        };
         let name = |row: &Value| row["name"].as_str().unwrap_or_default().to_owned();
         rows.into_iter().map(|row| read(&name(&row), row)).collect()
     }

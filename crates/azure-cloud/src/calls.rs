@@ -88,6 +88,28 @@ impl Calls<'_> {
         Ok(self.client.operation(&reply))
     }
 
+    /// Gives a machine these tags and no others.
+    pub(crate) async fn tag_machine(&self, name: &str, tags: &Value) -> Result<(), ArmError> {
+        let (path, body) = (self.machine_path(name), json!({"tags": tags}));
+        self.client
+            .send(self.options, "PATCH", &path, Some(&body))
+            .await
+            .map(drop)
+    }
+
+    pub(crate) async fn interface(&self, name: &str) -> Result<Option<Interface>, ArmError> {
+        found(self.client.get(self.options, &self.interface_path(name)).await)
+    }
+
+    /// Gives a network interface these tags and no others.
+    pub(crate) async fn tag_interface(&self, name: &str, tags: &Value) -> Result<(), ArmError> {
+        let (path, body) = (self.interface_path(name), json!({"tags": tags}));
+        self.client
+            .send(self.options, "PATCH", &path, Some(&body))
+            .await
+            .map(drop)
+    }
+
     pub(crate) async fn delete_interface(&self, name: &str) -> Result<(), ArmError> {
         let path = self.interface_path(name);
         found(self.client.send(self.options, "DELETE", &path, None).await).map(|_| ())

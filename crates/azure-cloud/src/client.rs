@@ -90,6 +90,18 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Response, ArmError> {
+        self.send_if(options, method, path, body, None).await
+    }
+
+    /// The same, done only if what it is about is still in the state that this tag names.
+    pub(crate) async fn send_if(
+        &self,
+        options: &AzureOptions,
+        method: &'static str,
+        path: &str,
+        body: Option<&Value>,
+        state: Option<&str>,
+    ) -> Result<Response, ArmError> {
         let manager = options.endpoints.resource_manager.trim_end_matches('/');
         let url = if path.starts_with('/') {
             format!("{manager}{path}")
@@ -104,13 +116,15 @@ impl Client {
         let mut renewed = false;
         for attempt in 1..=ATTEMPTS {
             let token = self.tokens.get(&self.outside, options, &self.clock).await?;
+            let mut headers = vec![
+                ("authorization".to_owned(), format!("Bearer {token}")),
+                ("content-type".to_owned(), "application/json".to_owned()),
+            ];
+            headers.extend(state.map(|state| ("if-match".to_owned(), state.to_owned())));
             let request = Request {
                 method,
                 url: url.clone(),
-                headers: vec![
-                    ("authorization".to_owned(), format!("Bearer {token}")),
-                    ("content-type".to_owned(), "application/json".to_owned()),
-                ],
+                headers,
                 body: body.map(|body| body.to_string().into_bytes()).unwrap_or_default(),
             };
             let reply = match self.outside.http.send(request).await {

@@ -2,12 +2,13 @@
 //!
 //! Owns the periods. What is written is [`objects`](crate::objects); what a condition means is decided in `provider-azure`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use spokeshave_api::{AKSNodeClass, labels as api};
+use spokeshave_mirror::hear;
 use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::Interruption;
@@ -17,7 +18,7 @@ use spokeshave_provider_azure::unavailable::{Mark, Reach, USUALLY};
 use crate::objects::{Objects, RETRY};
 use crate::provider::Inner;
 
-/// How often somebody looks whether a class is due, and at conditions of nodes.
+/// How often somebody looks whether a class is due.
 const TICK: Duration = Duration::from_secs(1);
 
 impl Inner {
@@ -94,51 +95,27 @@ impl Inner {
         let Some(objects) = &self.objects else {
             return std::future::pending().await;
         };
-        let mut told: BTreeSet<String> = BTreeSet::new();
-        loop {
-            let mut present = BTreeSet::new();
-            for node in objects.nodes.all().unwrap_or_default() {
-                self.hear(&node, &told, &mut present);
-            }
-            told = present;
-            self.clock().sleep(TICK).await;
-        }
-    }
-
-    fn hear(&self, node: &Node, told: &BTreeSet<String>, present: &mut BTreeSet<String>) {
-        let provider_id = node
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.provider_id.as_deref())
-            .unwrap_or_default();
-        let Some(machine) = self.options.place.machine_of(provider_id) else {
-            return;
-        };
-        let conditions = node
-            .status
-            .iter()
-            .flat_map(|status| status.conditions.iter().flatten());
-        for condition in conditions {
-            let message = condition.message.as_deref().unwrap_or_default();
-            let Some(notice) = notices::read(&condition.type_, &condition.status, message) else {
-                continue;
-            };
-            let id = format!("{}/{machine}/{}", condition.type_, notice.id);
-            present.insert(id.clone());
-            if told.contains(&id) {
-                continue;
-            }
-            if notice.kind == InterruptionKind::SpotInterrupted {
+        let tell = |node: &Node, message: Interruption| {
+            if message.kind == Ok(InterruptionKind::SpotInterrupted) {
                 self.leave_spot_out(node);
             }
-            self.messages.tell(Interruption {
-                id,
-                provider_id: provider_id.to_owned(),
-                kind: Ok(notice.kind),
-                sent_at: condition.last_transition_time.as_ref().map(|time| time.0),
-                ends_at: notice.at,
-            });
-        }
+            self.messages.tell(message);
+        };
+        let read = |id: &str, condition: &NodeCondition| self.read_notice(id, condition);
+        hear(&objects.nodes, self.clock(), read, tell).await;
+    }
+
+    fn read_notice(&self, provider_id: &str, condition: &NodeCondition) -> Option<Interruption> {
+        let machine = self.options.place.machine_of(provider_id)?;
+        let message = condition.message.as_deref().unwrap_or_default();
+        let notice = notices::read(&condition.type_, &condition.status, message)?;
+        Some(Interruption {
+            id: format!("{}/{machine}/{}", condition.type_, notice.id),
+            provider_id: provider_id.to_owned(),
+            kind: Ok(notice.kind),
+            sent_at: condition.last_transition_time.as_ref().map(|time| time.0),
+            ends_at: notice.at,
+        })
     }
 
     /// Spot capacity that is taken back is not asked for again at once.

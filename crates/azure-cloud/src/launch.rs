@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::json;
+use spokeshave_api::aks_node_class::NodeImage;
 use spokeshave_api::{AKSNodeClass, NodeClaim, Taint, labels as api};
 use spokeshave_model::InstanceType;
 use spokeshave_ports::CloudError;
@@ -218,6 +220,17 @@ impl Inner {
             .status
             .as_ref()
             .map_or(&[][..], |status| &status.images);
+        // After a change of the mode, those of the other one stand there until the class has been looked at.
+        let is_resource = |image: &NodeImage| image.id.starts_with('/');
+        if class_images
+            .iter()
+            .any(|image| is_resource(image) == launch.pool.is_some())
+        {
+            let name = launch.class.name();
+            return Err(Refused::Final(CloudError::NodeClassNotReady(format!(
+                "status.images of AKSNodeClass {name} are those of another PROVISION_MODE; they are looked up"
+            ))));
+        }
         let image = images::image_for(class_images, choice.instance_type)
             .ok_or_else(|| fatal("ImageNotFound", format!("no image of the class suits {size}")))?;
         let answer = match launch.pool {
@@ -361,6 +374,10 @@ impl Inner {
         node_labels.insert(api::INSTANCE_TYPE.to_owned(), choice.instance_type.name.clone());
         got.metadata.labels = Some(node_labels);
         got.metadata.annotations = machines::annotations(machine);
+        if let Ok(asked) = tags::of_user(launch.class, &self.options.additional_tags) {
+            let annotations = got.metadata.annotations.get_or_insert_default();
+            annotations.insert(tags::APPLIED_ANNOTATION.to_owned(), json!(asked).to_string());
+        }
         let id = self.options.place.provider_id(&machine.name);
         let image_id = machine.image_id().to_owned();
         got.status = Some(claims::status(id, image_id, Some(choice.instance_type)));
@@ -418,9 +435,9 @@ impl Inner {
 
     /// Takes a machine that has failed back.
     pub(crate) async fn clean(&self, machine: &Machine) {
-        match (&machine.aks, &self.options.machine_pool) {
-            (Some(aks), Some(pool)) => drop(self.clean_aks(pool, &aks.name).await),
-            _ => self.clean_vm(&machine.name).await,
+        match self.at_aks(machine) {
+            Some((pool, name)) => drop(self.clean_aks(pool, name).await),
+            None => self.clean_vm(&machine.name).await,
         }
     }
 

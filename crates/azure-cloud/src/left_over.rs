@@ -275,9 +275,9 @@ impl Inner {
             // A launch of the same name decides about it.
             return false;
         };
-        let found = match (&listed.aks, &self.options.machine_pool) {
-            (Some(aks), Some(pool)) => self.find_aks(pool, &aks.name).await,
-            _ => self.find(&listed.name).await,
+        let found = match self.at_aks(listed) {
+            Some((pool, name)) => self.find_aks(pool, name).await,
+            None => self.find(&listed.name).await,
         };
         let machine = match found {
             Ok(Some(machine)) if is_same(&machine, listed) => machine,

@@ -13,11 +13,11 @@ mod launch;
 mod left_over;
 mod machines;
 mod market;
-mod messages;
 mod objects;
 mod options;
 mod ports;
 mod provider;
+mod retag;
 mod tokens;
 mod upkeep;
 

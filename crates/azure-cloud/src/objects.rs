@@ -2,6 +2,8 @@
 //!
 //! Owns the writes. When a class is looked at is [`cluster`](crate::cluster); what its status says is decided in `provider-azure`.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::{Patch, PatchParams};
@@ -11,6 +13,7 @@ use spokeshave_api::{AKSNodeClass, NodeClaim};
 use spokeshave_mirror::Mirror;
 use spokeshave_provider_azure::class_hash::{HASH_ANNOTATION, STAMP, class_hash};
 use spokeshave_provider_azure::status::is_maintenance;
+use spokeshave_provider_azure::tags::APPLIED_ANNOTATION;
 
 /// Keeps a class while NodeClaims use it.
 pub(crate) const FINALIZER: &str = "karpenter.azure.com/termination";
@@ -95,6 +98,27 @@ impl Objects {
                 .patch(claim.name(), &PatchParams::default(), &Patch::Merge(&patch))
                 .await;
             patched.map_err(|error| format!("patch NodeClaim {}: {error}", claim.name()))?;
+        }
+        Ok(())
+    }
+
+    /// Writes down which tags a NodeClaim's machine has from settings and class.
+    pub(crate) async fn note_tags(
+        &self,
+        claim: &NodeClaim,
+        applied: &BTreeMap<String, String>,
+    ) -> Result<(), String> {
+        let text = json!(applied).to_string();
+        let patch = json!({"metadata": {"uid": claim.uid(), "annotations": {APPLIED_ANNOTATION: text}}});
+        let claims: Api<NodeClaim> = Api::all(self.client.clone());
+        let patched = claims
+            .patch(claim.name(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await;
+        match patched {
+            Ok(patched) => self.claims.put(claim.name(), patched),
+            // It has ended meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
+            Err(error) => return Err(format!("patch NodeClaim {}: {error}", claim.name())),
         }
         Ok(())
     }

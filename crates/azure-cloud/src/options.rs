@@ -56,6 +56,8 @@ pub struct AzureOptions {
     pub additional_tags: BTreeMap<String, String>,
     /// The agent pool in which AKS makes machines; without one, none of its machines is seen.
     pub machine_pool: Option<MachinePool>,
+    /// Agent pools that NodeClaims have machines in besides, which stay managed: the pool or the mode was another one when they were launched.
+    pub former_pools: Vec<MachinePool>,
     /// The cluster as its nodes are told of it.
     pub cluster: Cluster,
     /// Template of custom data.

@@ -14,7 +14,7 @@ pub(crate) const UNREADABLE: &str = "UnreadableReply";
 /// A request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
-    /// `GET`, `PUT`, `POST`, `DELETE`.
+    /// `GET`, `PUT`, `PATCH`, `POST`, `DELETE`.
     pub method: &'static str,
     /// Whole URL.
     pub url: String,

@@ -2,7 +2,7 @@
 //!
 //! Owns the answers to core. What a call needs is in the modules beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::{AKSNodeClass, NodeClaim, NodePool};
+use spokeshave_mirror::Messages;
 use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
@@ -27,7 +28,6 @@ use crate::client::{Client, Operation};
 use crate::described::Machine;
 use crate::machines;
 use crate::market::Market;
-use crate::messages::Messages;
 use crate::objects::Objects;
 use crate::options::AzureOptions;
 use crate::ports::Outside;
@@ -77,6 +77,8 @@ pub(crate) struct Inner {
     launched: Mutex<BTreeMap<String, Timestamp>>,
     /// Machines of which ARM has said lately that they do not exist.
     gone: Mutex<BTreeMap<String, Timestamp>>,
+    /// Machines of AKS of which the log has said that nobody manages them.
+    unmanaged: Mutex<BTreeSet<String>>,
     node_classes: [NodeClassKind; 1],
     repair_policies: Vec<RepairPolicy>,
 }
@@ -135,6 +137,7 @@ impl AzureProvider {
             pending: Mutex::default(),
             launched: Mutex::default(),
             gone: Mutex::default(),
+            unmanaged: Mutex::default(),
             node_classes: [NodeClassKind {
                 group: AKSNodeClass::GROUP.to_owned(),
                 version: AKSNodeClass::VERSION.to_owned(),
@@ -249,10 +252,25 @@ impl Inner {
         pool.filter(|_| self.options.settings.mode == ProvisionMode::AksMachine)
     }
 
+    /// Where machines of AKS are looked after.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &MachinePool> {
+        self.options.machine_pool.iter().chain(&self.options.former_pools)
+    }
+
     /// The machine at AKS that a virtual machine is, by its name.
     pub(crate) fn aks_name<'a>(&self, vm: &'a str) -> Option<(&MachinePool, &'a str)> {
-        let pool = self.options.machine_pool.as_ref()?;
-        Some((pool, pool.machine_of(vm)?))
+        self.pools()
+            .find_map(|pool| pool.machine_of(vm).map(|name| (pool, name)))
+    }
+
+    /// Where AKS has a machine, and under which name; `None` for one that it has not made.
+    pub(crate) fn at_aks<'a>(&self, machine: &'a Machine) -> Option<(&MachinePool, &'a str)> {
+        let aks = machine.aks.as_ref()?;
+        let pool = self
+            .pools()
+            .find(|pool| pool.has(&aks.id))
+            .or_else(|| self.pools().next())?;
+        Some((pool, &aks.name))
     }
 
     /// A machine by its name at AKS.
@@ -305,7 +323,7 @@ impl Inner {
         })
     }
 
-    async fn existing(&self, provider_id: &str) -> Result<Machine, CloudError> {
+    pub(crate) async fn existing(&self, provider_id: &str) -> Result<Machine, CloudError> {
         let name = self.name_of(provider_id)?;
         let found = self.find(name).await?;
         let ours =
@@ -337,13 +355,27 @@ impl Inner {
         if machine.is_deleting() {
             return Ok(());
         }
-        let deleted = match (&machine.aks, &self.options.machine_pool) {
-            (Some(aks), Some(pool)) => self.calls().delete_aks_machine(pool, &aks.name).await,
-            _ => self.calls().delete_machine(&machine.name).await,
+        let deleted = match self.at_aks(&machine) {
+            Some((pool, name)) => self.calls().delete_aks_machine(pool, name).await,
+            None => self.calls().delete_machine(&machine.name).await,
         };
         deleted
             .map_err(|error| cloud_error("ending a machine", &error))?
             .ok_or_else(|| CloudError::NodeClaimNotFound(format!("machine {} does not exist", machine.name)))
+    }
+
+    /// Says of each machine once that nobody looks after it.
+    fn warn_of<'a>(&self, machines: impl Iterator<Item = &'a Machine>) {
+        for machine in machines {
+            if locked(&self.unmanaged).insert(machine.name.clone()) {
+                tracing::warn!(
+                    machine = machine.name,
+                    NodeClaim = machine.tag(tags::AKS_MACHINE).unwrap_or_default(),
+                    "AKS has made this machine for this cluster, in an agent pool that no setting and no NodeClaim names: it is not managed. To have it managed, set \
+                    MANAGE_EXISTING_AKS_MACHINES=true with AKS_MACHINES_POOL_NAME and ARM_RESOURCE_GROUP of its pool"
+                );
+            }
+        }
     }
 
     /// What Resource Graph says of virtual machines, and AKS of its own.
@@ -351,8 +383,13 @@ impl Inner {
         let listed = self.calls().machines().await;
         let mut listed = listed.map_err(|error| cloud_error("listing machines", &error))?;
         // AKS tags the virtual machines that it makes as it was asked to: they are its.
-        listed.retain(|machine| machine.tag(tags::AKS_MACHINE).is_none());
-        if let Some(pool) = &self.options.machine_pool {
+        let is_its = |machine: &Machine| machine.tag(tags::AKS_MACHINE).is_some();
+        let strangers = listed
+            .iter()
+            .filter(|machine| is_its(machine) && self.aks_name(&machine.name).is_none());
+        self.warn_of(strangers);
+        listed.retain(|machine| !is_its(machine));
+        for pool in self.pools() {
             let made = self.calls().aks_machines(pool).await;
             listed.extend(made.map_err(|error| cloud_error("listing machines of AKS", &error))?);
         }

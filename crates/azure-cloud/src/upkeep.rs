@@ -41,6 +41,7 @@ impl Inner {
             self.sweep(),
             self.reconcile_classes(),
             self.hear_nodes(),
+            self.keep_tags(),
         );
     }
 

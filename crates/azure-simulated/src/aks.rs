@@ -67,7 +67,7 @@ impl State {
     /// A request below an agent pool: `machines`, `machines/NAME`, `deleteMachines`.
     pub(crate) fn of_pool(
         &mut self,
-        (method, version): (&str, &str),
+        (method, version, state): (&str, &str, Option<&str>),
         (path, url): (&str, &str),
         (group, parts): (&str, &[&str]),
         body: Value,
@@ -132,6 +132,9 @@ impl State {
                 Some(record) => ok(200, &self.record(record, now, false)),
                 None => refused(404, "NotFound", &format!("Could not find the machine '{name}'.")),
             },
+            ("PUT", ["machines", name]) if self.records.contains_key(*name) => {
+                self.change_record(name, &body, state, now)
+            }
             ("PUT", ["machines", name]) => self.put_record(path, name, body, now),
             ("POST", ["deletemachines"]) => self.delete_records(&body, now),
             _ => refused(404, "NotFound", "no such operation"),
@@ -173,34 +176,49 @@ impl State {
         body
     }
 
-    fn put_record(&mut self, path: &str, name: &str, mut body: Value, now: Timestamp) -> Response {
-        if let Some(there) = self.records.get_mut(name) {
-            for field in [
-                &["zones"][..],
-                &["properties", "hardware", "vmSize"],
-                &["properties", "priority"],
-            ] {
-                let of = |value: &Value| {
-                    field
-                        .iter()
-                        .fold(value.clone(), |value, name| value[*name].clone())
-                };
-                if of(&there.body) != of(&body) {
-                    let message = format!("Changing property '{}' is not allowed.", field.join("."));
-                    return refused(400, "OperationNotAllowed", &message);
-                }
-            }
-            if there.ends || !self.machines.contains_key(&there.vm) {
-                return refused(
-                    409,
-                    "Conflict",
-                    &format!("The machine '{name}' is being deleted."),
-                );
-            }
-            there.body["properties"]["tags"] = body["properties"]["tags"].clone();
-            let record = there.clone();
-            return ok(200, &self.record(&record, now, false));
+    /// A machine that exists: of what it was asked for, only the tags may change.
+    fn change_record(&mut self, name: &str, body: &Value, state: Option<&str>, now: Timestamp) -> Response {
+        let number = self.next_number();
+        let Some(there) = self.records.get_mut(name) else {
+            return refused(404, "NotFound", &format!("Could not find the machine '{name}'."));
+        };
+        let own = there.body["properties"]["eTag"].as_str();
+        if state.is_some() && state != own {
+            let message = format!("The machine '{name}' has changed since it was read.");
+            return refused(412, "PreconditionFailed", &message);
         }
+        for field in [
+            &["zones"][..],
+            &["properties", "hardware", "vmSize"],
+            &["properties", "priority"],
+        ] {
+            let of = |value: &Value| {
+                field
+                    .iter()
+                    .fold(value.clone(), |value, name| value[*name].clone())
+            };
+            if of(&there.body) != of(body) {
+                let message = format!("Changing property '{}' is not allowed.", field.join("."));
+                return refused(400, "OperationNotAllowed", &message);
+            }
+        }
+        let vm = self.machines.get_mut(&there.vm);
+        let Some(vm) = vm.filter(|_| !there.ends) else {
+            return refused(
+                409,
+                "Conflict",
+                &format!("The machine '{name}' is being deleted."),
+            );
+        };
+        let tags = &body["properties"]["tags"];
+        vm.body["tags"] = tags.clone();
+        there.body["properties"]["tags"] = tags.clone();
+        there.body["properties"]["eTag"] = json!(format!("\"{number}\""));
+        let record = there.clone();
+        ok(200, &self.record(&record, now, false))
+    }
+
+    fn put_record(&mut self, path: &str, name: &str, mut body: Value, now: Timestamp) -> Response {
         let size = body["properties"]["hardware"]["vmSize"]
             .as_str()
             .unwrap_or_default()

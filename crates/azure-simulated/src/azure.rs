@@ -400,7 +400,9 @@ impl State {
             ) => {
                 let version = target.version().unwrap_or_default();
                 let urls = (target.path.as_str(), request.url.as_str());
-                self.of_pool((method, version), urls, (group, below), body, now)
+                let state = request.headers.iter().find(|(name, _)| name == "if-match");
+                let state = state.map(|(_, state)| state.as_str());
+                self.of_pool((method, version, state), urls, (group, below), body, now)
             }
             (
                 "GET",
@@ -433,6 +435,7 @@ impl State {
                     ("PUT", MACHINES) => self.put_machine(&target.path, name, body, now),
                     ("GET", MACHINES) => self.show(self.machines.get(*name), &target.path, now),
                     ("DELETE", MACHINES) => self.delete_machine(name, now),
+                    ("PATCH", kind) => self.retag((kind, *name), &target.path, &body, now),
                     ("PUT", INTERFACES) => self.put_interface(&target.path, name, body, now),
                     ("GET", INTERFACES) => self.show(self.interfaces.get(*name), &target.path, now),
                     ("DELETE", INTERFACES) => self.delete_interface(&target.path, name, now),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use spokeshave_azure_cloud::Response;
 use spokeshave_provider_azure::skus::Sku;
 
+use crate::azure::Azure;
 use crate::machine_facts;
 use crate::options::Refusal;
 use crate::replies::{not_found, ok, refused, with};
@@ -285,8 +286,44 @@ impl State {
         begun(&address)
     }
 
+    /// Gives a machine or an interface these tags, and takes all others away.
+    pub(crate) fn retag(
+        &mut self,
+        (kind, name): (&str, &str),
+        id: &str,
+        body: &Value,
+        now: Timestamp,
+    ) -> Response {
+        let of_kind = match kind {
+            MACHINES => &mut self.machines,
+            INTERFACES => &mut self.interfaces,
+            _ => return not_found(id),
+        };
+        let Some(resource) = of_kind.get_mut(name) else {
+            return not_found(id);
+        };
+        if now < resource.ready_at || resource.ends_at.is_some() {
+            let message = format!("Operation is not allowed on {id}, which is being made or ended.");
+            return refused(409, "OperationNotAllowed", &message);
+        }
+        if body["tags"].is_object() {
+            resource.body["tags"] = body["tags"].clone();
+        }
+        ok(200, &resource.shown(now))
+    }
+
     pub(crate) fn show(&self, resource: Option<&Resource>, id: &str, now: Timestamp) -> Response {
         resource.map_or_else(|| not_found(id), |resource| ok(200, &resource.shown(now)))
+    }
+}
+
+impl Azure {
+    /// Tags of a network interface; nothing where there is none.
+    #[must_use]
+    pub fn interface_tags(&self, name: &str) -> Value {
+        let state = self.state();
+        let interface = state.interfaces.get(&name.to_lowercase());
+        interface.map_or(Value::Null, |interface| interface.body["tags"].clone())
     }
 }
 

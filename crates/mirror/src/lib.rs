@@ -1,6 +1,12 @@
-//! Objects of one kind as the API server has them, kept up to date by a watch.
+//! Objects of one kind as the API server has them, kept up to date by a watch, and messages that providers make of what Nodes say.
 //!
-//! Owns the copy. It writes nothing.
+//! Owns the copy, and the messages until they are acknowledged. It writes nothing.
+
+mod conditions;
+mod messages;
+
+pub use conditions::hear;
+pub use messages::Messages;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Value, json};
 use spokeshave_api::aks_node_class::ImageFamily;
 use spokeshave_api::hash::digest;
-use spokeshave_api::{AKSNodeClass, labels as api};
+use spokeshave_api::{AKSNodeClass, NodeClaim, labels as api};
 use spokeshave_model::{CapacityType, InstanceType, ResourceName};
 
 use crate::aks_profiles::{kubelet_config, linux_os_config, local_dns_profile};
@@ -61,6 +61,65 @@ impl MachinePool {
         format!("{}/machines/{machine}", self.id())
     }
 
+    /// The pool of a machine, and the machine's name, by its resource ID at AKS; `None` for what is no such ID.
+    #[must_use]
+    pub fn of_machine(id: &str) -> Option<(Self, &str)> {
+        let parts: Vec<&str> = id.split('/').collect();
+        let [
+            "",
+            subscriptions,
+            subscription,
+            groups,
+            group,
+            providers,
+            service,
+            clusters,
+            cluster,
+            pools,
+            pool,
+            machines,
+            machine,
+        ] = parts[..]
+        else {
+            return None;
+        };
+        let words = [
+            subscriptions,
+            groups,
+            providers,
+            service,
+            clusters,
+            pools,
+            machines,
+        ];
+        let expected = [
+            "subscriptions",
+            "resourceGroups",
+            "providers",
+            "Microsoft.ContainerService",
+            "managedClusters",
+            "agentPools",
+            "machines",
+        ];
+        let is_one = words
+            .iter()
+            .zip(expected)
+            .all(|(word, name)| word.eq_ignore_ascii_case(name));
+        let own = MachinePool {
+            subscription: subscription.to_owned(),
+            resource_group: group.to_owned(),
+            cluster: cluster.to_owned(),
+            name: pool.to_owned(),
+        };
+        (is_one && !machine.is_empty()).then_some((own, machine))
+    }
+
+    /// Whether a machine is in this pool, by its resource ID at AKS.
+    #[must_use]
+    pub fn has(&self, machine_id: &str) -> bool {
+        Self::of_machine(machine_id).is_some_and(|(pool, _)| pool.id().eq_ignore_ascii_case(&self.id()))
+    }
+
     /// The machine of a virtual machine of this pool, `aks-<pool>-<machine>-########-vm`; `None` for any other.
     #[must_use]
     pub fn machine_of<'a>(&self, vm: &'a str) -> Option<&'a str> {
@@ -75,6 +134,32 @@ impl MachinePool {
         (is_number(number) && is_number(digits) && digits.len() == VM_DIGITS && !machine.is_empty())
             .then_some(machine)
     }
+}
+
+/// Agent pools that machines of NodeClaims are in besides the one that the settings name: whoever launched them has written down where AKS has them.
+#[must_use]
+pub fn former_pools<'a>(
+    claims: impl IntoIterator<Item = &'a NodeClaim>,
+    named: Option<&MachinePool>,
+) -> Vec<MachinePool> {
+    let is_same = |a: &MachinePool, b: &MachinePool| a.id().eq_ignore_ascii_case(&b.id());
+    let mut found: Vec<MachinePool> = Vec::new();
+    for claim in claims {
+        let annotations = claim.metadata.annotations.as_ref();
+        let id = annotations.and_then(|all| all.get(MACHINE_ID_ANNOTATION));
+        let Some((pool, _)) = id.and_then(|id| MachinePool::of_machine(id)) else {
+            continue;
+        };
+        if named
+            .into_iter()
+            .chain(&found)
+            .all(|known| !is_same(known, &pool))
+        {
+            found.push(pool);
+        }
+    }
+    found.sort_by_key(MachinePool::id);
+    found
 }
 
 /// Name of a NodeClaim's machine. The same claim always gets the same name: that is what makes a launch that is repeated find what the first one made.
@@ -160,6 +245,30 @@ pub fn os_sku(class: &AKSNodeClass, kubernetes_version: &str) -> &'static str {
             if is_new { "Ubuntu2404" } else { "Ubuntu2204" }
         }
     }
+}
+
+/// What only AKS says of a machine, which is not sent back to it.
+const SAID_BY_AKS: [&str; 4] = ["eTag", "provisioningState", "resourceId", "status"];
+
+/// The body of a request that changes nothing of a machine but its tags, made of what AKS says of it.
+#[must_use]
+pub fn retagged(machine: &Value, tags: &BTreeMap<String, String>) -> Value {
+    let mut properties = machine["properties"].clone();
+    if let Some(fields) = properties.as_object_mut() {
+        fields.retain(|name, _| !SAID_BY_AKS.contains(&name.as_str()));
+    }
+    if let Some(kubernetes) = properties.get_mut("kubernetes").and_then(Value::as_object_mut) {
+        kubernetes.retain(|name, _| name != "nodeName" && name != "currentOrchestratorVersion");
+    }
+    if let Some(network) = properties.get_mut("network").and_then(Value::as_object_mut) {
+        network.remove("ipAddresses");
+    }
+    properties["tags"] = json!(tags);
+    let mut body = json!({"properties": properties});
+    if machine["zones"].is_array() {
+        body["zones"] = machine["zones"].clone();
+    }
+    body
 }
 
 impl AksMachine<'_> {

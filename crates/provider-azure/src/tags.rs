@@ -23,6 +23,9 @@ pub const CREATED_AT: &str = "spokeshave.dev_created-at";
 /// How AKS counts the machine.
 pub const BILLING: &str = "compute.aks.billing";
 
+/// Annotation of a NodeClaim with the tags that its machine has from settings and class, in JSON: what has changed since is known by it.
+pub const APPLIED_ANNOTATION: &str = "spokeshave.dev/azure-tags";
+
 /// Most tags of a resource.
 pub const MOST: usize = 50;
 
@@ -45,6 +48,46 @@ pub fn key(key: &str) -> String {
     key.replace('/', "_")
 }
 
+/// Tags that say whose something is, and what else the provider writes down.
+const RESERVED: [&str; 8] = [
+    CLUSTER,
+    NODE_POOL,
+    NODE_CLAIM,
+    NODE_CLAIM_UID,
+    NODE_CLASS,
+    CREATED_AT,
+    AKS_MACHINE,
+    IMAGE,
+];
+
+/// Tags that the settings and the class ask for: what may change while a machine runs.
+///
+/// # Errors
+/// When the class sets tags that say whose something is.
+pub fn of_user(
+    class: &AKSNodeClass,
+    additional: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, TagError> {
+    let tags: BTreeMap<String, String> = additional
+        .iter()
+        .chain(&class.spec.tags)
+        .map(|(name, value)| (key(name), value.clone()))
+        .collect();
+    // Tag names are compared without regard to case at Azure.
+    let is_reserved = |name: &&String| RESERVED.iter().any(|it| it.eq_ignore_ascii_case(name));
+    match tags.keys().find(is_reserved) {
+        Some(name) => Err(TagError::Reserved(name.clone())),
+        None => Ok(tags),
+    }
+}
+
+fn counted(tags: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, TagError> {
+    if tags.len() > MOST {
+        return Err(TagError::TooMany(tags.len()));
+    }
+    Ok(tags)
+}
+
 /// Tags of a launch: those of the settings and of the class, and whose it is (Z-056).
 ///
 /// # Errors
@@ -54,35 +97,32 @@ pub fn launch(
     additional: &BTreeMap<String, String>,
     own: &[(&str, &str)],
 ) -> Result<BTreeMap<String, String>, TagError> {
-    let mut tags: BTreeMap<String, String> = additional
-        .iter()
-        .chain(&class.spec.tags)
-        .map(|(name, value)| (key(name), value.clone()))
-        .collect();
-    // Tag names are compared without regard to case at Azure.
-    let reserved = [
-        CLUSTER,
-        NODE_POOL,
-        NODE_CLAIM,
-        NODE_CLAIM_UID,
-        NODE_CLASS,
-        CREATED_AT,
-        AKS_MACHINE,
-        IMAGE,
-    ];
-    if let Some(name) = tags
-        .keys()
-        .find(|name| reserved.iter().any(|it| it.eq_ignore_ascii_case(name)))
-    {
-        return Err(TagError::Reserved(name.clone()));
-    }
+    let mut tags = of_user(class, additional)?;
     tags.insert(BILLING.to_owned(), "linux".to_owned());
     tags.extend(
         own.iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
     );
-    if tags.len() > MOST {
-        return Err(TagError::TooMany(tags.len()));
+    counted(tags)
+}
+
+/// What the tags of something that runs become: those that are wanted now in the place of those that were wanted before; all others, which the provider or
+/// somebody else has set, stay. `None` when nothing is to be changed.
+///
+/// # Errors
+/// When there are too many.
+pub fn changed(
+    current: &BTreeMap<String, String>,
+    before: &BTreeMap<String, String>,
+    wanted: &BTreeMap<String, String>,
+) -> Result<Option<BTreeMap<String, String>>, TagError> {
+    let names =
+        |tags: &BTreeMap<String, String>, name: &String| tags.keys().any(|it| it.eq_ignore_ascii_case(name));
+    let mut tags = current.clone();
+    tags.retain(|name, _| !names(wanted, name) && !names(before, name));
+    tags.extend(wanted.iter().map(|(name, value)| (name.clone(), value.clone())));
+    if tags == *current {
+        return Ok(None);
     }
-    Ok(tags)
+    counted(tags).map(Some)
 }

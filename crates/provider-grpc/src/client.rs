@@ -7,29 +7,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{NodeClaim, NodeClassRef, NodePool, labels};
+use spokeshave_mirror::Messages;
 use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, Resources};
 use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, NodeClassKind,
-    RegistrationHook, RepairPolicy, SharedClock,
+    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RegistrationHook,
+    RepairPolicy, SharedClock,
 };
-use tonic::{Code, Status};
+use tonic::Code;
 
 use crate::classes::{self, NodeClasses};
-use crate::errors::{ConnectError, cloud_error, launch_error};
+use crate::errors::{ConnectError, answered, launch_error, no_answer};
 use crate::events::Events;
 use crate::feed::{self, Feed, Source};
+use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::instance_list;
 use crate::link::{self, Client, Link, Task, within};
+use crate::nodes::KubeNodes;
 use crate::transport::Connector;
 use crate::wire::launch_reply::Outcome;
 use crate::wire::{
-    Capability, DriftRequest, GateRequest, Instance, InstanceRef, InstanceState, LaunchRequest, LeadRequest,
+    Capability, DriftRequest, Instance, InstanceRef, InstanceState, LaunchRequest, LeadRequest,
     TerminateRequest,
 };
 use crate::{convert, launch};
@@ -59,6 +62,8 @@ pub struct ClientOptions {
     pub kubernetes_version: String,
     /// Where NodeClasses are; without it the provider must know them itself.
     pub node_classes: Option<Arc<dyn NodeClasses>>,
+    /// Where Nodes are; without it rules about their conditions have no effect.
+    pub nodes: Option<KubeNodes>,
 }
 
 /// A provider in another process. Clones are the same.
@@ -73,64 +78,14 @@ struct Inner {
     node_classes: Option<Arc<dyn NodeClasses>>,
     feeds: Mutex<BTreeMap<(String, String), Arc<Feed>>>,
     events: Events,
+    nodes: Option<KubeNodes>,
+    /// What Nodes have told, by the provider's rules.
+    told: Messages,
     /// Of the time at which this process began to lead, so that a later leader's is larger.
     leader_term: AtomicU64,
     hooks: Vec<Arc<dyn RegistrationHook>>,
     well_known: BTreeSet<String>,
     _keeper: Task,
-}
-
-/// Asks the provider whether a Node may register (G-030).
-#[derive(Debug)]
-struct Gate {
-    link: Arc<Link>,
-    clock: SharedClock,
-    name: String,
-}
-
-impl RegistrationHook for Gate {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn registered<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, HookAnswer> {
-        async move {
-            let mut client = self.link.client()?;
-            let request = GateRequest {
-                provider_id: claim.provider_id().unwrap_or_default().to_owned(),
-                nodeclaim_json: serde_json::to_vec(claim).unwrap_or_default(),
-            };
-            let answer = within(&self.clock, GET_LIMIT, client.register_gate(request)).await;
-            let answer = answered("RegisterGate", GET_LIMIT, answer)?;
-            if answer.ready {
-                return Ok(HookAnswer::Ready);
-            }
-            let after = answer
-                .ask_again_after
-                .and_then(|after| Duration::try_from(after).ok());
-            Ok(HookAnswer::AskAgain(after.unwrap_or(GET_LIMIT)))
-        }
-        .boxed()
-    }
-}
-
-fn answered<T>(
-    call: &str,
-    limit: Duration,
-    answer: Option<Result<tonic::Response<T>, Status>>,
-) -> Result<T, CloudError> {
-    match answer {
-        Some(Ok(answer)) => Ok(answer.into_inner()),
-        Some(Err(status)) => Err(cloud_error(call, &status)),
-        None => Err(no_answer(call, limit)),
-    }
-}
-
-fn no_answer(call: &str, limit: Duration) -> CloudError {
-    CloudError::Timeout(format!(
-        "the provider has not answered {call} within {} s",
-        limit.as_secs()
-    ))
 }
 
 impl GrpcProvider {
@@ -162,6 +117,8 @@ impl GrpcProvider {
             clock,
             link,
             node_classes: options.node_classes,
+            nodes: options.nodes,
+            told: Messages::default(),
             feeds: Mutex::default(),
             events: Events::default(),
             hooks,
@@ -465,7 +422,15 @@ impl Inner {
                 None => std::future::pending().await,
             }
         };
-        futures::join!(self.work(term, false), classes);
+        futures::join!(self.work(term, false), classes, self.hear_nodes());
+    }
+
+    async fn hear_nodes(&self) {
+        let rules = &self.identity.interruption_conditions;
+        match &self.nodes {
+            Some(nodes) if !rules.is_empty() => nodes.hear(rules, &self.clock, &self.told).await,
+            _ => std::future::pending().await,
+        }
     }
 
     /// Lets the provider do work of its own for as long as this is awaited.
@@ -538,14 +503,35 @@ impl CloudProvider for GrpcProvider {
     }
 
     fn interruptions(&self) -> Option<Interruptions<'_>> {
-        let listens = self.0.identity.can(Capability::Events);
-        listens.then(|| self.0.events.listen(&self.0.link, &self.0.clock))
+        let Inner {
+            identity,
+            link,
+            clock,
+            ..
+        } = &*self.0;
+        let events = identity
+            .can(Capability::Events)
+            .then(|| self.0.events.listen(link, clock));
+        let rules = &identity.interruption_conditions;
+        let told = (!rules.is_empty()).then(|| self.0.told.stream(clock.clone()));
+        match (events, told) {
+            (Some(events), Some(told)) => Some(futures::stream::select(events, told).boxed()),
+            (events, told) => events.or(told),
+        }
     }
 
     fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
         let Inner {
-            events, link, clock, ..
+            events,
+            told,
+            link,
+            clock,
+            ..
         } = &*self.0;
+        if told.holds(&message.id) {
+            told.acknowledge(&message.id);
+            return std::future::ready(Ok(())).boxed();
+        }
         events.acknowledge(link, clock, &message.id).boxed()
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Owns the tables. It decides nothing about retries.
 
+use std::time::Duration;
+
 use spokeshave_ports::CloudError;
 use tonic::{Code, Status};
 
@@ -102,6 +104,27 @@ pub(crate) fn launch_error(failure: LaunchFailure) -> CloudError {
         FailureKind::Timeout => CloudError::Timeout(message),
         FailureKind::Unspecified | FailureKind::Transient => CloudError::Other(message),
     }
+}
+
+/// What a call has answered, or that it has not within its limit.
+pub(crate) fn answered<T>(
+    call: &str,
+    limit: Duration,
+    answer: Option<Result<tonic::Response<T>, Status>>,
+) -> Result<T, CloudError> {
+    match answer {
+        Some(Ok(answer)) => Ok(answer.into_inner()),
+        Some(Err(status)) => Err(cloud_error(call, &status)),
+        None => Err(no_answer(call, limit)),
+    }
+}
+
+/// A call without an answer.
+pub(crate) fn no_answer(call: &str, limit: Duration) -> CloudError {
+    CloudError::Timeout(format!(
+        "the provider has not answered {call} within {} s",
+        limit.as_secs()
+    ))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use tonic::Streaming;
 
 use crate::convert;
 use crate::errors;
+use crate::kinds::{kind_named, message_of};
 use crate::link::{Link, within};
 use crate::wire::provider_event::Event;
 use crate::wire::{self, AcknowledgeRequest, EventsRequest, InterruptionKind, LaunchFailure, ProviderEvent};
@@ -169,29 +170,8 @@ enum Taken {
     Done(String),
 }
 
-const KINDS: [(InterruptionKind, Kind); 10] = [
-    (InterruptionKind::Spot, Kind::SpotInterrupted),
-    (InterruptionKind::Rebalance, Kind::RebalanceRecommendation),
-    (
-        InterruptionKind::Reservation,
-        Kind::CapacityReservationInterrupted,
-    ),
-    (InterruptionKind::Stopped, Kind::InstanceStopped),
-    (InterruptionKind::Terminated, Kind::InstanceTerminated),
-    (InterruptionKind::Maintenance, Kind::ScheduledChange),
-    (InterruptionKind::InstanceStatus, Kind::InstanceStatus),
-    (InterruptionKind::SystemStatus, Kind::SystemStatus),
-    (InterruptionKind::PlannedEvent, Kind::EventStatus),
-    (InterruptionKind::None, Kind::NoOp),
-];
-
 fn kind_of(message: &wire::Interruption) -> Result<Kind, String> {
-    let kind = message.kind();
-    let known = KINDS
-        .iter()
-        .find(|(one, _)| *one == kind)
-        .map(|(_, known)| *known);
-    known.ok_or_else(|| {
+    kind_named(message.kind()).ok_or_else(|| {
         format!(
             "interruption of unknown kind {}: {}",
             message.kind, message.message
@@ -202,7 +182,8 @@ fn kind_of(message: &wire::Interruption) -> Result<Kind, String> {
 /// Messages of a provider in this process that are not acknowledged, under the IDs that the other side knows.
 ///
 /// Clouds use the ID of a message again once it is done with (kwok's is its instance's name), and the other side acts on no event twice: an event's ID is
-/// its own, also after a restart.
+/// its own, also after a restart. Where the cloud says when it happened, that makes the ID, which a server that starts again finds again. Where it does not,
+/// an event that comes again after a restart is another one: two of them end a NodeClaim once.
 #[derive(Debug)]
 pub(crate) struct Unacknowledged {
     /// By the cloud's ID and the instance: one message of a cloud may name several.
@@ -225,12 +206,22 @@ impl Unacknowledged {
         let id = match self.held.get(&key).filter(|(_, held)| same(held)) {
             Some((id, _)) => id.clone(),
             None => {
-                self.next += 1;
-                format!("{} {} {}", message.id, message.provider_id, self.next)
+                let own = self.own_part(message);
+                format!("{} {} {own}", message.id, message.provider_id)
             }
         };
         self.held.insert(key, (id.clone(), message.clone()));
         id
+    }
+
+    /// What tells this message from others of the cloud's ID.
+    fn own_part(&mut self, message: &Interruption) -> String {
+        let Some(sent_at) = message.sent_at else {
+            self.next += 1;
+            return self.next.to_string();
+        };
+        let kind = message.kind.as_ref().map_or("unreadable", |kind| kind.label());
+        format!("{kind} {}", sent_at.as_nanosecond())
     }
 
     /// The message of an ID.
@@ -247,13 +238,7 @@ impl Unacknowledged {
 /// A message of a provider in this process, under the ID by which it is acknowledged.
 pub(crate) fn event_of(id: String, message: &Interruption) -> ProviderEvent {
     let (kind, text) = match &message.kind {
-        Ok(kind) => {
-            let known = KINDS.iter().find(|(_, one)| one == kind);
-            (
-                known.map_or(InterruptionKind::Unspecified, |(one, _)| *one),
-                String::new(),
-            )
-        }
+        Ok(kind) => (message_of(*kind), String::new()),
         Err(text) => (InterruptionKind::Unspecified, text.clone()),
     };
     ProviderEvent {
@@ -271,6 +256,7 @@ pub(crate) fn event_of(id: String, message: &Interruption) -> ProviderEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::KINDS;
 
     #[test]
     fn g_016_every_kind_is_the_same_on_the_other_side_and_what_is_done_comes_no_more() {
@@ -322,6 +308,35 @@ mod tests {
         let third = held.hold(&message(Ok(Kind::InstanceTerminated)));
         assert_ne!(second, third);
         assert_eq!(held.of(&second), None);
+    }
+
+    #[test]
+    fn g_016_an_event_that_comes_again_after_a_restart_of_its_provider_is_the_same_one() {
+        let at = |second: i64| {
+            spokeshave_ports::TokioClock::new(jiff::Timestamp::from_second(second).unwrap(), 1.0).shared()
+        };
+        let message = |kind: Kind, sent: i64| Interruption {
+            id: "i-1".to_owned(),
+            provider_id: "shed://1".to_owned(),
+            kind: Ok(kind),
+            sent_at: Some(jiff::Timestamp::from_second(sent).unwrap()),
+            ends_at: None,
+        };
+        let spot = message(Kind::SpotInterrupted, 5);
+        let mut before = Unacknowledged::new(&at(10));
+        let id = before.hold(&spot);
+        let mut after = Unacknowledged::new(&at(20));
+        assert_eq!(after.hold(&spot), id);
+        assert_eq!(after.of(&id), Some(spot.clone()));
+        // What is done with stays so when the cloud tells of it once more, and another event of the same name is news.
+        after.forget(&id);
+        assert_eq!(after.hold(&spot), id);
+        for other in [
+            message(Kind::SpotInterrupted, 6),
+            message(Kind::InstanceStopped, 5),
+        ] {
+            assert_ne!(after.hold(&other), id);
+        }
     }
 
     #[test]

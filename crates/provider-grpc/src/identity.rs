@@ -9,6 +9,7 @@ use spokeshave_model::volumes::Unsupported;
 use spokeshave_ports::{NodeClassKind, RepairPolicy};
 
 use crate::VERSIONS;
+use crate::conditions::Rule;
 use crate::wire::{Capability, HandshakeResponse};
 
 /// What stays the same as long as the provider is used.
@@ -23,6 +24,7 @@ pub(crate) struct Identity {
     pub(crate) restricted_domains: Vec<String>,
     pub(crate) repair_policies: Vec<RepairPolicy>,
     pub(crate) unsupported: Unsupported,
+    pub(crate) interruption_conditions: Vec<Rule>,
 }
 
 impl Identity {
@@ -69,6 +71,11 @@ impl Identity {
             well_known_labels: rules(|rule| rule.well_known),
             restricted_domains: rules(|rule| rule.restricted_domain),
             repair_policies: repair_policies(&answer)?,
+            interruption_conditions: answer
+                .interruption_conditions
+                .iter()
+                .map(Rule::read)
+                .collect::<Result<_, _>>()?,
             unsupported: Unsupported {
                 provisioners: answer.unsupported_volume_provisioners.into_iter().collect(),
                 topology_keys: answer.unsupported_topology_keys.into_iter().collect(),

@@ -7,14 +7,18 @@
 mod catalog;
 mod classes;
 mod client;
+mod conditions;
 mod convert;
 mod errors;
 mod events;
 mod feed;
+mod gate;
 mod identity;
 mod instance_list;
+mod kinds;
 mod launch;
 mod link;
+mod nodes;
 mod pipe;
 
 pub mod sanity;
@@ -26,6 +30,7 @@ pub mod wire;
 pub use classes::{KubeNodeClasses, NodeClasses};
 pub use client::{ClientOptions, GrpcProvider};
 pub use errors::ConnectError;
+pub use nodes::KubeNodes;
 pub use pipe::over_pipe;
 pub use server::{Server, ServerOptions, serve_connection, serve_unix};
 pub use transport::{ByteStream, Connector, DuplexConnector, TlsConnector, UnixConnector};

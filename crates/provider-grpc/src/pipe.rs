@@ -34,6 +34,7 @@ pub async fn over_pipe(
         cluster_uid: "pipe".to_owned(),
         kubernetes_version: String::new(),
         node_classes: None,
+        nodes: None,
     };
     GrpcProvider::connect(options, clock).await
 }

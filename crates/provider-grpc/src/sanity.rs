@@ -106,6 +106,7 @@ async fn over_the_port(
         cluster_uid: options.cluster_uid.clone(),
         kubernetes_version: String::new(),
         node_classes: None,
+        nodes: None,
     };
     let provider = GrpcProvider::connect(client, clock.clone()).await;
     let provider =

@@ -39,6 +39,8 @@ pub struct ServerOptions {
     pub label_rules: LabelRules,
     /// Pause between two looks whether the catalog has changed.
     pub catalog_period: Duration,
+    /// Conditions of Nodes that mean the end of their machines.
+    pub interruption_conditions: Vec<wire::ConditionRule>,
 }
 
 impl Default for ServerOptions {
@@ -46,6 +48,7 @@ impl Default for ServerOptions {
         Self {
             label_rules: LabelRules::default(),
             catalog_period: Duration::from_secs(2),
+            interruption_conditions: Vec::new(),
         }
     }
 }
@@ -499,6 +502,6 @@ fn identity_message(shared: &Shared, version: &str) -> wire::HandshakeResponse {
         repair_policies: policies.collect(),
         unsupported_volume_provisioners: unsupported.provisioners.into_iter().collect(),
         unsupported_topology_keys: unsupported.topology_keys.into_iter().collect(),
-        interruption_conditions: Vec::new(),
+        interruption_conditions: shared.options.interruption_conditions.clone(),
     }
 }

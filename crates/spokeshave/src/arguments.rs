@@ -30,6 +30,27 @@ pub(crate) enum OperatorCloud {
     Grpc,
 }
 
+/// The providers that can be served to an operator in another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServedCloud {
+    /// Nodes without machines, for tests and rehearsals
+    Kwok,
+    /// EC2 instances, in the region of AWS_REGION or of the machine
+    Aws,
+    /// Azure's virtual machines, by the environment that docs/azure.md lists; not run on a subscription yet
+    Azure,
+}
+
+impl From<ServedCloud> for OperatorCloud {
+    fn from(cloud: ServedCloud) -> Self {
+        match cloud {
+            ServedCloud::Kwok => Self::Kwok,
+            ServedCloud::Aws => Self::Aws,
+            ServedCloud::Azure => Self::Azure,
+        }
+    }
+}
+
 /// The cloud providers of this build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CloudProviderName {

@@ -164,6 +164,7 @@ fn options(settings: &Settings, variable: Variables<'_>) -> Result<AzureOptions>
             cluster: get("CLUSTER_NAME"),
             name: get("AKS_MACHINES_POOL_NAME"),
         }),
+        former_pools: Vec::new(),
         vnet_subnet_id: get("VNET_SUBNET_ID"),
         access: Access {
             admin_username: variable("LINUX_ADMIN_USERNAME").unwrap_or_else(|| "azureuser".to_owned()),

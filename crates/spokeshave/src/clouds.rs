@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use kube::Client;
+use kube::api::{Api, ListParams};
+use spokeshave_api::NodeClaim;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
-use spokeshave_azure_cloud::AzureProvider;
+use spokeshave_azure_cloud::{AzureOptions, AzureProvider};
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
+use spokeshave_provider_azure::aks_machines::{MachinePool, former_pools as former_pools_of};
 use spokeshave_provider_grpc::GrpcProvider;
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::{Shutdown, TaskGroup};
@@ -60,7 +63,7 @@ pub(crate) async fn start(
     match name {
         OperatorCloud::Kwok => kwok(settings, surroundings, tasks),
         OperatorCloud::Aws => aws(settings, surroundings).await,
-        OperatorCloud::Azure => azure(settings, surroundings),
+        OperatorCloud::Azure => azure(settings, surroundings).await,
         OperatorCloud::Grpc => grpc(address, settings, surroundings).await,
     }
 }
@@ -138,8 +141,9 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
     })
 }
 
-fn azure(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {
-    let (outside, options) = crate::azure::read(settings)?;
+async fn azure(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {
+    let (outside, mut options) = crate::azure::read(settings)?;
+    options.former_pools = former_pools(&surroundings.client, &options).await?;
     tracing::info!(
         location = options.settings.region,
         cluster = options.cluster_name,
@@ -152,6 +156,25 @@ fn azure(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {
         provider: Arc::new(provider),
         remote: None,
     })
+}
+
+/// Agent pools that NodeClaims of before have machines in. Without them a change of the mode or of the pool would let go of machines that run.
+async fn former_pools(client: &Client, options: &AzureOptions) -> Result<Vec<MachinePool>> {
+    let claims: Api<NodeClaim> = Api::all(client.clone());
+    let claims = match claims.list(&ListParams::default()).await {
+        Ok(list) => list.items,
+        // There are none without their definition, whose absence is told elsewhere.
+        Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
+        Err(error) => return Err(error).context("list NodeClaims, of which some may have machines of AKS"),
+    };
+    let pools = former_pools_of(&claims, options.machine_pool.as_ref());
+    for pool in &pools {
+        tracing::warn!(
+            pool = pool.id(),
+            "machines that AKS has made in this agent pool stay managed, because NodeClaims have them: new ones are not made there"
+        );
+    }
+    Ok(pools)
 }
 
 async fn grpc(address: &AddressArgs, settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {

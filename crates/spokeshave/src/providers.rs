@@ -11,7 +11,7 @@ use spokeshave_provider_grpc::sanity::{SanityOptions, check};
 use spokeshave_provider_grpc::{Server, ServerOptions, serve_unix};
 use spokeshave_runtime::{Shutdown, TaskGroup};
 
-use crate::arguments::{CloudProviderName, OperatorCloud};
+use crate::arguments::ServedCloud;
 use crate::clouds::{self, Surroundings};
 use crate::connection::{configuration, connect, seed};
 use crate::remote_provider::AddressArgs;
@@ -79,7 +79,7 @@ pub(crate) struct ServeArgs {
     kubeconfig: Option<PathBuf>,
     /// The provider
     #[arg(long, value_name = "NAME", value_enum)]
-    cloud_provider: CloudProviderName,
+    cloud_provider: ServedCloud,
     /// Settings of the provider
     #[command(flatten)]
     settings: SettingsArgs,
@@ -110,12 +110,8 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
         entropy: Entropy::new(seed()),
         shutdown: shutdown.clone(),
     };
-    let name = match args.cloud_provider {
-        CloudProviderName::Kwok => OperatorCloud::Kwok,
-        CloudProviderName::Aws => OperatorCloud::Aws,
-    };
     let cloud = clouds::start(
-        name,
+        args.cloud_provider.into(),
         &AddressArgs::default(),
         &settings,
         &surroundings,

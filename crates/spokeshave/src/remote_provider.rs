@@ -12,7 +12,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _};
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_grpc::{
-    ClientOptions, ConnectError, Connector, GrpcProvider, KubeNodeClasses, TlsConnector, UnixConnector,
+    ClientOptions, ConnectError, Connector, GrpcProvider, KubeNodeClasses, KubeNodes, TlsConnector,
+    UnixConnector,
 };
 use spokeshave_runtime::{Readiness, Shutdown};
 
@@ -28,7 +29,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct AddressArgs {
     /// Unix socket of the provider
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "provider_address")]
+    #[arg(long, alias = "socket", value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "provider_address")]
     pub(crate) provider_socket: Option<PathBuf>,
     /// Host and port of the provider; both sides show certificates
     #[arg(long, value_name = "HOST:PORT", requires_all = ["provider_ca", "provider_cert", "provider_key"])]
@@ -90,6 +91,7 @@ pub(crate) async fn connect(
         cluster_uid: system.and_then(|system| system.uid()).unwrap_or_default(),
         kubernetes_version: kubernetes_version.to_owned(),
         node_classes: Some(Arc::new(KubeNodeClasses(client.clone()))),
+        nodes: Some(KubeNodes(client.clone())),
     };
     let started = clock.now();
     loop {

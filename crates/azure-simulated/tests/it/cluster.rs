@@ -85,7 +85,7 @@ impl OnCluster {
         self.pass(30).await;
     }
 
-    async fn change(&self, patch: Value) -> AKSNodeClass {
+    pub(crate) async fn change(&self, patch: Value) -> AKSNodeClass {
         let merged = self
             .classes()
             .patch("class", &PatchParams::default(), &Patch::Merge(&patch))

@@ -2,6 +2,7 @@
 
 mod aks;
 mod aks_failures;
+mod aks_modes;
 mod bad_input;
 mod calls;
 mod cluster;
@@ -10,6 +11,7 @@ mod document;
 mod joining;
 mod launches;
 mod openapi;
+mod tags;
 mod upkeep;
 mod wire;
 mod world;

@@ -56,11 +56,14 @@ const POOL: &str =
 const AKS_LOCATION: &str = "/subscriptions/*/providers/microsoft.containerservice/locations/*";
 
 #[rustfmt::skip]
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 21] = [
     Rule { name: "VirtualMachines_CreateOrUpdate", method: "PUT", path: MACHINE, api: COMPUTE, query: &[], sent: Some("VirtualMachine"), answered: "VirtualMachine", statuses: &[200, 201] },
     Rule { name: "VirtualMachines_Get", method: "GET", path: MACHINE, api: COMPUTE, query: &[], sent: None, answered: "VirtualMachine", statuses: &[200] },
+    Rule { name: "VirtualMachines_Update", method: "PATCH", path: MACHINE, api: COMPUTE, query: &[], sent: Some("VirtualMachineUpdate"), answered: "VirtualMachine", statuses: &[200] },
     Rule { name: "VirtualMachines_Delete", method: "DELETE", path: MACHINE, api: COMPUTE, query: &["forceDeletion"], sent: None, answered: "", statuses: &[200, 202, 204] },
     Rule { name: "NetworkInterfaces_CreateOrUpdate", method: "PUT", path: INTERFACE, api: NETWORK, query: &[], sent: Some("Interface"), answered: "Interface", statuses: &[200, 201] },
+    Rule { name: "NetworkInterfaces_Get", method: "GET", path: INTERFACE, api: NETWORK, query: &[], sent: None, answered: "Interface", statuses: &[200] },
+    Rule { name: "NetworkInterfaces_UpdateTags", method: "PATCH", path: INTERFACE, api: NETWORK, query: &[], sent: Some("TagsObject"), answered: "Interface", statuses: &[200] },
     Rule { name: "NetworkInterfaces_Delete", method: "DELETE", path: INTERFACE, api: NETWORK, query: &[], sent: None, answered: "", statuses: &[200, 202, 204] },
     Rule { name: "Subnets_Get", method: "GET", path: SUBNET, api: NETWORK, query: &[], sent: None, answered: "Subnet", statuses: &[200] },
     Rule { name: "ResourceSkus_List", method: "GET", path: "/subscriptions/*/providers/microsoft.compute/skus", api: SKUS, query: &["$filter", "$skiptoken"], sent: None, answered: "ResourceSKUsResult", statuses: &[200] },
@@ -269,6 +272,12 @@ impl Held {
         self.clock.sleep(std::time::Duration::from_secs(seconds)).await;
     }
 
+    async fn retag(&self, id: Option<&str>) {
+        let [before, wanted] = ["a", "b"].map(|value| [("team".to_owned(), value.to_owned())].into());
+        let changed = self.provider.change_tags(id.unwrap(), &before, &wanted);
+        changed.await.unwrap();
+    }
+
     /// Names of the operations that were asked for, none of which was wrong in anything.
     fn seen(self) -> BTreeSet<&'static str> {
         self.leader.abort();
@@ -283,6 +292,9 @@ async fn z_031_what_is_asked_and_answered_is_in_azures_openapi_documents() {
     let held = Held::new(Options::slow()).await;
     let (azure, provider) = (&held.azure, &held.provider);
     // What goes wrong is answered in their shape too: quota, capacity, a denied action, patience, a failure after acceptance, an interface that is kept.
+    let tagged = provider.create(&on_demand("tagged", "Standard_D4s_v5")).await;
+    held.wait(600).await;
+    held.retag(tagged.unwrap().provider_id()).await;
     let too_large = provider.create(&on_demand("large", "Standard_E8s_v5")).await;
     assert!(too_large.is_err());
     azure.refuse(Refusal {
@@ -358,6 +370,7 @@ async fn z_040_what_aks_is_asked_and_answers_is_in_its_documents() {
     let created = provider.create(&on_demand("evicted", "Standard_D2s_v5")).await;
     let created = created.unwrap();
     held.wait(600).await;
+    held.retag(created.provider_id()).await;
     assert_eq!(provider.list().await.unwrap().len(), 1);
     azure.set_drift_action("Recreate");
     assert!(provider.is_drifted(&created).await.unwrap().is_some());

@@ -7,7 +7,9 @@ use spokeshave_api::Taint;
 use spokeshave_api::{NodeClaim, NodeClaimSpec};
 use spokeshave_model::CapacityType;
 use spokeshave_model::labels as core;
-use spokeshave_provider_azure::aks_machines::{AksMachine, MachinePool, machine_name};
+use spokeshave_provider_azure::aks_machines::{
+    AksMachine, MACHINE_ID_ANNOTATION, MachinePool, former_pools, machine_name,
+};
 use spokeshave_provider_azure::drift::{self, Instance};
 use spokeshave_provider_azure::errors::ArmError;
 use spokeshave_provider_azure::images::{ImageError, NodeImageVersion, node_image_definitions, node_images};
@@ -323,4 +325,38 @@ fn d_240_what_aks_wants_done_is_drift_after_everything_else() {
     for wanted in ["Recreate", "Reimage"] {
         assert_eq!(check(wanted), Some("ClusterConfigDrift"), "{wanted}");
     }
+}
+
+#[test]
+fn z_040_pools_are_found_where_nodeclaims_say_that_their_machines_are() {
+    let claim = |name: &str, id: Option<&str>| {
+        let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
+        claim.metadata.annotations = id.map(|id| [(MACHINE_ID_ANNOTATION.to_owned(), id.to_owned())].into());
+        claim
+    };
+    let pool = |cluster: &str, name: &str| MachinePool {
+        subscription: "s".to_owned(),
+        resource_group: "g".to_owned(),
+        cluster: cluster.to_owned(),
+        name: name.to_owned(),
+    };
+    let (own, other) = (pool("c", "one"), pool("c", "two"));
+    let claims = [
+        claim("a", Some(&own.machine_id("a"))),
+        claim("b", Some(&other.machine_id("b"))),
+        claim("c", Some(&other.machine_id("c").to_uppercase())),
+        claim("d", None),
+        claim(
+            "e",
+            Some("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/x"),
+        ),
+        claim("f", Some(&format!("{}/machines/", own.id()))),
+    ];
+    assert_eq!(former_pools(&claims, Some(&own)), std::slice::from_ref(&other));
+    assert_eq!(former_pools(&claims, None), [own.clone(), other.clone()]);
+    assert!(own.has(&own.machine_id("a")) && !own.has(&other.machine_id("a")));
+    assert_eq!(
+        MachinePool::of_machine(&other.machine_id("b")),
+        Some((other.clone(), "b"))
+    );
 }

@@ -217,3 +217,37 @@ fn z_056_tags() {
         Err(TagError::TooMany(51))
     );
 }
+
+#[test]
+fn z_056_a_change_of_tags_touches_only_what_was_asked_for() {
+    let tags_of = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let pairs = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        pairs.collect()
+    };
+    let current = tags_of(&[
+        (tags::NODE_POOL, "p"),
+        ("Team", "a"),
+        ("old", "x"),
+        ("by-policy", "y"),
+    ]);
+    let (before, wanted) = (tags_of(&[("team", "a"), ("OLD", "x")]), tags_of(&[("team", "b")]));
+    let changed = tags::changed(&current, &before, &wanted).unwrap().unwrap();
+    assert_eq!(
+        changed,
+        tags_of(&[(tags::NODE_POOL, "p"), ("team", "b"), ("by-policy", "y")]),
+        "names are the same in whatever case"
+    );
+    assert_eq!(tags::changed(&changed, &before, &wanted).unwrap(), None);
+    let many: BTreeMap<String, String> = (0..50).map(|it| (format!("k{it}"), String::new())).collect();
+    assert_eq!(
+        tags::changed(&current, &before, &many),
+        Err(TagError::TooMany(52))
+    );
+    let reserved = tags::of_user(&class("{tags: {Karpenter.sh/NodePool: x}}"), &BTreeMap::new());
+    assert_eq!(
+        reserved,
+        Err(TagError::Reserved("Karpenter.sh_NodePool".to_owned()))
+    );
+}

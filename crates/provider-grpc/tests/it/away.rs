@@ -62,6 +62,7 @@ impl Stage {
             cluster_uid: cluster.into(),
             kubernetes_version: "v1.37.0".into(),
             node_classes: None,
+            nodes: None,
         };
         GrpcProvider::connect(options, self.clock.clone()).await
     }
@@ -292,6 +293,7 @@ async fn garbage_is_not_a_provider() {
         cluster_uid: String::new(),
         kubernetes_version: String::new(),
         node_classes: None,
+        nodes: None,
     };
     let error = GrpcProvider::connect(options, clock())
         .await

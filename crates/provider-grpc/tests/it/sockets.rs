@@ -20,6 +20,7 @@ fn options(connector: Arc<dyn Connector>) -> ClientOptions {
         cluster_uid: "uid".into(),
         kubernetes_version: String::new(),
         node_classes: None,
+        nodes: None,
     }
 }
 

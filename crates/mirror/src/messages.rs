@@ -1,4 +1,7 @@
-//! Machines that have ended, or will, without anybody having asked for it: messages that come again until they are acknowledged.
+//! Messages of a provider that reads them itself (machines that have ended, or will, without anybody having asked for it): they come again until they are
+//! acknowledged.
+//!
+//! Owns what is not acknowledged. It reads nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Messages in hand, with when each was told.
 #[derive(Debug, Default)]
-pub(crate) struct Messages {
+pub struct Messages {
     held: Mutex<BTreeMap<String, (Interruption, Option<Timestamp>)>>,
 }
 
@@ -25,12 +28,18 @@ impl Messages {
     }
 
     /// Tells a message, once for each ID.
-    pub(crate) fn tell(&self, message: Interruption) {
+    pub fn tell(&self, message: Interruption) {
         self.held().entry(message.id.clone()).or_insert((message, None));
     }
 
+    /// Whether a message of this ID is not done with.
+    #[must_use]
+    pub fn holds(&self, id: &str) -> bool {
+        self.held().contains_key(id)
+    }
+
     /// A message is done with.
-    pub(crate) fn acknowledge(&self, id: &str) {
+    pub fn acknowledge(&self, id: &str) {
         self.held().remove(id);
     }
 
@@ -43,7 +52,7 @@ impl Messages {
     }
 
     /// The messages, for as long as somebody listens.
-    pub(crate) fn stream(&self, clock: SharedClock) -> Interruptions<'_> {
+    pub fn stream(&self, clock: SharedClock) -> Interruptions<'_> {
         stream::unfold(clock, move |clock| async move {
             loop {
                 if let Some(message) = self.due(clock.now()) {
