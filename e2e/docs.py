@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 
+from event_meanings import EVENTS
+
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 # What a reader sees on a wide terminal.
@@ -102,7 +104,7 @@ def objects_page():
     keys += [(f"`{value}`", words) for _, value, words in constants("crates/provider-kwok/src/keys.rs") if "/" in value and not value.endswith("/")]
     if len(conditions) < 20 or len(keys) < 35:
         raise SystemExit(f"only {len(conditions)} conditions and {len(keys)} keys are found in the code")
-    return (f"# Conditions, labels, annotations, taints\n\n{WRITTEN}\n\n## Conditions\n\nThe kind that has a condition stands before the colon; `Ready` sums up the others.\n\n"
+    return (f"# Conditions, labels, annotations, taints\n\n{WRITTEN}\n\n## Conditions\n\nThe kind is named before the colon; `Ready` summarizes the others.\n\n"
             f"{table(('Condition', 'Means'), conditions)}\n\n## Labels, annotations, taints and finalizers\n\n{table(('Key', 'Means'), keys)}\n")
 
 
@@ -112,7 +114,8 @@ def event_kinds(text):
     for kind, reason, constant in re.findall(r'EventType::(Normal|Warning),\s*(?:"([A-Z]\w+)"|([A-Z_]+)\b)', text):
         if reason or constant in named:
             yield kind, reason or named[constant]
-    # What a cloud has to say reaches users as events, too.
+    yield from (("Warning", reason) for reason in re.findall(r'\bwarning\(\s*\w+\(\w+\),\s*"([A-Z]\w+)"', text))
+    # Notices of a cloud provider are recorded as events, too.
     if "notices::of_" in text:
         for is_warning, reason in re.findall(r'(?:notices::of_\w+\(\s*&?[\w.]+|\(\w+),\s*(true|false),\s*"([A-Z]\w+)"', text):
             yield "Warning" if is_warning == "true" else "Normal", reason
@@ -121,21 +124,19 @@ def event_kinds(text):
 
 
 def events_page():
-    """All events."""
-    found = {}
+    """All events: their reasons and types from the code, their meaning from `event_meanings.py`."""
+    found = set()
     for folder in ("plan", "controllers", "audit", "aws-cloud", "provider-kwok"):
         for base, _, files in os.walk(os.path.join(ROOT, "crates", folder, "src")):
             for file in sorted(files):
                 text = open(os.path.join(base, file), encoding="utf-8").read().split("#[cfg(test)]")[0]
-                subject = re.match(r"//! ([^.:\n]+(?:\n//! [^.:\n]+)*)", text)
-                for kind, reason in event_kinds(text):
-                    words = re.sub(r" \([ABDPWZ](?:\d|\b).*$", "", " ".join(subject.group(1).replace("//!", "").split())) if subject else ""
-                    found.setdefault((reason, kind), words.replace("|", "\\|"))
-    if len(found) < 45:
-        raise SystemExit(f"only {len(found)} events are found in the code")
-    rows = [(f"`{reason}`", kind, words) for (reason, kind), words in sorted(found.items())]
-    return (f"# Events\n\n{WRITTEN}\n\nTheir source is `karpenter`: `kubectl get events -A --field-selector source=karpenter`. Repetitions within a few minutes are left out.\n\n"
-            f"{table(('Reason', 'Type', 'About'), rows)}\n")
+                found.update((reason, kind) for kind, reason in event_kinds(text))
+    reasons = {reason for reason, _ in found}
+    if reasons != set(EVENTS):
+        raise SystemExit(f"e2e/event_meanings.py lacks {sorted(reasons - set(EVENTS))} and has in excess {sorted(set(EVENTS) - reasons)}")
+    rows = [(f"`{reason}`", kind, EVENTS[reason]) for reason, kind in sorted(found)]
+    return (f"# Events\n\n{WRITTEN}\n\nTheir source is `karpenter`: `kubectl get events -A --field-selector source=karpenter`. Repeats within a few minutes are suppressed.\n\n"
+            f"{table(('Reason', 'Type', 'Meaning'), rows)}\n")
 
 
 @functools.lru_cache(None)

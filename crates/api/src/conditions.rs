@@ -11,47 +11,47 @@ use crate::kinds::node_overlay::NodeOverlay;
 use crate::kinds::node_pool::NodePool;
 use crate::kinds::{Condition, whole_seconds};
 
-/// The root condition of every set.
+/// Summary of the other conditions of the object.
 pub const READY: &str = "Ready";
 /// NodeClaim: the instance was launched.
 pub const LAUNCHED: &str = "Launched";
-/// NodeClaim: its Node has joined.
+/// NodeClaim: its Node has joined the cluster.
 pub const REGISTERED: &str = "Registered";
 /// NodeClaim: its Node can run pods.
 pub const INITIALIZED: &str = "Initialized";
 /// NodeClaim: consolidateAfter has passed.
 pub const CONSOLIDATABLE: &str = "Consolidatable";
-/// NodeClaim: it is not what its NodePool asks for any more.
+/// NodeClaim: it no longer matches its NodePool or NodeClass.
 pub const DRIFTED: &str = "Drifted";
 /// NodeClaim: its Node is drained.
 pub const DRAINED: &str = "Drained";
-/// NodeClaim: no volume is attached to its Node any more.
+/// NodeClaim: no volume is attached to its Node.
 pub const VOLUMES_DETACHED: &str = "VolumesDetached";
-/// NodeClaim: the cloud was asked to end its instance.
+/// NodeClaim: termination of its instance was requested.
 pub const INSTANCE_TERMINATING: &str = "InstanceTerminating";
-/// NodeClaim: its Node has what was promised.
+/// NodeClaim: its Node has the resources of its instance type.
 pub const CONSISTENT_STATE_FOUND: &str = "ConsistentStateFound";
 /// NodeClaim: it belongs to a disruption command.
 pub const DISRUPTION_REASON: &str = "DisruptionReason";
-/// NodeClaim: what disruption would do with its node, and why not otherwise.
+/// NodeClaim: whether its node would be disrupted now, and why not otherwise.
 pub const VERDICT: &str = "spokeshave.dev/Disruptable";
 /// NodePool: the rules of P §1.8 are met.
 pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
 /// NodePool: its NodeClass can be used.
 pub const NODE_CLASS_READY: &str = "NodeClassReady";
-/// NodePool: nodes launched lately have registered.
+/// NodePool: recently launched nodes have registered.
 pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
-/// NodePool: every budget can be evaluated. Only there while one cannot.
+/// NodePool: every budget can be evaluated. Present only while one cannot.
 pub const BUDGETS_EVALUATED: &str = "spokeshave.dev/BudgetsEvaluated";
-/// NodePool with `spec.replicas`: its nodes can be launched. Only there while they cannot.
+/// NodePool with `spec.replicas`: its nodes can be launched. Present only while they cannot.
 pub const LAUNCHABLE: &str = "spokeshave.dev/Launchable";
-/// DisruptionPolicy: no roll-out was halted. Only there while it has roll-outs.
+/// DisruptionPolicy: no rollout is halted. Present only while it has rollouts.
 pub const ROLLOUT_HEALTHY: &str = "RolloutHealthy";
-/// DisruptionPolicy: all nodes that are due can go softly before `expireAfter` takes them. Only there while it has an expiry.
+/// DisruptionPolicy: all due nodes can be replaced within budgets before `expireAfter`. Present only while the policy has an expiry.
 pub const EXPIRY_IN_TIME: &str = "ExpiryInTime";
 /// CapacityBuffer: its references resolve to pods of a known shape.
 pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
-/// CapacityBuffer: its room is being provided.
+/// CapacityBuffer: its capacity is being provisioned.
 pub const PROVISIONING: &str = "Provisioning";
 
 /// A condition's status.
@@ -95,7 +95,7 @@ pub trait Conditioned {
             .find(|condition| condition.type_ == type_)
     }
 
-    /// True when the condition is there and `True`.
+    /// True when the condition is present and `True`.
     fn is_true(&self, type_: &str) -> bool {
         self.condition(type_)
             .is_some_and(|condition| condition.status == "True")

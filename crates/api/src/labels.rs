@@ -4,15 +4,15 @@ use k8s_openapi::api::core::v1::Taint;
 
 /// Name of the NodePool.
 pub const NODE_POOL: &str = "karpenter.sh/nodepool";
-/// `"true"` once a Node is initialised.
+/// `"true"` once a Node is initialized.
 pub const INITIALIZED: &str = "karpenter.sh/initialized";
 /// `"true"` once a Node is registered.
 pub const REGISTERED: &str = "karpenter.sh/registered";
 /// `spot`, `on-demand` or `reserved`.
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
-/// `"true"` on a Node whose taints its provider sets alone.
+/// `"true"` on a Node whose taints are set by its provider only.
 pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
-/// Capacity type: may be taken back at any time.
+/// Capacity type: may be reclaimed at any time.
 pub const CAPACITY_TYPE_SPOT: &str = "spot";
 /// Capacity type: stays until given back.
 pub const CAPACITY_TYPE_ON_DEMAND: &str = "on-demand";
@@ -32,7 +32,7 @@ pub const OS: &str = "kubernetes.io/os";
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Windows build.
 pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
-/// Keeps load balancers from a Node on its way out (D-310).
+/// Excludes a Node that is being removed from load balancers (D-310).
 pub const EXCLUDE_FROM_EXTERNAL_LOAD_BALANCERS: &str =
     "node.kubernetes.io/exclude-from-external-load-balancers";
 
@@ -42,19 +42,19 @@ pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
 /// Version of the hash.
 pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
-/// The Disruption that a NodeClaim was made for as a replacement.
+/// The Disruption for which a NodeClaim was created as a replacement.
 pub const DISRUPTION: &str = "spokeshave.dev/disruption";
-/// Pods, their owners, Namespaces: how long a pod rests after it has come, where a DisruptionPolicy hears it.
+/// Pods, their owners, Namespaces: how long a pod is not moved after it started, if a DisruptionPolicy has `workloads`.
 pub const QUIET_TIME: &str = "spokeshave.dev/quiet-time";
-/// Pods, their owners, Namespaces: how many pods of a workload may move within a day, where a DisruptionPolicy hears it.
+/// Pods, their owners, Namespaces: how many pods of a workload may be moved per day, if a DisruptionPolicy has `workloads`.
 pub const MOVES_PER_DAY: &str = "spokeshave.dev/moves-per-day";
-/// Pods, their owners, Namespaces: when pods may move, such as `Mon-Fri 22:00-06:00 Europe/Kyiv`, where a DisruptionPolicy hears it.
+/// Pods, their owners, Namespaces: when pods may move, such as `Mon-Fri 22:00-06:00 Europe/Kyiv`, if a DisruptionPolicy has `workloads`.
 pub const MOVE_WINDOWS: &str = "spokeshave.dev/move-windows";
 /// When a termination stops waiting (RFC 3339).
 pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
-/// `"true"` when minValues were lowered to what could be had.
+/// `"true"` if minValues were lowered to what was available.
 pub const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
-/// DRA drivers that the pods of a NodeClaim asked for, sorted and separated by commas.
+/// DRA drivers that the pods of a NodeClaim request, sorted and separated by commas.
 pub const REQUESTED_DRA_DRIVERS: &str = "karpenter.sh/requested-dra-drivers";
 /// `"true"` on a NodeClaim whose price came from a NodeOverlay.
 pub const PRICE_OVERLAY_APPLIED: &str = "karpenter.sh/price-overlay-applied";
@@ -64,20 +64,20 @@ pub const CAPACITY_OVERLAY_APPLIED: &str = "karpenter.sh/capacity-overlay-applie
 pub const PROVIDER_COMPATIBILITY: &str = "compatibility.karpenter.sh/provider";
 /// `"true"` on the virtual pods of a CapacityBuffer, which exist in memory only.
 pub const CAPACITY_BUFFER_FAKE_POD: &str = "karpenter.sh/capacity-buffer-fake-pod";
-/// Name of the CapacityBuffer that a virtual pod stands for.
+/// Name of the CapacityBuffer of a virtual pod.
 pub const CAPACITY_BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
-/// Namespace of the CapacityBuffer that a virtual pod stands for.
+/// Namespace of the CapacityBuffer of a virtual pod.
 pub const CAPACITY_BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 /// Cost of deleting a pod, relative to others of its ReplicaSet.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// On a NodeClaim: its price in dollars per hour when it was launched, for when its offering is no longer sold (W-07).
+/// On a NodeClaim: its price in dollars per hour when it was launched, used when its offering is no longer available (W-07).
 pub const PRICE_AT_LAUNCH: &str = "spokeshave.dev/price-at-launch";
 
 /// Finalizer of NodeClaims and Nodes.
 pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
 
-/// Key of the taint on a Node that is to go.
+/// Key of the taint on a Node that is being disrupted.
 pub const DISRUPTED_TAINT_KEY: &str = "karpenter.sh/disrupted";
 /// Key of the taint on a Node that is not yet registered.
 pub const UNREGISTERED_TAINT_KEY: &str = "karpenter.sh/unregistered";
@@ -95,7 +95,7 @@ pub const CAPACITY_TYPES: [&str; 3] = [
     CAPACITY_TYPE_SPOT,
 ];
 
-/// Labels that a user may name in requirements although nobody has defined them on the NodePool; providers add theirs.
+/// Labels that a user may name in requirements although the NodePool does not define them; providers add theirs.
 pub const WELL_KNOWN: [&str; 8] = [
     NODE_POOL,
     ZONE,
@@ -142,7 +142,7 @@ pub fn normalized(key: &str) -> &str {
     }
 }
 
-/// What stands before the first `/`; empty without one.
+/// The part before the first `/`; empty without one.
 #[must_use]
 pub fn domain(key: &str) -> &str {
     key.split_once('/').map_or("", |(domain, _)| domain)

@@ -10,7 +10,7 @@ pub const INSTANCE_CPU: &str = "karpenter.kwok.sh/instance-cpu";
 pub const INSTANCE_MEMORY: &str = "karpenter.kwok.sh/instance-memory";
 /// The reservation behind a reserved offering.
 pub const RESERVATION_ID: &str = "karpenter.kwok.sh/reservation-id";
-/// `fake` as label and annotation: marks a Node as one without a machine; kwok's own controller manages those.
+/// `fake` as label and annotation: marks a Node without a machine; kwok's own controller manages such nodes.
 pub const NODE: &str = "kwok.x-k8s.io/node";
 /// Value of [`NODE`].
 pub const NODE_FAKE: &str = "fake";
@@ -22,7 +22,7 @@ pub const PARTITION: &str = "kwok-partition";
 pub const INSTANCE: &str = "kwok.spokeshave.dev/instance";
 /// Annotation of a KWOKInstance: a message of the cloud about it, such as `spot_interrupted`; the operator removes it.
 pub const MESSAGE: &str = "kwok.spokeshave.dev/message";
-/// Annotation of a KWOKInstance: when the cloud ends it whatever anybody does.
+/// Annotation of a KWOKInstance: when the cloud will terminate it in any case.
 pub const ENDS_AT: &str = "kwok.spokeshave.dev/ends-at";
 /// Tag of an instance: NodeClaim that it was launched for.
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";

@@ -9,35 +9,35 @@ use clap::ValueEnum;
 /// How a report is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// For people, as wide as the terminal, or as COLUMNS says
+    /// Text, as wide as the terminal or $COLUMNS
     Table,
-    /// For machines
+    /// For programs
     Json,
-    /// For machines that people look over the shoulder of
+    /// The same data as YAML
     Yaml,
 }
 
 /// What `operator` launches nodes at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OperatorCloud {
-    /// Nodes without machines, for tests and rehearsals
+    /// Simulated nodes, for tests and dry runs
     Kwok,
-    /// EC2 instances, in the region of AWS_REGION or of the machine
+    /// EC2 instances, in the region of AWS_REGION or of the instance it runs on
     Aws,
-    /// Azure's virtual machines, by the environment that docs/azure.md lists; not run on a subscription yet
+    /// Azure virtual machines, configured by the environment variables in docs/azure.md; not yet tested on a real subscription
     Azure,
-    /// A provider that is a process of its own, at --provider-socket or --provider-address
+    /// An out-of-process provider, at --provider-socket or --provider-address
     Grpc,
 }
 
 /// The providers that can be served to an operator in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ServedCloud {
-    /// Nodes without machines, for tests and rehearsals
+    /// Simulated nodes, for tests and dry runs
     Kwok,
-    /// EC2 instances, in the region of AWS_REGION or of the machine
+    /// EC2 instances, in the region of AWS_REGION or of the instance it runs on
     Aws,
-    /// Azure's virtual machines, by the environment that docs/azure.md lists; not run on a subscription yet
+    /// Azure virtual machines, configured by the environment variables in docs/azure.md; not yet tested on a real subscription
     Azure,
 }
 
@@ -54,20 +54,20 @@ impl From<ServedCloud> for OperatorCloud {
 /// The cloud providers of this build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CloudProviderName {
-    /// Nodes without machines, for tests and rehearsals
+    /// Simulated nodes, for tests and dry runs
     Kwok,
-    /// EC2 instances, in the region of AWS_REGION or of the machine
+    /// EC2 instances, in the region of AWS_REGION or of the instance it runs on
     Aws,
 }
 
-/// Clouds that have kinds of their own.
+/// Clouds that have their own CRDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DefinitionsOf {
-    /// Nodes without machines: KWOKNodeClass and KWOKInstance
+    /// Simulated nodes: KWOKNodeClass and KWOKInstance
     Kwok,
     /// EC2: EC2NodeClass
     Aws,
-    /// Azure's virtual machines: AKSNodeClass
+    /// Azure virtual machines: AKSNodeClass
     Azure,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn read_duration(text: &str) -> Result<Duration, String> {
     let duration: spokeshave_api::GoDuration = text.parse().map_err(|error| format!("{error}"))?;
     duration
         .to_std()
-        .ok_or_else(|| "it cannot be negative here".to_owned())
+        .ok_or_else(|| "it must not be negative".to_owned())
 }
 
 /// The same for a flag, with what is expected.

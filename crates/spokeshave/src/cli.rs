@@ -1,6 +1,6 @@
 //! The command line: what a user may type, and nothing else.
 //!
-//! Owns the list of commands. Arguments and examples of a command stand in its own module, which never looks here.
+//! Owns the list of commands. Arguments and examples of a command are in its own module, which never imports this one.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// The command line of the program under the name by which it was called: as `kubectl-spokeshave` it is a plugin of kubectl, and help says so.
+    /// The command line of the program under the name by which it was called: as `kubectl-spokeshave` it is a kubectl plugin, which is reflected in its help.
     pub(crate) fn called_as(program: Option<&OsStr>) -> clap::Command {
         let command = Self::command();
         match program.map(Path::new).and_then(Path::file_stem) {
@@ -47,66 +47,66 @@ impl Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, or stopped by Ctrl-C or SIGTERM; 1 failed, with the reason on standard error; 2 the command line is wrong;
-3 `budgets`, `doctor` or `provider-sanity` has found an error, `convert` or `adopt` something that has to be settled by hand, or an
+3 `budgets`, `doctor` or `provider-sanity` found an error, `convert` or `adopt` found something to resolve by hand, or an
 expectation of `simulate` does not hold; 130 `simulate` was interrupted.
-Standard output carries data, standard error carries everything that is said to you.";
+Standard output carries data; messages go to standard error.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Bring up a whole cluster in this process: API server, simulated nodes, all controllers; its state is in memory only
+    /// Run a whole cluster in this process: API server, simulated nodes, all controllers; its state is kept in memory only
     #[cfg(feature = "embedded")]
     #[command(after_help = up::EXAMPLES)]
     Up(up::UpArgs),
     /// Run the controllers against a cluster
     #[command(after_help = operate::EXAMPLES)]
     Operator(operate::OperatorArgs),
-    /// Show what would be launched and disrupted, for a dump or for the cluster that is there
+    /// Show what would be launched and disrupted, for a dump or the current cluster
     #[command(after_help = plan::EXAMPLES)]
     Plan(plan::PlanArgs),
-    /// Tell the story of a node, nodeclaim, nodepool or pod: what keeps it, what it waits for, what comes next
+    /// Explain the state of a node, nodeclaim, nodepool or pod: why it is kept, what it is waiting for, what happens next
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArgs),
-    /// Show what disruption budgets allow and when, and what is wrong with them
+    /// Show what disruption budgets allow and when, and lint them
     #[command(after_help = budgets::EXAMPLES)]
     Budgets(budgets::BudgetsArgs),
-    /// Show the cluster in a browser: nodes, what keeps them, what would happen without that, cost over time; read-only
+    /// Show the cluster in a browser: nodes, what blocks their removal, what would happen without it, cost over time; read-only
     #[command(after_help = web::EXAMPLES)]
     Web(web::WebArgs),
-    /// Show the nodes in the terminal: requests, price, and what keeps each; `--once` prints them and ends
+    /// Show the nodes in the terminal: requests, price, and what blocks the removal of each; `--once` prints one table and exits
     #[command(after_help = top::EXAMPLES)]
     Top(top::TopArgs),
-    /// Live days or weeks of a cluster under several policies, and compare cost, evictions and waiting
+    /// Simulate days or weeks of a cluster under several policies, and compare cost, evictions and waiting times
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(Box<simulate::SimulateArgs>),
-    /// Write down what the workloads of a cluster do, for `simulate`
+    /// Record the workloads of a cluster over time, for `simulate`
     #[command(after_help = simulate::RECORD_EXAMPLES)]
     Record(simulate::RecordArgs),
-    /// Find what is wrong for good: budgets that can never allow an eviction, NodePools that nothing can use, and the like
+    /// Find problems that will not resolve on their own, such as budgets that can never allow an eviction and NodePools that no pod can use
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::DoctorArgs),
-    /// Find what would happen if this operator took over a cluster that Karpenter runs, and what has to be settled first
+    /// Show what would happen if this operator took over a cluster that Karpenter manages, and what must be resolved first
     #[command(after_help = adopt::EXAMPLES)]
     Adopt(adopt::AdoptArgs),
-    /// Turn manifests of older versions and of other autoscalers into karpenter.sh/v1, with a report
+    /// Convert manifests of older versions and of other autoscalers to karpenter.sh/v1, with a report
     #[command(after_help = convert::EXAMPLES)]
     Convert(convert::ConvertArgs),
     /// Stop all voluntary disruption until a time, or until `thaw`
     #[command(after_help = freeze::EXAMPLES)]
     Freeze(freeze::FreezeArgs),
-    /// Take a freeze away
+    /// Remove a freeze
     Thaw(freeze::ThawArgs),
-    /// Show drift in waves, pause it, let it go on, approve its next wave
+    /// Show a staged rollout of drift; pause, resume or approve it
     #[command(after_help = rollout::EXAMPLES)]
     Rollout(rollout::RolloutArgs),
-    /// Check a provider that is a process of its own: every promise that it breaks, by name
+    /// Run the conformance checks against an out-of-process provider
     #[command(after_help = providers::SANITY_EXAMPLES)]
     ProviderSanity(providers::SanityArgs),
-    /// Serve a provider of this program to an operator in another process
+    /// Serve a built-in provider to an operator in another process
     ProviderServe(providers::ServeArgs),
     /// Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`
     Crds {
-        /// The cloud whose kinds are printed besides the common ones
+        /// The cloud whose CRDs are printed in addition to the common ones
         #[arg(long, value_name = "NAME", value_enum, default_value = "kwok")]
         cloud_provider: DefinitionsOf,
     },
@@ -117,7 +117,7 @@ pub(crate) enum Command {
     },
     /// Print a manual page, for `man -l -`
     Man {
-        /// The command that it is about; by default the program as a whole
+        /// The command to describe; by default the whole program
         command: Option<String>,
     },
 }

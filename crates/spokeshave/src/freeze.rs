@@ -21,10 +21,10 @@ const NAME: &str = "freeze";
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  spokeshave freeze --for 2h --because \"incident 42\"     all NodePools, until in two hours
+  spokeshave freeze --for 2h --because \"incident 42\"     all NodePools, for two hours
   spokeshave freeze --because migration default          one NodePool, until spokeshave thaw
 
-It writes the DisruptionPolicy named freeze. Commands that have deleted no node yet are taken back; interruption, expiry and repair go on.";
+It writes the DisruptionPolicy named freeze. Commands that have not deleted a node yet are rolled back; interruption, expiry and repair continue.";
 
 /// Arguments of `freeze`.
 #[derive(Debug, Args)]
@@ -32,10 +32,10 @@ pub(crate) struct FreezeArgs {
     /// NodePools to freeze; by default all
     #[arg(value_name = "NODEPOOL")]
     node_pools: Vec<String>,
-    /// Why, in words for people
+    /// The reason, shown wherever the freeze is reported
     #[arg(long, value_name = "TEXT")]
     because: String,
-    /// For how long, such as 2h or 1h30m; by default until `thaw`
+    /// How long, such as 2h or 1h30m; by default until `thaw`
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
     /// The cluster; by default the current one of KUBECONFIG or ~/.kube/config
@@ -55,7 +55,7 @@ pub(crate) struct ThawArgs {
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
     let parsed = parsed.to_std().filter(|duration| !duration.is_zero());
-    parsed.ok_or_else(|| "expected more than no time, such as 2h".to_owned())
+    parsed.ok_or_else(|| "expected a duration above zero, such as 2h".to_owned())
 }
 
 /// The object, whole.
@@ -75,7 +75,7 @@ fn policy(args: &FreezeArgs, until: Option<Timestamp>) -> Value {
     })
 }
 
-/// Freezes and says so.
+/// Freezes, and prints it.
 ///
 /// # Errors
 /// The cluster does not answer, refuses the object, or does not know the kind.
@@ -86,11 +86,13 @@ pub(crate) async fn freeze(args: &FreezeArgs) -> Result<String> {
     let until = length.map(|length| cluster.now.checked_add(length)).transpose();
     let until = until.context("--for is too long")?;
     let api: Api<DisruptionPolicy> = Api::all(cluster.client);
-    // Applied by one owner, so that what an earlier freeze has set and this one does not goes away.
+    // Server-side apply by one owner, so that fields set by an earlier freeze only are removed.
     let parameters = PatchParams::apply("spokeshave-freeze").force();
     api.patch(NAME, &parameters, &Patch::Apply(policy(args, until)))
         .await
-        .context("the cluster does not take the DisruptionPolicy freeze; are its definitions those that `spokeshave crds` prints?")?;
+        .context(
+            "the cluster rejects the DisruptionPolicy freeze; are its CRDs those of `spokeshave crds`?",
+        )?;
     let what = match args.node_pools.as_slice() {
         [] => "all NodePools".to_owned(),
         names => format!("NodePools {}", names.join(", ")),
@@ -102,7 +104,7 @@ pub(crate) async fn freeze(args: &FreezeArgs) -> Result<String> {
     ))
 }
 
-/// Thaws and says so.
+/// Thaws, and prints it.
 ///
 /// # Errors
 /// The cluster does not answer, or refuses the deletion.
@@ -110,11 +112,11 @@ pub(crate) async fn thaw(args: &ThawArgs) -> Result<String> {
     let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
     let api: Api<DisruptionPolicy> = Api::all(cluster.client);
     match api.delete(NAME, &DeleteParams::default()).await {
-        Ok(_) => Ok("thawed; other DisruptionPolicies and budgets go on holding\n".to_owned()),
+        Ok(_) => Ok("thawed; other DisruptionPolicies and budgets still apply\n".to_owned()),
         Err(kube::Error::Api(status)) if status.code == StatusCode::NOT_FOUND.as_u16() => {
             Ok("nothing was frozen by spokeshave freeze\n".to_owned())
         }
-        Err(error) => Err(error).context("the DisruptionPolicy freeze is not deleted"),
+        Err(error) => Err(error).context("cannot delete the DisruptionPolicy freeze"),
     }
 }
 

@@ -23,7 +23,7 @@ Examples:
   spokeshave provider-sanity --provider-socket /run/provider/provider.sock
   spokeshave provider-sanity --provider-socket provider.sock --node-class small --cluster-uid 1234
 
-A few instances of the cheapest offering are launched and ended. Exit code 0 when every promise is kept; 3 with each broken promise by name.";
+It launches and terminates a few instances of the cheapest offering. Exit code 0 when every check passes; 3 with the name of each failed check.";
 
 /// Arguments of `provider-sanity`.
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ pub(crate) async fn sanity(args: &SanityArgs) -> Result<Findings> {
     };
     Ok(match check(&options, &clock).await {
         Ok(()) => Findings {
-            text: format!("{} keeps its promises\n", options.connector.address()),
+            text: format!("{} passes all checks\n", options.connector.address()),
             has_errors: false,
         },
         Err(failures) => Findings {
@@ -71,7 +71,7 @@ pub(crate) async fn sanity(args: &SanityArgs) -> Result<Findings> {
 /// Arguments of `provider-serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Unix socket, which only this user may open
+    /// Unix socket to listen on; only the current user may open it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     socket: PathBuf,
     /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
@@ -85,10 +85,10 @@ pub(crate) struct ServeArgs {
     settings: SettingsArgs,
 }
 
-/// Serves a provider until it is told to stop.
+/// Serves a provider until it is stopped.
 ///
 /// # Errors
-/// A malformed setting, a cluster that cannot be reached, or a socket that somebody serves.
+/// A malformed setting, a cluster that cannot be reached, or a socket that is in use.
 pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<()> {
     let settings = Settings::resolve(&args.settings, environment)?;
     let clock: SharedClock = TokioClock::wall(1.0).shared();

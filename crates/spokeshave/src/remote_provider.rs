@@ -1,4 +1,4 @@
-//! A provider that is a process of its own, as the operator sees it.
+//! The operator's side of an out-of-process provider.
 //!
 //! Owns where it is and how long the operator waits for it at its start. The protocol is `provider-grpc`'s.
 
@@ -31,16 +31,16 @@ pub(crate) struct AddressArgs {
     /// Unix socket of the provider
     #[arg(long, alias = "socket", value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "provider_address")]
     pub(crate) provider_socket: Option<PathBuf>,
-    /// Host and port of the provider; both sides show certificates
+    /// Host and port of the provider; both sides authenticate with certificates
     #[arg(long, value_name = "HOST:PORT", requires_all = ["provider_ca", "provider_cert", "provider_key"])]
     pub(crate) provider_address: Option<String>,
-    /// Authority of the provider's certificate, in PEM form
+    /// CA of the provider's certificate, in PEM format
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) provider_ca: Option<PathBuf>,
-    /// Certificate that the provider is shown, in PEM form
+    /// Client certificate for the provider, in PEM format
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) provider_cert: Option<PathBuf>,
-    /// Key of that certificate, in PEM form
+    /// Key of that certificate, in PEM format
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) provider_key: Option<PathBuf>,
 }
@@ -55,7 +55,7 @@ impl AddressArgs {
             return Ok(Arc::new(UnixConnector(path.clone())));
         }
         let Some(address) = &self.provider_address else {
-            bail!("where is the provider? Give --provider-socket FILE or --provider-address HOST:PORT");
+            bail!("no provider given; set --provider-socket FILE or --provider-address HOST:PORT");
         };
         let read = |path: &Option<PathBuf>| {
             let path = path.clone().unwrap_or_default();
@@ -109,7 +109,7 @@ pub(crate) async fn connect(
     }
 }
 
-/// Says whether the provider is there, until the operator stops.
+/// Reports whether the provider is connected, until the operator stops.
 pub(crate) async fn watch_readiness(
     provider: GrpcProvider,
     readiness: Readiness,

@@ -1,4 +1,4 @@
-//! `rollout`: where drift in waves is, and what people say about it: pause, resume, approve.
+//! `rollout`: the progress of drift in waves, and the commands pause, resume, approve.
 //!
 //! It reads and patches DisruptionPolicies; the controllers act on them.
 
@@ -18,12 +18,12 @@ use crate::text::wrap;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  spokeshave rollout status                    all roll-outs under way
-  spokeshave rollout pause careful             nothing further begins under the DisruptionPolicy careful
-  spokeshave rollout resume careful            it goes on, and what halted it is no longer looked at
-  spokeshave rollout approve careful default   the next wave of NodePool default may begin
+  spokeshave rollout status                    all rollouts in progress
+  spokeshave rollout pause careful             start nothing further under DisruptionPolicy careful
+  spokeshave rollout resume careful            continue, and ignore what halted it
+  spokeshave rollout approve careful default   start the next wave of NodePool default
 
-It reads and patches DisruptionPolicies with spec.rollout; docs/policies.md says what each field means.";
+It reads and patches DisruptionPolicies with spec.rollout; docs/policies.md explains each field.";
 
 /// Arguments of `rollout`.
 #[derive(Debug, Args)]
@@ -37,21 +37,21 @@ pub(crate) struct RolloutArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Show the roll-outs under way
+    /// Show the rollouts in progress
     Status,
-    /// Let nothing further begin
+    /// Pause a rollout: start nothing further
     Pause {
         /// The DisruptionPolicy
         #[arg(value_name = "POLICY")]
         policy: String,
     },
-    /// Go on after a pause or a halt
+    /// Resume after a pause or a halt
     Resume {
         /// The DisruptionPolicy
         #[arg(value_name = "POLICY")]
         policy: String,
     },
-    /// Let the next wave of a NodePool begin
+    /// Approve the next wave of a NodePool
     Approve {
         /// The DisruptionPolicy
         #[arg(value_name = "POLICY")]
@@ -89,7 +89,7 @@ pub(crate) async fn run(args: &RolloutArgs) -> Result<String> {
     let patch = Patch::Merge(json!({"spec": {"rollout": patch}}));
     api.patch(name, &PatchParams::default(), &patch)
         .await
-        .with_context(|| format!("DisruptionPolicy {name} is not patched"))?;
+        .with_context(|| format!("cannot patch DisruptionPolicy {name}"))?;
     Ok(format!("DisruptionPolicy {name}: {said}\n"))
 }
 
@@ -98,7 +98,7 @@ async fn of(api: &Api<DisruptionPolicy>, name: &str) -> Result<DisruptionPolicy>
     let found = api.get(name).await;
     let found = found.with_context(|| format!("cannot read DisruptionPolicy {name}"))?;
     if found.spec.rollout.is_none() {
-        bail!("DisruptionPolicy {name} has no spec.rollout, so that drift does not go in waves under it");
+        bail!("DisruptionPolicy {name} has no spec.rollout: drift is not rolled out in waves");
     }
     Ok(found)
 }
@@ -112,21 +112,21 @@ fn approval(policy: &DisruptionPolicy, node_pool: &str) -> Result<(Value, String
         .find(|one| one.node_pool == node_pool);
     let Some(known) = known else {
         bail!(
-            "no roll-out of NodePool {node_pool} is under way under DisruptionPolicy {}",
+            "no rollout of NodePool {node_pool} is in progress under DisruptionPolicy {}",
             policy.name()
         );
     };
     let rollout = policy.spec.rollout.as_ref();
     if rollout.and_then(|rollout| rollout.approval.as_ref()) != Some(&RolloutApproval::Manual) {
         bail!(
-            "waves of DisruptionPolicy {} wait for nobody; with `approval: Manual` in its spec.rollout they do",
+            "DisruptionPolicy {} needs no approval; set `approval: Manual` in its spec.rollout",
             policy.name()
         );
     }
     let next = known.wave + 1;
     Ok((
         json!({"approved": {node_pool: next}}),
-        format!("wave {next} of NodePool {node_pool} may begin"),
+        format!("wave {next} of NodePool {node_pool} may start"),
     ))
 }
 
@@ -158,17 +158,18 @@ fn line(out: &mut String, policy: &str, one: &RolloutStatus) {
         let _ = writeln!(out, "{}", wrap(message, 2, 4));
     }
     if let Some(eta) = &one.eta {
-        let _ = writeln!(out, "  done at about {}", eta.0.strftime("%Y-%m-%d %H:%M UTC"));
+        let _ = writeln!(
+            out,
+            "  estimated completion {}",
+            eta.0.strftime("%Y-%m-%d %H:%M UTC")
+        );
     }
     let pool = &one.node_pool;
     let _ = match one.phase {
         RolloutPhase::WaitingForApproval => {
-            writeln!(
-                out,
-                "  to let it begin: spokeshave rollout approve {policy} {pool}"
-            )
+            writeln!(out, "  to start it: spokeshave rollout approve {policy} {pool}")
         }
-        RolloutPhase::Halted => writeln!(out, "  to go on all the same: spokeshave rollout resume {policy}"),
+        RolloutPhase::Halted => writeln!(out, "  to continue anyway: spokeshave rollout resume {policy}"),
         _ => Ok(()),
     };
 }
@@ -192,11 +193,11 @@ mod tests {
 
     #[test]
     fn the_status_of_roll_outs_is_told() {
-        let expected = "DisruptionPolicy careful, NodePool default: WaitingForApproval, 9 left\n  wave 2 is through and healthy\n  done at about 2026-11-21 10:00 UTC\n  to let it begin: spokeshave rollout approve careful default\n";
+        let expected = "DisruptionPolicy careful, NodePool default: WaitingForApproval, 9 left\n  wave 2 is through and healthy\n  estimated completion 2026-11-21 10:00 UTC\n  to start it: spokeshave rollout approve careful default\n";
         assert_eq!(table(&[waiting()]), expected);
         let mut halted = waiting();
         halted.status.as_mut().expect("a status").rollouts[0].phase = RolloutPhase::Halted;
-        assert!(table(&[halted]).ends_with("  to go on all the same: spokeshave rollout resume careful\n"));
+        assert!(table(&[halted]).ends_with("  to continue anyway: spokeshave rollout resume careful\n"));
         assert_eq!(
             table(&[policy(json!({}))]),
             "DisruptionPolicy careful: nothing to roll out\n"
@@ -208,7 +209,7 @@ mod tests {
     fn the_next_wave_is_approved_by_its_number() {
         let (patch, said) = approval(&waiting(), "default").expect("a roll-out");
         assert_eq!(patch, json!({"approved": {"default": 3}}));
-        assert_eq!(said, "wave 3 of NodePool default may begin");
+        assert_eq!(said, "wave 3 of NodePool default may start");
         assert!(approval(&waiting(), "other").is_err());
         let mut automatic = waiting();
         automatic.spec.rollout.as_mut().expect("a roll-out").approval = None;

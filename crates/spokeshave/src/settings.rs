@@ -64,48 +64,48 @@ macro_rules! settings {
 }
 
 settings! {
-    karpenter_service: Option<String> = optional(text("")), "NAME", "Accepted for compatibility, with a warning: it named the Service of a webhook that is no more";
-    eviction_qps: u32 = number::<u32>(COUNT, "0").shown_as("none"), "N", "Evictions a second over all nodes; without it the client's rate is the only bound";
-    eviction_burst: u32 = number(COUNT, "10"), "N", "Evictions at once, with EVICTION_QPS";
+    karpenter_service: Option<String> = optional(text("")), "NAME", "Accepted for compatibility, with a warning: it named the Service of a webhook that no longer exists";
+    eviction_qps: u32 = number::<u32>(COUNT, "0").shown_as("none"), "N", "Evictions per second over all nodes; without it only the client's rate limit applies";
+    eviction_burst: u32 = number(COUNT, "10"), "N", "Burst of evictions, with EVICTION_QPS";
     metrics_port: u16 = number(PORT, "8080"), "PORT", "Port of /metrics";
     health_probe_port: u16 = number(PORT, "8081"), "PORT", "Port of /healthz and /readyz";
-    kube_client_qps: u32 = number(COUNT, "200"), "N", "Requests a second that the client may send";
-    kube_client_burst: u32 = number(COUNT, "300"), "N", "Requests that the client may send at once";
+    kube_client_qps: u32 = number(COUNT, "200"), "N", "Requests per second that the client may send";
+    kube_client_burst: u32 = number(COUNT, "300"), "N", "Burst of requests that the client may send";
     enable_profiling: bool = boolean("false"), "BOOL", "Accepted for compatibility, with a warning: there is no Go profiler here";
-    disable_controller_warmup: bool = boolean("true"), "BOOL", "Do not start watches before leading";
+    disable_controller_warmup: bool = boolean("true"), "BOOL", "Do not start watches before becoming the leader";
     disable_leader_election: bool = boolean("false"), "BOOL", "Run without a Lease: only safe with one replica";
-    disable_cluster_state_observability: bool = boolean("true"), "BOOL", "Leave out metrics of single pods, nodes and conditions, whose number grows with the cluster";
+    disable_cluster_state_observability: bool = boolean("true"), "BOOL", "Omit metrics of single pods, nodes and conditions, whose cardinality grows with the cluster";
     leader_election_name: String = text("karpenter-leader-election"), "NAME", "Name of the Lease";
     leader_election_namespace: Option<String> = optional(text("")).shown_as("the pod's namespace, or kube-system outside a cluster"), "NAMESPACE", "Namespace of the Lease";
-    memory_limit: i64 = number("a whole number of bytes", "-1"), "BYTES", "Accepted for compatibility, with a warning: there is no garbage collector to bound here";
-    cpu_requests: i64 = number("a whole number of milli-cores", "1000"), "MILLICORES", "Milli-cores that the controllers may count on";
+    memory_limit: i64 = number("a whole number of bytes", "-1"), "BYTES", "Accepted for compatibility, with a warning: there is no garbage collector to limit here";
+    cpu_requests: i64 = number("a whole number of milli-cores", "1000"), "MILLICORES", "CPU available to the controllers, in millicores";
     log_level: LogLevel = choice(&[("debug", LogLevel::Debug), ("info", LogLevel::Info), ("error", LogLevel::Error), ("", LogLevel::Info)], "info"), "LEVEL", "debug, info or error";
     log_output_paths: Vec<LogOutput> = parsed("stdout, stderr or paths of files, separated by commas", "stdout", log_outputs), "PATHS", "stdout, stderr or files, separated by commas";
-    log_error_output_paths: String = text("stderr"), "PATHS", "Accepted for compatibility, with a warning: errors go where the log goes";
+    log_error_output_paths: String = text("stderr"), "PATHS", "Accepted for compatibility, with a warning: errors are written to the log";
     log_format: LogFormat = choice(&[("json", LogFormat::Json), ("text", LogFormat::Text)], "json"), "FORMAT", "json or text";
-    batch_max_duration: Duration = duration("10s"), "DURATION", "Longest time that pods are collected before nodes are planned";
-    batch_idle_duration: Duration = duration("1s"), "DURATION", "Nodes are planned when no new pod came for this long";
+    batch_max_duration: Duration = duration("10s"), "DURATION", "Longest time for which pods are batched before nodes are planned";
+    batch_idle_duration: Duration = duration("1s"), "DURATION", "Nodes are planned once no new pod has arrived for this long";
     preference_policy: PreferencePolicy = choice(&[("Respect", PreferencePolicy::Respect), ("Ignore", PreferencePolicy::Ignore)], "Respect"), "POLICY", "Respect or Ignore preferences of pods";
     min_values_policy: MinValuesPolicy = choice(&[("Strict", MinValuesPolicy::Strict), ("BestEffort", MinValuesPolicy::BestEffort)], "Strict"), "POLICY", "Strict or BestEffort";
     ignore_dra_requests: bool = boolean("true"), "BOOL", "Do not plan for pods with resource claims";
-    consolidation_replacements: u32 = number(COUNT, "1"), "NUMBER", "How many nodes may come in place of a set of under-used ones, always fewer than go";
+    consolidation_replacements: u32 = number(COUNT, "1"), "NUMBER", "Maximum number of replacement nodes for a set of underutilized nodes; always fewer than are removed";
     feature_gates: FeatureGates = parsed("a list such as NodeRepair=true,StaticCapacity=false", DEFAULT_GATES, parse_feature_gates), "GATES", "Gate=true,Gate=false";
     scheduler_config: Option<PathBuf> = optional(path()), "FILE", "Topology spread for pods that have none: podTopologySpread.defaultConstraints, as YAML or JSON";
     instance_types_file_path: Option<PathBuf> = optional(path()).shown_as("its 144 built-in types"), "FILE", "Instance types that the kwok provider offers";
     cluster_name: Option<String> = optional(text("")), "NAME", "AWS: name of the cluster, which tags and user data carry; required";
-    cluster_endpoint: Option<String> = optional(text("")).shown_as("what EKS says"), "URL", "AWS: address of the API server for new nodes";
-    cluster_ca_bundle: Option<String> = optional(text("")).shown_as("what EKS says"), "BASE64", "AWS: certificates of the API server for new nodes";
+    cluster_endpoint: Option<String> = optional(text("")).shown_as("discovered from EKS"), "URL", "AWS: address of the API server for new nodes";
+    cluster_ca_bundle: Option<String> = optional(text("")).shown_as("discovered from EKS"), "BASE64", "AWS: certificates of the API server for new nodes";
     cluster_dns_ip: Option<IpAddr> = optional(number("an IP address", "")), "ADDRESS", "AWS: address of the cluster's DNS service; with an IPv6 address nodes get IPv6";
     isolated_vpc: bool = boolean("false"), "BOOL", "AWS: do not call IAM and the pricing service, which have no endpoint in the VPC";
     vm_memory_overhead_percent: f64 = parsed("a number from 0 on", "0.075", not_negative), "SHARE", "AWS: share of a machine's memory that the hypervisor takes";
-    interruption_queue: Option<String> = optional(text("")), "NAME", "AWS: SQS queue of spot interruptions and maintenance; without it they are not noticed";
-    reserved_enis: i64 = parsed("a whole number from 0 on", "0", not_negative), "NUMBER", "AWS: network interfaces of a node that are kept free of pods";
-    enable_zonal_shift: bool = boolean("false"), "BOOL", "AWS: launch and terminate nothing in zones from which ARC shifts the cluster's traffic away";
-    ami_refresh_interval: Duration = parsed("a duration of at least 1m", "1m", at_least_a_minute), "DURATION", "AWS: how often the images of an EC2NodeClass are looked for again";
-    subnet_refresh_interval: Duration = parsed("a duration of at least 1m", "1m", at_least_a_minute), "DURATION", "AWS: how often the subnets of an EC2NodeClass are looked for again";
-    aws_feature_gates: AwsFeatureGates = parsed("a list such as NodeClassCEL=false", "NodeClassCEL=false", aws_feature_gates), "GATES", "AWS: Gate=false; NodeClassCEL=true is refused, because this version evaluates no expressions in spec.kubelet";
-    eks_control_plane: bool = boolean("false"), "BOOL", "Accepted for compatibility, with a warning: EKS is asked for details of the cluster in any case";
-    disable_dry_run: bool = boolean("false"), "BOOL", "AWS: do not rehearse launches from an EC2NodeClass";
+    interruption_queue: Option<String> = optional(text("")), "NAME", "AWS: SQS queue of spot interruptions and maintenance events; without it they are not handled";
+    reserved_enis: i64 = parsed("a whole number from 0 on", "0", not_negative), "NUMBER", "AWS: network interfaces of a node that pods do not use";
+    enable_zonal_shift: bool = boolean("false"), "BOOL", "AWS: launch and terminate nothing in zones from which an ARC zonal shift moves traffic away";
+    ami_refresh_interval: Duration = parsed("a duration of at least 1m", "1m", at_least_a_minute), "DURATION", "AWS: how often the AMIs of an EC2NodeClass are refreshed";
+    subnet_refresh_interval: Duration = parsed("a duration of at least 1m", "1m", at_least_a_minute), "DURATION", "AWS: how often the subnets of an EC2NodeClass are refreshed";
+    aws_feature_gates: AwsFeatureGates = parsed("a list such as NodeClassCEL=false", "NodeClassCEL=false", aws_feature_gates), "GATES", "AWS: Gate=false; NodeClassCEL=true is rejected, because this version does not evaluate expressions in spec.kubelet";
+    eks_control_plane: bool = boolean("false"), "BOOL", "Accepted for compatibility, with a warning: details of the cluster are always read from EKS";
+    disable_dry_run: bool = boolean("false"), "BOOL", "AWS: do not validate an EC2NodeClass with a dry run";
 }
 
 /// A duration that EC2's limits bear.
@@ -165,7 +165,7 @@ pub(crate) enum LogLevel {
     Error,
 }
 
-/// Where the log goes.
+/// Outputs of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LogOutput {
     Stdout,
@@ -219,7 +219,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Milli-cores that the controllers may count on; what is not positive means the default.
+    /// CPU available to the controllers, in millicores; what is not positive means the default.
     pub(crate) fn cpu_requests_milli(&self) -> u32 {
         match self.cpu_requests {
             ..=0 => 1000,
@@ -232,7 +232,7 @@ impl Settings {
         (self.eviction_qps > 0).then_some((self.eviction_qps, self.eviction_burst))
     }
 
-    /// What was asked for and is not done, each with what to do instead.
+    /// Settings without effect, each with an alternative.
     pub(crate) fn without_effect(&self) -> Vec<&'static str> {
         let asked = [
             (

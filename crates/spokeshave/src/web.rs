@@ -17,11 +17,11 @@ use crate::text::say;
 /// Shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  spokeshave web                                    the cluster of the current kubeconfig, read again and again
-  spokeshave web -f dump.yaml                       a dump; -f manifests/ shows what they would need
-  spokeshave web --listen 127.0.0.1:8090            at an address that stays; the token does not
+  spokeshave web                                    the cluster of the current kubeconfig, refreshed continuously
+  spokeshave web -f dump.yaml                       a dump; -f manifests/ shows what the manifests would need
+  spokeshave web --listen 127.0.0.1:8090            at a fixed address; the token changes with each start
 
-It reads and changes nothing. The address that is printed has a token in it; docs/page.md tells the rest.";
+It is read-only. The URL that it prints contains a token; see docs/page.md.";
 
 /// Arguments of `web`.
 #[derive(Debug, Args)]
@@ -32,12 +32,12 @@ pub(crate) struct WebArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
-    /// A further name under which a browser may ask for the page, such as that of a proxy; may be repeated
+    /// Additional host name that browsers may use for the page, such as that of a proxy; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) web_host: Vec<String>,
 }
 
-/// A page that listens, and serves as soon as it is told what to look at.
+/// A page that listens, and serves as soon as it has a source.
 pub(crate) struct Page {
     listener: TcpListener,
     address: SocketAddr,
@@ -75,7 +75,7 @@ impl Page {
         format!("http://{ip}:{}/?token={}", self.address.port(), self.token)
     }
 
-    /// Looks and serves until told to stop.
+    /// Refreshes and serves until stopped.
     pub(crate) async fn run(self, source: Source, title: String, stop: Shutdown) {
         let board = Board::new();
         let gate = Gate {
@@ -98,12 +98,12 @@ pub(crate) async fn run(args: WebArgs) -> Result<()> {
     let title = source.title(&args.source);
     let page = Page::listen(args.listen, args.web_host).await?;
     say(&format!("Page of {title}: {}", page.url()));
-    say("Ctrl-C ends it.");
+    say("Press Ctrl-C to stop.");
     let stop = Shutdown::new();
     let running = tokio::spawn(page.run(source, title, stop.clone()));
     signals::wait(None).await;
     stop.request();
-    running.await.context("the page has broken")
+    running.await.context("serving the page failed")
 }
 
 /// A secret for this run. It is not part of the simulation, so it comes from the system and not from the seed.

@@ -14,33 +14,43 @@ const ZONE_PATTERN: &str = r"^(\.|[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?(\
 
 /// Sysctls that are numbers: field, least, most, and what each bounds.
 const SYSCTLS: [(&str, i64, i64, &str); 25] = [
-    ("fsAioMaxNr", 65_536, 6_553_500, "Most asynchronous requests."),
-    ("fsFileMax", 8192, 12_000_500, "Most open files."),
+    (
+        "fsAioMaxNr",
+        65_536,
+        6_553_500,
+        "Maximum number of asynchronous I/O requests.",
+    ),
+    ("fsFileMax", 8192, 12_000_500, "Maximum number of open files."),
     (
         "fsInotifyMaxUserWatches",
         781_250,
         2_097_152,
-        "Most watches of files of a user.",
+        "Maximum number of inotify watches per user.",
     ),
-    ("fsNrOpen", 8192, 20_000_500, "Most open files of a process."),
-    ("kernelThreadsMax", 20, 513_785, "Most threads."),
+    (
+        "fsNrOpen",
+        8192,
+        20_000_500,
+        "Maximum number of open files per process.",
+    ),
+    ("kernelThreadsMax", 20, 513_785, "Maximum number of threads."),
     (
         "netCoreNetdevMaxBacklog",
         1000,
         3_240_000,
-        "Most packets that wait for the kernel.",
+        "Maximum number of packets queued for the kernel.",
     ),
     (
         "netCoreOptmemMax",
         20_480,
         4_194_304,
-        "Most option memory of a socket.",
+        "Maximum ancillary buffer size per socket.",
     ),
     (
         "netCoreRmemDefault",
         212_992,
         134_217_728,
-        "Usual receive buffer of a socket.",
+        "Default receive buffer of a socket.",
     ),
     (
         "netCoreRmemMax",
@@ -52,13 +62,13 @@ const SYSCTLS: [(&str, i64, i64, &str); 25] = [
         "netCoreSomaxconn",
         4096,
         3_240_000,
-        "Most connections that wait to be accepted.",
+        "Maximum number of connections waiting to be accepted.",
     ),
     (
         "netCoreWmemDefault",
         212_992,
         134_217_728,
-        "Usual send buffer of a socket.",
+        "Default send buffer of a socket.",
     ),
     (
         "netCoreWmemMax",
@@ -70,15 +80,20 @@ const SYSCTLS: [(&str, i64, i64, &str); 25] = [
         "netIPv4NeighDefaultGcThresh1",
         128,
         80_000,
-        "Neighbours that are always kept.",
+        "Number of neighbor entries that are never garbage-collected.",
     ),
     (
         "netIPv4NeighDefaultGcThresh2",
         512,
         90_000,
-        "Neighbours above which old ones go soon.",
+        "Number of neighbor entries above which old ones are garbage-collected aggressively.",
     ),
-    ("netIPv4NeighDefaultGcThresh3", 1024, 100_000, "Most neighbours."),
+    (
+        "netIPv4NeighDefaultGcThresh3",
+        1024,
+        100_000,
+        "Maximum number of neighbor entries.",
+    ),
     (
         "netIPv4TCPFinTimeout",
         5,
@@ -89,31 +104,31 @@ const SYSCTLS: [(&str, i64, i64, &str); 25] = [
         "netIPv4TCPKeepaliveIntvl",
         10,
         90,
-        "Seconds between probes of a quiet connection.",
+        "Seconds between probes of an idle connection.",
     ),
     (
         "netIPv4TCPKeepaliveProbes",
         1,
         15,
-        "Probes before a connection is given up.",
+        "Probes before a connection is dropped.",
     ),
     (
         "netIPv4TCPKeepaliveTime",
         30,
         432_000,
-        "Seconds of quiet before the first probe.",
+        "Idle seconds before the first probe.",
     ),
     (
         "netIPv4TCPMaxSynBacklog",
         128,
         3_240_000,
-        "Most connections that are being opened.",
+        "Maximum number of connections being opened.",
     ),
     (
         "netIPv4TCPMaxTwBuckets",
         8000,
         1_440_000,
-        "Most connections in TIME_WAIT.",
+        "Maximum number of connections in TIME_WAIT.",
     ),
     (
         "netNetfilterNfConntrackBuckets",
@@ -125,10 +140,15 @@ const SYSCTLS: [(&str, i64, i64, &str); 25] = [
         "netNetfilterNfConntrackMax",
         131_072,
         2_097_152,
-        "Most tracked connections.",
+        "Maximum number of tracked connections.",
     ),
-    ("vmMaxMapCount", 65_530, 262_144, "Most memory maps of a process."),
-    ("vmSwappiness", 0, 100, "How readily memory is swapped out."),
+    (
+        "vmMaxMapCount",
+        65_530,
+        262_144,
+        "Maximum number of memory maps per process.",
+    ),
+    ("vmSwappiness", 0, 100, "Tendency to swap memory out."),
 ];
 
 pub(super) fn crd() -> Value {
@@ -151,7 +171,7 @@ pub(super) fn crd() -> Value {
         ],
         scale: None,
         schema: shared::object_without_required_spec(
-            "What Azure machines are made from.",
+            "How Azure virtual machines are launched.",
             &spec(),
             &status(),
         ),
@@ -193,28 +213,28 @@ fn spec() -> Value {
     let fips = "has(self.fipsMode) && self.fipsMode == 'FIPS'";
     let trusted = "has(self.security) && has(self.security.trustedLaunch) && ((has(self.security.trustedLaunch.vtpm) && self.security.trustedLaunch.vtpm) || (has(self.security.trustedLaunch.secureBoot) && self.security.trustedLaunch.secureBoot))";
     let properties = json!({
-        "vnetSubnetID": text_like("ARM resource ID of the subnet. By default that of the settings. Change it only to mend a wrong one.", SUBNET_PATTERN),
+        "vnetSubnetID": text_like("ARM resource ID of the subnet. Default: the subnet of the settings. Change it only to correct a wrong value.", SUBNET_PATTERN),
         "osDiskSizeGB": with_default(number("Size of the disk of the operating system in GB.", 30, 2048), json!(128)),
         "imageFamily": with_default(one_of("Operating system of the nodes.", &["Ubuntu", "Ubuntu2204", "Ubuntu2404", "AzureLinux"]), json!("Ubuntu")),
         "fipsMode": one_of("Whether only validated cryptography is used.", &["FIPS", "Disabled"]),
         "tags": tags(),
-        "maxPods": number("Most pods of a node. By default what the network plugin allows.", 10, 250),
+        "maxPods": number("Maximum number of pods per node. Default: what the network plugin allows.", 10, 250),
         "kubelet": kubelet(),
-        "security": object("Encryption and trusted launch.", &json!({
-            "encryptionAtHost": flag("Whether disks are encrypted on the host. Only sizes that can are used."),
-            "trustedLaunch": object("A verified start of the machine, for sizes and images of generation 2.", &json!({
+        "security": object("Encryption at host and trusted launch.", &json!({
+            "encryptionAtHost": flag("Whether disks are encrypted at the host. Only sizes that support it are used."),
+            "trustedLaunch": object("Trusted launch, for generation 2 sizes and images.", &json!({
                 "vtpm": flag("A virtual trusted platform module."),
-                "secureBoot": flag("Only signed code starts."),
+                "secureBoot": flag("Secure boot: only signed code may boot."),
             })),
         })),
         "gpu": object("Drivers of GPUs.", &json!({
             "mode": with_default(one_of("Whether a driver is installed.", &["Driver", "None"]), json!("Driver")),
         })),
-        "artifactStreaming": object("Streaming of images.", &json!({"enabled": flag("Whether it is on. Not for arm64.")})),
+        "artifactStreaming": object("Artifact streaming of images.", &json!({"enabled": flag("Whether it is on. Not for arm64.")})),
         "localDNS": local_dns(),
         "linuxOSConfig": linux_os_config(),
     });
-    let mut schema = object("What the machines are.", &properties);
+    let mut schema = object("Configuration of the machines.", &properties);
     schema["x-kubernetes-validations"] = json!([
         rule(
             &format!("!({fips}) || (has(self.imageFamily) && self.imageFamily != 'Ubuntu2404')"),
@@ -242,7 +262,7 @@ fn spec() -> Value {
 
 fn tags() -> Value {
     with_rules(
-        json!({"description": "Tags of everything that is created.", "type": "object", "additionalProperties": {"type": "string"}}),
+        json!({"description": "Tags of all created resources.", "type": "object", "additionalProperties": {"type": "string"}}),
         &[
             rule(
                 "self.all(k, size(k) <= 512)",
@@ -266,17 +286,17 @@ fn tags() -> Value {
 
 fn kubelet() -> Value {
     let properties = json!({
-        "cpuManagerPolicy": with_default(one_of("Whether containers may get cores of their own.", &["none", "static"]), json!("none")),
+        "cpuManagerPolicy": with_default(one_of("Whether containers may get exclusive CPUs.", &["none", "static"]), json!("none")),
         "cpuCFSQuota": with_default(flag("Whether limits of CPU are enforced."), json!(true)),
         "cpuCFSQuotaPeriod": {"description": "Period over which limits of CPU are enforced.", "type": "string", "default": "100ms"},
-        "imageGCHighThresholdPercent": number("Use of the disk above which images are collected.", 0, 100),
-        "imageGCLowThresholdPercent": number("Use of the disk down to which images are collected.", 0, 100),
-        "topologyManagerPolicy": with_default(one_of("How resources of one NUMA node are kept together.", &["restricted", "best-effort", "none", "single-numa-node"]), json!("none")),
-        "allowedUnsafeSysctls": {"description": "Sysctls that pods may set though they are not safe.", "type": "array", "items": {"type": "string"}},
+        "imageGCHighThresholdPercent": number("Disk usage, in percent, above which image garbage collection runs.", 0, 100),
+        "imageGCLowThresholdPercent": number("Disk usage, in percent, down to which image garbage collection frees space.", 0, 100),
+        "topologyManagerPolicy": with_default(one_of("Topology manager policy, which aligns resources to NUMA nodes.", &["restricted", "best-effort", "none", "single-numa-node"]), json!("none")),
+        "allowedUnsafeSysctls": {"description": "Unsafe sysctls that pods may set.", "type": "array", "items": {"type": "string"}},
         "containerLogMaxSize": with_default(text_like("Size of a container's log at which it is rotated.", SIZE_PATTERN), json!("50Mi")),
         "containerLogMaxFiles": {"description": "Number of log files of a container.", "type": "integer", "format": "int32", "minimum": 2, "default": 5},
-        "podPidsLimit": {"description": "Most processes of a pod.", "type": "integer", "format": "int64"},
-        "failSwapOn": flag("Whether the kubelet refuses to start where there is swap."),
+        "podPidsLimit": {"description": "Maximum number of processes per pod.", "type": "integer", "format": "int64"},
+        "failSwapOn": flag("Whether the kubelet refuses to start if swap is enabled."),
     });
     with_rules(
         object("Configuration of the kubelet.", &properties),
@@ -294,15 +314,15 @@ fn dns_overrides(description: &str, more_rules: &[Value]) -> Value {
         "zone": {"description": "Domain, or . for all others.", "type": "string", "minLength": 1, "maxLength": 254, "pattern": ZONE_PATTERN},
         "queryLogging": one_of("What is logged.", &["Error", "Log"]),
         "protocol": one_of("Transport of queries.", &["PreferUDP", "ForceTCP"]),
-        "forwardDestination": one_of("Where queries go.", &["ClusterCoreDNS", "VnetDNS"]),
+        "forwardDestination": one_of("Where queries are forwarded to.", &["ClusterCoreDNS", "VnetDNS"]),
         "forwardPolicy": one_of("How a server is chosen.", &["Sequential", "RoundRobin", "Random"]),
-        "maxConcurrent": {"description": "Most queries at once.", "type": "integer", "format": "int32", "minimum": 0},
-        "cacheDuration": duration("How long answers are kept."),
-        "serveStale": one_of("Whether old answers are given when no server answers.", &["Verify", "Immediate", "Disable"]),
-        "serveStaleDuration": duration("How long old answers are given."),
+        "maxConcurrent": {"description": "Maximum number of concurrent queries.", "type": "integer", "format": "int32", "minimum": 0},
+        "cacheDuration": duration("How long answers are cached."),
+        "serveStale": one_of("Whether stale answers are served when no server responds.", &["Verify", "Immediate", "Disable"]),
+        "serveStaleDuration": duration("How long stale answers are served."),
     });
     let required: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
-    let mut items = object("How names of one domain are resolved.", &properties);
+    let mut items = object("DNS settings of one domain.", &properties);
     items["required"] = json!(required);
     items["x-kubernetes-validations"] = json!([
         rule(
@@ -332,9 +352,9 @@ fn dns_overrides(description: &str, more_rules: &[Value]) -> Value {
 
 fn local_dns() -> Value {
     let mut schema = object(
-        "DNS on the node.",
+        "Node-local DNS.",
         &json!({
-            "mode": one_of("Whether there is DNS on the node.", &["Preferred", "Required", "Disabled"]),
+            "mode": one_of("Whether there is Node-local DNS.", &["Preferred", "Required", "Disabled"]),
             "vnetDNSOverrides": dns_overrides("For pods that use the DNS of the virtual network.", &[
                 rule(
                     "!self.exists(x, x.zone == '.' && x.forwardDestination == 'ClusterCoreDNS')",
@@ -361,7 +381,7 @@ fn linux_os_config() -> Value {
         .collect();
     sysctls.insert(
         "vmVfsCachePressure".to_owned(),
-        number("How readily caches of directories are given up.", 0, 100),
+        number("Tendency to reclaim memory from directory caches.", 0, 100),
     );
     sysctls.insert(
         "netIPv4IPLocalPortRange".to_owned(),
@@ -419,19 +439,19 @@ fn status() -> Value {
         "type": "object",
         "required": ["key", "operator"],
         "properties": {
-            "key": {"description": "Label key that is compared.", "type": "string"},
+            "key": {"description": "The label key.", "type": "string"},
             "operator": {"description": "How the label is compared.", "type": "string"},
-            "values": {"description": "What it is compared with.", "type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "string"}},
+            "values": {"description": "The values to compare with.", "type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "string"}},
         },
     });
     object(
-        "What was found for the class.",
+        "What the class resolved to.",
         &json!({
             "images": {
                 "description": "Images, in order of preference.",
                 "type": "array",
                 "items": {
-                    "description": "An image, and the machines that it is for.",
+                    "description": "An image, and the machines that it applies to.",
                     "type": "object",
                     "required": ["id", "requirements"],
                     "properties": {
@@ -441,7 +461,7 @@ fn status() -> Value {
                 },
             },
             "kubernetesVersion": {"description": "Version of Kubernetes that new nodes get.", "type": "string"},
-            "localDNSState": one_of("Whether nodes have DNS of their own.", &["Enabled", "Disabled"]),
+            "localDNSState": one_of("Whether nodes use node-local DNS.", &["Enabled", "Disabled"]),
             "conditions": shared::conditions(false),
         }),
     )

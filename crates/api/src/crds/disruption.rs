@@ -30,7 +30,7 @@ pub(super) fn crd() -> Value {
         ],
         scale: None,
         schema: shared::object(
-            "One command to take nodes away: what was decided, and how far it has come. Written by the operator only; deleting one that is under way makes the operator take it back.",
+            "One disruption command: what was decided, and its progress. Written by the operator only; deleting one that is in progress makes the operator roll it back.",
             &spec(),
             &status(),
         ),
@@ -59,33 +59,33 @@ fn spec() -> Value {
         "properties": {
             "method": text("Who decided: Emptiness, StaticDrift, Drift, StaticExpiry, Expiry, MultiNodeConsolidation or SingleNodeConsolidation."),
             "reason": text("Why: Empty, Drifted, Expired or Underutilized. Budgets are charged by reason."),
-            "decision": text("Delete: nodes go and nothing comes. Replace: nodes go once their replacements are initialised."),
-            "decidedAt": time("When it was decided, by the clock of the operator."),
+            "decision": text("Delete: nodes are removed without replacement. Replace: nodes are removed once their replacements are initialized."),
+            "decidedAt": time("When it was decided, by the operator's clock."),
             "nodes": {
-                "description": "The nodes that go.",
+                "description": "The nodes to be removed.",
                 "type": "array",
                 "x-kubernetes-list-type": "atomic",
                 "minItems": 1,
                 "items": node(),
             },
             "replacements": {
-                "description": "What comes instead, before the nodes go.",
+                "description": "The replacements, launched before the nodes are removed.",
                 "type": "array",
                 "x-kubernetes-list-type": "atomic",
                 "items": replacement(),
             },
             "destinations": {
-                "description": "Names of the nodes that are to take the pods. If one is lost before the others go, the command is rolled back.",
+                "description": "Names of the nodes that will take the pods. If one is lost before the others are removed, the command is rolled back.",
                 "type": "array",
                 "x-kubernetes-list-type": "atomic",
                 "items": {"type": "string"},
             },
-            "priceBefore": text("Dollars per hour of the nodes that go."),
+            "priceBefore": text("Dollars per hour of the nodes to be removed."),
             "priceAfter": text("Dollars per hour of the replacements."),
-            "savings": text("Dollars per hour that are saved; negative when the replacements are dearer."),
-            "evictions": number("Pods that have to move."),
+            "savings": text("Dollars per hour saved; negative if the replacements cost more."),
+            "evictions": number("Pods that have to be rescheduled."),
             "budgets": {
-                "description": "The budgets as they were when the command was decided, with what it took.",
+                "description": "The budgets when the command was decided, and what it used of them.",
                 "type": "array",
                 "x-kubernetes-list-type": "atomic",
                 "items": {
@@ -100,31 +100,31 @@ fn spec() -> Value {
                     },
                 },
             },
-            "nodeSummary": text("The nodes in a few words."),
-            "replacementSummary": text("The replacements in a few words."),
+            "nodeSummary": text("Summary of the nodes."),
+            "replacementSummary": text("Summary of the replacements."),
         },
     })
 }
 
 fn node() -> Value {
     json!({
-        "description": "One node that goes.",
+        "description": "A node to be removed.",
         "type": "object",
         "required": ["name", "nodeClaim", "nodeClaimUID", "providerID", "nodePool", "price", "pods"],
         "properties": {
             "name": text("Name of the Node."),
             "nodeClaim": text("Name of its NodeClaim."),
-            "nodeClaimUID": text("UID of its NodeClaim; a later NodeClaim of that name is never touched."),
-            "providerID": text("The cloud's name of its instance."),
+            "nodeClaimUID": text("UID of its NodeClaim; a later NodeClaim with the same name is never touched."),
+            "providerID": text("Provider ID of its instance."),
             "nodePool": text("Its NodePool."),
             "instanceType": text("Its instance type."),
             "zone": text("Its zone."),
             "capacityType": text("Its capacity type."),
             "price": text("Dollars per hour."),
-            "pods": number("Pods on it that have to move."),
-            "createdAt": time("When its NodeClaim was created; written where a DisruptionPolicy judges over time."),
+            "pods": number("Pods on it that have to be rescheduled."),
+            "createdAt": time("When its NodeClaim was created; set if a DisruptionPolicy with convergence applies."),
             "workloads": {
-                "description": "Of these, pods of workloads that ask for a quota of moves.",
+                "description": "Of these, pods of workloads that limit their moves per day.",
                 "type": "array",
                 "x-kubernetes-list-type": "atomic",
                 "items": {
@@ -140,7 +140,7 @@ fn node() -> Value {
 
 fn replacement() -> Value {
     json!({
-        "description": "One node that comes.",
+        "description": "A replacement node.",
         "type": "object",
         "required": ["nodeClaim", "nodePool", "price", "spec"],
         "properties": {
@@ -164,16 +164,16 @@ fn replacement() -> Value {
 
 fn status() -> Value {
     json!({
-        "description": "How far it has come.",
+        "description": "Progress of the command.",
         "type": "object",
         "properties": {
             "phase": text("Starting, Replacing, Deleting, Draining, Succeeded or RolledBack."),
-            "message": text("What it waits for, or why it ended."),
+            "message": text("What it is waiting for, or why it ended."),
             "rollBackCause": text("Why it was rolled back: Interrupted, NodesGone, Protected, LimitExceeded, ReplacementLost, ReplacementLate, PodBound, PlaceLost or TimedOut."),
             "startedAt": time("When all nodes were tainted and all replacements created."),
-            "deletedAt": time("When the deletion of the nodes began."),
+            "deletedAt": time("When deletion of the nodes started."),
             "finishedAt": time("When it ended."),
-            "realisedSavings": text("Dollars per hour that were saved in fact, with the replacements as they were launched; spec.savings is what was predicted."),
+            "realisedSavings": text("Dollars per hour actually saved, with the replacements as launched; spec.savings is the prediction."),
         },
     })
 }

@@ -31,7 +31,7 @@ pub(super) fn crd() -> Value {
         ],
         scale: None,
         schema: shared::object(
-            "When voluntary disruption of NodePools has to wait, beyond their own budgets. All that select a NodePool hold. Interruption, expiry and repair never wait.",
+            "Restricts voluntary disruption of NodePools beyond their own budgets. All policies that select a NodePool apply. Interruption, expiry and repair are never delayed.",
             &spec(),
             &status(),
         ),
@@ -76,7 +76,7 @@ fn reasons(description: &str) -> Value {
 
 fn spec() -> Value {
     json!({
-        "description": "What is wanted.",
+        "description": "The desired restrictions.",
         "type": "object",
         "x-kubernetes-validations": [rule(
             "has(self.freeze) || has(self.hold) || has(self.expiry) || has(self.rollout) || has(self.blockedDrains) || has(self.workloads) || has(self.circuitBreakers) || has(self.convergence) || (has(self.budgets) && self.budgets.size() > 0)",
@@ -84,7 +84,7 @@ fn spec() -> Value {
         )],
         "properties": {
             "nodePools": {
-                "description": "NodePools that it applies to; without it, all.",
+                "description": "NodePools that the policy applies to; all if unset.",
                 "type": "object",
                 "x-kubernetes-validations": [rule(
                     "(has(self.names) && self.names.size() > 0) || (has(self.matchLabels) && self.matchLabels.size() > 0)",
@@ -93,32 +93,32 @@ fn spec() -> Value {
                 "properties": {
                     "names": list("Names of NodePools.", &json!({"type": "string", "minLength": 1, "maxLength": 253}), 1000),
                     "matchLabels": {
-                        "description": "Labels that a NodePool has to carry, all of them.",
+                        "description": "Labels that a NodePool must have, all of them.",
                         "type": "object",
                         "maxProperties": 100,
                         "additionalProperties": {"type": "string", "maxLength": 63, "pattern": shared::LABEL_VALUE_PATTERN},
                     },
                 },
             },
-            "timeZone": {"description": "IANA time zone of all windows, such as Europe/Kyiv; without it, UTC.", "type": "string", "minLength": 1, "maxLength": 64},
+            "timeZone": {"description": "IANA time zone of all windows, such as Europe/Kyiv; UTC if unset.", "type": "string", "minLength": 1, "maxLength": 64},
             "freeze": {
-                "description": "Stops all voluntary action by hand. Commands that have deleted no node yet are taken back.",
+                "description": "Stops all voluntary disruption by hand. Commands that have not deleted a node yet are rolled back.",
                 "type": "object",
                 "required": ["reason"],
                 "properties": {
-                    "reason": {"description": "Why, in words for people.", "type": "string", "minLength": 1, "maxLength": 1024},
-                    "until": time("When it ends by itself; without it, when it is taken away."),
+                    "reason": {"description": "The reason, shown wherever the freeze is reported.", "type": "string", "minLength": 1, "maxLength": 1024},
+                    "until": time("When the freeze ends; if unset, when it is removed."),
                 },
             },
             "hold": hold(),
-            "budgets": list("Limits of how much and how fast; all of them hold.", &budget(), 50),
+            "budgets": list("Limits on how much is disrupted, and how fast; all of them apply.", &budget(), 50),
             "expiry": expiry(),
             "rollout": rollout(),
             "blockedDrains": {
-                "description": "Drifted nodes of NodePools with terminationGracePeriod are not replaced while a PodDisruptionBudget or karpenter.sh/do-not-disrupt keeps a pod on them, so that no replacement is paid for while a drain waits.",
+                "description": "Drifted nodes of NodePools with terminationGracePeriod are not replaced while a PodDisruptionBudget or karpenter.sh/do-not-disrupt protects a pod on them. This avoids paying for a replacement while a drain is blocked.",
                 "type": "object",
                 "properties": {
-                    "escalateAfter": shared::duration("How long after they have drifted they are replaced all the same, and drained by their grace period; without it, never."),
+                    "escalateAfter": shared::duration("How long after they drifted they are replaced anyway, and drained within their grace period; never if unset."),
                 },
             },
             "workloads": workloads(),
@@ -130,7 +130,7 @@ fn spec() -> Value {
 
 fn hold() -> Value {
     json!({
-        "description": "Rest after nodes have come or gone.",
+        "description": "A pause after nodes were launched or removed.",
         "type": "object",
         "required": ["duration"],
         "x-kubernetes-validations": [rule(
@@ -138,19 +138,19 @@ fn hold() -> Value {
             "maximum is shorter than duration",
         )],
         "properties": {
-            "duration": shared::duration("How long it lasts; each further trigger restarts it."),
-            "initialDelay": shared::duration("How long after a trigger it begins."),
-            "maximum": shared::duration("How long it lasts at most, however many triggers follow each other."),
-            "scope": one_of("Cluster: a trigger anywhere holds all selected NodePools. NodePool: each is held by its own. Without it, Cluster.", &["Cluster", "NodePool"]),
-            "triggers": list("What starts it; without it, Launch.", &one_of("A trigger.", &["Launch", "ScaleDown", "FailedLaunch"]), 3),
-            "reasons": reasons("Reasons of disruption that it holds; without it, all."),
+            "duration": shared::duration("Length of the pause; each further trigger restarts it."),
+            "initialDelay": shared::duration("How long after a trigger the pause starts."),
+            "maximum": shared::duration("Maximum length of the pause, however many triggers occur."),
+            "scope": one_of("Cluster: a trigger anywhere pauses all selected NodePools. NodePool: each is paused by its own triggers. Default Cluster.", &["Cluster", "NodePool"]),
+            "triggers": list("What starts the pause; default Launch.", &one_of("A trigger.", &["Launch", "ScaleDown", "FailedLaunch"]), 3),
+            "reasons": reasons("Disruption reasons that it pauses; all if unset."),
         },
     })
 }
 
 fn budget() -> Value {
     json!({
-        "description": "How much and how fast.",
+        "description": "A limit on how much is disrupted, and how fast.",
         "type": "object",
         "x-kubernetes-validations": [
             rule(
@@ -165,44 +165,44 @@ fn budget() -> Value {
             rule("!has(self.perHour) || !has(self.unit) || self.unit != 'CPU'", "perHour counts Nodes or Pods"),
         ],
         "properties": {
-            "limit": pattern("How much may be disrupting at once: a number of the unit, or a percentage, rounded up.", LIMIT_PATTERN, 9),
-            "perHour": number("How much may begin within any hour.", 0, 1_000_000),
-            "unit": one_of("What is counted; without it, Nodes.", &["Nodes", "CPU", "Pods"]),
-            "scope": one_of("What it is counted by; without it, Cluster.", &["Cluster", "NodePool", "Zone", "Label"]),
-            "label": {"description": "The label of nodes, where the scope is Label.", "type": "string", "minLength": 1, "maxLength": 316},
-            "oneAtATime": {"description": "Never in two zones, NodePools or values of the label at once.", "type": "boolean"},
-            "reasons": reasons("Reasons of disruption that it limits; without it, all."),
-            "windows": list("When; without it, always.", &window(), 50),
-            "exceptDates": list("Local dates on which no window begins.", &pattern("A date.", DATE_PATTERN, 10), 366),
-            "outsideWindows": one_of("Nothing: windows allow, and outside of them nothing may be disrupted. Unlimited: windows restrict. Without it, Nothing.", &["Nothing", "Unlimited"]),
+            "limit": pattern("How much may be disrupted at once: a number of units, or a percentage, rounded up.", LIMIT_PATTERN, 9),
+            "perHour": number("How much disruption may start within any hour.", 0, 1_000_000),
+            "unit": one_of("The unit that is counted; default Nodes.", &["Nodes", "CPU", "Pods"]),
+            "scope": one_of("The scope in which it is counted; default Cluster.", &["Cluster", "NodePool", "Zone", "Label"]),
+            "label": {"description": "The node label, with scope Label.", "type": "string", "minLength": 1, "maxLength": 316},
+            "oneAtATime": {"description": "Whether disruption is limited to one zone, NodePool or label value at a time.", "type": "boolean"},
+            "reasons": reasons("Disruption reasons that it limits; all if unset."),
+            "windows": list("When the budget applies; always if unset.", &window(), 50),
+            "exceptDates": list("Local dates on which no window opens.", &pattern("A date.", DATE_PATTERN, 10), 366),
+            "outsideWindows": one_of("Nothing: disruption is allowed only inside windows. Unlimited: the limits apply only inside windows. Default Nothing.", &["Nothing", "Unlimited"]),
         },
     })
 }
 
 fn window() -> Value {
     json!({
-        "description": "A stretch of local time.",
+        "description": "A window of local time.",
         "type": "object",
         "required": ["from", "to"],
         "x-kubernetes-validations": [rule("self.from != self.to", "a window from a time to the same time never opens; the whole day is 00:00 to 24:00")],
         "properties": {
-            "days": list("Days on which it begins. With neither days nor dates it begins every day.", &one_of("A day.", &["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]), 7),
-            "dates": list("Local dates on which it begins, besides the days.", &pattern("A date.", DATE_PATTERN, 10), 366),
-            "from": pattern("Local time at which it begins.", TIME_PATTERN, 5),
-            "to": pattern("Local time at which it ends; not later than from means on the next day.", END_PATTERN, 5),
+            "days": list("Days on which it opens. Without days and dates it opens every day.", &one_of("A day.", &["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]), 7),
+            "dates": list("Local dates on which it opens, in addition to the days.", &pattern("A date.", DATE_PATTERN, 10), 366),
+            "from": pattern("Local time at which it opens.", TIME_PATTERN, 5),
+            "to": pattern("Local time at which it closes; if not later than from, on the next day.", END_PATTERN, 5),
         },
     })
 }
 
 fn expiry() -> Value {
     json!({
-        "description": "A soft age: nodes that have reached it are replaced inside budgets and windows, as Expired. expireAfter takes what is left, whatever policies say.",
+        "description": "A soft age: nodes that have reached it are replaced within budgets and windows, with reason Expired. expireAfter still removes the remaining ones, regardless of policies.",
         "type": "object",
         "x-kubernetes-validations": [rule("has(self.softAfter) != has(self.softPercent)", "set one of softAfter and softPercent")],
         "properties": {
             "softAfter": shared::duration("The age."),
-            "softPercent": number("The age as a share of expireAfter; NodeClaims without one never reach it.", 1, 99),
-            "jitter": shared::duration("Over how long nodes that were born together are spread. Without it, half of the time that is left until expireAfter, or a tenth of the age where there is none."),
+            "softPercent": number("The age as a percentage of expireAfter; NodeClaims without expireAfter never reach it.", 1, 99),
+            "jitter": shared::duration("Over how long the replacement of nodes of the same age is spread. Default: half of the time left until expireAfter, or a tenth of the age without expireAfter."),
         },
     })
 }
@@ -235,17 +235,17 @@ fn rollout() -> Value {
                 "type": "object",
                 "properties": {
                     "restarts": number("Restarts of a container from which on its pod is not healthy; without it, 3.", 1, 1000),
-                    "readyWithin": shared::duration("How long a node or pod may be not Ready; without it, 5m."),
-                    "objects": list("What other objects have to say; while one of them does not hold, nothing begins.", &json!({
-                        "description": "What one object has to say.",
+                    "readyWithin": shared::duration("How long a node or pod may be not Ready; default 5m."),
+                    "objects": list("Health checks on other objects; while one of them fails, nothing starts.", &json!({
+                        "description": "A health check on one object.",
                         "type": "object",
                         "required": ["apiVersion", "resource", "name", "expression"],
                         "properties": {
-                            "apiVersion": pattern("Its group and version, such as apps/v1, or v1.", "^([a-z0-9.-]+/)?v[a-z0-9]+$", 316),
-                            "resource": pattern("Its kind in paths: lower case, several of them, such as statefulsets.", "^[a-z][a-z0-9-]*$", 63),
-                            "namespace": pattern("Its namespace, where it has one.", "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 63),
+                            "apiVersion": pattern("Group and version of the object, such as apps/v1, or v1.", "^([a-z0-9.-]+/)?v[a-z0-9]+$", 316),
+                            "resource": pattern("Resource name: the lower-case plural of the kind, such as statefulsets.", "^[a-z][a-z0-9-]*$", 63),
+                            "namespace": pattern("Namespace of the object, if it is namespaced.", "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 63),
                             "name": pattern("Its name.", "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", 253),
-                            "expression": {"description": "CEL over self, the object: true when it is healthy.", "type": "string", "minLength": 1, "maxLength": 512},
+                            "expression": {"description": "CEL expression over self, the object; true if it is healthy.", "type": "string", "minLength": 1, "maxLength": 512},
                         },
                     }), 10),
                 },
@@ -256,13 +256,13 @@ fn rollout() -> Value {
 
 fn workloads() -> Value {
     json!({
-        "description": "Hears the annotations spokeshave.dev/quiet-time, moves-per-day and move-windows of pods, their owners and namespaces; the nearest counts. What is set here is the most that they may ask for.",
+        "description": "Honors the annotations spokeshave.dev/quiet-time, moves-per-day and move-windows of pods, their owners and namespaces; the nearest one applies. The fields here limit what they may request.",
         "type": "object",
         "properties": {
-            "maximumQuietTime": shared::duration("The longest quiet time that is heard; without it, 24h."),
-            "minimumMovesPerDay": number("The fewest moves a day that a workload may ask for; without it, 1.", 1, 1_000_000),
-            "maximumClosed": shared::duration("Windows that open later than that keep no pod; without it, 168h."),
-            "statefulSets": one_of("OneAtATime: the next member of a StatefulSet moves when all members are there and Ready. Without it, Any.", &["Any", "OneAtATime"]),
+            "maximumQuietTime": shared::duration("The longest quiet time that is honored; default 24h."),
+            "minimumMovesPerDay": number("The fewest moves per day that a workload may request; default 1.", 1, 1_000_000),
+            "maximumClosed": shared::duration("A window that opens later than this does not protect a pod; default 168h."),
+            "statefulSets": one_of("OneAtATime: the next member of a StatefulSet is moved only when all members exist and are Ready. Default Any.", &["Any", "OneAtATime"]),
         },
     })
 }
@@ -275,14 +275,14 @@ fn failures(description: &str, what: &str) -> Value {
         "x-kubernetes-validations": [rule("duration(self.within) <= duration('1h')", "failures are remembered for an hour: write 1h or less")],
         "properties": {
             "count": number(what, 1, 500),
-            "within": shared::duration("Within how long; an hour at most."),
+            "within": shared::duration("The time window; an hour at most."),
         },
     })
 }
 
 fn breakers() -> Value {
     json!({
-        "description": "Stops by itself while the cluster is in distress.",
+        "description": "Stops disruption while the cluster is in distress.",
         "type": "object",
         "properties": {
             "notReady": {
@@ -290,8 +290,8 @@ fn breakers() -> Value {
                 "type": "object",
                 "required": ["percent"],
                 "properties": {
-                    "percent": number("Share of initialised nodes that are not Ready, from which on nothing is disrupted.", 1, 100),
-                    "scope": one_of("Cluster, or Zone: the share in any zone. Without it, Cluster.", &["Cluster", "Zone"]),
+                    "percent": number("Percentage of initialized nodes that are not Ready at which disruption stops.", 1, 100),
+                    "scope": one_of("Cluster, or Zone: the percentage in any zone. Default Cluster.", &["Cluster", "Zone"]),
                 },
             },
             "failedLaunches": {
@@ -299,17 +299,17 @@ fn breakers() -> Value {
                 "type": "object",
                 "required": ["count", "within"],
                 "properties": {
-                    "count": number("How many commands were taken back with replacements that did not come up, from which on nothing is disrupted.", 1, 200),
-                    "within": shared::duration("Within how long."),
+                    "count": number("Number of commands rolled back because their replacements did not initialize at which disruption stops.", 1, 200),
+                    "within": shared::duration("The time window."),
                 },
             },
-            "cloud": failures("The cloud does not answer, throttles, or has no capacity.", "How many calls failed, from which on nothing is disrupted."),
-            "apiServer": failures("The API server does not answer, or answers with errors of its own.", "How many writes failed, from which on nothing is disrupted."),
+            "cloud": failures("The cloud does not respond, throttles, or has no capacity.", "Number of failed calls at which disruption stops."),
+            "apiServer": failures("The API server does not respond, or responds with server errors.", "Number of failed writes at which disruption stops."),
             "prices": {
-                "description": "Prices have not been read for long. Clouds whose prices never change have none to lose.",
+                "description": "Prices are stale. Does not apply to clouds whose prices never change.",
                 "type": "object",
                 "required": ["olderThan"],
-                "properties": {"olderThan": shared::duration("The age of the last prices, from which on nothing is disrupted.")},
+                "properties": {"olderThan": shared::duration("Age of the last prices at which disruption stops.")},
             },
         },
     })
@@ -317,61 +317,61 @@ fn breakers() -> Value {
 
 fn convergence() -> Value {
     json!({
-        "description": "Consolidation is judged over time, so that it comes to an end: what it costs in restarts against how long its saving lasts, and how often the same was done before. An empty object is enough.",
+        "description": "Makes consolidation converge by judging moves over time: the cost of restarts against how long the saving lasts, and how often the same pods were moved before. An empty object enables it.",
         "type": "object",
         "x-kubernetes-validations": [rule(
             "!has(self.maximumRest) || !has(self.rest) || duration(self.maximumRest) >= duration(self.rest)",
             "maximumRest is shorter than rest",
         )],
         "properties": {
-            "rest": shared::duration("How long nodes rest that were launched, and nodes to which pods were moved; twice as long with each further move of a day. Without it, 10m."),
-            "maximumRest": shared::duration("How long they rest at most; without it, 2h."),
-            "restartCost": pattern("What it costs to restart a pod elsewhere, in dollars; without it, 0.005.", DOLLARS_PATTERN, 16),
-            "horizon": shared::duration("How long a saving is taken to last where none has ended sooner; without it, 4h."),
+            "rest": shared::duration("How long consolidation of a node is paused after its launch or after pods were moved to it; doubled with each further move within a day. Default 10m."),
+            "maximumRest": shared::duration("Maximum length of the pause; default 2h."),
+            "restartCost": pattern("Cost of restarting a pod elsewhere, in dollars; default 0.005.", DOLLARS_PATTERN, 16),
+            "horizon": shared::duration("How long a saving is assumed to last where none has ended sooner; default 4h."),
         },
     })
 }
 
 fn status() -> Value {
     json!({
-        "description": "What is.",
+        "description": "The observed state.",
         "type": "object",
         "properties": {
-            "summary": text("What it comes to now, in a few words."),
+            "summary": text("Summary of the current state."),
             "active": list("What stops disruption now.", &json!({
                 "description": "A part of a policy that stops disruption now.",
                 "type": "object",
                 "required": ["field", "reasons", "message"],
                 "properties": {
                     "field": text("The field of the spec."),
-                    "domain": text("The zone, NodePool or value of the label, where it is about one."),
-                    "reasons": list("Reasons of disruption that it stops.", &json!({"type": "string"}), 10),
+                    "domain": text("The zone, NodePool or label value, if it is limited to one."),
+                    "reasons": list("Disruption reasons that it stops.", &json!({"type": "string"}), 10),
                     "message": text("Why."),
-                    "since": time("Since when, for holds."),
-                    "until": time("Until when, as far as it is known."),
+                    "since": time("Since when, for pauses."),
+                    "until": time("Until when, if known."),
                 },
             }), 1000),
-            "nextChange": time("When that changes by itself, as far as it is known."),
-            "nodePools": list("NodePools that it applies to.", &json!({"type": "string"}), 10_000),
-            "rollouts": list("Roll-outs under way, by NodePool.", &json!({
-                "description": "The roll-out of one NodePool.",
+            "nextChange": time("When this changes next, if known."),
+            "nodePools": list("NodePools that the policy applies to.", &json!({"type": "string"}), 10_000),
+            "rollouts": list("Rollouts in progress, by NodePool.", &json!({
+                "description": "The rollout of one NodePool.",
                 "type": "object",
                 "required": ["nodePool", "since", "wave", "size", "waveSince", "begun", "remaining", "phase"],
                 "properties": {
                     "nodePool": text("The NodePool."),
-                    "target": text("The hash of what it asks for; another begins another roll-out."),
-                    "since": time("When it began."),
+                    "target": text("Hash of the NodePool's template; a different hash starts a new rollout."),
+                    "since": time("When it started."),
                     "wave": number("The number of the wave, from 1.", 1, i64::from(i32::MAX)),
                     "size": number("How many nodes it may take.", 0, i64::from(i32::MAX)),
-                    "waveSince": time("When the wave began."),
-                    "begun": number("How many nodes it has taken.", 0, i64::from(i32::MAX)),
-                    "remaining": number("How many drifted nodes nothing has taken yet.", 0, i64::from(i32::MAX)),
+                    "waveSince": time("When the wave started."),
+                    "begun": number("How many nodes it has started.", 0, i64::from(i32::MAX)),
+                    "remaining": number("How many drifted nodes have not been started yet.", 0, i64::from(i32::MAX)),
                     "phase": text("Rolling, Soaking, WaitingForApproval or Halted."),
                     "finishedAt": time("When the last command of the wave ended."),
                     "haltedAt": time("When it was halted."),
-                    "waitsFor": text("What an object has to say and does not: nothing begins meanwhile."),
-                    "message": text("What it comes to, for people."),
-                    "eta": time("When it will be done, if it goes on as it did."),
+                    "waitsFor": text("The health check that fails; nothing starts until it passes."),
+                    "message": text("Summary of the rollout."),
+                    "eta": time("Estimated time of completion at the current pace."),
                 },
             }), 1000),
             "expiry": list("Nodes that reach their soft age, by NodePool.", &json!({
@@ -383,18 +383,18 @@ fn status() -> Value {
                     "due": number("Nodes that have reached it.", 0, i64::from(i32::MAX)),
                     "withinDay": number("Nodes that will reach it within 24 hours.", 0, i64::from(i32::MAX)),
                     "nextDue": time("When the next one reaches it."),
-                    "late": number("Nodes that budgets and windows do not let go before expireAfter takes them, as far as three days tell.", 0, i64::from(i32::MAX)),
-                    "firstLate": time("When the first of these is taken."),
+                    "late": number("Nodes that budgets and windows will not let be replaced before expireAfter, looking three days ahead.", 0, i64::from(i32::MAX)),
+                    "firstLate": time("When the first of these expires."),
                 },
             }), 1000),
             "workloads": {
-                "description": "What workloads ask for now.",
+                "description": "What workloads request now.",
                 "type": "object",
                 "required": ["restingPods", "restingNodes"],
                 "properties": {
-                    "restingPods": number("Pods that rest.", 0, i64::from(i32::MAX)),
-                    "restingNodes": number("Nodes that they keep.", 0, i64::from(i32::MAX)),
-                    "faults": list("Annotations that cannot be read, and count as the most that may be asked for; the first 20.", &json!({"type": "string"}), 20),
+                    "restingPods": number("Pods within their quiet time.", 0, i64::from(i32::MAX)),
+                    "restingNodes": number("Nodes that are kept because of them.", 0, i64::from(i32::MAX)),
+                    "faults": list("Annotations that cannot be parsed, which count as the maximum that may be requested; the first 20.", &json!({"type": "string"}), 20),
                 },
             },
             "conditions": shared::conditions(false),

@@ -41,7 +41,7 @@ pub(super) fn crd() -> Value {
             wide_column("Role", "string", ".spec.role"),
         ],
         scale: None,
-        schema: shared::object_without_required_spec("What EC2 machines are made from.", &spec(), &status()),
+        schema: shared::object_without_required_spec("How EC2 instances are launched.", &spec(), &status()),
     }
     .build()
 }
@@ -123,19 +123,19 @@ fn spec() -> Value {
             "Family of the images, which decides their user data. By default that of the alias.",
             &["AL2", "AL2023", "Bottlerocket", "Custom", "Windows2019", "Windows2022", "Windows2025"],
         ),
-        "role": not_empty("IAM role of the instances, for which an instance profile is made.", "role"),
-        "instanceProfile": not_empty("Name of an instance profile that exists.", "instanceProfile"),
-        "userData": text("User data that is merged with what the family needs."),
+        "role": not_empty("IAM role of the instances, for which an instance profile is created.", "role"),
+        "instanceProfile": not_empty("Name of an existing instance profile.", "instanceProfile"),
+        "userData": text("User data, merged with what the AMI family needs."),
         "associatePublicIPAddress": flag("Whether the primary interface gets a public address. Unset leaves it to the subnet."),
         "ipPrefixCount": count("How many prefixes of addresses the primary interface is given.", "int32", Some(0), None),
         "tags": tags(),
         "kubelet": {
-            "description": "Configuration of the kubelet, as in KubeletConfiguration. The controller checks it and tells in ValidationSucceeded what is wrong.",
+            "description": "Configuration of the kubelet, as in KubeletConfiguration. The controller checks it and reports problems in condition ValidationSucceeded.",
             "type": "object",
             "x-kubernetes-preserve-unknown-fields": true,
         },
         "blockDeviceMappings": block_device_mappings(),
-        "instanceStorePolicy": one_of("Use of the disks that an instance type brings along: RAID0 makes one array of them for pods.", &["RAID0"]),
+        "instanceStorePolicy": one_of("Use of the instance store disks: RAID0 combines them into one array for pods.", &["RAID0"]),
     });
     let more = json!({
         "networkInterfaces": network_interfaces(),
@@ -143,14 +143,14 @@ fn spec() -> Value {
         "metadataOptions": metadata_options(),
         "connectionTracking": connection_tracking(),
         "cpuOptions": object("Options of the processors.", &json!({
-            "nestedVirtualization": one_of("Whether instances may run virtual machines of their own.", &["enabled", "disabled"]),
+            "nestedVirtualization": one_of("Whether instances support nested virtualization.", &["enabled", "disabled"]),
         }), &[]),
         "context": text("Passed on as the Context of CreateFleet."),
     });
     for (key, value) in more.as_object().into_iter().flatten() {
         properties[key] = value.clone();
     }
-    let mut spec = object("What the instances are made from.", &properties, &spec_rules());
+    let mut spec = object("Configuration of the instances.", &properties, &spec_rules());
     spec["required"] = json!([
         "amiSelectorTerms",
         "securityGroupSelectorTerms",
@@ -203,7 +203,7 @@ fn subnets() -> Value {
         "Chooses subnets: by ID, or by all of its tags.",
         &json!({
             "tags": selected_tags(),
-            "id": text_like("ID of the subnet. With an ID, tags are not looked at.", "subnet-[0-9a-z]+"),
+            "id": text_like("ID of the subnet. With an ID, tags are ignored.", "subnet-[0-9a-z]+"),
         }),
         &[],
     );
@@ -229,7 +229,7 @@ fn security_groups() -> Value {
         &json!({
             "tags": selected_tags(),
             "id": text_like("ID of the group.", "sg-[0-9a-z]+"),
-            "name": text("Name of the group, which is not its tag Name."),
+            "name": text("Name of the group; this is not its Name tag."),
         }),
         &[],
     );
@@ -455,12 +455,12 @@ fn metadata_options() -> Value {
         schema
     };
     let mut options = object(
-        "The instance metadata service. By default only processes on the node itself, with a token, are answered.",
+        "Access to the instance metadata service. By default only processes on the node itself are served, and a token is required.",
         &json!({
-            "httpEndpoint": with_default(one_of("Whether it answers.", &["enabled", "disabled"]), json!("enabled")),
-            "httpProtocolIPv6": with_default(one_of("Whether it answers over IPv6.", &["enabled", "disabled"]), json!("disabled")),
-            "httpPutResponseHopLimit": with_default(count("How many hops an answer may travel.", "int64", Some(1), Some(64)), json!(1)),
-            "httpTokens": with_default(one_of("Whether a token is needed.", &["required", "optional"]), json!("required")),
+            "httpEndpoint": with_default(one_of("Whether it is enabled.", &["enabled", "disabled"]), json!("enabled")),
+            "httpProtocolIPv6": with_default(one_of("Whether it is enabled over IPv6.", &["enabled", "disabled"]), json!("disabled")),
+            "httpPutResponseHopLimit": with_default(count("Maximum number of network hops of a response.", "int64", Some(1), Some(64)), json!(1)),
+            "httpTokens": with_default(one_of("Whether a token is required.", &["required", "optional"]), json!("required")),
         }),
         &[],
     );
@@ -475,10 +475,10 @@ fn connection_tracking() -> Value {
         count(description, "int32", Some(minimum), Some(maximum))
     };
     object(
-        "After how many seconds the network forgets idle connections. For nitro instances.",
+        "Idle timeouts of tracked connections, in seconds. For Nitro instances.",
         &json!({
             "tcpEstablishedTimeout": seconds("Idle TCP connections.", 60, 432_000),
-            "udpStreamTimeout": seconds("UDP flows that have seen more than one request and answer.", 60, 180),
+            "udpStreamTimeout": seconds("UDP flows with more than one request and response.", 60, 180),
             "udpTimeout": seconds("Other UDP flows.", 30, 60),
         }),
         &[rule(
@@ -508,7 +508,7 @@ fn status() -> Value {
         &json!({
             "key": text("Label key."),
             "operator": text("How the label is compared."),
-            "values": {"description": "What it is compared with.", "type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "string"}},
+            "values": {"description": "The values to compare with.", "type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "string"}},
         }),
         &[],
     );
@@ -523,7 +523,7 @@ fn status() -> Value {
         &[],
     );
     object(
-        "What the selectors have found, and whether the class may be used.",
+        "What the selectors resolved to, and whether the class is ready.",
         &json!({
             "subnets": list("Subnets, most free addresses first.", &required(subnet, &["id", "zone"]), &[], &Value::Null),
             "securityGroups": list("Security groups, by ID.", &required(group, &["id"]), &[], &Value::Null),
@@ -547,12 +547,12 @@ fn reservation() -> Value {
             "id": text_like("ID.", "^cr-[0-9a-z]+$"),
             "availabilityZone": text("Zone."),
             "instanceType": text("Instance type."),
-            "instanceMatchCriteria": one_of("Which instances it takes.", &["open", "targeted"]),
+            "instanceMatchCriteria": one_of("Which instances it accepts.", &["open", "targeted"]),
             "ownerID": text_like("Account that owns it.", "^[0-9]{12}$"),
             "endTime": {"description": "When it ends.", "type": "string", "format": "date-time"},
             "reservationType": with_default(one_of("What it is.", &["default", "capacity-block"]), "default"),
             "interruptible": flag("Whether its instances may be reclaimed."),
-            "state": with_default(one_of("Whether it is about to end.", &["active", "expiring"]), "active"),
+            "state": with_default(one_of("Whether it is active or expiring.", &["active", "expiring"]), "active"),
         }),
         &[],
     );

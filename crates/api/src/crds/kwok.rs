@@ -8,14 +8,14 @@ use crate::{KWOKInstance, KWOKNodeClass};
 
 pub(super) fn node_class() -> Value {
     let spec = json!({
-        "description": "What the machines are.",
+        "description": "Configuration of the machines.",
         "type": "object",
         "properties": {
             "nodeRegistrationDelay": shared::duration("Time between the launch of an instance and the appearance of its Node, such as 30s."),
         },
     });
     let status = json!({
-        "description": "Whether the class may be used. A new object is ready.",
+        "description": "Whether the class is ready. A new object is.",
         "type": "object",
         "default": {"conditions": [{
             "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2024-01-01T01:01:01Z",
@@ -40,7 +40,7 @@ pub(super) fn node_class() -> Value {
         ],
         scale: None,
         schema: shared::object_without_required_spec(
-            "A kind of machine that does not exist: its nodes are objects only.",
+            "A class of simulated machines: their nodes exist only as objects.",
             &spec,
             &status,
         ),
@@ -68,17 +68,17 @@ pub(super) fn instance() -> Value {
             "labels": texts("Labels of the instance's Node."),
             "taints": shared::taints("Taints of the instance's Node."),
             "capacity": shared::quantities("Capacity."),
-            "allocatable": shared::quantities("What of the capacity pods may use."),
-            "tags": texts("Who the instance belongs to."),
-            "registrationDelay": shared::duration("Time until the instance's Node appears; absent when it never will."),
+            "allocatable": shared::quantities("Capacity that pods may use."),
+            "tags": texts("Owner of the instance."),
+            "registrationDelay": shared::duration("Time until the instance's Node appears; unset if it never will."),
         },
     });
     let status = json!({
-        "description": "What became of it.",
+        "description": "The observed state.",
         "type": "object",
         "properties": {
-            "phase": text("Pending, Running, or Terminating once its end was asked for."),
-            "terminationStarted": {"description": "When its end was asked for.", "type": "string", "format": "date-time"},
+            "phase": text("Pending, Running, or Terminating once termination was requested."),
+            "terminationStarted": {"description": "When its termination was requested.", "type": "string", "format": "date-time"},
             "conditions": shared::conditions(true),
         },
     });
@@ -102,7 +102,7 @@ pub(super) fn instance() -> Value {
         ],
         scale: None,
         schema: shared::object(
-            "One instance of the kwok cloud: what a real cloud would keep in its own database.",
+            "One instance of the kwok cloud: the record that a real cloud would keep in its own database.",
             &spec,
             &status,
         ),

@@ -30,7 +30,7 @@ pub(super) fn crd() -> Value {
         ],
         scale: None,
         schema: shared::object(
-            "One node that was asked for, from before its launch until after its end. Deleting it drains and removes the node.",
+            "A request for one node, from before its launch until after its termination. Deleting it drains and removes the node.",
             &spec(),
             &status(),
         ),
@@ -46,17 +46,17 @@ fn spec() -> Value {
         "x-kubernetes-validations": [rule("self == oldSelf", "spec is immutable")],
         "properties": {
             "taints": shared::taints("Taints of the node."),
-            "startupTaints": shared::taints("Taints that the node begins with and that something else removes once it is prepared."),
-            "requirements": shared::requirements("Bounds on the labels of the node. The cloud chooses within them.", Keys::Claim),
+            "startupTaints": shared::taints("Taints that the node starts with and that another component removes once the node is ready for pods."),
+            "requirements": shared::requirements("Requirements on the labels of the node. The cloud provider chooses within them.", Keys::Claim),
             "resources": {
-                "description": "What the node must have room for.",
+                "description": "Resources that the node must provide.",
                 "type": "object",
                 "properties": {
                     "requests": shared::quantities("Requests of the pods that the node was launched for and of the daemons that will run on it."),
                 },
             },
             "nodeClassRef": shared::node_class_ref(&[]),
-            "terminationGracePeriod": shared::duration("Longest time that the drain may take. After it pods are deleted whatever their PodDisruptionBudgets say. Absent means no limit."),
+            "terminationGracePeriod": shared::duration("Maximum duration of the drain. After it, pods are deleted regardless of their PodDisruptionBudgets. No limit if unset."),
             "expireAfter": shared::nillable_duration("Age at which the node is replaced, such as 720h, or Never.", Some("720h")),
         },
     })
@@ -64,15 +64,15 @@ fn spec() -> Value {
 
 fn status() -> Value {
     json!({
-        "description": "What became of it.",
+        "description": "The observed state.",
         "type": "object",
         "properties": {
             "nodeName": {"description": "Name of the Node, once it has joined the cluster.", "type": "string"},
-            "providerID": {"description": "The cloud's name of the instance, once launched.", "type": "string"},
+            "providerID": {"description": "Provider ID of the instance, once launched.", "type": "string"},
             "imageID": {"description": "Image that the instance runs.", "type": "string"},
             "capacity": shared::quantities("Capacity that the instance type promises."),
-            "allocatable": shared::quantities("What of the capacity pods may use."),
-            "lastPodEventTime": {"description": "When a pod last came to the node or left it; consolidateAfter counts from here.", "type": "string", "format": "date-time"},
+            "allocatable": shared::quantities("Capacity that pods may use."),
+            "lastPodEventTime": {"description": "When a pod was last added to the node or removed from it; consolidateAfter counts from here.", "type": "string", "format": "date-time"},
             "conditions": shared::conditions(true),
         },
     })

@@ -20,19 +20,19 @@ pub(super) fn crd() -> Value {
         "required": ["requirements"],
         "x-kubernetes-validations": [rule("!(has(self.price) && has(self.priceAdjustment))", "cannot set both 'price' and 'priceAdjustment'")],
         "properties": {
-            "requirements": shared::requirements("Which instance types and offerings are meant.", Keys::Overlay),
-            "price": {"description": "Price per hour that counts instead of the provider's.", "type": "string", "pattern": r"^\d+(\.\d+)?$"},
+            "requirements": shared::requirements("Which instance types and offerings it applies to.", Keys::Overlay),
+            "price": {"description": "Price per hour to use instead of the provider's.", "type": "string", "pattern": r"^\d+(\.\d+)?$"},
             "priceAdjustment": {
                 "description": "Change of the provider's price: signed and absolute such as -0.05, or in percent such as +10%.",
                 "type": "string",
                 "pattern": r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$",
             },
             "capacity": capacity,
-            "weight": {"description": "Where overlays disagree, the one with the higher weight wins.", "type": "integer", "format": "int32", "minimum": 1, "maximum": 10000},
+            "weight": {"description": "If overlays conflict, the one with the higher weight wins.", "type": "integer", "format": "int32", "minimum": 1, "maximum": 10000},
         },
     });
     let status = json!({
-        "description": "Whether the overlay is in force.",
+        "description": "Whether the overlay is applied.",
         "type": "object",
         "properties": {"conditions": shared::conditions(false)},
     });

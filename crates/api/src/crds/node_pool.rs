@@ -26,7 +26,7 @@ pub(super) fn crd() -> Value {
         ],
         scale: Some(json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"})),
         schema: shared::object(
-            "A kind of nodes that may be launched for pods that do not fit elsewhere, and the rules for taking them away again.",
+            "The nodes that may be launched for pods that do not fit elsewhere, and the rules for removing them.",
             &spec(),
             &status(),
         ),
@@ -36,19 +36,19 @@ pub(super) fn crd() -> Value {
 
 fn spec() -> Value {
     json!({
-        "description": "Which nodes may be launched, how many, and how they may be taken away.",
+        "description": "Which nodes may be launched, how many, and how they may be removed.",
         "type": "object",
         "required": ["template"],
         "properties": {
             "template": template(),
             "disruption": disruption(),
-            "limits": shared::quantities("Upper bounds over all nodes of this pool, such as cpu: 1000. The name nodes counts nodes. Nothing is launched beyond them; nodes that already exist stay."),
+            "limits": shared::quantities("Limits over all nodes of this pool, such as cpu: 1000; nodes limits the number of nodes. Nothing is launched beyond them; existing nodes are kept."),
             "weight": {
                 "description": "Pools with a higher weight are tried first for new nodes. Absent counts as 0.",
                 "type": "integer", "format": "int32", "minimum": 1, "maximum": 100,
             },
             "replicas": {
-                "description": "Keeps so many nodes, whether or not pods need them (a static pool). Absent means that nodes follow the pods. Alpha.",
+                "description": "Keeps this number of nodes, whether or not pods need them (a static pool). If unset, nodes follow the pods. Alpha.",
                 "type": "integer", "format": "int64", "minimum": 0,
             },
         },
@@ -62,7 +62,7 @@ fn spec() -> Value {
 
 fn template() -> Value {
     json!({
-        "description": "What the nodes of this pool are. A change here replaces the nodes launched before it (drift).",
+        "description": "Template of the nodes of this pool. A change here replaces the nodes launched before it (drift).",
         "type": "object",
         "required": ["spec"],
         "properties": {
@@ -84,13 +84,13 @@ fn template() -> Value {
                 "required": ["nodeClassRef", "requirements"],
                 "properties": {
                     "taints": shared::taints("Taints of the nodes. Only pods that tolerate them are placed there."),
-                    "startupTaints": shared::taints("Taints that nodes begin with and that something else removes once the node is prepared, such as a network agent. Pods need not tolerate them; a node is not initialised until they are gone."),
-                    "requirements": shared::requirements("Bounds on the labels of the nodes, such as instance types, zones, architectures. Pods may narrow them further.", Keys::Pool),
+                    "startupTaints": shared::taints("Taints that nodes start with and that another component, such as a network agent, removes once the node is ready for pods. Pods need not tolerate them; a node is not initialized until they are removed."),
+                    "requirements": shared::requirements("Requirements on the labels of the nodes, such as instance types, zones, architectures. Pods may narrow them further.", Keys::Pool),
                     "nodeClassRef": shared::node_class_ref(&[
                         rule("self.group == oldSelf.group", "nodeClassRef.group is immutable"),
                         rule("self.kind == oldSelf.kind", "nodeClassRef.kind is immutable"),
                     ]),
-                    "terminationGracePeriod": shared::duration("Longest time that the drain of a node may take, such as 1h. After it pods are deleted whatever their PodDisruptionBudgets say. Absent means no limit."),
+                    "terminationGracePeriod": shared::duration("Maximum duration of the drain of a node, such as 1h. After it, pods are deleted regardless of their PodDisruptionBudgets. No limit if unset."),
                     "expireAfter": shared::nillable_duration("Age at which a node is replaced, such as 720h, or Never.", Some("720h")),
                 },
             },
@@ -100,13 +100,13 @@ fn template() -> Value {
 
 fn disruption() -> Value {
     json!({
-        "description": "How nodes of this pool may be taken away voluntarily.",
+        "description": "How nodes of this pool may be disrupted voluntarily.",
         "type": "object",
         "default": {"consolidateAfter": "0s"},
         "properties": {
-            "consolidateAfter": shared::nillable_duration("How long a node is left in peace after the last pod came or went, such as 5m, or Never to keep nodes that are empty or under-used.", Some("0s")),
+            "consolidateAfter": shared::nillable_duration("How long to wait after a pod was last added or removed before a node may be consolidated, such as 5m, or Never to keep nodes that are empty or underutilized.", Some("0s")),
             "consolidationPolicy": {
-                "description": "WhenEmpty removes only nodes on which nothing runs that would have to move. WhenEmptyOrUnderutilized also removes or replaces nodes whose pods fit elsewhere or on a cheaper node. Balanced does so when the saving is worth the disruption.",
+                "description": "WhenEmpty removes only nodes without pods that would have to be rescheduled. WhenEmptyOrUnderutilized also removes or replaces nodes whose pods fit elsewhere or on a cheaper node. Balanced does so when the saving is worth the disruption.",
                 "type": "string",
                 "enum": ["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"],
                 "default": "WhenEmptyOrUnderutilized",
@@ -131,25 +131,25 @@ fn budget() -> Value {
         "required": ["nodes"],
         "properties": {
             "nodes": {
-                "description": "Most nodes that may be disrupted at once: a number, or a percentage of the pool's nodes rounded up. 0 means none.",
+                "description": "Maximum number of nodes that may be disrupted at once: a number, or a percentage of the pool's nodes, rounded up. 0 means none.",
                 "type": "string",
                 "default": "10%",
                 "pattern": "^((100|[0-9]{1,2})%|[0-9]+)$",
             },
             "reasons": {
-                "description": "Reasons that this budget limits. Absent means all of them.",
+                "description": "Reasons that this budget limits. All if unset.",
                 "type": "array",
                 "maxItems": 50,
                 "x-kubernetes-list-type": "set",
                 "items": {"type": "string", "enum": ["Underutilized", "Empty", "Drifted"]},
             },
             "schedule": {
-                "description": "When the budget begins to apply: five cron fields in UTC, such as 0 9 * * mon-fri, or @daily and the like. Needs duration.",
+                "description": "When the budget starts to apply: five cron fields in UTC, such as 0 9 * * mon-fri, or @daily and the like. Needs duration.",
                 "type": "string",
                 "pattern": r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$",
             },
             "duration": {
-                "description": "How long the budget applies from each hit of the schedule, in hours and minutes, such as 8h or 1h30m. Needs schedule.",
+                "description": "How long the budget applies from each time of the schedule, in hours and minutes, such as 8h or 1h30m. Needs schedule.",
                 "type": "string",
                 "pattern": "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$",
             },
@@ -159,12 +159,12 @@ fn budget() -> Value {
 
 fn status() -> Value {
     json!({
-        "description": "What the pool has and whether it can launch.",
+        "description": "What the pool consists of and whether it can launch nodes.",
         "type": "object",
         "properties": {
             "nodes": {"description": "Number of nodes.", "type": "integer", "format": "int64", "default": 0},
             "resources": shared::quantities("Capacity of all nodes together."),
-            "nodeClassObservedGeneration": {"description": "Generation of the NodeClass when the pool was last looked at.", "type": "integer", "format": "int64"},
+            "nodeClassObservedGeneration": {"description": "Generation of the NodeClass that was last observed.", "type": "integer", "format": "int64"},
             "conditions": shared::conditions(false),
         },
     })

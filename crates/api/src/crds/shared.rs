@@ -48,7 +48,7 @@ pub(super) fn taints(description: &str) -> Value {
         "type": "array",
         "x-kubernetes-list-type": "atomic",
         "items": {
-            "description": "A mark on a node that keeps pods away unless they tolerate it.",
+            "description": "A taint repels pods that do not tolerate it.",
             "type": "object",
             "required": ["effect", "key"],
             "properties": {
@@ -139,7 +139,7 @@ pub(super) fn requirements(description: &str, keys: Keys) -> Value {
     ));
     let mut properties = json!({
         "key": {
-            "description": "Label key that is compared.",
+            "description": "The label key.",
             "type": "string",
             "maxLength": 316,
             "pattern": QUALIFIED_NAME_PATTERN,
@@ -151,7 +151,7 @@ pub(super) fn requirements(description: &str, keys: Keys) -> Value {
             "enum": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"],
         },
         "values": {
-            "description": "What the label is compared with.",
+            "description": "The values to compare with.",
             "type": "array",
             "x-kubernetes-list-type": "atomic",
             "maxLength": 63,
@@ -161,7 +161,7 @@ pub(super) fn requirements(description: &str, keys: Keys) -> Value {
     });
     if keys != Keys::Overlay {
         properties["minValues"] = json!({
-            "description": "How many different values of this key the instance types offered for a launch must have between them. More choice means fewer failed launches. Alpha.",
+            "description": "Minimum number of distinct values of this key among the instance types offered for a launch. More choice means fewer failed launches. Alpha.",
             "type": "integer",
             "minimum": 1,
             "maximum": 50,
@@ -188,7 +188,7 @@ pub(super) fn requirements(description: &str, keys: Keys) -> Value {
 
 pub(super) fn node_class_ref(rules: &[Value]) -> Value {
     let mut schema = json!({
-        "description": "Which NodeClass describes the machines of this cloud.",
+        "description": "The NodeClass, which holds the cloud-specific configuration.",
         "type": "object",
         "required": ["group", "kind", "name"],
         "properties": {
@@ -221,35 +221,35 @@ pub(super) fn conditions(lax: bool) -> Value {
     let (required, reason) = if lax {
         (
             json!(["lastTransitionTime", "status", "type"]),
-            json!({"description": "One word for machines.", "type": "string", "maxLength": 1024, "pattern": "^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?|)$"}),
+            json!({"description": "A reason in CamelCase, for programs.", "type": "string", "maxLength": 1024, "pattern": "^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?|)$"}),
         )
     } else {
         (
             json!(["lastTransitionTime", "message", "reason", "status", "type"]),
-            json!({"description": "One word for machines.", "type": "string", "minLength": 1, "maxLength": 1024, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"}),
+            json!({"description": "A reason in CamelCase, for programs.", "type": "string", "minLength": 1, "maxLength": 1024, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"}),
         )
     };
     json!({
-        "description": "What is true of the object now, one entry a type.",
+        "description": "Conditions of the object, one entry for each type.",
         "type": "array",
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
         "items": {
-            "description": "One statement about the object.",
+            "description": "A condition of the object.",
             "type": "object",
             "required": required,
             "properties": {
                 "type": {
-                    "description": "What the statement is about.",
+                    "description": "Type of the condition.",
                     "type": "string",
                     "maxLength": 316,
                     "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
                 },
-                "status": {"description": "Whether it holds.", "type": "string", "enum": ["True", "False", "Unknown"]},
-                "observedGeneration": {"description": "Generation of the object that the statement speaks of.", "type": "integer", "format": "int64", "minimum": 0},
+                "status": {"description": "True, False or Unknown.", "type": "string", "enum": ["True", "False", "Unknown"]},
+                "observedGeneration": {"description": "Generation of the object that the condition was set for.", "type": "integer", "format": "int64", "minimum": 0},
                 "lastTransitionTime": {"description": "When the status last changed.", "type": "string", "format": "date-time"},
                 "reason": reason,
-                "message": {"description": "One sentence for people.", "type": "string", "maxLength": 32768},
+                "message": {"description": "A human-readable message.", "type": "string", "maxLength": 32768},
             },
         },
     })

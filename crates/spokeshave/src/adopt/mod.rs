@@ -26,9 +26,9 @@ Examples:
   spokeshave adopt --check --live --namespace karpenter        the cluster of the current kubeconfig
   spokeshave adopt --check --live --cloud-provider aws         as the provider for AWS would find it
   spokeshave adopt --check -f dump.yaml                        NodePools, NodeClaims and nodes of a dump
-  spokeshave adopt --check --live -o json                      for machines; docs/migrate.md names every field
+  spokeshave adopt --check --live -o json                      for programs; docs/migrate.md lists every field
 
-Nothing is changed. Exit code 0 when nothing stands in the way; 3 when something has to be settled first.";
+It is read-only. Exit code 0 without blockers; 3 when something must be resolved first.";
 
 /// Arguments of `adopt`.
 #[derive(Debug, Args)]
@@ -36,16 +36,16 @@ Nothing is changed. Exit code 0 when nothing stands in the way; 3 when something
 pub(crate) struct AdoptArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
-    /// Only look and report, which is all that this command does: the operator takes over by itself when it starts
+    /// Only check and report. This is all that the command does: the operator takes over when it starts
     #[arg(long, required = true)]
     pub(crate) check: bool,
-    /// Look at the cluster that is there
+    /// Check the current cluster
     #[arg(long, conflicts_with = "filenames")]
     pub(crate) live: bool,
-    /// The provider that is to take over
+    /// The provider that will take over
     #[arg(long, value_name = "NAME", value_enum, default_value = "kwok")]
     pub(crate) cloud_provider: CloudProviderName,
-    /// The namespace in which the operator is to run: there it waits for the Lease of another one
+    /// The namespace in which the operator will run; it waits there for the Lease that Karpenter holds
     #[arg(long, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
     /// What to print
@@ -104,7 +104,7 @@ pub(crate) async fn run(args: &AdoptArgs) -> Result<Answer> {
     })
 }
 
-/// Nodes that the kwok provider takes for instances of its own when it meets them.
+/// Nodes that the kwok provider adopts as its own instances.
 fn adoptable(nodes: &[Arc<Node>]) -> Vec<String> {
     let nodes = nodes.iter().filter(|node| is_adoptable(node));
     nodes.filter_map(|node| node.metadata.name.clone()).collect()
@@ -140,15 +140,15 @@ fn page(take_over: &TakeOver, is_cluster: bool) -> String {
         count(take_over.would_stamp, "object"),
     );
     if !is_cluster {
-        out.push_str("Of files, only NodePools, NodeClaims and nodes are looked at: with --live also who runs the cluster today.\n");
+        out.push_str("From files, only NodePools, NodeClaims and nodes are checked; --live also checks which operator runs the cluster today.\n");
     }
     out.push('\n');
     if take_over.findings.is_empty() {
-        out.push_str("Nothing stands in the way.\n");
+        out.push_str("No blockers found.\n");
     } else {
         out.push_str(&table::render(&take_over.findings));
         if !take_over.is_blocked() {
-            out.push_str("Nothing of this stands in the way.\n");
+            out.push_str("None of this is a blocker.\n");
         }
     }
     out

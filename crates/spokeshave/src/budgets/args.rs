@@ -14,14 +14,14 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   spokeshave budgets                                the next two weeks of every NodePool of the cluster
   spokeshave budgets -f nodepools.yaml --nodes 20   before it is applied, for pools of 20 nodes
-  spokeshave budgets -f nodepools.yaml -o json      for machines; docs/budgets.md names every field
+  spokeshave budgets -f nodepools.yaml -o json      for programs; docs/budgets.md lists every field
 
-Nothing is changed. Exit code 0 when nothing is wrong or only warnings and notes are due; 3 with a finding of level error.";
+It is read-only. Exit code 0 without findings or with warnings and notes only; 3 with a finding of level error.";
 
 /// Arguments of `budgets`.
 #[derive(Debug, Args)]
 pub(crate) struct BudgetsArgs {
-    /// NodePools to look at; by default all
+    /// NodePools to show; by default all
     #[arg(value_name = "NODEPOOL")]
     pub(crate) node_pools: Vec<String>,
     /// Read NodePools (and Nodes and NodeClaims, if there are any) from a YAML or JSON file or a directory instead of the cluster, - for
@@ -34,10 +34,10 @@ pub(crate) struct BudgetsArgs {
     /// How many days to look ahead
     #[arg(long, value_name = "N", default_value = "14", value_parser = clap::value_parser!(u16).range(1..=366))]
     pub(crate) days: u16,
-    /// Take percentages of this many nodes instead of those that are there
+    /// Compute percentages of this many nodes instead of those in the cluster
     #[arg(long, value_name = "N")]
     pub(crate) nodes: Option<usize>,
-    /// The instant to begin at, such as 2026-01-31T12:00:00Z; by default the present
+    /// The time at which to start, such as 2026-01-31T12:00:00Z; by default now
     #[arg(long, value_name = "RFC3339")]
     pub(crate) now: Option<Timestamp>,
     /// What to print

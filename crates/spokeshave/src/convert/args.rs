@@ -12,10 +12,10 @@ Examples:
   spokeshave convert -f old.yaml --role NodeRole    for AWSNodeTemplates that relied on a default instance profile
   spokeshave convert -f ca.yaml --node-class karpenter.azure.com/AKSNodeClass/default
                                                     cluster-autoscaler's Deployment or Helm values as NodePools
-  spokeshave convert --live --report report.txt     what a cluster still has of older versions
+  spokeshave convert --live --report report.txt     objects of older versions that a cluster still has
 
-Nothing is changed in the cluster. Exit code 0 when all is converted; 3 when something has to be settled by hand: a line of the
-report is an error, and an object that would be refused is left out. docs/convert.md says what each field becomes.";
+The cluster is not changed. Exit code 0 when everything is converted; 3 when something must be resolved by hand: a line of the
+report is an error, and an object that would be rejected is omitted. docs/convert.md lists what each field becomes.";
 
 /// Arguments of `convert`.
 #[derive(Debug, Args)]
@@ -24,16 +24,16 @@ pub(crate) struct ConvertArgs {
     /// Manifests to convert: YAML or JSON, a file or a directory, - for standard input; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub(crate) filenames: Vec<PathBuf>,
-    /// Convert what a cluster has
+    /// Convert the objects of the current cluster
     #[arg(long, conflicts_with = "filenames")]
     pub(crate) live: bool,
     /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// NodeClass of NodePools that name none; by default the only one that is given
+    /// NodeClass for NodePools that name none; by default the only one in the input
     #[arg(long, value_name = "GROUP/KIND/NAME")]
     pub(crate) node_class: Option<ClassRef>,
-    /// IAM role of EC2NodeClasses that name neither role nor instance profile
+    /// IAM role for EC2NodeClasses that name neither a role nor an instance profile
     #[arg(long, value_name = "NAME")]
     pub(crate) role: Option<String>,
     /// Write the report to a file instead of standard error
@@ -49,6 +49,6 @@ pub(crate) struct ConvertArgs {
 pub(crate) enum ConvertFormat {
     /// Manifests, for `kubectl apply -f -`
     Yaml,
-    /// Manifests and report in one document, for machines
+    /// Manifests and report in one document, for programs
     Json,
 }

@@ -20,16 +20,16 @@ Examples:
   spokeshave doctor                                 the cluster of the current kubeconfig
   kubectl get nodes,pods,nodepools,nodeclaims,daemonsets,pdb -A -o yaml | spokeshave doctor -f -
   spokeshave doctor -f app/ -f nodepools.yaml       manifests, before they are applied
-  spokeshave doctor -o json                         for machines; docs/doctor.md names every field
+  spokeshave doctor -o json                         for programs; docs/doctor.md lists every field
 
-Nothing is changed. Exit code 0 when nothing is wrong or only warnings and notes are due; 3 with a finding of level error.";
+It is read-only. Exit code 0 without findings or with warnings and notes only; 3 with a finding of level error.";
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
-    /// Examine the cluster that is there, as without --filename
+    /// Examine the current cluster; the default without --filename
     #[arg(long, conflicts_with = "filenames")]
     pub(crate) live: bool,
     /// What to print

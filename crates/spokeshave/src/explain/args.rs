@@ -8,12 +8,12 @@ use crate::plan::SourceArgs;
 /// Shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  spokeshave explain node ip-10-0-1-17              why it stays, or where its termination stands
+  spokeshave explain node ip-10-0-1-17              why it is kept, or how far its termination has progressed
   spokeshave explain nodepool/default               limits, budgets now and when they open
   spokeshave explain pod -n shop web-1              why it is pending, or whether it may be moved
-  spokeshave explain node n1 -f dump.yaml -o json   from a file, for machines; docs/operations.md names every field
+  spokeshave explain node n1 -f dump.yaml -o json   from a file, for programs; docs/operations.md lists every field
 
-Nothing is changed.";
+It is read-only.";
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]

@@ -17,13 +17,13 @@ Examples:
   spokeshave crds | kubectl apply --server-side -f -
   spokeshave operator --cloud-provider kwok         with the current kubeconfig or the pod's service account
   spokeshave operator --cloud-provider grpc --provider-socket /run/provider/provider.sock
-                                                    nodes of a provider that runs beside it (docs/providers.md)
+                                                    an out-of-process provider (docs/providers.md)
   spokeshave operator --cloud-provider kwok --simulate-kubelets
-                                                    where no kubelet runs: fake nodes become Ready, fake pods run
+                                                    where no kubelet runs: simulated nodes become Ready, their pods run
   spokeshave operator --cloud-provider aws --shadow
                                                     beside a running Karpenter: what this operator would do instead
 
-Every setting can also come from the environment, under the name in brackets. A flag wins over its variable.";
+Every setting can also be set through the environment variable in brackets. A flag overrides its variable.";
 
 /// Arguments of `operator`.
 #[derive(Debug, Args)]
@@ -37,17 +37,17 @@ pub(crate) struct OperatorArgs {
     /// Where the provider of `--cloud-provider grpc` is
     #[command(flatten)]
     pub(crate) provider: AddressArgs,
-    /// Only decide, beside an operator that runs the cluster, and report how the two differ, under /shadow on the metrics port: no request is sent but
-    /// get, list and watch, and there is no Lease
+    /// Only decide, next to an operator that manages the cluster, and report the differences under /shadow on the metrics port: sends only
+    /// get, list and watch requests, and takes no Lease
     #[arg(long, conflicts_with_all = ["simulate_kubelets", "web"])]
     pub(crate) shadow: bool,
-    /// Let fake nodes become Ready and fake pods run, for a cluster without kubelets
+    /// Simulate kubelets: nodes become Ready and their pods run, for a cluster without kubelets
     #[arg(long)]
     pub(crate) simulate_kubelets: bool,
-    /// Serve the page at this address, such as 127.0.0.1:8090; off by default. Its address with the token is logged
+    /// Serve the web page at this address, such as 127.0.0.1:8090; off by default. The URL with its token is logged
     #[arg(long, value_name = "ADDR")]
     pub(crate) web: Option<SocketAddr>,
-    /// A further name under which a browser may ask for the page; may be repeated
+    /// Additional host name that browsers may use for the page; may be repeated
     #[arg(long, value_name = "NAME", requires = "web")]
     pub(crate) web_host: Vec<String>,
     /// Settings that Karpenter knows too

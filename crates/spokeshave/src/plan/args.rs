@@ -11,12 +11,12 @@ use crate::arguments::OutputFormat;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   kubectl get nodes,pods,nodepools,nodeclaims,daemonsets,pdb,pv,pvc,sc,csinodes,ns -A -o yaml > dump.yaml
-  spokeshave plan -f dump.yaml                      what would be launched for whom, and what would go
+  spokeshave plan -f dump.yaml                      what would be launched, for which pods, and what would be removed
   spokeshave plan -f nodepools.yaml -f app/         what manifests would need, before they are applied
-  spokeshave plan -f dump.yaml -o json --stats      for machines, with times; docs/plan.md names every field
-  spokeshave plan --live --verdicts                 the cluster of the current kubeconfig, each node judged
+  spokeshave plan -f dump.yaml -o json --stats      for programs, with times; docs/plan.md lists every field
+  spokeshave plan --live --verdicts                 the cluster of the current kubeconfig, with a verdict for each node
 
-Nothing is changed. Exit code 0 also when pods cannot be placed; 1 when the dump or the catalog cannot be read, or the
+It is read-only. Exit code 0 even when pods cannot be placed; 1 when the dump or the catalog cannot be read, or the
 cluster does not answer.";
 
 /// Where a state comes from, for the commands that decide about one.
@@ -37,7 +37,7 @@ pub(crate) struct SourceArgs {
     /// Topology spread for pods that have none: kube-scheduler's podTopologySpread.defaultConstraints, as YAML or JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) scheduler_config: Option<PathBuf>,
-    /// The instant to decide at, such as 2026-01-31T12:00:00Z; by default the present
+    /// The time at which to decide, such as 2026-01-31T12:00:00Z; by default now
     #[arg(long, value_name = "RFC3339")]
     pub(crate) now: Option<Timestamp>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct SourceArgs {
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
-    /// Plan for the cluster that is there
+    /// Plan for the current cluster
     #[arg(long, conflicts_with = "filenames")]
     pub(crate) live: bool,
     /// What to print
@@ -57,10 +57,10 @@ pub(crate) struct PlanArgs {
     /// Add the time of each phase, counts and peak memory
     #[arg(long)]
     pub(crate) stats: bool,
-    /// Judge every node, taken alone, and name what keeps it
+    /// Evaluate every node on its own, and name what blocks its removal
     #[arg(long)]
     pub(crate) verdicts: bool,
-    /// Let only these disruption methods decide; by default all, in order
+    /// Run only these disruption methods; by default all, in order
     #[arg(long, value_name = "METHOD", value_enum, value_delimiter = ',')]
     pub(crate) methods: Vec<MethodName>,
 }
@@ -74,13 +74,13 @@ pub(crate) enum MethodName {
     StaticDrift,
     /// Replace drifted nodes
     Drift,
-    /// Replace nodes of static NodePools that are older than a DisruptionPolicy wants
+    /// Replace nodes of static NodePools that are older than a DisruptionPolicy allows
     StaticExpiry,
-    /// Replace nodes that are older than a DisruptionPolicy wants
+    /// Replace nodes that are older than a DisruptionPolicy allows
     Expiry,
-    /// Replace several nodes by at most one
+    /// Replace several nodes with at most one
     MultiNode,
-    /// Replace one node by at most one
+    /// Replace one node with at most one
     SingleNode,
 }
 

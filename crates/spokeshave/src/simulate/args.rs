@@ -10,15 +10,15 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   spokeshave simulate examples/simulate/quick.yaml          three policies, three seeds, one table
   spokeshave simulate month.yaml --check                    what the file means: pods a day, peak cores, events
-  spokeshave simulate month.yaml --policy patient --seeds 2 a part of it
+  spokeshave simulate month.yaml --policy patient --seeds 2 one policy, two seeds
   spokeshave simulate month.yaml --report month.html        charts and figures in one file
   spokeshave simulate month.yaml --events month.jsonl       what was decided and what happened, one JSON object a line
   spokeshave simulate month.yaml --snapshot-at 12d --snapshot then.json  the cluster then, a dump
   spokeshave simulate -f dump.yaml --for 7d                 a week of the workloads of a dump, without a scenario file
   spokeshave simulate init -f dump.yaml > shop.yaml         a scenario file to edit, from a dump or the cluster
 
-Nothing is changed in any cluster. Exit code 0 when every expectation holds; 1 when a file cannot be read; 2 when the scenario is wrong;
-3 when an expectation does not hold; 130 after Ctrl-C, with the results of the runs that had finished.";
+It is read-only. Exit code 0 when every expectation holds; 1 when a file cannot be read; 2 when the scenario is wrong;
+3 when an expectation does not hold; 130 after Ctrl-C, with the results of the runs that finished.";
 
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
@@ -35,13 +35,13 @@ pub(crate) struct SimulateArgs {
     /// How long to simulate a dump, such as 7d or 36h
     #[arg(long = "for", value_name = "DURATION", requires = "filenames", default_value = "7d", value_parser = duration)]
     pub(crate) duration_ms: u64,
-    /// Run only this policy, besides the baseline; may be repeated
+    /// Run only this policy and the baseline; may be repeated
     #[arg(long = "policy", value_name = "NAME")]
     pub(crate) policies: Vec<String>,
-    /// Run seeds 1 to N instead of what the file says
+    /// Run seeds 1 to N instead of those in the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) seeds: Option<u32>,
-    /// How many runs at the same time; by default as many as there are cores. It changes no result
+    /// How many runs in parallel; by default one per core. Does not affect results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,
     /// What to print

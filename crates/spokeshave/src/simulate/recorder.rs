@@ -1,4 +1,4 @@
-//! `spokeshave record`, and the dump of `simulate init`: what a cluster's workloads are and do, written down without anybody's secrets.
+//! `spokeshave record`, and the dump of `simulate init`: records the workloads of a cluster, without secrets.
 //!
 //! Owns the listing and its pace. What may be written down is decided by `redact` of the crate `scenario`.
 
@@ -39,10 +39,10 @@ pub(crate) struct RecordArgs {
     /// Where to write; by default standard output
     #[arg(short = 'o', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
-    /// How often to list; what lives for less than that between two lists is not seen
+    /// How often to list; objects created and deleted between two lists are missed
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
     pub(crate) every: Duration,
-    /// Stop after so long, such as 168h; by default at Ctrl-C
+    /// Stop after this long, such as 168h; by default at Ctrl-C
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
 }
@@ -110,7 +110,7 @@ pub(crate) async fn dump(kubeconfig: Option<&Path>) -> Result<String> {
     Ok(format!("{}\n", serde_json::to_string_pretty(&list)?))
 }
 
-/// Records until it is interrupted, or for as long as it was told to.
+/// Records until it is interrupted, or for the requested time.
 ///
 /// # Errors
 /// The cluster does not answer at the start, or the file cannot be written.
@@ -132,7 +132,7 @@ pub(crate) async fn run(args: RecordArgs) -> Result<()> {
         "{}",
         json!({"recording": FORMAT, "cluster": cluster.server, "everySeconds": args.every.as_secs_f64()})
     )?;
-    say("Recording; Ctrl-C ends it.");
+    say("Recording; press Ctrl-C to stop.");
     let mut end = std::pin::pin!(signals::wait(args.duration));
     let mut has_listed = false;
     loop {
@@ -146,7 +146,7 @@ pub(crate) async fn run(args: RecordArgs) -> Result<()> {
                 recorder.note(now, found)?;
                 has_listed = true;
             }
-            // A cluster may be away for a while; what changed meanwhile is seen afterwards.
+            // A cluster may be unavailable for a while; changes in that time are seen afterwards.
             Err(error) if has_listed => say(&format!("note: {error:#}; trying again")),
             Err(error) => return Err(error),
         }

@@ -1,6 +1,6 @@
 //! `spokeshave top`: the nodes in a terminal, with requests, price and what keeps each; and as a table that is printed once.
 //!
-//! What stands where is worked out in `frame`, without a terminal; `keys` turns keys into changes of what is asked for; `terminal` owns the terminal and
+//! The layout is computed in `frame`, without a terminal; `keys` turns keys into changes of the view; `terminal` owns the terminal and
 //! gives it back.
 
 mod frame;
@@ -23,11 +23,11 @@ use frame::{Asked, Size, Sort};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   spokeshave top                                    the cluster of the current kubeconfig; ? lists the keys
-  spokeshave top --once --sort saves | head         what could go, for a pipe
-  spokeshave top --once -o json                     the view for machines; docs/page.md names every field
+  spokeshave top --once --sort saves | head         nodes whose removal would save most, for a pipe
+  spokeshave top --once -o json                     the view for programs; docs/page.md lists every field
   spokeshave top -f dump.yaml                       a dump
 
-It reads and changes nothing.";
+It is read-only.";
 
 /// Arguments of `top`.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub(crate) struct TopArgs {
     /// Where the state comes from
     #[command(flatten)]
     pub(crate) source: SourceArgs,
-    /// Print one table and end
+    /// Print one table and exit
     #[arg(long)]
     pub(crate) once: bool,
     /// What to print
@@ -54,7 +54,7 @@ pub(crate) struct TopArgs {
     /// Only nodes with this text in name, NodePool, type, zone or verdict
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) filter: String,
-    /// No colours; so does NO_COLOR
+    /// Disable colors; so does NO_COLOR
     #[arg(long)]
     pub(crate) no_color: bool,
 }
@@ -62,11 +62,11 @@ pub(crate) struct TopArgs {
 /// What `--once` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TopOutput {
-    /// As wide as the terminal, or as COLUMNS says
+    /// As wide as the terminal or $COLUMNS
     Table,
-    /// With every column whole
+    /// With no column truncated
     Wide,
-    /// The view, for machines
+    /// The view, for programs
     Json,
 }
 

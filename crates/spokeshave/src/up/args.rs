@@ -14,7 +14,7 @@ use crate::settings::{FeatureGates, parse_feature_gates};
 /// Shown below the help of the command.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  spokeshave up --demo                              watch a story of about four minutes
+  spokeshave up --demo                              run the scripted demo (about four minutes)
   spokeshave up                                     then: KUBECONFIG=spokeshave.kubeconfig kubectl get nodes -w
   spokeshave up --bare -f my-nodepools.yaml         your own NodePools only
   spokeshave up --speed 60 -f cluster/              an hour of cluster time in each minute";
@@ -25,16 +25,16 @@ pub(crate) struct UpArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
-    /// Where to write the kubeconfig, once the server answers; it is removed again at the end, and refused while it leads to a cluster that runs
+    /// Where to write the kubeconfig once the server is up; it is removed at exit. A file that points to another running cluster is not overwritten
     #[arg(long, value_name = "FILE", default_value = "spokeshave.kubeconfig", value_hint = ValueHint::FilePath)]
     pub(crate) kubeconfig: PathBuf,
     /// Manifests to apply at the start: a YAML or JSON file, or a directory of them; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub(crate) filenames: Vec<PathBuf>,
-    /// Run a workload that grows and shrinks, and tell what happens
+    /// Run a workload that grows and shrinks, and print what happens
     #[arg(long)]
     pub(crate) demo: bool,
-    /// The cloud that the cluster runs on: kwok, whose nodes are objects, or an EC2 or an Azure that is simulated in this process
+    /// The cloud that the cluster runs on: kwok, whose nodes are only objects, or EC2 or Azure, simulated in this process
     #[arg(long, value_name = "NAME", value_enum, default_value = "kwok")]
     pub(crate) cloud: DefinitionsOf,
     /// Name of the cluster, with --cloud aws (value of the tag karpenter.sh/discovery on its subnets and security groups) and azure
@@ -43,31 +43,31 @@ pub(crate) struct UpArgs {
     /// Do not create the default NodePool and NodeClass
     #[arg(long, conflicts_with = "demo")]
     pub(crate) bare: bool,
-    /// Everything but the operator, for one that runs apart: spokeshave operator --kubeconfig FILE
+    /// Do not start the operator; run it separately with spokeshave operator --kubeconfig FILE
     #[arg(long, conflicts_with = "demo")]
     pub(crate) no_operator: bool,
     /// Run cluster time this many times faster than the wall clock
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_speed)]
     pub(crate) speed: f64,
-    /// Instance types to sell, in the format of instance_types.json; by default the kwok provider's 144 types. Only with --cloud kwok
+    /// Instance-type catalog to use, in the format of instance_types.json; by default the kwok provider's 144 types. Only with --cloud kwok
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) catalog: Option<PathBuf>,
-    /// What is off unless asked for, as for the operator: NodeOverlay=true,CapacityBuffer=true
+    /// Feature gates, as for `operator`: NodeOverlay=true,CapacityBuffer=true
     #[arg(long, value_name = "GATES", value_parser = parse_feature_gates, conflicts_with = "no_operator")]
     pub(crate) feature_gates: Option<FeatureGates>,
-    /// Stop after this much wall time, such as 90s or 2m
+    /// Exit after this much wall-clock time, such as 90s or 2m
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) exit_after: Option<Duration>,
-    /// Address of the page; port 0 takes a free one
+    /// Address of the web page; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) web: SocketAddr,
-    /// Serve no page
+    /// Do not serve the web page
     #[arg(long, conflicts_with = "web")]
     pub(crate) no_web: bool,
     /// Seed of everything random: names, identifiers, jitter
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
-    /// How much the controllers log to standard error, beside the lines of decisions
+    /// How much the controllers log to standard error, besides the lines about decisions
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "error")]
     pub(crate) log_level: UpLogLevel,
 }
@@ -79,7 +79,7 @@ pub(crate) enum UpLogLevel {
     Debug,
     /// One line per state change
     Info,
-    /// Only what went wrong
+    /// Errors only
     Error,
 }
 
