@@ -1,4 +1,4 @@
-//! `spokeshave simulate` as a user runs it: the committed examples, thirty wrong scenario files, dumps without a scenario file, an interrupt.
+//! `spokeshave simulate` as a user runs it: the committed examples, wrong scenario files, logs and reports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -478,4 +478,43 @@ fn a_snapshot_after_the_end_and_files_that_cannot_be_written_are_named() {
             "{said}"
         );
     }
+}
+
+/// A policy brings NodePools and DisruptionPolicies; what it cannot bring is refused, not left out.
+#[test]
+fn manifests_of_a_policy_that_it_cannot_bring_are_refused() {
+    let scenario = SCENARIO.replace(
+        "  - {name: now}\n",
+        "  - {name: now, manifests: [overlay.yaml]}\n",
+    );
+    let (folder, path) = folder(&scenario);
+    let overlay = "\
+apiVersion: karpenter.sh/v1alpha1
+kind: NodeOverlay
+metadata: {name: discount}
+spec: {requirements: [], priceAdjustment: \"-30%\"}
+";
+    fs::write(folder.path().join("overlay.yaml"), overlay).expect("written");
+    let answer = simulate(&[&path.display().to_string()]);
+    let said = text(&answer.stderr);
+    assert_eq!(answer.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("policy \"now\": its manifests hold a NodeOverlay"),
+        "{said}"
+    );
+}
+
+/// A report that cannot be written is named before anything is simulated.
+#[test]
+fn a_report_that_cannot_be_written_costs_no_simulation() {
+    let (folder, path) = short();
+    let report = folder.path().join("nowhere/report.html");
+    let answer = simulate(&[&path, "--report", &report.display().to_string()]);
+    let said = text(&answer.stderr);
+    assert!(!answer.status.success(), "{said}");
+    assert!(
+        said.contains("cannot write") && said.contains("report.html"),
+        "{said}"
+    );
+    assert!(text(&answer.stdout).is_empty(), "nothing was simulated");
 }

@@ -74,6 +74,44 @@ pub struct Header {
     pub done: Sums,
     /// Objects that could not be read; everything that depends on them is unknown.
     pub missing: Vec<Missing>,
+    /// Fields of this header that depend on something missing, as JSON names them; their numbers mean nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<&'static str>,
+}
+
+/// Fields of the header that need a kind.
+const NEEDED: [(&str, &[&str]); 5] = [
+    (
+        "price",
+        &["nodes", "nodeclaims.karpenter.sh", "nodepools.karpenter.sh"],
+    ),
+    (
+        "idle",
+        &[
+            "nodes",
+            "pods",
+            "nodeclaims.karpenter.sh",
+            "nodepools.karpenter.sh",
+        ],
+    ),
+    (
+        "couldSave",
+        &[
+            "nodes",
+            "pods",
+            "nodeclaims.karpenter.sh",
+            "nodepools.karpenter.sh",
+            "poddisruptionbudgets.policy",
+        ],
+    ),
+    ("pools", &["nodepools.karpenter.sh"]),
+    ("unmanaged", &["nodeclaims.karpenter.sh"]),
+];
+
+fn unknown(missing: &[Missing]) -> Vec<&'static str> {
+    let is_missing = |kind: &&str| missing.iter().any(|one| one.resource == **kind);
+    let lacking = NEEDED.iter().filter(|(_, kinds)| kinds.iter().any(is_missing));
+    lacking.map(|(field, _)| *field).collect()
 }
 
 impl Header {
@@ -115,6 +153,12 @@ impl Header {
             memory,
             done,
             missing: judged.world.missing.clone(),
+            unknown: unknown(&judged.world.missing),
         }
+    }
+
+    /// Whether a field is known, by its name in JSON.
+    pub fn knows(&self, field: &str) -> bool {
+        !self.unknown.contains(&field)
     }
 }

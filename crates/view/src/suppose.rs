@@ -316,9 +316,12 @@ fn take(one: &Gone, state: &mut ClusterState, now: Timestamp) -> Result<(), Supp
         let node = spokeshave_model::pod::node_name(pod);
         node.is_some_and(|node| names.contains(node))
     };
-    // Those of DaemonSets and of the node itself go with it; the others come back and wait.
+    // Those of DaemonSets and of the node itself go with it, and so do those that have finished or are being deleted; the others come back and wait.
     state.pods.retain(|pod| {
-        !on_it(pod) || !(spokeshave_model::pod::is_daemon(pod) || spokeshave_model::pod::is_mirror(pod))
+        let comes_back = spokeshave_model::pod::is_active(pod)
+            && !spokeshave_model::pod::is_daemon(pod)
+            && !spokeshave_model::pod::is_mirror(pod);
+        !on_it(pod) || comes_back
     });
     edit(&mut state.pods, on_it, |pod| unbind(pod, now));
     if let Gone::Zone(zone) = one {
@@ -344,6 +347,7 @@ fn unbind(pod: &mut Pod, now: Timestamp) {
     pod.node_name = None;
     let status = pod.status.get_or_insert_default();
     status.phase = Some("Pending".to_owned());
+    status.nominated_node_name = None;
     status.conditions = Some(vec![PodCondition {
         type_: "PodScheduled".to_owned(),
         status: "False".to_owned(),

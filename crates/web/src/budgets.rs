@@ -18,7 +18,8 @@ pub(crate) fn panel(view: &View) -> Markup {
     html! {
         section #budgets .panel aria-labelledby="budgets-title" {
             header { h2 #budgets-title { "Disruption budgets" } p .note { "nodes at once, the next seven days, UTC" } }
-            @if budgets.calendar.is_empty() { p .empty { "There is no NodePool." } }
+            @if !view.header.knows("pools") { p .missing { "? not observed: NodePools could not be read, so their budgets are unknown." } }
+            @else if budgets.calendar.is_empty() { p .empty { "There is no NodePool." } }
             @for pool in budgets.calendar.iter().take(POOLS) { (pool_rows(pool, budgets)) }
             @if budgets.calendar.len() > POOLS { p .note { "and " (count(budgets.calendar.len() - POOLS, "NodePool")) " more: spokeshave budgets" } }
         }

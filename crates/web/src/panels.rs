@@ -20,12 +20,12 @@ pub(crate) fn header(view: &View, query: &Query, source: &str) -> Markup {
         header #top {
             h1 { a href="/" { "Spokeshave" } span .source { (source) } }
             dl .numbers {
-                (number("cost", html! { b { (partial(header)) (dollars(header.price.0)) "/h" } (day_ago(header)) }, &format!("About {} a month. Managed nodes whose price is known.", dollars(Price(header.price.0.0.saturating_mul(730))))))
+                (number("cost", money(header, "price", html! { b { (partial(header)) (dollars(header.price.0)) "/h" } (day_ago(header)) }), &format!("About {} a month. Managed nodes whose price is known.", dollars(Price(header.price.0.0.saturating_mul(730))))))
                 (number("nodes", html! { b { (header.nodes) } (shares(header)) }, "Nodes, those on their way in and out included."))
                 (number("pods", html! { b { (header.pods) } @if header.pending > 0 { span .bad { " " (header.pending) " pending" } } }, "Pods with a node that have not ended, and those without."))
                 (number("requested", html! { b { "cpu " (percent(header.cpu.percent() * 10)) } " memory " (percent(header.memory.percent() * 10)) }, "Requests of pods, of what nodes can give."))
-                (number("idle", html! { b { (dollars(header.idle.0)) "/h" } }, "The part of the price that no pod asks for, by the larger of cpu and memory."))
-                (number("could save", html! { b .good[header.could_save.0.0 > 0] { @if header.could_save.0.0 > 0 { "≤ " } (dollars(header.could_save.0)) "/h" } @if header.next_saves.0.0 > 0 { " next " (dollars(header.next_saves.0)) } }, "What the nodes that may go would save, each judged alone; together it may be less."))
+                (number("idle", money(header, "idle", html! { b { (dollars(header.idle.0)) "/h" } }), "The part of the price that no pod asks for, by the larger of cpu and memory."))
+                (number("could save", money(header, "couldSave", html! { b .good[header.could_save.0.0 > 0] { @if header.could_save.0.0 > 0 { "≤ " } (dollars(header.could_save.0)) "/h" } @if header.next_saves.0.0 > 0 { " next " (dollars(header.next_saves.0)) } }), "What the nodes that may go would save, each judged alone; together it may be less."))
                 @if toggles > 0 { (number("what if", html! { b { (toggles) } " " a href=(query.href(|query| { query.without.clear(); query.gone.clear(); })) { "clear" } }, "Blockers that are assumed away.")) }
             }
             p .when {
@@ -38,6 +38,15 @@ pub(crate) fn header(view: &View, query: &Query, source: &str) -> Markup {
                 p .missing { "? not observed: " code { (missing.resource) } " — " (missing.message) ". What depends on it is unknown." }
             }
         }
+    }
+}
+
+/// A figure, or a question mark where what it depends on was not read.
+fn money(header: &Header, field: &str, known: Markup) -> Markup {
+    if header.knows(field) {
+        known
+    } else {
+        html! { b { "?" } }
     }
 }
 
@@ -68,7 +77,14 @@ fn shares(header: &Header) -> Markup {
         (header.coming, "coming"),
         (header.leaving, "leaving"),
         (header.broken, "not ready"),
-        (header.unmanaged, "not managed"),
+        (
+            if header.knows("unmanaged") {
+                header.unmanaged
+            } else {
+                0
+            },
+            "not managed",
+        ),
     ];
     let parts: Vec<String> = parts
         .iter()

@@ -178,7 +178,7 @@ async fn route<B>(site: &Arc<Site>, path: &str, query: &str, request: &Request<B
             None => refusal(StatusCode::INTERNAL_SERVER_ERROR, "the view cannot be written"),
         },
         "/api/whatif" => what_if(site, shown, &asked).await,
-        "/api/box" => found_box(&shown, query, &asked),
+        "/api/box" => found_box(site, shown, query, &asked).await,
         path => object(site, shown, path, &asked).await,
     }
 }
@@ -278,7 +278,15 @@ async fn what_if(site: &Arc<Site>, shown: Shown, query: &Query) -> Response<Body
 }
 
 /// The node at a point of the drawing, for drawings of thousands.
-fn found_box(shown: &Shown, query: &str, asked: &Query) -> Response<Body> {
+async fn found_box(site: &Arc<Site>, shown: Shown, query: &str, asked: &Query) -> Response<Body> {
+    // The boxes are those of the page, which may show another world.
+    let shown = match suppose(site, &shown, asked).await {
+        None => shown,
+        Some(answer) => match &*answer {
+            Ok((shown, _)) => shown.clone(),
+            Err(error) => return refusal(StatusCode::BAD_REQUEST, error),
+        },
+    };
     let number = |name: &str| {
         let value = query
             .split('&')

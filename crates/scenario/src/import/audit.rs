@@ -65,11 +65,30 @@ struct Kind {
     kind: String,
 }
 
-/// Reads further logs into one stream; how many events they had, and how many of these hold no object where one was expected.
+/// Reads logs, of several servers if need be: lines are in no order of time, within one log or between them, so what they say is sorted first.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     events: u64,
+    /// Events that hold no object where one was expected.
     bare: u64,
+    found: Vec<(i64, Found)>,
+}
+
+/// What an event says about workloads.
+#[derive(Debug)]
+enum Found {
+    Applied(Object),
+    Scaled {
+        kind: OwnerKind,
+        namespace: String,
+        name: String,
+        replicas: u32,
+    },
+    Deleted {
+        kind: &'static str,
+        namespace: String,
+        name: String,
+    },
 }
 
 /// Resources and the kinds of their objects.
@@ -83,7 +102,7 @@ const KINDS: [(&str, &str); 6] = [
 ];
 
 impl Audit {
-    pub(crate) fn read(&mut self, bytes: &[u8], stream: &mut Stream) -> Result<(), ImportError> {
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), ImportError> {
         let mut lines = Lines::new(bytes);
         while let Some((number, text)) = lines.next()? {
             let place = Place::Line(number);
@@ -96,12 +115,12 @@ impl Audit {
                 ));
             }
             self.events += 1;
-            self.event(&event, stream).map_err(|error| error.at(place))?;
+            self.event(&event).map_err(|error| error.at(place))?;
         }
         Ok(())
     }
 
-    fn event(&mut self, event: &Event<'_>, stream: &mut Stream) -> Result<(), ImportError> {
+    fn event(&mut self, event: &Event<'_>) -> Result<(), ImportError> {
         let reference = &event.object_ref;
         let Some((_, kind)) = KINDS.iter().find(|(resource, _)| *resource == reference.resource) else {
             return Ok(());
@@ -137,12 +156,14 @@ impl Audit {
                     // ReplicaSets are scaled by their Deployments.
                     _ => return Ok(()),
                 };
-                match scale.spec.replicas {
-                    Some(replicas) => {
-                        let replicas = u32::try_from(replicas).unwrap_or(0);
-                        stream.scaled(at, owner, &reference.namespace, &reference.name, replicas)
-                    }
-                    None => Ok(()),
+                if let Some(replicas) = scale.spec.replicas {
+                    let scaled = Found::Scaled {
+                        kind: owner,
+                        namespace: reference.namespace.clone(),
+                        name: reference.name.clone(),
+                        replicas: u32::try_from(replicas).unwrap_or(0),
+                    };
+                    self.found.push((at, scaled));
                 }
             }
             ("create" | "update" | "patch", "" | "status") => {
@@ -154,15 +175,45 @@ impl Audit {
                     return Ok(());
                 };
                 let object = Object::read(object.get(), Some(kind)).map_err(wrong)?;
-                stream.applied(at, object)
+                self.found.push((at, Found::Applied(object)));
             }
-            ("delete", "") => stream.deleted(at, kind, &reference.namespace, &reference.name),
-            _ => Ok(()),
+            ("delete", "") => {
+                let deleted = Found::Deleted {
+                    kind,
+                    namespace: reference.namespace.clone(),
+                    name: reference.name.clone(),
+                };
+                self.found.push((at, deleted));
+            }
+            _ => {}
         }
+        Ok(())
     }
 
-    /// A log without any object is of the wrong level.
-    pub(crate) fn check(&self, stream: &Stream) -> Result<(), ImportError> {
+    /// Tells the stream what was read, in the order of time. A log without any object is of the wrong level.
+    pub(crate) fn finish(&mut self, stream: &mut Stream) -> Result<(), ImportError> {
+        let mut found = std::mem::take(&mut self.found);
+        found.sort_by_key(|(at, _)| *at);
+        for (at, one) in found {
+            match one {
+                Found::Applied(object) => stream.applied(at, object)?,
+                Found::Scaled {
+                    kind,
+                    namespace,
+                    name,
+                    replicas,
+                } => stream.scaled(at, kind, &namespace, &name, replicas)?,
+                Found::Deleted {
+                    kind,
+                    namespace,
+                    name,
+                } => stream.deleted(at, kind, &namespace, &name)?,
+            }
+        }
+        self.check(stream)
+    }
+
+    fn check(&self, stream: &Stream) -> Result<(), ImportError> {
         if self.events == 0 {
             return Err(ImportError::whole("holds no audit event"));
         }

@@ -171,6 +171,20 @@ impl Inventory {
         }
     }
 
+    /// Whether a pod is of a ReplicaSet that something other than a Deployment manages, such as a Rollout.
+    pub(crate) fn is_of_a_stranger(&self, pod: &Pod) -> bool {
+        let Some(owner) = pod.meta.controller() else {
+            return false;
+        };
+        let key = (
+            owner.kind.clone(),
+            pod.meta.namespace().to_owned(),
+            owner.name.clone(),
+        );
+        let above = self.workloads.get(&key).and_then(|set| set.meta.controller());
+        above.is_some_and(|above| above.kind != "Deployment")
+    }
+
     /// Ends of Jobs, by the CronJob that made them: how long each ran.
     fn runs_of_jobs(&self) -> BTreeMap<Key, Vec<u64>> {
         let mut found: BTreeMap<Key, Vec<u64>> = BTreeMap::new();
@@ -189,12 +203,7 @@ impl Inventory {
                 .meta
                 .controller()
                 .map_or(workload.meta.name(), |owner| owner.name.as_str());
-            note(
-                workload.meta.namespace(),
-                above,
-                workload.started,
-                workload.completed,
-            );
+            note(workload.meta.namespace(), above, workload.started, workload.ended);
         }
         for pod in self.pods.values() {
             if let Maker::Of((OwnerKind::Job, namespace, name)) = self.maker_of(pod) {

@@ -84,8 +84,8 @@ pub struct Workload {
     pub schedule: Option<String>,
     /// When it began (Job).
     pub started: Option<Timestamp>,
-    /// When it was complete (Job).
-    pub completed: Option<Timestamp>,
+    /// When it was complete or had failed (Job).
+    pub ended: Option<Timestamp>,
 }
 
 /// A pod.
@@ -197,6 +197,27 @@ struct JobSpec {
 struct AnyStatus {
     start_time: Option<Timestamp>,
     completion_time: Option<Timestamp>,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    last_transition_time: Option<Timestamp>,
+}
+
+impl AnyStatus {
+    /// When a Job ended. One that has failed has no completion time, only a condition.
+    fn ended(&self) -> Option<Timestamp> {
+        let is_end =
+            |one: &&Condition| matches!(one.type_.as_str(), "Failed" | "Complete") && one.status == "True";
+        let since = self.conditions.iter().find(is_end);
+        self.completion_time
+            .or_else(|| since.map(|one| one.last_transition_time.unwrap_or_default()))
+    }
 }
 
 fn workload(kind: &str, read: AnyWorkload) -> Workload {
@@ -228,7 +249,7 @@ fn workload(kind: &str, read: AnyWorkload) -> Workload {
         claims: spec.volume_claim_templates.unwrap_or_default(),
         schedule: spec.schedule.filter(|_| !suspended),
         started: read.status.start_time,
-        completed: read.status.completion_time,
+        ended: read.status.ended(),
     }
 }
 

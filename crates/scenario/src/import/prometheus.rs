@@ -207,7 +207,7 @@ impl Prometheus {
         Ok((builder.finish(), notes))
     }
 
-    /// The requests of one pod of an owner: that of the longest name that a pod's name goes on from.
+    /// The requests of one pod of an owner, the largest where they differ.
     fn request_of(&self, (kind, namespace, name): &Key) -> Option<(i64, i64, i64)> {
         let from = (namespace.clone(), format!("{name}-"));
         let pods = self
@@ -220,8 +220,7 @@ impl Prometheus {
                 .and_then(|rest| rest.strip_prefix('-'));
             rest.is_some_and(|rest| match kind {
                 OwnerKind::StatefulSet => rest.bytes().all(|byte| byte.is_ascii_digit()),
-                // HASH-SUFFIX
-                _ => rest.split('-').count() == 2,
+                _ => is_hash_and_suffix(rest),
             })
         };
         let own = pods.filter(|((_, pod), _)| is_own(pod)).map(|(_, containers)| {
@@ -235,6 +234,18 @@ impl Prometheus {
         });
         own.max()
     }
+}
+
+/// How the pods of a Deployment go on from its name: the hash of the ReplicaSet, which Kubernetes writes without vowels and without 0, 1 and 3, and five
+/// characters of the pod. Pods of other workloads whose names begin alike, such as `postgres-0` and `agent-x7k2p`, go on otherwise.
+fn is_hash_and_suffix(rest: &str) -> bool {
+    let is_of_hash = |byte: u8| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte);
+    rest.split_once('-').is_some_and(|(hash, suffix)| {
+        (6..=10).contains(&hash.len())
+            && hash.bytes().all(is_of_hash)
+            && suffix.len() == 5
+            && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    })
 }
 
 fn instant(seconds: f64) -> Result<i64, String> {

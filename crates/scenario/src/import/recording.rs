@@ -56,7 +56,7 @@ impl<'s> Recording<'s> {
         match self.source.format {
             Format::Dumps => Err(ImportError::whole("dumps are read object by object")),
             Format::Record => record::read(bytes, &mut self.stream),
-            Format::Audit => self.audit.read(bytes, &mut self.stream),
+            Format::Audit => self.audit.read(bytes),
             Format::Kubereplay => kubereplay::read(bytes, &mut self.stream),
             Format::Sktrace => {
                 self.notes.extend(sktrace::read(bytes, &mut self.stream)?);
@@ -87,7 +87,7 @@ impl<'s> Recording<'s> {
             }
             Format::Record => self.stream.finish(true)?,
             Format::Audit => {
-                self.audit.check(&self.stream)?;
+                self.audit.finish(&mut self.stream)?;
                 self.stream.finish(true)?
             }
             Format::Kubereplay | Format::Sktrace => self.stream.finish(false)?,

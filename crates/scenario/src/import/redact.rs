@@ -184,6 +184,14 @@ fn status(status: &Value) -> Value {
         status,
         &["phase", "startTime", "completionTime", "observedGeneration"],
     );
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let ends: Vec<Value> = conditions
+        .filter(|one| matches!(one["type"].as_str(), Some("Failed" | "Complete")))
+        .map(|one| Value::Object(only(one, &["type", "status", "lastTransitionTime"])))
+        .collect();
+    if !ends.is_empty() {
+        kept.insert("conditions".to_owned(), Value::Array(ends));
+    }
     let statuses = status["containerStatuses"].as_array().into_iter().flatten();
     let ended: Vec<Value> = statuses
         .filter_map(|status| status.pointer("/state/terminated/finishedAt"))

@@ -101,7 +101,13 @@ impl Stream {
         let owner_kind = match kind {
             "Deployment" | "ReplicaSet" => OwnerKind::Deployment,
             "StatefulSet" => OwnerKind::StatefulSet,
-            _ => return self.ended(at, kind, namespace, name),
+            _ => {
+                self.ended(at, kind, namespace, name)?;
+                // One that is made again under the name is another one.
+                let identity = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+                self.ended.remove(&identity);
+                return Ok(());
+            }
         };
         let key = (owner_kind, namespace.to_owned(), name.to_owned());
         match self.builder.known(&key) {
@@ -140,7 +146,7 @@ impl Stream {
         controller: Option<String>,
     ) -> Result<(), ImportError> {
         let identity = ("Job".to_owned(), namespace.to_owned(), name.to_owned());
-        if workload.completed.is_some() {
+        if workload.ended.is_some() {
             let began = self.running.contains_key(&identity);
             // A Job that was over before the recording began is none of its business.
             return if began {
@@ -170,9 +176,13 @@ impl Stream {
             // Pods of workloads that are recorded themselves are counted there.
             Maker::Of((OwnerKind::Bare, namespace, name)) => (OwnerKind::Bare, namespace, name),
             Maker::Of((kind, namespace, name)) => {
-                let recorded = ["Deployment", "ReplicaSet", "StatefulSet", "Job"];
                 let controller = pod.meta.controller().map(|owner| owner.kind.as_str());
-                if controller.is_some_and(|kind| recorded.contains(&kind)) {
+                let is_counted = match controller {
+                    Some("ReplicaSet") => !self.objects.is_of_a_stranger(pod),
+                    Some(kind) => ["Deployment", "StatefulSet", "Job"].contains(&kind),
+                    None => false,
+                };
+                if is_counted {
                     return Ok(());
                 }
                 debug_assert_eq!(kind, OwnerKind::Deployment);

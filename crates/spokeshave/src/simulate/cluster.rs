@@ -105,6 +105,34 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         }
     }
     world.daemon_sets = state.daemon_sets;
+    for spec in scenario.policies.iter().filter(|spec| !spec.manifests.is_empty()) {
+        let own = own_paths(document, spec);
+        let all: Vec<PathBuf> = paths.iter().chain(&own).cloned().collect();
+        let dump = Dump {
+            pods: Vec::new(),
+            workloads: Vec::new(),
+            ..files::read(&all)?
+        };
+        let read = Read::new(dump, origin, types, ec2.as_ref(), Vec::new(), scenario.start);
+        let is_known = |pool: &String| state.instance_types.contains_key(pool);
+        let of_pools = read.state.instance_types.into_iter();
+        for (pool, types) in of_pools.filter(|(pool, _)| !is_known(pool)) {
+            let Ok(types) = types else { continue };
+            let before = world
+                .instance_types_of_pools
+                .insert(pool.clone(), Arc::clone(&types));
+            if before.is_some_and(|before| *before != *types) {
+                return Err(document.wrong(
+                    &spec.path,
+                    format!(
+                        "policy {:?} brings a NodePool {pool} that can launch other instance types than the one of that name of another policy; give it another name",
+                        spec.name
+                    ),
+                )
+                .into());
+            }
+        }
+    }
     let policies = scenario
         .policies
         .iter()
@@ -170,17 +198,49 @@ fn refuse_wrong(object: &Patchable) -> Result<()> {
     }
 }
 
+/// The manifests of a policy.
+fn own_paths(document: &Document, spec: &PolicySpec) -> Vec<PathBuf> {
+    let paths = spec.manifests.iter();
+    paths.map(|path| beside(&document.file, path)).collect()
+}
+
+/// A kind in the manifests of a policy that a policy cannot bring.
+fn foreign(dump: &Dump) -> Option<&'static str> {
+    let kinds = [
+        (dump.nodes.is_empty(), "Node"),
+        (dump.pods.is_empty(), "Pod"),
+        (dump.node_claims.is_empty(), "NodeClaim"),
+        (dump.node_classes.is_empty(), "NodeClass"),
+        (dump.daemon_sets.is_empty(), "DaemonSet"),
+        (dump.pod_disruption_budgets.is_empty(), "PodDisruptionBudget"),
+        (dump.persistent_volumes.is_empty(), "PersistentVolume"),
+        (dump.persistent_volume_claims.is_empty(), "PersistentVolumeClaim"),
+        (dump.storage_classes.is_empty(), "StorageClass"),
+        (dump.node_overlays.is_empty(), "NodeOverlay"),
+        (dump.capacity_buffers.is_empty(), "CapacityBuffer"),
+        (dump.workloads.is_empty(), "workload"),
+    ];
+    let found = kinds.into_iter().find(|(is_empty, _)| !is_empty);
+    found.map(|(_, kind)| kind)
+}
+
 /// One policy's objects: those of the cluster, its own, and its patches on both.
 fn policy(document: &Document, spec: &PolicySpec, base: &[Patchable]) -> Result<Policy> {
     let own = match spec.manifests.is_empty() {
         true => Vec::new(),
         false => {
-            let paths: Vec<PathBuf> = spec
-                .manifests
-                .iter()
-                .map(|path| beside(&document.file, path))
-                .collect();
-            let own = patchable(&files::read(&paths)?);
+            let dump = files::read(&own_paths(document, spec))?;
+            if let Some(kind) = foreign(&dump) {
+                return Err(document.wrong(
+                    &spec.path,
+                    format!(
+                        "policy {:?}: its manifests hold a {kind}; a policy can bring NodePools and DisruptionPolicies only, everything else belongs to `cluster`, where it holds for all policies",
+                        spec.name
+                    ),
+                )
+                .into());
+            }
+            let own = patchable(&dump);
             for object in &own {
                 refuse_wrong(object)?;
             }

@@ -24,6 +24,9 @@ use super::document::Document;
 use super::inventory;
 use crate::plan::files;
 
+/// Where no workload is generated, what is drawn by seed is the cloud's part only.
+const SAME_WORKLOAD: &str = "Every seed has the same recorded workload: intervals are those of boot times and interruptions, not of other weeks.";
+
 /// What was read.
 #[derive(Default)]
 pub(crate) struct Recordings {
@@ -74,6 +77,14 @@ pub(crate) fn read(document: &Document, dumps: &[PathBuf]) -> Result<Recordings>
             let timeline = found.recording(document, source, &field)?;
             found.timelines.insert(workload.name.clone(), timeline);
         }
+    }
+    let is_recorded = |kind: &Kind| matches!(kind, Kind::Import(_));
+    if scenario
+        .workloads
+        .iter()
+        .all(|workload| is_recorded(&workload.kind))
+    {
+        found.alterations.push(SAME_WORKLOAD.to_owned());
     }
     Ok(found)
 }

@@ -112,6 +112,10 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         inputs: recordings.inputs,
         alterations: recordings.alterations,
     };
+    if let Some(path) = &args.report {
+        // Now, and not after hours of work.
+        may_be_written(path)?;
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let working = {
         let stop = Arc::clone(&stop);
@@ -132,20 +136,28 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         bail!("interrupted before anything had been simulated");
     }
     let comparison = Comparison::of(facts, &runs, &expectations)?;
-    if let Some(path) = &args.report {
-        write(path, &comparison.to_html())?;
-    }
     let answer = match args.output {
         OutputFormat::Table => comparison.to_text(text::width()),
         OutputFormat::Json => comparison.to_json(),
         OutputFormat::Yaml => serde_saphyr::to_string(&comparison)?,
     };
     crate::print(&answer)?;
+    if let Some(path) = &args.report {
+        write(path, &comparison.to_html())?;
+    }
     Ok(match (was_interrupted, comparison.contradicted()) {
         (true, _) => ExitCode::from(INTERRUPTED),
         (false, true) => ExitCode::from(CONTRADICTED),
         (false, false) => ExitCode::SUCCESS,
     })
+}
+
+/// Whether a file can be written; what it holds stays as it is until then.
+fn may_be_written(path: &Path) -> Result<()> {
+    let options = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    options
+        .map(drop)
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

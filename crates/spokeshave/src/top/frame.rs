@@ -323,9 +323,17 @@ fn head(view: &View, width: usize) -> Vec<Line> {
     let header = &view.header;
     let month = Price(header.price.0.0.saturating_mul(730));
     let partial = if header.nodes_without_price > 0 { ">= " } else { "" };
+    let (price, of_month) = if header.knows("price") {
+        (
+            format!("{partial}{}/h", money(header.price.0)),
+            format!(" (about ${:.0} a month)", month.dollars()),
+        )
+    } else {
+        ("$?/h".to_owned(), String::new())
+    };
     let mut first = vec![
-        piece(format!("{partial}{}/h", money(header.price.0)), Tone::Bold),
-        piece(format!(" (about ${:.0} a month)", month.dollars()), Tone::Dim),
+        piece(price, Tone::Bold),
+        piece(of_month, Tone::Dim),
         piece(format!("  {} nodes", header.nodes), Tone::Bold),
     ];
     for (number, name) in [
@@ -349,8 +357,13 @@ fn head(view: &View, width: usize) -> Vec<Line> {
         ),
         Tone::Plain,
     ));
-    first.push(piece(format!("  idle {}/h", money(header.idle.0)), Tone::Plain));
-    if header.could_save.0.0 > 0 {
+    let idle = if header.knows("idle") {
+        format!("{}/h", money(header.idle.0))
+    } else {
+        "?".to_owned()
+    };
+    first.push(piece(format!("  idle {idle}"), Tone::Plain));
+    if header.could_save.0.0 > 0 && header.knows("couldSave") {
         first.push(piece(
             format!("  could save <= {}/h", money(header.could_save.0)),
             Tone::Good,

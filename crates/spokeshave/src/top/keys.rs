@@ -33,7 +33,7 @@ pub(super) fn press(asked: &mut Asked, key: KeyEvent, view: &View, room: usize) 
         KeyCode::PageDown => go(asked, view, room, step),
         KeyCode::PageUp => go(asked, view, room, -step),
         KeyCode::Home => go(asked, view, room, i64::MIN / 2),
-        KeyCode::End => go(asked, view, room, i64::MAX / 2),
+        KeyCode::End => go(asked, view, room, TO_THE_END),
         KeyCode::Enter => toggle(asked, Pane::Explain),
         KeyCode::Char('w') => toggle(asked, Pane::Without),
         KeyCode::Char('e') => toggle(asked, Pane::Explain),
@@ -75,6 +75,9 @@ fn toggle(asked: &mut Asked, pane: Pane) {
     asked.pane_first = 0;
 }
 
+/// A step beyond any list.
+const TO_THE_END: i64 = i64::MAX / 2;
+
 /// Moves the choice, and the screen with it.
 fn go(asked: &mut Asked, view: &View, room: usize, by: i64) {
     let rows = rows(view, asked);
@@ -90,7 +93,7 @@ fn go(asked: &mut Asked, view: &View, room: usize, by: i64) {
             let at = i64::try_from(at).unwrap_or(i64::MAX).saturating_add(by).max(0);
             usize::try_from(at).unwrap_or(last).min(last)
         }
-        None if by > 1 => last,
+        None if by == TO_THE_END => last,
         None => 0,
     };
     asked.chosen = Some(rows[at].name.clone());

@@ -129,6 +129,7 @@ pub(super) async fn run(
     let mut ours = Ours::take(has_colours)?;
     let mut keys = EventStream::new();
     let mut end = std::pin::pin!(signals::wait(None));
+    let mut is_over = false;
     loop {
         let size = size();
         let next = board.next();
@@ -140,11 +141,14 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             () = &mut end => break,
-            // Refreshing has stopped: stale figures would be worse than none.
-            ended = &mut looking => {
-                drop(ours);
-                return ended.context("looking has broken");
-            }
+            // A file is read once, and what was read stays on the screen. Figures that stay because reading has broken would be worse than none.
+            ended = &mut looking, if !is_over => match ended {
+                Ok(()) => is_over = true,
+                Err(error) => {
+                    drop(ours);
+                    return Err(error).context("reading the cluster has broken");
+                }
+            },
             event = keys.next() => match event {
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
                     let Some(shown) = board.shown() else {
@@ -169,7 +173,10 @@ pub(super) async fn run(
     }
     drop(ours);
     stop.request();
-    looking.await.context("looking has broken")
+    if is_over {
+        return Ok(());
+    }
+    looking.await.context("reading the cluster has broken")
 }
 
 fn size() -> Size {

@@ -143,6 +143,40 @@ fn the_pods_of_a_node_that_is_gone_come_back_and_wait() {
     assert_eq!(Difference::between(&before, &after).unplaced_after, 2);
 }
 
+/// What has finished on a node asks for no place when the node is gone, and neither does what is being deleted.
+#[test]
+fn pods_that_have_finished_do_not_come_back() {
+    let mut state = guarded();
+    let node = "one".to_owned();
+    for (name, phase, deleted) in [
+        ("done", "Succeeded", false),
+        ("broken", "Failed", false),
+        ("last", "Running", true),
+    ] {
+        let mut pod = bound(pending_pod(name, "4", "1Gi", &json!({})), &node);
+        pod.status.get_or_insert_default().phase = Some(phase.to_owned());
+        if deleted {
+            pod.metadata.deletion_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(epoch()));
+        }
+        state.pods.push(Arc::new(pod));
+    }
+    let before = judged(state);
+    let supposition = Supposition::parse([], ["Node/one", "Node/two"]).unwrap();
+    let (world, policy) = supposition.apply(&before.world, &before.policy).unwrap();
+    let names: Vec<String> = world
+        .state
+        .pods
+        .iter()
+        .map(|pod| spokeshave_model::pod::key(pod))
+        .collect();
+    for gone in ["done", "broken", "last"] {
+        assert!(!names.iter().any(|name| name.ends_with(gone)), "{names:?}");
+    }
+    let after = Judged::of(world, &policy);
+    assert_eq!(Difference::between(&before, &after).launches, 1);
+}
+
 #[test]
 fn what_cannot_be_thought_away_is_named() {
     let world = World {

@@ -183,3 +183,31 @@ fn an_awaited_pod_is_pending_and_a_deleted_node_leaves() {
         (1, &Place::Awaited)
     );
 }
+
+/// Figures that depend on a kind which may not be read are unknown, not nothing.
+#[test]
+fn what_depends_on_something_unread_is_unknown() {
+    let seen = |resource: &str| {
+        let missing = vec![spokeshave_view::Missing {
+            resource: resource.to_owned(),
+            message: "forbidden".to_owned(),
+        }];
+        let world = World {
+            state: random_world(3),
+            missing,
+            now: epoch(),
+            ..World::default()
+        };
+        view(&Judged::of(world, &Policy::default()), 1).header.unknown
+    };
+    assert_eq!(
+        seen("nodeclaims.karpenter.sh"),
+        ["price", "idle", "couldSave", "unmanaged"]
+    );
+    assert_eq!(
+        seen("nodepools.karpenter.sh"),
+        ["price", "idle", "couldSave", "pools"]
+    );
+    assert_eq!(seen("poddisruptionbudgets.policy"), ["couldSave"]);
+    assert_eq!(seen("events"), [""; 0]);
+}
