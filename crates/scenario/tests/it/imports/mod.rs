@@ -2,6 +2,7 @@
 
 mod damaged;
 mod dumps;
+mod lives;
 mod streams;
 mod tables;
 
