@@ -1,5 +1,7 @@
 //! One screenful, as lines of pieces: pure, so that a test reads what a person would.
 
+use std::cell::RefCell;
+
 use clap::ValueEnum;
 use spokeshave_model::Price;
 use spokeshave_story::explain::age;
@@ -95,13 +97,25 @@ pub(super) struct Asked {
     /// The first line of the pane.
     pub(super) pane_first: usize,
     pub(super) is_ascii: bool,
+    /// The last answer of the pane [`Pane::Without`].
+    pub(super) without: RefCell<Option<Without>>,
+}
+
+/// What would happen without the things that keep a node: deciding that takes too long for every redraw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Without {
+    /// Of which view and node.
+    pub(super) of: (u64, String),
+    pub(super) lines: Vec<(String, Tone)>,
 }
 
 pub(super) fn piece(text: impl Into<String>, tone: Tone) -> Piece {
-    Piece {
-        text: text.into(),
-        tone,
+    let mut text: String = text.into();
+    // What objects say may hold anything: a terminal would carry it out.
+    if text.chars().any(char::is_control) {
+        text = text.replace(char::is_control, " ");
     }
+    Piece { text, tone }
 }
 
 pub(super) fn money(price: Price) -> String {

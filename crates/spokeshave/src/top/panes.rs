@@ -7,7 +7,7 @@ use spokeshave_story::explain::Story;
 use spokeshave_view::{Place, View, detail, share};
 use spokeshave_web::Shown;
 
-use super::frame::{Asked, Line, Pane, Tone, money, piece};
+use super::frame::{Asked, Line, Pane, Tone, Without, money, piece};
 
 /// The lines of the pane.
 pub(super) fn draw(shown: &Shown, asked: &Asked, width: usize) -> Vec<Line> {
@@ -26,7 +26,7 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, width: usize) -> Vec<Line> {
         Pane::Without => asked
             .chosen
             .as_deref()
-            .map_or(Vec::new(), |name| without(shown, name)),
+            .map_or(Vec::new(), |name| known_without(shown, asked, name)),
         Pane::Pools => pools(view),
         Pane::Pending => pending(view),
         Pane::Budgets => budgets(view),
@@ -88,6 +88,21 @@ fn story(story: &Story) -> Vec<(String, Tone)> {
             .iter()
             .map(|pod| (format!("  {} {}", pod.pod, pod.message), Tone::Dim)),
     );
+    lines
+}
+
+/// The answer for this view and node, which is worked out once.
+fn known_without(shown: &Shown, asked: &Asked, name: &str) -> Vec<(String, Tone)> {
+    let of = (shown.view.revision, name.to_owned());
+    let mut last = asked.without.borrow_mut();
+    if let Some(known) = last.as_ref().filter(|known| known.of == of) {
+        return known.lines.clone();
+    }
+    let lines = without(shown, name);
+    *last = Some(Without {
+        of,
+        lines: lines.clone(),
+    });
     lines
 }
 

@@ -186,3 +186,34 @@ fn what_is_without_is_worked_out_and_nothing_is_changed() {
     );
     golden("without-120x40.txt", &text);
 }
+
+/// Deciding anew takes a quarter of a second in a large cluster: once for a view and a node, not at every key.
+#[test]
+fn the_what_if_of_a_node_is_worked_out_once() {
+    let shown = stuck();
+    let planted = super::frame::Without {
+        of: (shown.view.revision, "guarded".to_owned()),
+        lines: vec![("planted".to_owned(), super::frame::Tone::Plain)],
+    };
+    let asked = |name: &str| Asked {
+        pane: Pane::Without,
+        chosen: Some(name.to_owned()),
+        without: std::cell::RefCell::new(Some(planted.clone())),
+        ..Asked::default()
+    };
+    let size = Size {
+        width: 120,
+        height: 40,
+    };
+    assert!(plain(&draw(&shown, &asked("guarded"), size, None)).contains("planted"));
+    let other = asked("another");
+    assert!(!plain(&draw(&shown, &other, size, None)).contains("planted"));
+    assert_eq!(other.without.borrow().as_ref().expect("kept").of.1, "another");
+}
+
+/// Objects may say anything; a terminal is told letters only.
+#[test]
+fn control_characters_of_objects_do_not_reach_the_terminal() {
+    let piece = super::frame::piece("a\u{1b}[2Jb\nc", super::frame::Tone::Plain);
+    assert_eq!(piece.text, "a [2Jb c");
+}
