@@ -128,6 +128,31 @@ pub(crate) fn hits(
     })
 }
 
+/// The same by the clocks of a time zone. A time that a change of the clocks leaves out is taken after it, and one that comes twice is taken once.
+pub(crate) fn hits_in(
+    zone: &TimeZone,
+    cron: &spokeshave_api::Cron,
+    start: Timestamp,
+    duration_ms: u64,
+) -> impl Iterator<Item = u64> {
+    // The schedule is followed on the face of the clock, as if that were UTC.
+    let face = |instant: Timestamp| TimeZone::UTC.to_timestamp(zone.to_datetime(instant)).ok();
+    let on_clock = face(start).unwrap_or(start);
+    // Clocks may be put back in between.
+    let longer = duration_ms.saturating_add(2 * HOUR_MS);
+    let first = start.as_millisecond();
+    let at = move |hit: u64| {
+        let hit = on_clock.as_millisecond().checked_add(i64::try_from(hit).ok()?)?;
+        let clock = TimeZone::UTC.to_datetime(Timestamp::from_millisecond(hit).ok()?);
+        let instant = zone.to_timestamp(clock).ok()?.as_millisecond();
+        u64::try_from(instant - first).ok()
+    };
+    let mut last = None;
+    hits(cron, on_clock, longer)
+        .filter_map(at)
+        .filter(move |at| *at < duration_ms && last.replace(*at).is_none_or(|last| last < *at))
+}
+
 struct Drawing<'a> {
     workload: &'a Workload,
     start: Timestamp,
@@ -323,5 +348,51 @@ impl Daily {
             0.0
         };
         count.clamp(least, MOST_REPLICAS) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In New York the clocks are put forward on 8 March 2026 and back on 1 November.
+    #[test]
+    fn schedules_follow_the_clocks_of_their_zone() {
+        let zone = TimeZone::get("America/New_York").expect("known");
+        let at = |schedule: &str, start: &str, days: u64| -> Vec<String> {
+            let start: Timestamp = start.parse().expect("an instant");
+            let cron = schedule.parse().expect("a schedule");
+            let hits = hits_in(&zone, &cron, start, days * DAY_MS);
+            let instant = |hit: u64| start.as_millisecond() + i64::try_from(hit).expect("small");
+            hits.map(|hit| {
+                Timestamp::from_millisecond(instant(hit))
+                    .expect("an instant")
+                    .to_string()
+            })
+            .collect()
+        };
+        assert_eq!(
+            at("0 1 * * *", "2026-03-07T00:00:00Z", 3),
+            [
+                "2026-03-07T06:00:00Z",
+                "2026-03-08T06:00:00Z",
+                "2026-03-09T05:00:00Z"
+            ]
+        );
+        assert_eq!(
+            at("30 2 * * *", "2026-03-08T00:00:00Z", 1),
+            ["2026-03-08T07:30:00Z"],
+            "02:30 is left out: it is taken after the change"
+        );
+        assert_eq!(
+            at("30 1 * * *", "2026-11-01T00:00:00Z", 1),
+            ["2026-11-01T05:30:00Z"],
+            "01:30 comes twice"
+        );
+        assert_eq!(
+            at("0 23 * * *", "2026-11-01T00:00:00Z", 1),
+            ["2026-11-01T03:00:00Z"],
+            "of the day before, by local time"
+        );
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use spokeshave_api::Cron;
@@ -271,7 +272,10 @@ impl Inventory {
                         continue;
                     };
                     let count = workload.map_or(0, |workload| workload.replicas);
-                    for hit in crate::generate::hits(&schedule, start, duration_ms) {
+                    let zone = workload.and_then(|workload| workload.time_zone.as_deref());
+                    let zone = zone.and_then(|name| TimeZone::get(name).ok());
+                    let zone = zone.unwrap_or(TimeZone::UTC);
+                    for hit in crate::generate::hits_in(&zone, &schedule, start, duration_ms) {
                         for _ in 0..count {
                             let runs_ms = Some(length(number));
                             builder.event(hit, id, Change::Begin { pod: number, runs_ms })?;

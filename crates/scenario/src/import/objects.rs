@@ -82,6 +82,8 @@ pub struct Workload {
     pub claims: Vec<PersistentVolumeClaim>,
     /// When it runs (CronJob); none when suspended.
     pub schedule: Option<String>,
+    /// By the clocks of which time zone it does; UTC where it does not say.
+    pub time_zone: Option<String>,
     /// When it began (Job).
     pub started: Option<Timestamp>,
     /// When it was complete or had failed (Job).
@@ -175,6 +177,7 @@ struct AnySpec {
     completions: Option<i32>,
     suspend: Option<bool>,
     schedule: Option<String>,
+    time_zone: Option<String>,
     job_template: Option<JobTemplate>,
 }
 
@@ -248,6 +251,7 @@ fn workload(kind: &str, read: AnyWorkload) -> Workload {
         template,
         claims: spec.volume_claim_templates.unwrap_or_default(),
         schedule: spec.schedule.filter(|_| !suspended),
+        time_zone: spec.time_zone,
         started: read.status.start_time,
         ended: read.status.ended(),
     }

@@ -42,12 +42,13 @@ const ANNOTATIONS: [&str; 4] = [
     "spokeshave.dev/",
     "cluster-autoscaler.kubernetes.io/",
 ];
-const WORKLOAD: [&str; 12] = [
+const WORKLOAD: [&str; 13] = [
     "replicas",
     "parallelism",
     "completions",
     "suspend",
     "schedule",
+    "timeZone",
     "selector",
     "template",
     "jobTemplate",

@@ -159,6 +159,12 @@ fn cron_jobs_of_a_dump_go_on_as_long_as_they_used_to_run() {
         .collect();
     assert_eq!(runs, [1, 1, 1, 25, 25, 25].map(|hour| (hour, Some(25 * 60_000))));
     assert_eq!(with.notes(), [] as [String; 0]);
+    let mut elsewhere = cron.clone();
+    elsewhere["spec"]["timeZone"] = "America/New_York".into();
+    let there = inventory(&[elsewhere])
+        .constant(start, 24 * HOUR_MS)
+        .expect("small");
+    assert_eq!(there.events[0].at_ms, 6 * HOUR_MS, "one o'clock in New York");
     let without = inventory(&[cron]);
     assert_eq!(without.notes().len(), 1);
     assert!(
