@@ -147,10 +147,14 @@ pub(crate) fn hits_in(
         let instant = zone.to_timestamp(clock).ok()?.as_millisecond();
         u64::try_from(instant - first).ok()
     };
-    let mut last = None;
-    hits(cron, on_clock, longer)
-        .filter_map(at)
-        .filter(move |at| *at < duration_ms && last.replace(*at).is_none_or(|last| last < *at))
+    let mut next = 0;
+    hits(cron, on_clock, longer).filter_map(at).filter(move |at| {
+        let is_due = (next..duration_ms).contains(at);
+        if is_due {
+            next = at + 1;
+        }
+        is_due
+    })
 }
 
 struct Drawing<'a> {
@@ -388,6 +392,16 @@ mod tests {
             at("30 1 * * *", "2026-11-01T00:00:00Z", 1),
             ["2026-11-01T05:30:00Z"],
             "01:30 comes twice"
+        );
+        assert_eq!(
+            at("*/30 * * * *", "2026-03-08T06:30:00Z", 1)[..4],
+            [
+                "2026-03-08T06:30:00Z",
+                "2026-03-08T07:00:00Z",
+                "2026-03-08T07:30:00Z",
+                "2026-03-08T08:00:00Z"
+            ],
+            "each half hour once"
         );
         assert_eq!(
             at("0 23 * * *", "2026-11-01T00:00:00Z", 1),

@@ -2,10 +2,13 @@
 //!
 //! Owns which requests say something about workloads. Evictions are left out: they are what a simulation finds out.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::inventory::is_living;
 use super::lines::Lines;
 use super::objects::Object;
 use super::record::broken;
@@ -72,6 +75,8 @@ pub(crate) struct Audit {
     /// Events that hold no object where one was expected.
     bare: u64,
     found: Vec<(i64, Found)>,
+    /// Where in `found` a pod was first seen alive, by namespace and name: what its status says afterwards changes nothing.
+    alive: BTreeMap<(String, String), usize>,
 }
 
 /// What an event says about workloads.
@@ -175,7 +180,7 @@ impl Audit {
                     return Ok(());
                 };
                 let object = Object::read(object.get(), Some(kind)).map_err(wrong)?;
-                self.found.push((at, Found::Applied(object)));
+                self.applied(at, object);
             }
             ("delete", "") => {
                 let deleted = Found::Deleted {
@@ -183,11 +188,39 @@ impl Audit {
                     namespace: reference.namespace.clone(),
                     name: reference.name.clone(),
                 };
+                let pod = (reference.namespace.clone(), reference.name.clone());
+                if *kind == "Pod" {
+                    self.alive.remove(&pod);
+                }
                 self.found.push((at, deleted));
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Keeps an object that was written; of a pod's many reports only those with which it begins and ends.
+    fn applied(&mut self, at: i64, object: Object) {
+        if let Object::Pod(pod) = &object {
+            let controller = pod.meta.controller().map(|owner| owner.kind.as_str());
+            if matches!(
+                controller,
+                Some("Deployment" | "StatefulSet" | "Job" | "DaemonSet" | "Node")
+            ) {
+                return;
+            }
+            let key = (pod.meta.namespace().to_owned(), pod.meta.name().to_owned());
+            if !is_living(pod) {
+                self.alive.remove(&key);
+            } else if let Some(index) = self.alive.get(&key) {
+                let first = &mut self.found[*index].0;
+                *first = at.min(*first);
+                return;
+            } else {
+                self.alive.insert(key, self.found.len());
+            }
+        }
+        self.found.push((at, Found::Applied(object)));
     }
 
     /// Tells the stream what was read, in the order of time. A log without any object is of the wrong level.

@@ -200,7 +200,7 @@ struct JobSpec {
 struct AnyStatus {
     start_time: Option<Timestamp>,
     completion_time: Option<Timestamp>,
-    conditions: Vec<Condition>,
+    conditions: Option<Vec<Condition>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -217,7 +217,7 @@ impl AnyStatus {
     fn ended(&self) -> Option<Timestamp> {
         let is_end =
             |one: &&Condition| matches!(one.type_.as_str(), "Failed" | "Complete") && one.status == "True";
-        let since = self.conditions.iter().find(is_end);
+        let since = self.conditions.iter().flatten().find(is_end);
         self.completion_time
             .or_else(|| since.map(|one| one.last_transition_time.unwrap_or_default()))
     }

@@ -146,7 +146,8 @@ impl Stream {
         controller: Option<String>,
     ) -> Result<(), ImportError> {
         let identity = ("Job".to_owned(), namespace.to_owned(), name.to_owned());
-        if workload.ended.is_some() {
+        // One that is being deleted may say so for a while, with all of its status.
+        if workload.ended.is_some() || workload.meta.deletion_timestamp.is_some() {
             let began = self.running.contains_key(&identity);
             // A Job that was over before the recording began is none of its business.
             return if began {

@@ -154,10 +154,17 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
 
 /// Whether a file can be written; what it holds stays as it is until then.
 fn may_be_written(path: &Path) -> Result<()> {
-    let options = std::fs::OpenOptions::new().append(true).create(true).open(path);
-    options
-        .map(drop)
-        .with_context(|| format!("cannot write {}", path.display()))
+    let is_new = !path.exists();
+    let mut options = std::fs::OpenOptions::new();
+    let tried = options.append(true).create(true).open(path).and_then(|_| {
+        // An interrupted run would leave an empty report behind.
+        if is_new {
+            std::fs::remove_file(path)
+        } else {
+            Ok(())
+        }
+    });
+    tried.with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

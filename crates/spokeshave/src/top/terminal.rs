@@ -192,8 +192,5 @@ fn waiting(title: &str, trouble: Option<String>) -> Vec<Line> {
         Some(trouble) => format!("{title}: {trouble}"),
         None => format!("reading {title} …"),
     };
-    vec![vec![super::frame::Piece {
-        text,
-        tone: Tone::Dim,
-    }]]
+    vec![vec![super::frame::piece(text, Tone::Dim)]]
 }
