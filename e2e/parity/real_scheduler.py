@@ -368,9 +368,9 @@ def scheduler_configuration(profile, directory):
     }
 
 
-def start(binary, directory, profile=None):
+def start(binary, directory, profile=None, *flags):
     """A control plane of its own, that ends with this program."""
-    command = [binary, "--dir", str(Path(directory) / "cluster"), "--kubeconfig", str(Path(directory) / "kubeconfig"), "--scheduler", "--exit-with-stdin"]
+    command = [binary, "--dir", str(Path(directory) / "cluster"), "--kubeconfig", str(Path(directory) / "kubeconfig"), "--scheduler", "--exit-with-stdin", *flags]
     if profile:
         path = Path(directory) / "scheduler.json"
         path.write_text(json.dumps(scheduler_configuration(profile, directory)))

@@ -110,6 +110,7 @@ annotations:
   (list "IGNORE_DRA_REQUESTS" $settings.ignoreDRARequests)
   (list "DISABLE_CLUSTER_STATE_OBSERVABILITY" $settings.disableClusterStateObservability)
   (list "CONSOLIDATION_REPLACEMENTS" $settings.consolidationReplacements)
+  (list "NOMINATE_PODS" $settings.nominatePods)
   (list "EVICTION_QPS" $settings.evictionQPS)
   (list "EVICTION_BURST" $settings.evictionBurst)
   (list "KUBE_CLIENT_QPS" $settings.kubeClientQPS)

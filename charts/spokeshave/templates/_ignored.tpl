@@ -21,7 +21,7 @@ what depends on kinds that the cluster does not have.
   "assumeRoleARN" "use a profile or the role of the service account" "assumeRoleDuration" "use a profile or the role of the service account"
   "eksControlPlane" $aws "enableZonalShift" $aws "amiRefreshInterval" $aws "subnetRefreshInterval" $aws "awsFeatureGates" $aws
 -}}
-{{- $known = list "batchMaxDuration" "batchIdleDuration" "preferencePolicy" "minValuesPolicy" "ignoreDRARequests" "disableClusterStateObservability" "schedulerConfig" "instanceTypes" "consolidationReplacements" "evictionQPS" "evictionBurst" "kubeClientQPS" "kubeClientBurst" "featureGates" "clusterName" "clusterEndpoint" "clusterCABundle" "clusterDNSIP" "isolatedVPC" "vmMemoryOverheadPercent" "interruptionQueue" "reservedENIs" "disableDryRun" "enableZonalShift" "amiRefreshInterval" "subnetRefreshInterval" -}}
+{{- $known = list "batchMaxDuration" "batchIdleDuration" "preferencePolicy" "minValuesPolicy" "ignoreDRARequests" "disableClusterStateObservability" "schedulerConfig" "instanceTypes" "consolidationReplacements" "nominatePods" "evictionQPS" "evictionBurst" "kubeClientQPS" "kubeClientBurst" "featureGates" "clusterName" "clusterEndpoint" "clusterCABundle" "clusterDNSIP" "isolatedVPC" "vmMemoryOverheadPercent" "interruptionQueue" "reservedENIs" "disableDryRun" "enableZonalShift" "amiRefreshInterval" "subnetRefreshInterval" -}}
 {{- range $key, $_ := .Values.settings }}
 {{- if not (has $key $known) }}
   settings.{{ $key }}: {{ default "no chart knows this setting; see `helm show values`" (get $reasons $key) }}

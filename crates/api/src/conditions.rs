@@ -45,6 +45,8 @@ pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
 pub const BUDGETS_EVALUATED: &str = "spokeshave.dev/BudgetsEvaluated";
 /// NodePool with `spec.replicas`: its nodes can be launched. Present only while they cannot.
 pub const LAUNCHABLE: &str = "spokeshave.dev/Launchable";
+/// Pod: the node that it was planned on is named in its status.
+pub const NODE_PLANNED: &str = "spokeshave.dev/NodePlanned";
 /// DisruptionPolicy: no rollout is halted. Present only while it has rollouts.
 pub const ROLLOUT_HEALTHY: &str = "RolloutHealthy";
 /// DisruptionPolicy: all due nodes can be replaced within budgets before `expireAfter`. Present only while the policy has an expiry.

@@ -1,5 +1,6 @@
 //! The scheduler: one pass over all waiting pods whenever something changed, with sums per node kept along the pass.
 
+mod nominations;
 #[cfg(test)]
 mod planned;
 mod preemption;
@@ -24,6 +25,7 @@ use crate::quantities::{self, Amounts};
 use crate::rules::{self, Labels};
 use crate::volumes;
 use crate::world::{World, is_race};
+use nominations::{Promise, nomination};
 
 const NAME: &str = "default-scheduler";
 /// Changes are collected for this long before a pass.
@@ -51,6 +53,8 @@ struct Host {
     /// CSI volumes of its pods, and how many it can have.
     volumes: BTreeSet<CsiVolume>,
     volume_limits: BTreeMap<String, usize>,
+    /// Waiting pods that name it as theirs.
+    promised: Vec<Promise>,
 }
 
 impl Host {
@@ -63,12 +67,30 @@ impl Host {
             ports: Vec::new(),
             volumes: BTreeSet::new(),
             volume_limits: BTreeMap::new(),
+            promised: Vec::new(),
         }
     }
 
     fn take(&mut self, spec: &PodSpec) {
         quantities::add(&mut self.used, &quantities::pod_requests(spec));
         self.ports.extend(rules::host_ports(spec));
+    }
+
+    /// It as a pod sees it for which the room of others is kept; `None` where none is.
+    fn with_promises(&self, pod: &Pod) -> Option<Self> {
+        let mut kept = self
+            .promised
+            .iter()
+            .filter(|one| one.is_kept_from(pod))
+            .peekable();
+        kept.peek()?;
+        let mut host = Host::empty(self.node.clone(), self.allocatable.clone());
+        host.used.clone_from(&self.used);
+        host.ports.clone_from(&self.ports);
+        for spec in kept.filter_map(|one| one.pod.spec.as_ref()) {
+            host.take(spec);
+        }
+        Some(host)
     }
 }
 
@@ -153,6 +175,7 @@ impl Scheduler {
             return self.world.clock.since(began);
         }
         let mut hosts = self.hosts();
+        nominations::promise(&mut hosts, &waiting);
         let namespaces: BTreeMap<String, Labels> = self
             .world
             .namespaces
@@ -175,7 +198,7 @@ impl Scheduler {
             let Some(spec) = &pod.spec else { continue };
             if let Some((other, text)) = &refused
                 && are_alike(other, &pod)
-                && preemption::nomination(&pod).is_none()
+                && nomination(&pod).is_none()
             {
                 self.refuse(&pod, text).await;
                 continue;
@@ -191,6 +214,7 @@ impl Scheduler {
                 Ok(index) => {
                     let node = hosts[index].node.clone();
                     if self.bind(&pod, &node).await {
+                        nominations::redeem(&mut hosts, &pod);
                         hosts[index].take(spec);
                         hosts[index]
                             .volumes
@@ -208,7 +232,10 @@ impl Scheduler {
                     if lowest.is_some_and(|lowest| lowest < priority(&pod)) {
                         match self.preempt(&pod, spec, &hosts, &neighbours).await {
                             // Pods that come later in the queue matter no more than this one: they leave it the room that is made for it.
-                            Some(index) => hosts[index].take(spec),
+                            Some(index) => {
+                                nominations::redeem(&mut hosts, &pod);
+                                hosts[index].take(spec);
+                            }
                             None => self.forget_nomination(&pod).await,
                         }
                     } else {
@@ -417,17 +444,27 @@ fn choose(
     let requests = quantities::pod_requests(spec);
     let ports = rules::host_ports(spec);
     let csi_volumes = attach_limits::volumes_of(world, pod);
-    let mut refusals = Refusals::new();
-    let mut best: Option<(i64, usize)> = None;
-    for (index, host) in hosts.iter().enumerate() {
-        let why = refusal(spec, host, &requests, &ports)
+    let obstacle = |host: &Host| {
+        refusal(spec, host, &requests, &ports)
+            .or_else(|| refusal(spec, &host.with_promises(pod)?, &requests, &ports))
             .or_else(|| neighbours.refusal(&host.node).map(str::to_owned))
             .or_else(|| volumes::refusal(world, pod, &host.node).map(str::to_owned))
             .or_else(|| {
                 attach_limits::are_exceeded(&host.volume_limits, &host.volumes, &csi_volumes)
                     .then(|| "node(s) exceed max volume count".to_owned())
-            });
-        if let Some(why) = why {
+            })
+    };
+    // The node that a pod names comes first, whatever its score.
+    if let Some(named) = nomination(pod)
+        && let Some(index) = hosts.iter().position(|host| name(&host.node.metadata) == named)
+        && obstacle(&hosts[index]).is_none()
+    {
+        return Ok(index);
+    }
+    let mut refusals = Refusals::new();
+    let mut best: Option<(i64, usize)> = None;
+    for (index, host) in hosts.iter().enumerate() {
+        if let Some(why) = obstacle(host) {
             *refusals.entry(why).or_insert(0) += 1;
             continue;
         }

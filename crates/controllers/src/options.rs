@@ -87,6 +87,8 @@ pub struct Options {
     pub cpu_requests_milli: u32,
     /// A bound on evictions of its own; without one the client's rate is the only bound.
     pub eviction_rate: Option<EvictionRate>,
+    /// Whether waiting pods name the node that they were planned on in `status.nominatedNodeName`.
+    pub nominate_pods: bool,
     /// Whether there are metrics of single nodes, pods and conditions: their number grows with the cluster.
     pub object_metrics: bool,
     /// Whether initialisation waits for the drivers of Dynamic Resource Allocation (P-168).
@@ -113,6 +115,7 @@ impl Default for Options {
             feature_gates: FeatureGates::default(),
             cpu_requests_milli: 1000,
             eviction_rate: None,
+            nominate_pods: false,
             object_metrics: false,
             dynamic_resources: false,
             cloud_call_limit: Duration::from_secs(120),

@@ -3,6 +3,7 @@
 //! A change to an object is a JSON merge patch computed from the object before and after, so that a decision edits a typed copy
 //! and never spells out a patch. Nothing here talks to anybody.
 
+use k8s_openapi::api::core::v1::PodCondition;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use spokeshave_api::NodeClaim;
@@ -217,6 +218,16 @@ pub enum Action {
         target: ObjectRef,
         /// Overrides the grace period.
         grace_period_seconds: Option<i64>,
+    },
+    /// Name the node that a pod was planned on in `status.nominatedNodeName`, or take that back, with our condition beside it. Best effort: the plan
+    /// holds without it.
+    NominatePod {
+        /// Which.
+        target: ObjectRef,
+        /// The node; `None` takes the name back.
+        node: Option<String>,
+        /// What is said of it.
+        condition: Box<PodCondition>,
     },
     /// Record an event.
     Event(Event),

@@ -15,6 +15,7 @@ pub mod labels;
 mod lower;
 pub mod placement;
 mod plan;
+pub mod planned_node;
 pub mod pod;
 mod pod_object;
 pub mod price;

@@ -3,6 +3,7 @@
 //! Functions of one Pod object (and `now` where time matters). They never look at other objects.
 
 use crate::Pod;
+use crate::planned_node;
 use crate::quantity;
 use crate::resources::{ResourceName, Resources};
 use crate::taint;
@@ -86,7 +87,8 @@ pub fn is_reschedulable(pod: &Pod) -> bool {
     leaves && !is_daemon(pod) && !is_mirror(pod)
 }
 
-/// D-007, P-056: reported unschedulable, bound and nominated nowhere, neither daemon nor mirror.
+/// D-007, P-056: reported unschedulable, bound nowhere, nominated by no scheduler, neither daemon nor mirror. A pod that the plan has named a node for
+/// waits like any other: should that node never take it, it gets another.
 pub fn is_provisionable(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let conditions = status
@@ -95,9 +97,7 @@ pub fn is_provisionable(pod: &Pod) -> bool {
     let unschedulable = conditions.iter().any(|condition| {
         condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
     });
-    let nominated = status
-        .and_then(|status| status.nominated_node_name.as_deref())
-        .is_some_and(|name| !name.is_empty());
+    let nominated = planned_node::nominated_by_others(pod).is_some();
     unschedulable && !nominated && node_name(pod).is_none() && !is_daemon(pod) && !is_mirror(pod)
 }
 

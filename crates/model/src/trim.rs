@@ -11,6 +11,7 @@ use crate::volumes::is_claim;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, PodSpec, ResourceRequirements, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use spokeshave_api::conditions::NODE_PLANNED;
 use spokeshave_api::labels::{MOVE_WINDOWS, MOVES_PER_DAY, QUIET_TIME};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const READ_ANNOTATIONS: [&str; 5] = [
     MOVE_WINDOWS,
 ];
 
-/// Conditions of pods that somebody reads: whether it has a place, and whether it serves.
+/// Conditions of pods that somebody reads: whether it has a place, and whether it serves; of one that waits also whether the plan has named its node.
 const READ_CONDITIONS: [&str; 2] = ["PodScheduled", "Ready"];
 
 /// Requests, ports of the host, volumes that bind to a place, and what is known of its own place and readiness stay.
@@ -57,7 +58,11 @@ pub fn pod_with_limits(pod: &mut Pod) {
         return;
     };
     if let Some(conditions) = &mut status.conditions {
-        conditions.retain(|condition| READ_CONDITIONS.contains(&condition.type_.as_str()));
+        let waits = pod.node_name.is_none();
+        conditions.retain(|condition| {
+            let name = condition.type_.as_str();
+            READ_CONDITIONS.contains(&name) || (waits && name == NODE_PLANNED)
+        });
         for condition in conditions.iter_mut() {
             condition.last_probe_time = None;
         }

@@ -23,6 +23,7 @@ pub mod lifecycle;
 mod node_claim;
 pub mod node_repair;
 pub mod nodepool;
+pub mod nominations;
 pub mod overlays;
 mod policy;
 pub mod pool_conditions;

@@ -25,6 +25,9 @@ struct Arguments {
     /// Write the figures down instead of comparing them
     #[arg(long)]
     write: bool,
+    /// Let waiting pods name the nodes that they were planned on, and compare nothing
+    #[arg(long, conflicts_with = "write")]
+    nominate: bool,
     /// Live this seed only, and compare nothing
     #[arg(long)]
     seed: Option<u64>,
@@ -40,14 +43,14 @@ fn committed() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("figures.json")
 }
 
-fn run(scenario: &Scenario, seed: u64, moments: bool) -> Result<Figures, String> {
+fn run(scenario: &Scenario, seed: u64, arguments: &Arguments) -> Result<Figures, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .map_err(|error| error.to_string())?;
     let tell = |moment: &Moment| {
-        if moments {
+        if arguments.moments {
             eprintln!(
                 "{} {seed}: {:>4} s, {}, {:>3} launched, {:>3} ended, {:>4} moved, {:>3} commands",
                 scenario.name,
@@ -60,7 +63,7 @@ fn run(scenario: &Scenario, seed: u64, moments: bool) -> Result<Figures, String>
             );
         }
     };
-    runtime.block_on(live(scenario, seed, tell))
+    runtime.block_on(live(scenario, seed, arguments.nominate, tell))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for reading")]
@@ -116,7 +119,7 @@ fn run_all(wanted: &[Scenario], arguments: &Arguments) -> Vec<Vec<Result<Figures
                     let Some((place, (index, seed))) = next.lock().expect(poisoned).next() else {
                         break;
                     };
-                    let result = run(&wanted[*index], *seed, arguments.moments);
+                    let result = run(&wanted[*index], *seed, arguments);
                     done.lock().expect(poisoned).push((place, *index, result));
                 }
             });
@@ -176,7 +179,7 @@ fn main() -> ExitCode {
                 continue;
             }
         };
-        if arguments.seed.is_some() {
+        if arguments.seed.is_some() || arguments.nominate {
             continue;
         }
         match table.get(scenario.name).filter(|_| !arguments.write) {

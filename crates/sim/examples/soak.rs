@@ -47,6 +47,9 @@ struct Arguments {
     /// Let operators reach their provider through the provider protocol, as if it ran out of process
     #[arg(long)]
     protocol: bool,
+    /// Let waiting pods name the nodes that they were planned on
+    #[arg(long)]
+    nominate: bool,
     /// Write into the log what scheduler, kubelets and workload controllers do, too
     #[arg(long, requires = "log")]
     log_cluster: bool,
@@ -104,7 +107,8 @@ impl Arguments {
             CloudName::Azure => " --cloud azure",
         };
         let protocol = if self.protocol { " --protocol" } else { "" };
-        format!("{cloud}{protocol}")
+        let nominate = if self.nominate { " --nominate" } else { "" };
+        format!("{cloud}{protocol}{nominate}")
     }
 
     /// The first seed, and where it comes from.
@@ -144,6 +148,7 @@ fn main() -> ExitCode {
         keep_log: arguments.log.is_some() && arguments.count == 1,
         log_cluster: arguments.log_cluster,
         over_protocol: arguments.protocol,
+        nominate_pods: arguments.nominate,
         ..RunOptions::default()
     };
     let outcomes: Mutex<BTreeMap<u64, Result<SeedResult, ()>>> = Mutex::default();

@@ -89,6 +89,7 @@ settings! {
     min_values_policy: MinValuesPolicy = choice(&[("Strict", MinValuesPolicy::Strict), ("BestEffort", MinValuesPolicy::BestEffort)], "Strict"), "POLICY", "Strict or BestEffort";
     ignore_dra_requests: bool = boolean("true"), "BOOL", "Do not plan for pods with resource claims";
     consolidation_replacements: u32 = number(COUNT, "1"), "NUMBER", "Maximum number of replacement nodes for a set of underutilized nodes; always fewer than are removed";
+    nominate_pods: bool = boolean("false"), "BOOL", "Let pending pods name the node that they were planned on in status.nominatedNodeName, so that the scheduler puts them there; needs the permission to patch pods/status";
     feature_gates: FeatureGates = parsed("a list such as NodeRepair=true,StaticCapacity=false", DEFAULT_GATES, parse_feature_gates), "GATES", "Gate=true,Gate=false";
     scheduler_config: Option<PathBuf> = optional(path()), "FILE", "Topology spread for pods that have none: podTopologySpread.defaultConstraints, as YAML or JSON";
     instance_types_file_path: Option<PathBuf> = optional(path()).shown_as("its 144 built-in types"), "FILE", "Instance types that the kwok provider offers";

@@ -7,6 +7,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use spokeshave_runtime::Api;
 
+use super::nominations::nomination;
 use super::{Host, Scheduler, priority, refusal};
 use crate::attach_limits;
 use crate::neighbours::Neighbours;
@@ -15,12 +16,6 @@ use crate::quantities;
 use crate::rules;
 use crate::volumes;
 use crate::world::is_race;
-
-/// The node on which room was made for a pod.
-pub(super) fn nomination(pod: &Pod) -> Option<&str> {
-    let node = pod.status.as_ref()?.nominated_node_name.as_deref()?;
-    (!node.is_empty()).then_some(node)
-}
 
 impl Scheduler {
     /// Makes room for a pod by the end of pods that matter less, on the node where that costs least.
@@ -75,7 +70,7 @@ impl Scheduler {
         Some(index)
     }
 
-    /// A pod for which no room is made waits for a new node like any other.
+    /// A pod for which no room is made waits for a new node like any other. As the kube-scheduler does, whoever has named a node.
     pub(super) async fn forget_nomination(&self, pod: &Pod) {
         if nomination(pod).is_some() {
             self.nominate(pod, None).await;
@@ -113,6 +108,8 @@ fn victims(pod: &Pod, spec: &PodSpec, host: &Host, others: &[Arc<Pod>]) -> Optio
         refusal(spec, &trial, &requests, &ports).is_none()
     };
     let mut kept = rest;
+    let promised = host.promised.iter().filter(|one| one.is_kept_from(pod));
+    kept.extend(promised.map(|one| Arc::clone(&one.pod)));
     if !fits(&kept) {
         return None;
     }

@@ -5,6 +5,7 @@
 //! nothing: a conflict is an error that makes the caller look again.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::policy::v1::Eviction;
@@ -36,7 +37,7 @@ const CREATIONS_AT_ONCE: usize = 50;
 /// The writer. Clones write as one.
 #[derive(Clone)]
 pub(crate) struct Hands {
-    client: Client,
+    pub(super) client: Client,
     pub(super) stores: Stores,
     events: EventRecorder,
     created: Created,
@@ -44,6 +45,8 @@ pub(crate) struct Hands {
     pub(super) clock: SharedClock,
     /// When the words of what holds up a termination were last written.
     pub(super) told: Told,
+    /// Whether the log says already that pods may not be nominated.
+    pub(super) may_not_nominate: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Hands {
@@ -67,6 +70,7 @@ impl Hands {
             failures: cluster.failures.clone(),
             clock: cluster.clock.clone(),
             told: Told::default(),
+            may_not_nominate: Arc::default(),
         }
     }
 
@@ -134,6 +138,10 @@ impl Hands {
                 target,
                 grace_period_seconds,
             } => self.evict(target, *grace_period_seconds).await,
+            Action::NominatePod { .. } => {
+                self.nominate_all(std::slice::from_ref(action)).await;
+                Ok(())
+            }
             Action::Event(event) => {
                 self.tell(event);
                 Ok(())

@@ -8,3 +8,4 @@ pub(crate) mod error;
 pub(crate) mod hands;
 pub(crate) mod health_objects;
 pub(crate) mod instance_end;
+pub(crate) mod nominating;

@@ -28,7 +28,7 @@ use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;
 use crate::options::Options;
-use crate::reconcile::launch_ends;
+use crate::reconcile::{launch_ends, nominations};
 use crate::state::cluster::Cluster;
 
 /// NodeClaims that are worked on at once, at one core and at sixty.
@@ -124,6 +124,7 @@ impl Claims {
                 .collect::<Vec<_>>()
         });
         let plan = lifecycle::advance(claim, &nodes, slices.as_deref(), &pending.names, now);
+        nominations::before_pods_come(&self.cluster, &self.hands, claim, &plan.report).await;
         if !self.hands.carry_out(&plan).await? {
             return Ok(Requeue::Stale);
         }

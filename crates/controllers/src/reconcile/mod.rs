@@ -28,6 +28,7 @@ mod node_overlays;
 mod node_pools;
 mod node_repair;
 mod node_termination;
+mod nominations;
 mod pod_events;
 mod provisioner;
 mod static_pools;

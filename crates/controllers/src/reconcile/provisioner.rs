@@ -27,6 +27,7 @@ use crate::act::hands::Hands;
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;
 use crate::observe::repeats::Repeats;
+use crate::reconcile::nominations::{self, is_nomination};
 use crate::state::cluster::Cluster;
 use crate::state::memory::AssignedPod;
 use crate::state::vain_launches::real_pods;
@@ -116,10 +117,11 @@ impl Provisioner {
             unplaced: Mutex::default(),
         });
         let on_pod = this.clone();
-        this.cluster
-            .stores
-            .pods
-            .on_change(move |change| on_pod.look_at_pod(change.new.as_deref()));
+        this.cluster.stores.pods.on_change(move |change| {
+            if !is_nomination(change.old.as_deref(), change.new.as_deref()) {
+                on_pod.look_at_pod(change.new.as_deref());
+            }
+        });
         let on_end = this.clone();
         this.cluster.stores.pods.on_change(move |change| {
             if let Some(pod) = change.new.as_deref().or(change.old.as_deref()) {
@@ -278,7 +280,10 @@ impl Provisioner {
 
     /// Tells of an outcome and makes it true, unless the audit has something against it.
     async fn carry_out(&self, snapshot: &Snapshot, outcome: &Provisioned, zones: Zones) {
-        if outcome.pods.is_empty() || !self.is_sound(snapshot, outcome) {
+        if outcome.pods.is_empty() {
+            return nominations::follow(&self.cluster, &self.hands, snapshot, outcome).await;
+        }
+        if !self.is_sound(snapshot, outcome) {
             return;
         }
         let failed: BTreeSet<_> = outcome.unschedulable.iter().map(|one| one.pod).collect();
@@ -296,6 +301,7 @@ impl Provisioner {
         for (node, _) in outcome.nominated_nodes(snapshot) {
             self.cluster.nominate(&snapshot.node(node).provider_id);
         }
+        nominations::follow(&self.cluster, &self.hands, snapshot, outcome).await;
         self.create(snapshot, outcome, &plan).await;
     }
 
@@ -484,7 +490,7 @@ impl Provisioner {
         launch: Price,
     ) {
         let pool = &snapshot.pool(planned.pool).name;
-        let uids = planned
+        let uids: Vec<AssignedPod> = planned
             .pods
             .iter()
             .map(|id| {
@@ -498,6 +504,9 @@ impl Provisioner {
         let askers = real_pods(snapshot, planned).map(|pod| Asker::of(pod)).collect();
         let now = self.cluster.now();
         let mut memory = self.cluster.memory();
+        if self.cluster.options.nominate_pods {
+            memory.expected.assigned(created.name(), &uids);
+        }
         memory.assigned.insert(created.name().to_owned(), uids);
         memory.vain.launched(created.name(), askers, now);
         drop(memory);

@@ -18,6 +18,9 @@ pub(crate) struct Memory {
     /// Pods that a NodeClaim without provider ID was made for, under the claim's name. Lost: planning waits a moment for such claims to launch, and
     /// then takes their requests as room for the pods.
     pub(crate) assigned: BTreeMap<String, Vec<AssignedPod>>,
+    /// Pods that were planned on a NodeClaim whose Node has yet to join, under the claim's name. Lost: they name no node when it joins, and the
+    /// scheduler chooses among all.
+    pub(crate) expected: Expected,
     /// The last outcomes of launches, by UID of the NodePool. Lost: its condition tells the gist (P-182).
     pub(crate) health: BTreeMap<String, Ring>,
     /// What the cloud has refused lately. Lost: each is tried once more.
@@ -32,6 +35,41 @@ pub(crate) struct AssignedPod {
     pub(crate) uid: String,
     /// Its key; `None` for a virtual pod, which the API server does not know.
     pub(crate) key: Option<ObjectKey>,
+}
+
+/// Pods by the name of the NodeClaim that they were planned on last.
+#[derive(Debug, Default)]
+pub(crate) struct Expected(BTreeMap<String, BTreeMap<String, ObjectKey>>);
+
+impl Expected {
+    /// What a pass has decided about some pods: for these nothing else holds any more. `stays` says of which NodeClaims the Node may still join.
+    pub(crate) fn decided(
+        &mut self,
+        about: &BTreeSet<&str>,
+        places: impl IntoIterator<Item = (String, String, ObjectKey)>,
+        stays: impl Fn(&str) -> bool,
+    ) {
+        for pods in self.0.values_mut() {
+            pods.retain(|uid, _| !about.contains(uid.as_str()));
+        }
+        self.0.retain(|claim, pods| !pods.is_empty() && stays(claim));
+        for (claim, uid, key) in places {
+            self.0.entry(claim).or_default().insert(uid, key);
+        }
+    }
+
+    /// A NodeClaim was made for these pods.
+    pub(crate) fn assigned(&mut self, claim: &str, pods: &[AssignedPod]) {
+        let pods = pods
+            .iter()
+            .filter_map(|pod| Some((pod.uid.clone(), pod.key.clone()?)));
+        self.0.insert(claim.to_owned(), pods.collect());
+    }
+
+    /// The pods that are expected on a NodeClaim, by UID, once: its Node is there.
+    pub(crate) fn take(&mut self, claim: &str) -> BTreeMap<String, ObjectKey> {
+        self.0.remove(claim).unwrap_or_default()
+    }
 }
 
 /// NodeClaims that this process made and that have no instance yet, by name: what they are for is known here. Clones share them.
@@ -149,6 +187,23 @@ impl Prices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_pass_says_where_a_pod_is_expected() {
+        let key = |name: &str| ObjectKey::namespaced("default", name);
+        let place = |claim: &str, pod: &str| (claim.to_owned(), pod.to_owned(), key(pod));
+        let mut expected = Expected::default();
+        let all = ["one", "two", "three"];
+        let first = [place("a", "one"), place("a", "two"), place("gone", "three")];
+        expected.decided(&all.into(), first, |_| true);
+        // Of `three` this pass says nothing, but its NodeClaim is gone; `two` has another place, `one` none.
+        let about = ["one", "two"];
+        expected.decided(&about.into(), [place("b", "two")], |claim| claim != "gone");
+        assert!(expected.take("a").is_empty());
+        assert!(expected.take("gone").is_empty());
+        assert_eq!(expected.take("b"), [("two".to_owned(), key("two"))].into());
+        assert!(expected.take("b").is_empty(), "once");
+    }
 
     #[test]
     fn prices_are_those_of_nodes_and_a_claim_without_instance_keeps_its_planned_one() {

@@ -67,6 +67,8 @@ stores! {
     indexes {
         /// Pods by the name of their node.
         pub pods_by_node: Pod, pods, |pod| key(spokeshave_model::pod::node_name(pod));
+        /// Waiting pods by the name of the node that they were planned on.
+        pub pods_by_planned_node: Pod, pods, |pod| key(spokeshave_model::planned_node::said(pod).map(|(node, _)| node));
         /// Nodes by provider ID.
         pub nodes_by_provider_id: Node, nodes, |node| key(node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()));
         /// NodeClaims by provider ID.

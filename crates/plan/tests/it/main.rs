@@ -22,6 +22,7 @@ mod disrupt_worlds;
 mod disruption_policies;
 mod expiry;
 mod kept;
+mod nominations;
 mod policy_forecast;
 mod provision;
 mod quiet;

@@ -32,7 +32,7 @@ impl Engine<'_> {
     }
 
     /// Works out what topology leaves to a pod: claims now, nodes as they are looked at.
-    fn find_eligible(&mut self, variant: VariantId) {
+    pub(super) fn find_eligible(&mut self, variant: VariantId) {
         let claims = &mut self.scratch.claims;
         claims.fill(self.ledgers.claims().count());
         let tables = &mut self.tables;
@@ -58,7 +58,7 @@ impl Engine<'_> {
             if bound {
                 self.find_eligible_nodes(variant, words.clone());
             }
-            let found = self.find_node_among(pod, variant, bound, words);
+            let found = self.find_node_among(pod, variant, bound, words, u64::MAX);
             if found.is_some() {
                 return found;
             }
@@ -69,7 +69,7 @@ impl Engine<'_> {
     }
 
     /// Which nodes topology leaves to a pod, in some words.
-    fn find_eligible_nodes(&mut self, variant: VariantId, words: Range<usize>) {
+    pub(super) fn find_eligible_nodes(&mut self, variant: VariantId, words: Range<usize>) {
         let variant = &self.tables[variant];
         let nodes = &mut self.scratch.nodes;
         if nodes.word_count() != variant.nodes.word_count() {
@@ -80,12 +80,14 @@ impl Engine<'_> {
         self.scratch.choice.keep_nodes(topology, words, nodes);
     }
 
-    fn find_node_among(
+    /// The first node that takes the pod, among those of some words, and of each word those of the mask.
+    pub(super) fn find_node_among(
         &mut self,
         pod: PodId,
         variant: VariantId,
         bound: bool,
         words: Range<usize>,
+        mask: u64,
     ) -> Option<NodeId> {
         let tables = &self.tables;
         let request = tables.snapshot.pod(pod).request;
@@ -98,7 +100,7 @@ impl Engine<'_> {
         };
         let volumes = tables.attachments.of_pod(pod);
         for position in words {
-            let word = candidates.word(position) & self.ledgers.rooms().open_word(request, position);
+            let word = candidates.word(position) & self.ledgers.rooms().open_word(request, position) & mask;
             for bit in ones_of(word) {
                 let index = position * 64 + bit;
                 self.statistics.nodes_tried += 1;

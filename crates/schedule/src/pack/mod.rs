@@ -10,6 +10,7 @@ mod claims;
 mod explain;
 mod failures;
 mod finish;
+mod nominated;
 mod orders;
 mod run;
 mod zones;

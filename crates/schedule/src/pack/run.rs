@@ -49,6 +49,7 @@ impl Engine<'_> {
         queue.placements = 0;
         self.unplaced.clear();
         self.sort(pods, &mut queue);
+        self.place_nominated(&mut queue.waiting);
         while let Some((pod, pushed_at)) = queue.waiting.pop_front() {
             if pushed_at == queue.waiting.len() + 1 {
                 // A whole round without progress.

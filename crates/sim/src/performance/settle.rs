@@ -203,16 +203,18 @@ pub struct Moment {
     pub commands: usize,
 }
 
-/// Runs a scenario; `moment` is called with samples after the scale-down.
+/// Runs a scenario, with or without pending pods that name the node that they were planned on; `moment` is called with samples after the scale-down.
 ///
 /// # Errors
 /// The server's; or that pods did not run, that it never came to rest, or what it broke.
 pub async fn live(
     scenario: &Scenario,
     seed: u64,
+    nominate_pods: bool,
     mut moment: impl FnMut(&Moment),
 ) -> Result<Figures, String> {
     let mut options = LabOptions::new(seed);
+    options.operator.nominate_pods = nominate_pods;
     options.cluster.spread = scenario.spread;
     options.write_time = scenario.write_time;
     let mut lab = Lab::new(options).await;

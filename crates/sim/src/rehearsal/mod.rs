@@ -80,6 +80,7 @@ impl World {
                 CloudName::Aws => ec2::label_rules(),
                 CloudName::Azure | CloudName::AzureMachines => azure::label_rules(),
             },
+            nominate_pods: options.operator.nominate_pods,
             ..OperatorOptions::default()
         };
         operator.feature_gates.clone_from(&options.operator.feature_gates);
@@ -224,6 +225,7 @@ async fn story(cloud: CloudName, seed: u64, options: RunOptions) -> Result<SeedR
     lab_options.over_protocol = options.over_protocol;
     lab_options.keep_log = options.keep_log;
     lab_options.log_cluster = options.log_cluster;
+    lab_options.operator.nominate_pods = options.nominate_pods;
     // Machines take half a minute, and a launch that finds nothing takes three until it may try again.
     lab_options.expectations.launch_within = Duration::from_secs(15 * 60);
     let mut world = World::new(lab_options, cloud, (scenario.seed, scenario.is_slow)).await?;

@@ -64,6 +64,8 @@ pub struct RunOptions {
     pub log_cluster: bool,
     /// Whether operators reach their providers through the provider protocol, which changes what happens when.
     pub over_protocol: bool,
+    /// Whether waiting pods name the nodes that they were planned on.
+    pub nominate_pods: bool,
 }
 
 impl Default for RunOptions {
@@ -73,6 +75,7 @@ impl Default for RunOptions {
             keep_log: true,
             log_cluster: false,
             over_protocol: false,
+            nominate_pods: false,
         }
     }
 }
@@ -101,12 +104,13 @@ pub fn run_with(seed: u64, options: RunOptions) -> SeedResult {
 
 async fn story(seed: u64, options: RunOptions) -> SeedResult {
     let scenario = scenario::Scenario::draw(seed);
-    let lab_options = LabOptions {
+    let mut lab_options = LabOptions {
         keep_log: options.keep_log,
         log_cluster: options.log_cluster,
         over_protocol: options.over_protocol,
         ..scenario.lab_options()
     };
+    lab_options.operator.nominate_pods = options.nominate_pods;
     let mut lab = Lab::new(lab_options).await;
     let start = lab.clock.now();
     let text = scenario.to_string();

@@ -13,6 +13,7 @@ mod kubelets;
 mod lifecycle;
 mod metrics;
 mod mid_write;
+mod nominations;
 mod plain;
 mod rest;
 mod scenarios;

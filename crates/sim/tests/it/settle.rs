@@ -15,7 +15,7 @@ fn run(seed: u64) -> Figures {
     let all = scenarios();
     let bench = all.iter().find(|one| one.name == BENCH).expect("the bench");
     runtime
-        .block_on(live(bench, seed, |_| ()))
+        .block_on(live(bench, seed, false, |_| ()))
         .expect("it comes to rest and breaks nothing")
 }
 

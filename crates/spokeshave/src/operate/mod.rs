@@ -230,6 +230,7 @@ fn controller_options(settings: &Settings) -> Options {
         feature_gates: gates_of(settings.feature_gates),
         cpu_requests_milli: settings.cpu_requests_milli(),
         dynamic_resources: !settings.ignore_dra_requests,
+        nominate_pods: settings.nominate_pods,
         object_metrics: !settings.disable_cluster_state_observability,
         eviction_rate: settings.eviction_rate().map(|(per_second, burst)| EvictionRate {
             per_second: f64::from(per_second),

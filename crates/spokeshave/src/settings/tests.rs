@@ -15,7 +15,7 @@ const OTHER_DEFAULTS: [(&str, &str); 2] = [
 ];
 
 /// Settings of our own, and those of AWS (A10).
-const OWN: [&str; 18] = [
+const OWN: [&str; 19] = [
     "cluster-name",
     "cluster-endpoint",
     "cluster-ca-bundle",
@@ -34,6 +34,7 @@ const OWN: [&str; 18] = [
     "eviction-burst",
     "log-format",
     "consolidation-replacements",
+    "nominate-pods",
 ];
 
 fn environment(pairs: &[(&str, &str)]) -> Environment {
@@ -66,7 +67,7 @@ fn sample(flag: &str) -> (&'static str, Option<&'static str>) {
         "disable-controller-warmup" | "disable-cluster-state-observability" | "ignore-dra-requests" => {
             ("false", Some("0"))
         }
-        "isolated-vpc" | "disable-dry-run" | "enable-zonal-shift" | "eks-control-plane" => {
+        "nominate-pods" | "isolated-vpc" | "disable-dry-run" | "enable-zonal-shift" | "eks-control-plane" => {
             ("true", Some("yes"))
         }
         "ami-refresh-interval" | "subnet-refresh-interval" => ("2m", Some("59s")),

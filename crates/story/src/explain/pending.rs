@@ -6,7 +6,7 @@ use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::pod::requests;
 use spokeshave_model::reason::{FilterFailure, Obstacle, PoolRefusal, Reason};
 use spokeshave_model::snapshot::{NodeId, PodId, PoolId};
-use spokeshave_model::{Requirements, taint};
+use spokeshave_model::{Requirements, planned_node, taint};
 
 use super::facts::requested;
 use super::{Facts, Story, Wait, age, count};
@@ -234,10 +234,7 @@ fn push_hint(story: &mut Story, hint: Option<String>) {
 fn not_provisionable(facts: &Facts<'_>, id: PodId) -> String {
     let pod = &facts.snapshot.pod(id).object;
     let status = pod.status.as_ref();
-    if let Some(node) = status
-        .and_then(|status| status.nominated_node_name.as_deref())
-        .filter(|name| !name.is_empty())
-    {
+    if let Some(node) = planned_node::nominated_by_others(pod) {
         return format!("has nominated node {node} for it and is making room there");
     }
     let gates = pod

@@ -424,7 +424,7 @@ impl Engine<'_> {
                 }
                 _ => {}
             },
-            Action::EvictPod { .. } | Action::Event(_) => {}
+            Action::EvictPod { .. } | Action::NominatePod { .. } | Action::Event(_) => {}
         }
     }
 
