@@ -65,16 +65,45 @@ impl Server {
         Server { url, asked }
     }
 
+    /// Answers every request, for as long as the test runs, by its first line: `GET /path`.
+    pub(crate) async fn routed(answer: impl Fn(&str) -> Reply + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = asked.clone();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let Some(request) = read(&mut stream).await else {
+                    continue;
+                };
+                let line = request.head.lines().next().unwrap_or_default();
+                let line = line.rsplit_once(' ').map_or(line, |(line, _)| line);
+                let reply = answer(line);
+                kept.lock().unwrap().push(request);
+                write(stream, reply).await;
+            }
+        });
+        Server { url, asked }
+    }
+
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 }
 
 async fn exchange(mut stream: TcpStream, reply: Reply) -> Asked {
+    let asked = read(&mut stream).await.unwrap();
+    write(stream, reply).await;
+    asked
+}
+
+/// One request; `None` when the other side says nothing.
+async fn read(stream: &mut TcpStream) -> Option<Asked> {
     let mut read = Vec::new();
-    let asked = loop {
+    loop {
         let mut chunk = [0; 4096];
-        let count = stream.read(&mut chunk).await.unwrap();
+        let count = stream.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
         read.extend_from_slice(&chunk[..count]);
         let text = String::from_utf8_lossy(&read).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else {
@@ -89,9 +118,12 @@ async fn exchange(mut stream: TcpStream, reply: Reply) -> Asked {
             .and_then(|value| value.parse().ok())
             .unwrap_or(0_usize);
         if body.len() >= length {
-            break asked;
+            return Some(asked);
         }
-    };
+    }
+}
+
+async fn write(mut stream: TcpStream, reply: Reply) {
     let mut answer = format!(
         "HTTP/1.1 {} x\r\ncontent-length: {}\r\nconnection: close\r\n",
         reply.status,
@@ -102,7 +134,7 @@ async fn exchange(mut stream: TcpStream, reply: Reply) -> Asked {
     }
     answer.push_str("\r\n");
     answer.push_str(&reply.body);
-    stream.write_all(answer.as_bytes()).await.unwrap();
+    // Whoever has asked may have gone.
+    drop(stream.write_all(answer.as_bytes()).await);
     stream.shutdown().await.ok();
-    asked
 }
