@@ -13,6 +13,7 @@ use spokeshave_provider_aws::launch::{Context, LaunchError, fleet, templates};
 use spokeshave_provider_aws::learned::Learned;
 use spokeshave_provider_aws::offerings::{Market, instance_types};
 use spokeshave_provider_aws::prices::Prices;
+use spokeshave_provider_aws::requests::query::parameters;
 use spokeshave_provider_aws::requests::{FleetRequest, Tags};
 use spokeshave_provider_aws::unavailable::{OfferingKey, Unavailable};
 use spokeshave_provider_aws::user_data::Cluster;
@@ -201,6 +202,33 @@ pub fn written(value: &Value) -> Value {
     }
 }
 
+/// A request as it arrives: encoded as it is sent, and read off the names of its parameters as the oracle's proxy does it.
+fn on_the_wire(request: &impl serde::Serialize) -> Value {
+    let mut read = json!({});
+    for (name, value) in parameters(request).unwrap() {
+        let mut place = &mut read;
+        for part in name.split('.') {
+            place = &mut place[part];
+        }
+        *place = json!(value);
+    }
+    numbered(read)
+}
+
+/// Fields that are numbered from one are lists.
+fn numbered(value: Value) -> Value {
+    let Value::Object(fields) = value else {
+        return value;
+    };
+    let count = fields.len();
+    if count > 0 && (1..=count).all(|number| fields.contains_key(&number.to_string())) {
+        let items = (1..=count).map(|number| numbered(fields[&number.to_string()].clone()));
+        return items.collect();
+    }
+    let fields = fields.into_iter();
+    fields.map(|(name, value)| (name, numbered(value))).collect()
+}
+
 /// User data by its meaning, so that only that is compared. The oracle has decoded it.
 fn by_meaning(template: &Value, family: &str) -> Value {
     let mut template = template.clone();
@@ -305,8 +333,11 @@ pub fn launch(
     assert_eq!(asked.places.len(), places(&json!(request)).len());
     Ok(Ours {
         chosen,
-        templates: made.iter().map(|template| json!(template.request)).collect(),
-        fleet: json!(request),
+        templates: made
+            .iter()
+            .map(|template| on_the_wire(&template.request))
+            .collect(),
+        fleet: on_the_wire(&request),
         request,
         claim: launched(&context, &choice, &made, came),
     })
@@ -518,15 +549,15 @@ fn a_035_dry_runs_ask_what_upstream_asks() {
                 *data = data.replace("--max-pods=29", "--max-pods=0");
                 *data = data.replace("maxPods: 29", "maxPods: 0");
             }
-            let ours = contents(&[json!(request)], family.as_str());
+            let ours = contents(&[on_the_wire(&request)], family.as_str());
             let expected = &requests_of(found, "CreateFleet")[0];
             assert_eq!(
-                with_contents(&json!(fleet), &ours),
+                with_contents(&on_the_wire(&fleet), &ours),
                 with_contents(expected, &theirs),
                 "{label}"
             );
             let mut expected = written(&requests_of(found, "RunInstances")[0]);
-            let mut actual = written(&json!(instances[0]));
+            let mut actual = written(&on_the_wire(&instances[0]));
             for run in [&mut expected, &mut actual] {
                 run["LaunchTemplate"]["LaunchTemplateName"] = Value::Null;
             }
