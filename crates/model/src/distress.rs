@@ -21,4 +21,6 @@ pub enum PriceFeed {
     Fixed,
     /// They were last read then; or, before the first time, looked for since then.
     Since(Timestamp),
+    /// They are from a table that has no prices of spot capacity: it counts as on-demand.
+    WithoutSpot,
 }

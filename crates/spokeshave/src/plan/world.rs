@@ -15,7 +15,7 @@ use spokeshave_model::Pod;
 use spokeshave_model::default_spread::DefaultSpread;
 use spokeshave_model::snapshot::InstanceTypesProblem;
 use spokeshave_model::volumes::VolumeObjects;
-use spokeshave_model::{ClusterState, InstanceType};
+use spokeshave_model::{ClusterState, Distress, InstanceType, PriceFeed};
 use spokeshave_plan::buffers::{resolve, virtual_pods};
 use spokeshave_plan::overlays::{PoolTypes, Verdict, evaluate};
 use spokeshave_plan::report::some_of;
@@ -70,6 +70,11 @@ impl World {
         let supported = supported(&dump, origin);
         let by_class = ec2.map(|ec2| ec2.offers(&dump, &supported)).unwrap_or_default();
         notes.extend(by_class.notes.iter().cloned());
+        let prices = if by_class.types.is_empty() {
+            PriceFeed::Fixed
+        } else {
+            PriceFeed::WithoutSpot
+        };
         notes.extend(foreign_classes(&dump, origin, &supported, ec2.is_some()));
         let mut pools = latest(dump.node_pools, |pool| pool.name().to_owned());
         let (mut instance_types, mut assumed) = (BTreeMap::new(), Vec::new());
@@ -154,6 +159,10 @@ impl World {
                 .into_values()
                 .collect(),
             supported_node_classes: supported,
+            distress: Distress {
+                prices,
+                ..Distress::default()
+            },
             ..ClusterState::default()
         };
         Self {

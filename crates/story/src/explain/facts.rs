@@ -3,11 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use spokeshave_api::{DisruptionReason, NodeClaim, UNLIMITED};
+use spokeshave_api::{DisruptionReason, NodeClaim, UNLIMITED, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::pod::DoNotDisrupt;
 use spokeshave_model::snapshot::{BudgetId, NodeView, PodId, PoolId, Snapshot};
-use spokeshave_model::{ClusterState, ResourceName, Resources};
+use spokeshave_model::{CapacityType, ClusterState, Price, PriceFeed, ResourceName, Resources};
 use std::sync::Arc;
 
 use super::{Meaning, PodLine, Story, count, whole};
@@ -392,6 +392,26 @@ pub(super) fn pod_summary(pods: &[PodLine]) -> String {
     match parts.is_empty() {
         true => "none".to_owned(),
         false => format!("{}: {}", count(pods.len(), "pod"), parts.join(", ")),
+    }
+}
+
+/// What a node costs, as far as it is known: a price and what has to be said with it, or why there is none. Where there are no prices of spot capacity, that of
+/// on-demand is not told for it.
+pub(super) fn cost(facts: &Facts<'_>, view: &NodeView) -> Result<(Price, &'static str), &'static str> {
+    let is_spot = view
+        .labels
+        .get(labels::CAPACITY_TYPE)
+        .is_some_and(|it| it == CapacityType::Spot.as_str());
+    if is_spot && facts.snapshot.distress.prices == PriceFeed::WithoutSpot {
+        let claim = view.claim.as_ref();
+        let launched = claim.and_then(|claim| claim.annotation(labels::PRICE_AT_LAUNCH)?.parse().ok());
+        return launched
+            .map(|price| (price, ", the price of spot when it was launched"))
+            .ok_or("unknown: prices of spot are not known here, and the NodeClaim does not say what it cost at its launch");
+    }
+    match view.price {
+        Price::ZERO => Err("unknown: the catalogue has no offering of this type in this zone"),
+        price => Ok((price, "")),
     }
 }
 

@@ -6,9 +6,9 @@ use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
 use spokeshave_model::snapshot::{NodeId, NodeView};
 use spokeshave_model::state_node::{is_cordoned, is_node_ready, is_protected};
-use spokeshave_model::{Price, taint};
+use spokeshave_model::taint;
 
-use super::facts::{dollars, pod_summary, requested, usage_text};
+use super::facts::{cost, dollars, pod_summary, requested, usage_text};
 use super::node_claim::waits;
 use super::{BlockerLine, Facts, PodLine, Story, VerdictStory, age, ending, short, whole};
 use spokeshave_plan::calendar::REASONS;
@@ -144,14 +144,13 @@ fn identity(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
     ];
     let machine: Vec<String> = machine.into_iter().filter(|part| !part.is_empty()).collect();
     story.fact("machine", machine.join(", "));
-    if view.price > Price::ZERO {
-        story.price_per_hour = Some(view.price.dollars());
-        story.fact("price", dollars(view.price));
-    } else if view.is_managed() {
-        story.fact(
-            "price",
-            "unknown: the catalogue has no offering of this type in this zone",
-        );
+    match cost(facts, view) {
+        Ok((price, how)) => {
+            story.price_per_hour = Some(price.dollars());
+            story.fact("price", format!("{}{how}", dollars(price)));
+        }
+        Err(why) if view.is_managed() => story.fact("price", why),
+        Err(_) => {}
     }
     if let Some(created) = created(view) {
         story.fact("age", age(created, facts.now));

@@ -5,9 +5,8 @@ use spokeshave_api::conditions::{
     CONSISTENT_STATE_FOUND, Conditioned as _, INITIALIZED, LAUNCHED, REGISTERED,
 };
 use spokeshave_api::{NodeClaim, labels};
-use spokeshave_model::Price;
 
-use super::facts::dollars;
+use super::facts::{cost, dollars};
 use super::node::{expiry, verdict_story};
 use super::{Facts, Step, StepState, Story, Wait, age, ending, whole};
 use spokeshave_plan::disrupt::Verdict;
@@ -84,9 +83,9 @@ fn identity(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {
         .snapshot
         .find_node(claim.name())
         .map(|id| facts.snapshot.node(id));
-    if let Some(price) = view.map(|view| view.price).filter(|price| *price > Price::ZERO) {
+    if let Some(Ok((price, how))) = view.map(|view| cost(facts, view)) {
         story.price_per_hour = Some(price.dollars());
-        story.fact("price", dollars(price));
+        story.fact("price", format!("{}{how}", dollars(price)));
     }
     if let Some(id) = claim.provider_id() {
         story.fact("instance", id);

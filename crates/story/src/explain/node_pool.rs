@@ -5,7 +5,7 @@ use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHABLE, READY};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, PoolId};
 
-use super::facts::{dollars, short_amount};
+use super::facts::{cost, dollars, short_amount};
 use super::{Facts, Story, Wait, age, count, short, whole};
 use spokeshave_plan::budget_lint::{Level, NodeCounts, lint};
 use spokeshave_plan::calendar::REASONS;
@@ -23,7 +23,7 @@ pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
         .filter(|node| node.pool == Some(id))
         .collect();
     readiness(facts, id, &mut story);
-    fleet(&nodes, &mut story);
+    fleet(facts, &nodes, &mut story);
     limits(facts, id, &mut story);
     let disruption = &pool.object.spec.disruption;
     story.fact(
@@ -102,8 +102,9 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
     }
 }
 
-fn fleet(nodes: &[&NodeView], story: &mut Story) {
-    let price: Price = nodes.iter().map(|node| node.price).sum();
+fn fleet(facts: &Facts<'_>, nodes: &[&NodeView], story: &mut Story) {
+    let known = nodes.iter().filter_map(|node| cost(facts, node).ok());
+    let price: Price = known.map(|(price, _)| price).sum();
     story.price_per_hour = Some(price.dollars());
     let number = |test: &dyn Fn(&NodeView) -> bool| nodes.iter().filter(|node| test(node)).count();
     let drifted = number(&|node| {

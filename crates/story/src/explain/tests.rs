@@ -6,10 +6,11 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned as _, Status};
+use spokeshave_api::labels::PRICE_AT_LAUNCH;
 use spokeshave_api::{Budget, NodeClaim, NodePool};
 use spokeshave_example::{bound, epoch, instance_type, labelled, node_pool, pending_pod};
 use spokeshave_model::Pod;
-use spokeshave_model::{ClusterState, InstanceType, Price, lower};
+use spokeshave_model::{ClusterState, InstanceType, Price, PriceFeed, lower};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::{Blocker, BlockerKind, Counterfactual, Decision, Method, Subject, Verdict};
 use spokeshave_plan::provision;
@@ -112,6 +113,40 @@ fn next(story: &Story) -> Vec<(Option<String>, &str)> {
         .iter()
         .map(|next| (line(next), next.what.as_str()))
         .collect()
+}
+
+/// Where there are no prices of spot, a spot node and its NodeClaim and NodePool are told with what the node cost when it was launched, or with none: never with
+/// the price of on-demand.
+#[test]
+fn a_054_a_spot_node_is_not_told_with_the_price_of_on_demand() {
+    let types = types();
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), types.clone())
+        .with_node(spokeshave_example::node("default", "n1", &types[1], "a", "spot"));
+    state.distress.prices = PriceFeed::WithoutSpot;
+    let without = node_story(&state, None);
+    assert_eq!(without.price_per_hour, None);
+    assert!(fact(&without, "price").starts_with("unknown: prices of spot"));
+    edit_claim(&mut state, |claim| {
+        let annotations = claim.metadata.annotations.get_or_insert_default();
+        annotations.insert(PRICE_AT_LAUNCH.to_owned(), "0.0321".to_owned());
+    });
+    let told = "$0.0321/h, the price of spot when it was launched";
+    let of_node = node_story(&state, None);
+    assert_eq!(of_node.price_per_hour, Some(0.0321));
+    assert_eq!(fact(&of_node, "price"), told);
+    let of_claim = ask(&state, &[], &[], |facts| {
+        node_claim(facts, facts.find_claim("claim-n1").unwrap(), None)
+    });
+    assert_eq!(fact(&of_claim, "price"), told);
+    let of_pool = ask(&state, &[], &[], |facts| {
+        super::node_pool(facts, facts.snapshot.find_pool("default").unwrap())
+    });
+    assert!(fact(&of_pool, "nodes").starts_with("1 node, $0.0321/h"));
+    // The operator has prices of spot: they count.
+    state.distress.prices = PriceFeed::Since(epoch());
+    let now = types[1].price_of("a", "spot").unwrap();
+    assert_eq!(node_story(&state, None).price_per_hour, Some(now.dollars()));
 }
 
 #[test]
