@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
 use spokeshave_api::EC2NodeClass;
+use spokeshave_ports::{Write, WriteTarget, Writes};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::profiles::{self, Ensure, ProfileError, ProfileNeed, Step};
 use spokeshave_provider_aws::{replies, templates};
+use spokeshave_provider_common::status_patch::finalizer_patch;
 
 use crate::classes::{FINALIZER, Failure, WHILE_IN_USE, failed};
 use crate::notices;
@@ -93,11 +93,14 @@ impl Inner {
     }
 
     /// Removes all that was made for a class, once no NodeClaim uses it.
-    pub(crate) async fn finalize(&self, class: &EC2NodeClass) -> Result<Duration, Failure> {
-        let finalizers: Vec<String> = class.metadata.finalizers.clone().unwrap_or_default();
-        if !finalizers.iter().any(|it| it == FINALIZER) {
+    pub(crate) async fn finalize(
+        &self,
+        class: &EC2NodeClass,
+        writes: &dyn Writes,
+    ) -> Result<Duration, Failure> {
+        let Some(patch) = finalizer_patch(&class.metadata, FINALIZER) else {
             return Ok(WHILE_IN_USE);
-        }
+        };
         match self.claims_of(class) {
             Some(claims) if claims.is_empty() => {}
             Some(claims) => {
@@ -111,17 +114,14 @@ impl Inner {
         }
         self.remove_profiles(class).await?;
         self.remove_templates(class).await?;
-        let left: Vec<String> = finalizers.into_iter().filter(|it| it != FINALIZER).collect();
-        let patch =
-            json!({"metadata": {"resourceVersion": class.metadata.resource_version, "finalizers": left}});
-        let api = self.class_api();
-        match api
-            .patch(class.name(), &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-        {
-            Ok(_) => Ok(WHILE_IN_USE),
-            Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(WHILE_IN_USE),
-            Err(error) => Err(format!("patch EC2NodeClass {}: {error}", class.name())),
+        let write = Write {
+            target: WriteTarget::NodeClass(self.kind().clone()),
+            name: class.name().to_owned(),
+            patch,
+        };
+        match self.classes.write(writes, write).await {
+            Err(error) if !error.is_not_found() => Err(error.to_string()),
+            _ => Ok(WHILE_IN_USE),
         }
     }
 

@@ -3,16 +3,16 @@
 //! Owns when a class is looked at and in which order AWS is asked. What a status says is decided in `provider-aws`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::Value;
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
 use spokeshave_model::Requirements;
+use spokeshave_ports::{Write, WriteTarget, Writes};
 use spokeshave_provider_aws::class_hash::{HASH_ANNOTATION, STAMP, class_hash};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::launch::{self, Context};
@@ -24,6 +24,7 @@ use spokeshave_provider_aws::status::{
 };
 use spokeshave_provider_aws::tags;
 use spokeshave_provider_aws::user_data::LIMIT_BYTES;
+use spokeshave_provider_common::status_patch::status_patch;
 
 use crate::notices;
 use crate::provider::Inner;
@@ -51,7 +52,7 @@ fn wait(duration: SignedDuration) -> Duration {
 
 impl Inner {
     /// Reconciles every class when it changes and when its time has come, each for itself.
-    pub(crate) async fn reconcile_classes(&self) {
+    pub(crate) async fn reconcile_classes(&self, writes: &dyn Writes) {
         let mut due: BTreeMap<String, Timestamp> = BTreeMap::new();
         let mut seen: BTreeMap<String, (Option<i64>, bool, Option<String>)> = BTreeMap::new();
         let mut busy: BTreeSet<String> = BTreeSet::new();
@@ -76,7 +77,9 @@ impl Inner {
                 }
                 let is_due = due.get(&name).is_none_or(|due| *due <= now);
                 if is_due && self.market.is_known() && busy.insert(name.clone()) {
-                    running.push(async move { (name.clone(), self.reconcile_class(&name).await) }.boxed());
+                    running.push(
+                        async move { (name.clone(), self.reconcile_class(&name, writes).await) }.boxed(),
+                    );
                 }
             }
             tokio::select! {
@@ -107,19 +110,15 @@ impl Inner {
         self.notices.tell(notice);
     }
 
-    pub(crate) fn class_api(&self) -> Api<EC2NodeClass> {
-        Api::all(self.client.clone())
-    }
-
-    async fn reconcile_class(&self, name: &str) -> Result<Duration, Failure> {
+    async fn reconcile_class(&self, name: &str, writes: &dyn Writes) -> Result<Duration, Failure> {
         let Some(class) = self.classes.get(name) else {
             return Ok(RETRY);
         };
         if class.metadata.deletion_timestamp.is_some() {
-            return self.finalize(&class).await;
+            return self.finalize(&class, writes).await;
         }
-        let class = self.stamp(&class).await?;
-        self.stamp_claims(&class).await?;
+        let class = self.stamp(&class, writes).await?;
+        self.stamp_claims(&class, writes).await?;
         let now = self.clock.now();
         let found = self.look_up(&class, now).await;
         let reconciled = status::resolve(&class, &found, now);
@@ -128,7 +127,11 @@ impl Inner {
             Some(outcome) => status::conclude(&reconciled.class, outcome, now),
             None => reconciled.class,
         };
-        self.write_status(&class, &concluded).await?;
+        let (before, after) = (class.status.as_ref(), concluded.status.as_ref());
+        if let Some(patch) = status_patch(&class.metadata, before, after) {
+            let target = WriteTarget::NodeClassStatus(self.kind().clone());
+            self.write_class(&class, target, patch, writes).await?;
+        }
         if !reconciled.failures.is_empty() {
             return Err(reconciled.failures.join("; "));
         }
@@ -136,33 +139,42 @@ impl Inner {
     }
 
     /// Finalizer and hash.
-    async fn stamp(&self, class: &EC2NodeClass) -> Result<EC2NodeClass, Failure> {
+    async fn stamp(
+        &self,
+        class: &Arc<EC2NodeClass>,
+        writes: &dyn Writes,
+    ) -> Result<Arc<EC2NodeClass>, Failure> {
         let hash = class_hash(class, self.options.cluster_ca_bundle.as_deref());
         let Some(patch) = STAMP.class_patch(&class.metadata, FINALIZER, &hash) else {
             return Ok(class.clone());
         };
-        self.patch(class.name(), &patch, false).await
+        let target = WriteTarget::NodeClass(self.kind().clone());
+        self.write_class(class, target, patch, writes).await
     }
 
     /// NodeClaims that were stamped by another version of the hash get ours, and drift by nothing but what has drifted before.
-    async fn stamp_claims(&self, class: &EC2NodeClass) -> Result<(), Failure> {
+    async fn stamp_claims(&self, class: &EC2NodeClass, writes: &dyn Writes) -> Result<(), Failure> {
         let Some(hash) = class.annotation(HASH_ANNOTATION) else {
             return Ok(());
         };
-        let api: Api<NodeClaim> = Api::all(self.client.clone());
         for claim in self.claims_of(class).unwrap_or_default() {
             let Some(patch) = STAMP.claim_patch(&claim, hash) else {
                 continue;
             };
-            let patched = api
-                .patch(claim.name(), &PatchParams::default(), &Patch::Merge(&patch))
-                .await;
-            patched.map_err(|error| format!("patch NodeClaim {}: {error}", claim.name()))?;
+            let write = Write {
+                target: WriteTarget::NodeClaim,
+                name: claim.name().to_owned(),
+                patch,
+            };
+            match self.claims.write(writes, write).await {
+                Err(error) if !error.is_not_found() => return Err(error.to_string()),
+                _ => {}
+            }
         }
         Ok(())
     }
 
-    pub(crate) fn claims_of(&self, class: &EC2NodeClass) -> Option<Vec<std::sync::Arc<NodeClaim>>> {
+    pub(crate) fn claims_of(&self, class: &EC2NodeClass) -> Option<Vec<Arc<NodeClaim>>> {
         let mut claims = self.claims.all()?;
         claims.retain(|claim| {
             let reference = &claim.spec.node_class_ref;
@@ -173,38 +185,20 @@ impl Inner {
         Some(claims)
     }
 
-    async fn patch(&self, name: &str, patch: &Value, status: bool) -> Result<EC2NodeClass, Failure> {
-        let (api, params) = (self.class_api(), PatchParams::default());
-        let answer = if status {
-            api.patch_status(name, &params, &Patch::Merge(patch)).await
-        } else {
-            api.patch(name, &params, &Patch::Merge(patch)).await
+    pub(crate) async fn write_class(
+        &self,
+        class: &EC2NodeClass,
+        target: WriteTarget,
+        patch: Value,
+        writes: &dyn Writes,
+    ) -> Result<Arc<EC2NodeClass>, Failure> {
+        let write = Write {
+            target,
+            name: class.name().to_owned(),
+            patch,
         };
-        let class = answer.map_err(|error| format!("patch EC2NodeClass {name}: {error}"))?;
-        self.classes.put(name, class.clone());
-        Ok(class)
-    }
-
-    async fn write_status(&self, before: &EC2NodeClass, after: &EC2NodeClass) -> Result<(), Failure> {
-        if before.status == after.status {
-            return Ok(());
-        }
-        // Lists that have become empty must go, too: a merge patch keeps what it does not name.
-        let mut status = serde_json::to_value(&after.status).unwrap_or_default();
-        let old = serde_json::to_value(&before.status).unwrap_or_default();
-        if let (Some(status), Some(old)) = (status.as_object_mut(), old.as_object()) {
-            for field in old
-                .keys()
-                .filter(|field| !status.contains_key(*field))
-                .cloned()
-                .collect::<Vec<_>>()
-            {
-                status.insert(field, Value::Null);
-            }
-        }
-        let patch =
-            json!({"metadata": {"resourceVersion": before.metadata.resource_version}, "status": status});
-        self.patch(before.name(), &patch, true).await.map(drop)
+        let written = self.classes.write(writes, write).await;
+        written.map_err(|error| error.to_string())
     }
 
     async fn look_up(&self, class: &EC2NodeClass, now: Timestamp) -> LookUps {

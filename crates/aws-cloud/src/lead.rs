@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use spokeshave_api::{EC2NodeClass, NodeClaim};
+use spokeshave_ports::{Write, WriteTarget, Writes};
 use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::profiles;
 use spokeshave_provider_aws::requests::look_up::{InstancesRequest, TagsRequest};
@@ -68,13 +67,13 @@ impl Inner {
     }
 
     /// All of it. Works for as long as it is polled.
-    pub(crate) async fn lead(&self) {
+    pub(crate) async fn lead(&self, writes: &dyn Writes) {
         futures::join!(
             self.follow(),
-            self.reconcile_classes(),
+            self.reconcile_classes(writes),
             self.sweep_templates(),
-            self.tag_instances(),
-            self.follow_reservations(),
+            self.tag_instances(writes),
+            self.follow_reservations(writes),
             self.collect_profiles(),
         );
     }
@@ -159,7 +158,7 @@ impl Inner {
     }
 
     /// Tags that are known only when the Node has joined. An instance that cannot be tagged waits for its next attempt; the others go on.
-    async fn tag_instances(&self) {
+    async fn tag_instances(&self, writes: &dyn Writes) {
         let mut failed: BTreeMap<String, Untagged> = BTreeMap::new();
         loop {
             self.clock.sleep(TAG_PERIOD).await;
@@ -175,7 +174,7 @@ impl Inner {
             let Some(claim) = due.min_by_key(|claim| retry_at(claim)) else {
                 continue;
             };
-            if let Err(error) = self.tag(claim).await {
+            if let Err(error) = self.tag(claim, writes).await {
                 let untagged = Untagged::after(failed.get(claim.name()).copied(), self.clock.now());
                 tracing::warn!(
                     NodeClaim = claim.name(),
@@ -199,7 +198,7 @@ impl Inner {
             && claim.annotation(TAGGED).is_none()
     }
 
-    async fn tag(&self, claim: &NodeClaim) -> Result<(), String> {
+    async fn tag(&self, claim: &NodeClaim, writes: &dyn Writes) -> Result<(), String> {
         let status = claim.status.as_ref();
         let provider_id = status
             .and_then(|status| status.provider_id.as_deref())
@@ -231,19 +230,14 @@ impl Inner {
                 }
             }
         }
-        let api: Api<NodeClaim> = Api::all(self.client.clone());
-        let patch = json!({"metadata": {"annotations": {TAGGED: "true"}}});
-        match api
-            .patch(claim.name(), &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-        {
-            Ok(claim) => {
-                let name = claim.name().to_owned();
-                self.claims.put(&name, claim);
-                Ok(())
-            }
-            Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),
-            Err(error) => Err(format!("patch NodeClaim: {error}")),
+        let write = Write {
+            target: WriteTarget::NodeClaim,
+            name: claim.name().to_owned(),
+            patch: json!({"metadata": {"annotations": {TAGGED: "true"}}}),
+        };
+        match self.claims.write(writes, write).await {
+            Err(error) if !error.is_not_found() => Err(error.to_string()),
+            _ => Ok(()),
         }
     }
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use kube::api::DynamicObject;
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool};
 use spokeshave_mirror::Mirror;
 use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, Measurement, NodeClassKind,
-    RepairPolicy, SharedClock,
+    RepairPolicy, SharedClock, SharedWrites,
 };
 use spokeshave_provider_aws::addresses::Addresses;
 use spokeshave_provider_aws::drift;
@@ -76,6 +77,7 @@ pub(crate) struct Known {
 
 pub(crate) struct Inner {
     pub(crate) aws: Aws,
+    /// For reading: what is written goes through core.
     pub(crate) client: kube::Client,
     pub(crate) clock: SharedClock,
     pub(crate) options: AwsOptions,
@@ -119,6 +121,20 @@ pub(crate) fn cloud_error(what: &str, error: &ApiError) -> CloudError {
         return CloudError::Timeout(format!("{what}: {}", error.message));
     }
     CloudError::Other(format!("{what}: {error}"))
+}
+
+/// An EC2NodeClass as core has seen it.
+fn read_class(object: Option<&DynamicObject>) -> Result<Option<EC2NodeClass>, CloudError> {
+    let Some(object) = object else {
+        return Ok(None);
+    };
+    let class = object.clone().try_parse::<EC2NodeClass>();
+    class.map(Some).map_err(|error| {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        CloudError::Other(format!(
+            "EC2NodeClass {name} cannot be read ({error}); apply it again with the fields of its definition"
+        ))
+    })
 }
 
 impl AwsProvider {
@@ -176,6 +192,11 @@ impl AwsProvider {
 }
 
 impl Inner {
+    /// The kind of its classes.
+    pub(crate) fn kind(&self) -> &NodeClassKind {
+        &self.node_classes[0]
+    }
+
     pub(crate) fn addresses(&self) -> MutexGuard<'_, Addresses> {
         locked(&self.addresses)
     }
@@ -417,8 +438,12 @@ impl Inner {
         }
     }
 
-    async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {
-        let Some(class) = self.class_of(claim) else {
+    async fn is_drifted(
+        &self,
+        claim: &NodeClaim,
+        class: Option<&DynamicObject>,
+    ) -> Result<Option<String>, CloudError> {
+        let Some(class) = read_class(class)? else {
             return Ok(None);
         };
         if drift::is_static(&class, claim) {
@@ -525,8 +550,12 @@ impl CloudProvider for AwsProvider {
         self.0.instance_types(pool).boxed()
     }
 
-    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
-        self.0.is_drifted(claim).boxed()
+    fn is_drifted<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        class: Option<&'a DynamicObject>,
+    ) -> CloudFuture<'a, Option<String>> {
+        self.0.is_drifted(claim, class).boxed()
     }
 
     fn repair_policies(&self) -> &[RepairPolicy] {
@@ -541,8 +570,8 @@ impl CloudProvider for AwsProvider {
         self.0.acknowledge(message).boxed()
     }
 
-    fn lead(&self) -> BoxFuture<'_, ()> {
-        self.0.lead().boxed()
+    fn lead(&self, writes: SharedWrites) -> BoxFuture<'_, ()> {
+        async move { self.0.lead(&*writes).await }.boxed()
     }
 
     fn follow(&self) -> BoxFuture<'_, ()> {

@@ -8,14 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::{NodeClaim, labels as api};
 use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::{Interruption, Interruptions};
+use spokeshave_ports::{Interruption, Interruptions, Write, WriteError, WriteTarget, Writes};
 use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::labels;
 
@@ -73,7 +70,7 @@ impl Inner {
     }
 
     /// Relabels what EC2 has moved out of a reservation, for as long as it is polled.
-    pub(crate) async fn follow_reservations(&self) {
+    pub(crate) async fn follow_reservations(&self, writes: &dyn Writes) {
         if !self.options.reserved_capacity {
             return;
         }
@@ -89,7 +86,7 @@ impl Inner {
                     }
                 };
                 if instances::capacity_type(&instance) == CapacityType::OnDemand
-                    && let Err(error) = self.demote(&claim).await
+                    && let Err(error) = self.demote(&claim, writes).await
                 {
                     tracing::warn!(NodeClaim = claim.name(), %error, "cannot relabel what has lost its capacity reservation; it is tried again");
                 }
@@ -98,38 +95,34 @@ impl Inner {
     }
 
     /// The Node first: the NodeClaim is looked at again until both are done.
-    async fn demote(&self, claim: &NodeClaim) -> kube::Result<()> {
+    async fn demote(&self, claim: &NodeClaim, writes: &dyn Writes) -> Result<(), WriteError> {
         let patch = json!({"metadata": {"labels": {
             api::CAPACITY_TYPE: CapacityType::OnDemand.as_str(),
             labels::CAPACITY_RESERVATION_ID: Value::Null,
             labels::CAPACITY_RESERVATION_TYPE: Value::Null,
             labels::CAPACITY_RESERVATION_INTERRUPTIBLE: Value::Null,
         }}});
-        let patch = Patch::Merge(&patch);
-        let node = claim
-            .status
-            .as_ref()
-            .and_then(|status| status.node_name.as_deref());
-        if let Some(node) = node {
-            let nodes: Api<Node> = Api::all(self.client.clone());
-            match nodes.patch(node, &PatchParams::default(), &patch).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(answer)) if answer.is_not_found() => {}
-                Err(error) => return Err(error),
+        let of = |target: WriteTarget, name: &str| Write {
+            target,
+            name: name.to_owned(),
+            patch: patch.clone(),
+        };
+        if let Some(node) = claim.node_name() {
+            match writes.write(of(WriteTarget::Node, node)).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
             }
         }
-        let claims: Api<NodeClaim> = Api::all(self.client.clone());
-        match claims.patch(claim.name(), &PatchParams::default(), &patch).await {
-            Ok(patched) => {
+        let write = of(WriteTarget::NodeClaim, claim.name());
+        match self.claims.write(writes, write).await {
+            Ok(_) => {
                 tracing::info!(
                     NodeClaim = claim.name(),
                     "its instance is no longer in a capacity reservation: it counts as on-demand"
                 );
-                let name = patched.name().to_owned();
-                self.claims.put(&name, patched);
                 Ok(())
             }
-            Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -3,6 +3,7 @@
 //! Owns the periods. What is written is [`objects`](crate::objects); what a condition means is decided in `provider-azure`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +12,7 @@ use spokeshave_api::{AKSNodeClass, labels as api};
 use spokeshave_mirror::hear;
 use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::Interruption;
+use spokeshave_ports::{Interruption, Writes};
 use spokeshave_provider_azure::notices;
 use spokeshave_provider_azure::unavailable::{Mark, Reach, USUALLY};
 
@@ -36,7 +37,7 @@ impl Inner {
     }
 
     /// Reconciles every class when it changes and when its time has come.
-    pub(crate) async fn reconcile_classes(&self) {
+    pub(crate) async fn reconcile_classes(&self, writes: &dyn Writes) {
         let Some(objects) = &self.objects else {
             return std::future::pending().await;
         };
@@ -57,7 +58,7 @@ impl Inner {
                     continue;
                 }
                 let again = self
-                    .reconcile_object(objects, &class)
+                    .reconcile_object(objects, &class, writes)
                     .await
                     .unwrap_or_else(|error| {
                         tracing::error!(AKSNodeClass = name, error, "the class is looked at again");
@@ -73,20 +74,21 @@ impl Inner {
     async fn reconcile_object(
         &self,
         objects: &Objects,
-        class: &AKSNodeClass,
+        class: &Arc<AKSNodeClass>,
+        writes: &dyn Writes,
     ) -> Result<SignedDuration, String> {
         if class.is_deleting() {
-            return objects.finalize(class).await;
+            return objects.finalize(class, writes).await;
         }
-        let class = objects.stamp(class).await?;
-        objects.stamp_claims(&class).await?;
+        let class = objects.stamp(class, writes).await?;
+        objects.stamp_claims(&class, writes).await?;
         let version = objects.client.apiserver_version().await;
         let version =
             version.map_err(|error| tracing::warn!(%error, "asking the API server for its version"));
         let version = version.ok().map(|version| version.git_version);
         let maintenance = objects.maintenance(self.clock().now()).await?;
         let (reconciled, again) = self.reconcile(&class, version.as_deref(), maintenance).await;
-        objects.write_status(&class, &reconciled).await?;
+        objects.write_status(&class, &reconciled, writes).await?;
         Ok(again)
     }
 

@@ -1,19 +1,21 @@
 //! Objects of the cluster: copies of AKSNodeClasses, NodeClaims and Nodes, and what is written to them (Z1.4, Z2).
 //!
-//! Owns the writes. When a class is looked at is [`cluster`](crate::cluster); what its status says is decided in `provider-azure`.
+//! Owns what is written, which core carries out. When a class is looked at is [`cluster`](crate::cluster); what its status says is decided in `provider-azure`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use spokeshave_api::{AKSNodeClass, NodeClaim};
 use spokeshave_mirror::Mirror;
+use spokeshave_ports::{NodeClassKind, Write, WriteError, WriteTarget, Writes};
 use spokeshave_provider_azure::class_hash::{HASH_ANNOTATION, STAMP, class_hash};
 use spokeshave_provider_azure::status::is_maintenance;
 use spokeshave_provider_azure::tags::APPLIED_ANNOTATION;
+use spokeshave_provider_common::status_patch::{finalizer_patch, status_patch};
 
 /// Keeps a class while NodeClaims use it.
 pub(crate) const FINALIZER: &str = "karpenter.azure.com/termination";
@@ -21,6 +23,16 @@ pub(crate) const FINALIZER: &str = "karpenter.azure.com/termination";
 const WINDOW: (&str, &str) = ("kube-system", "upcoming-maintenance-window");
 /// A class whose reconciliation failed, or that waits for its NodeClaims to end, is looked at again after this.
 pub(crate) const RETRY: SignedDuration = SignedDuration::from_secs(10);
+
+/// The kind of its classes.
+pub(crate) fn kind() -> NodeClassKind {
+    NodeClassKind {
+        group: AKSNodeClass::GROUP.to_owned(),
+        version: AKSNodeClass::VERSION.to_owned(),
+        kind: AKSNodeClass::KIND.to_owned(),
+        plural: AKSNodeClass::PLURAL.to_owned(),
+    }
+}
 
 /// Objects of the cluster.
 pub(crate) struct Objects {
@@ -58,34 +70,41 @@ impl Objects {
         }))
     }
 
-    async fn patch(&self, name: &str, patch: &Value, status: bool) -> Result<AKSNodeClass, String> {
-        let classes: Api<AKSNodeClass> = Api::all(self.client.clone());
-        let (params, merge) = (PatchParams::default(), Patch::Merge(patch));
-        let answer = if status {
-            classes.patch_status(name, &params, &merge).await
-        } else {
-            classes.patch(name, &params, &merge).await
+    async fn write(
+        &self,
+        class: &AKSNodeClass,
+        target: WriteTarget,
+        patch: Value,
+        writes: &dyn Writes,
+    ) -> Result<Arc<AKSNodeClass>, String> {
+        let write = Write {
+            target,
+            name: class.name().to_owned(),
+            patch,
         };
-        let class = answer.map_err(|error| format!("patch AKSNodeClass {name}: {error}"))?;
-        self.classes.put(name, class.clone());
-        Ok(class)
+        let written = self.classes.write(writes, write).await;
+        written.map_err(|error| error.to_string())
     }
 
     /// Finalizer and hash (Z-004).
-    pub(crate) async fn stamp(&self, class: &AKSNodeClass) -> Result<AKSNodeClass, String> {
+    pub(crate) async fn stamp(
+        &self,
+        class: &Arc<AKSNodeClass>,
+        writes: &dyn Writes,
+    ) -> Result<Arc<AKSNodeClass>, String> {
         let hash = class_hash(class);
         let Some(patch) = STAMP.class_patch(&class.metadata, FINALIZER, &hash) else {
             return Ok(class.clone());
         };
-        self.patch(class.name(), &patch, false).await
+        self.write(class, WriteTarget::NodeClass(kind()), patch, writes)
+            .await
     }
 
     /// NodeClaims that another version of the hash has stamped get ours, so that they drift by nothing but what has drifted before (Z-004).
-    pub(crate) async fn stamp_claims(&self, class: &AKSNodeClass) -> Result<(), String> {
+    pub(crate) async fn stamp_claims(&self, class: &AKSNodeClass, writes: &dyn Writes) -> Result<(), String> {
         let Some(hash) = class.annotation(HASH_ANNOTATION) else {
             return Ok(());
         };
-        let claims: Api<NodeClaim> = Api::all(self.client.clone());
         for claim in self.claims.all().unwrap_or_default() {
             let reference = &claim.spec.node_class_ref;
             let is_its = reference.kind == AKSNodeClass::KIND
@@ -94,10 +113,15 @@ impl Objects {
             let Some(patch) = STAMP.claim_patch(&claim, hash).filter(|_| is_its) else {
                 continue;
             };
-            let patched = claims
-                .patch(claim.name(), &PatchParams::default(), &Patch::Merge(&patch))
-                .await;
-            patched.map_err(|error| format!("patch NodeClaim {}: {error}", claim.name()))?;
+            let write = Write {
+                target: WriteTarget::NodeClaim,
+                name: claim.name().to_owned(),
+                patch,
+            };
+            match self.claims.write(writes, write).await {
+                Err(error) if !error.is_not_found() => return Err(error.to_string()),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -107,52 +131,59 @@ impl Objects {
         &self,
         claim: &NodeClaim,
         applied: &BTreeMap<String, String>,
+        writes: &dyn Writes,
     ) -> Result<(), String> {
         let text = json!(applied).to_string();
-        let patch = json!({"metadata": {"uid": claim.uid(), "annotations": {APPLIED_ANNOTATION: text}}});
-        let claims: Api<NodeClaim> = Api::all(self.client.clone());
-        let patched = claims
-            .patch(claim.name(), &PatchParams::default(), &Patch::Merge(&patch))
-            .await;
-        match patched {
-            Ok(patched) => self.claims.put(claim.name(), patched),
-            // It has ended meanwhile.
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
-            Err(error) => return Err(format!("patch NodeClaim {}: {error}", claim.name())),
+        let write = Write {
+            target: WriteTarget::NodeClaim,
+            name: claim.name().to_owned(),
+            patch: json!({"metadata": {
+                "uid": claim.uid(),
+                "annotations": {APPLIED_ANNOTATION: text},
+            }}),
+        };
+        match self.claims.write(writes, write).await {
+            // It has ended meanwhile, or has a successor.
+            Ok(_) | Err(WriteError::NotFound(_) | WriteError::Conflict(_)) => Ok(()),
+            Err(error) => Err(error.to_string()),
         }
-        Ok(())
     }
 
     /// Lets a class go that nobody uses.
-    pub(crate) async fn finalize(&self, class: &AKSNodeClass) -> Result<SignedDuration, String> {
-        let mut finalizers = class.metadata.finalizers.clone().unwrap_or_default();
-        if self.is_used(class.name()) != Some(false) || !finalizers.iter().any(|it| it == FINALIZER) {
+    pub(crate) async fn finalize(
+        &self,
+        class: &AKSNodeClass,
+        writes: &dyn Writes,
+    ) -> Result<SignedDuration, String> {
+        if self.is_used(class.name()) != Some(false) {
             return Ok(RETRY);
         }
-        finalizers.retain(|it| it != FINALIZER);
-        let patch = json!({"metadata": {"resourceVersion": class.metadata.resource_version, "finalizers": finalizers}});
-        self.patch(class.name(), &patch, false).await.map(|_| RETRY)
+        let Some(patch) = finalizer_patch(&class.metadata, FINALIZER) else {
+            return Ok(RETRY);
+        };
+        let write = Write {
+            target: WriteTarget::NodeClass(kind()),
+            name: class.name().to_owned(),
+            patch,
+        };
+        match self.classes.write(writes, write).await {
+            Err(error) if !error.is_not_found() => Err(error.to_string()),
+            _ => Ok(RETRY),
+        }
     }
 
     pub(crate) async fn write_status(
         &self,
         before: &AKSNodeClass,
         after: &AKSNodeClass,
+        writes: &dyn Writes,
     ) -> Result<(), String> {
-        if before.status == after.status {
+        let statuses = (before.status.as_ref(), after.status.as_ref());
+        let Some(patch) = status_patch(&before.metadata, statuses.0, statuses.1) else {
             return Ok(());
-        }
-        // A list that has become empty must go, too: a merge patch keeps what it does not name.
-        let mut status = serde_json::to_value(&after.status).unwrap_or_default();
-        let old = serde_json::to_value(&before.status).unwrap_or_default();
-        for field in old.as_object().into_iter().flat_map(|old| old.keys()) {
-            if status.get(field).is_none() {
-                status[field] = Value::Null;
-            }
-        }
-        let patch =
-            json!({"metadata": {"resourceVersion": before.metadata.resource_version}, "status": status});
-        self.patch(before.name(), &patch, true).await.map(drop)
+        };
+        let target = WriteTarget::NodeClassStatus(kind());
+        self.write(before, target, patch, writes).await.map(drop)
     }
 
     /// Whether images may move now (Z-011). A window that cannot be read keeps them where they are.

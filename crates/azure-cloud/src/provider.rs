@@ -10,12 +10,13 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
+use kube::api::DynamicObject;
 use spokeshave_api::{AKSNodeClass, NodeClaim, NodePool};
 use spokeshave_mirror::Messages;
 use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
-    SharedClock,
+    SharedClock, SharedWrites,
 };
 use spokeshave_provider_azure::aks_machines::{MachinePool, machine_name};
 use spokeshave_provider_azure::drift;
@@ -83,6 +84,20 @@ pub(crate) struct Inner {
     repair_policies: Vec<RepairPolicy>,
 }
 
+/// An AKSNodeClass as core has seen it.
+fn read_class(object: Option<&DynamicObject>) -> Result<Option<AKSNodeClass>, CloudError> {
+    let Some(object) = object else {
+        return Ok(None);
+    };
+    let class = object.clone().try_parse::<AKSNodeClass>();
+    class.map(Some).map_err(|error| {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        CloudError::Other(format!(
+            "AKSNodeClass {name} cannot be read ({error}); apply it again with the fields of its definition"
+        ))
+    })
+}
+
 impl fmt::Debug for AzureProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AzureProvider").finish_non_exhaustive()
@@ -138,12 +153,7 @@ impl AzureProvider {
             launched: Mutex::default(),
             gone: Mutex::default(),
             unmanaged: Mutex::default(),
-            node_classes: [NodeClassKind {
-                group: AKSNodeClass::GROUP.to_owned(),
-                version: AKSNodeClass::VERSION.to_owned(),
-                kind: AKSNodeClass::KIND.to_owned(),
-                plural: AKSNodeClass::PLURAL.to_owned(),
-            }],
+            node_classes: [crate::objects::kind()],
             repair_policies: policies.into(),
         }))
     }
@@ -441,8 +451,12 @@ impl Inner {
         Ok(claims)
     }
 
-    async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {
-        let Some(class) = self.class(&claim.spec.node_class_ref.name) else {
+    async fn is_drifted(
+        &self,
+        claim: &NodeClaim,
+        class: Option<&DynamicObject>,
+    ) -> Result<Option<String>, CloudError> {
+        let Some(class) = read_class(class)? else {
             return Ok(None);
         };
         let machine = self.existing(claim.provider_id().unwrap_or_default()).await?;
@@ -508,8 +522,12 @@ impl CloudProvider for AzureProvider {
         std::future::ready(self.0.instance_types(pool)).boxed()
     }
 
-    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
-        self.0.is_drifted(claim).boxed()
+    fn is_drifted<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        class: Option<&'a DynamicObject>,
+    ) -> CloudFuture<'a, Option<String>> {
+        self.0.is_drifted(claim, class).boxed()
     }
 
     fn repair_policies(&self) -> &[RepairPolicy] {
@@ -525,8 +543,8 @@ impl CloudProvider for AzureProvider {
         std::future::ready(Ok(())).boxed()
     }
 
-    fn lead(&self) -> BoxFuture<'_, ()> {
-        self.0.lead().boxed()
+    fn lead(&self, writes: SharedWrites) -> BoxFuture<'_, ()> {
+        async move { self.0.lead(&*writes).await }.boxed()
     }
 
     fn follow(&self) -> BoxFuture<'_, ()> {

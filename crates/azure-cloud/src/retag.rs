@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use spokeshave_api::{AKSNodeClass, NodeClaim};
-use spokeshave_ports::CloudError;
+use spokeshave_ports::{CloudError, Writes};
 use spokeshave_provider_azure::errors::ArmError;
 use spokeshave_provider_azure::tags;
 
@@ -27,7 +27,7 @@ type Tags = BTreeMap<String, String>;
 
 impl Inner {
     /// Keeps the tags of machines as their classes have them, for as long as it is polled.
-    pub(crate) async fn keep_tags(&self) {
+    pub(crate) async fn keep_tags(&self, writes: &dyn Writes) {
         let Some(objects) = &self.objects else {
             return std::future::pending().await;
         };
@@ -44,7 +44,7 @@ impl Inner {
                 let Some(class) = self.class_of(&claim) else {
                     continue;
                 };
-                if let Err(problem) = self.keep_tags_of(objects, &claim, &class).await {
+                if let Err(problem) = self.keep_tags_of(objects, (&claim, &class), writes).await {
                     tracing::warn!(
                         NodeClaim = claim.name(),
                         problem,
@@ -70,8 +70,8 @@ impl Inner {
     async fn keep_tags_of(
         &self,
         objects: &Objects,
-        claim: &NodeClaim,
-        class: &AKSNodeClass,
+        (claim, class): (&NodeClaim, &AKSNodeClass),
+        writes: &dyn Writes,
     ) -> Result<(), String> {
         let wanted =
             tags::of_user(class, &self.options.additional_tags).map_err(|error| error.to_string())?;
@@ -87,7 +87,7 @@ impl Inner {
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error.to_string()),
         }
-        objects.note_tags(claim, &wanted).await?;
+        objects.note_tags(claim, &wanted, writes).await?;
         self.clock().sleep(PACE).await;
         Ok(())
     }

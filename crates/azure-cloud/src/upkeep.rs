@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use spokeshave_api::AKSNodeClass;
 use spokeshave_api::aks_node_class::NodeImage;
+use spokeshave_ports::Writes;
 use spokeshave_provider_azure::errors::ArmError;
 use spokeshave_provider_azure::images;
 use spokeshave_provider_azure::instance_types::ProvisionMode;
@@ -34,14 +35,14 @@ impl Inner {
     }
 
     /// All of it. Works for as long as it is polled.
-    pub(crate) async fn lead(&self) {
+    pub(crate) async fn lead(&self, writes: &dyn Writes) {
         futures::join!(
             self.follow_market(),
             self.follow_operations(),
             self.sweep(),
-            self.reconcile_classes(),
+            self.reconcile_classes(writes),
             self.hear_nodes(),
-            self.keep_tags(),
+            self.keep_tags(writes),
         );
     }
 

@@ -233,8 +233,9 @@ impl Operator {
             tasks.spawn(format!("watch {}", kind.kind), watch);
         }
         let (cloud, until) = (self.provider.clone(), shutdown.clone());
+        let writes = Arc::new(term.hands.clone());
         tasks.spawn("cloud", async move {
-            until.cut(cloud.lead()).await;
+            until.cut(cloud.lead(writes)).await;
         });
         if shutdown
             .cut(cluster.stores.filled(wanted, &self.clock))

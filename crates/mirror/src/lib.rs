@@ -1,6 +1,6 @@
 //! Objects of one kind as the API server has them, kept up to date by a watch, and messages that providers make of what Nodes say.
 //!
-//! Owns the copy, and the messages until they are acknowledged. It writes nothing.
+//! Owns the copy, and the messages until they are acknowledged. Writes are core's to send; the copy takes in their results.
 
 mod conditions;
 mod messages;
@@ -17,7 +17,7 @@ use futures::StreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use spokeshave_ports::SharedClock;
+use spokeshave_ports::{SharedClock, Write, WriteError, Writes};
 use tokio::sync::Notify;
 
 /// Pause after a watch that broke off.
@@ -68,18 +68,34 @@ impl<K> Mirror<K> {
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
-
-    /// Takes in what a write of ours has answered, before the watch tells it.
-    pub fn put(&self, name: &str, object: K) {
-        self.state().objects.insert(name.to_owned(), Arc::new(object));
-        self.changed.notify_one();
-    }
 }
 
 impl<K> Mirror<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
+    /// Has core write one of the objects, and takes in the answer before the watch tells it.
+    ///
+    /// # Errors
+    /// The write was not carried out, or its answer is not of this kind.
+    pub async fn write(&self, writes: &dyn Writes, write: Write) -> Result<Arc<K>, WriteError> {
+        let (name, what) = (write.name.clone(), write.to_string());
+        let object = writes.write(write).await?;
+        let object: K = serde_json::from_value(object)
+            .map_err(|error| WriteError::Failed(format!("{what}: its answer: {error}")))?;
+        let object = Arc::new(object);
+        let has_ended = object.meta().deletion_timestamp.is_some() && object.finalizers().is_empty();
+        let mut state = self.state();
+        if has_ended {
+            state.objects.remove(&name);
+        } else {
+            state.objects.insert(name, object.clone());
+        }
+        drop(state);
+        self.changed.notify_one();
+        Ok(object)
+    }
+
     /// Keeps the copy up to date for ever.
     pub async fn watch(&self, client: Client, clock: &SharedClock) {
         let api: Api<K> = Api::all(client);

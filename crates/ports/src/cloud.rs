@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use kube_core::DynamicObject;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, PriceFeed};
@@ -14,6 +15,7 @@ use spokeshave_model::{InstanceType, PriceFeed};
 use crate::interruption::{Interruption, Interruptions};
 use crate::measurement::Measurement;
 use crate::notice::Notices;
+use crate::writes::SharedWrites;
 
 /// Length to which conditions and events cut a provider's error text, in characters (P §17).
 const SHORT_MESSAGE_CHARACTERS: usize = 300;
@@ -67,8 +69,15 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
     /// every few seconds, and everything that depends on it is looked at again when the answer is another: keep it, and make it cheap to give.
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>>;
 
-    /// Why the instance no longer is what its NodeClass asks for; `None` when it is.
-    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>>;
+    /// Why the instance no longer is what its NodeClass asks for; `None` when it is, or when there is no such class.
+    ///
+    /// `class` is the NodeClass as the caller has seen it, and the answer goes by this object alone, not by a copy of the provider's own: a copy may lag
+    /// behind the change that made the caller ask, and nobody would ask again for minutes.
+    fn is_drifted<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        class: Option<&'a DynamicObject>,
+    ) -> CloudFuture<'a, Option<String>>;
 
     /// Node conditions that mean "broken", in the order in which they are tried.
     fn repair_policies(&self) -> &[RepairPolicy];
@@ -85,8 +94,10 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
     }
 
     /// Work of its own that only the leader does, such as keeping NodeClasses' status true. It is begun when a replica leads and given up when that
-    /// ends; a cloud without any never completes.
-    fn lead(&self) -> BoxFuture<'_, ()> {
+    /// ends; a cloud without any never completes. Whatever it writes to Kubernetes goes through `writes`: core sends nothing for a replica that no longer
+    /// leads, which a client of the provider's own could not know.
+    fn lead(&self, writes: SharedWrites) -> BoxFuture<'_, ()> {
+        drop(writes);
         Box::pin(std::future::pending())
     }
 

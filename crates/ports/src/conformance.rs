@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use kube_core::DynamicObject;
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{InstanceType, Requirement, Requirements, Resources};
 
@@ -47,6 +48,14 @@ pub trait Harness: Send + Sync {
     fn exhausted_node_claim(&self, name: &str) -> Option<(NodeClaim, Duration)> {
         let _ = name;
         None
+    }
+    /// The NodeClass of its NodeClaims as the API server has it; `None` when the provider reads nothing of it.
+    fn node_class(&self) -> BoxFuture<'_, Option<DynamicObject>> {
+        std::future::ready(None).boxed()
+    }
+    /// Changes the NodeClass so that what was launched from it has drifted. The API server, and with it the provider, never hears of the change.
+    fn change_node_class(&self, class: &mut DynamicObject) {
+        let _ = class;
     }
     /// A provider ID of the same form that no instance has.
     fn unknown_provider_id(&self, real: &str) -> String {
@@ -91,7 +100,7 @@ type Kept = Result<(), String>;
 /// Runs every check, in the order in which a reader would ask, and reports all that fail.
 pub async fn check_all(harness: &dyn Harness) -> Result<(), Failures> {
     type Check = for<'a> fn(&'a dyn Harness) -> BoxFuture<'a, Kept>;
-    let checks: [(&'static str, Check); 13] = [
+    let checks: [(&'static str, Check); 14] = [
         ("identity_is_complete", |h| identity_is_complete(h).boxed()),
         ("instance_types_are_complete", |h| {
             instance_types_are_complete(h).boxed()
@@ -124,6 +133,9 @@ pub async fn check_all(harness: &dyn Harness) -> Result<(), Failures> {
         }),
         ("fresh_instances_have_not_drifted", |h| {
             fresh_instances_have_not_drifted(h).boxed()
+        }),
+        ("drift_goes_by_the_class_that_is_shown", |h| {
+            drift_goes_by_the_class_that_is_shown(h).boxed()
         }),
     ];
     let mut failures = Vec::new();
@@ -500,12 +512,39 @@ pub async fn a_missing_node_class_is_named(harness: &dyn Harness) -> Kept {
 /// What was just made is what was asked for.
 pub async fn fresh_instances_have_not_drifted(harness: &dyn Harness) -> Kept {
     let created = create(harness, &harness.node_claim("conformance-fresh")).await?;
-    let drifted = harness.provider().is_drifted(&created).await;
+    let class = harness.node_class().await;
+    let drifted = harness.provider().is_drifted(&created, class.as_ref()).await;
     terminate(harness, &created).await?;
     match drifted {
         Ok(None) => Ok(()),
         other => Err(format!("expected no drift, got {other:?}")),
     }
+}
+
+/// Drift is judged by the NodeClass that the caller shows, also when the provider has not seen it yet.
+pub async fn drift_goes_by_the_class_that_is_shown(harness: &dyn Harness) -> Kept {
+    let Some(class) = harness.node_class().await else {
+        return Ok(());
+    };
+    let created = create(harness, &harness.node_claim("conformance-shown")).await?;
+    let mut changed = class.clone();
+    harness.change_node_class(&mut changed);
+    let provider = harness.provider();
+    let by_the_changed = provider.is_drifted(&created, Some(&changed)).await;
+    let by_the_present = provider.is_drifted(&created, Some(&class)).await;
+    let by_none = provider.is_drifted(&created, None).await;
+    terminate(harness, &created).await?;
+    ensure(matches!(&by_the_changed, Ok(Some(_))), || {
+        format!(
+            "the NodeClass that was shown has changed so that the instance has drifted: expected a reason, got {by_the_changed:?}"
+        )
+    })?;
+    for (what, answer) in [("is as it was", by_the_present), ("does not exist", by_none)] {
+        ensure(matches!(&answer, Ok(None)), || {
+            format!("the NodeClass that was shown {what}: expected no drift, got {answer:?}")
+        })?;
+    }
+    Ok(())
 }
 
 async fn instance_types(harness: &dyn Harness) -> Result<Arc<[InstanceType]>, String> {

@@ -11,6 +11,7 @@ mod entropy;
 mod interruption;
 mod measurement;
 mod notice;
+mod writes;
 
 pub use clock::{Clock, SharedClock, TokioClock};
 pub use cloud::{
@@ -20,3 +21,4 @@ pub use entropy::{Entropy, name_suffix};
 pub use interruption::{Interruption, Interruptions};
 pub use measurement::{MeasuredValue, Measurement, MeasurementKind};
 pub use notice::{Notice, Notices};
+pub use writes::{NoWrites, SharedWrites, Write, WriteError, WriteTarget, Writes};

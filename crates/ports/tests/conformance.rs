@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube_core::DynamicObject;
+use serde_json::json;
 use spokeshave_api::{NodeClaim, NodeClaimSpec, NodePool, NodePoolSpec, labels};
 use spokeshave_example as example;
 use spokeshave_model::{InstanceType, Price};
@@ -13,6 +16,9 @@ use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Entropy, NodeClassKind, RepairPolicy, SharedClock, TokioClock,
 };
+
+/// What the class names.
+const IMAGE: &str = "image-1";
 
 /// Ways of breaking a promise, and the check that must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +44,8 @@ enum Flaw {
     DeleteForgivesStrangers,
     WrongCapacityError,
     AlwaysDrifted,
+    DriftByItsOwnCopy,
+    DriftWithoutAClass,
 }
 
 #[derive(Debug)]
@@ -233,8 +241,20 @@ impl CloudProvider for Cloud {
     fn instance_types<'a>(&'a self, _pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
         async move { Ok(self.given()) }.boxed()
     }
-    fn is_drifted<'a>(&'a self, _claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
-        async move { Ok((self.flaw == Flaw::AlwaysDrifted).then(|| "Drifted".to_owned())) }.boxed()
+    fn is_drifted<'a>(
+        &'a self,
+        _claim: &'a NodeClaim,
+        class: Option<&'a DynamicObject>,
+    ) -> CloudFuture<'a, Option<String>> {
+        let has_changed = class.is_some_and(|class| class.data["spec"]["image"] != IMAGE);
+        let drifted = match self.flaw {
+            Flaw::AlwaysDrifted => true,
+            // It knows of no change.
+            Flaw::DriftByItsOwnCopy => false,
+            Flaw::DriftWithoutAClass => has_changed || class.is_none(),
+            _ => has_changed,
+        };
+        async move { Ok(drifted.then(|| "Drifted".to_owned())) }.boxed()
     }
     fn repair_policies(&self) -> &[RepairPolicy] {
         &[]
@@ -269,6 +289,13 @@ impl Harness for TestHarness {
     }
     fn exhausted_node_claim(&self, name: &str) -> Option<(NodeClaim, Duration)> {
         Some((self.node_claim(name), UNAVAILABLE))
+    }
+    fn node_class(&self) -> BoxFuture<'_, Option<DynamicObject>> {
+        let class = json!({"metadata": {"name": "default"}, "spec": {"image": IMAGE}});
+        std::future::ready(serde_json::from_value(class).ok()).boxed()
+    }
+    fn change_node_class(&self, class: &mut DynamicObject) {
+        class.data["spec"]["image"] = json!("image-2");
     }
 }
 
@@ -317,6 +344,8 @@ async fn every_broken_promise_is_found() {
         (Flaw::DeleteForgivesStrangers, "unknown_instances_are_not_found"),
         (Flaw::WrongCapacityError, "impossible_claims_lack_capacity"),
         (Flaw::AlwaysDrifted, "fresh_instances_have_not_drifted"),
+        (Flaw::DriftByItsOwnCopy, "drift_goes_by_the_class_that_is_shown"),
+        (Flaw::DriftWithoutAClass, "drift_goes_by_the_class_that_is_shown"),
     ];
     for (flaw, check) in cases {
         let found = verdict(flaw).await;

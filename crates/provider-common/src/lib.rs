@@ -7,6 +7,7 @@
 //! | [`for_sale`] | what a NodeClaim asks for, which offerings would do, which is cheapest |
 //! | [`left_out`] | what has run out lately |
 //! | [`readiness`] | whether a NodeClass may be launched from |
+//! | [`status_patch`] | what is written of a NodeClass: its status, its finalizer's end |
 //!
 //! Pure. It knows no cloud: which fields are hashed, which labels and conditions there are and for how long something is left out is each provider's.
 //!
@@ -19,3 +20,4 @@ pub mod class_hash;
 pub mod for_sale;
 pub mod left_out;
 pub mod readiness;
+pub mod status_patch;

@@ -1,6 +1,6 @@
 //! NodeClasses on behalf of a provider that has no access to Kubernetes (G-015, G-021).
 //!
-//! Owns reading them, the hash by which a change of one is known, and writing what the provider says of them. What a class means is the provider's.
+//! Owns reading them, the hash by which a change of one is known, and what is written of them by what the provider says. What a class means is the provider's.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use serde_json::{Map, Value, json};
-use spokeshave_ports::{NodeClassKind, SharedClock};
+use spokeshave_ports::{NodeClassKind, SharedClock, Write, WriteTarget, Writes};
+use tonic::Status;
 
 use crate::link::{Client, within};
 use crate::wire;
@@ -24,7 +25,7 @@ const VERDICT_LIMIT: Duration = Duration::from_secs(60);
 /// Pause between two looks at all classes.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Where NodeClasses are read and written.
+/// Where NodeClasses are read. What is written of them goes through core.
 pub trait NodeClasses: Debug + Send + Sync {
     /// All of a kind.
     fn list<'a>(&'a self, kind: &'a NodeClassKind) -> BoxFuture<'a, Result<Vec<DynamicObject>, String>>;
@@ -35,15 +36,6 @@ pub trait NodeClasses: Debug + Send + Sync {
         kind: &'a NodeClassKind,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<DynamicObject>, String>>;
-
-    /// Merges into metadata, or with `is_status` into the status. With the resource version that it was read at, so that no other's write is lost.
-    fn merge<'a>(
-        &'a self,
-        kind: &'a NodeClassKind,
-        name: &'a str,
-        patch: Value,
-        is_status: bool,
-    ) -> BoxFuture<'a, Result<(), String>>;
 }
 
 /// Those of a cluster.
@@ -84,26 +76,31 @@ impl NodeClasses for KubeNodeClasses {
             found.map_err(|error| format!("get {kind} {name}: {error}"))
         })
     }
+}
 
-    fn merge<'a>(
-        &'a self,
-        kind: &'a NodeClassKind,
-        name: &'a str,
-        patch: Value,
-        is_status: bool,
-    ) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(async move {
-            let (api, parameters) = (self.api(kind), PatchParams::default());
-            let patched = if is_status {
-                api.patch_status(name, &parameters, &Patch::Merge(patch)).await
-            } else {
-                api.patch(name, &parameters, &Patch::Merge(patch)).await
-            };
-            patched
-                .map(drop)
-                .map_err(|error| format!("patch {kind} {name}: {error}"))
-        })
-    }
+/// Where classes are read, who writes them, and by which clock.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) source: &'a dyn NodeClasses,
+    pub(crate) writes: &'a dyn Writes,
+    pub(crate) clock: &'a SharedClock,
+}
+
+/// Merges into metadata, or into the status. With the resource version that it was read at, so that no other's write is lost.
+async fn write_class(
+    writes: &dyn Writes,
+    kind: &NodeClassKind,
+    (name, is_status): (&str, bool),
+    patch: Value,
+) -> Result<(), String> {
+    let target = if is_status {
+        WriteTarget::NodeClassStatus(kind.clone())
+    } else {
+        WriteTarget::NodeClass(kind.clone())
+    };
+    let name = name.to_owned();
+    let written = writes.write(Write { target, name, patch }).await;
+    written.map(drop).map_err(|error| error.to_string())
 }
 
 /// A class, for the provider.
@@ -117,6 +114,17 @@ pub(crate) fn message(kind: &NodeClassKind, object: &DynamicObject) -> wire::Nod
         generation: metadata.generation.unwrap_or_default(),
         object_json: serde_json::to_vec(object).unwrap_or_default(),
     }
+}
+
+/// A class as a provider behind our server is told of it; `None` when only its name came.
+pub(crate) fn read(class: &wire::NodeClass) -> Result<Option<DynamicObject>, Status> {
+    if class.object_json.is_empty() {
+        return Ok(None);
+    }
+    let object = serde_json::from_slice(&class.object_json);
+    object
+        .map(Some)
+        .map_err(|error| Status::invalid_argument(format!("node_class.object_json: {error}")))
 }
 
 /// FNV-1a over the spec without dynamic fields, whose keys are in order (G-015).
@@ -180,7 +188,12 @@ fn status_patch(
 type Due = BTreeMap<String, (Option<i64>, Timestamp)>;
 
 /// Keeps the status of NodeClasses true whose provider does not judge them (no capability `NODE_CLASS_STATUS`): they are ready as they are.
-pub(crate) async fn approve(source: &dyn NodeClasses, kinds: &[NodeClassKind], clock: &SharedClock) {
+pub(crate) async fn approve(place: Place<'_>, kinds: &[NodeClassKind]) {
+    let Place {
+        source,
+        writes,
+        clock,
+    } = place;
     loop {
         for kind in kinds {
             match source.list(kind).await {
@@ -189,7 +202,7 @@ pub(crate) async fn approve(source: &dyn NodeClasses, kinds: &[NodeClassKind], c
                         let name = object.metadata.name.as_deref().unwrap_or_default();
                         let patch = status_patch(object, &wire::NodeClassVerdict::default(), clock.now());
                         let written = match patch {
-                            Ok(patch) => source.merge(kind, name, patch, true).await,
+                            Ok(patch) => write_class(writes, kind, (name, true), patch).await,
                             Err(error) => Err(error),
                         };
                         if let Err(error) = written {
@@ -220,9 +233,8 @@ fn is_approved(object: &DynamicObject) -> bool {
 
 /// Keeps the status of the provider's NodeClasses true, for as long as it leads.
 pub(crate) async fn reconcile(
-    source: &dyn NodeClasses,
+    place: Place<'_>,
     kinds: &[NodeClassKind],
-    clock: &SharedClock,
     client: impl Fn() -> Option<Client>,
     leader_term: u64,
 ) {
@@ -230,15 +242,10 @@ pub(crate) async fn reconcile(
     loop {
         if let Some(client) = client() {
             for kind in kinds {
-                match source.list(kind).await {
+                match place.source.list(kind).await {
                     Ok(objects) => {
                         for object in objects {
-                            let one = One {
-                                source,
-                                kind,
-                                object,
-                                clock,
-                            };
+                            let one = One { place, kind, object };
                             if let Err(error) = one.settle(client.clone(), leader_term, &mut due).await {
                                 tracing::warn!(%kind, error, "a NodeClass is not settled; it is tried again");
                             }
@@ -248,18 +255,21 @@ pub(crate) async fn reconcile(
                 }
             }
         }
-        clock.sleep(PERIOD).await;
+        place.clock.sleep(PERIOD).await;
     }
 }
 
 struct One<'a> {
-    source: &'a dyn NodeClasses,
+    place: Place<'a>,
     kind: &'a NodeClassKind,
     object: DynamicObject,
-    clock: &'a SharedClock,
 }
 
 impl One<'_> {
+    async fn write(&self, patch: Value, is_status: bool) -> Result<(), String> {
+        write_class(self.place.writes, self.kind, (self.name(), is_status), patch).await
+    }
+
     fn name(&self) -> &str {
         self.object.metadata.name.as_deref().unwrap_or_default()
     }
@@ -280,9 +290,9 @@ impl One<'_> {
             };
         }
         let uid = metadata.uid.clone().unwrap_or_default();
-        let is_known = due
-            .get(&uid)
-            .is_some_and(|(generation, at)| *generation == metadata.generation && self.clock.now() < *at);
+        let is_known = due.get(&uid).is_some_and(|(generation, at)| {
+            *generation == metadata.generation && self.place.clock.now() < *at
+        });
         if is_known {
             return Ok(());
         }
@@ -290,15 +300,20 @@ impl One<'_> {
             let finalizers: Vec<String> = finalizers.into_iter().chain([FINALIZER.to_owned()]).collect();
             return self.set_finalizers(&finalizers).await;
         }
-        let verdict = within(self.clock, VERDICT_LIMIT, client.reconcile_node_class(request)).await;
+        let verdict = within(
+            self.place.clock,
+            VERDICT_LIMIT,
+            client.reconcile_node_class(request),
+        )
+        .await;
         let verdict = verdict
             .ok_or_else(|| format!("{}: no verdict within {} s", self.name(), VERDICT_LIMIT.as_secs()))?;
         let verdict = verdict
             .map_err(|status| format!("{}: {:?}: {}", self.name(), status.code(), status.message()))?;
         let verdict = verdict.into_inner();
-        let now = self.clock.now();
+        let now = self.place.clock.now();
         let patch = status_patch(&self.object, &verdict, now)?;
-        self.source.merge(self.kind, self.name(), patch, true).await?;
+        self.write(patch, true).await?;
         let again = verdict
             .requeue_after
             .and_then(|after| Duration::try_from(after).ok());
@@ -315,7 +330,12 @@ impl One<'_> {
         request: wire::NodeClassRequest,
         finalizers: Vec<String>,
     ) -> Result<(), String> {
-        let verdict = within(self.clock, VERDICT_LIMIT, client.finalize_node_class(request)).await;
+        let verdict = within(
+            self.place.clock,
+            VERDICT_LIMIT,
+            client.finalize_node_class(request),
+        )
+        .await;
         let verdict = verdict.ok_or_else(|| format!("{}: no answer about its end", self.name()))?;
         let verdict = verdict
             .map_err(|status| format!("{}: {:?}: {}", self.name(), status.code(), status.message()))?;
@@ -333,12 +353,14 @@ impl One<'_> {
     async fn set_finalizers(&self, finalizers: &[String]) -> Result<(), String> {
         let version = &self.object.metadata.resource_version;
         let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-        self.source.merge(self.kind, self.name(), patch, false).await
+        self.write(patch, false).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use spokeshave_ports::WriteError;
+
     use super::*;
 
     fn class(spec: Value) -> DynamicObject {
@@ -362,22 +384,19 @@ mod tests {
         ) -> BoxFuture<'a, Result<Option<DynamicObject>, String>> {
             Box::pin(async { Err("nobody asks".to_owned()) })
         }
+    }
 
-        fn merge<'a>(
-            &'a self,
-            _: &'a NodeClassKind,
-            name: &'a str,
-            patch: Value,
-            is_status: bool,
-        ) -> BoxFuture<'a, Result<(), String>> {
+    impl Writes for Held {
+        fn write(&self, write: Write) -> BoxFuture<'_, Result<Value, WriteError>> {
             Box::pin(async move {
+                let is_status = matches!(write.target, WriteTarget::NodeClassStatus(_));
                 assert!(is_status, "a class that nobody judges is not held");
                 let mut held = self.0.lock().expect("no panic");
                 let one = held
                     .iter_mut()
-                    .find(|one| one.metadata.name.as_deref() == Some(name));
-                one.expect("it is there").data["status"] = patch["status"].clone();
-                Ok(())
+                    .find(|one| one.metadata.name.as_deref() == Some(write.name.as_str()));
+                one.expect("it is there").data["status"] = write.patch["status"].clone();
+                Ok(Value::Null)
             })
         }
     }
@@ -402,7 +421,12 @@ mod tests {
             )
         };
         let kinds = [kind];
-        let approving = approve(&held, &kinds, &clock);
+        let place = Place {
+            source: &held,
+            writes: &held,
+            clock: &clock,
+        };
+        let approving = approve(place, &kinds);
         let story = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(ready(), (json!("Ready"), json!("True"), json!(3)));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
+use kube::api::DynamicObject;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{NodeClaim, NodeClassRef, NodePool, labels};
 use spokeshave_mirror::Messages;
@@ -16,11 +17,11 @@ use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, Resources};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RegistrationHook,
-    RepairPolicy, SharedClock,
+    RepairPolicy, SharedClock, SharedWrites, Writes,
 };
 use tonic::Code;
 
-use crate::classes::{self, NodeClasses};
+use crate::classes::{self, NodeClasses, Place};
 use crate::errors::{ConnectError, answered, launch_error, no_answer};
 use crate::events::Events;
 use crate::feed::{self, Feed, Source};
@@ -374,24 +375,19 @@ impl Inner {
         Ok(())
     }
 
-    async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {
+    async fn is_drifted(
+        &self,
+        claim: &NodeClaim,
+        class: Option<&DynamicObject>,
+    ) -> Result<Option<String>, CloudError> {
         let (place, kind) = self.kind_of(&claim.spec.node_class_ref)?;
-        let source = Source {
-            link: self.link.clone(),
-            clock: self.clock.clone(),
-            node_classes: self.node_classes.clone(),
-            kind,
-            name: claim.spec.node_class_ref.name.clone(),
-        };
-        let class = match source.class().await {
-            Ok(class) => class,
-            Err(CloudError::NodeClassNotReady(_)) => return Ok(None),
-            Err(error) => return Err(error),
+        let Some(class) = class else {
+            return Ok(None);
         };
         let annotations = claim.metadata.annotations.as_ref();
         let launched = annotations.and_then(|all| all.get(classes::HASH));
-        if let (Some(launched), Ok(object)) = (launched, serde_json::from_slice(&class.object_json))
-            && *launched != classes::hash(&object, &self.identity.dynamic_fields[place])
+        if let Some(launched) = launched
+            && *launched != classes::hash(class, &self.identity.dynamic_fields[place])
         {
             return Ok(Some("NodeClassDrift".to_owned()));
         }
@@ -400,7 +396,7 @@ impl Inner {
         }
         let mut client = self.link.client()?;
         let request = DriftRequest {
-            node_class: Some(class),
+            node_class: Some(classes::message(&kind, class)),
             instance: Some(convert::instance_message(claim)),
             nodeclaim_json: serde_json::to_vec(claim).unwrap_or_default(),
         };
@@ -409,17 +405,23 @@ impl Inner {
         Ok(Some(reason).filter(|reason| !reason.is_empty()))
     }
 
-    async fn lead(&self) {
+    async fn lead(&self, writes: &dyn Writes) {
         let term = self.leader_term.fetch_max(term(&self.clock), Ordering::Relaxed);
         let term = term.max(self.term());
         let classes = async {
-            match &self.node_classes {
-                Some(source) if self.identity.can(Capability::NodeClassStatus) => {
-                    let client = || self.link.client().ok();
-                    classes::reconcile(&**source, &self.identity.kinds, &self.clock, client, term).await;
-                }
-                Some(source) => classes::approve(&**source, &self.identity.kinds, &self.clock).await,
-                None => std::future::pending().await,
+            let Some(source) = self.node_classes.as_deref() else {
+                return std::future::pending().await;
+            };
+            let (kinds, clock) = (&self.identity.kinds, &self.clock);
+            let place = Place {
+                source,
+                writes,
+                clock,
+            };
+            if self.identity.can(Capability::NodeClassStatus) {
+                classes::reconcile(place, kinds, || self.link.client().ok(), term).await;
+            } else {
+                classes::approve(place, kinds).await;
             }
         };
         futures::join!(self.work(term, false), classes, self.hear_nodes());
@@ -494,8 +496,12 @@ impl CloudProvider for GrpcProvider {
         .boxed()
     }
 
-    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
-        self.0.is_drifted(claim).boxed()
+    fn is_drifted<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        class: Option<&'a DynamicObject>,
+    ) -> CloudFuture<'a, Option<String>> {
+        self.0.is_drifted(claim, class).boxed()
     }
 
     fn repair_policies(&self) -> &[RepairPolicy] {
@@ -535,8 +541,8 @@ impl CloudProvider for GrpcProvider {
         events.acknowledge(link, clock, &message.id).boxed()
     }
 
-    fn lead(&self) -> BoxFuture<'_, ()> {
-        self.0.lead().boxed()
+    fn lead(&self, writes: SharedWrites) -> BoxFuture<'_, ()> {
+        async move { self.0.lead(&*writes).await }.boxed()
     }
 
     fn follow(&self) -> BoxFuture<'_, ()> {

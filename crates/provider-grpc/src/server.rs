@@ -10,13 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClassRef, NodePool};
 use spokeshave_model::InstanceType;
-use spokeshave_ports::{CloudProvider, HookAnswer, SharedClock};
+use spokeshave_ports::{
+    CloudProvider, HookAnswer, NoWrites, SharedClock, SharedWrites, Write, WriteError, Writes,
+};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
@@ -27,7 +30,7 @@ use crate::server_catalog::{self, CatalogFeed};
 use crate::transport::ByteStream;
 use crate::wire::launch_reply::Outcome;
 use crate::wire::provider_server::{Provider, ProviderServer};
-use crate::{VERSIONS, convert, events, wire};
+use crate::{VERSIONS, classes, convert, events, wire};
 
 /// Instances in one chunk of a list.
 const CHUNK_INSTANCES: usize = 200;
@@ -41,6 +44,8 @@ pub struct ServerOptions {
     pub catalog_period: Duration,
     /// Conditions of Nodes that mean the end of their machines.
     pub interruption_conditions: Vec<wire::ConditionRule>,
+    /// What carries out the provider's own writes to the cluster; each is refused once another leader has called.
+    pub writes: SharedWrites,
 }
 
 impl Default for ServerOptions {
@@ -49,6 +54,7 @@ impl Default for ServerOptions {
             label_rules: LabelRules::default(),
             catalog_period: Duration::from_secs(2),
             interruption_conditions: Vec::new(),
+            writes: Arc::new(NoWrites),
         }
     }
 }
@@ -66,6 +72,30 @@ struct Shared {
 impl Shared {
     fn messages(&self) -> MutexGuard<'_, Unacknowledged> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes of one term of leadership.
+struct TermWrites {
+    shared: Arc<Shared>,
+    leader_term: u64,
+}
+
+impl std::fmt::Debug for TermWrites {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TermWrites")
+            .field("leader_term", &self.leader_term)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Writes for TermWrites {
+    fn write(&self, write: Write) -> BoxFuture<'_, Result<serde_json::Value, WriteError>> {
+        if let Err(status) = self.shared.check_term(self.leader_term) {
+            let error = format!("{write}: {}", status.message());
+            return Box::pin(std::future::ready(Err(WriteError::Failed(error))));
+        }
+        self.shared.options.writes.write(write)
     }
 }
 
@@ -341,8 +371,15 @@ impl Provider for Server {
         &self,
         request: Request<wire::DriftRequest>,
     ) -> Result<Response<wire::DriftReply>, Status> {
-        let claim = read_claim(&request.get_ref().nodeclaim_json)?;
-        let drifted = self.0.provider.is_drifted(&claim).await;
+        let request = request.get_ref();
+        let claim = read_claim(&request.nodeclaim_json)?;
+        let class = request
+            .node_class
+            .as_ref()
+            .map(classes::read)
+            .transpose()?
+            .flatten();
+        let drifted = self.0.provider.is_drifted(&claim, class.as_ref()).await;
         let reason = drifted.map_err(|error| status(&error))?.unwrap_or_default();
         Ok(Response::new(wire::DriftReply { reason }))
     }
@@ -433,16 +470,21 @@ impl Provider for Server {
 
     async fn lead(&self, request: Request<wire::LeadRequest>) -> Result<Response<Self::LeadStream>, Status> {
         let reads_only = request.get_ref().reads_only;
+        let leader_term = request.get_ref().leader_term;
         if !reads_only {
-            self.0.check_term(request.get_ref().leader_term)?;
+            self.0.check_term(leader_term)?;
         }
         let (sender, receiver) = mpsc::channel(1);
-        let shared = self.0.clone();
+        let provider = self.0.provider.clone();
+        let writes = Arc::new(TermWrites {
+            shared: self.0.clone(),
+            leader_term,
+        });
         tokio::spawn(async move {
             let work = if reads_only {
-                shared.provider.follow()
+                provider.follow()
             } else {
-                shared.provider.lead()
+                provider.lead(writes)
             };
             tokio::select! {
                 biased;

@@ -564,7 +564,11 @@ impl CloudProvider for KwokProvider {
         self.sold().boxed()
     }
 
-    fn is_drifted<'a>(&'a self, _claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+    fn is_drifted<'a>(
+        &'a self,
+        _claim: &'a NodeClaim,
+        _class: Option<&'a DynamicObject>,
+    ) -> CloudFuture<'a, Option<String>> {
         async { Ok(None) }.boxed()
     }
 

@@ -15,6 +15,7 @@
 mod api;
 mod backoff;
 pub mod client;
+mod client_writes;
 mod controller;
 mod events;
 mod lease;
@@ -31,6 +32,7 @@ mod store;
 
 pub use api::Api;
 pub use backoff::{Backoff, RateLimit, TokenBucket};
+pub use client_writes::ClientWrites;
 pub use controller::{
     ControllerMetrics, ReconcileError, Requeue, SINGLETON, Singleton, run_controller, run_singleton,
 };

@@ -15,7 +15,7 @@ use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
 use spokeshave_provider_azure::aks_machines::{MachinePool, former_pools as former_pools_of};
 use spokeshave_provider_grpc::GrpcProvider;
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
-use spokeshave_runtime::{Shutdown, TaskGroup};
+use spokeshave_runtime::{Shutdown, TaskGroup, read_only};
 
 use crate::arguments::OperatorCloud;
 use crate::remote_provider::{self, AddressArgs};
@@ -130,7 +130,7 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
     let services = spokeshave_aws_http::services(&session);
     let provider = AwsProvider::new(
         services,
-        surroundings.client.clone(),
+        read_only(surroundings.client.clone()),
         surroundings.clock.clone(),
         options,
     );
@@ -149,7 +149,7 @@ async fn azure(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud
         cluster = options.cluster_name,
         "launching nodes at Azure"
     );
-    let client = surroundings.client.clone();
+    let client = read_only(surroundings.client.clone());
     let provider = AzureProvider::of_cluster(outside, client, surroundings.clock.clone(), options);
     Ok(Cloud {
         label_rules: azure_label_rules(&provider),

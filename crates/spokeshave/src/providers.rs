@@ -9,7 +9,7 @@ use clap::{Args, ValueHint};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_grpc::sanity::{SanityOptions, check};
 use spokeshave_provider_grpc::{Server, ServerOptions, serve_unix};
-use spokeshave_runtime::{Shutdown, TaskGroup};
+use spokeshave_runtime::{ClientWrites, Shutdown, TaskGroup};
 
 use crate::arguments::ServedCloud;
 use crate::clouds::{self, Surroundings};
@@ -120,6 +120,7 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
     .await?;
     let options = ServerOptions {
         label_rules: cloud.label_rules,
+        writes: Arc::new(ClientWrites::new(surroundings.client.clone())),
         ..ServerOptions::default()
     };
     let server = Server::new(cloud.provider, clock, options);

@@ -1,13 +1,13 @@
 //! Machines that AKS makes (Z-040): launches, adoption, what is refused and fails, lists, ends, drift.
 
 use futures::StreamExt as _;
-use spokeshave_api::{AKSNodeClassSpec, labels};
+use spokeshave_api::{AKSNodeClass, AKSNodeClassSpec, labels};
 use spokeshave_azure_simulated::{Options, Refusal};
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, CloudProvider as _};
 
 use crate::conformance::passes;
-use crate::world::{World, on_demand, pool, provider_options, with_aks};
+use crate::world::{World, on_demand, pool, provider_options, shown, with_aks};
 
 const SIZE: &str = "Standard_D4s_v5";
 const PUT: &str = "PUT /subscriptions/sub/resourceGroups/rehearsal/providers/Microsoft.ContainerService/managedClusters/cluster/agentPools/machines/machines/a";
@@ -312,18 +312,21 @@ async fn z_040_a_pool_that_does_not_exist_is_an_error_and_not_an_empty_list() {
 async fn z_040_d_240_drift_of_image_and_of_the_clusters_configuration() {
     let world = World::new(with_aks(Options::instant())).await;
     let created = world.provider.create(&on_demand("a", SIZE)).await.unwrap();
-    let drift = async || world.provider.is_drifted(&created).await.unwrap();
-    assert_eq!(drift().await, None);
+    let drift = async |class: &AKSNodeClass| {
+        let asked = world.provider.is_drifted(&created, Some(&shown(class))).await;
+        asked.unwrap()
+    };
+    let class = world.class("class", AKSNodeClassSpec::default()).await;
+    assert_eq!(drift(&class).await, None);
     world.azure.set_drift_action("Recreate");
-    assert_eq!(drift().await.as_deref(), Some("ClusterConfigDrift"));
+    assert_eq!(drift(&class).await.as_deref(), Some("ClusterConfigDrift"));
     world.azure.publish_image("202609.10.0");
     let class = world.class("class", AKSNodeClassSpec::default()).await;
     assert_eq!(
         class.status.as_ref().unwrap().images[0].id,
         "AKSUbuntu-2404gen2containerd-202609.10.0"
     );
-    world.provider.put_class(class);
-    assert_eq!(drift().await.as_deref(), Some("ImageDrift"));
+    assert_eq!(drift(&class).await.as_deref(), Some("ImageDrift"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use spokeshave_azure_simulated::Options;
 use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_provider_azure::aks_machines::former_pools;
 
-use crate::world::{World, on_demand, provider_options, with_aks};
+use crate::world::{World, on_demand, provider_options, shown, with_aks};
 
 const SIZE: &str = "Standard_D4s_v5";
 
@@ -43,8 +43,10 @@ async fn z_040_machines_of_aks_stay_managed_when_the_mode_is_another_one_again()
     names.sort_unstable();
     assert_eq!(names, ["a", "b"]);
     assert!(world.provider.get(old.provider_id().unwrap()).await.is_ok());
+    let class = world.class("class", AKSNodeClassSpec::default()).await;
+    let drifted = world.provider.is_drifted(&old, Some(&shown(&class))).await;
     assert_eq!(
-        world.provider.is_drifted(&old).await.unwrap().as_deref(),
+        drifted.unwrap().as_deref(),
         Some("ImageDrift"),
         "they are replaced as budgets allow"
     );

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use spokeshave_azure_cloud::{AzureProvider, Http, Outside, Request, Response};
 use spokeshave_azure_simulated::{Azure, Options};
-use spokeshave_ports::{CloudError, CloudProvider as _, TokioClock};
+use spokeshave_ports::{CloudError, CloudProvider as _, NoWrites, TokioClock};
 
 use crate::world::{World, on_demand, pool, provider_options, with_aks};
 
@@ -116,7 +116,7 @@ async fn spoiled_of(options: Options) -> (World, Arc<Spoiled>) {
     world.provider = AzureProvider::new(outside, clock.clone(), provider_options(&options));
     (world.azure, world.clock) = (azure, clock);
     let leads = world.provider.clone();
-    tokio::spawn(async move { leads.lead().await });
+    tokio::spawn(async move { leads.lead(Arc::new(NoWrites)).await });
     world.pass(15).await;
     let class = world
         .class("class", spokeshave_api::AKSNodeClassSpec::default())

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spokeshave_api::{NodeClaim, NodePool, labels};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use kube::api::DynamicObject;
+use serde_json::json;
+use spokeshave_api::{AKSNodeClassSpec, NodeClaim, NodePool, labels};
 use spokeshave_azure_cloud::AzureProvider;
 use spokeshave_azure_simulated::{Options, Refusal};
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
 use spokeshave_provider_grpc::{ServerOptions, over_pipe};
 
-use crate::world::{World, claim, on_demand, pool};
+use crate::world::{World, claim, on_demand, pool, shown};
 
 /// A size that Azure has run out of.
 const EXHAUSTED: &str = "Standard_E8s_v5";
@@ -77,6 +81,19 @@ impl Harness for AzureHarness<'_> {
     }
     fn exhausted_node_claim(&self, name: &str) -> Option<(NodeClaim, Duration)> {
         Some((on_demand(name, EXHAUSTED), LEFT_OUT_FOR))
+    }
+    fn node_class(&self) -> BoxFuture<'_, Option<DynamicObject>> {
+        async {
+            let class = self.world.class("class", AKSNodeClassSpec::default()).await;
+            Some(shown(&class))
+        }
+        .boxed()
+    }
+    fn change_node_class(&self, class: &mut DynamicObject) {
+        let images = class.data["status"]["images"].as_array_mut().unwrap();
+        for image in images {
+            image["id"] = json!(format!("{}-of-tomorrow", image["id"].as_str().unwrap()));
+        }
     }
     fn well_known_labels(&self) -> Vec<String> {
         self.world.provider.well_known_labels()

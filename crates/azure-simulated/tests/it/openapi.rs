@@ -13,7 +13,7 @@ use spokeshave_azure_cloud::{Assertion, AzureProvider, Http, Outside, Request, R
 use spokeshave_azure_simulated::{Azure, Options, Refusal};
 use spokeshave_model::CapacityType;
 use spokeshave_ports::conformance::check_all;
-use spokeshave_ports::{CloudProvider, SharedClock, TokioClock};
+use spokeshave_ports::{CloudProvider, NoWrites, SharedClock, TokioClock};
 use spokeshave_provider_azure::aks_machines::AksMachine;
 use spokeshave_provider_azure::instance_types::{Settings, resolve};
 use spokeshave_provider_azure::requests::{Access, Interface, Machine};
@@ -21,7 +21,7 @@ use spokeshave_provider_azure::skus::{self, Sku};
 
 use crate::conformance::Subject;
 use crate::document::{Document, Way};
-use crate::world::{on_demand, provider_options, with_aks};
+use crate::world::{on_demand, provider_options, shown, with_aks};
 
 const COMPUTE: &str = "Microsoft.Compute 2024-07-01";
 const NETWORK: &str = "Microsoft.Network 2024-05-01";
@@ -242,7 +242,7 @@ impl Held {
         };
         let provider = AzureProvider::new(outside, clock.clone(), provider_options);
         let leads = provider.clone();
-        let leader = tokio::spawn(async move { leads.lead().await });
+        let leader = tokio::spawn(async move { leads.lead(Arc::new(NoWrites)).await });
         let held = Held {
             azure,
             checked,
@@ -373,7 +373,13 @@ async fn z_040_what_aks_is_asked_and_answers_is_in_its_documents() {
     held.retag(created.provider_id()).await;
     assert_eq!(provider.list().await.unwrap().len(), 1);
     azure.set_drift_action("Recreate");
-    assert!(provider.is_drifted(&created).await.unwrap().is_some());
+    assert!(
+        provider
+            .is_drifted(&created, Some(&shown(&class(&json!({})))))
+            .await
+            .unwrap()
+            .is_some()
+    );
     azure.evict(created.provider_id().unwrap().rsplit('/').next().unwrap());
     held.wait(1200).await;
     assert_eq!(azure.aks_machines(), Vec::<String>::new());

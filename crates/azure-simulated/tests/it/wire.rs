@@ -7,7 +7,7 @@ use spokeshave_azure_cloud::{AzureProvider, Outside};
 use spokeshave_azure_http::{HttpClient, TokenFile};
 use spokeshave_azure_simulated::{Azure, Options, serve};
 use spokeshave_ports::conformance::check_all;
-use spokeshave_ports::{CloudProvider, SharedClock, TokioClock};
+use spokeshave_ports::{CloudProvider, NoWrites, SharedClock, TokioClock};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -46,7 +46,7 @@ impl Wire {
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(azure.clone(), listener));
         let leader = provider.clone();
-        tasks.spawn(async move { leader.lead().await });
+        tasks.spawn(async move { leader.lead(Arc::new(NoWrites)).await });
         let class = AKSNodeClass::new("class", AKSNodeClassSpec::default());
         let class = provider.reconcile_class(&class, Some("v1.34.1"), true).await.0;
         provider.put_class(class);

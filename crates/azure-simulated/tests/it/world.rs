@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::api::DynamicObject;
 use spokeshave_api::{
     AKSNodeClass, AKSNodeClassSpec, NodeClaim, NodeClaimSpec, NodeClassRef, NodePool, NodePoolSpec, Operator,
     Requirement,
 };
 use spokeshave_azure_cloud::{AzureOptions, AzureProvider, Endpoints, Outside};
 use spokeshave_azure_simulated::{Azure, Options};
-use spokeshave_ports::{CloudProvider as _, SharedClock, TokioClock};
+use spokeshave_ports::{CloudProvider as _, NoWrites, SharedClock, TokioClock};
 use spokeshave_provider_azure::bootstrap::{Cluster, KUBEADM};
 use spokeshave_provider_azure::instance_types::ProvisionMode;
 use spokeshave_provider_azure::instance_types::Settings;
@@ -84,12 +85,20 @@ pub(crate) fn provider_options(options: &Options) -> AzureOptions {
     }
 }
 
+/// A class as core shows it to the provider.
+pub(crate) fn shown(class: &AKSNodeClass) -> DynamicObject {
+    let value = serde_json::to_value(class).unwrap();
+    serde_json::from_value(value).unwrap()
+}
+
 impl World {
     /// An Azure, a provider that leads, and a class that is ready.
     pub(crate) async fn new(options: Options) -> Self {
         let mut world = World::without_leader(options);
         let provider = world.provider.clone();
-        world.leader = Some(tokio::spawn(async move { provider.lead().await }));
+        world.leader = Some(tokio::spawn(
+            async move { provider.lead(Arc::new(NoWrites)).await },
+        ));
         world.pass(15).await;
         let class = world.class("class", AKSNodeClassSpec::default()).await;
         world.provider.put_class(class);
@@ -124,7 +133,9 @@ impl World {
         };
         self.provider = AzureProvider::new(outside, self.clock.clone(), options);
         let provider = self.provider.clone();
-        self.leader = Some(tokio::spawn(async move { provider.lead().await }));
+        self.leader = Some(tokio::spawn(
+            async move { provider.lead(Arc::new(NoWrites)).await },
+        ));
         self.pass(15).await;
         let class = self.class("class", AKSNodeClassSpec::default()).await;
         self.provider.put_class(class);

@@ -18,7 +18,9 @@ use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Plan, Subresource};
 use spokeshave_ports::SharedClock;
-use spokeshave_runtime::{Api, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
+use spokeshave_runtime::{
+    Api, ClientWrites, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store,
+};
 
 use crate::act::blocked::Told;
 use crate::act::error::{ExecuteError, classify, is_already_there, names_a_budget, retry_after};
@@ -38,6 +40,7 @@ const CREATIONS_AT_ONCE: usize = 50;
 #[derive(Clone)]
 pub(crate) struct Hands {
     pub(super) client: Client,
+    pub(super) writes: ClientWrites,
     pub(super) stores: Stores,
     events: EventRecorder,
     created: Created,
@@ -63,6 +66,7 @@ impl Hands {
     /// Hands that write with this client, and whose results go into the cluster's stores.
     pub(crate) fn new(client: Client, cluster: &Cluster, events: EventRecorder) -> Self {
         Self {
+            writes: ClientWrites::new(client.clone()),
             client,
             stores: cluster.stores.clone(),
             events,

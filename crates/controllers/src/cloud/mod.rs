@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use kube::api::DynamicObject;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, Measurement,
-    NodeClassKind, Notices, RegistrationHook, RepairPolicy, SharedClock,
+    NodeClassKind, Notices, RegistrationHook, RepairPolicy, SharedClock, SharedWrites,
 };
 
 use crate::cloud::overlays::Overlays;
@@ -211,8 +212,13 @@ impl CloudProvider for Measured {
         .boxed()
     }
 
-    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
-        self.timed("IsDrifted", self.inner.is_drifted(claim)).boxed()
+    fn is_drifted<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        class: Option<&'a DynamicObject>,
+    ) -> CloudFuture<'a, Option<String>> {
+        self.timed("IsDrifted", self.inner.is_drifted(claim, class))
+            .boxed()
     }
 
     fn repair_policies(&self) -> &[RepairPolicy] {
@@ -247,8 +253,8 @@ impl CloudProvider for Measured {
         self.inner.price_feed()
     }
 
-    fn lead(&self) -> futures::future::BoxFuture<'_, ()> {
-        self.inner.lead()
+    fn lead(&self, writes: SharedWrites) -> futures::future::BoxFuture<'_, ()> {
+        self.inner.lead(writes)
     }
 
     fn interruptions(&self) -> Option<Interruptions<'_>> {

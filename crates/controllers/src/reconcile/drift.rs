@@ -95,11 +95,20 @@ impl Controller for Drift {
             Finding::Leave => return Ok(Requeue::After(DRIFT_PERIOD)),
             Finding::NotLaunched => None,
             Finding::Drifted(reason) => Some(reason.to_owned()),
-            Finding::AskCloud => match self.cluster.cloud.is_drifted(&claim).await {
-                Ok(answer) => answer.filter(|reason| !reason.is_empty()),
-                Err(error) if error.is_not_found() => return Ok(Requeue::After(DRIFT_PERIOD)),
-                Err(error) => return Err(Box::new(error)),
-            },
+            Finding::AskCloud => {
+                // The class that is seen here: the cloud's own copy may be older than the change for which this looks.
+                let reference = &claim.spec.node_class_ref;
+                if !self.cluster.node_classes.has_listed(reference) {
+                    // What is not known yet is not gone. This is woken when classes are listed.
+                    return Ok(Requeue::After(DRIFT_PERIOD));
+                }
+                let class = self.cluster.node_classes.object(reference);
+                match self.cluster.cloud.is_drifted(&claim, class.as_deref()).await {
+                    Ok(answer) => answer.filter(|reason| !reason.is_empty()),
+                    Err(error) if error.is_not_found() => return Ok(Requeue::After(DRIFT_PERIOD)),
+                    Err(error) => return Err(Box::new(error)),
+                }
+            }
         };
         // The cloud may have taken its time: what is written is compared with what is there now.
         let Some(current) = self.cluster.stores.node_claims.get_named(&name) else {

@@ -185,7 +185,11 @@ mod tests {
             };
             async { found }.boxed()
         }
-        fn is_drifted<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        fn is_drifted<'a>(
+            &'a self,
+            _: &'a NodeClaim,
+            _: Option<&'a kube::api::DynamicObject>,
+        ) -> CloudFuture<'a, Option<String>> {
             async { Ok(None) }.boxed()
         }
         fn repair_policies(&self) -> &[RepairPolicy] {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use kube::api::DynamicObject;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, PriceFeed};
@@ -47,8 +48,12 @@ impl CloudProvider for ReadOnlyCloud {
         self.0.instance_types(pool)
     }
 
-    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
-        self.0.is_drifted(claim)
+    fn is_drifted<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        class: Option<&'a DynamicObject>,
+    ) -> CloudFuture<'a, Option<String>> {
+        self.0.is_drifted(claim, class)
     }
 
     fn repair_policies(&self) -> &[RepairPolicy] {

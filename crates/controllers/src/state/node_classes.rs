@@ -1,4 +1,4 @@
-//! NodeClasses of whatever kind the cloud declares: only their generation and readiness matter here.
+//! NodeClasses of whatever kind the cloud declares: what controllers read of them is generation and readiness; the objects are kept for the cloud.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,10 +20,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 type Key = (String, String, String);
 
+/// What is read of a class here, and the whole of it.
+#[derive(Clone, Debug)]
+struct Known {
+    view: NodeClassView,
+    object: Arc<DynamicObject>,
+}
+
 /// All NodeClasses of the cloud's kinds. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeClasses {
-    views: Arc<Mutex<BTreeMap<Key, NodeClassView>>>,
+    known: Arc<Mutex<BTreeMap<Key, Known>>>,
     /// Kinds, with their groups, that were listed once.
     listed: Arc<Mutex<BTreeSet<(String, String)>>>,
     changed: Arc<watch::Sender<u64>>,
@@ -32,19 +39,28 @@ pub(crate) struct NodeClasses {
 impl NodeClasses {
     pub(crate) fn new() -> Self {
         Self {
-            views: Arc::default(),
+            known: Arc::default(),
             listed: Arc::default(),
             changed: Arc::new(watch::channel(0).0),
         }
     }
 
     pub(crate) fn find(&self, reference: &NodeClassRef) -> Option<NodeClassView> {
+        self.known(reference).map(|known| known.view)
+    }
+
+    /// The class as the API server has told it.
+    pub(crate) fn object(&self, reference: &NodeClassRef) -> Option<Arc<DynamicObject>> {
+        self.known(reference).map(|known| known.object)
+    }
+
+    fn known(&self, reference: &NodeClassRef) -> Option<Known> {
         let key = (
             reference.group.clone(),
             reference.kind.clone(),
             reference.name.clone(),
         );
-        lock(&self.views).get(&key).cloned()
+        lock(&self.known).get(&key).cloned()
     }
 
     /// True once the objects of this kind were listed.
@@ -75,28 +91,28 @@ impl NodeClasses {
         };
         let api: Api<DynamicObject> = Api::all_with(client, &resource);
         let mut stream = watcher(api, watcher::Config::default()).boxed();
-        let mut fresh: BTreeMap<Key, NodeClassView> = BTreeMap::new();
+        let mut fresh: BTreeMap<Key, Known> = BTreeMap::new();
         while let Some(Some(event)) = shutdown.cut(stream.next()).await {
             match event {
                 Ok(watcher::Event::Init) => fresh.clear(),
                 Ok(watcher::Event::InitApply(object)) => {
-                    let (key, view) = read(&kind, &object);
-                    fresh.insert(key, view);
+                    let (key, known) = read(&kind, object);
+                    fresh.insert(key, known);
                 }
                 Ok(watcher::Event::InitDone) => {
                     lock(&self.listed).insert((kind.group.clone(), kind.kind.clone()));
-                    self.change(|views| {
-                        views.retain(|(group, name, _), _| !(*group == kind.group && *name == kind.kind));
-                        views.append(&mut fresh);
+                    self.change(|known| {
+                        known.retain(|(group, name, _), _| !(*group == kind.group && *name == kind.kind));
+                        known.append(&mut fresh);
                     });
                 }
                 Ok(watcher::Event::Apply(object)) => {
-                    let (key, view) = read(&kind, &object);
-                    self.change(|views| drop(views.insert(key, view)));
+                    let (key, one) = read(&kind, object);
+                    self.change(|known| drop(known.insert(key, one)));
                 }
                 Ok(watcher::Event::Delete(object)) => {
-                    let (key, _) = read(&kind, &object);
-                    self.change(|views| drop(views.remove(&key)));
+                    let (key, _) = read(&kind, object);
+                    self.change(|known| drop(known.remove(&key)));
                 }
                 Err(error) => {
                     tracing::debug!(%error, kind = kind.kind, "watching node classes");
@@ -106,13 +122,13 @@ impl NodeClasses {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<Key, NodeClassView>)) {
-        change(&mut lock(&self.views));
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<Key, Known>)) {
+        change(&mut lock(&self.known));
         self.changed.send_modify(|count| *count += 1);
     }
 }
 
-fn read(kind: &NodeClassKind, object: &DynamicObject) -> (Key, NodeClassView) {
+fn read(kind: &NodeClassKind, object: DynamicObject) -> (Key, Known) {
     let conditions = object.data["status"]["conditions"].as_array();
     let ready = conditions
         .into_iter()
@@ -127,5 +143,7 @@ fn read(kind: &NodeClassKind, object: &DynamicObject) -> (Key, NodeClassView) {
         deleting: object.metadata.deletion_timestamp.is_some(),
         ready,
     };
-    ((kind.group.clone(), kind.kind.clone(), object.name_any()), view)
+    let key = (kind.group.clone(), kind.kind.clone(), object.name_any());
+    let object = Arc::new(object);
+    (key, Known { view, object })
 }

@@ -3,26 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use kube::api::DynamicObject;
+use serde_json::json;
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_ec2_simulated::Options;
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
 use spokeshave_provider_grpc::{ServerOptions, over_pipe};
 
-use crate::world::{CLUSTER, World, claim, pool};
+use crate::world::{CLUSTER, World, claim, pool, shown};
 
 /// A type that the cloud has run out of.
 const EXHAUSTED: &str = "r5.large";
 /// For so long an offering without capacity is left out.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(180);
 
-struct AwsHarness {
+struct AwsHarness<'a> {
+    world: &'a World,
     provider: Arc<dyn CloudProvider>,
     well_known: Vec<String>,
     clock: SharedClock,
 }
 
-impl Harness for AwsHarness {
+impl Harness for AwsHarness<'_> {
     fn provider(&self) -> &dyn CloudProvider {
         &*self.provider
     }
@@ -54,6 +59,14 @@ impl Harness for AwsHarness {
         ];
         Some((claim(name, &of_one_kind), LEFT_OUT_FOR))
     }
+    fn node_class(&self) -> BoxFuture<'_, Option<DynamicObject>> {
+        async { Some(shown(&self.world.class_now("default").await)) }.boxed()
+    }
+    fn change_node_class(&self, class: &mut DynamicObject) {
+        for image in class.data["status"]["amis"].as_array_mut().unwrap() {
+            image["id"] = json!("ami-of-tomorrow");
+        }
+    }
     fn unknown_provider_id(&self, real: &str) -> String {
         format!("{real}00")
     }
@@ -77,6 +90,7 @@ async fn passes(options: Options, is_remote: bool) {
         local
     };
     let harness = AwsHarness {
+        world: &world,
         provider,
         well_known,
         clock: world.clock.clone(),

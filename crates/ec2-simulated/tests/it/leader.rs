@@ -75,10 +75,10 @@ async fn a_066_templates_of_an_earlier_leader_are_removed_also_when_ec2_does_not
     let broken = ApiError::new("RequestLimitExceeded", "Request limit exceeded.");
     let (tx, rx) = tokio::sync::oneshot::channel::<()>();
     let earlier = world.unled_provider();
-    let leader = earlier.clone();
+    let (leader, writes) = (earlier.clone(), world.writes());
     let led = tokio::spawn(async move {
         tokio::select! {
-            () = leader.lead() => {}
+            () = leader.lead(writes) => {}
             _ = rx => {}
         }
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use spokeshave_api::crds::{Cloud, crds_of};
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool, Operator, Requirement, labels};
@@ -12,7 +12,8 @@ use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_aws_cloud::ports::Aws;
 use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
 use spokeshave_ec2_simulated::{Options, REGION, SimulatedEc2};
-use spokeshave_ports::{CloudProvider as _, SharedClock, TokioClock};
+use spokeshave_ports::{CloudProvider as _, SharedClock, SharedWrites, TokioClock};
+use spokeshave_runtime::{ClientWrites, read_only};
 
 pub(crate) const CLUSTER: &str = "rehearsal";
 
@@ -80,8 +81,14 @@ impl World {
     fn provider_from(&self, services: Aws, set: impl FnOnce(&mut AwsOptions)) -> Arc<AwsProvider> {
         let provider = self.built(services, set);
         let leader = provider.clone();
-        tokio::spawn(async move { leader.lead().await });
+        let writes = self.writes();
+        tokio::spawn(async move { leader.lead(writes).await });
         provider
+    }
+
+    /// What writes for it.
+    pub(crate) fn writes(&self) -> SharedWrites {
+        Arc::new(ClientWrites::new(self.client.clone()))
     }
 
     /// The provider before it leads.
@@ -96,7 +103,7 @@ impl World {
         set(&mut options);
         Arc::new(AwsProvider::new(
             services,
-            self.client.clone(),
+            read_only(self.client.clone()),
             self.clock.clone(),
             options,
         ))
@@ -110,6 +117,12 @@ impl World {
         let api: Api<EC2NodeClass> = Api::all(self.client.clone());
         api.get(name).await.unwrap()
     }
+}
+
+/// A class as core shows it to the provider.
+pub(crate) fn shown(class: &EC2NodeClass) -> DynamicObject {
+    let value = serde_json::to_value(class).unwrap();
+    serde_json::from_value(value).unwrap()
 }
 
 pub(crate) fn pool() -> NodePool {

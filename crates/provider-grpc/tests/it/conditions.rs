@@ -9,7 +9,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::{CloudProvider as _, Interruption};
+use spokeshave_ports::{CloudProvider as _, Interruption, NoWrites};
 use spokeshave_provider_grpc::{
     ClientOptions, ConnectError, DuplexConnector, GrpcProvider, KubeNodes, Server, ServerOptions, wire,
 };
@@ -93,7 +93,7 @@ async fn g_018_a_condition_that_a_provider_names_is_an_interruption_beside_its_e
     let cluster = OnCluster::new(vec![preempted()]).await;
     let provider = cluster.provider.as_ref().expect("connected").clone();
     let leading = provider.clone();
-    let leader = tokio::spawn(async move { leading.lead().await });
+    let leader = tokio::spawn(async move { leading.lead(Arc::new(NoWrites)).await });
     let mut messages = provider.interruptions().expect("messages");
     let scheduled = "Preempt Scheduled: Thu, 01 Jan 2026 00:01:00 GMT. EventId: 7";
     cluster.set(json!([condition("False", scheduled)])).await;

@@ -155,7 +155,11 @@ impl CloudProvider for Shed {
     fn instance_types<'a>(&'a self, _pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
         async move { Ok(self.given()) }.boxed()
     }
-    fn is_drifted<'a>(&'a self, _claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+    fn is_drifted<'a>(
+        &'a self,
+        _claim: &'a NodeClaim,
+        _class: Option<&'a kube::api::DynamicObject>,
+    ) -> CloudFuture<'a, Option<String>> {
         async move { Ok(None) }.boxed()
     }
     fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {

@@ -26,7 +26,7 @@ use spokeshave_ports::{CloudProvider, Entropy, SharedClock, TokioClock};
 use spokeshave_provider_grpc::{ServerOptions, over_pipe};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
-use spokeshave_runtime::{Api, Shutdown, TaskGroup};
+use spokeshave_runtime::{Api, ClientWrites, Shutdown, TaskGroup};
 use tokio::task::JoinHandle;
 
 use crate::invariants::{Actor, Expectations, Invariants};
@@ -316,9 +316,13 @@ impl Lab {
         let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let (stop, done) = (shutdown.clone(), ended.clone());
         let (log, invariants, who) = (self.log.clone(), self.invariants.clone(), name.to_owned());
+        let served = ServerOptions {
+            writes: Arc::new(ClientWrites::new(client.clone())),
+            ..ServerOptions::default()
+        };
         let task = tokio::spawn(async move {
             let provider = if over_protocol {
-                match over_pipe(provider, clock.clone(), ServerOptions::default()).await {
+                match over_pipe(provider, clock.clone(), served).await {
                     Ok(remote) => Arc::new(remote),
                     Err(error) => {
                         log.note(&format!("operator {who} does not reach its provider: {error}"));

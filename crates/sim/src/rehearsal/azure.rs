@@ -19,9 +19,9 @@ use spokeshave_azure_simulated::{Azure, MESSAGE, Options, Refusal};
 use spokeshave_ports::{CloudProvider, SharedClock};
 use spokeshave_provider_azure::bootstrap::Cluster;
 use spokeshave_provider_azure::{labels, tags};
-use spokeshave_runtime::Api;
+use spokeshave_runtime::{Api, read_only};
 
-use super::stage::{HasDied, Machine, Stage};
+use super::stage::{Census, HasDied, Machine, Stage};
 use super::steps::{Step, failed};
 use super::{CLASS, CLUSTER};
 use crate::lab::Lab;
@@ -84,7 +84,7 @@ impl OnAzure {
         let clock = lab.clock.clone();
         Arc::new(AzureProvider::of_cluster(
             outside,
-            client,
+            read_only(client),
             clock,
             provider_options(&self.options),
         ))
@@ -266,19 +266,20 @@ impl Stage for OnAzure {
         )
     }
 
-    fn machines(&self) -> Vec<Machine> {
-        let machines = self.azure.machines();
+    fn census(&self) -> Census {
+        let azure = self.azure.clone();
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        machines
-            .iter()
-            .map(|body| Machine {
+        Arc::new(move || {
+            let found = azure.machines();
+            let machines = found.iter().map(|body| Machine {
                 id: text(&body["name"]).unwrap_or_default().to_lowercase(),
                 claim: text(&body["tags"][tags::NODE_CLAIM]),
                 is_ending: body["properties"]["provisioningState"] == "Deleting",
                 is_spot: body["properties"]["priority"] == "Spot",
                 is_held: false,
-            })
-            .collect()
+            });
+            machines.collect()
+        })
     }
 
     fn belongings(&self) -> Vec<(&'static str, Vec<String>)> {

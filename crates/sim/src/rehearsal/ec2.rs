@@ -16,8 +16,9 @@ use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
 use spokeshave_ec2_simulated::{Check, Options, REGION, SimulatedEc2};
 use spokeshave_ports::{CloudProvider, SharedClock};
 use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_runtime::read_only;
 
-use super::stage::{HasDied, Machine, Stage};
+use super::stage::{Census, HasDied, Machine, Stage};
 use super::steps::{Step, failed};
 use super::{CLASS, CLUSTER};
 use crate::lab::Lab;
@@ -90,7 +91,12 @@ impl Ec2 {
         options.kubernetes_minor = MINOR;
         options.interruption_queue = Some(CLUSTER.to_owned());
         options.zonal_shift = true;
-        Arc::new(AwsProvider::new(services, client, lab.clock.clone(), options))
+        Arc::new(AwsProvider::new(
+            services,
+            read_only(client),
+            lab.clock.clone(),
+            options,
+        ))
     }
 
     fn some_instance(&self, chance: &mut ChaCha8Rng) -> Option<String> {
@@ -223,17 +229,19 @@ impl Stage for Ec2 {
         )
     }
 
-    fn machines(&self) -> Vec<Machine> {
-        let instances = self.0.instances().into_iter();
-        instances
-            .map(|instance| Machine {
+    fn census(&self) -> Census {
+        let cloud = self.0.clone();
+        Arc::new(move || {
+            let instances = cloud.instances().into_iter();
+            let machines = instances.map(|instance| Machine {
                 claim: instance.tags.get(CLAIM_TAG).cloned(),
                 is_ending: instance.state == "shutting-down",
                 is_spot: instance.lifecycle == "spot",
-                is_held: self.0.is_shifted(&instance.zone),
+                is_held: cloud.is_shifted(&instance.zone),
                 id: instance.id,
-            })
-            .collect()
+            });
+            machines.collect()
+        })
     }
 
     fn belongings(&self) -> Vec<(&'static str, Vec<String>)> {
@@ -271,6 +279,10 @@ impl Stage for Ec2 {
 
     fn messages(&self) -> usize {
         self.0.messages()
+    }
+
+    fn ec2(&self) -> Option<SimulatedEc2> {
+        Some(self.0.clone())
     }
 
     fn heal(&self) {

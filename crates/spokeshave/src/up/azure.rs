@@ -13,7 +13,7 @@ use spokeshave_azure_simulated::{Azure, Options};
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_azure::bootstrap::Cluster;
 use spokeshave_provider_azure::instance_types::ProvisionMode;
-use spokeshave_runtime::{Shutdown, TaskGroup};
+use spokeshave_runtime::{Shutdown, TaskGroup, read_only};
 
 use crate::clouds::{Cloud, azure_label_rules};
 use crate::up::ec2::Described;
@@ -58,7 +58,7 @@ pub(crate) fn start(
         assertion: Arc::new(azure.clone()),
     };
     let settings = provider_options(&options, described)?;
-    let provider = AzureProvider::of_cluster(outside, client.clone(), clock.clone(), settings);
+    let provider = AzureProvider::of_cluster(outside, read_only(client.clone()), clock.clone(), settings);
     let (client, stop) = (client.clone(), shutdown.clone());
     tasks.spawn("simulated Azure", async move {
         azure.join(client, stop.requested()).await;

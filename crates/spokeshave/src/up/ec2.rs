@@ -11,7 +11,7 @@ use spokeshave_api::EC2NodeClass;
 use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
 use spokeshave_ec2_simulated::{Options, REGION, SimulatedEc2};
 use spokeshave_ports::{Entropy, SharedClock};
-use spokeshave_runtime::{Shutdown, TaskGroup};
+use spokeshave_runtime::{Shutdown, TaskGroup, read_only};
 
 use crate::clouds::{self, Cloud, minor_version};
 use crate::up::manifests::{self, Manifest};
@@ -87,7 +87,7 @@ pub(crate) async fn start(
     options.zonal_shift = true;
     let provider = Arc::new(AwsProvider::new(
         cloud.services(),
-        client.clone(),
+        read_only(client.clone()),
         clock.clone(),
         options,
     ));

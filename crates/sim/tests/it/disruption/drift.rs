@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::disruption::DisruptionPhase;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
 
 use crate::faulty;
 use crate::killable::Cluster;
@@ -275,6 +275,29 @@ async fn d_233_what_the_cloud_says_is_the_reason() {
         None,
         "an error is no drift"
     );
+}
+
+/// D-233: the cloud is shown the class as it is after the change for which it is asked, and so drift is seen at once and not five minutes later.
+#[tokio::test(start_paused = true)]
+async fn d_233_the_cloud_judges_by_the_class_that_has_just_changed() {
+    const KEY: &str = "example.com/launched-from";
+    let closed = json!({"disruption": {"budgets": [{"nodes": "0"}]}});
+    let (cluster, _operator, name) = faulty::Cluster::one_node(17, closed).await;
+    let marked = async |value: Value| {
+        let patch = json!({"metadata": {"annotations": {KEY: value}}});
+        cluster.patch::<KWOKNodeClass>("default", patch).await;
+    };
+    marked(json!("yes")).await;
+    *cluster.faults.launched_from.lock().unwrap() = Some(KEY.to_owned());
+    cluster.pass(310).await;
+    assert_eq!(cluster.condition(&name, "Drifted").await, None);
+    marked(Value::Null).await;
+    cluster.pass(2).await;
+    let (status, reason, _) = cluster.condition(&name, "Drifted").await.unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "NodeClassDrift"));
+    marked(json!("again")).await;
+    cluster.pass(2).await;
+    assert_eq!(cluster.condition(&name, "Drifted").await, None);
 }
 
 /// W-21: pods that come and go do not make the cloud be asked about drift; a changed NodePool does.

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
+use kube::api::DynamicObject;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RegistrationHook,
-    RepairPolicy,
+    RepairPolicy, SharedWrites,
 };
 use spokeshave_provider_kwok::KwokProvider;
 
@@ -36,6 +38,8 @@ pub struct Faults {
     pub lies: AtomicBool,
     /// The cloud's reply about drift of every instance; an empty string is an error.
     pub drift: Mutex<Option<String>>,
+    /// Every instance has drifted for which the cloud is shown a NodeClass without this annotation.
+    pub launched_from: Mutex<Option<String>>,
     /// The offerings of the cloud, instead of its own catalog.
     pub catalog: Mutex<Option<Arc<[InstanceType]>>>,
     /// Requested launches.
@@ -44,6 +48,8 @@ pub struct Faults {
     pub drift_questions: AtomicU64,
     /// The cloud's replies about its instances, once overridden by a test.
     pub messages: Mutex<Option<UnboundedReceiver<Interruption>>>,
+    /// What its leaders were given to write with, in order.
+    pub terms: Mutex<Vec<SharedWrites>>,
     /// Messages that were acknowledged, by ID.
     pub acknowledged: Mutex<Vec<String>>,
 }
@@ -181,11 +187,20 @@ impl CloudProvider for Faulty {
         futures::future::ready(Ok(())).boxed()
     }
 
-    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+    fn is_drifted<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        class: Option<&'a DynamicObject>,
+    ) -> CloudFuture<'a, Option<String>> {
         self.faults.drift_questions.fetch_add(1, Ordering::Relaxed);
-        let said = self.faults.drift.lock().unwrap().clone();
+        let mut said = self.faults.drift.lock().unwrap().clone();
+        if let Some(key) = &*self.faults.launched_from.lock().unwrap() {
+            let annotations = class.and_then(|class| class.metadata.annotations.as_ref());
+            let is_as_before = annotations.is_some_and(|all| all.contains_key(key));
+            said = (!is_as_before).then(|| "NodeClassDrift".to_owned());
+        }
         match said.as_deref() {
-            None => self.inner.is_drifted(claim),
+            None => self.inner.is_drifted(claim, class),
             Some("") => async { Err(CloudError::Other("no images are resolved".to_owned())) }.boxed(),
             Some(_) => async move { Ok(said) }.boxed(),
         }
@@ -193,5 +208,10 @@ impl CloudProvider for Faulty {
 
     fn repair_policies(&self) -> &[RepairPolicy] {
         self.inner.repair_policies()
+    }
+
+    fn lead(&self, writes: SharedWrites) -> BoxFuture<'_, ()> {
+        self.faults.terms.lock().unwrap().push(writes.clone());
+        self.inner.lead(writes)
     }
 }

@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
+use spokeshave_api::KWOKNodeClass;
 use spokeshave_controllers::{LeaderElectionOptions, Options as OperatorOptions};
+use spokeshave_ports::{NodeClassKind, Write, WriteTarget};
 use spokeshave_runtime::client::RequestLog;
 
 use crate::faulty::{Cluster, Gate, Setup};
@@ -68,6 +70,31 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
         matches!(ended, Ok(Ok(Err(_)))),
         "the deposed leader ends by itself: {ended:?}"
     );
+    // What its provider has kept of that term writes nothing any more.
+    let terms = cluster.faults.terms.lock().unwrap().clone();
+    let [deposed, leader] = &terms[..] else {
+        panic!("two terms, not {}", terms.len());
+    };
+    let mark = |value: &str| Write {
+        target: WriteTarget::NodeClass(NodeClassKind {
+            group: "karpenter.kwok.sh".to_owned(),
+            version: "v1alpha1".to_owned(),
+            kind: "KWOKNodeClass".to_owned(),
+            plural: "kwoknodeclasses".to_owned(),
+        }),
+        name: "default".to_owned(),
+        patch: json!({"metadata": {"annotations": {"example.com/by": value}}}),
+    };
+    let by = async || {
+        let class = cluster.get::<KWOKNodeClass>("default").await;
+        let annotations = class.metadata.annotations.unwrap_or_default();
+        annotations.get("example.com/by").cloned()
+    };
+    let refused = deposed.write(mark("the deposed")).await.unwrap_err();
+    assert!(refused.to_string().contains("lead"), "{refused}");
+    assert_eq!(by().await, None);
+    leader.write(mark("the leader")).await.unwrap();
+    assert_eq!(by().await.as_deref(), Some("the leader"));
     let after: Vec<String> = writes(&first_log).split_off(before);
     let claims_made = after
         .iter()
