@@ -1,20 +1,13 @@
 //! Runs every scenario of invariant 37 with a kill at every write: `cargo run --release -p spokeshave-sim --example kills -- [STORY] [--at WRITE]`.
 //!
-//! The stories `ec2`, `azure` and `azure-machines` run on these simulated clouds, with a kill at every call to them.
+//! The stories whose names begin with `ec2` or `azure` run on these simulated clouds, with a kill at every call to them; `ec2-all` are all of EC2.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use spokeshave_sim::kills::{Story, compare, stories, tell};
-use spokeshave_sim::rehearsal::{self, CloudName};
-
-/// Names of the scenarios that run on a simulated cloud.
-const ON_CLOUDS: [(&str, CloudName); 3] = [
-    ("ec2", CloudName::Aws),
-    ("azure", CloudName::Azure),
-    ("azure-machines", CloudName::AzureMachines),
-];
+use spokeshave_sim::rehearsal::{self, CloudStory, cloud_stories};
 
 /// Most allocations of a run are small and short-lived.
 #[global_allocator]
@@ -42,15 +35,16 @@ fn main() -> ExitCode {
             clean &= every_write(&story, at);
         }
     }
-    for (name, cloud) in ON_CLOUDS {
-        if only.as_deref().is_none_or(|only| only == name) {
+    for story in cloud_stories() {
+        if only.as_deref().is_none_or(|only| is_named(&story, only)) {
             told += 1;
-            clean &= every_call(name, cloud, at);
+            clean &= every_call(&story, at);
         }
     }
     if told == 0 {
         let mut names: Vec<&str> = stories().iter().map(|story| story.name).collect();
-        names.extend(ON_CLOUDS.map(|(name, _)| name));
+        names.extend(cloud_stories().map(|story| story.name));
+        names.push("ec2-all");
         eprintln!("kills: no such story; there are: {}", names.join(", "));
         return ExitCode::from(2);
     }
@@ -76,14 +70,19 @@ fn every_write(story: &Story, at: Option<u64>) -> bool {
     })
 }
 
+/// `ec2-all` are all stories of EC2.
+fn is_named(story: &CloudStory, name: &str) -> bool {
+    story.name == name || (name == "ec2-all" && story.name.starts_with("ec2"))
+}
+
 /// Whether the story on a cloud ends as it should whatever call to it its operator dies at.
-fn every_call(name: &str, cloud: CloudName, at: Option<u64>) -> bool {
-    match rehearsal::lived(cloud) {
-        Ok(calls) => at_each(name, ("calls to the cloud", calls), at, |call| {
-            rehearsal::every_call(cloud, call)
+fn every_call(story: &CloudStory, at: Option<u64>) -> bool {
+    match rehearsal::lived(story) {
+        Ok(calls) => at_each(story.name, ("calls to the cloud", calls), at, |call| {
+            rehearsal::every_call(story, call)
         }),
         Err(problem) => {
-            println!("{name}: {problem}");
+            println!("{}: {problem}", story.name);
             false
         }
     }

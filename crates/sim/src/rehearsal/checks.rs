@@ -24,7 +24,7 @@ pub(super) struct Machines {
 }
 
 /// The machine's own name in a provider ID; Azure names are case-insensitive.
-fn machine_of(provider_id: &str) -> String {
+pub(super) fn machine_of(provider_id: &str) -> String {
     provider_id.rsplit('/').next().unwrap_or_default().to_lowercase()
 }
 
@@ -34,7 +34,11 @@ impl Machines {
         let now = world.lab.clock.now();
         let mut found = Vec::new();
         let mut owners: BTreeMap<String, String> = BTreeMap::new();
-        for claim in world.lab.list::<NodeClaim>().await {
+        let claims = world.lab.list::<NodeClaim>().await;
+        for (machine, text) in world.launches.look(&claims) {
+            found.push(self.violation(&machine, text, now));
+        }
+        for claim in &claims {
             let id = machine_of(claim.provider_id().unwrap_or_default());
             if id.is_empty() {
                 continue;

@@ -1,7 +1,10 @@
 //! An operator that is killed at any of its calls to the cloud, and started again, ends as one that lives on.
 //!
-//! A scenario (a class, a pool, pods, an interruption, deletion) is run once to count the calls, then with a kill at each: the call takes
-//! effect, but its result is lost. Each run must converge with every pod running and end with nothing left in the cloud.
+//! Each scenario starts with a class, a pool and pods, lets something happen, and ends with the deletion of everything. It is run once to count the calls, then
+//! with a kill at each: the call takes effect, but its result is lost. Each run must converge with every pod running and its goal reached, launch no machine
+//! twice, and end with nothing left in the cloud.
+//!
+//! Owns the run; what happens is in `kill_stories`.
 
 use std::time::Duration;
 
@@ -11,80 +14,102 @@ use serde_json::json;
 use spokeshave_api::NodePool;
 use spokeshave_runtime::Api;
 
+use super::kill_stories::CloudStory;
 use super::stage::HasDied;
-use super::{CloudName, OPERATOR, World, checks, violations};
+use super::{OPERATOR, World, checks, violations};
 use crate::lab::LabOptions;
 
 /// Longest time that a part of the story may take.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 const LOOK: Duration = Duration::from_secs(10);
-const PODS: usize = 3;
 
 /// Number of calls to the cloud in the scenario without a kill.
 ///
 /// # Errors
 /// The scenario does not complete.
-pub fn lived(cloud: CloudName) -> Result<u64, String> {
-    tell(cloud, u64::MAX)
+pub fn lived(story: &CloudStory) -> Result<u64, String> {
+    tell(story, u64::MAX)
 }
 
 /// Runs the scenario with a kill at this call, counted from one.
 ///
 /// # Errors
 /// It does not end as it should.
-pub fn every_call(cloud: CloudName, call: u64) -> Result<(), String> {
-    tell(cloud, call)
+pub fn every_call(story: &CloudStory, call: u64) -> Result<(), String> {
+    tell(story, call)
         .map(drop)
-        .map_err(|problem| format!("killed at call {call} to {cloud:?}: {problem}"))
+        .map_err(|problem| format!("{}, killed at call {call}: {problem}", story.name))
 }
 
-fn tell(cloud: CloudName, dies_at: u64) -> Result<u64, String> {
+fn tell(story: &CloudStory, dies_at: u64) -> Result<u64, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(telling(cloud, dies_at))
+    runtime.block_on(telling(story, dies_at))
 }
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(super) fn text(error: impl std::fmt::Display) -> String {
     format!("the story cannot go on: {error}")
 }
 
-async fn telling(cloud: CloudName, dies_at: u64) -> Result<u64, String> {
+/// A cluster of which a story is told.
+pub(super) struct Teller {
+    pub(super) world: World,
+    /// `None` once the operator that will die has died and been replaced.
+    life: Option<HasDied>,
+    machines: checks::Machines,
+    found: Vec<String>,
+    /// Pods that there are to be.
+    pub(super) pods: usize,
+}
+
+async fn telling(story: &CloudStory, dies_at: u64) -> Result<u64, String> {
     const SEED: u64 = 11;
-    let mut world = World::new(LabOptions::new(SEED), cloud, (SEED, false)).await?;
-    let mut life = Some(world.start_mortal(dies_at));
-    world.make_class().await?;
-    let pools: Api<NodePool> = Api::all(world.lab.client.clone());
-    let pool = world.pool("p", &json!({}));
-    world.lab.create(&pools, pool).await.map_err(text)?;
-    let deployments: Api<Deployment> = Api::namespaced(world.lab.client.clone(), "default");
+    let mut world = World::new(LabOptions::new(SEED), story.cloud, (SEED, false)).await?;
+    (story.prepare)(&world)?;
+    let life = Some(world.start_mortal(dies_at));
+    let mut teller = Teller {
+        world,
+        life,
+        machines: checks::Machines::default(),
+        found: Vec::new(),
+        pods: 3,
+    };
+    teller.world.make_class().await?;
+    let class = (story.class)();
+    if class.is_object() {
+        teller.world.change_class(class).await?;
+    }
+    let pools: Api<NodePool> = Api::all(teller.world.lab.client.clone());
+    let mut pool = teller.world.pool("p", &json!({}));
+    (story.pool)(&mut pool);
+    teller.world.lab.create(&pools, pool).await.map_err(text)?;
+    let deployments: Api<Deployment> = Api::namespaced(teller.world.lab.client.clone(), "default");
     let deployment = json!({"metadata": {"name": "w", "namespace": "default"}, "spec": {
-        "replicas": PODS, "selector": {"matchLabels": {"app": "w"}},
+        "replicas": teller.pods, "selector": {"matchLabels": {"app": "w"}},
         "template": {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "5"}}}]}},
     }});
-    world.lab.create(&deployments, deployment).await.map_err(text)?;
-    settle(&mut world, &mut life, async |world| {
-        checks::unsettled(world, PODS).await
-    })
-    .await?;
-    let spot = world.cloud.machines().into_iter().find(|one| one.is_spot);
-    if let Some(machine) = spot {
-        world.cloud.interrupt(&world.lab, &machine.id).await?;
-    }
-    settle(&mut world, &mut life, async |world| {
-        checks::unsettled(world, PODS).await
-    })
-    .await?;
+    teller
+        .world
+        .lab
+        .create(&deployments, deployment)
+        .await
+        .map_err(text)?;
+    teller.rest().await?;
+    (story.act)(&mut teller).await?;
     deployments
         .delete("w", &DeleteParams::default())
         .await
         .map_err(text)?;
     pools.delete("p", &DeleteParams::default()).await.map_err(text)?;
-    world.delete_class().await?;
-    settle(&mut world, &mut life, async |world| checks::left(world).await).await?;
-    let found = violations(&world.lab);
+    teller.world.delete_class().await?;
+    teller.until(async |world| checks::left(world).await).await?;
+    let Teller {
+        mut world, mut found, ..
+    } = teller;
+    found.extend(violations(&world.lab).iter().map(ToString::to_string));
     let calls = world.cloud.calls().into_iter().map(|(_, count)| count).sum();
     world.lab.end().await;
     match found.first() {
@@ -93,26 +118,58 @@ async fn telling(cloud: CloudName, dies_at: u64) -> Result<u64, String> {
     }
 }
 
-/// Waits until nothing is missing for half a minute and more. An operator that has died is replaced.
-async fn settle(
-    world: &mut World,
-    has_died: &mut Option<HasDied>,
-    missing: impl AsyncFn(&World) -> Vec<String>,
-) -> Result<(), String> {
-    let start = world.lab.clock.now();
-    let mut calm = 0;
-    while calm < 4 {
-        world.lab.clock.sleep(LOOK).await;
-        if has_died.as_ref().is_some_and(|has_died| has_died()) {
-            *has_died = None;
-            world.lab.kill(OPERATOR).await;
-            world.start();
+impl Teller {
+    /// One look: an operator that has died is replaced, and machines are counted.
+    async fn look(&mut self) {
+        self.world.lab.clock.sleep(LOOK).await;
+        if self.life.as_ref().is_some_and(|has_died| has_died()) {
+            self.life = None;
+            self.world.lab.kill(OPERATOR).await;
+            self.machines.forgive(self.world.lab.clock.now());
+            self.world.start();
         }
-        let what = missing(world).await;
-        calm = if what.is_empty() { calm + 1 } else { 0 };
-        if world.lab.clock.since(start) > LIMIT {
-            return Err(format!("after {LIMIT:?}: {}", what.join("; ")));
+        let found = self.machines.look(&self.world).await;
+        self.found.extend(found.iter().map(ToString::to_string));
+    }
+
+    /// Lets time pass.
+    pub(super) async fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds.div_ceil(LOOK.as_secs()) {
+            self.look().await;
         }
     }
-    Ok(())
+
+    /// Waits until all pods run on machines that are whole.
+    pub(super) async fn rest(&mut self) -> Result<(), String> {
+        self.rest_when(async |_| Vec::new()).await
+    }
+
+    /// The same, and until nothing is missing besides.
+    pub(super) async fn rest_when(
+        &mut self,
+        missing: impl AsyncFn(&World) -> Vec<String>,
+    ) -> Result<(), String> {
+        let pods = self.pods;
+        self.until(async |world| {
+            let mut what = checks::unsettled(world, pods).await;
+            what.extend(missing(world).await);
+            what
+        })
+        .await
+    }
+
+    /// Waits until nothing is missing for half a minute and more.
+    async fn until(&mut self, missing: impl AsyncFn(&World) -> Vec<String>) -> Result<(), String> {
+        let start = self.world.lab.clock.now();
+        let mut calm = 0;
+        while calm < 4 {
+            self.look().await;
+            let what = missing(&self.world).await;
+            calm = if what.is_empty() { calm + 1 } else { 0 };
+            if self.world.lab.clock.since(start) > LIMIT {
+                return Err(format!("after {LIMIT:?}: {}", what.join("; ")));
+            }
+        }
+        Ok(())
+    }
 }

@@ -7,11 +7,14 @@
 mod azure;
 mod checks;
 mod ec2;
+mod kill_stories;
 mod kills;
+mod launches;
 mod pace;
 mod replacements;
 mod stage;
 mod steps;
+mod take_over;
 mod taken_back;
 
 use std::time::Duration;
@@ -28,12 +31,15 @@ use spokeshave_runtime::Api;
 use crate::invariants::{Actor, Violation};
 use crate::lab::{Lab, LabOptions};
 use crate::soak::{RunOptions, SeedResult};
+use launches::Launches;
 use stage::{HasDied, Stage};
 use steps::failed;
 
+pub use kill_stories::{CloudStory, cloud_stories};
 pub use kills::{every_call, lived};
 pub use pace::Interruptible;
 pub use replacements::{Replaced, replaced};
+pub use take_over::taken_over;
 pub use taken_back::{TakenBack, taken_back};
 
 const CLUSTER: &str = "rehearsal";
@@ -57,6 +63,7 @@ pub enum CloudName {
 struct World {
     lab: Lab,
     cloud: Box<dyn Stage>,
+    launches: Launches,
 }
 
 impl World {
@@ -103,7 +110,8 @@ impl World {
             }
         }
         cloud.join(lab.client_as(Actor::Cloud));
-        Ok(World { lab, cloud })
+        let launches = Launches::new(cloud.census());
+        Ok(World { lab, cloud, launches })
     }
 
     fn classes(&self) -> kube::Api<DynamicObject> {
@@ -169,6 +177,7 @@ impl World {
         if !self.lab.is_running(OPERATOR) {
             let client = self.lab.client_outside(OPERATOR);
             let provider = self.cloud.provider(&self.lab, client.clone());
+            let provider = self.launches.of_next_operator(provider);
             self.lab.start_provider(OPERATOR, client, provider);
         }
     }
@@ -177,6 +186,7 @@ impl World {
     fn start_mortal(&mut self, calls: u64) -> HasDied {
         let client = self.lab.client_as(Actor::Operator(OPERATOR.to_owned()));
         let (provider, has_died) = self.cloud.mortal_provider(&self.lab, client.clone(), calls);
+        let provider = self.launches.of_next_operator(provider);
         self.lab.start_provider(OPERATOR, client, provider);
         has_died
     }

@@ -9,6 +9,7 @@ use kube::Client;
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use spokeshave_api::crds::Cloud;
+use spokeshave_ec2_simulated::SimulatedEc2;
 use spokeshave_ports::CloudProvider;
 
 use super::steps::Step;
@@ -28,6 +29,9 @@ pub(super) struct Machine {
     /// Whether it must not be terminated now.
     pub(super) is_held: bool,
 }
+
+/// Says which machines there are.
+pub(super) type Census = Arc<dyn Fn() -> Vec<Machine> + Send + Sync>;
 
 /// Says whether a provider has made the last call that it will ever get an answer to.
 pub(super) type HasDied = Box<dyn Fn() -> bool>;
@@ -50,8 +54,12 @@ pub(super) trait Stage {
     fn provider(&self, lab: &Lab, client: Client) -> Arc<dyn CloudProvider>;
     /// A provider that gets no answer any more from its call of this number on.
     fn mortal_provider(&self, lab: &Lab, client: Client, calls: u64) -> (Arc<dyn CloudProvider>, HasDied);
-    /// Existing machines.
-    fn machines(&self) -> Vec<Machine>;
+    /// Counts the machines that are there, whenever it is called.
+    fn census(&self) -> Census;
+    /// Machines that are there.
+    fn machines(&self) -> Vec<Machine> {
+        self.census()()
+    }
     /// What the cluster has there besides machines: kinds and names.
     fn belongings(&self) -> Vec<(&'static str, Vec<String>)>;
     /// Calls that were made, by name.
@@ -72,6 +80,10 @@ pub(super) trait Stage {
     /// Messages that are not acknowledged yet.
     fn messages(&self) -> usize {
         0
+    }
+    /// The EC2 that it is, if it is one.
+    fn ec2(&self) -> Option<SimulatedEc2> {
+        None
     }
     /// Ends all troubles.
     fn heal(&self);

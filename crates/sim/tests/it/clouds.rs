@@ -76,3 +76,37 @@ fn a_110_d_273_whichever_call_an_operator_is_killed_at_no_message_is_lost() {
         );
     }
 }
+
+/// Every story of `just kills` on a cloud, with a death at one of its calls here and at every one there.
+fn told_with_a_death(name: &str) {
+    let all = rehearsal::cloud_stories();
+    let story = all.iter().find(|story| story.name == name).unwrap();
+    let calls = rehearsal::lived(story).unwrap();
+    assert!(calls >= story.least_calls, "{name} makes only {calls} calls");
+    rehearsal::every_call(story, calls / 2).unwrap();
+}
+
+#[test]
+fn invariant_37_d_235_another_image_replaces_every_machine_whoever_dies() {
+    told_with_a_death("ec2-image");
+}
+
+#[test]
+fn invariant_37_a_033_another_role_replaces_every_machine_and_leaves_no_profile() {
+    told_with_a_death("ec2-role");
+}
+
+#[test]
+fn invariant_37_d_293_a_lost_reservation_is_on_demand_whoever_dies() {
+    told_with_a_death("ec2-reservation");
+}
+
+#[test]
+fn invariant_37_d_296_a_zonal_shift_is_kept_to_whoever_dies() {
+    told_with_a_death("ec2-zonal-shift");
+}
+
+#[test]
+fn a_011_a_cluster_of_karpenters_nodes_is_taken_over_and_nothing_drifts_is_launched_or_ends() {
+    rehearsal::taken_over().unwrap();
+}
