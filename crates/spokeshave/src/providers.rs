@@ -3,6 +3,7 @@
 //! Owns the commands only. The protocol is `provider-grpc`'s.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueHint};

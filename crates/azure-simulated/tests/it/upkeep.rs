@@ -1,6 +1,7 @@
 //! Machines that end by others' hands, what is left over, drift (Z-050, Z-051, Z-053).
 
 use serde_json::json;
+use spokeshave_api::AKSNodeClass;
 use spokeshave_azure_simulated::Options;
 use spokeshave_ports::CloudProvider as _;
 
