@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use kube::api::{ApiResource, DynamicObject};
 use prost::Message as _;
 use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClassRef, NodePool, Operator, Requirement, labels};
 use spokeshave_model::InstanceType;
@@ -174,6 +177,18 @@ impl Harness for Kit {
     }
     fn node_claim_without_class(&self, _name: &str) -> Option<NodeClaim> {
         None
+    }
+    fn node_class(&self) -> BoxFuture<'_, Option<DynamicObject>> {
+        let (group, kind) = (&self.class.group, &self.class.kind);
+        let resource = ApiResource {
+            group: group.clone(),
+            version: "v1".to_owned(),
+            api_version: format!("{group}/v1"),
+            kind: kind.clone(),
+            plural: String::new(),
+        };
+        let class = DynamicObject::new(&self.class.name, &resource).data(serde_json::json!({"spec": {}}));
+        std::future::ready(Some(class)).boxed()
     }
 }
 
