@@ -14,6 +14,7 @@ use spokeshave_model::{InstanceType, PriceFeed};
 
 use crate::interruption::{Interruption, Interruptions};
 use crate::measurement::Measurement;
+use crate::node_class_kind::NodeClassKind;
 use crate::notice::Notices;
 use crate::writes::SharedWrites;
 
@@ -150,34 +151,6 @@ pub enum HookAnswer {
     Ready,
     /// Not yet: ask again after this time.
     AskAgain(Duration),
-}
-
-/// A kind of NodeClass that a provider serves.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeClassKind {
-    /// API group, such as `karpenter.kwok.sh`.
-    pub group: String,
-    /// API version within the group, such as `v1alpha1`.
-    pub version: String,
-    /// Kind, such as `KWOKNodeClass`.
-    pub kind: String,
-    /// Plural name in URLs, such as `kwoknodeclasses`.
-    pub plural: String,
-}
-
-impl NodeClassKind {
-    /// The label that a Node and a NodeClaim carry for this kind, `<group>/<lower-case kind>`; its value is the name of the
-    /// NodeClass (P §1.7).
-    #[must_use]
-    pub fn label(&self) -> String {
-        format!("{}/{}", self.group, self.kind.to_lowercase())
-    }
-
-    /// `apiVersion` of the kind's objects.
-    #[must_use]
-    pub fn api_version(&self) -> String {
-        format!("{}/{}", self.group, self.version)
-    }
 }
 
 impl fmt::Display for NodeClassKind {

@@ -3,6 +3,8 @@
 //! Owns one check per promise of [`CloudProvider`]; a provider's tests implement [`Harness`] and call [`check_all`]. A check
 //! reports what was promised and what came instead; it never panics, and it knows no provider.
 
+mod drift;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{InstanceType, Requirement, Requirements, Resources};
 
 use crate::{CloudError, CloudProvider, SharedClock};
+
+pub use drift::{drift_goes_by_the_class_that_is_shown, fresh_instances_have_not_drifted};
 
 /// How long the suite waits for a termination, in cluster time.
 const TERMINATION_LIMIT: Duration = Duration::from_secs(3600);
@@ -506,65 +510,6 @@ pub async fn a_missing_node_class_is_named(harness: &dyn Harness) -> Kept {
         other => Err(format!(
             "expected InsufficientCapacity or NodeClassNotReady, got {other:?}"
         )),
-    }
-}
-
-/// What was just made is what was asked for.
-pub async fn fresh_instances_have_not_drifted(harness: &dyn Harness) -> Kept {
-    let created = create(harness, &harness.node_claim("conformance-fresh")).await?;
-    let class = harness.node_class().await;
-    let drifted = harness.provider().is_drifted(&created, class.as_ref()).await;
-    terminate(harness, &created).await?;
-    match drifted {
-        Ok(None) => Ok(()),
-        other => Err(format!("expected no drift, got {other:?}")),
-    }
-}
-
-/// Drift is judged by the NodeClass that the caller shows, also when the provider has not seen it yet.
-pub async fn drift_goes_by_the_class_that_is_shown(harness: &dyn Harness) -> Kept {
-    let Some(class) = harness.node_class().await else {
-        return Ok(());
-    };
-    let created = create(harness, &harness.node_claim("conformance-shown")).await?;
-    let mut changed = class.clone();
-    harness.change_node_class(&mut changed);
-    if changed == class {
-        // Whoever lends the NodeClass knows no field of it.
-        return terminate(harness, &created).await;
-    }
-    let provider = harness.provider();
-    let by_the_changed = verdict_when_visible(harness, &created, &changed).await;
-    let by_the_present = provider.is_drifted(&created, Some(&class)).await;
-    let by_none = provider.is_drifted(&created, None).await;
-    terminate(harness, &created).await?;
-    ensure(matches!(&by_the_changed, Ok(Some(_))), || {
-        format!(
-            "the NodeClass that was shown has changed so that the instance has drifted: expected a reason, got {by_the_changed:?}"
-        )
-    })?;
-    for (what, answer) in [("is as it was", by_the_present), ("does not exist", by_none)] {
-        ensure(matches!(&answer, Ok(None)), || {
-            format!("the NodeClass that was shown {what}: expected no drift, got {answer:?}")
-        })?;
-    }
-    Ok(())
-}
-
-/// A cloud may not show an instance at once that it has launched: until then there is no verdict.
-async fn verdict_when_visible(
-    harness: &dyn Harness,
-    claim: &NodeClaim,
-    class: &DynamicObject,
-) -> Result<Option<String>, CloudError> {
-    let clock = harness.clock();
-    let start = clock.now();
-    loop {
-        let verdict = harness.provider().is_drifted(claim, Some(class)).await;
-        if !matches!(verdict, Ok(None)) || clock.since(start) > TERMINATION_LIMIT {
-            return verdict;
-        }
-        clock.sleep(POLL).await;
     }
 }
 

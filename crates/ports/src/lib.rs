@@ -10,15 +10,15 @@ pub mod conformance;
 mod entropy;
 mod interruption;
 mod measurement;
+mod node_class_kind;
 mod notice;
 mod writes;
 
 pub use clock::{Clock, SharedClock, TokioClock};
-pub use cloud::{
-    CloudError, CloudFuture, CloudProvider, HookAnswer, NodeClassKind, RegistrationHook, RepairPolicy,
-};
+pub use cloud::{CloudError, CloudFuture, CloudProvider, HookAnswer, RegistrationHook, RepairPolicy};
 pub use entropy::{Entropy, name_suffix};
 pub use interruption::{Interruption, Interruptions};
 pub use measurement::{MeasuredValue, Measurement, MeasurementKind};
+pub use node_class_kind::NodeClassKind;
 pub use notice::{Notice, Notices};
 pub use writes::{NoWrites, SharedWrites, Write, WriteError, WriteTarget, Writes};

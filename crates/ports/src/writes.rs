@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::NodeClassKind;
+use crate::node_class_kind::NodeClassKind;
 
 /// What is written; all of these are cluster-scoped.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ mod calls;
 mod cluster;
 mod conformance;
 mod document;
+mod example_lists;
 mod joining;
 mod launches;
 mod openapi;
