@@ -1,3 +1,5 @@
+//! Repair policies by condition of the Node, and errors without a code.
+
 use super::*;
 
 #[test]
