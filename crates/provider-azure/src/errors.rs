@@ -53,8 +53,9 @@ struct Body {
     code: String,
     #[serde(default)]
     message: String,
+    // AKS writes null where there are none.
     #[serde(default)]
-    details: Vec<Body>,
+    details: Option<Vec<Body>>,
 }
 
 /// Codes that only say that something else has gone wrong.
@@ -75,19 +76,30 @@ impl ArmError {
         }
     }
 
-    /// Reads the body of a reply, or the `error` of an operation inside its body. A code that only wraps another gives way to it.
+    /// Reads the body of a reply, or the `error` of an operation inside its body. AKS also answers with code and message and no `error` around them. A code
+    /// that only wraps another gives way to it.
     #[must_use]
     pub fn read(status: u16, body: &[u8]) -> Self {
-        let mut error = match serde_json::from_slice::<Envelope>(body) {
-            Ok(envelope) => envelope.error,
-            Err(_) => Body {
-                code: String::new(),
-                message: String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned(),
-                details: Vec::new(),
-            },
+        let enveloped = serde_json::from_slice::<Envelope>(body).map(|envelope| envelope.error);
+        let bare = || {
+            serde_json::from_slice::<Body>(body)
+                .ok()
+                .filter(|bare| !bare.code.is_empty())
         };
-        while WRAPPERS.contains(&error.code.as_str()) && !error.details.is_empty() {
-            error = error.details.swap_remove(0);
+        let mut error = enveloped.ok().or_else(bare).unwrap_or_else(|| Body {
+            code: String::new(),
+            message: String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned(),
+            details: None,
+        });
+        while WRAPPERS.contains(&error.code.as_str()) {
+            let Some(inner) = error
+                .details
+                .take()
+                .and_then(|details| details.into_iter().next())
+            else {
+                break;
+            };
+            error = inner;
         }
         ArmError {
             status,

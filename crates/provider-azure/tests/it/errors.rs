@@ -290,6 +290,16 @@ fn z_036_errors_of_replies() {
         (wrapped.code.as_str(), wrapped.message.as_str()),
         ("AllocationFailed", "full")
     );
+    // AKS answers some requests without an envelope; what is no error of ARM's is shown as it came.
+    let bare = read(
+        400,
+        r#"{"code": "InvalidParameter", "details": null, "message": "no such pool", "subcode": ""}"#,
+    );
+    assert_eq!(bare.to_string(), "HTTP 400, InvalidParameter: no such pool");
+    assert_eq!(
+        read(400, r#"{"message": "x"}"#).to_string(),
+        r#"HTTP 400: {"message": "x"}"#
+    );
     assert!(read(429, "").is_throttled() && ArmError::new("TooManyRequests", "").is_throttled());
     assert!(read(401, "").is_unauthorized() && read(403, "{}").is_unauthorized());
     assert!(ArmError::new("NicReservedForAnotherVm", "").is_interface_reserved());

@@ -88,7 +88,7 @@ impl Waiting {
         let since = pod.created;
         let launches = view.last_claim_made >= since || joins(view);
         let within = self.expectations.launch_within + view.left_out;
-        if view.has_lasted(since, within) && !launches {
+        if view.has_lasted(asked_again(view, since), within) && !launches {
             report.fail(
                 22,
                 object,
@@ -215,6 +215,14 @@ fn joins(view: &View) -> bool {
         };
         claim.deletion.is_none() && !claim.provider_id.is_empty() && claim.created.is_some_and(may_still_join)
     })
+}
+
+/// From when on a launch may be asked for, for a pod that has waited since then: a machine that it may have waited for was launched before it was made, and
+/// has been given up after as much time as registration may take.
+fn asked_again(view: &View, since: jiff::Timestamp) -> jiff::Timestamp {
+    view.unjoined
+        .last()
+        .map_or(since, |given_up| since.max(*given_up))
 }
 
 /// What the cloud's machines that never joined have cost since then.

@@ -66,6 +66,24 @@ async fn invariant_22_a_pod_may_wait_for_a_machine_that_was_there_before_it() {
     stage.assert_broken(22, "default/w");
 }
 
+// What it has waited for is given up after a quarter of an hour: then the time for a launch begins, which is no longer than for others.
+#[tokio::test(start_paused = true)]
+async fn invariant_22_a_pod_may_wait_for_another_launch_when_a_machine_is_given_up() {
+    let stage = Stage::new().await;
+    stage.pool("p", json!({})).await;
+    stage.claim("c", &["Launched"], "2").await;
+    stage.pass(5).await;
+    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
+    stage.pod("w", "", fits).await;
+    stage.pass(15 * 60).await;
+    stage.delete_claim("c").await;
+    stage.pass(4 * 60).await;
+    stage.assert_silent();
+    stage.pass(2 * 60).await;
+    // The stage has no operator that ends the machine (13).
+    assert!(stage.broken().contains(&22));
+}
+
 #[tokio::test(start_paused = true)]
 async fn invariant_34_daemons_do_not_keep_a_node() {
     let stage = with_node().await;
