@@ -91,14 +91,9 @@ impl ArmError {
             message: String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned(),
             details: None,
         });
-        while WRAPPERS.contains(&error.code.as_str()) {
-            let Some(inner) = error
-                .details
-                .take()
-                .and_then(|details| details.into_iter().next())
-            else {
-                break;
-            };
+        while WRAPPERS.contains(&error.code.as_str())
+            && let Some(inner) = error.details.take().into_iter().flatten().next()
+        {
             error = inner;
         }
         ArmError {

@@ -88,7 +88,7 @@ impl Waiting {
         let since = pod.created;
         let launches = view.last_claim_made >= since || joins(view);
         let within = self.expectations.launch_within + view.left_out;
-        if view.has_lasted(asked_again(view, since), within) && !launches {
+        if view.has_lasted(launch_due_since(view, since), within) && !launches {
             report.fail(
                 22,
                 object,
@@ -217,9 +217,9 @@ fn joins(view: &View) -> bool {
     })
 }
 
-/// From when on a launch may be asked for, for a pod that has waited since then: a machine that it may have waited for was launched before it was made, and
-/// has been given up after as much time as registration may take.
-fn asked_again(view: &View, since: jiff::Timestamp) -> jiff::Timestamp {
+/// When the time for a launch begins: when the pod is made, or when the last machine that never joined is given up. Such a machine may have been launched
+/// before the pod was made, which then waited for it.
+fn launch_due_since(view: &View, since: jiff::Timestamp) -> jiff::Timestamp {
     view.unjoined
         .last()
         .map_or(since, |given_up| since.max(*given_up))

@@ -6,13 +6,18 @@ use serde_json::json;
 use super::stage::*;
 use crate::words::Objects as _;
 
+/// Pod `w`, of which the stage says that a NodePool can hold it.
+async fn pod_that_fits(stage: &Stage) {
+    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
+    stage.pod("w", "", fits).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn invariant_22_a_pod_that_fits_gets_a_nodeclaim() {
     let stage = Stage::new().await;
     stage.pool("p", json!({})).await;
     stage.pass(60).await;
-    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
-    stage.pod("w", "", fits).await;
+    pod_that_fits(&stage).await;
     stage.pod("too-large", "", json!({})).await;
     stage.pass(4 * 60).await;
     stage.assert_silent();
@@ -27,8 +32,7 @@ async fn invariant_22_a_pod_may_wait_while_everything_is_left_out() {
     stage.pool("p", json!({})).await;
     stage.pass(60).await;
     stage.lab.invariants.run_out(std::time::Duration::from_secs(3600));
-    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
-    stage.pod("w", "", fits).await;
+    pod_that_fits(&stage).await;
     stage.pass(64 * 60).await;
     stage.assert_silent();
     stage.pass(2 * 60).await;
@@ -40,8 +44,7 @@ async fn invariant_22_a_pod_may_wait_while_everything_is_left_out() {
 async fn invariant_22_a_pod_that_fits_is_placed_in_the_end() {
     let stage = Stage::new().await;
     stage.pool("p", json!({})).await;
-    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
-    stage.pod("w", "", fits).await;
+    pod_that_fits(&stage).await;
     stage.claim("c", &["Launched"], "2").await;
     stage.pass(16 * 60).await;
     stage.delete_claim("c").await;
@@ -58,8 +61,7 @@ async fn invariant_22_a_pod_may_wait_for_a_machine_that_was_there_before_it() {
     stage.pool("p", json!({})).await;
     stage.claim("c", &["Launched"], "2").await;
     stage.pass(60).await;
-    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
-    stage.pod("w", "", fits).await;
+    pod_that_fits(&stage).await;
     stage.pass(14 * 60).await;
     stage.assert_silent();
     stage.pass(2 * 60).await;
@@ -73,8 +75,7 @@ async fn invariant_22_a_pod_may_wait_for_another_launch_when_a_machine_is_given_
     stage.pool("p", json!({})).await;
     stage.claim("c", &["Launched"], "2").await;
     stage.pass(5).await;
-    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
-    stage.pod("w", "", fits).await;
+    pod_that_fits(&stage).await;
     stage.pass(15 * 60).await;
     stage.delete_claim("c").await;
     stage.pass(4 * 60).await;
