@@ -81,7 +81,7 @@ fn check_nodes(
         }
         for pod in &view.pods {
             let pod_view = snapshot.pod(*pod);
-            let problem = if pod_view.active && pod_view.do_not_disrupt.is_active(now) {
+            let problem = if pod_view.active && pod_view.do_not_disrupt().is_active(now) {
                 "is protected by do-not-disrupt"
             } else if !snapshot.blocking_budgets(*pod, now).is_empty() {
                 "is kept by a PodDisruptionBudget"

@@ -163,7 +163,7 @@ pub(crate) fn check_attachments(snapshot: &Snapshot, hosts: &[Host], violations:
     {
         let pods = host.residents.iter().chain(&host.arrivals);
         let attached: BTreeSet<&(String, String)> =
-            pods.flat_map(|pod| &snapshot.pod(*pod).attachments).collect();
+            pods.flat_map(|pod| snapshot.pod(*pod).attachments()).collect();
         for (driver, limit) in &node.attach_limits {
             let count = attached.iter().filter(|(other, _)| other == driver).count();
             if i64::try_from(count).is_ok_and(|count| count > *limit) {

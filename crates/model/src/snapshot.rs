@@ -74,8 +74,10 @@ id!(
     BudgetId
 );
 
-/// A pod as decisions see it.
+/// A pod as decisions see it. One line of a processor's cache: there are many, decisions look at them again and again, and what comes or goes moves
+/// those behind it. What few pods have is kept elsewhere.
 #[derive(Clone, Debug, PartialEq)]
+#[repr(align(64))]
 pub struct PodView {
     /// The object.
     pub object: Arc<Pod>,
@@ -99,22 +101,34 @@ pub struct PodView {
     pub mirror: bool,
     /// Tolerates `karpenter.sh/disrupted:NoSchedule`.
     pub tolerates_disrupted_taint: bool,
-    /// Its do-not-disrupt annotation.
-    pub do_not_disrupt: DoNotDisrupt,
     /// Condition Ready is False.
     pub ready_false: bool,
-    /// In units of 2^-27 (D-050).
-    pub eviction_cost: i64,
-    /// (CSI driver, claim) of its volumes (P-117).
-    pub attachments: Vec<(String, String)>,
-    /// Why it cannot be considered, if so (P §5.2).
-    pub problem: Option<PodProblem>,
-    /// The PodDisruptionBudgets that select it.
-    pub budgets: Vec<BudgetId>,
+    /// In units of 2^-27 (D-050): ten of them at the most, or of their opposite.
+    pub eviction_cost: i32,
+    /// What most pods have nothing of.
+    pub(crate) particulars: Option<Box<Particulars>>,
     /// P-185: a virtual pod of a CapacityBuffer. Nobody evicts it, counts it or tells of it.
     pub is_virtual: bool,
     /// Where it stands among pods that ask for as much (P-080).
     pub seniority: Seniority,
+}
+
+const _: () = assert!(size_of::<PodView>() == 64);
+
+/// What most pods have nothing of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Particulars {
+    pub(crate) do_not_disrupt: DoNotDisrupt,
+    pub(crate) attachments: Vec<(String, String)>,
+    pub(crate) problem: Option<PodProblem>,
+    pub(crate) budgets: Vec<BudgetId>,
+}
+
+impl Particulars {
+    /// Nothing where there is nothing, so that equal pods have equal views.
+    pub(crate) fn kept(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
+    }
 }
 
 /// Older pods come first, pods of one age in the order of their UIDs. Kept beside the object, because to read it there is to wait for memory.
@@ -162,9 +176,43 @@ impl PodView {
         self.object.metadata.uid.as_deref().unwrap_or("")
     }
 
+    /// Its do-not-disrupt annotation.
+    pub fn do_not_disrupt(&self) -> &DoNotDisrupt {
+        let known = self.particulars.as_ref();
+        known.map_or(&DoNotDisrupt::Absent, |known| &known.do_not_disrupt)
+    }
+
+    /// (CSI driver, claim) of its volumes (P-117).
+    pub fn attachments(&self) -> &[(String, String)] {
+        let known = self.particulars.as_ref();
+        known.map_or(&[], |known| &known.attachments)
+    }
+
+    /// From now on it has no volumes.
+    pub fn forget_attachments(&mut self) {
+        if let Some(mut known) = self.particulars.take() {
+            known.attachments.clear();
+            self.particulars = known.kept();
+        }
+    }
+
+    /// Why it cannot be considered, if so (P §5.2).
+    pub fn problem(&self) -> Option<&PodProblem> {
+        self.particulars.as_ref()?.problem.as_ref()
+    }
+
+    /// The PodDisruptionBudgets that select it.
+    pub fn budgets(&self) -> &[BudgetId] {
+        let known = self.particulars.as_ref();
+        known.map_or(&[], |known| &known.budgets)
+    }
+
     /// D-004.
     pub fn is_evictable(&self, now: Timestamp) -> bool {
-        self.active && !self.tolerates_disrupted_taint && !self.mirror && !self.do_not_disrupt.is_active(now)
+        self.active
+            && !self.tolerates_disrupted_taint
+            && !self.mirror
+            && !self.do_not_disrupt().is_active(now)
     }
 }
 
@@ -436,13 +484,13 @@ impl Snapshot {
     /// D-008: reschedulable, not protected, and not under a PodDisruptionBudget that never allows anything.
     pub fn is_currently_reschedulable(&self, id: PodId, now: Timestamp) -> bool {
         let pod = self.pod(id);
-        if !pod.reschedulable || (pod.active && pod.do_not_disrupt.is_active(now)) {
+        if !pod.reschedulable || (pod.active && pod.do_not_disrupt().is_active(now)) {
             return false;
         }
         if !pod.is_evictable(now) {
             return true;
         }
-        match pod.budgets.as_slice() {
+        match pod.budgets() {
             [] => true,
             [budget] => {
                 let budget = &self.budgets[budget.index()];
@@ -459,17 +507,17 @@ impl Snapshot {
         if !pod.is_evictable(now) {
             return &[];
         }
-        match pod.budgets.as_slice() {
+        match pod.budgets() {
             [only] => {
                 let budget = &self.budgets[only.index()];
                 let exempt = budget.always_allows_unhealthy && pod.ready_false;
                 if budget.disruptions_allowed > 0 || exempt {
                     &[]
                 } else {
-                    &pod.budgets
+                    pod.budgets()
                 }
             }
-            _ => &pod.budgets,
+            several => several,
         }
     }
 
@@ -478,7 +526,7 @@ impl Snapshot {
         let pods = self.node(id).pods.iter().map(|pod| self.pod(*pod));
         let costs = pods
             .filter(|pod| pod.reschedulable)
-            .map(|pod| pod.eviction_cost.max(0));
+            .map(|pod| i64::from(pod.eviction_cost.max(0)));
         costs.fold(crate::pod::EVICTION_COST_UNIT, i64::saturating_add)
     }
 }

@@ -173,7 +173,7 @@ pub fn pending_pods(snapshot: &Snapshot) -> (Vec<PodId>, Vec<(PodId, PodProblem)
     let mut ignored = Vec::new();
     for pod in snapshot.pod_ids().filter(|pod| snapshot.pod(*pod).provisionable) {
         let view = snapshot.pod(pod);
-        match &view.problem {
+        match view.problem() {
             // A pod that is on its way out asks for nothing any more.
             None if view.active => pending.push(pod),
             None => {}

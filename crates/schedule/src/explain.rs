@@ -80,7 +80,7 @@ type Shape<'a> = (ClassId, RequestId, &'a [(String, String)], &'a Reason);
 
 fn shape_of<'a>(snapshot: &'a Snapshot, left: &'a UnplacedPod) -> Shape<'a> {
     let view = snapshot.pod(left.pod);
-    (view.class, view.request, &view.attachments, &left.reason)
+    (view.class, view.request, view.attachments(), &left.reason)
 }
 
 /// The Snapshot with one more pod for each class that was left over, which asks for as little as a pod can.
@@ -97,7 +97,7 @@ fn with_ghosts(snapshot: &Snapshot, left_over: &[UnplacedPod]) -> (Snapshot, BTr
             let mut ghost = view.clone();
             ghost.request = request;
             ghost.node = None;
-            ghost.attachments.clear();
+            ghost.forget_attachments();
             world.pods.push(ghost);
             PodId::from(world.pods.len() - 1)
         });

@@ -5,14 +5,15 @@
 use super::meta_key;
 use super::pods::LoweredPods;
 use crate::Pod;
-use crate::constraints::Constraints;
+use crate::constraints::{Constraints, PodProblem};
 use crate::labels;
 use crate::pod::{self, DoNotDisrupt};
 use crate::requirement::Requirement;
 use crate::requirements::Requirements;
 use crate::resources::{ResourceName, Resources};
 use crate::snapshot::{
-    BudgetId, BudgetView, ClassId, KindId, NodeId, NodeKind, NodeView, PodId, PodView, RequestId, Seniority,
+    BudgetId, BudgetView, ClassId, KindId, NodeId, NodeKind, NodeView, Particulars, PodId, PodView,
+    RequestId, Seniority,
 };
 use crate::vector::{ResourceTable, ResourceVector};
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -153,10 +154,9 @@ pub(super) fn intern_pods(
                 id
             })
         });
-        let mut view = pod_view(object, class, request, selecting(object, budgets));
-        view.attachments = std::mem::take(&mut pod.attachments);
-        view.problem = pod.problem.take();
-        views.push(view);
+        let (attachments, problem) = (std::mem::take(&mut pod.attachments), pod.problem.take());
+        let budgets = selecting(object, budgets);
+        views.push(pod_view(object, (class, request), budgets, attachments, problem));
     }
     (classes, requests, views)
 }
@@ -180,11 +180,20 @@ pub(super) fn selecting(object: &Pod, budgets: &[BudgetView]) -> Vec<BudgetId> {
 /// What of a pod depends on nothing but itself.
 pub(super) fn pod_view(
     object: &Arc<Pod>,
-    class: ClassId,
-    request: RequestId,
+    (class, request): (ClassId, RequestId),
     budgets: Vec<BudgetId>,
+    attachments: Vec<(String, String)>,
+    problem: Option<PodProblem>,
 ) -> PodView {
     let is_virtual = pod::is_virtual(object);
+    let particulars = Particulars {
+        do_not_disrupt: DoNotDisrupt::of(object),
+        attachments,
+        problem,
+        budgets: if is_virtual { Vec::new() } else { budgets },
+    };
+    // D-374: room that is kept costs nobody anything to move.
+    let cost = if is_virtual { 0 } else { pod::eviction_cost(object) };
     PodView {
         class,
         request,
@@ -196,13 +205,10 @@ pub(super) fn pod_view(
         daemon: pod::is_daemon(object),
         mirror: pod::is_mirror(object),
         tolerates_disrupted_taint: pod::tolerates_disrupted_taint(object),
-        do_not_disrupt: DoNotDisrupt::of(object),
         ready_false: pod::is_ready_false(object),
-        // D-374: room that is kept costs nobody anything to move.
-        eviction_cost: if is_virtual { 0 } else { pod::eviction_cost(object) },
-        attachments: Vec::new(),
-        problem: None,
-        budgets: if is_virtual { Vec::new() } else { budgets },
+        // Ten units are the most, which there is room for.
+        eviction_cost: i32::try_from(cost).unwrap_or(i32::MAX),
+        particulars: particulars.kept(),
         is_virtual,
         seniority: Seniority::of(object),
         object: Arc::clone(object),

@@ -45,7 +45,7 @@ pub(super) fn totals(
 fn cost_of_other(snapshot: &Snapshot, view: &NodeView) -> i64 {
     let pods = view.pods.iter().map(|pod| snapshot.pod(*pod));
     pods.filter(|pod| !pod.daemon && !pod.terminal)
-        .map(|pod| pod.eviction_cost.max(0))
+        .map(|pod| i64::from(pod.eviction_cost.max(0)))
         .fold(EVICTION_COST_UNIT, i64::saturating_add)
 }
 

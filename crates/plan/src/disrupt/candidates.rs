@@ -91,11 +91,11 @@ const NOT_PLAIN: i64 = -2;
 impl PodFacts {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let cost = |pod: &PodView| {
-            let is_plain = matches!(pod.do_not_disrupt, DoNotDisrupt::Absent) && pod.budgets.is_empty();
+            let is_plain = matches!(pod.do_not_disrupt(), DoNotDisrupt::Absent) && pod.budgets().is_empty();
             match (is_plain, pod.reschedulable) {
                 (false, _) => NOT_PLAIN,
                 (true, false) => NOT_RESCHEDULABLE,
-                (true, true) => pod.eviction_cost.max(0),
+                (true, true) => pod.eviction_cost.max(0).into(),
             }
         };
         PodFacts {
@@ -186,7 +186,7 @@ pub(super) fn checked_with(
 
 fn is_protected_pod(snapshot: &Snapshot, pod: PodId, now: Timestamp, lifted: &Lifted) -> bool {
     let view = snapshot.pod(pod);
-    view.active && view.do_not_disrupt.is_active(now) && !lifted.contains(&Hurdle::PodDoNotDisrupt(pod))
+    view.active && view.do_not_disrupt().is_active(now) && !lifted.contains(&Hurdle::PodDoNotDisrupt(pod))
 }
 
 fn is_evictable(snapshot: &Snapshot, pod: PodId, now: Timestamp, lifted: &Lifted) -> bool {
@@ -206,7 +206,7 @@ fn will_move(snapshot: &Snapshot, pod: PodId, now: Timestamp, lifted: &Lifted) -
         return true;
     }
     let view = snapshot.pod(pod);
-    match view.budgets.as_slice() {
+    match view.budgets() {
         [] => true,
         [only] => {
             let budget = &snapshot.budgets[only.index()];
@@ -226,12 +226,15 @@ fn check_pods(snapshot: &Snapshot, pods: &[PodId], now: Timestamp, lifted: &Lift
         return Err(Hurdle::PodDoNotDisrupt(*pod));
     }
     let mut several = None;
-    for pod in pods.iter().filter(|pod| !snapshot.pod(**pod).budgets.is_empty()) {
+    for pod in pods
+        .iter()
+        .filter(|pod| !snapshot.pod(**pod).budgets().is_empty())
+    {
         if !is_evictable(snapshot, *pod, now, lifted) {
             continue;
         }
         let view = snapshot.pod(*pod);
-        if let [only] = view.budgets.as_slice() {
+        if let [only] = view.budgets() {
             let budget = &snapshot.budgets[only.index()];
             let exempt = budget.always_allows_unhealthy && view.ready_false;
             let hurdle = Hurdle::PodDisruptionBudget(*only);

@@ -29,7 +29,7 @@ pub(super) fn observe(snapshot: &Snapshot, before: Option<&Calm>) -> Option<Calm
         || snapshot
             .pods
             .iter()
-            .any(|pod| pod.provisionable && pod.active && pod.problem.is_none() && !pod.is_virtual);
+            .any(|pod| pod.provisionable && pod.active && pod.problem().is_none() && !pod.is_virtual);
     if busy {
         return before.cloned();
     }

@@ -30,13 +30,13 @@ pub(super) fn protections(snapshot: &Snapshot, now: Timestamp) -> Vec<Event> {
     let mut events = Vec::new();
     for pod in &snapshot.pods {
         // Most pods ask for nothing, and their nodes are far away in memory.
-        if !pod.active || matches!(pod.do_not_disrupt, DoNotDisrupt::Absent | DoNotDisrupt::Always) {
+        if !pod.active || matches!(pod.do_not_disrupt(), DoNotDisrupt::Absent | DoNotDisrupt::Always) {
             continue;
         }
         if !pod.node.is_some_and(|node| snapshot.node(node).is_managed()) {
             continue;
         }
-        let (kind, reason, message, value) = match &pod.do_not_disrupt {
+        let (kind, reason, message, value) = match pod.do_not_disrupt() {
             DoNotDisrupt::Absent | DoNotDisrupt::Always => continue,
             DoNotDisrupt::Invalid(error) => (
                 EventType::Warning,
@@ -173,8 +173,8 @@ pub(super) fn next_change(
 ) -> (Timestamp, bool) {
     let (snapshot, now) = (ground.snapshot, ground.now);
     let nominations = snapshot.nodes.iter().filter_map(|node| node.nominated_until);
-    let protections = snapshot.pods.iter().filter_map(|pod| match pod.do_not_disrupt {
-        DoNotDisrupt::Until(end) => Some(end),
+    let protections = snapshot.pods.iter().filter_map(|pod| match pod.do_not_disrupt() {
+        DoNotDisrupt::Until(end) => Some(*end),
         _ => None,
     });
     let rests = back_offs.values().map(|back_off| back_off.until);

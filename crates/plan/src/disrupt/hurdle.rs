@@ -134,7 +134,7 @@ impl Hurdle {
                 budget_name(budget)
             ),
             Hurdle::SeveralBudgets(pod) => {
-                let budgets = snapshot.pod(pod).budgets.iter();
+                let budgets = snapshot.pod(pod).budgets().iter();
                 let names: Vec<String> = budgets.map(|budget| budget_name(*budget)).collect();
                 format!(
                     "eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])",

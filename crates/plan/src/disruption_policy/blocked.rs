@@ -58,13 +58,13 @@ fn in_the_way(snapshot: &Snapshot, view: &NodeView, now: Timestamp) -> Option<St
     view.pods.iter().find_map(|pod| {
         let pod = snapshot.pod(*pod);
         let keeps = |what: String| Some(format!("a drain would wait for pod {}, which {what}", pod.key()));
-        if pod.active && pod.do_not_disrupt.is_active(now) {
+        if pod.active && pod.do_not_disrupt().is_active(now) {
             return keeps("is annotated karpenter.sh/do-not-disrupt".to_owned());
         }
         if !pod.is_evictable(now) {
             return None;
         }
-        match pod.budgets.as_slice() {
+        match pod.budgets() {
             [] => None,
             [only] => {
                 let budget = &snapshot.budgets[only.index()];

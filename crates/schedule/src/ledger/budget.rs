@@ -18,6 +18,13 @@ pub(crate) struct Remaining {
     pub(crate) nodes: i64,
 }
 
+impl Remaining {
+    /// Whether nothing limits it.
+    fn is_unlimited(&self) -> bool {
+        self.nodes == UNLIMITED && self.resources.iter().all(|left| *left == UNLIMITED)
+    }
+}
+
 /// What may still be launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
@@ -79,7 +86,7 @@ impl Budget {
             template: index as u32,
             before: SmallVec::new(),
         };
-        if remaining.nodes == UNLIMITED && remaining.resources.iter().all(|left| *left == UNLIMITED) {
+        if remaining.is_unlimited() {
             return charged;
         }
         charged.before.extend_from_slice(&remaining.resources);
@@ -126,6 +133,10 @@ impl Budget {
     }
 
     fn change_node(&mut self, node: NodeId, tables: &Tables<'_>, change: fn(i64, i64) -> i64) {
+        // Where there are no limits, the node is not looked at: it is far away in memory.
+        if self.remaining.iter().all(Remaining::is_unlimited) {
+            return;
+        }
         let view = tables.snapshot.node(node);
         if view.marked_for_deletion {
             return;
@@ -136,15 +147,14 @@ impl Budget {
             if view.pool != Some(template.pool) {
                 continue;
             }
-            let limited = |left: &mut i64, amount: i64| {
-                if *left != UNLIMITED {
-                    *left = change(*left, amount);
-                }
-            };
             for (index, left) in remaining.resources.iter_mut().enumerate() {
-                limited(left, view.capacity.get(resources.name(index)));
+                if *left != UNLIMITED {
+                    *left = change(*left, view.capacity.get(resources.name(index)));
+                }
             }
-            limited(&mut remaining.nodes, 1);
+            if remaining.nodes != UNLIMITED {
+                remaining.nodes = change(remaining.nodes, 1);
+            }
         }
     }
 

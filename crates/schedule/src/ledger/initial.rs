@@ -111,7 +111,7 @@ pub(super) fn attached_volumes(
 ) -> FxHashMap<NodeId, Vec<u32>> {
     let mut attached: FxHashMap<NodeId, Vec<u32>> = FxHashMap::with_hasher(FxBuildHasher);
     for (index, view) in snapshot.pods.iter().enumerate() {
-        if let (Some(node), false) = (view.node, view.terminal || view.attachments.is_empty())
+        if let (Some(node), false) = (view.node, view.terminal || view.attachments().is_empty())
             && let Some(volumes) = attachments.of_pod(PodId::from(index))
         {
             let on_node = attached.entry(node).or_default();

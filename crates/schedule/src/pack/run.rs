@@ -106,7 +106,7 @@ impl Engine<'_> {
         let view = self.tables.snapshot.pod(pod);
         let shape = (view.class, view.request);
         // Attach limits tell pods of one shape apart, so what one could not, another may.
-        if view.attachments.is_empty()
+        if view.attachments().is_empty()
             && let Some((placements, no_place)) = queue.failed.get(&shape)
             && (*no_place == NoPlace::ForGood || *placements == queue.placements)
         {

@@ -34,8 +34,8 @@ impl Attachments {
             return attachments;
         }
         for (index, view) in snapshot.pods.iter().enumerate() {
-            if !view.attachments.is_empty() {
-                let volumes = view.attachments.iter();
+            if !view.attachments().is_empty() {
+                let volumes = view.attachments().iter();
                 let volumes = volumes.map(|(driver, claim)| numbers.attachment(driver, claim));
                 attachments.volumes.insert(PodId::from(index), volumes.collect());
             }

@@ -100,9 +100,9 @@ impl Counts {
         };
         let mut present = vec![0; key.values.len()];
         for (index, domain) in key.of_node.iter().enumerate() {
-            let kind = shape.snapshot.nodes[index].kind.index();
+            let kind = shape.kind_of[index].index();
             let counts = *domain != NONE && census.kinds.contains(kind);
-            if counts && self.is_present(NodeId::from(index), shape.snapshot) {
+            if counts && self.is_present(NodeId::from(index), shape) {
                 present[*domain as usize] += 1;
             }
         }
@@ -276,7 +276,7 @@ impl Counts {
         };
         match host {
             Host::Node(node) => {
-                if !census.kinds.contains(shape.snapshot.node(node).kind.index()) {
+                if !census.kinds.contains(shape.kind_of[node.index()].index()) {
                     return;
                 }
                 if let Some(hosts) = &mut group.hosts {
@@ -310,16 +310,16 @@ impl Counts {
 
     /// A node is removed, or is there again: where it was the only one of its domain, the domain goes with it.
     pub(crate) fn set_removed(&mut self, node: NodeId, removed: bool, shape: &Shape<'_>) {
-        let counts = self.is_present(node, shape.snapshot);
+        let counts = self.is_present(node, shape);
         if removed {
             self.removed.insert(node.index());
         } else {
             self.removed.remove(node.index());
         }
-        if counts == self.is_present(node, shape.snapshot) {
+        if counts == self.is_present(node, shape) {
             return;
         }
-        let kind = shape.snapshot.node(node).kind.index();
+        let kind = shape.kind_of[node.index()].index();
         for (census, present) in shape.censuses.iter().zip(&mut self.present) {
             if !census.kinds.contains(kind) {
                 continue;
@@ -342,9 +342,8 @@ impl Counts {
     }
 
     /// Whether an existing node makes its domains exist.
-    fn is_present(&self, node: NodeId, snapshot: &Snapshot) -> bool {
-        let view = snapshot.node(node);
-        view.registered && !view.marked_for_deletion && !self.removed.contains(node.index())
+    fn is_present(&self, node: NodeId, shape: &Shape<'_>) -> bool {
+        shape.standing.contains(node.index()) && !self.removed.contains(node.index())
     }
 
     /// Everything that changes, to compare what was reverted with what was there: what is placed, groups, censuses, and claims by key.

@@ -23,7 +23,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::Requirements;
 use spokeshave_model::reason::TopologyKind;
 use spokeshave_model::selector::Selector;
-use spokeshave_model::snapshot::{ClassId, NodeId, Snapshot};
+use spokeshave_model::snapshot::{ClassId, KindId, NodeId, Snapshot};
 use spokeshave_model::taint::Toleration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -156,6 +156,10 @@ pub(crate) struct Bindings {
 #[derive(Clone, Debug)]
 pub(crate) struct Shape<'a> {
     snapshot: &'a Snapshot,
+    /// Of each node, side by side, because every count asks for it.
+    kind_of: Vec<KindId>,
+    /// Nodes that are registered and not marked for deletion.
+    standing: Bits,
     keys: Vec<Key>,
     key_ids: BTreeMap<String, usize>,
     rules: Vec<Rule>,
@@ -187,7 +191,11 @@ impl<'a> Shape<'a> {
             }
         }
         let classes = snapshot.classes.len();
+        let standing = snapshot.nodes.iter().enumerate();
+        let standing = standing.filter(|(_, node)| node.registered && !node.marked_for_deletion);
         let mut shape = Shape {
+            kind_of: snapshot.nodes.iter().map(|node| node.kind).collect(),
+            standing: Bits::of(snapshot.nodes.len(), standing.map(|(index, _)| index)),
             snapshot,
             keys: Vec::new(),
             key_ids: BTreeMap::new(),

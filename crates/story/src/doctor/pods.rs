@@ -46,7 +46,7 @@ pub(super) fn by_owner(
 /// D-011: `"true"` has no end; pods of a Job end on their own.
 fn protected_pods(snapshot: &Snapshot) -> Vec<Finding> {
     let groups = by_owner(snapshot, |pod| {
-        pod.do_not_disrupt == DoNotDisrupt::Always && annotation(pod) == Some("true")
+        *pod.do_not_disrupt() == DoNotDisrupt::Always && annotation(pod) == Some("true")
     });
     let groups = groups.into_iter().filter(|(owner, _)| !owner.starts_with("Job "));
     groups

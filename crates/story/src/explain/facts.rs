@@ -139,8 +139,8 @@ impl<'a> Facts<'a> {
         if pod.terminal {
             return (Meaning::Finished, "has finished; nothing waits for it".to_owned());
         }
-        if pod.active && pod.do_not_disrupt.is_active(self.now) {
-            let until = match &pod.do_not_disrupt {
+        if pod.active && pod.do_not_disrupt().is_active(self.now) {
+            let until = match pod.do_not_disrupt() {
                 DoNotDisrupt::Until(end) => format!("until {}", whole(*end)),
                 _ => "for as long as it is there".to_owned(),
             };
@@ -181,16 +181,16 @@ impl<'a> Facts<'a> {
             let message = "tolerates karpenter.sh/disrupted; is not evicted and ends with the node";
             return (Meaning::Tolerates, message.to_owned());
         }
-        let mut message = match pod.budgets.as_slice() {
+        let mut message = match pod.budgets() {
             [only] => format!("may move; {}", self.budget_text(*only)),
             _ => "may move".to_owned(),
         };
-        if let DoNotDisrupt::Invalid(why) = &pod.do_not_disrupt {
+        if let DoNotDisrupt::Invalid(why) = pod.do_not_disrupt() {
             message.push_str(&format!(
                 "; its karpenter.sh/do-not-disrupt protects nothing: {why}"
             ));
         }
-        if let DoNotDisrupt::Until(end) = &pod.do_not_disrupt {
+        if let DoNotDisrupt::Until(end) = pod.do_not_disrupt() {
             message.push_str(&format!(
                 "; its karpenter.sh/do-not-disrupt ended {}",
                 whole(*end)

@@ -291,7 +291,7 @@ fn timers(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
     expiry(facts, claim, story);
     for pod in &view.pods {
         let pod = facts.snapshot.pod(*pod);
-        if let spokeshave_model::pod::DoNotDisrupt::Until(end) = &pod.do_not_disrupt
+        if let spokeshave_model::pod::DoNotDisrupt::Until(end) = pod.do_not_disrupt()
             && pod.active
             && *end > facts.now
         {

@@ -159,10 +159,9 @@ impl LiveSnapshot {
     /// The view of a pod that is on no node yet.
     fn view_of(&self, object: &Arc<Pod>, class: ClassId, request: RequestId) -> PodView {
         let budgets = selecting(object, &self.snapshot.budgets);
-        let mut view = pod_view(object, class, request, budgets);
-        view.problem = problem(object, &self.rest.volumes);
-        view.attachments = volumes::attachments(object, &self.rest.volumes);
-        view
+        let attachments = volumes::attachments(object, &self.rest.volumes);
+        let problem = problem(object, &self.rest.volumes);
+        pod_view(object, (class, request), budgets, attachments, problem)
     }
 
     /// Takes up a use of constraints, at a position: the class, and the shape.

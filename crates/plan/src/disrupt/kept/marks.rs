@@ -158,16 +158,16 @@ impl PodFacts {
 
 impl PodMark {
     fn of(view: &PodView) -> Self {
-        let attachments = &view.attachments;
+        let attachments = view.attachments();
         PodMark {
             object: Arc::clone(&view.object),
             facts: PodFacts::of(view),
-            attachments: (!attachments.is_empty()).then(|| attachments.as_slice().into()),
+            attachments: (!attachments.is_empty()).then(|| attachments.into()),
         }
     }
 
     fn attaches_as(&self, view: &PodView) -> bool {
-        self.attachments.as_deref().unwrap_or_default() == view.attachments
+        self.attachments.as_deref().unwrap_or_default() == view.attachments()
     }
 
     /// Whether it is this pod, with the same volumes. Numbers are compared by the caller.
@@ -223,7 +223,7 @@ impl Renumbered {
                 .as_ref()
                 .is_some_and(|mark| mark.attachments.is_some() || opens(&classes[mark.facts.class.index()]));
             let is = now.is_some_and(|view| {
-                !view.attachments.is_empty() || opens(&snapshot.classes[view.class.index()])
+                !view.attachments().is_empty() || opens(&snapshot.classes[view.class.index()])
             });
             let in_place = changed.before.as_ref().zip(now).is_some_and(|(mark, view)| {
                 mark.facts.node == view.node

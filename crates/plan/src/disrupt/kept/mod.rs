@@ -179,7 +179,7 @@ impl WholeMarks {
 /// Whether a pod that waits or moves anyway opens a host port or attaches a volume.
 fn has_special_base(snapshot: &Snapshot) -> bool {
     let is_special = |view: &PodView| {
-        !view.attachments.is_empty() || !snapshot.classes[view.class.index()].host_ports.is_empty()
+        !view.attachments().is_empty() || !snapshot.classes[view.class.index()].host_ports.is_empty()
     };
     let leaving = snapshot
         .nodes
