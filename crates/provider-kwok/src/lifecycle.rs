@@ -90,9 +90,11 @@ impl World {
                 {
                     self.removed(&name, now);
                 }
-                for instance in self.instances.clone().into_values() {
-                    self.plan(&instance, now, termination_delay);
+                let instances = std::mem::take(&mut self.instances);
+                for instance in instances.values() {
+                    self.plan(instance, now, termination_delay);
                 }
+                self.instances = instances;
                 self.work.insert(Job::Sweep, Due { at: now, failures: 0 });
             }
             Event::Apply(object) => {

@@ -500,7 +500,7 @@ fn own(claim: &NodeClaim, instance: &KWOKInstance) -> Result<NodeClaim, CloudErr
             ),
         });
     }
-    let seen = record::as_node_claim(instance);
+    let seen = record::as_node_claim(instance.clone());
     let mut answer = claim.clone();
     answer.metadata.labels = seen.metadata.labels;
     answer.status = seen.status;
@@ -547,7 +547,7 @@ impl CloudProvider for KwokProvider {
                 )));
             };
             let instance = self.known(name).await?.ok_or_else(|| gone(name))?;
-            Ok(record::as_node_claim(&instance))
+            Ok(record::as_node_claim(instance))
         }
         .boxed()
     }
@@ -555,7 +555,7 @@ impl CloudProvider for KwokProvider {
     fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
         async move {
             let instances = self.with_adopted(self.all().await?).await?;
-            Ok(instances.iter().map(record::as_node_claim).collect())
+            Ok(instances.into_iter().map(record::as_node_claim).collect())
         }
         .boxed()
     }
