@@ -11,6 +11,7 @@ use spokeshave_runtime::{
 };
 use tokio::task::JoinSet;
 
+use crate::act::for_provider::TermHands;
 use crate::act::hands::Hands;
 use crate::cloud::Measured;
 use crate::cloud::overlays::Overlays;
@@ -203,7 +204,7 @@ impl Operator {
     async fn lead(self, leadership: Leadership, shutdown: &Shutdown) {
         let Some(epoch) = leadership.epoch() else { return };
         self.readiness.set(CACHES_SYNCED, false);
-        let writer = client::fenced(self.client.clone(), leadership, epoch);
+        let writer = client::fenced(self.client.clone(), leadership, epoch.clone());
         let limit = self.options.shutdown_limit;
         let clock = self.clock.clone();
         let mut tasks = TaskGroup::new();
@@ -233,7 +234,8 @@ impl Operator {
             tasks.spawn(format!("watch {}", kind.kind), watch);
         }
         let (cloud, until) = (self.provider.clone(), shutdown.clone());
-        let writes = Arc::new(term.hands.clone());
+        let hands = term.hands.clone();
+        let writes = Arc::new(TermHands { hands, epoch });
         tasks.spawn("cloud", async move {
             until.cut(cloud.lead(writes)).await;
         });

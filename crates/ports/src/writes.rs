@@ -71,6 +71,12 @@ impl WriteError {
 pub trait Writes: fmt::Debug + Send + Sync {
     /// Writes, and gives the object as it is then.
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Value, WriteError>>;
+
+    /// How many leaders there have been, this one included (`leaseTransitions` of the Lease); 0 where nobody counts, as without a Lease. It grows with
+    /// every leader unless the Lease is made anew.
+    fn leader_term(&self) -> u64 {
+        0
+    }
 }
 
 /// Shared by all parts of a provider that write.

@@ -1,4 +1,4 @@
-//! Checks a provider from outside: `sanity SOCKET [NODE-CLASS]`. Ends with 1 and the names of the promises that it breaks.
+//! Checks a provider from outside: `sanity SOCKET`. Ends with 1 and the names of the promises that it breaks.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,15 +11,17 @@ use spokeshave_provider_grpc::sanity::{SanityOptions, check};
 async fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let Some(socket) = arguments.next() else {
-        eprintln!("usage: sanity SOCKET [NODE-CLASS]; SOCKET is the unix socket of a provider");
+        eprintln!("usage: sanity SOCKET; SOCKET is the unix socket of a provider");
         return ExitCode::from(2);
     };
     let clock: SharedClock = TokioClock::wall(1.0).shared();
     let options = SanityOptions {
         connector: Arc::new(UnixConnector(socket.clone().into())),
-        node_class: arguments.next().unwrap_or_else(|| "default".to_owned()),
+        node_class: None,
+        node_class_name: "default".to_owned(),
         cluster_uid: "sanity".to_owned(),
         run: clock.now().as_millisecond().to_string(),
+        restart: None,
     };
     match check(&options, &clock).await {
         Ok(()) => {

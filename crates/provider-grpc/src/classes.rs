@@ -217,18 +217,22 @@ pub(crate) async fn approve(place: Place<'_>, kinds: &[NodeClassKind]) {
     }
 }
 
-/// Whether there is nothing to write: it is on its way out, or ready in this generation.
+/// Whether there is nothing to write: it is on its way out, ready in this generation, or another's to judge: a status in which more stands than we write
+/// is never overridden.
 fn is_approved(object: &DynamicObject) -> bool {
     let conditions = object
         .data
         .pointer("/status/conditions")
-        .and_then(Value::as_array);
-    let is_ready = |one: &Value| {
-        one["type"] == "Ready"
-            && one["status"] == "True"
-            && one["observedGeneration"].as_i64() == object.metadata.generation
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let is_settled = match conditions {
+        [] => false,
+        [one] if one["type"] == "Ready" && one["status"] == "True" && one["reason"] == "Ready" => {
+            one["observedGeneration"].as_i64() == object.metadata.generation
+        }
+        _ => true,
     };
-    object.metadata.deletion_timestamp.is_some() || conditions.into_iter().flatten().any(is_ready)
+    object.metadata.deletion_timestamp.is_some() || is_settled
 }
 
 /// Keeps the status of the provider's NodeClasses true, for as long as it leads.

@@ -3,7 +3,6 @@
 //! Owns the calls: their time limits, and what an answer must hold. Nothing stalls on a provider that hangs, and nothing is believed that contradicts itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use crate::errors::{ConnectError, answered, launch_error, no_answer};
 use crate::events::Events;
 use crate::feed::{self, Feed, Source};
 use crate::gate::Gate;
-use crate::identity::Identity;
+use crate::identity::{Identity, StatusAuthor};
 use crate::instance_list;
 use crate::link::{self, Client, Link, Task, within};
 use crate::nodes::KubeNodes;
@@ -74,7 +73,8 @@ pub struct GrpcProvider(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     clock: SharedClock,
-    identity: Identity,
+    /// What the provider said of itself at the start; what may change since is the link's.
+    identity: Arc<Identity>,
     link: Arc<Link>,
     node_classes: Option<Arc<dyn NodeClasses>>,
     feeds: Mutex<BTreeMap<(String, String), Arc<Feed>>>,
@@ -82,8 +82,6 @@ struct Inner {
     nodes: Option<KubeNodes>,
     /// What Nodes have told, by the provider's rules.
     told: Messages,
-    /// Of the time at which this process began to lead, so that a later leader's is larger.
-    leader_term: AtomicU64,
     hooks: Vec<Arc<dyn RegistrationHook>>,
     well_known: BTreeSet<String>,
     _keeper: Task,
@@ -101,20 +99,17 @@ impl GrpcProvider {
             &options.kubernetes_version,
         );
         let shaken = link::connect(&*options.connector, &clock, &hello).await?;
-        let identity = shaken.identity.clone();
         let (link, keeper) = Link::keep(options.connector, clock.clone(), hello, shaken);
-        let mut hooks: Vec<Arc<dyn RegistrationHook>> = Vec::new();
-        if identity.can(Capability::RegisterGate) {
-            hooks.push(Arc::new(Gate {
-                link: link.clone(),
-                clock: clock.clone(),
-                name: identity.name.clone(),
-            }));
-        }
+        let identity = link.identity();
+        let gate = Gate {
+            link: link.clone(),
+            clock: clock.clone(),
+            name: identity.name.clone(),
+        };
+        let hooks: Vec<Arc<dyn RegistrationHook>> = vec![Arc::new(gate)];
         let core = labels::WELL_KNOWN.iter().map(|key| (*key).to_owned());
         let well_known = core.chain(identity.well_known_labels.clone()).collect();
         Ok(Self(Arc::new(Inner {
-            leader_term: AtomicU64::new(term(&clock)),
             clock,
             link,
             node_classes: options.node_classes,
@@ -139,6 +134,12 @@ impl GrpcProvider {
         }
     }
 
+    /// Rules of the provider's last handshake that are left out because they cannot be followed: each by name, with what was expected.
+    #[must_use]
+    pub fn rejected_rules(&self) -> Vec<String> {
+        self.0.link.identity().problems.clone()
+    }
+
     /// Whether the provider is there, or has been within the last two minutes (G-019).
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -152,15 +153,7 @@ impl GrpcProvider {
     }
 }
 
-fn term(clock: &SharedClock) -> u64 {
-    u64::try_from(clock.now().as_millisecond()).unwrap_or(0)
-}
-
 impl Inner {
-    fn term(&self) -> u64 {
-        self.leader_term.load(Ordering::Relaxed)
-    }
-
     fn kind_of(&self, reference: &NodeClassRef) -> Result<(usize, NodeClassKind), CloudError> {
         let kinds = &self.identity.kinds;
         let place = kinds
@@ -215,7 +208,7 @@ impl Inner {
         let types = feed.types().await?;
         let types = launch::suitable(corrected.unwrap_or(&types), &requirements, &requests);
         let class = feed.source.class().await?;
-        let mut request = launch::request(claim, class, &requirements, self.term());
+        let mut request = launch::request(claim, class, &requirements, self.link.term());
         request.candidates = launch::candidates(&types, &feed.catalog(), &requirements, &self.well_known);
         if corrected.is_some() {
             request.corrected_types = types.iter().map(convert::type_message).collect();
@@ -231,12 +224,15 @@ impl Inner {
         Ok(answer)
     }
 
-    /// Of the class as the provider is told of it; a provider that judges drift itself needs none.
+    /// Of the class as the provider is told of it.
     fn class_hash(&self, claim: &NodeClaim, request: &LaunchRequest) -> Option<String> {
         let (place, _) = self.kind_of(&claim.spec.node_class_ref).ok()?;
         let class = request.node_class.as_ref()?;
         let object = serde_json::from_slice(&class.object_json).ok()?;
-        Some(classes::hash(&object, &self.identity.dynamic_fields[place]))
+        Some(classes::hash(
+            &object,
+            &self.link.identity().dynamic_fields[place],
+        ))
     }
 
     /// Asks until there is an instance or a failure.
@@ -362,7 +358,7 @@ impl Inner {
             provider_id: claim.provider_id().unwrap_or_default().to_owned(),
             nodeclaim_name: claim.name().to_owned(),
             nodeclaim_uid: claim.uid().to_owned(),
-            leader_term: self.term(),
+            leader_term: self.link.term(),
         };
         let answer = within(&self.clock, TERMINATE_LIMIT, client.terminate(request)).await;
         let answer = answered("Terminate", TERMINATE_LIMIT, answer)?;
@@ -375,6 +371,7 @@ impl Inner {
         Ok(())
     }
 
+    /// Whoever announces `DRIFT` decides alone (G-015): of its own class it knows which changes matter. Otherwise the hash of the spec does.
     async fn is_drifted(
         &self,
         claim: &NodeClaim,
@@ -384,15 +381,13 @@ impl Inner {
         let Some(class) = class else {
             return Ok(None);
         };
-        let annotations = claim.metadata.annotations.as_ref();
-        let launched = annotations.and_then(|all| all.get(classes::HASH));
-        if let Some(launched) = launched
-            && *launched != classes::hash(class, &self.identity.dynamic_fields[place])
-        {
-            return Ok(Some("NodeClassDrift".to_owned()));
-        }
-        if !self.identity.can(Capability::Drift) {
-            return Ok(None);
+        let identity = self.link.identity();
+        if !identity.can(Capability::Drift) {
+            let annotations = claim.metadata.annotations.as_ref();
+            let launched = annotations.and_then(|all| all.get(classes::HASH));
+            let now = classes::hash(class, &identity.dynamic_fields[place]);
+            let has_changed = launched.is_some_and(|launched| *launched != now);
+            return Ok(has_changed.then(|| "NodeClassDrift".to_owned()));
         }
         let mut client = self.link.client()?;
         let request = DriftRequest {
@@ -406,46 +401,62 @@ impl Inner {
     }
 
     async fn lead(&self, writes: &dyn Writes) {
-        let term = self.leader_term.fetch_max(term(&self.clock), Ordering::Relaxed);
-        let term = term.max(self.term());
-        let classes = async {
-            let Some(source) = self.node_classes.as_deref() else {
-                return std::future::pending().await;
-            };
-            let (kinds, clock) = (&self.identity.kinds, &self.clock);
-            let place = Place {
-                source,
-                writes,
-                clock,
-            };
-            if self.identity.can(Capability::NodeClassStatus) {
-                classes::reconcile(place, kinds, || self.link.client().ok(), term).await;
-            } else {
-                classes::approve(place, kinds).await;
-            }
+        let in_term = async {
+            let term = self.link.begin_term(writes.leader_term()).await;
+            futures::join!(self.work(term, false), self.keep_classes(writes, term));
         };
-        futures::join!(self.work(term, false), classes, self.hear_nodes());
+        futures::join!(in_term, self.hear_nodes());
     }
 
-    async fn hear_nodes(&self) {
-        let rules = &self.identity.interruption_conditions;
-        match &self.nodes {
-            Some(nodes) if !rules.is_empty() => nodes.hear(rules, &self.clock, &self.told).await,
-            _ => std::future::pending().await,
+    /// Keeps the status of NodeClasses true, as long as that is the operator's to do.
+    async fn keep_classes(&self, writes: &dyn Writes, term: u64) {
+        let Some(source) = self.node_classes.as_deref() else {
+            return std::future::pending().await;
+        };
+        let (kinds, clock) = (&self.identity.kinds, &self.clock);
+        let place = Place {
+            source,
+            writes,
+            clock,
+        };
+        loop {
+            let author = self.link.identity().status_author();
+            let keeping = async {
+                match author {
+                    StatusAuthor::OperatorByVerdict => {
+                        classes::reconcile(place, kinds, || self.link.client().ok(), term).await;
+                    }
+                    StatusAuthor::Provider => std::future::pending().await,
+                    StatusAuthor::Operator => classes::approve(place, kinds).await,
+                }
+            };
+            let another = |link: &Link| (link.identity().status_author() != author).then_some(());
+            tokio::select! {
+                biased;
+                () = self.link.until(another) => {}
+                () = keeping => {}
+            }
         }
+    }
+
+    /// From the first rule that a handshake has, by the rules of the last one.
+    async fn hear_nodes(&self) {
+        let Some(nodes) = &self.nodes else {
+            return std::future::pending().await;
+        };
+        let has_rules = |link: &Link| (!link.identity().interruption_conditions.is_empty()).then_some(());
+        self.link.until(has_rules).await;
+        nodes.hear(&self.link, &self.clock, &self.told).await;
     }
 
     /// Lets the provider do work of its own for as long as this is awaited.
     async fn work(&self, leader_term: u64, reads_only: bool) {
-        if !self.identity.can(Capability::Lead) {
-            return std::future::pending().await;
-        }
         let request = LeadRequest {
             leader_term,
             reads_only,
         };
         loop {
-            let mut client = self.link.up().await;
+            let mut client = self.link.up_with(Capability::Lead).await;
             if let Ok(stream) = client.lead(request).await {
                 let mut stream = stream.into_inner();
                 while let Ok(Some(_)) = stream.message().await {}
@@ -509,21 +520,14 @@ impl CloudProvider for GrpcProvider {
     }
 
     fn interruptions(&self) -> Option<Interruptions<'_>> {
-        let Inner {
-            identity,
-            link,
-            clock,
-            ..
-        } = &*self.0;
-        let events = identity
-            .can(Capability::Events)
-            .then(|| self.0.events.listen(link, clock));
-        let rules = &identity.interruption_conditions;
-        let told = (!rules.is_empty()).then(|| self.0.told.stream(clock.clone()));
-        match (events, told) {
-            (Some(events), Some(told)) => Some(futures::stream::select(events, told).boxed()),
-            (events, told) => events.or(told),
+        let Inner { link, clock, .. } = &*self.0;
+        // Capability and rules may come with a later handshake.
+        let events = self.0.events.listen(link, clock);
+        if self.0.nodes.is_none() {
+            return Some(events);
         }
+        let told = self.0.told.stream(clock.clone());
+        Some(futures::stream::select(events, told).boxed())
     }
 
     fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
@@ -554,6 +558,6 @@ impl CloudProvider for GrpcProvider {
     }
 
     fn unsupported_volumes(&self) -> Unsupported {
-        self.0.identity.unsupported.clone()
+        self.0.link.identity().unsupported.clone()
     }
 }

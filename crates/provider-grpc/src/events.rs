@@ -16,7 +16,9 @@ use crate::errors;
 use crate::kinds::{kind_named, message_of};
 use crate::link::{Link, within};
 use crate::wire::provider_event::Event;
-use crate::wire::{self, AcknowledgeRequest, EventsRequest, InterruptionKind, LaunchFailure, ProviderEvent};
+use crate::wire::{
+    self, AcknowledgeRequest, Capability, EventsRequest, InterruptionKind, LaunchFailure, ProviderEvent,
+};
 
 /// Pause after a stream that broke off.
 const RETRY: Duration = Duration::from_secs(1);
@@ -71,7 +73,7 @@ impl Events {
         futures::stream::unfold(start, move |mut stream| async move {
             loop {
                 let Some(open) = &mut stream else {
-                    let mut client = link.up().await;
+                    let mut client = link.up_with(Capability::Events).await;
                     match client.watch_events(EventsRequest {}).await {
                         Ok(answer) => stream = Some(answer.into_inner()),
                         Err(status) => {

@@ -11,7 +11,7 @@ use spokeshave_ports::{CloudFuture, HookAnswer, RegistrationHook, SharedClock};
 
 use crate::errors::answered;
 use crate::link::{Link, within};
-use crate::wire::GateRequest;
+use crate::wire::{Capability, GateRequest};
 
 /// Time for one answer, and the pause before the next question where the provider names none.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -31,6 +31,9 @@ impl RegistrationHook for Gate {
 
     fn registered<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, HookAnswer> {
         async move {
+            if !self.link.identity().can(Capability::RegisterGate) {
+                return Ok(HookAnswer::Ready);
+            }
             let mut client = self.link.client()?;
             let request = GateRequest {
                 provider_id: claim.provider_id().unwrap_or_default().to_owned(),

@@ -12,7 +12,7 @@ use crate::VERSIONS;
 use crate::conditions::Rule;
 use crate::wire::{Capability, HandshakeResponse};
 
-/// What stays the same as long as the provider is used.
+/// What a provider says of itself. Name and kinds stay the same as long as it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) name: String,
@@ -25,6 +25,8 @@ pub(crate) struct Identity {
     pub(crate) repair_policies: Vec<RepairPolicy>,
     pub(crate) unsupported: Unsupported,
     pub(crate) interruption_conditions: Vec<Rule>,
+    /// Rules that cannot be followed, by name, with what was expected. They are left out, and harm no other.
+    pub(crate) problems: Vec<String>,
 }
 
 impl Identity {
@@ -61,6 +63,10 @@ impl Identity {
                 plural: kind.plural.clone(),
             });
         }
+        let mut problems = Vec::new();
+        let conditions = answer.interruption_conditions.iter().map(Rule::read);
+        let interruption_conditions = whole(conditions, &mut problems);
+        let repair_policies = whole(answer.repair_policies.iter().map(repair_policy), &mut problems);
         let capabilities = answer.capabilities().map(i32::from).collect();
         let rules = |wanted: fn(&crate::wire::LabelRule) -> bool| {
             let rules = answer.labels.iter().filter(|rule| wanted(rule));
@@ -70,12 +76,9 @@ impl Identity {
             capabilities,
             well_known_labels: rules(|rule| rule.well_known),
             restricted_domains: rules(|rule| rule.restricted_domain),
-            repair_policies: repair_policies(&answer)?,
-            interruption_conditions: answer
-                .interruption_conditions
-                .iter()
-                .map(Rule::read)
-                .collect::<Result<_, _>>()?,
+            repair_policies,
+            interruption_conditions,
+            problems,
             unsupported: Unsupported {
                 provisioners: answer.unsupported_volume_provisioners.into_iter().collect(),
                 topology_keys: answer.unsupported_topology_keys.into_iter().collect(),
@@ -93,26 +96,88 @@ impl Identity {
     pub(crate) fn can(&self, capability: Capability) -> bool {
         self.capabilities.contains(&capability.into())
     }
+
+    /// Who writes the status of its NodeClasses.
+    pub(crate) fn status_author(&self) -> StatusAuthor {
+        if self.can(Capability::NodeClassStatus) {
+            StatusAuthor::OperatorByVerdict
+        } else if self.can(Capability::OwnNodeClassStatus) {
+            StatusAuthor::Provider
+        } else {
+            StatusAuthor::Operator
+        }
+    }
+
+    /// Why what answers now is not the provider of the start; `None` when it is.
+    pub(crate) fn is_another(&self, start: &Self) -> Option<String> {
+        let named = |one: &Self| {
+            let kinds: Vec<String> = one.kinds.iter().map(ToString::to_string).collect();
+            format!("{:?} with {}", one.name, kinds.join(", "))
+        };
+        (self.name != start.name || self.kinds != start.kinds).then(|| {
+            format!(
+                "it says that it is {} now and differs from {}, which this operator has begun with; restart the operator",
+                named(self),
+                named(start)
+            )
+        })
+    }
+
+    /// Fields of the handshake that differ from the start's and that an operator takes in at its start only.
+    pub(crate) fn changes_for_later(&self, start: &Self) -> Vec<&'static str> {
+        let labels = (&self.well_known_labels, &self.restricted_domains);
+        let differs = [
+            (
+                "labels",
+                labels != (&start.well_known_labels, &start.restricted_domains),
+            ),
+            ("repair_policies", self.repair_policies != start.repair_policies),
+        ];
+        differs
+            .into_iter()
+            .filter(|(_, differs)| *differs)
+            .map(|(field, _)| field)
+            .collect()
+    }
 }
 
-fn repair_policies(answer: &HandshakeResponse) -> Result<Vec<RepairPolicy>, String> {
-    let mut policies = Vec::new();
-    for policy in &answer.repair_policies {
-        let named = |what: &str| format!("repair_policies: {}: {what}", policy.condition);
-        if !["True", "False", "Unknown"].contains(&policy.status.as_str()) {
-            return Err(named(&format!(
-                "status {:?}; expected True, False or Unknown",
-                policy.status
-            )));
+/// Who writes the status of NodeClasses (G-021).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusAuthor {
+    /// The operator, as the provider says.
+    OperatorByVerdict,
+    /// The provider itself.
+    Provider,
+    /// The operator, because nobody else does: classes are ready.
+    Operator,
+}
+
+/// Those that can be followed.
+fn whole<T>(rules: impl Iterator<Item = Result<T, String>>, problems: &mut Vec<String>) -> Vec<T> {
+    let mut good = Vec::new();
+    for rule in rules {
+        match rule {
+            Ok(rule) => good.push(rule),
+            Err(problem) => problems.push(problem),
         }
-        let toleration = policy.toleration.ok_or_else(|| named("no toleration"))?;
-        policies.push(RepairPolicy {
-            condition_type: policy.condition.clone(),
-            condition_status: policy.status.clone(),
-            toleration: Duration::try_from(toleration).map_err(|_| named("negative toleration"))?,
-        });
     }
-    Ok(policies)
+    good
+}
+
+fn repair_policy(policy: &crate::wire::RepairPolicy) -> Result<RepairPolicy, String> {
+    let named = |what: &str| format!("repair_policies: {}: {what}", policy.condition);
+    if !["True", "False", "Unknown"].contains(&policy.status.as_str()) {
+        return Err(named(&format!(
+            "status {:?}; expected True, False or Unknown",
+            policy.status
+        )));
+    }
+    let toleration = policy.toleration.ok_or_else(|| named("no toleration"))?;
+    Ok(RepairPolicy {
+        condition_type: policy.condition.clone(),
+        condition_status: policy.status.clone(),
+        toleration: Duration::try_from(toleration).map_err(|_| named("negative toleration"))?,
+    })
 }
 
 #[cfg(test)]

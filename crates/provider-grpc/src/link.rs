@@ -1,8 +1,10 @@
 //! The connection to a provider, and its return (G-019): who asks is told at once when it is away, and since when.
 //!
-//! Owns the connection, its handshake and the pauses between attempts. It knows no other call.
+//! Owns the connection, its handshake with what it tells (who the provider is, which term of leadership it has seen) and the pauses between attempts. It
+//! knows no other call.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ use tokio::task::JoinHandle;
 use crate::errors::ConnectError;
 use crate::identity::Identity;
 use crate::transport::{self, Connector, Session};
-use crate::wire::HandshakeRequest;
 use crate::wire::provider_client::ProviderClient;
+use crate::wire::{Capability, HandshakeRequest, HandshakeResponse};
 use crate::{LONGEST_MESSAGE_BYTES, VERSIONS};
 
 /// Time for a connection and its handshake.
@@ -65,14 +67,23 @@ pub(crate) struct Link {
     clock: SharedClock,
     hello: HandshakeRequest,
     state: Mutex<State>,
+    /// What the provider said of itself at the start, and last.
+    start: Arc<Identity>,
+    identity: Mutex<Arc<Identity>>,
+    /// The term in which this process leads; 0 until it does.
+    own_term: AtomicU64,
+    /// The largest term that the provider has said to have seen.
+    seen_term: AtomicU64,
     changed: Notify,
 }
 
 /// A connection that has shaken hands.
 pub(crate) struct Shaken {
     pub(crate) client: Client,
-    ended: Task<String>,
+    pub(crate) ended: Task<String>,
     pub(crate) identity: Identity,
+    /// The largest leader's term that the provider has seen.
+    pub(crate) seen_term: u64,
 }
 
 /// Connects once.
@@ -112,11 +123,14 @@ pub(crate) async fn connect(
         }
         code => unreachable(format!("its handshake says {code:?}: {}", status.message())),
     })?;
-    let identity = Identity::read(answer.into_inner()).map_err(refused)?;
+    let answer = answer.into_inner();
+    let seen_term = answer.leader_term;
+    let identity = Identity::read(answer).map_err(refused)?;
     Ok(Shaken {
         client,
         ended,
         identity,
+        seen_term,
     })
 }
 
@@ -139,13 +153,19 @@ impl Link {
         hello: HandshakeRequest,
         shaken: Shaken,
     ) -> (Arc<Self>, Task) {
+        let identity = Arc::new(shaken.identity.clone());
         let link = Arc::new(Self {
             connector,
             clock,
             hello,
             state: Mutex::new(State::Up(shaken.client.clone())),
+            start: identity.clone(),
+            identity: Mutex::new(identity),
+            own_term: AtomicU64::new(0),
+            seen_term: AtomicU64::new(shaken.seen_term),
             changed: Notify::new(),
         });
+        link.name_problems();
         let task = tokio::spawn(link.clone().live(shaken));
         (link, Task(task))
     }
@@ -180,14 +200,113 @@ impl Link {
 
     /// The connection, once there is one.
     pub(crate) async fn up(&self) -> Client {
+        self.until(|link| link.client().ok()).await
+    }
+
+    /// The connection, once there is one to a provider that can do this.
+    pub(crate) async fn up_with(&self, capability: Capability) -> Client {
+        self.until(|link| link.client().ok().filter(|_| link.identity().can(capability)))
+            .await
+    }
+
+    /// Waits for something to hold of the connection and of what the provider says of itself.
+    pub(crate) async fn until<T>(&self, holds: impl Fn(&Self) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if let Ok(client) = self.client() {
-                return client;
+            if let Some(held) = holds(self) {
+                return held;
             }
             changed.await;
+        }
+    }
+
+    /// What the provider has said of itself last.
+    pub(crate) fn identity(&self) -> Arc<Identity> {
+        self.identity
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Takes in what the provider says of itself now. The error says why it is another provider.
+    fn take_identity(&self, identity: Identity) -> Result<(), String> {
+        if let Some(why) = identity.is_another(&self.start) {
+            return Err(why);
+        }
+        if identity == *self.identity() {
+            return Ok(());
+        }
+        let address = self.connector.address();
+        for field in identity.changes_for_later(&self.start) {
+            tracing::warn!(
+                address,
+                field,
+                "the provider's handshake has changed in a field that is taken over when the operator restarts"
+            );
+        }
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(identity);
+        self.name_problems();
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn name_problems(&self) {
+        for problem in &self.identity().problems {
+            tracing::warn!(
+                address = self.connector.address(),
+                problem,
+                "a rule of the provider's handshake is left out"
+            );
+        }
+    }
+
+    /// The term of which calls are. Who never began to lead calls in the term that the provider has seen last: it neither outdates anybody nor is refused.
+    pub(crate) fn term(&self) -> u64 {
+        match self.own_term.load(Ordering::Relaxed) {
+            0 => self.seen_term.load(Ordering::Relaxed),
+            own => own,
+        }
+    }
+
+    /// Begins a term that is larger than all that the provider has seen, and at least the count of leaders that the Lease has (G-003). No clock has a part in
+    /// it, and a Lease that is made anew, or none, makes no leader older than the last.
+    pub(crate) async fn begin_term(&self, leaders: u64) -> u64 {
+        loop {
+            let mut client = self.up().await;
+            match within(&self.clock, HANDSHAKE, client.handshake(self.hello.clone())).await {
+                Some(Ok(answer)) => {
+                    let seen = answer.into_inner().leader_term;
+                    self.note_term(seen);
+                    let term = self
+                        .seen_term
+                        .load(Ordering::Relaxed)
+                        .saturating_add(1)
+                        .max(leaders);
+                    self.own_term.store(term, Ordering::Relaxed);
+                    return term;
+                }
+                Some(Err(status)) => {
+                    tracing::warn!(code = ?status.code(), message = status.message(), "the provider does not say which leader it has seen last; it is asked again");
+                }
+                None => tracing::warn!(
+                    "the provider does not say which leader it has seen last; it is asked again"
+                ),
+            }
+            self.clock.sleep(FIRST_PAUSE).await;
+        }
+    }
+
+    fn note_term(&self, seen: u64) {
+        self.seen_term.fetch_max(seen, Ordering::Relaxed);
+    }
+
+    /// The words of a handshake now.
+    fn hello(&self) -> HandshakeRequest {
+        HandshakeRequest {
+            leader_term: self.own_term.load(Ordering::Relaxed),
+            ..self.hello.clone()
         }
     }
 
@@ -201,13 +320,12 @@ impl Link {
             };
             let address = self.connector.address();
             tracing::warn!(address, why, "the provider is away; the last catalog is kept");
-            let identity = shaken.identity.clone();
             drop(shaken);
             self.set(State::Away {
                 since: self.clock.now(),
                 why,
             });
-            shaken = self.return_of(&identity).await;
+            shaken = self.return_of().await;
             tracing::info!(address, "the provider is back");
             self.set(State::Up(shaken.client.clone()));
         }
@@ -219,9 +337,14 @@ impl Link {
         loop {
             self.clock.sleep(PROBE).await;
             let mut client = client.clone();
-            let answer = within(&self.clock, HANDSHAKE, client.handshake(self.hello.clone())).await;
+            let answer = within(&self.clock, HANDSHAKE, client.handshake(self.hello())).await;
             match answer {
-                Some(Ok(_)) => silent = 0,
+                Some(Ok(answer)) => {
+                    silent = 0;
+                    if let Err(why) = self.hear_again(answer.into_inner()) {
+                        return why;
+                    }
+                }
                 Some(Err(status)) => {
                     return format!("its handshake says {:?}: {}", status.code(), status.message());
                 }
@@ -236,17 +359,24 @@ impl Link {
         }
     }
 
-    async fn return_of(&self, identity: &Identity) -> Shaken {
+    fn hear_again(&self, answer: HandshakeResponse) -> Result<(), String> {
+        self.note_term(answer.leader_term);
+        self.take_identity(Identity::read(answer)?)
+    }
+
+    async fn return_of(&self) -> Shaken {
         let mut pause = FIRST_PAUSE;
         loop {
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
-            let problem = match connect(&*self.connector, &self.clock, &self.hello).await {
-                Ok(shaken) if shaken.identity == *identity => return shaken,
-                Ok(shaken) => format!(
-                    "it says that it is {:?} now and differs from {:?}, which this operator has begun with; restart the operator",
-                    shaken.identity.name, identity.name
-                ),
+            let problem = match connect(&*self.connector, &self.clock, &self.hello()).await {
+                Ok(shaken) => match self.take_identity(shaken.identity.clone()) {
+                    Ok(()) => {
+                        self.seen_term.store(shaken.seen_term, Ordering::Relaxed);
+                        return shaken;
+                    }
+                    Err(why) => why,
+                },
                 Err(error) => error.to_string(),
             };
             if let State::Away { why, .. } = &mut *self.state() {

@@ -7,7 +7,8 @@ use std::fmt::{Debug, Formatter};
 use spokeshave_mirror::{Messages, Mirror, hear};
 use spokeshave_ports::SharedClock;
 
-use crate::conditions::{Rule, read};
+use crate::conditions::read;
+use crate::link::Link;
 
 /// The cluster whose Nodes are looked at.
 #[derive(Clone)]
@@ -20,13 +21,13 @@ impl Debug for KubeNodes {
 }
 
 impl KubeNodes {
-    /// Tells what conditions mean by these rules, for as long as it is polled.
-    pub(crate) async fn hear(&self, rules: &[Rule], clock: &SharedClock, messages: &Messages) {
+    /// Tells what conditions mean by the rules of the provider's last handshake, for as long as it is polled.
+    pub(crate) async fn hear(&self, link: &Link, clock: &SharedClock, messages: &Messages) {
         let copy = Mirror::default();
         let hearing = hear(
             &copy,
             clock,
-            |provider_id, condition| read(rules, provider_id, condition),
+            |provider_id, condition| read(&link.identity().interruption_conditions, provider_id, condition),
             |_, message| messages.tell(message),
         );
         futures::join!(copy.watch(self.0.clone(), clock), hearing);

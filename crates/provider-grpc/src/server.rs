@@ -282,6 +282,9 @@ impl Provider for Server {
             Status::failed_precondition(format!("this provider speaks {}", VERSIONS.join(", ")))
         })?;
         self.0.check_cluster(&request.cluster_uid)?;
+        self.0
+            .leader_term
+            .fetch_max(request.leader_term, Ordering::Relaxed);
         Ok(Response::new(identity_message(&self.0, chosen)))
     }
 
@@ -526,7 +529,9 @@ fn identity_message(shared: &Shared, version: &str) -> wire::HandshakeResponse {
             well_known,
             restricted_domain: !well_known,
         });
-    let mut capabilities = vec![wire::Capability::Drift, wire::Capability::Lead];
+    // What runs in process writes the status of its classes itself, also behind this server.
+    let own_status = wire::Capability::OwnNodeClassStatus;
+    let mut capabilities = vec![wire::Capability::Drift, wire::Capability::Lead, own_status];
     if provider.interruptions().is_some() {
         capabilities.push(wire::Capability::Events);
     }
@@ -545,5 +550,6 @@ fn identity_message(shared: &Shared, version: &str) -> wire::HandshakeResponse {
         unsupported_volume_provisioners: unsupported.provisioners.into_iter().collect(),
         unsupported_topology_keys: unsupported.topology_keys.into_iter().collect(),
         interruption_conditions: shared.options.interruption_conditions.clone(),
+        leader_term: shared.leader_term.load(Ordering::Relaxed),
     }
 }

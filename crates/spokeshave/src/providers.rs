@@ -2,13 +2,15 @@
 //!
 //! Owns the commands only. The protocol is `provider-grpc`'s.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::{Args, ValueHint};
+use futures::future::BoxFuture;
+use kube::api::DynamicObject;
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
-use spokeshave_provider_grpc::sanity::{SanityOptions, check};
+use spokeshave_provider_grpc::sanity::{Restart, SanityOptions, check};
 use spokeshave_provider_grpc::{Server, ServerOptions, serve_unix};
 use spokeshave_runtime::{ClientWrites, Shutdown, TaskGroup};
 
@@ -22,21 +24,64 @@ use crate::{logging, signals};
 pub(crate) const SANITY_EXAMPLES: &str = "\
 Examples:
   spokeshave provider-sanity --provider-socket /run/provider/provider.sock
-  spokeshave provider-sanity --provider-socket provider.sock --node-class small --cluster-uid 1234
+  spokeshave provider-sanity --provider-socket p.sock --node-class small --cluster-uid 1234
+  spokeshave provider-sanity --provider-socket p.sock --node-class-file class.yaml
+  spokeshave provider-sanity --provider-socket p.sock --restart-command 'systemctl restart p'
 
-It launches and terminates a few instances of the cheapest offering. Exit code 0 when every check passes; 3 with the name of each failed check.";
+It launches and terminates a few instances of the cheapest offering, without outdating an operator that uses the provider. Exit code 0 when every check passes; 3 with the name of each failed check.";
 
 /// Arguments of `provider-sanity`.
 #[derive(Debug, Args)]
 pub(crate) struct SanityArgs {
     #[command(flatten)]
     address: AddressArgs,
-    /// Name of a NodeClass that the provider accepts
+    /// Name of a NodeClass that the provider accepts; it is of the first kind of the provider's handshake and has an empty spec
     #[arg(long, value_name = "NAME", default_value = "default")]
     node_class: String,
+    /// Manifest of a NodeClass that the provider accepts, in YAML or JSON, for providers that need a spec
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "node_class")]
+    node_class_file: Option<PathBuf>,
+    /// Command for sh -c that stops the provider and starts it again; without it no restart is tried
+    #[arg(long, value_name = "COMMAND")]
+    restart_command: Option<String>,
     /// UID of the cluster that the provider serves
     #[arg(long, value_name = "UID", default_value = "sanity")]
     cluster_uid: String,
+}
+
+/// A shell command that restarts the provider.
+#[derive(Debug)]
+struct RestartCommand(String);
+
+impl Restart for RestartCommand {
+    fn restart(&self) -> BoxFuture<'_, std::result::Result<(), String>> {
+        Box::pin(async move {
+            // What the command starts in the background may keep its standard streams open: only its own end is waited for.
+            let status = tokio::process::Command::new("sh")
+                .args(["-c", &self.0])
+                .status()
+                .await;
+            match status {
+                Ok(status) if status.success() => Ok(()),
+                Ok(status) => Err(format!("the restart command {:?} has failed: {status}", self.0)),
+                Err(error) => Err(format!("the restart command {:?} cannot be run: {error}", self.0)),
+            }
+        })
+    }
+}
+
+/// A NodeClass of a file.
+fn node_class(path: &Path) -> Result<DynamicObject> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let class: DynamicObject = serde_saphyr::from_str(&text)
+        .map_err(|error| anyhow!("{} is not the manifest of a NodeClass: {error}", path.display()))?;
+    let has_name = class.metadata.name.as_ref().is_some_and(|name| !name.is_empty());
+    ensure!(
+        class.types.is_some() && has_name,
+        "{} needs apiVersion, kind and metadata.name, as a NodeClass in a cluster has",
+        path.display()
+    );
+    Ok(class)
 }
 
 /// What a check has found.
@@ -48,14 +93,19 @@ pub(crate) struct Findings {
 /// Checks a provider.
 ///
 /// # Errors
-/// The address is incomplete.
+/// The address is incomplete, or the NodeClass cannot be read.
 pub(crate) async fn sanity(args: &SanityArgs) -> Result<Findings> {
     let clock: SharedClock = TokioClock::wall(1.0).shared();
     let options = SanityOptions {
         connector: args.address.connector()?,
-        node_class: args.node_class.clone(),
+        node_class: args.node_class_file.as_deref().map(node_class).transpose()?,
+        node_class_name: args.node_class.clone(),
         cluster_uid: args.cluster_uid.clone(),
         run: clock.now().as_millisecond().to_string(),
+        restart: args
+            .restart_command
+            .clone()
+            .map(|command| Arc::new(RestartCommand(command)) as Arc<dyn Restart>),
     };
     Ok(match check(&options, &clock).await {
         Ok(()) => Findings {

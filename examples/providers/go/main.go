@@ -146,8 +146,9 @@ func (y *yard) Handshake(_ context.Context, r *pb.HandshakeRequest) (*pb.Handsha
 	for _, offered := range r.SupportedVersions {
 		if offered == version {
 			y.cluster = r.ClusterUid
+			y.term = max(y.term, r.LeaderTerm)
 			return &pb.HandshakeResponse{
-				ChosenVersion: version, ProviderName: "yard", ProviderVersion: "1",
+				ChosenVersion: version, ProviderName: "yard", ProviderVersion: "1", LeaderTerm: y.term,
 				NodeClasses: []*pb.NodeClassKind{{Group: "yard.example", Version: "v1", Kind: "YardNodeClass", Plural: "yardnodeclasses"}},
 			}, nil
 		}

@@ -169,8 +169,11 @@ class Provider(provider_pb2_grpc.ProviderServicer):
         if self.cluster not in (None, request.cluster_uid):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"this provider serves the cluster {self.cluster}")
         self.cluster = request.cluster_uid or None
+        self.term = max(self.term, request.leader_term)
         kind = pb.NodeClassKind(group="process.example", version="v1", kind="ProcessNodeClass", plural="processnodeclasses")
-        return pb.HandshakeResponse(chosen_version=VERSION, provider_name="process", provider_version="1", node_classes=[kind])
+        return pb.HandshakeResponse(
+            chosen_version=VERSION, provider_name="process", provider_version="1", node_classes=[kind], leader_term=self.term
+        )
 
     def WatchCatalog(self, request, context):
         yield pb.CatalogChunk(generation=1, snapshot_complete=True, types=[instance_type(*size) for size in SIZES])

@@ -4,7 +4,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use spokeshave_ports::{Write, WriteError, WriteTarget, Writes};
-use spokeshave_runtime::{Object, Store};
+use spokeshave_runtime::{Epoch, Object, Store};
 
 use crate::act::hands::Hands;
 
@@ -29,5 +29,22 @@ impl Writes for Hands {
             Ok(written)
         }
         .boxed()
+    }
+}
+
+/// The same hands in one term of leadership.
+#[derive(Debug)]
+pub(crate) struct TermHands {
+    pub(crate) hands: Hands,
+    pub(crate) epoch: Epoch,
+}
+
+impl Writes for TermHands {
+    fn write(&self, write: Write) -> BoxFuture<'_, Result<Value, WriteError>> {
+        self.hands.write(write)
+    }
+
+    fn leader_term(&self) -> u64 {
+        u64::try_from(self.epoch.transitions).unwrap_or(0)
     }
 }

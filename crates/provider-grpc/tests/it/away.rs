@@ -4,9 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClassRef, NodePool, NodePoolSpec};
+use futures::future::BoxFuture;
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::{CloudError, CloudProvider as _, HookAnswer, Interruption, SharedClock};
+use spokeshave_ports::{
+    CloudError, CloudProvider as _, HookAnswer, Interruption, NoWrites, SharedClock, TokioClock, Write,
+    WriteError, Writes,
+};
 use spokeshave_provider_grpc::{
     ClientOptions, ConnectError, DuplexConnector, GrpcProvider, Server, ServerOptions, serve_connection,
 };
@@ -14,13 +17,37 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinHandle;
 
 use crate::flawed::{Flaw, Flawed};
-use crate::shed::{Shed, clock};
+use crate::shed::{Shed, claim, clock, pool};
+
+/// Writes of the so manieth leader.
+#[derive(Debug)]
+struct Counted(u64);
+
+impl Writes for Counted {
+    fn write(&self, write: Write) -> BoxFuture<'_, Result<serde_json::Value, WriteError>> {
+        NoWrites.write(write)
+    }
+
+    fn leader_term(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Leads until it is dropped.
+struct Leading(JoinHandle<()>);
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// A provider that a test can take away and give back.
 struct Stage {
     clock: SharedClock,
     shed: Arc<Shed>,
     flaw: Flaw,
+    provider: Arc<Mutex<Flawed>>,
     connector: DuplexConnector,
     /// Whether new connections are served.
     is_open: Arc<Mutex<bool>>,
@@ -33,20 +60,21 @@ impl Stage {
         let shed = Shed::new(clock.clone());
         let server = Server::new(shed.clone(), clock.clone(), ServerOptions::default());
         let (connector, mut arriving) = DuplexConnector::new();
+        let provider = Arc::new(Mutex::new(Flawed::new(server, flaw, clock.clone())));
         let stage = Self {
-            clock: clock.clone(),
+            clock,
+            provider: provider.clone(),
             shed,
             flaw,
             connector,
             is_open: Arc::new(Mutex::new(true)),
             connections: Arc::default(),
         };
-        let provider = Flawed::new(server, flaw, clock);
         let (is_open, connections) = (stage.is_open.clone(), stage.connections.clone());
         tokio::spawn(async move {
             while let Some(stream) = arriving.recv().await {
                 if *is_open.lock().expect("no panic") {
-                    let provider = provider.clone();
+                    let provider = provider.lock().expect("no panic").clone();
                     let task = tokio::spawn(async move { drop(serve_connection(provider, stream).await) });
                     connections.lock().expect("no panic").push(task);
                 }
@@ -55,16 +83,33 @@ impl Stage {
         stage
     }
 
-    async fn connect_to(&self, cluster: &str) -> Result<GrpcProvider, ConnectError> {
-        let options = ClientOptions {
+    fn options(&self, cluster: &str) -> ClientOptions {
+        ClientOptions {
             connector: Arc::new(self.connector.clone()),
             cluster_name: "a".into(),
             cluster_uid: cluster.into(),
             kubernetes_version: "v1.37.0".into(),
             node_classes: None,
             nodes: None,
-        };
-        GrpcProvider::connect(options, self.clock.clone()).await
+        }
+    }
+
+    async fn connect_to(&self, cluster: &str) -> Result<GrpcProvider, ConnectError> {
+        GrpcProvider::connect(self.options(cluster), self.clock.clone()).await
+    }
+
+    /// Begins to lead, as the so manieth leader of the Lease.
+    async fn lead(&self, provider: &GrpcProvider, leaders: u64) -> Leading {
+        let provider = provider.clone();
+        let task = tokio::spawn(async move { provider.lead(Arc::new(Counted(leaders))).await });
+        self.pass(1).await;
+        Leading(task)
+    }
+
+    /// The next connection is served by a process that remembers instances only.
+    fn restart(&self) {
+        let server = Server::new(self.shed.clone(), self.clock.clone(), ServerOptions::default());
+        *self.provider.lock().expect("no panic") = Flawed::new(server, self.flaw, self.clock.clone());
     }
 
     async fn connect(&self) -> GrpcProvider {
@@ -84,27 +129,6 @@ impl Stage {
     async fn pass(&self, seconds: u64) {
         self.clock.sleep(Duration::from_secs(seconds)).await;
     }
-}
-
-fn class() -> NodeClassRef {
-    NodeClassRef {
-        group: "shed.example".into(),
-        kind: "ShedClass".into(),
-        name: "default".into(),
-    }
-}
-
-fn pool() -> NodePool {
-    let mut pool = NodePool::new("general", NodePoolSpec::default());
-    pool.spec.template.spec.node_class_ref = class();
-    pool
-}
-
-fn claim(name: &str) -> NodeClaim {
-    let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
-    claim.metadata.uid = Some(format!("uid-of-{name}"));
-    claim.spec.node_class_ref = class();
-    claim
 }
 
 #[tokio::test(start_paused = true)]
@@ -317,11 +341,58 @@ async fn g_002_another_cluster_is_refused() {
 async fn g_003_a_leader_of_before_is_refused() {
     let stage = Stage::new(Flaw::None);
     let old = stage.connect().await;
-    stage.pass(10).await;
     let new = stage.connect().await;
-    new.create(&claim("one")).await.expect("launched");
+    let mut leaders = Vec::new();
+    for leader in [&old, &new] {
+        leaders.push(stage.lead(leader, 0).await);
+        leader
+            .create(&claim("one"))
+            .await
+            .expect("the last leader launches");
+    }
     let error = old.create(&claim("two")).await.expect_err("refused").to_string();
     assert!(error.contains("another replica leads"), "{error}");
+    let error = old.delete(&claim("two")).await.expect_err("refused").to_string();
+    assert!(error.contains("another replica leads"), "{error}");
+}
+
+/// A new leader launches, whatever its clock says and how often the Lease was made anew.
+#[tokio::test(start_paused = true)]
+async fn g_003_a_new_leader_whose_clock_is_behind_launches() {
+    let stage = Stage::new(Flaw::None);
+    let old = stage.connect().await;
+    let _old = stage.lead(&old, 12).await;
+    old.create(&claim("one")).await.expect("launched");
+    let behind = TokioClock::new("2025-01-01T00:00:00Z".parse().expect("a time"), 1.0).shared();
+    let new = GrpcProvider::connect(stage.options("uid"), behind)
+        .await
+        .expect("a connection");
+    let _new = stage.lead(&new, 1).await;
+    new.create(&claim("two")).await.expect("launched");
+    let error = old
+        .create(&claim("three"))
+        .await
+        .expect_err("refused")
+        .to_string();
+    assert!(error.contains("leader_term 12 is older than 13"), "{error}");
+}
+
+/// A provider that starts again learns from the operator's handshake who leads, before the next launch.
+#[tokio::test(start_paused = true)]
+async fn g_003_a_provider_that_has_restarted_is_told_who_leads() {
+    let stage = Stage::new(Flaw::None);
+    let old = stage.connect().await;
+    let old_leads = stage.lead(&old, 0).await;
+    let new = stage.connect().await;
+    let _new = stage.lead(&new, 0).await;
+    drop(old_leads);
+    stage.close();
+    stage.restart();
+    stage.open();
+    stage.pass(60).await;
+    let error = old.create(&claim("one")).await.expect_err("refused").to_string();
+    assert!(error.contains("leader_term 1 is older than 2"), "{error}");
+    new.create(&claim("two")).await.expect("launched");
 }
 
 #[tokio::test(start_paused = true)]

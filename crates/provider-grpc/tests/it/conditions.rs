@@ -1,6 +1,6 @@
 //! Conditions of Nodes that a provider names in its handshake, on an API server (G-018).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -11,8 +11,9 @@ use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudProvider as _, Interruption, NoWrites};
 use spokeshave_provider_grpc::{
-    ClientOptions, ConnectError, DuplexConnector, GrpcProvider, KubeNodes, Server, ServerOptions, wire,
+    ClientOptions, DuplexConnector, GrpcProvider, KubeNodes, Server, ServerOptions, wire,
 };
+use tokio::task::JoinHandle;
 
 use crate::shed::{Shed, clock};
 
@@ -29,8 +30,11 @@ fn preempted() -> wire::ConditionRule {
 struct OnCluster {
     nodes: Api<Node>,
     shed: Arc<Shed>,
-    provider: Result<GrpcProvider, ConnectError>,
+    provider: GrpcProvider,
     clock: spokeshave_ports::SharedClock,
+    /// What the next connection is told.
+    rules: Arc<Mutex<Vec<wire::ConditionRule>>>,
+    connections: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
 impl OnCluster {
@@ -45,16 +49,19 @@ impl OnCluster {
         let node = serde_json::from_value(node).expect("a Node");
         nodes.create(&PostParams::default(), &node).await.expect("made");
         let shed = Shed::new(clock.clone());
-        let options = ServerOptions {
-            interruption_conditions: rules,
-            ..ServerOptions::default()
-        };
-        let server = Server::new(shed.clone(), clock.clone(), options);
+        let rules = Arc::new(Mutex::new(rules));
+        let connections = Arc::new(Mutex::new(Vec::new()));
         let (connector, mut arriving) = DuplexConnector::new();
+        let (now, accepted, cloud, time) = (rules.clone(), connections.clone(), shed.clone(), clock.clone());
         tokio::spawn(async move {
             while let Some(stream) = arriving.recv().await {
-                let server = server.clone();
-                tokio::spawn(async move { server.serve(stream).await });
+                let options = ServerOptions {
+                    interruption_conditions: now.lock().expect("no panic").clone(),
+                    ..ServerOptions::default()
+                };
+                let server = Server::new(cloud.clone(), time.clone(), options);
+                let task = tokio::spawn(async move { drop(server.serve(stream).await) });
+                accepted.lock().expect("no panic").push(task);
             }
         });
         let options = ClientOptions {
@@ -69,9 +76,25 @@ impl OnCluster {
         OnCluster {
             nodes,
             shed,
-            provider,
+            provider: provider.expect("connected"),
             clock,
+            rules,
+            connections,
         }
+    }
+
+    /// The provider starts again and has these rules.
+    async fn restart_with(&self, rules: Vec<wire::ConditionRule>) {
+        *self.rules.lock().expect("no panic") = rules;
+        let connections = std::mem::take(&mut *self.connections.lock().expect("no panic"));
+        connections.iter().for_each(JoinHandle::abort);
+        self.clock.sleep(Duration::from_secs(5)).await;
+        assert!(self.provider.is_connected());
+    }
+
+    fn lead(&self) -> JoinHandle<()> {
+        let leading = self.provider.clone();
+        tokio::spawn(async move { leading.lead(Arc::new(NoWrites)).await })
     }
 
     async fn set(&self, conditions: Value) {
@@ -91,9 +114,8 @@ fn condition(status: &str, message: &str) -> Value {
 #[tokio::test(start_paused = true)]
 async fn g_018_a_condition_that_a_provider_names_is_an_interruption_beside_its_events() {
     let cluster = OnCluster::new(vec![preempted()]).await;
-    let provider = cluster.provider.as_ref().expect("connected").clone();
-    let leading = provider.clone();
-    let leader = tokio::spawn(async move { leading.lead(Arc::new(NoWrites)).await });
+    let provider = cluster.provider.clone();
+    let leader = cluster.lead();
     let mut messages = provider.interruptions().expect("messages");
     let scheduled = "Preempt Scheduled: Thu, 01 Jan 2026 00:01:00 GMT. EventId: 7";
     cluster.set(json!([condition("False", scheduled)])).await;
@@ -133,18 +155,50 @@ async fn g_018_a_condition_that_a_provider_names_is_an_interruption_beside_its_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn g_018_a_rule_that_cannot_be_followed_is_refused_at_the_start() {
+async fn g_018_a_rule_that_cannot_be_followed_is_named_and_harms_no_other() {
     let rule = wire::ConditionRule {
         status: "Maybe".into(),
         ..preempted()
     };
-    let refused = OnCluster::new(vec![rule])
-        .await
-        .provider
-        .expect_err("refused")
-        .to_string();
+    let cluster = OnCluster::new(vec![rule, preempted()]).await;
+    let rejected = cluster.provider.rejected_rules();
+    assert_eq!(rejected.len(), 1, "{rejected:?}");
     assert!(
-        refused.contains("interruption_conditions: \"PreemptionScheduled\": status \"Maybe\""),
-        "{refused}"
+        rejected[0].contains("interruption_conditions: \"PreemptionScheduled\": status \"Maybe\""),
+        "{rejected:?}"
     );
+    let leader = cluster.lead();
+    cluster.set(json!([condition("True", "")])).await;
+    let mut messages = cluster.provider.interruptions().expect("messages");
+    let told = messages.next().await.expect("what the good rule tells");
+    assert_eq!(told.kind, Ok(InterruptionKind::SpotInterrupted));
+    leader.abort();
+}
+
+/// Rules of a provider that has been replaced by another version count from its next handshake on, without a restart of the operator.
+#[tokio::test(start_paused = true)]
+async fn g_018_g_019_rules_that_change_are_taken_over() {
+    let cluster = OnCluster::new(Vec::new()).await;
+    let leader = cluster.lead();
+    let mut messages = cluster.provider.interruptions().expect("messages");
+    cluster.set(json!([condition("True", "")])).await;
+    let silence = tokio::time::timeout(Duration::from_secs(60), messages.next()).await;
+    assert!(silence.is_err(), "no rule yet: {silence:?}");
+    cluster.restart_with(vec![preempted()]).await;
+    let told = messages.next().await.expect("by the new rule");
+    assert_eq!(told.kind, Ok(InterruptionKind::SpotInterrupted));
+    cluster.provider.acknowledge(&told).await.expect("acknowledged");
+    let other = wire::ConditionRule {
+        kind: wire::InterruptionKind::Maintenance.into(),
+        reason: "Repair".into(),
+        ..preempted()
+    };
+    cluster.restart_with(vec![other]).await;
+    let mut repair = condition("True", "");
+    repair["reason"] = json!("Repair");
+    repair["lastTransitionTime"] = json!("2026-01-01T01:00:00Z");
+    cluster.set(json!([repair])).await;
+    let told = messages.next().await.expect("by the last rule");
+    assert_eq!(told.kind, Ok(InterruptionKind::ScheduledChange));
+    leader.abort();
 }

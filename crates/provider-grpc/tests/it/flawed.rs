@@ -11,9 +11,21 @@ use spokeshave_provider_grpc::wire::provider_server::Provider;
 use spokeshave_provider_grpc::wire::{self, FailureKind, InstanceState};
 use tonic::{Code, Request, Response, Status};
 
-/// What is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+macro_rules! flaws {
+    ($($name:ident),* $(,)?) => {
+        /// What is broken.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Flaw {
+            $($name),*
+        }
+
+        impl Flaw {
+            pub(crate) const ALL: &[Flaw] = &[$(Flaw::$name),*];
+        }
+    };
+}
+
+flaws! {
     None,
     NoName,
     NoKinds,
@@ -54,6 +66,12 @@ pub(crate) enum Flaw {
     Hangs,
     LaunchHangs,
     PendingTwice,
+    Plain,
+    NoTerm,
+    UnreadableRule,
+    DemandsClass,
+    ForgetsInstances,
+    ForgetsLaunches,
 }
 
 /// A provider with a flaw.
@@ -63,6 +81,8 @@ pub(crate) struct Flawed {
     pub(crate) flaw: Flaw,
     pub(crate) clock: SharedClock,
     pub(crate) calls: std::sync::Arc<std::sync::atomic::AtomicU64>,
+    /// How often it was started.
+    pub(crate) start: u64,
 }
 
 impl Flawed {
@@ -72,7 +92,15 @@ impl Flawed {
             flaw,
             clock,
             calls: Default::default(),
+            start: 1,
         }
+    }
+
+    /// Of a NodeClass in which this says no image: that it is not ready.
+    fn lacks_image(&self, class: Option<&wire::NodeClass>) -> bool {
+        let json = class.map_or(&[][..], |class| &class.object_json);
+        let object: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
+        self.flaw == Flaw::DemandsClass && object["spec"]["image"] != "a"
     }
 
     fn call(&self) -> u64 {
@@ -158,6 +186,17 @@ impl Provider for Flawed {
             Flaw::NoName => answer.get_mut().provider_name.clear(),
             Flaw::NoKinds => answer.get_mut().node_classes.clear(),
             Flaw::StrangeVersion => answer.get_mut().chosen_version = "v7".into(),
+            // No flaw: it can only do what every provider must.
+            Flaw::Plain => answer.get_mut().capabilities.clear(),
+            Flaw::NoTerm => answer.get_mut().leader_term = 0,
+            Flaw::UnreadableRule => {
+                let rule = wire::ConditionRule {
+                    condition: "Ending".into(),
+                    status: "Perhaps".into(),
+                    ..wire::ConditionRule::default()
+                };
+                answer.get_mut().interruption_conditions.push(rule);
+            }
             _ => {}
         }
         Ok(answer)
@@ -169,6 +208,9 @@ impl Provider for Flawed {
         &self,
         request: Request<wire::CatalogRequest>,
     ) -> Result<Response<Self::WatchCatalogStream>, Status> {
+        if self.lacks_image(request.get_ref().node_class.as_ref()) {
+            return Err(Status::failed_precondition("spec.image is empty"));
+        }
         let stream = self.inner.watch_catalog(request).await?.into_inner();
         let flawed = self.clone();
         let stream = stream.map_ok(move |mut chunk| {
@@ -194,6 +236,9 @@ impl Provider for Flawed {
         mut request: Request<wire::LaunchRequest>,
     ) -> Result<Response<wire::LaunchReply>, Status> {
         let call = self.call();
+        if self.lacks_image(request.get_ref().node_class.as_ref()) {
+            return Err(Status::failed_precondition("spec.image is empty"));
+        }
         let asked = request.get_mut();
         let set_uid = |asked: &mut wire::LaunchRequest, uid: &str| {
             let mut claim: serde_json::Value = serde_json::from_slice(&asked.nodeclaim_json).expect("JSON");
@@ -204,6 +249,7 @@ impl Provider for Flawed {
         match self.flaw {
             Flaw::AnyLeader => asked.leader_term = u64::MAX,
             Flaw::TwoInstances => set_uid(asked, &format!("{uid}-{call}")),
+            Flaw::ForgetsLaunches => set_uid(asked, &format!("{uid}-{}", self.start)),
             Flaw::SharedInstance => set_uid(asked, "one"),
             Flaw::LaunchHangs => return std::future::pending().await,
             Flaw::PendingTwice if call < 2 => {
@@ -218,7 +264,10 @@ impl Provider for Flawed {
         let mut answer = self.inner.launch(request).await?;
         match &mut answer.get_mut().outcome {
             Some(Outcome::Instance(instance)) => {
-                if matches!(self.flaw, Flaw::TwoInstances | Flaw::SharedInstance) {
+                if matches!(
+                    self.flaw,
+                    Flaw::TwoInstances | Flaw::SharedInstance | Flaw::ForgetsLaunches
+                ) {
                     instance.nodeclaim_uid = uid;
                 }
                 match self.flaw {
@@ -275,6 +324,10 @@ impl Provider for Flawed {
                     Flaw::ListWithoutUid => one.nodeclaim_uid.clear(),
                     Flaw::ListWithoutAge => one.created_at = None,
                     Flaw::UnknownState => one.state = 99,
+                    Flaw::ForgetsLaunches => {
+                        let (uid, _) = one.nodeclaim_uid.rsplit_once('-').unwrap_or_default();
+                        one.nodeclaim_uid = uid.to_owned();
+                    }
                     _ => {}
                 }
             }

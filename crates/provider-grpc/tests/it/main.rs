@@ -1,6 +1,7 @@
 //! The protocol as a whole: what breaks on the way, who is refused, and the kit that checks providers.
 
 mod away;
+mod classes;
 mod conditions;
 mod flawed;
 mod proto;

@@ -1,83 +1,286 @@
 //! The kit passes a provider that keeps its promises, and names the promise that another breaks (G-024).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use spokeshave_provider_grpc::sanity::{SanityOptions, check};
-use spokeshave_provider_grpc::{DuplexConnector, Server, ServerOptions, serve_connection};
+use futures::future::BoxFuture;
+use kube::api::DynamicObject;
+use serde_json::json;
+use spokeshave_ports::{CloudProvider as _, NoWrites, SharedClock};
+use spokeshave_provider_grpc::sanity::{Restart, SanityOptions, check};
+use spokeshave_provider_grpc::{
+    ClientOptions, DuplexConnector, GrpcProvider, Server, ServerOptions, serve_connection,
+};
+use tokio::task::JoinHandle;
 
 use crate::flawed::{Flaw, Flawed};
-use crate::shed::{Shed, clock};
+use crate::shed::{Shed, claim, clock};
+
+/// A process that serves a provider, as far as a test needs one.
+#[derive(Clone)]
+struct Process {
+    clock: SharedClock,
+    flaw: Flaw,
+    shed: Arc<Mutex<Arc<Shed>>>,
+    provider: Arc<Mutex<Flawed>>,
+    connector: DuplexConnector,
+    connections: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process")
+            .field("flaw", &self.flaw)
+            .finish_non_exhaustive()
+    }
+}
+
+fn served(shed: &Arc<Shed>, flaw: Flaw, clock: &SharedClock) -> Flawed {
+    let server = Server::new(shed.clone(), clock.clone(), ServerOptions::default());
+    Flawed::new(server, flaw, clock.clone())
+}
+
+impl Process {
+    fn start(flaw: Flaw) -> Self {
+        let clock = clock();
+        let shed = Shed::new(clock.clone());
+        let (connector, mut arriving) = DuplexConnector::new();
+        let process = Self {
+            provider: Arc::new(Mutex::new(served(&shed, flaw, &clock))),
+            shed: Arc::new(Mutex::new(shed)),
+            clock,
+            flaw,
+            connector,
+            connections: Arc::default(),
+        };
+        let (provider, connections) = (process.provider.clone(), process.connections.clone());
+        tokio::spawn(async move {
+            while let Some(stream) = arriving.recv().await {
+                let provider = provider.lock().expect("no panic").clone();
+                let task = tokio::spawn(async move { drop(serve_connection(provider, stream).await) });
+                connections.lock().expect("no panic").push(task);
+            }
+        });
+        process
+    }
+
+    fn options(&self) -> SanityOptions {
+        SanityOptions {
+            connector: Arc::new(self.connector.clone()),
+            node_class: None,
+            node_class_name: "default".into(),
+            cluster_uid: "a-cluster".into(),
+            run: "1".into(),
+            restart: None,
+        }
+    }
+
+    async fn operator(&self) -> GrpcProvider {
+        let options = ClientOptions {
+            connector: Arc::new(self.connector.clone()),
+            cluster_name: "a".into(),
+            cluster_uid: "a-cluster".into(),
+            kubernetes_version: String::new(),
+            node_classes: None,
+            nodes: None,
+        };
+        let operator = GrpcProvider::connect(options, self.clock.clone()).await;
+        operator.expect("a connection")
+    }
+
+    async fn verdict(&self, options: SanityOptions) -> Vec<&'static str> {
+        match check(&options, &self.clock).await {
+            Ok(()) => Vec::new(),
+            Err(failures) => failures.0.iter().map(|failure| failure.check).collect(),
+        }
+    }
+}
+
+impl Restart for Process {
+    fn restart(&self) -> BoxFuture<'_, Result<(), String>> {
+        let connections = std::mem::take(&mut *self.connections.lock().expect("no panic"));
+        connections.iter().for_each(JoinHandle::abort);
+        let mut shed = self.shed.lock().expect("no panic");
+        if self.flaw == Flaw::ForgetsInstances {
+            *shed = Shed::new(self.clock.clone());
+        }
+        let mut provider = self.provider.lock().expect("no panic");
+        let start = provider.start + 1;
+        *provider = Flawed {
+            start,
+            ..served(&shed, self.flaw, &self.clock)
+        };
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// A command that ends well and restarts nothing.
+#[derive(Debug)]
+struct Idle;
+
+impl Restart for Idle {
+    fn restart(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+fn class(manifest: serde_json::Value) -> Option<DynamicObject> {
+    Some(serde_json::from_value(manifest).expect("an object"))
+}
 
 async fn verdict(flaw: Flaw) -> Vec<&'static str> {
-    let clock = clock();
-    let server = Server::new(Shed::new(clock.clone()), clock.clone(), ServerOptions::default());
-    let provider = Flawed::new(server, flaw, clock.clone());
-    let (connector, mut connections) = DuplexConnector::new();
-    tokio::spawn(async move {
-        while let Some(stream) = connections.recv().await {
-            tokio::spawn(serve_connection(provider.clone(), stream));
-        }
-    });
+    let process = Process::start(flaw);
     let options = SanityOptions {
-        connector: Arc::new(connector),
-        node_class: "default".into(),
-        cluster_uid: "a-cluster".into(),
-        run: "1".into(),
+        restart: Some(Arc::new(process.clone())),
+        ..process.options()
     };
-    match check(&options, &clock).await {
-        Ok(()) => Vec::new(),
-        Err(failures) => failures.0.iter().map(|failure| failure.check).collect(),
-    }
+    process.verdict(options).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn g_024_a_provider_that_keeps_its_promises_passes() {
     assert_eq!(verdict(Flaw::None).await, Vec::<&str>::new());
     assert_eq!(verdict(Flaw::PendingTwice).await, Vec::<&str>::new(), "g_008");
+    assert_eq!(verdict(Flaw::Plain).await, Vec::<&str>::new());
 }
 
 #[tokio::test(start_paused = true)]
 async fn g_012_g_014_g_024_every_broken_promise_is_named() {
-    let cases = [
-        (Flaw::NoName, "handshake_is_complete"),
-        (Flaw::NoKinds, "handshake_is_complete"),
-        (Flaw::StrangeVersion, "handshake_is_complete"),
-        (Flaw::AnyVersion, "versions_are_negotiated"),
-        (Flaw::AnyCluster, "one_cluster_is_served"),
-        (Flaw::AnyLeader, "stale_leaders_are_refused"),
-        (Flaw::HugeChunk, "catalog_chunks_are_small"),
-        (Flaw::NeverComplete, "snapshots_are_completed"),
-        (Flaw::EndsBeforeComplete, "catalog_arrives"),
-        (Flaw::GenerationZero, "snapshots_are_completed"),
-        (Flaw::BadQuantity, "catalog_rows_are_whole"),
-        (Flaw::UnknownOperator, "catalog_rows_are_whole"),
-        (Flaw::OfferingWithoutZone, "catalog_rows_are_whole"),
-        (Flaw::TypeTwice, "catalog_rows_are_unique"),
-        (Flaw::TypeWithoutArchitecture, "instance_types_are_complete"),
-        (Flaw::NothingForSale, "catalog_sells_something"),
-        (Flaw::TwoInstances, "launches_are_idempotent"),
-        (Flaw::TwoInstances, "create_is_idempotent"),
-        (Flaw::SharedInstance, "claims_do_not_share_instances"),
-        (Flaw::NoProviderId, "launches_succeed"),
-        (Flaw::NotACandidate, "launches_take_a_candidate"),
-        (Flaw::UntypedCapacityError, "impossible_claims_lack_capacity"),
-        (Flaw::ListForgets, "lists_show_what_never_joined"),
-        (Flaw::ListFromNodes, "lists_show_what_never_joined"),
-        (Flaw::ListWithoutTrailer, "lists_say_that_they_are_complete"),
-        (Flaw::ListWithoutUid, "lists_remember_nodeclaims"),
-        (Flaw::ListWithoutAge, "create_get_list_delete"),
-        (Flaw::ListTwice, "create_get_list_delete"),
-        (Flaw::ForgivesStrangers, "foreign_ids_are_never_ok"),
-        (Flaw::InventsInstances, "foreign_ids_are_never_ok"),
-        (Flaw::NeverGone, "create_get_list_delete"),
-        (Flaw::AlwaysDrifted, "fresh_instances_have_not_drifted"),
-        (Flaw::EventsMissing, "announced_calls_exist"),
-    ];
-    for (flaw, promise) in cases {
-        let found = verdict(flaw).await;
+    for (flaw, promise) in CASES {
+        let found = verdict(*flaw).await;
         assert!(
-            found.contains(&promise),
+            found.contains(promise),
             "{flaw:?}: expected {promise} to be broken, broken were {found:?}"
         );
     }
+}
+
+/// A flaw, and the promise that the kit must name.
+const CASES: &[(Flaw, &str)] = &[
+    (Flaw::NoName, "handshake_is_complete"),
+    (Flaw::NoKinds, "handshake_is_complete"),
+    (Flaw::StrangeVersion, "handshake_is_complete"),
+    (Flaw::AnyVersion, "versions_are_negotiated"),
+    (Flaw::AnyCluster, "one_cluster_is_served"),
+    (Flaw::AnyLeader, "stale_leaders_are_refused"),
+    (Flaw::HugeChunk, "catalog_chunks_are_small"),
+    (Flaw::NeverComplete, "snapshots_are_completed"),
+    (Flaw::EndsBeforeComplete, "catalog_arrives"),
+    (Flaw::GenerationZero, "snapshots_are_completed"),
+    (Flaw::BadQuantity, "catalog_rows_are_whole"),
+    (Flaw::UnknownOperator, "catalog_rows_are_whole"),
+    (Flaw::OfferingWithoutZone, "catalog_rows_are_whole"),
+    (Flaw::TypeTwice, "catalog_rows_are_unique"),
+    (Flaw::TypeWithoutArchitecture, "instance_types_are_complete"),
+    (Flaw::NothingForSale, "catalog_sells_something"),
+    (Flaw::TwoInstances, "launches_are_idempotent"),
+    (Flaw::TwoInstances, "create_is_idempotent"),
+    (Flaw::SharedInstance, "claims_do_not_share_instances"),
+    (Flaw::NoProviderId, "launches_succeed"),
+    (Flaw::NotACandidate, "launches_take_a_candidate"),
+    (Flaw::UntypedCapacityError, "impossible_claims_lack_capacity"),
+    (Flaw::ListForgets, "lists_show_what_never_joined"),
+    (Flaw::ListFromNodes, "lists_show_what_never_joined"),
+    (Flaw::ListWithoutTrailer, "lists_say_that_they_are_complete"),
+    (Flaw::ListWithoutUid, "lists_remember_nodeclaims"),
+    (Flaw::ListWithoutAge, "create_get_list_delete"),
+    (Flaw::ListTwice, "create_get_list_delete"),
+    (Flaw::ForgivesStrangers, "foreign_ids_are_never_ok"),
+    (Flaw::InventsInstances, "foreign_ids_are_never_ok"),
+    (Flaw::NeverGone, "create_get_list_delete"),
+    (Flaw::AlwaysDrifted, "fresh_instances_have_not_drifted"),
+    (Flaw::EventsMissing, "announced_calls_exist"),
+    (Flaw::NoTerm, "leader_terms_are_told"),
+    (Flaw::UnreadableRule, "handshake_rules_are_whole"),
+    (Flaw::DemandsClass, "catalog_arrives"),
+    (Flaw::ForgetsInstances, "instances_outlive_restarts"),
+    (Flaw::ForgetsLaunches, "launches_are_idempotent_over_restarts"),
+];
+
+/// Flaws that are the client's to survive: `away.rs` has what it says of each.
+const OF_THE_CLIENT: &[Flaw] = &[
+    Flaw::HundredMebibytes,
+    Flaw::EndlessCatalog,
+    Flaw::EndlessList,
+    Flaw::UnknownState,
+    Flaw::Hangs,
+    Flaw::LaunchHangs,
+];
+
+#[test]
+fn g_024_the_documentation_counts_the_wrong_providers_and_each_is_tried() {
+    let by_the_kit: std::collections::BTreeSet<String> =
+        CASES.iter().map(|(flaw, _)| format!("{flaw:?}")).collect();
+    let allowed = [Flaw::None, Flaw::PendingTwice, Flaw::Plain];
+    for flaw in Flaw::ALL.iter().filter(|flaw| !allowed.contains(flaw)) {
+        let is_tried = by_the_kit.contains(&format!("{flaw:?}")) || OF_THE_CLIENT.contains(flaw);
+        assert!(is_tried, "{flaw:?} is tried by neither the kit nor the client");
+    }
+    let sentence = format!(
+        "{} deliberately wrong providers: {} are detected by the kit, each with the name of the check that it fails, and {} are survived by the operator",
+        by_the_kit.len() + OF_THE_CLIENT.len(),
+        by_the_kit.len(),
+        OF_THE_CLIENT.len()
+    );
+    let documentation = include_str!("../../../../docs/providers.md").replace('\n', " ");
+    let documentation = documentation.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        documentation.contains(&sentence),
+        "docs/providers.md does not say: {sentence}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_024_the_provider_is_shown_the_class_that_it_accepts() {
+    let process = Process::start(Flaw::DemandsClass);
+    let manifest = |kind: &str| {
+        class(
+            json!({"apiVersion": "shed.example/v1", "kind": kind, "metadata": {"name": "large"}, "spec": {"image": "a"}}),
+        )
+    };
+    let options = |kind| SanityOptions {
+        node_class: manifest(kind),
+        ..process.options()
+    };
+    assert_eq!(process.verdict(options("ShedClass")).await, Vec::<&str>::new());
+    let refused = check(&options("BarnClass"), &process.clock)
+        .await
+        .expect_err("refused");
+    assert_eq!(
+        refused.to_string(),
+        "node_class_is_served: the given NodeClass is shed.example/v1 BarnClass; the handshake names shed.example/v1 ShedClass"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_007_g_024_a_restart_command_that_restarts_nothing_proves_nothing() {
+    let process = Process::start(Flaw::None);
+    let options = SanityOptions {
+        restart: Some(Arc::new(Idle)),
+        ..process.options()
+    };
+    assert_eq!(process.verdict(options).await, ["provider_restarts"]);
+}
+
+/// The kit beside an operator that leads, and before one that begins to, takes launches from neither.
+#[tokio::test(start_paused = true)]
+async fn g_003_g_024_the_kit_outdates_no_operator() {
+    let process = Process::start(Flaw::None);
+    assert_eq!(process.verdict(process.options()).await, Vec::<&str>::new());
+    let operator = process.operator().await;
+    let leading = operator.clone();
+    tokio::spawn(async move { leading.lead(Arc::new(NoWrites)).await });
+    process.clock.sleep(std::time::Duration::from_secs(1)).await;
+    operator
+        .create(&claim("one"))
+        .await
+        .expect("launched after the kit");
+    let beside = SanityOptions {
+        run: "2".into(),
+        ..process.options()
+    };
+    assert_eq!(process.verdict(beside).await, Vec::<&str>::new());
+    operator
+        .create(&claim("two"))
+        .await
+        .expect("launched beside the kit");
 }

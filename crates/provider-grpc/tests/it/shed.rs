@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use spokeshave_api::{NodeClaim, NodePool, labels};
+use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClassRef, NodePool, NodePoolSpec, labels};
 use spokeshave_example as example;
 use spokeshave_model::{InstanceType, Requirements};
 use spokeshave_ports::{
@@ -16,6 +16,27 @@ use spokeshave_ports::{
 
 pub(crate) fn clock() -> SharedClock {
     TokioClock::new("2026-01-01T00:00:00Z".parse().expect("a time"), 1.0).shared()
+}
+
+pub(crate) fn class() -> NodeClassRef {
+    NodeClassRef {
+        group: "shed.example".into(),
+        kind: "ShedClass".into(),
+        name: "default".into(),
+    }
+}
+
+pub(crate) fn pool() -> NodePool {
+    let mut pool = NodePool::new("general", NodePoolSpec::default());
+    pool.spec.template.spec.node_class_ref = class();
+    pool
+}
+
+pub(crate) fn claim(name: &str) -> NodeClaim {
+    let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
+    claim.metadata.uid = Some(format!("uid-of-{name}"));
+    claim.spec.node_class_ref = class();
+    claim
 }
 
 #[derive(Debug)]
