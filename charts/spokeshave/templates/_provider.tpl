@@ -45,3 +45,10 @@
   mountPath: {{ dir (required "provider.socket: needed with cloudProvider=grpc, or provider.address" $provider.socket) }}
 {{- end -}}
 {{- end -}}
+
+{{/* What sidecars share with the operator: the folder of the socket. The operator's key is its own. */}}
+{{- define "spokeshave.sidecarMounts" -}}
+{{- if not .Values.provider.address -}}
+{{- include "spokeshave.providerMounts" . -}}
+{{- end -}}
+{{- end -}}
