@@ -19,12 +19,12 @@ use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A command that is decided and may not stand: both its nodes and what would replace them are among the objects.
+/// A command that may yet be taken back: both its nodes and what is to replace them are among the objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NotBegun {
-    /// Provider IDs of the nodes that would go, marked for deletion.
+pub struct Revocable {
+    /// Provider IDs of the nodes that are to go, marked for deletion.
     pub leaves: BTreeSet<String>,
-    /// Provider IDs of the stand-ins for what would come.
+    /// Provider IDs of what comes and would go again, stand-ins included.
     pub comes: BTreeSet<String>,
 }
 
@@ -57,8 +57,8 @@ pub struct ClusterState {
     pub nominations: BTreeMap<String, Nomination>,
     /// Provider IDs that a command has marked for deletion in memory (D-026).
     pub marked_for_deletion: BTreeSet<String>,
-    /// Commands that have yet to begin.
-    pub not_begun: Vec<NotBegun>,
+    /// Commands that may yet be taken back.
+    pub revocable: Vec<Revocable>,
     /// Provider IDs that belong to a command in the queue (D-023).
     pub in_command: BTreeSet<String>,
     /// What owners of pods ask for their pods by annotation, by `Deployment/shop/web`.

@@ -34,7 +34,7 @@ pub mod volumes;
 mod workload_annotations;
 
 pub use action::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
-pub use cluster_state::{ClusterState, Nomination, NotBegun};
+pub use cluster_state::{ClusterState, Nomination, Revocable};
 pub use derivation::Derivation;
 pub use distress::{Distress, PriceFeed};
 pub use instance_type::{

@@ -8,7 +8,7 @@ mod live;
 mod pods;
 
 use crate::Pod;
-use crate::cluster_state::{ClusterState, NotBegun};
+use crate::cluster_state::{ClusterState, Revocable};
 use crate::constraints::{self, Constraints, NamespaceLabels};
 use crate::labels;
 use crate::pod;
@@ -116,7 +116,7 @@ fn lower_whole(state: &ClusterState) -> Whole {
             usage[pool.index()].add(&node.capacity);
         }
     }
-    set_usage(&mut pools, &usage, &state.not_begun, || {
+    set_usage(&mut pools, &usage, &state.revocable, || {
         let by_id: BTreeMap<&str, &NodeView> = nodes
             .iter()
             .map(|node| (node.provider_id.as_str(), node))
@@ -171,15 +171,15 @@ fn daemon_view((key, constraints, requests): &LoweredDaemon, table: &ResourceTab
 fn set_usage<'a, F: Fn(&str) -> Option<&'a NodeView>>(
     pools: &mut [PoolView],
     usage: &[Usage],
-    not_begun: &[NotBegun],
+    revocable: &[Revocable],
     finder: impl FnOnce() -> F,
 ) {
     for (pool, usage) in pools.iter_mut().zip(usage) {
         pool.usage = usage.total();
     }
-    if !not_begun.is_empty() {
+    if !revocable.is_empty() {
         let find = finder();
-        for command in not_begun {
+        for command in revocable {
             count_as_it_may_end(pools, &find, command);
         }
     }
@@ -380,12 +380,22 @@ fn resource_table(
     ResourceTable::new(occurring)
 }
 
-/// A command that does not stand leaves its nodes, one that does brings others: limits must hold either way.
+/// A command that is taken back leaves its nodes, one that stands brings others: limits must hold either way.
 fn count_as_it_may_end<'a>(
     pools: &mut [PoolView],
     find: impl Fn(&str) -> Option<&'a NodeView>,
-    command: &NotBegun,
+    command: &Revocable,
 ) {
+    for (pool, surplus) in surplus(find, command) {
+        pools[pool.index()].usage.add(&surplus);
+    }
+}
+
+/// What a command leaves, if it is taken back, beyond what it brings if it stands, by NodePool; the latter counts anyway.
+fn surplus<'a>(
+    find: impl Fn(&str) -> Option<&'a NodeView>,
+    command: &Revocable,
+) -> BTreeMap<PoolId, Resources> {
     let mut totals: BTreeMap<PoolId, [Resources; 2]> = BTreeMap::new();
     for (side, ids) in [&command.leaves, &command.comes].into_iter().enumerate() {
         for node in ids.iter().filter_map(|id| find(id)) {
@@ -395,12 +405,27 @@ fn count_as_it_may_end<'a>(
             total.add(&Resources::from_amounts([(ResourceName::NODES, 1)]));
         }
     }
-    for (pool, [leaves, comes]) in totals {
-        let mut most = comes.clone();
-        most.raise_to(&leaves);
-        let usage = &mut pools[pool.index()].usage;
-        usage.subtract(&comes);
-        usage.add(&most);
+    let beyond = |[leaves, comes]: [Resources; 2]| {
+        let mut beyond = comes.clone();
+        beyond.raise_to(&leaves);
+        beyond.subtract(&comes);
+        beyond
+    };
+    totals
+        .into_iter()
+        .map(|(pool, sides)| (pool, beyond(sides)))
+        .collect()
+}
+
+impl Snapshot {
+    /// What a NodePool uses if this command, which is among those that may yet be taken back, stands.
+    pub fn usage_if_it_stands(&self, pool: PoolId, command: &Revocable) -> Resources {
+        let find = |id: &str| self.nodes.iter().find(|node| node.provider_id == id);
+        let mut usage = self.pool(pool).usage.clone();
+        if let Some(surplus) = surplus(find, command).get(&pool) {
+            usage.subtract(surplus);
+        }
+        usage
     }
 }
 

@@ -10,7 +10,7 @@ use spokeshave_example::{
     Dice, Shape, bound, cluster, epoch, instance_type, labelled, node, pending_pod, random_world,
 };
 use spokeshave_model::{
-    Applied, Change, ClusterState, LiveSnapshot, Nomination, NotBegun, Pod, labels, lower,
+    Applied, Change, ClusterState, LiveSnapshot, Nomination, Pod, Revocable, labels, lower,
 };
 use std::sync::Arc;
 
@@ -66,13 +66,13 @@ impl World {
                 }
             }
             17 => {
-                let command = NotBegun {
+                let command = Revocable {
                     leaves: [self.provider_id(), self.provider_id()].into(),
                     comes: [self.provider_id()].into(),
                 };
-                let all: Vec<NotBegun> = vec![command; self.dice.below(3)];
-                self.state.not_begun.clone_from(&all);
-                Change::NotBegun(all)
+                let all: Vec<Revocable> = vec![command; self.dice.below(3)];
+                self.state.revocable.clone_from(&all);
+                Change::Revocable(all)
             }
             18 => {
                 let app = *self.dice.pick(&["web", "db"]);

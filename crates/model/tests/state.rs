@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::NodeView;
-use spokeshave_model::{ClusterState, InstanceType, NotBegun, ResourceName, labels, lower};
+use spokeshave_model::{ClusterState, InstanceType, ResourceName, Revocable, labels, lower};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -138,11 +138,11 @@ fn invariant_15_a_command_that_has_not_begun_counts_as_it_may_end() {
             names.iter().map(|name| format!("kwok://{name}")).collect()
         };
         state.marked_for_deletion.extend(ids(leaves));
-        let command = NotBegun {
+        let command = Revocable {
             leaves: ids(leaves),
             comes: ids(comes),
         };
-        state.not_begun.push(command);
+        state.revocable.push(command);
         let usage = lower(&state).pools[0].usage.clone();
         (usage.get(ResourceName::CPU), usage.get(ResourceName::NODES))
     };

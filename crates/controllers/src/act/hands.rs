@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions, ObjectMeta};
 use kube::Client;
@@ -461,6 +462,19 @@ impl Hands {
                 source,
             })?;
         Ok(found.items.into_iter().map(Arc::new).collect())
+    }
+
+    /// The Node of a name as the server has it now, not as a watch has told so far; `None` when it is not there.
+    ///
+    /// # Errors
+    /// The class of the failure.
+    pub(crate) async fn node(&self, name: &str) -> Result<Option<Node>, ExecuteError> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        api.get_opt(name).await.map_err(|source| ExecuteError::Failed {
+            verb: "get",
+            target: format!("Node {name}"),
+            source,
+        })
     }
 
     /// The NodePool of a name as the server has it now, not as a watch has told so far; `None` when it is not there.

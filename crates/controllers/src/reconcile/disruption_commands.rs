@@ -102,6 +102,21 @@ impl Commands {
         Ok(true)
     }
 
+    /// Invariant 8: asks the API server for the nodes that are to take pods. A watch that stands still tells of none that has gone.
+    async fn read_destinations(&self, present: &mut Present) -> Result<(), ExecuteError> {
+        let read = |(index, (name, _)): (usize, &(String, Option<Arc<Node>>))| {
+            let (hands, name) = (self.hands.clone(), name.clone());
+            async move { (index, hands.node(&name).await) }.boxed()
+        };
+        let there = present.destinations.iter().enumerate();
+        let reads: Vec<_> = there.filter(|(_, (_, node))| node.is_some()).map(read).collect();
+        let mut reads = stream::iter(reads).buffered(LISTS_AT_ONCE);
+        while let Some((index, node)) = reads.next().await {
+            present.destinations[index].1 = node?.map(Arc::new);
+        }
+        Ok(())
+    }
+
     /// What is there now of a command's objects.
     fn present(&self, disruption: &Disruption) -> Present {
         let stores = &self.cluster.stores;
@@ -428,6 +443,7 @@ impl Controller for Commands {
         let now = self.cluster.now();
         if needs_pods_of_server(&disruption, now) {
             let up_to_date = self.list_pods(&disruption, &mut present).await?;
+            self.read_destinations(&mut present).await?;
             if !up_to_date || !self.knows_pods_of_destinations(&present).await? {
                 present.waits_for = Some(WaitsFor::Watch);
             } else {
@@ -449,7 +465,8 @@ impl Controller for Commands {
         let there: Vec<bool> = present.replacements.iter().map(Option::is_some).collect();
         if disruption.phase() == DisruptionPhase::Starting && there.contains(&false) {
             let snapshot = self.cluster.snapshot_with(&[]).await;
-            present.beyond_limits = beyond_limits(&disruption, &there, &snapshot);
+            let claim = |name: &str| self.cluster.stores.node_claims.get_named(name);
+            present.beyond_limits = beyond_limits(&disruption, &there, &snapshot, claim);
         }
         if is_gone(&disruption, &present) {
             present.price_after = self.price_after(&disruption).await;

@@ -16,7 +16,7 @@ use spokeshave_plan::disrupt::record::replacement_claim;
 use spokeshave_plan::in_flight::{Room, stand_in, without_room};
 use spokeshave_runtime::{Object, ObjectKey, Store};
 
-use crate::state::cluster::{Cluster, not_begun};
+use crate::state::cluster::Cluster;
 use crate::state::frozen::{Inputs, Taken};
 use crate::state::store_list::Versions;
 
@@ -273,9 +273,8 @@ impl Cluster {
         for id in ended.filter(|id| !inputs.nominations.contains_key(*id)) {
             changes.push(Change::Nominated(id.clone(), None));
         }
-        if !known.pending.is_empty() || !inputs.pending.is_empty() {
-            let commands = inputs.pending.iter().map(|one| not_begun(one)).collect();
-            changes.push(Change::NotBegun(commands));
+        if known.revocable != inputs.revocable {
+            changes.push(Change::Revocable(inputs.revocable.clone()));
         }
         if known.distress != inputs.distress {
             changes.push(Change::Distress(Distress::clone(&inputs.distress)));

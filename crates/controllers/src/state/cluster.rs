@@ -11,9 +11,9 @@ use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::volumes::VolumeObjects;
-use spokeshave_model::{ClusterState, Distress, Nomination, NotBegun, lower};
+use spokeshave_model::{ClusterState, Distress, Nomination, Revocable, lower};
 use spokeshave_plan::Policy;
-use spokeshave_plan::in_flight::stand_in_id;
+use spokeshave_plan::disrupt::revocable;
 use spokeshave_plan::pool_conditions::CannotLaunch;
 use spokeshave_plan::static_pools::template_claim;
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
@@ -230,6 +230,7 @@ impl Cluster {
         let instance_types = self.instance_types().await;
         let now = self.now();
         let (in_command, marked_for_deletion) = self.held_nodes(pending);
+        let revocable = self.revocable(pending);
         let replacement_nodes = self.replacement_nodes();
         let (nominations, assigned, claims_with_room) = {
             let mut memory = self.memory();
@@ -274,6 +275,7 @@ impl Cluster {
             claims_with_room,
             in_command,
             marked_for_deletion,
+            revocable,
             distress: if self.stores.disruption_policies.is_empty() {
                 Distress::default()
             } else {
@@ -343,7 +345,7 @@ impl Cluster {
                 .collect(),
             nominations: inputs.nominations.clone(),
             marked_for_deletion: inputs.marked_for_deletion.clone(),
-            not_begun: inputs.pending.iter().map(|one| not_begun(one)).collect(),
+            revocable: inputs.revocable.clone(),
             in_command: inputs.in_command.clone(),
             owner_annotations: self.stores.owners.annotations(),
             owners_unknown: inputs.owners_unknown,
@@ -380,6 +382,19 @@ impl Cluster {
             add(disruption);
         }
         (held, marked)
+    }
+
+    /// Commands, under way or pending, that may yet be taken back: NodePools' limits must hold either way (invariant 15).
+    fn revocable(&self, pending: &[Arc<Disruption>]) -> Vec<Revocable> {
+        let claim = |name: &str| self.stores.node_claims.get_named(name);
+        let mut found = Vec::new();
+        self.stores.disruptions.for_each(|_, command| {
+            if !command.is_finished() {
+                found.extend(revocable(command, claim));
+            }
+        });
+        found.extend(pending.iter().filter_map(|command| revocable(command, claim)));
+        found
     }
 
     /// Nodes that have come for the pods of a command under way, by provider ID: they are kept for them.
@@ -456,19 +471,5 @@ impl Cluster {
         let trouble = self.memory().launches.trouble(&template_claim(pool)).cloned()?;
         let types = self.cloud.instance_types(pool).await.ok();
         Some(CannotLaunch::of(pool, &trouble, types.as_deref(), self.now()))
-    }
-}
-
-/// A command that waits for its second look.
-pub(crate) fn not_begun(disruption: &Disruption) -> NotBegun {
-    let replacements = disruption.spec.replacements.iter();
-    NotBegun {
-        leaves: disruption
-            .spec
-            .nodes
-            .iter()
-            .map(|node| node.provider_id.clone())
-            .collect(),
-        comes: replacements.map(|one| stand_in_id(&one.node_claim)).collect(),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::Distress;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
-use spokeshave_model::{InstanceType, LiveSnapshot, Nomination};
+use spokeshave_model::{InstanceType, LiveSnapshot, Nomination, Revocable};
 use spokeshave_runtime::ObjectKey;
 
 use crate::state::store_list::Versions;
@@ -34,6 +34,8 @@ pub(crate) struct Inputs {
     pub(crate) claims_with_room: BTreeSet<String>,
     pub(crate) in_command: BTreeSet<String>,
     pub(crate) marked_for_deletion: BTreeSet<String>,
+    /// Commands that may yet be taken back.
+    pub(crate) revocable: Vec<Revocable>,
     /// What has failed lately, where policies look at it.
     pub(crate) distress: Distress,
     /// A policy hears what owners of pods ask for, and they have not been read yet.
@@ -61,6 +63,7 @@ impl Inputs {
             && self.claims_with_room == other.claims_with_room
             && self.in_command == other.in_command
             && self.marked_for_deletion == other.marked_for_deletion
+            && self.revocable == other.revocable
             && self.owners_unknown == other.owners_unknown
             && self.distress == other.distress
             && self.pending.len() == other.pending.len()
@@ -214,6 +217,7 @@ mod tests {
             claims_with_room: BTreeSet::new(),
             in_command: BTreeSet::new(),
             marked_for_deletion: BTreeSet::new(),
+            revocable: Vec::new(),
             owners_unknown: false,
             distress: Distress::default(),
         }

@@ -1,10 +1,12 @@
 //! Commands under way (D §3.5, §3.6) against a world that does what it is told: every phase, every way back, and a death after every single write.
 
 use crate::support::command_world::{FOR_EVER, World, at, command, merge, node};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, INITIALIZED, Status};
@@ -12,6 +14,7 @@ use spokeshave_api::constants::COMMAND_TAINT_SETTLE;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::{Action, ObjectKind, Pod};
 use spokeshave_plan::disrupt::advance::{Milestone, Present, WaitsFor, advance, expired, time_limit};
+use spokeshave_plan::disrupt::revocable;
 
 #[test]
 fn d_098_d_111_a_delete_taints_marks_deletes_and_ends() {
@@ -97,6 +100,44 @@ fn d_108_d_109_a_replace_waits_until_all_replacements_are_initialised() {
     world.initialise("y");
     world.run(at(4), FOR_EVER);
     assert!(world.claims["a"].is_deleting() && !world.claims["x"].is_deleting());
+}
+
+/// A command counts with what it would leave until the deletion of its nodes is asked for; a replacement that is initialised stays either way.
+#[test]
+fn invariant_15_what_a_command_would_leave_counts_until_its_nodes_are_deleted() {
+    let mut world = World::new(command(&["a"], &["x"], "Drift"));
+    let counted = |world: &World| {
+        let found = revocable(&world.disruption, |name| {
+            world.claims.get(name).cloned().map(Arc::new)
+        })?;
+        let list = |ids: BTreeSet<String>| ids.into_iter().collect::<Vec<_>>().join(" ");
+        Some((list(found.leaves), list(found.comes)))
+    };
+    let both = |leaves: &str, comes: &str| Some((leaves.to_owned(), comes.to_owned()));
+    assert_eq!(counted(&world), both("a", "in-flight://x"), "decided");
+    world.run(at(1), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Replacing);
+    let in_flight = format!("in-flight://{}", world.claims["x"].uid());
+    assert_eq!(counted(&world), both("a", &in_flight), "launching");
+    world.initialise("x");
+    assert_eq!(counted(&world), both("a", ""), "initialised");
+    world.run(at(4), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Draining);
+    assert_eq!(counted(&world), None, "deleted");
+
+    let mut world = World::new(command(&["a", "b"], &[], "Drift"));
+    world.run(at(1), 5);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Deleting);
+    assert_eq!(counted(&world), both("a b", ""), "about to be deleted");
+    let gone = world.claims.get_mut("b").unwrap();
+    gone.metadata.deletion_timestamp = Some(Time(at(2)));
+    assert_eq!(counted(&world), both("a", ""), "one is deleted by somebody else");
+    world.claims.get_mut("a").unwrap().metadata.uid = Some("another".to_owned());
+    assert_eq!(
+        counted(&world),
+        both("", ""),
+        "its namesake is none of the command's"
+    );
 }
 
 #[test]

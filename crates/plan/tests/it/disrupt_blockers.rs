@@ -319,6 +319,7 @@ fn invariant_15_the_room_under_a_limit_is_looked_for_again_before_replacements_a
     let world = limited(8_000);
     let disruption = record(&world.snapshot(), &world.command(), &[], world.now);
     assert_eq!(disruption.spec.replacements.len(), 1);
+    let none = |_: &str| None;
     // `b` and the replacement, which stands there as a node on its way, have 4 each; `a` has 8.
     let later = |limit: i64, going: &[&str]| {
         let mut world = limited(limit)
@@ -331,18 +332,21 @@ fn invariant_15_the_room_under_a_limit_is_looked_for_again_before_replacements_a
     };
     // It was decided as if `b` were going, too; then what took `b` was rolled back.
     assert_eq!(
-        beyond_limits(&disruption, &[false], &later(4_000, &["a", "b"])),
+        beyond_limits(&disruption, &[false], &later(4_000, &["a", "b"]), none),
         None
     );
     assert_eq!(
-        beyond_limits(&disruption, &[false], &later(4_000, &["a"])).as_deref(),
+        beyond_limits(&disruption, &[false], &later(4_000, &["a"]), none).as_deref(),
         Some(
             "NodePool default has no room for its replacements: resource usage exceeds limit (limit=4, resource-name=cpu, usage=8)"
         )
     );
-    assert_eq!(beyond_limits(&disruption, &[false], &later(8_000, &["a"])), None);
     assert_eq!(
-        beyond_limits(&disruption, &[true], &later(4_000, &["a"])),
+        beyond_limits(&disruption, &[false], &later(8_000, &["a"]), none),
+        None
+    );
+    assert_eq!(
+        beyond_limits(&disruption, &[true], &later(4_000, &["a"]), none),
         None,
         "what exists is not made once more"
     );

@@ -23,7 +23,7 @@ mod rest;
 use super::intern::{KindKey, Observed, Usage};
 use super::{LoweredDaemon, Whole, daemon_owners, lower_whole, meta_key, offered};
 use crate::Pod;
-use crate::cluster_state::{ClusterState, NotBegun};
+use crate::cluster_state::{ClusterState, Revocable};
 use crate::constraints::{Constraints, NamespaceLabels};
 use crate::distress::Distress;
 use crate::pod;
@@ -76,7 +76,7 @@ pub enum Change {
     /// Whether the node with this provider ID belongs to a command in the queue (D-023).
     InCommand(String, bool),
     /// The commands that have yet to begin, all of them.
-    NotBegun(Vec<NotBegun>),
+    Revocable(Vec<Revocable>),
     /// A NodePool is new, or has changed. A new status, new limits and a new template are taken in in place.
     NodePool(Arc<NodePool>),
     /// A CSINode is new, or has changed: how many volumes its node can attach (P-117).
@@ -287,8 +287,8 @@ impl LiveSnapshot {
             Change::Nominated(id, until) => self.set_nominated(id, until),
             Change::MarkedForDeletion(id, marked) => self.set_marked(id, marked),
             Change::InCommand(id, held) => self.set_in_command(id, held),
-            Change::NotBegun(not_begun) => {
-                self.rest.not_begun = not_begun;
+            Change::Revocable(revocable) => {
+                self.rest.revocable = revocable;
                 self.usage_changed = true;
             }
             Change::CsiNode(object) => {

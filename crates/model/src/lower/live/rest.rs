@@ -138,12 +138,12 @@ impl LiveSnapshot {
 
     /// What NodePools use, from the sums.
     pub(super) fn settle_usage(&mut self) {
-        let not_begun = std::mem::take(&mut self.rest.not_begun);
+        let revocable = std::mem::take(&mut self.rest.revocable);
         let mut pools = std::mem::take(&mut Arc::make_mut(&mut self.snapshot).pools);
-        set_usage(&mut pools, &self.usage, &not_begun, || {
+        set_usage(&mut pools, &self.usage, &revocable, || {
             |id: &str| Some(self.snapshot.node(self.shown_entry(id)?))
         });
         Arc::make_mut(&mut self.snapshot).pools = pools;
-        self.rest.not_begun = not_begun;
+        self.rest.revocable = revocable;
     }
 }

@@ -13,6 +13,7 @@ use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_api::{NodeClaim, NodePool};
 
+use crate::faulty;
 use crate::killable::Cluster;
 use crate::killable::stories::*;
 use crate::words::*;
@@ -153,6 +154,39 @@ async fn invariant_8_a_place_that_others_have_taken_takes_the_command_back() {
         .find(|claim| claim.node_name() == Some(old.as_str()))
         .unwrap();
     assert!(!kept.is_deleting());
+}
+
+/// The node that was to take a pod goes behind a watch of Nodes that stands still: the API server is asked before the pod's node is deleted.
+#[tokio::test(start_paused = true)]
+async fn invariant_8_a_place_that_went_behind_a_watch_that_stands_still_is_missed() {
+    let types = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c-8x-amd64-linux"]}]);
+    let template = json!({"spec": {"requirements": types, "expireAfter": null}});
+    let pool = json!({"template": template, "disruption": {"consolidateAfter": "60s"}});
+    let (cluster, _operator) = faulty::Cluster::started(16, pool).await;
+    two_nodes_and_web(&cluster, ["left", "right"]).await;
+    let [beside, apart] = beside_web_and_apart(&cluster, ["left", "right"]).await;
+    let place = cluster.node_of(apart).await;
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.scale(beside, 0).await;
+    cluster
+        .until("the pod is to move", async |cluster| {
+            !cluster.ledger().await.is_empty()
+        })
+        .await;
+    assert!(cluster.ledger().await[0].spec.destinations.contains(&place));
+    cluster.gate.still.lock().unwrap().insert("/nodes");
+    cluster.delete::<Node>(&place).await;
+    cluster
+        .until("the command is rolled back", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    let message = cluster.ledger().await[0].status.clone().unwrap().message.unwrap();
+    assert_eq!(
+        message,
+        format!("node {place}, which was to take pods, is going itself")
+    );
+    assert!(!cluster.find::<NodeClaim>(&claim).await.unwrap().is_deleting());
 }
 
 /// Scenario 9: two budgets over one pod, both of which allow its eviction: Kubernetes refuses it, so the node stays.

@@ -82,7 +82,7 @@ pub async fn without_web(cluster: &Cluster) {
 }
 
 /// Two nodes, each with one of these pods and room for little more, and `web` on one of them.
-pub async fn two_nodes_and_web(cluster: &Cluster, [first, second]: [&str; 2]) {
+pub async fn two_nodes_and_web(cluster: &impl Scene, [first, second]: [&str; 2]) {
     // One after the other, so that each has its own node.
     cluster.deploy(first, 1, "6500m").await;
     cluster.until_running(1).await;
@@ -93,7 +93,7 @@ pub async fn two_nodes_and_web(cluster: &Cluster, [first, second]: [&str; 2]) {
 }
 
 /// Which of these pods is on the node of `web`, and which is not.
-pub async fn beside_web_and_apart<'a>(cluster: &Cluster, [first, second]: [&'a str; 2]) -> [&'a str; 2] {
+pub async fn beside_web_and_apart<'a>(cluster: &impl Scene, [first, second]: [&'a str; 2]) -> [&'a str; 2] {
     if cluster.node_of(first).await == cluster.node_of("web").await {
         [first, second]
     } else {

@@ -10,9 +10,10 @@ use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
-use spokeshave_model::{Change, ClusterState, LiveSnapshot, Nomination, NotBegun, Pod, Snapshot, pod};
+use spokeshave_model::{Change, ClusterState, LiveSnapshot, Nomination, Pod, Revocable, Snapshot, pod};
 use spokeshave_plan::disrupt::record::replacement_claim;
-use spokeshave_plan::in_flight::{Room, stand_in, stand_in_id, without_room};
+use spokeshave_plan::disrupt::revocable;
+use spokeshave_plan::in_flight::{Room, stand_in, without_room};
 
 use crate::cluster::Named as _;
 use crate::engine::Engine;
@@ -37,7 +38,7 @@ pub(crate) struct Live {
     unmade: BTreeSet<String>,
     held: BTreeSet<String>,
     nominated: BTreeMap<String, Timestamp>,
-    not_begun: Vec<NotBegun>,
+    revocable: Vec<Revocable>,
     /// UIDs of the pods that are hidden, because a NodeClaim without an instance was made for them.
     assigned: BTreeMap<String, PodId>,
 }
@@ -229,10 +230,10 @@ impl Engine<'_> {
             changes.push(Change::Nominated(id.clone(), None));
         }
         live.nominated = nominated;
-        let begun: Vec<NotBegun> = pending.iter().map(|one| not_begun(one)).collect();
-        if begun != live.not_begun {
-            changes.push(Change::NotBegun(begun.clone()));
-            live.not_begun = begun;
+        let revocable = self.revocable(pending);
+        if revocable != live.revocable {
+            changes.push(Change::Revocable(revocable.clone()));
+            live.revocable = revocable;
         }
         for owner in std::mem::take(&mut live.budgets) {
             let budget = self.owners[owner as usize].budget.clone();
@@ -298,7 +299,7 @@ impl Engine<'_> {
                 .collect(),
             nominations: nominations.collect(),
             marked_for_deletion,
-            not_begun: pending.iter().map(|one| not_begun(one)).collect(),
+            revocable: self.revocable(pending),
             in_command,
             disruptions: if has_policies {
                 self.cluster.commands.values().cloned().collect()
@@ -379,6 +380,16 @@ impl Engine<'_> {
         (held.clone(), held)
     }
 
+    /// Commands that may yet be taken back.
+    fn revocable(&self, pending: &[Arc<Disruption>]) -> Vec<Revocable> {
+        let claim = |name: &str| {
+            let machine = self.cluster.of_claim(name)?;
+            self.cluster.machine(machine)?.claim.clone()
+        };
+        let commands = self.cluster.commands.values().chain(pending);
+        commands.filter_map(|command| revocable(command, claim)).collect()
+    }
+
     /// Until when nodes are kept for pods: by nomination, or because they replace nodes of a command under way.
     fn nominated(&self) -> BTreeMap<String, Timestamp> {
         let mut nominated = self.operator.nominations.clone();
@@ -401,20 +412,6 @@ impl Engine<'_> {
 fn key(pod: &Pod) -> (String, String) {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     (text(&pod.metadata.namespace), text(&pod.metadata.name))
-}
-
-/// What a command that has not started will remove and add.
-fn not_begun(command: &Disruption) -> NotBegun {
-    let leaves = command.spec.nodes.iter().map(|node| node.provider_id.clone());
-    let comes = command
-        .spec
-        .replacements
-        .iter()
-        .map(|one| stand_in_id(&one.node_claim));
-    NotBegun {
-        leaves: leaves.collect(),
-        comes: comes.collect(),
-    }
 }
 
 /// In which parts two Snapshots differ.
