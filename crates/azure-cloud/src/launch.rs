@@ -112,6 +112,8 @@ impl Inner {
         let subnet_id = status::subnet(&class, &self.options.vnet_subnet_id)
             .map_err(|problem| CloudError::NodeClassNotReady(problem.to_string()))?;
         let now = self.clock().now().to_string();
+        let status = class.status.as_ref();
+        let version = status.and_then(|status| status.kubernetes_version.as_deref());
         let mut own = vec![
             (tags::CLUSTER, self.options.cluster_name.as_str()),
             (tags::NODE_POOL, claim.node_pool().unwrap_or_default()),
@@ -120,6 +122,7 @@ impl Inner {
             (tags::NODE_CLASS, class.name()),
             (tags::CREATED_AT, &now),
         ];
+        own.extend(version.map(|version| (tags::KUBERNETES_VERSION, version)));
         if pool.is_some() {
             // The image is chosen with the size; its tag counts here already.
             own.extend([(tags::AKS_MACHINE, claim.name()), (tags::IMAGE, "")]);

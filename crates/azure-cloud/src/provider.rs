@@ -467,7 +467,10 @@ impl Inner {
                 .as_ref()
                 .map(|aks| aks.drift_action.clone())
                 .unwrap_or_default(),
-            kubernetes_version: self.objects.as_ref().and_then(|it| it.kubelet_version(claim)),
+            kubernetes_version: machine
+                .tag(tags::KUBERNETES_VERSION)
+                .map(str::to_owned)
+                .or_else(|| self.objects.as_ref()?.kubelet_version(claim)),
         };
         Ok(drift::check(&class, claim, &instance).map(|drift| drift.as_str().to_owned()))
     }

@@ -40,7 +40,7 @@ const SYNCED: &str = "Synced";
 pub struct Instance {
     /// ID of its image.
     pub image_id: String,
-    /// Version of Kubernetes that its kubelet says, if it has joined.
+    /// Version of Kubernetes that it was asked to run. Of a machine that nobody has written it down for, what its kubelet says, if it has joined.
     pub kubernetes_version: Option<String>,
     /// What AKS would have done with a machine of its own; empty for any other.
     pub drift_action: String,

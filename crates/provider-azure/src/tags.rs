@@ -16,6 +16,9 @@ pub const NODE_CLAIM_UID: &str = "karpenter.sh_nodeclaim-uid";
 pub const AKS_MACHINE: &str = "karpenter.azure.com_aksmachine_nodeclaim";
 /// Version of the node image that AKS was asked for.
 pub const IMAGE: &str = "spokeshave.dev_image";
+/// Version of Kubernetes that the machine was asked to run. Its image may bring a kubelet of another patch version, and so does that of a replacement: drift
+/// by what the kubelet says would never end.
+pub const KUBERNETES_VERSION: &str = "spokeshave.dev_kubernetes-version";
 /// The AKSNodeClass.
 pub const NODE_CLASS: &str = "karpenter.azure.com_aksnodeclass";
 /// When the launch was begun.
@@ -49,7 +52,7 @@ pub fn key(key: &str) -> String {
 }
 
 /// Tags that say whose something is, and what else the provider writes down.
-const RESERVED: [&str; 8] = [
+const RESERVED: [&str; 9] = [
     CLUSTER,
     NODE_POOL,
     NODE_CLAIM,
@@ -58,6 +61,7 @@ const RESERVED: [&str; 8] = [
     CREATED_AT,
     AKS_MACHINE,
     IMAGE,
+    KUBERNETES_VERSION,
 ];
 
 /// Tags that the settings and the class ask for: what may change while a machine runs.

@@ -1,5 +1,6 @@
 //! The provider of a cluster: AKSNodeClasses on its API server, and conditions of its nodes (Z-003, Z-004, Z-010, Z-011, Z-053, Z-055).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -231,13 +232,18 @@ async fn z_053_z_055_what_nodes_say() {
     );
     let mut created = cluster.provider.create(&wanted).await.unwrap();
     let version = cluster.class().await.status.unwrap().kubernetes_version.unwrap();
+    let tag = "spokeshave.dev_kubernetes-version";
+    assert_eq!(cluster.azure.machines()[0]["tags"][tag], version.as_str());
+    // The image decides about the patch version: the kubelet of a replacement says the same again.
+    let (minor, _) = version.rsplit_once('.').unwrap();
+    let kubelet = format!("v{minor}.99");
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let message = "Preempt Scheduled: Tue, 01 Sep 2026 00:05:00 GMT. EventId: e-1";
     let node = json!({
         "metadata": {"name": "aks-a", "labels": created.metadata.labels},
         "spec": {"providerID": created.provider_id()},
         "status": {"nodeInfo": {
-            "kubeletVersion": format!("v{version}"), "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+            "kubeletVersion": kubelet, "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
             "kubeProxyVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": "",
         }},
     });
@@ -246,16 +252,15 @@ async fn z_053_z_055_what_nodes_say() {
     drop(nodes.replace_status("aks-a", &PostParams::default(), &node).await);
     cluster.pass(5).await;
     created.status.as_mut().unwrap().node_name = Some("aks-a".to_owned());
-    let class = shown(&cluster.class().await);
-    let drift = async || {
-        let asked = cluster.provider.is_drifted(&created, Some(&class)).await;
+    let mut class = cluster.class().await;
+    let drift = async |class: &AKSNodeClass| {
+        let asked = cluster.provider.is_drifted(&created, Some(&shown(class))).await;
         asked.unwrap()
     };
-    assert_eq!(drift().await, None);
+    assert_eq!(drift(&class).await, None, "it is what was asked for");
 
     let condition = json!({"status": {
         "conditions": [{"type": "PreemptionScheduled", "status": "True", "reason": "SpotEvictionIncoming", "message": message}],
-        "nodeInfo": {"kubeletVersion": "v1.2.3"},
     }});
     let patched = nodes
         .patch_status("aks-a", &PatchParams::default(), &Patch::Merge(&condition))
@@ -269,5 +274,16 @@ async fn z_053_z_055_what_nodes_say() {
     cluster.provider.acknowledge(&notice).await.unwrap();
     let nothing = tokio::time::timeout(Duration::from_secs(120), told.next()).await;
     assert!(nothing.is_err(), "an event is told once: {nothing:?}");
-    assert_eq!(drift().await.as_deref(), Some("K8sVersionDrift"));
+    // A machine that nobody has written it down for: the kubelet's word counts, and the replacement has the tag.
+    let written = [(tag.to_owned(), version.clone())].into();
+    let id = created.provider_id().unwrap();
+    let retagged = cluster.provider.change_tags(id, &written, &BTreeMap::new()).await;
+    retagged.unwrap();
+    assert_eq!(drift(&class).await.as_deref(), Some("K8sVersionDrift"));
+    let retagged = cluster.provider.change_tags(id, &BTreeMap::new(), &written).await;
+    retagged.unwrap();
+    assert_eq!(drift(&class).await, None);
+    // New nodes get another version.
+    class.status.as_mut().unwrap().kubernetes_version = Some("1.99.0".to_owned());
+    assert_eq!(drift(&class).await.as_deref(), Some("K8sVersionDrift"));
 }

@@ -48,6 +48,7 @@ async fn z_031_an_interface_then_a_machine_with_tags() {
         ("karpenter.sh_nodeclaim-uid", "uid-a"),
         ("karpenter.azure.com_aksnodeclass", "class"),
         ("compute.aks.billing", "linux"),
+        ("spokeshave.dev_kubernetes-version", "1.34.1"),
         ("spokeshave.dev_created-at", "2026-09-01T00:00:15Z"),
     ] {
         assert_eq!(tags[key], value, "{key}");
