@@ -151,31 +151,18 @@ impl Calls<'_> {
         Ok(subnet.is_some())
     }
 
-    /// All pages of prices, or none: half of a list is no list.
-    pub(crate) async fn prices(&self) -> Result<Vec<prices::Item>, ArmError> {
+    /// Where the first page of prices is.
+    pub(crate) fn first_price_page(&self) -> String {
         let base = self.options.endpoints.prices.trim_end_matches('/');
         let filter = encoded(&prices::filter(&self.options.settings.region));
-        let first = format!(
+        format!(
             "{base}/api/retail/prices?api-version={}&$filter={filter}",
             prices::API_VERSION
-        );
-        let mut next = Some(first);
-        let mut items = Vec::new();
-        for _ in 0..MOST_PAGES {
-            let Some(url) = next else {
-                return Ok(items);
-            };
-            let page: prices::Page = self.client.get_public(&url).await?;
-            if page.items.is_empty() {
-                return Ok(items);
-            }
-            items.extend(page.items);
-            next = page.next_page_link.filter(|link| !link.is_empty());
-        }
-        Err(ArmError::new(
-            UNREADABLE,
-            &format!("{base}: the list of prices has no end"),
-        ))
+        )
+    }
+
+    pub(crate) async fn price_page(&self, url: &str) -> Result<prices::Page, ArmError> {
+        self.client.get_public(url).await
     }
 
     /// All rows of a kind.

@@ -202,7 +202,9 @@ impl Client {
         let reply = self.outside.http.send(request).await;
         let reply = reply.map_err(|problem| ArmError::new("", &format!("GET {url}: {problem}")))?;
         if !reply.is_success() {
-            return Err(ArmError::read(reply.status, &reply.body));
+            let mut error = ArmError::read(reply.status, &reply.body);
+            error.retry_after = wait_of(&reply).and_then(|wait| SignedDuration::try_from(wait).ok());
+            return Err(error);
         }
         read(url, &reply)
     }

@@ -12,11 +12,13 @@ use spokeshave_provider_azure::class_hash::class_hash;
 use spokeshave_provider_azure::errors::ArmError;
 use spokeshave_provider_azure::instance_types::Settings;
 use spokeshave_provider_azure::offerings::{self, QUOTA_LASTS, Quota};
-use spokeshave_provider_azure::prices::Prices;
+use spokeshave_provider_azure::prices::{Item, Prices};
 use spokeshave_provider_azure::skus::Sku;
 use spokeshave_provider_azure::unavailable::{Mark, Unavailable};
 
 use crate::calls::Calls;
+use crate::client::MOST_PAGES;
+use crate::ports::UNREADABLE;
 
 /// What a list depends on besides its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +36,8 @@ struct State {
     skus_version: u64,
     prices: Prices,
     prices_since: Option<Timestamp>,
+    /// Where the list of prices is read on; none at its beginning.
+    price_reading: Option<PriceReading>,
     quota: Quota,
     quota_version: u64,
     quota_read: Option<Timestamp>,
@@ -48,6 +52,58 @@ pub(crate) struct Market {
     state: Mutex<State>,
 }
 
+/// A list of prices that is being read, page by page.
+#[derive(Debug)]
+struct PriceReading {
+    /// Address of the page that is read next.
+    page: String,
+    /// Pages that have been read.
+    pages: usize,
+    /// How often in a row the next one could not be.
+    failures: u32,
+    /// Whether any page had prices.
+    found_any: bool,
+}
+
+impl PriceReading {
+    fn new(first_page: String) -> Self {
+        PriceReading {
+            page: first_page,
+            pages: 0,
+            failures: 0,
+            found_any: false,
+        }
+    }
+
+    /// Reads to the end of the list, or to a page that cannot be had. An empty page is the end.
+    async fn read_on(&mut self, calls: Calls<'_>, items: &mut Vec<Item>) -> Result<(), ArmError> {
+        while self.pages < MOST_PAGES {
+            let read = calls.price_page(&self.page).await;
+            let page = read.inspect_err(|_| self.failures += 1)?;
+            if page.items.is_empty() {
+                return Ok(());
+            }
+            (self.failures, self.found_any) = (0, true);
+            self.pages += 1;
+            items.extend(page.items);
+            match page.next_page_link.filter(|link| !link.is_empty()) {
+                Some(next) => self.page = next,
+                None => return Ok(()),
+            }
+        }
+        Err(ArmError::new(UNREADABLE, "the list of prices has no end"))
+    }
+
+    /// Whether it has to begin again at the first page: the address of this one may not hold any more.
+    fn is_lost(&self, error: &ArmError) -> bool {
+        let is_refused = (400..500).contains(&error.status) && ![408, 429].contains(&error.status);
+        is_refused || self.failures >= MOST_TRIES || self.pages >= MOST_PAGES
+    }
+}
+
+/// How often a page of prices is asked for in a row before the list is begun again.
+const MOST_TRIES: u32 = 5;
+
 /// Lists that are kept: as many as a cluster has classes, and some that were.
 const MOST_LISTS: usize = 64;
 
@@ -59,6 +115,7 @@ impl Market {
                 skus_version: 0,
                 prices: Prices::built_in(),
                 prices_since: None,
+                price_reading: None,
                 quota: Quota::default(),
                 quota_version: 0,
                 quota_read: None,
@@ -90,15 +147,22 @@ impl Market {
         Ok(())
     }
 
-    /// Asks for prices.
+    /// Asks for prices. Pages that were read before one fails count, and the next call goes on with the one that failed.
     pub(crate) async fn discover_prices(&self, calls: Calls<'_>, now: Timestamp) -> Result<(), ArmError> {
-        let items = calls.prices().await;
+        let begun = self.state().price_reading.take();
+        let mut reading = begun.unwrap_or_else(|| PriceReading::new(calls.first_price_page()));
+        let mut items = Vec::new();
+        let answer = reading.read_on(calls, &mut items).await;
         let mut state = self.state();
         state.prices_since.get_or_insert(now);
-        let items = items?;
-        if !items.is_empty() {
-            state.prices.update(&items);
-            state.prices_since = Some(now);
+        state.prices.update(&items);
+        match answer {
+            Ok(()) if reading.found_any => state.prices_since = Some(now),
+            Ok(()) => {}
+            Err(error) => {
+                state.price_reading = (!reading.is_lost(&error)).then_some(reading);
+                return Err(error);
+            }
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::provider::{AzureProvider, Inner};
 const MARKET_PERIOD: Duration = Duration::from_secs(12 * 3600);
 /// Quotas are asked for this often (Z4).
 const QUOTA_PERIOD: Duration = Duration::from_secs(10 * 60);
-/// Pause after a question that failed.
+/// Pause after a question that failed, unless Azure asks for a longer one.
 const RETRY: Duration = Duration::from_secs(10);
 
 impl Inner {
@@ -51,7 +51,9 @@ impl Inner {
             Ok(()) => self.clock().sleep(period).await,
             Err(error) => {
                 tracing::warn!(%error, "asking for {what}");
-                self.clock().sleep(RETRY).await;
+                let asked = error.retry_after.and_then(|wait| Duration::try_from(wait).ok());
+                let wait = asked.unwrap_or_default().clamp(RETRY, period);
+                self.clock().sleep(wait).await;
             }
         }
     }

@@ -129,6 +129,7 @@ impl Azure {
         state.refusals.clear();
         state.denied.clear();
         state.throttled = (0, 0);
+        state.failed_prices = Default::default();
         state.lost_replies = (String::new(), 0);
         state.stuck.clear();
         state.unnamed = false;
@@ -506,32 +507,6 @@ impl State {
             200,
             &json!({"token_type": "Bearer", "expires_in": lasts.as_secs(), "access_token": token}),
         )
-    }
-
-    fn prices(&self, url: &str) -> Response {
-        let mut items = Vec::new();
-        for sku in &self.skus {
-            let cpus = sku.cpus().unwrap_or(0);
-            #[expect(clippy::cast_precision_loss, reason = "a number of CPUs")]
-            let price = cpus as f64 * 0.05;
-            for (suffix, product, price) in [
-                ("", "", price),
-                (" Spot", "", price * 0.2),
-                (" Low Priority", "", price * 0.1),
-                ("", " Windows", price * 2.0),
-            ] {
-                items.push(json!({
-                    "armSkuName": sku.name,
-                    "armRegionName": self.options.region,
-                    "skuName": format!("{}{suffix}", sku.name),
-                    "meterName": format!("{}{suffix}", sku.name),
-                    "productName": format!("Virtual Machines Series{product}"),
-                    "retailPrice": price,
-                    "unitOfMeasure": "1 Hour",
-                }));
-            }
-        }
-        page(&items, (&self.options.base, url), 100, ("Items", "NextPageLink"))
     }
 
     fn usages(&self) -> Vec<Value> {

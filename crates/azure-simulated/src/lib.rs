@@ -12,6 +12,7 @@ mod machine_facts;
 mod machines;
 mod nodes;
 mod options;
+mod prices;
 mod replies;
 mod server;
 mod settings;

@@ -63,6 +63,17 @@ pub(crate) struct Operation {
     pub(crate) failure: Option<(String, String)>,
 }
 
+/// Pages of prices that fail.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FailedPrices {
+    /// What stands in their address.
+    pub(crate) part: String,
+    /// How many requests fail.
+    pub(crate) requests: u32,
+    pub(crate) status: u16,
+    pub(crate) retry_after_seconds: u32,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) options: Options,
@@ -79,6 +90,7 @@ pub(crate) struct State {
     pub(crate) denied: BTreeSet<String>,
     /// Requests that are told to wait: how many, and how long.
     pub(crate) throttled: (u32, u32),
+    pub(crate) failed_prices: FailedPrices,
     /// Requests that are done and whose reply is lost: which, and how many.
     pub(crate) lost_replies: (String, u32),
     /// Kinds whose operations begin and never end.
@@ -112,6 +124,7 @@ impl State {
             refusals: Vec::new(),
             denied: BTreeSet::new(),
             throttled: (0, 0),
+            failed_prices: FailedPrices::default(),
             lost_replies: (String::new(), 0),
             stuck: BTreeSet::new(),
             unnamed: false,

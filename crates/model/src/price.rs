@@ -19,6 +19,18 @@ impl Price {
     pub const ZERO: Price = Price(0);
     /// "No offering": sorts after every real price (P §14).
     pub const MAX: Price = Price(i64::MAX);
+    /// Of an offering whose price nobody knows: dear enough that it is chosen last (Z4). It orders offerings and is never shown, added up or recorded.
+    pub const UNKNOWN: Price = Price(999 * NANOS);
+
+    /// Whether it says what something costs: neither nothing nor [`UNKNOWN`](Self::UNKNOWN).
+    pub fn is_known(self) -> bool {
+        self > Price::ZERO && self != Price::UNKNOWN
+    }
+
+    /// Zero where it is not known, as prices of nodes that nobody knows are.
+    pub fn known_or_zero(self) -> Price {
+        if self == Price::UNKNOWN { Price::ZERO } else { self }
+    }
 
     /// Whole nano-dollars from dollars per hour. Not-a-number and negative values count as zero, as D-032 asks for unknown prices.
     pub fn from_dollars(dollars: f64) -> Self {

@@ -135,9 +135,10 @@ pub(crate) fn view(
         pools[pool.index()].instance_types[index].price_of(zone, capacity_type)
     });
     // An offering that is not sold any more leaves its nodes with the price they were launched at (W-07).
-    let price = price.filter(|price| *price > Price::ZERO).or_else(|| {
+    let price = price.filter(|price| price.is_known()).or_else(|| {
         let annotations = claim.as_ref()?.metadata.annotations.as_ref()?;
-        annotations.get(PRICE_AT_LAUNCH)?.parse().ok()
+        let at_launch: Price = annotations.get(PRICE_AT_LAUNCH)?.parse().ok()?;
+        Some(at_launch.known_or_zero())
     });
     let instance_terminating = claim
         .as_ref()

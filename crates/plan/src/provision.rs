@@ -158,12 +158,12 @@ fn cheapest_packing(packer: Packer<'_>, request: &PackRequest) -> Packing {
     packer.pack_cheapest(request, orders)
 }
 
-/// What the planned claims cost at their cheapest.
+/// What the planned claims cost at their cheapest, as far as prices are known.
 fn price(packing: &Packing) -> Price {
     let claims = packing.placements.claims.iter();
     claims
         .filter_map(|claim| claim.launches.first())
-        .map(|launch| launch.price)
+        .map(|launch| launch.price.known_or_zero())
         .sum()
 }
 

@@ -1,5 +1,6 @@
 //! Launches, pods and names in words: what, for whom, for how much money.
 
+use spokeshave_model::Price;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, Snapshot};
 
@@ -94,10 +95,13 @@ fn cheapest_launch(snapshot: &Snapshot, claim: &PlannedClaim) -> String {
         0 => String::new(),
         others => format!(", or {}", count(others, "other type")),
     };
+    let price = match cheapest.price {
+        Price::UNKNOWN => "an unknown price".to_owned(),
+        price => format!("${price}/h"),
+    };
     format!(
-        "launch {name} ({}{alternatives}) from nodepool {pool} at ${}/h",
-        offering.join(", "),
-        cheapest.price
+        "launch {name} ({}{alternatives}) from nodepool {pool} at {price}",
+        offering.join(", ")
     )
 }
 

@@ -11,9 +11,6 @@ use spokeshave_model::{CapacityType, Price};
 /// Version of the API whose replies are read here.
 pub const API_VERSION: &str = "2023-01-01-preview";
 
-/// What a size costs whose price nobody knows, and one that is not known to work: dear enough that it is the last choice.
-pub const UNKNOWN: Price = Price(999_000_000_000);
-
 /// Known sizes with their price in eastus.
 static KNOWN: LazyLock<BTreeMap<&'static str, Option<Price>>> = LazyLock::new(|| {
     let rows = include_str!("../data/known_sizes.tsv")
@@ -88,7 +85,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// The table of the program: on-demand prices of eastus. There are no spot prices in it.
+    /// The table of the program: on-demand prices of eastus. There are no spot prices in it: until the API names one, spot counts as on-demand.
     #[must_use]
     pub fn built_in() -> Self {
         Prices {
@@ -100,18 +97,18 @@ impl Prices {
         }
     }
 
-    /// What a size costs an hour, [`UNKNOWN`] when nobody says or the size is not known to work.
+    /// What a size costs an hour, [`Price::UNKNOWN`] when nobody says or the size is not known to work. Spot capacity without a price of its own has that of
+    /// on-demand capacity, which it never exceeds.
     #[must_use]
     pub fn price(&self, size: &str, capacity_type: CapacityType) -> Price {
-        let prices = match capacity_type {
-            CapacityType::Spot => &self.spot,
-            CapacityType::OnDemand | CapacityType::Reserved => &self.on_demand,
+        let spot = match capacity_type {
+            CapacityType::Spot => self.spot.get(size),
+            CapacityType::OnDemand | CapacityType::Reserved => None,
         };
-        prices
-            .get(size)
+        spot.or_else(|| self.on_demand.get(size))
             .copied()
             .filter(|_| is_known(size))
-            .unwrap_or(UNKNOWN)
+            .unwrap_or(Price::UNKNOWN)
     }
 
     /// Changes whenever a price does.
@@ -120,7 +117,7 @@ impl Prices {
         self.version
     }
 
-    /// Takes what the API has said over; all pages of one answer at once. What it does not name keeps its price. Returns whether anything changed.
+    /// Takes what the API has said over, any number of pages of it. What it does not name keeps its price. Returns whether anything changed.
     pub fn update(&mut self, items: &[Item]) -> bool {
         let mut changed = false;
         for (name, capacity_type, price) in items.iter().filter_map(read) {

@@ -1,6 +1,7 @@
 //! The numbers that come first.
 
 use crate::Dollars;
+use crate::history::{History, Range};
 use crate::ledger::Sums;
 use crate::nodes::{NodeRow, Phase, share};
 use crate::world::{Judged, Missing};
@@ -155,6 +156,17 @@ impl Header {
             missing: judged.world.missing.clone(),
             unknown: unknown(&judged.world.missing),
         }
+    }
+
+    /// What the history says that the nodes cost: while no node's price is known, what it said last. They do not cost nothing.
+    pub(crate) fn known_price(&self, history: &History) -> Option<Price> {
+        if self.price.0 > Price::ZERO || self.nodes_without_price == 0 {
+            return Some(self.price.0);
+        }
+        history
+            .samples(Range::Hour)
+            .next_back()
+            .map(|sample| sample.price)
     }
 
     /// Whether a field is known, by its name in JSON.

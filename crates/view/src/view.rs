@@ -41,13 +41,15 @@ impl View {
     pub fn take(judged: &Judged, ledger: &mut Ledger, history: &mut History, revision: u64) -> Self {
         ledger.take(&judged.world, &judged.snapshot);
         let mut view = Self::of(judged, ledger, history, revision);
-        history.push(Sample {
-            at: view.header.now,
-            price: view.header.price.0,
-            nodes: view.header.nodes,
-            pending: view.header.pending,
-            evictions: view.header.done.evictions,
-        });
+        if let Some(price) = view.header.known_price(history) {
+            history.push(Sample {
+                at: view.header.now,
+                price,
+                nodes: view.header.nodes,
+                pending: view.header.pending,
+                evictions: view.header.done.evictions,
+            });
+        }
         view.history.clone_from(history);
         view
     }

@@ -1,6 +1,6 @@
 //! The nodes as boxes in groups: area, fill, and a verdict as colour, pattern and glyph. Pure: the same view gives the same drawing.
 
-use crate::draw::{Look, count, dollars, percent, verdict_words, why};
+use crate::draw::{Look, count, dollars, known_sum, percent, verdict_words, why};
 use crate::query::{Group, Query, Size};
 use crate::treemap::{Rect, strips};
 use maud::{Markup, PreEscaped, html};
@@ -107,13 +107,17 @@ fn layout<'a>(view: &'a View, query: &Query) -> Vec<Area<'a>> {
 }
 
 fn title(name: &str, rows: &[&NodeRow]) -> String {
-    let price: Price = rows.iter().filter_map(|row| row.price).map(|price| price.0).sum();
+    let known: Vec<Price> = rows
+        .iter()
+        .filter_map(|row| row.price)
+        .map(|price| price.0)
+        .collect();
+    let price = known_sum(known.iter().copied().sum(), rows.len() - known.len());
     let sum = |of: fn(&NodeRow) -> i64| rows.iter().map(|row| of(row)).sum::<i64>();
     let cpu = sum(|row| row.cpu.1) * 1000 / sum(|row| row.cpu.0).max(1);
     format!(
-        "{name} · {} · {}/h · cpu {}",
+        "{name} · {} · {price} · cpu {}",
         count(rows.len(), "node"),
-        dollars(price),
         percent(cpu)
     )
 }

@@ -18,6 +18,15 @@ pub(crate) fn dollars(price: Price) -> String {
     }
 }
 
+/// `$1.20/h` of nodes; a lower bound while the prices of some are not known, and no price at all while none is.
+pub(crate) fn known_sum(price: Price, without_price: usize) -> String {
+    match (price, without_price) {
+        (Price::ZERO, 1..) => "price unknown".to_owned(),
+        (_, 0) => format!("{}/h", dollars(price)),
+        _ => format!("≥ {}/h", dollars(price)),
+    }
+}
+
 /// `−$0.42/h` for what is saved, `+$0.05/h` for what costs more.
 pub(crate) fn change(saved: Price) -> String {
     let sign = if saved.0 >= 0 { "−" } else { "+" };
@@ -159,5 +168,13 @@ mod tests {
                 "−<$0.001"
             ]
         );
+    }
+
+    #[test]
+    fn z_024_nodes_whose_prices_nobody_knows_do_not_cost_nothing() {
+        let cost = |cents: i64, unknown| known_sum(Price(cents * 10_000_000), unknown);
+        assert_eq!(cost(0, 3), "price unknown");
+        assert_eq!(cost(120, 3), "≥ $1.20/h");
+        assert_eq!([cost(120, 0), cost(0, 0)], ["$1.20/h", "$0.00/h"]);
     }
 }

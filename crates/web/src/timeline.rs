@@ -1,7 +1,7 @@
 //! Time: what the cluster cost, with the commands below it and pods that waited above.
 
 use crate::boxes::choice;
-use crate::draw::{change, count, dollars, time};
+use crate::draw::{change, count, dollars, known_sum, time};
 use crate::query::Query;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
@@ -95,13 +95,13 @@ pub(crate) fn panel(view: &View, query: &Query) -> Markup {
 }
 
 fn summary(view: &View, samples: &[Sample], commands: usize) -> String {
-    let price = dollars(view.header.price.0);
+    let price = known_sum(view.header.price.0, view.header.nodes_without_price);
     let before = samples
         .first()
-        .map(|sample| dollars(sample.price))
+        .map(|sample| format!("{}/h", dollars(sample.price)))
         .unwrap_or_default();
     format!(
-        "{price} per hour now, {before} at the left; {}.",
+        "{price} now, {before} at the left; {}.",
         count(commands, "command")
     )
 }

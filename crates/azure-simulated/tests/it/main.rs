@@ -12,6 +12,7 @@ mod example_lists;
 mod joining;
 mod launches;
 mod openapi;
+mod prices;
 mod tags;
 mod upkeep;
 mod wire;

@@ -97,10 +97,10 @@ impl Journal {
             .and_then(|instance_type| {
                 instance_type.price_of(label(labels::ZONE), label(labels::CAPACITY_TYPE))
             });
-        if price.is_none() {
+        if price.is_none_or(|price| price == Price::UNKNOWN) {
             self.families.cost_errors.inc(&[pool.name()]);
         }
-        let price = price.unwrap_or_default();
+        let price = price.unwrap_or_default().known_or_zero();
         self.cluster.prices.insert(claim.name(), price);
         price
     }

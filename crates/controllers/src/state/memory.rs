@@ -135,6 +135,7 @@ impl Prices {
 
     /// Notes what a NodeClaim costs.
     pub(crate) fn insert(&self, claim: &str, price: Price) {
+        let price = price.known_or_zero();
         let mut known = self.lock();
         let seen = known.refreshed;
         let before = known.by_claim.insert(claim.to_owned(), Cost { price, seen });

@@ -4,7 +4,7 @@
 use super::budgets::BudgetMapping;
 use super::candidates::{Candidate, DisruptionClass, capitalised, checked};
 use super::command::{Command, CommandNode, Method, Replacement};
-use super::evaluate::worst_of_cheapest;
+use super::evaluate::{price_after, worst_of_cheapest};
 use super::ground::{Ground, drifted_since};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::simulate::{Moved, WhatIf};
@@ -96,7 +96,7 @@ pub(super) fn in_order(snapshot: &Snapshot, candidates: &mut [Candidate]) {
 }
 
 /// D-133, D-135: any number of replacements at any price, as long as every pod that will leave has a place.
-pub(super) fn evaluate(moved: &mut Moved<'_, '_>) -> Result<DriftPlan, Stop> {
+pub(super) fn evaluate(moved: &mut Moved<'_, '_>, candidate: &Candidate) -> Result<DriftPlan, Stop> {
     if let Some(pod) = moved.unplaced.first().copied() {
         return Err(Stop::new(Hurdle::Pod(pod), capitalised(&moved.refusal())));
     }
@@ -106,7 +106,8 @@ pub(super) fn evaluate(moved: &mut Moved<'_, '_>) -> Result<DriftPlan, Stop> {
         let text = "Can't replace: too few instance types are left for minValues";
         return Err(Stop::new(Hurdle::MinValues, text));
     }
-    let price_after = claims.iter().map(|claim| worst_of_cheapest(moved, claim)).sum();
+    let prices = claims.iter().map(|claim| worst_of_cheapest(moved, claim));
+    let price_after = price_after(candidate.price, prices);
     Ok(DriftPlan { claims, price_after })
 }
 
@@ -118,7 +119,7 @@ pub(super) fn command(
     candidate: &Candidate,
 ) -> Result<Command, Stop> {
     what_if.without(&[candidate.node], &candidate.moving, |moved| {
-        let plan = evaluate(moved)?;
+        let plan = evaluate(moved, candidate)?;
         Ok(Command {
             method,
             nodes: vec![CommandNode::of(ground.snapshot, candidate.node)],
@@ -223,12 +224,9 @@ pub(super) fn static_commands(ground: &Ground<'_>, method: Method, candidates: &
         let claim = static_claim(snapshot, candidate.pool, limit);
         *left -= 1;
         budgets.take_node(candidate.place());
-        let replacement = Replacement::of(snapshot, claim, Price::ZERO);
-        let price_after = replacement
-            .claim
-            .launches
-            .first()
-            .map_or(Price::ZERO, |launch| launch.price);
+        let price = claim.launches.first().map_or(Price::ZERO, |launch| launch.price);
+        let replacement = Replacement::of(snapshot, claim, price);
+        let price_after = price_after(candidate.price, [price].into_iter());
         commands.push(Command {
             method,
             nodes: vec![CommandNode::of(snapshot, candidate.node)],

@@ -153,6 +153,14 @@ fn evaluate(
     Ok(plan)
 }
 
+/// What replacements cost together. What nobody knows the price of counts as what it replaces: neither a saving nor an expense is made up.
+pub(super) fn price_after(before: Price, mut replacements: impl Iterator<Item = Price>) -> Price {
+    let sum = replacements.try_fold(Price::ZERO, |sum, price| {
+        (price != Price::UNKNOWN).then(|| sum.saturating_add(price))
+    });
+    sum.unwrap_or(before)
+}
+
 /// What comes instead of a set, and what that costs: all of the evaluation that depends on where the pods have gone. Nothing is scored yet.
 pub(super) fn priced(
     ground: &Ground<'_>,
@@ -185,7 +193,7 @@ pub(super) fn priced(
             return Err(Stop::new(Hurdle::MinValues, text));
         }
         plan.replacements = all_affordable(ground, moved, set, claims, price_before, lifted)?;
-        plan.price_after = plan.replacements.iter().map(|(_, price)| *price).sum();
+        plan.price_after = price_after(price_before, plan.replacements.iter().map(|(_, price)| *price));
     }
     Ok(plan)
 }

@@ -7,7 +7,7 @@ use super::candidates::{Candidate, DisruptionClass, checked};
 use super::command::{Decision, Method};
 use super::consolidate::{Alone, Brief};
 use super::emptiness;
-use super::evaluate::{self, qualifies};
+use super::evaluate::{self, price_after, qualifies};
 use super::ground::{Ground, drifted_since};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::simulate::WhatIf;
@@ -279,7 +279,10 @@ impl<'g, 'a> Judge<'g, 'a> {
         let claim = drift::static_claim(snapshot, candidate.pool, 1);
         Ok(Act {
             decision: Decision::Replace,
-            price_after: claim.launches.first().map_or(Price::ZERO, |launch| launch.price),
+            price_after: price_after(
+                candidate.price,
+                claim.launches.first().map(|launch| launch.price).into_iter(),
+            ),
             replacement: first_type(snapshot, &claim),
         })
     }
@@ -297,7 +300,7 @@ impl<'g, 'a> Judge<'g, 'a> {
         } else {
             self.open()
         };
-        let plan = what_if.without(&[node], &pods, drift::evaluate)?;
+        let plan = what_if.without(&[node], &pods, |moved| drift::evaluate(moved, &candidate))?;
         Ok(Act {
             decision: decision(!plan.claims.is_empty()),
             price_after: plan.price_after,

@@ -204,6 +204,15 @@ fn w_07_a_type_that_is_no_longer_sold_keeps_its_price_at_launch() {
         acts(&known),
         ["SingleNodeConsolidation replace [a] by small|medium"]
     );
+    let unknown = gone().edit_claim("a", |claim| {
+        let annotations = claim.metadata.annotations.get_or_insert_default();
+        annotations.insert("spokeshave.dev/price-at-launch".to_owned(), "999".to_owned());
+    });
+    assert_eq!(
+        unknown.verdict_text("a"),
+        "keep: UnknownPrice Node a",
+        "999 is no price: nothing is known to be saved"
+    );
     // Deleting never needs a price.
     let delete = gone().node("b", "small").pod_with("r", "b", "100m", &pinned("b"));
     assert_eq!(acts(&delete), [DELETE_A]);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use spokeshave_api::AKSNodeClass;
 use spokeshave_model::labels as core;
-use spokeshave_model::{CapacityType, InstanceType, Offering, Resources};
+use spokeshave_model::{CapacityType, InstanceType, Offering, Price, Resources};
 use spokeshave_provider_azure::errors::{ArmError, Attempt, Failure, Verdict, launch_failure};
 use spokeshave_provider_azure::instance_types::{NetworkPlugin, Settings};
 use spokeshave_provider_azure::labels;
@@ -200,7 +200,7 @@ fn facts(it: &InstanceType) -> Facts {
             }
             let state = if offering.available { '+' } else { '-' };
             let unknown = !prices::is_known(&it.name);
-            assert!(!unknown || offering.price == prices::UNKNOWN, "{}", it.name);
+            assert!(!unknown || offering.price == Price::UNKNOWN, "{}", it.name);
             let price = if unknown { "$" } else { "" };
             let disks = values(labels::SKU_STORAGE_ULTRA_SSD);
             let ultra = if disks.iter().any(|it| it == "true") {

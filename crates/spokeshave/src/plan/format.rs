@@ -102,7 +102,8 @@ pub(crate) struct Cheapest {
     pub(crate) instance_type: String,
     pub(crate) zone: Option<String>,
     pub(crate) capacity_type: Option<&'static str>,
-    pub(crate) price: Dollars,
+    /// None where nobody knows it.
+    pub(crate) price: Option<Dollars>,
 }
 
 /// Pods that fit on an existing node.
@@ -283,17 +284,18 @@ impl NodeClaimPlan {
                 instance_type: types[launch.instance_type].name.clone(),
                 zone: launch.zone.clone(),
                 capacity_type: launch.capacity_type.map(|kind| kind.as_str()),
-                price: Dollars(launch.price),
+                price: (launch.price != Price::UNKNOWN).then_some(Dollars(launch.price)),
             }),
             requests: quantities(&claim.requests),
         }
     }
 
-    /// Its price; zero when nothing can be launched.
+    /// Its price; zero when nothing can be launched, or nobody knows it.
     pub(crate) fn price(&self) -> Price {
         self.cheapest
             .as_ref()
-            .map_or(Price::ZERO, |cheapest| cheapest.price.0)
+            .and_then(|cheapest| cheapest.price)
+            .map_or(Price::ZERO, |price| price.0)
     }
 }
 

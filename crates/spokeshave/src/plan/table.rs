@@ -97,11 +97,13 @@ fn launch_line(claim: &NodeClaimPlan) -> String {
         0 | 1 => String::new(),
         number => format!(", or {}", count(number - 1, "other type")),
     };
+    let price = cheapest.price.map_or("price unknown".to_owned(), |price| {
+        format!("{}/h each", money(price.0))
+    });
     format!(
-        "{} ({}{others}) {}/h each, NodePool {}",
+        "{} ({}{others}) {price}, NodePool {}",
         cheapest.instance_type,
         place.join(", "),
-        money(cheapest.price.0),
         claim.node_pool
     )
 }

@@ -6,7 +6,7 @@ use spokeshave_example::{epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, Price, lower};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::judge;
-use spokeshave_view::{History, Judged, Ledger, Phase, Place, View, World, detail};
+use spokeshave_view::{History, Judged, Ledger, Phase, Place, Range, View, World, detail};
 use std::sync::Arc;
 
 pub(crate) fn judged(state: ClusterState) -> Judged {
@@ -98,6 +98,43 @@ fn numbers_add_up_and_unknown_is_not_zero() {
             .filter(|row| row.verdict.is_some() && row.price.is_none());
         assert_eq!(unpriced.count(), header.nodes_without_price, "seed {seed}");
     }
+}
+
+/// Offerings whose price nobody knows are chosen last, by a price that is none (Z4).
+#[test]
+fn z_024_a_price_that_nobody_knows_is_shown_nowhere_and_is_not_nothing_either() {
+    let priced = cluster(Shape::Plain, 20, 10, 1);
+    let mut unpriced = priced.clone();
+    for types in unpriced.instance_types.values_mut() {
+        let mut list = types.as_ref().unwrap().to_vec();
+        for offering in list.iter_mut().flat_map(|it| &mut it.offerings) {
+            offering.price = Price::UNKNOWN;
+        }
+        *types = Ok(list.into());
+    }
+    for claim in &mut unpriced.node_claims {
+        let annotations = Arc::make_mut(claim).metadata.annotations.get_or_insert_default();
+        annotations.insert("spokeshave.dev/price-at-launch".to_owned(), "999".to_owned());
+    }
+    let mut history = History::default();
+    let mut ledger = Ledger::default();
+    let without = judged(unpriced);
+    let view = View::take(&without, &mut ledger, &mut history, 1);
+    assert!(view.nodes.0.iter().all(|row| row.price.is_none()));
+    assert_eq!(
+        (view.header.price.0, view.header.nodes_without_price),
+        (Price::ZERO, 20)
+    );
+    assert_eq!(without.provisioned.report.price, Price::ZERO);
+    assert_eq!(history.samples(Range::Hour).count(), 0, "no line at nothing");
+    let known = View::take(&judged(priced), &mut ledger, &mut history, 2)
+        .header
+        .price
+        .0;
+    assert!(known > Price::ZERO);
+    View::take(&without, &mut ledger, &mut history, 3);
+    let last = history.samples(Range::Hour).next_back().unwrap();
+    assert_eq!(last.price, known, "what was known last holds");
 }
 
 #[test]
