@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compares decisions of our AWS provider with those of upstream's own, on the committed cases and on generated ones.
 
-The oracle (e2e/aws) answers generated messages, user data and changes of classes, and launches generated NodeClaims at moto, where its requests are recorded; the provider's own tests read them by AWS_CASES and must find every
-one equal. For the committed cases they allow what cases/differences.json lists, and nothing that is listed may have become equal. Prints the table of
+The oracle (e2e/aws) answers generated messages, user data and changes of classes, describes every type that moto knows (aws_types.py), and launches generated NodeClaims at moto, where its requests are recorded; the provider's
+own tests read them by AWS_CASES and must find every one equal. Our whole provider launches the NodeClaims of the committed scenarios and of generated ones at the oracle's recording proxy (aws_recorded.py), and must ask for
+the same templates and fleets. For the committed cases they allow what cases/differences.json lists, and nothing that is listed may have become equal. Prints the table of
 docs/aws.md; --write puts it there, and without it a table that is not up to date is a failure.
 """
 
@@ -10,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -18,21 +20,26 @@ import time
 import urllib.request
 from pathlib import Path
 
+import aws_recorded
+import aws_types
+
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "e2e/aws/cases"
 DOCUMENT = ROOT / "docs/aws.md"
 BEGIN, END = "<!-- parity: begin -->\n", "<!-- parity: end -->\n"
-GENERATED = ["messages::a_111_every", "user_data::a_069", "hash::a_010_the_same", "launches::a_017_a_061"]
+RECORDED = "recorded::a_065_a_073_a_074"
+EVERY_TYPE = "types::a_042_a_044_a_047_every_type"
+GENERATED = ["messages::a_111_d_275", "user_data::a_069_a_070", "hash::a_010_the_same", "launches::a_017_a_065"]
 FAMILIES = ["al2023", "bottlerocket", "windows2022"]
 
 KINDS = [
-    ("types", "capacity, overhead, labels and offerings of types, for classes of every family"),
+    ("types", "capacity, overhead, labels and offerings of types, odd and made-up ones too, for classes of every family"),
     ("userdata", "user data"),
     ("messages", "messages of the queue"),
     ("errors", "classes and reasons of errors"),
     ("fleets", "what failed fleets make unavailable"),
     ("hash", "changes of a class that drift nodes"),
-    ("launch", "scenarios of launches: templates, fleets, dry runs"),
+    ("launch", "scenarios of launches: templates, fleets, dry runs; by the rules, and by the whole provider over HTTP"),
 ]
 
 
@@ -52,9 +59,10 @@ def count(kind):
     return len(answers[kind] if isinstance(answers, dict) else answers)
 
 
-def table():
+def table(types, variants):
     listed = json.loads((CASES / "differences.json").read_text())
     lines = ["| Decision | Cases | Otherwise, and why |", "|---|---|---|"]
+    lines.append(f"| capacity, overhead, allocatable and labels of every type that moto knows ({types:,}), in {variants} classes: each AMI family with each kubelet setting, volumes, interfaces, reservations | {types * variants:,} | none |")
     for kind, words in KINDS:
         reasons = {}
         for name, reason in listed.get(kind, {}).items():
@@ -225,6 +233,16 @@ def launches(dice, number, alias):
     return "---\n" + "\n---\n".join(made) + "\n"
 
 
+def at_once(dice, number):
+    """A scenario of equal NodeClaims that are launched at once: eight kinds, each as often as it takes."""
+    documents = [json.loads(line) for line in launches(dice, 8, "al2023").splitlines() if line.startswith("{")]
+    documents[0]["concurrent"] = True
+    kinds = [one for one in documents if one["kind"] == "NodeClaim"]
+    others = [one for one in documents if one["kind"] != "NodeClaim"]
+    claims = [kinds[index % len(kinds)] | {"metadata": kinds[index % len(kinds)]["metadata"] | {"name": f"claim-{index}"}} for index in range(number)]
+    return "".join(f"---\n{json.dumps(one)}\n" for one in others + claims)
+
+
 class Moto:
     """A moto on a free port of this machine, for as long as the block lasts."""
 
@@ -252,14 +270,19 @@ class Moto:
         self.process.wait()
 
 
-def ask(oracle, folder, name, file, *command):
-    done = subprocess.run([oracle, *command, str(folder / file)], capture_output=True, text=True, check=False)
+def say(oracle, *command):
+    """What the oracle says."""
+    done = subprocess.run([oracle, *command], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"the oracle ended with {done.returncode} on {file}: {done.stderr.strip()}")
-    (folder / f"expected/{name}.json").write_text(done.stdout)
+        raise SystemExit(f"the oracle ended with {done.returncode} on {' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
 
 
-def generate(oracle, moto, folder, seed, number, claims):
+def ask(oracle, folder, name, file, *command):
+    (folder / f"expected/{name}.json").write_text(say(oracle, *command, str(folder / file)))
+
+
+def generate(oracle, program, moto, folder, seed, number, claims):
     dice = random.Random(seed)
     (folder / "expected").mkdir()
     (folder / "messages.json").write_text(json.dumps(messages(dice, number)))
@@ -270,18 +293,41 @@ def generate(oracle, moto, folder, seed, number, claims):
     ask(oracle, folder, "userdata", "userdata.yaml", "userdata")
     ask(oracle, folder, "hash", "hash.yaml", "hash", "--ca-bundle", "Y2E=")
     with Moto(moto) as running:
-        for family in FAMILIES:
-            name = f"launch-generated-{family}"
-            (folder / f"{name}.yaml").write_text(launches(dice, claims, family))
-            ask(oracle, folder, name, f"{name}.yaml", "launch", "--endpoint", running.url, "--reset", "--cache", str(folder / "cache"))
+        catalog = say(oracle, "catalog", "--endpoint", running.url, "--region", aws_types.REGION, "--only", "all")
+        scenarios = {file.stem: file.read_text() for file in sorted(CASES.glob("launch-*.yaml"))}
+        scenarios |= {f"launch-generated-{family}": launches(dice, claims, family) for family in FAMILIES}
+        scenarios["launch-at-once"] = at_once(dice, claims)
+        for name, text in scenarios.items():
+            is_generated = not (CASES / f"{name}.yaml").exists()
+            if is_generated:
+                (folder / f"{name}.yaml").write_text(text)
+                ask(oracle, folder, name, f"{name}.yaml", "launch", "--endpoint", running.url, "--reset", "--cache", str(folder / "cache"))
+            aws_recorded.record(oracle, program, running.url, folder, name.removeprefix("launch-"), text, at_once=is_generated)
+    variants = aws_types.generate(lambda name, *command: (folder / f"expected/{name}.json").write_text(say(oracle, *command)), catalog, folder, CASES, dice)
+    return json.loads(catalog), variants, len(scenarios)
+
+
+def built():
+    """The example that runs our whole provider."""
+    command = ["cargo", "build", "--quiet", "-p", "spokeshave-aws-http", "--example", "launches"]
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        raise SystemExit("our provider cannot be built")
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "debug/examples/launches"
 
 
 def tests(*filters, cases=None):
+    """Whether the tests that these filters name, one each, are there and find everything equal; without filters, whether all tests do."""
     environment = dict(os.environ)
     if cases:
         environment["AWS_CASES"] = str(cases)
     command = ["cargo", "test", "--quiet", "-p", "spokeshave-provider-aws", "--test", "it", "--", *filters]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout, end="")
+    ran = re.search(r"^running (\d+) test", done.stdout, re.MULTILINE)
+    if filters and (not ran or int(ran[1]) != len(filters)):
+        print(f"FAIL {', '.join(filters)} should name one test each")
+        return False
+    return done.returncode == 0
 
 
 def main():
@@ -298,11 +344,18 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = options.keep or Path(name)
         folder.mkdir(exist_ok=True)
-        generate(options.oracle, options.moto, folder, options.seed, options.cases, options.launches)
+        catalog, variants, scenarios = generate(options.oracle, built(), options.moto, folder, options.seed, options.cases, options.launches)
         equal = tests(*GENERATED, cases=folder)
+        types = len(catalog["InstanceTypes"])
+        equal_calls = tests(RECORDED, cases=folder)
+        equal_types = tests(EVERY_TYPE, cases=folder)
+    facts, wrong = aws_types.check_facts(catalog)
     print(f"{'ok  ' if sound else 'FAIL'} the committed cases")
     print(f"{'ok  ' if equal else 'FAIL'} {options.cases} generated cases of each kind and {options.launches} launches of each of {len(FAMILIES)} families, seed {options.seed}")
-    made = table()
+    print(f"{'ok  ' if equal_calls else 'FAIL'} our whole provider at the recording proxy, {scenarios} scenarios")
+    print(f"{'ok  ' if equal_types else 'FAIL'} {types:,} types in {variants} classes")
+    print(f"{'FAIL' if wrong else 'ok  '} the facts of the simulated EC2 about {facts} types are moto's", *wrong[:10], sep="\n     ")
+    made = table(types, variants)
     print(made, end="")
     text = DOCUMENT.read_text()
     before, rest = text.split(BEGIN)
@@ -312,7 +365,7 @@ def main():
     elif old != made:
         print("FAIL the table of docs/aws.md is not this one: run just parity-aws --write")
         sound = False
-    return 0 if sound and equal else 1
+    return 0 if sound and equal and equal_calls and equal_types and not wrong else 1
 
 
 if __name__ == "__main__":

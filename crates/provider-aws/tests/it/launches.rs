@@ -247,7 +247,7 @@ fn by_meaning(template: &Value, family: &str) -> Value {
 }
 
 /// Names of templates are ours: a template is known by its content.
-fn with_contents(fleet: &Value, contents: &BTreeMap<String, Value>) -> Value {
+pub fn with_contents(fleet: &Value, contents: &BTreeMap<String, Value>) -> Value {
     let mut fleet = fleet.clone();
     for config in fleet["LaunchTemplateConfigs"].as_array_mut().unwrap() {
         let name = config["LaunchTemplateSpecification"]["LaunchTemplateName"].clone();
@@ -258,7 +258,7 @@ fn with_contents(fleet: &Value, contents: &BTreeMap<String, Value>) -> Value {
     written(&fleet)
 }
 
-fn contents(templates: &[Value], family: &str) -> BTreeMap<String, Value> {
+pub fn contents(templates: &[Value], family: &str) -> BTreeMap<String, Value> {
     let named = templates.iter().map(|template| {
         let name = template["LaunchTemplateName"].as_str().unwrap().to_owned();
         (name, by_meaning(template, family))

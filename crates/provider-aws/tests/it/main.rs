@@ -11,6 +11,7 @@ mod launches;
 mod messages;
 mod oracle;
 mod profiles;
+mod recorded;
 mod rehearsals;
 mod selectors;
 mod statuses;

@@ -43,14 +43,21 @@ pub fn catalog(name: &str) -> Catalog {
     }
 }
 
+/// Classes that the oracle resolves for, each a line of JSON.
+fn classes(file: &str) -> Vec<EC2NodeClass> {
+    let written = oracle::text(file);
+    let lines = written.lines().filter(|line| line.starts_with('{'));
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// The class that the oracle resolved for: one of `nodeclasses.yaml`, or a plain one of its family.
 pub fn class(name: &str, family: &str, zones: &[Subnet]) -> EC2NodeClass {
-    let written = oracle::text("nodeclasses.yaml");
-    let documents = written
-        .split("---")
-        .filter_map(|document| document.trim().lines().find(|line| line.starts_with('{')));
-    let mut classes = documents.map(|line| serde_json::from_str::<EC2NodeClass>(line).unwrap());
-    let mut class = classes.find(|class| class.name() == name).unwrap_or_else(|| {
+    class_of(&classes("nodeclasses.yaml"), name, family, zones)
+}
+
+fn class_of(classes: &[EC2NodeClass], name: &str, family: &str, zones: &[Subnet]) -> EC2NodeClass {
+    let written = classes.iter().find(|class| class.name() == name).cloned();
+    let mut class = written.unwrap_or_else(|| {
         let spec = EC2NodeClassSpec {
             ami_family: Some(family.into()),
             ..EC2NodeClassSpec::default()
@@ -112,14 +119,24 @@ fn offerings_of(instance_type: &InstanceType) -> Vec<(String, String, String, bo
 }
 
 fn check(catalog_name: &str, expected_name: &str, settings: &Settings) -> usize {
-    let catalog = catalog(catalog_name);
     let expected = oracle::json(&format!("expected/{expected_name}.json"));
+    let classes = classes("nodeclasses.yaml");
+    check_classes(&catalog(catalog_name), &classes, &expected, settings)
+}
+
+fn check_classes(
+    catalog: &Catalog,
+    classes: &[EC2NodeClass],
+    expected: &Value,
+    settings: &Settings,
+) -> usize {
     let (prices, unavailable) = (Prices::built_in(&catalog.region.name), Unavailable::default());
     let reservations = BTreeMap::new();
     let mut checked = 0;
-    for node_class in oracle::list(&expected, "node_classes") {
+    for node_class in oracle::list(expected, "node_classes") {
         let name = node_class["name"].as_str().unwrap();
-        let class = class(name, node_class["ami_family"].as_str().unwrap(), &catalog.zones);
+        let family = node_class["ami_family"].as_str().unwrap();
+        let class = class_of(classes, name, family, &catalog.zones);
         assert_eq!(class.resolved_ami_family().as_str(), node_class["ami_family"]);
         let context = Context {
             class: &class,
@@ -219,6 +236,25 @@ fn a_042_settings_change_memory_and_pods() {
         reserved_enis: 1,
     };
     assert_eq!(check("../catalog.json", "types-flags", &settings), 5 * 2);
+}
+
+#[test]
+fn a_042_a_044_a_047_every_type_of_every_family_with_every_kubelet_setting_is_as_upstream_has_it() {
+    if !oracle::is_asked() {
+        return;
+    }
+    let catalog = catalog("all-types.json");
+    let mut checked = 0;
+    for part in oracle::generated("types-") {
+        let expected = oracle::json(&format!("expected/types-{part}.json"));
+        let classes = classes(&format!("types-{part}.yaml"));
+        let settings = Settings::default();
+        let compared = check_classes(&catalog, &classes, &expected, &settings);
+        assert_eq!(compared, classes.len() * catalog.region.types.len(), "{part}");
+        checked += compared;
+    }
+    assert!(checked > 0, "there is nothing to compare");
+    println!("{checked} answers for {} types", catalog.region.types.len());
 }
 
 #[test]
