@@ -431,3 +431,29 @@ fn what_happens_every_day_is_taken_in_in_place() {
         assert_same(&live, &state, &format!("{shape:?}"));
     }
 }
+
+/// Pods know their nodes by number, and a node that comes or goes moves the numbers of those behind it: of few as of many.
+#[test]
+fn pods_stay_on_their_nodes_when_a_node_goes_and_comes_wherever_it_stands() {
+    let mut state = cluster(Shape::Plain, 24, 200, 3);
+    let mut live = LiveSnapshot::new(state.clone());
+    for index in 0..24 {
+        let (node, claim) = (state.nodes.remove(index), state.node_claims.remove(index));
+        let gone = Change::NodeGone(node.metadata.name.clone().expect("a name"));
+        state.node_claims.insert(index, Arc::clone(&claim));
+        assert_eq!(live.apply([gone]), Applied::InPlace);
+        assert_same(&live, &state, &format!("without Node {index}"));
+        state.node_claims.remove(index);
+        assert_eq!(
+            live.apply([Change::NodeClaimGone(claim.name().to_owned())]),
+            Applied::InPlace
+        );
+        assert_same(&live, &state, &format!("without NodeClaim {index}"));
+        state.node_claims.insert(index, Arc::clone(&claim));
+        assert_eq!(live.apply([Change::NodeClaim(claim)]), Applied::InPlace);
+        assert_same(&live, &state, &format!("with NodeClaim {index}"));
+        state.nodes.insert(index, Arc::clone(&node));
+        assert_eq!(live.apply([Change::Node(node)]), Applied::InPlace);
+        assert_same(&live, &state, &format!("with Node {index}"));
+    }
+}

@@ -5,7 +5,7 @@
 use super::numbering::Shift;
 use super::{LiveSnapshot, Tracked};
 use crate::Nomination;
-use crate::snapshot::{KindId, NodeId, NodeKind, NodeView};
+use crate::snapshot::{KindId, NodeId, NodeKind, NodeView, Snapshot};
 use crate::state_node;
 use crate::vector::ResourceVector;
 use jiff::Timestamp;
@@ -234,9 +234,7 @@ impl LiveSnapshot {
         self.remove_kind(at, kind, Shift::Moves);
         let snapshot = Arc::make_mut(&mut self.snapshot);
         let old = snapshot.nodes.remove(at);
-        for node in snapshot.pods.iter_mut().filter_map(|pod| pod.node.as_mut()) {
-            node.0 -= u32::from(node.index() > at);
-        }
+        renumber(snapshot, at, |node| node.0 -= u32::from(node.index() > at));
         self.uncount_view(&old);
     }
 
@@ -251,10 +249,8 @@ impl LiveSnapshot {
         view.requested = ResourceVector::zero(width);
         view.daemon_requested = ResourceVector::zero(width);
         let snapshot = Arc::make_mut(&mut self.snapshot);
-        for node in snapshot.pods.iter_mut().filter_map(|pod| pod.node.as_mut()) {
-            node.0 += u32::from(node.index() >= at);
-        }
         snapshot.nodes.insert(at, view);
+        renumber(snapshot, at, |node| node.0 += u32::from(node.index() >= at));
         self.join_node(at);
     }
 
@@ -318,6 +314,22 @@ impl LiveSnapshot {
         let id = view.provider_id.clone();
         self.shown_nodes.insert(name.clone(), id);
         self.bind_all(&name, at);
+    }
+}
+
+/// Tells pods that nodes from a position on have other numbers. Of few nodes, such as those behind one that is not initialised, it asks which pods are
+/// on them; otherwise it passes over all pods, which is faster than to look for half of them.
+fn renumber(snapshot: &mut Snapshot, from: usize, change: impl Fn(&mut NodeId)) {
+    let behind = &snapshot.nodes[from..];
+    if behind.len() * 8 > snapshot.nodes.len() {
+        let bound = snapshot.pods.iter_mut().filter_map(|pod| pod.node.as_mut());
+        bound.for_each(change);
+        return;
+    }
+    for (index, node) in (from..).zip(behind) {
+        for pod in &node.pods {
+            snapshot.pods[pod.index()].node = Some(NodeId::from(index));
+        }
     }
 }
 
