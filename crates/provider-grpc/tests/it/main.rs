@@ -4,6 +4,7 @@ mod away;
 mod classes;
 mod conditions;
 mod flawed;
+mod large;
 mod proto;
 mod sanity;
 mod shed;
