@@ -130,7 +130,7 @@ impl Calls<'_> {
 
     /// Only NodeClaims name the pool: it was there when they were launched, so that its machines are gone with it.
     fn is_former(&self, pool: &MachinePool) -> bool {
-        self.options.former_pools.contains(pool)
+        self.options.machine_pool.as_ref() != Some(pool)
     }
 
     /// A cluster or pool that is not found has nothing to do with its machines, which may run: settings name the wrong one.

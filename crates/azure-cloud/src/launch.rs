@@ -439,7 +439,7 @@ impl Inner {
     /// Takes a machine that has failed back.
     pub(crate) async fn clean(&self, machine: &Machine) {
         match self.at_aks(machine) {
-            Some((pool, name)) => drop(self.clean_aks(pool, name).await),
+            Some((pool, name)) => drop(self.clean_aks(&pool, name).await),
             None => self.clean_vm(&machine.name).await,
         }
     }

@@ -135,7 +135,7 @@ impl Inner {
     /// A machine that was accepted could not be made: it ends, and its NodeClaim with it (Z-033).
     async fn failed(&self, mut pending: Pending, error: &ArmError) {
         let at_aks = self.aks_name(&pending.machine);
-        let slot = self.slot(at_aks.map_or(&pending.machine, |(_, name)| name));
+        let slot = self.slot(at_aks.as_ref().map_or(&pending.machine, |(_, name)| *name));
         let Ok(_held) = slot.try_lock() else {
             // A launch of the same name finds the machine itself and decides about it.
             pending.operation.next = later(self.clock().now(), FIRST_RETRY);
@@ -147,7 +147,7 @@ impl Inner {
         }
         // AKS says in the machine what Compute has said, and in the operation that something has gone wrong.
         let found = match at_aks {
-            Some((pool, name)) => match self.calls().aks_machine(pool, name).await {
+            Some((pool, name)) => match self.calls().aks_machine(&pool, name).await {
                 Ok(found) => Some(found.filter(|machine| machine.name == pending.machine)),
                 Err(error) => return self.unread(pending, &error),
             },
@@ -276,7 +276,7 @@ impl Inner {
             return false;
         };
         let found = match self.at_aks(listed) {
-            Some((pool, name)) => self.find_aks(pool, name).await,
+            Some((pool, name)) => self.find_aks(&pool, name).await,
             None => self.find(&listed.name).await,
         };
         let machine = match found {

@@ -18,7 +18,7 @@ use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
     SharedClock, SharedWrites,
 };
-use spokeshave_provider_azure::aks_machines::{MachinePool, machine_name};
+use spokeshave_provider_azure::aks_machines::{MachinePool, former_pools, machine_name};
 use spokeshave_provider_azure::drift;
 use spokeshave_provider_azure::errors::ArmError;
 use spokeshave_provider_azure::instance_types::ProvisionMode;
@@ -263,18 +263,36 @@ impl Inner {
     }
 
     /// Where machines of AKS are looked after.
-    pub(crate) fn pools(&self) -> impl Iterator<Item = &MachinePool> {
-        self.options.machine_pool.iter().chain(&self.options.former_pools)
+    pub(crate) fn pools(&self) -> impl Iterator<Item = MachinePool> {
+        let named = self.options.machine_pool.as_ref();
+        let claims = self.objects.as_ref().and_then(|objects| objects.claims.all());
+        let claims = claims.unwrap_or_default();
+        // One that a NodeClaim names now, and not when the operator started: another operator has launched there.
+        let since = former_pools(claims.iter().map(|claim| &**claim), named);
+        let mut pools: Vec<MachinePool> = named
+            .into_iter()
+            .chain(&self.options.former_pools)
+            .cloned()
+            .collect();
+        for pool in since {
+            if !pools
+                .iter()
+                .any(|known| known.id().eq_ignore_ascii_case(&pool.id()))
+            {
+                pools.push(pool);
+            }
+        }
+        pools.into_iter()
     }
 
     /// The machine at AKS that a virtual machine is, by its name.
-    pub(crate) fn aks_name<'a>(&self, vm: &'a str) -> Option<(&MachinePool, &'a str)> {
+    pub(crate) fn aks_name<'a>(&self, vm: &'a str) -> Option<(MachinePool, &'a str)> {
         self.pools()
-            .find_map(|pool| pool.machine_of(vm).map(|name| (pool, name)))
+            .find_map(|pool| pool.machine_of(vm).map(|name| (pool.clone(), name)))
     }
 
     /// Where AKS has a machine, and under which name; `None` for one that it has not made.
-    pub(crate) fn at_aks<'a>(&self, machine: &'a Machine) -> Option<(&MachinePool, &'a str)> {
+    pub(crate) fn at_aks<'a>(&self, machine: &'a Machine) -> Option<(MachinePool, &'a str)> {
         let aks = machine.aks.as_ref()?;
         let pool = self
             .pools()
@@ -309,7 +327,7 @@ impl Inner {
         let found = match self.aks_name(name) {
             // One of the same name that was made since is another virtual machine.
             Some((pool, at_aks)) => self
-                .find_aks(pool, at_aks)
+                .find_aks(&pool, at_aks)
                 .await?
                 .filter(|machine| machine.name == name && !machine.is_hollow()),
             None => {
@@ -366,7 +384,7 @@ impl Inner {
             return Ok(());
         }
         let deleted = match self.at_aks(&machine) {
-            Some((pool, name)) => self.calls().delete_aks_machine(pool, name).await,
+            Some((pool, name)) => self.calls().delete_aks_machine(&pool, name).await,
             None => self.calls().delete_machine(&machine.name).await,
         };
         deleted
@@ -400,7 +418,7 @@ impl Inner {
         self.warn_of(strangers);
         listed.retain(|machine| !is_its(machine));
         for pool in self.pools() {
-            let made = self.calls().aks_machines(pool).await;
+            let made = self.calls().aks_machines(&pool).await;
             listed.extend(made.map_err(|error| cloud_error("listing machines of AKS", &error))?);
         }
         Ok(listed)

@@ -108,7 +108,7 @@ impl Inner {
         };
         let calls = self.calls();
         if let Some((pool, name)) = self.at_aks(machine) {
-            return calls.tag_aks_machine(pool, name, changed).await;
+            return calls.tag_aks_machine(&pool, name, changed).await;
         }
         if let Some(tags) = changed(machine.tags.as_ref().unwrap_or(&Tags::new()))? {
             calls.tag_machine(&machine.name, &json!(tags)).await?;

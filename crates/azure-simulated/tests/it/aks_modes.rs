@@ -1,11 +1,16 @@
 //! Machines of AKS after the mode, or the agent pool, has become another one (Z-040): they stay managed as long as NodeClaims have them.
 
-use spokeshave_api::AKSNodeClassSpec;
-use spokeshave_azure_cloud::AzureOptions;
+use std::sync::Arc;
+
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use spokeshave_api::{AKSNodeClass, AKSNodeClassSpec, NodeClaim};
+use spokeshave_azure_cloud::{AzureOptions, AzureProvider};
 use spokeshave_azure_simulated::Options;
-use spokeshave_ports::{CloudError, CloudProvider as _};
+use spokeshave_ports::{CloudError, CloudProvider as _, NoWrites};
 use spokeshave_provider_azure::aks_machines::former_pools;
 
+use crate::cluster::OnCluster;
 use crate::world::{World, on_demand, provider_options, shown, with_aks};
 
 const SIZE: &str = "Standard_D4s_v5";
@@ -100,6 +105,43 @@ async fn z_040_a_pool_that_only_nodeclaims_name_and_that_is_gone_is_empty() {
             .is_not_found()
     );
     assert!(world.provider.delete(&old).await.unwrap_err().is_not_found());
+}
+
+/// Another operator launches in an agent pool of AKS while this one, whose settings name none, runs.
+#[tokio::test(start_paused = true)]
+async fn z_040_a_pool_that_a_nodeclaim_names_since_the_start_is_managed() {
+    let cluster = OnCluster::of_provider(with_aks(Options::instant()), by_template()).await;
+    cluster.make(json!({})).await;
+    let other = AzureProvider::new(
+        cluster.outside(),
+        cluster.clock(),
+        provider_options(&with_aks(Options::instant())),
+    );
+    let leading = other.clone();
+    let leader = tokio::spawn(async move { leading.lead(Arc::new(NoWrites)).await });
+    cluster.pass(30).await;
+    let class = AKSNodeClass::new("class", AKSNodeClassSpec::default());
+    let (class, _) = other.reconcile_class(&class, Some("v1.34.1"), true).await;
+    other.put_class(class);
+    let created = other.create(&on_demand("a", SIZE)).await.unwrap();
+    assert_eq!(
+        cluster.provider.list().await.unwrap(),
+        [],
+        "nobody names its pool"
+    );
+    let claims: Api<NodeClaim> = Api::all(cluster.client.clone());
+    claims.create(&PostParams::default(), &created).await.unwrap();
+    cluster.pass(5).await;
+    assert_eq!(cluster.provider.list().await.unwrap().len(), 1);
+    assert!(cluster.provider.get(created.provider_id().unwrap()).await.is_ok());
+    cluster.provider.delete(&created).await.unwrap();
+    leader.abort();
+    cluster.pass(5).await;
+    assert_eq!(
+        cluster.azure.aks_machines(),
+        Vec::<String>::new(),
+        "AKS ends what it has made"
+    );
 }
 
 #[tokio::test(start_paused = true)]

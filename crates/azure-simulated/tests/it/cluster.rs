@@ -41,6 +41,26 @@ impl OnCluster {
     }
 
     pub(crate) async fn of(options: Options, template: &str) -> Self {
+        let settings = AzureOptions {
+            bootstrap_template: template.to_owned(),
+            ..provider_options(&options)
+        };
+        OnCluster::of_provider(options, settings).await
+    }
+
+    /// What another provider of the same Azure is given.
+    pub(crate) fn outside(&self) -> Outside {
+        Outside {
+            http: Arc::new(self.azure.clone()),
+            assertion: Arc::new(self.azure.clone()),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> SharedClock {
+        self.clock.clone()
+    }
+
+    pub(crate) async fn of_provider(options: Options, settings: AzureOptions) -> Self {
         let clock = TokioClock::new("2026-09-01T00:00:00Z".parse().unwrap(), 1.0).shared();
         let source = clock.clone();
         let server = ApiServer::new(Config::new(Arc::new(move || source.now()), 1));
@@ -52,14 +72,10 @@ impl OnCluster {
                 .await
                 .unwrap();
         }
-        let azure = Azure::new(options.clone(), clock.clone());
+        let azure = Azure::new(options, clock.clone());
         let outside = Outside {
             http: Arc::new(azure.clone()),
             assertion: Arc::new(azure.clone()),
-        };
-        let settings = AzureOptions {
-            bootstrap_template: template.to_owned(),
-            ..provider_options(&options)
         };
         let provider = AzureProvider::of_cluster(outside, read_only(client.clone()), clock.clone(), settings);
         let leading = provider.clone();
