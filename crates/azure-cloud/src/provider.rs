@@ -263,7 +263,7 @@ impl Inner {
     }
 
     /// Where machines of AKS are looked after.
-    pub(crate) fn pools(&self) -> impl Iterator<Item = MachinePool> {
+    fn pools(&self) -> Vec<MachinePool> {
         let named = self.options.machine_pool.as_ref();
         let claims = self.objects.as_ref().and_then(|objects| objects.claims.all());
         let claims = claims.unwrap_or_default();
@@ -275,30 +275,25 @@ impl Inner {
             .cloned()
             .collect();
         for pool in since {
-            if !pools
-                .iter()
-                .any(|known| known.id().eq_ignore_ascii_case(&pool.id()))
-            {
+            if !pools.iter().any(|known| known.is_same(&pool)) {
                 pools.push(pool);
             }
         }
-        pools.into_iter()
+        pools
     }
 
     /// The machine at AKS that a virtual machine is, by its name.
     pub(crate) fn aks_name<'a>(&self, vm: &'a str) -> Option<(MachinePool, &'a str)> {
-        self.pools()
-            .find_map(|pool| pool.machine_of(vm).map(|name| (pool.clone(), name)))
+        let mut pools = self.pools().into_iter();
+        pools.find_map(|pool| pool.machine_of(vm).map(|name| (pool, name)))
     }
 
     /// Where AKS has a machine, and under which name; `None` for one that it has not made.
     pub(crate) fn at_aks<'a>(&self, machine: &'a Machine) -> Option<(MachinePool, &'a str)> {
         let aks = machine.aks.as_ref()?;
-        let pool = self
-            .pools()
-            .find(|pool| pool.has(&aks.id))
-            .or_else(|| self.pools().next())?;
-        Some((pool, &aks.name))
+        let mut pools = self.pools();
+        let has_it = pools.iter().position(|pool| pool.has(&aks.id));
+        (!pools.is_empty()).then(|| (pools.swap_remove(has_it.unwrap_or(0)), aks.name.as_str()))
     }
 
     /// A machine by its name at AKS.
@@ -410,15 +405,18 @@ impl Inner {
     async fn listed(&self) -> Result<Vec<Machine>, CloudError> {
         let listed = self.calls().machines().await;
         let mut listed = listed.map_err(|error| cloud_error("listing machines", &error))?;
+        // Once for all machines: NodeClaims are gone through for them.
+        let pools = self.pools();
+        let is_named = |machine: &Machine| pools.iter().any(|pool| pool.machine_of(&machine.name).is_some());
         // AKS tags the virtual machines that it makes as it was asked to: they are its.
         let is_its = |machine: &Machine| machine.tag(tags::AKS_MACHINE).is_some();
         let strangers = listed
             .iter()
-            .filter(|machine| is_its(machine) && self.aks_name(&machine.name).is_none());
+            .filter(|machine| is_its(machine) && !is_named(machine));
         self.warn_of(strangers);
         listed.retain(|machine| !is_its(machine));
-        for pool in self.pools() {
-            let made = self.calls().aks_machines(&pool).await;
+        for pool in &pools {
+            let made = self.calls().aks_machines(pool).await;
             listed.extend(made.map_err(|error| cloud_error("listing machines of AKS", &error))?);
         }
         Ok(listed)

@@ -129,7 +129,7 @@ fn p_145_pool_totals_leave_out_marked_nodes() {
 }
 
 #[test]
-fn invariant_15_a_command_that_has_not_begun_counts_as_it_may_end() {
+fn invariant_15_a_command_that_may_be_taken_back_counts_as_it_may_end() {
     let usage = |leaves: &[&str], comes: &[&str]| {
         let mut state = state()
             .with_node(node("default", "m", &small(), "a", "spot"))

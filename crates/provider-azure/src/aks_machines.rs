@@ -117,7 +117,13 @@ impl MachinePool {
     /// Whether a machine is in this pool, by its resource ID at AKS.
     #[must_use]
     pub fn has(&self, machine_id: &str) -> bool {
-        Self::of_machine(machine_id).is_some_and(|(pool, _)| pool.id().eq_ignore_ascii_case(&self.id()))
+        Self::of_machine(machine_id).is_some_and(|(pool, _)| pool.is_same(self))
+    }
+
+    /// Whether both are one pool: AKS takes no notice of case in IDs.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.id().eq_ignore_ascii_case(&other.id())
     }
 
     /// The machine of a virtual machine of this pool, `aks-<pool>-<machine>-########-vm`; `None` for any other.
@@ -142,7 +148,6 @@ pub fn former_pools<'a>(
     claims: impl IntoIterator<Item = &'a NodeClaim>,
     named: Option<&MachinePool>,
 ) -> Vec<MachinePool> {
-    let is_same = |a: &MachinePool, b: &MachinePool| a.id().eq_ignore_ascii_case(&b.id());
     let mut found: Vec<MachinePool> = Vec::new();
     for claim in claims {
         let annotations = claim.metadata.annotations.as_ref();
@@ -150,11 +155,7 @@ pub fn former_pools<'a>(
         let Some((pool, _)) = id.and_then(|id| MachinePool::of_machine(id)) else {
             continue;
         };
-        if named
-            .into_iter()
-            .chain(&found)
-            .all(|known| !is_same(known, &pool))
-        {
+        if named.into_iter().chain(&found).all(|known| !known.is_same(&pool)) {
             found.push(pool);
         }
     }

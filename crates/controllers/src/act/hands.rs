@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions, ObjectMeta};
 use kube::Client;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool, labels};
+use spokeshave_api::{DisruptionPolicy, NodeClaim, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Plan, Subresource};
 use spokeshave_ports::SharedClock;
@@ -464,28 +463,15 @@ impl Hands {
         Ok(found.items.into_iter().map(Arc::new).collect())
     }
 
-    /// The Node of a name as the server has it now, not as a watch has told so far; `None` when it is not there.
+    /// The cluster-scoped object of a name as the server has it now, not as a watch has told so far; `None` when it is not there.
     ///
     /// # Errors
     /// The class of the failure.
-    pub(crate) async fn node(&self, name: &str) -> Result<Option<Node>, ExecuteError> {
-        let api: Api<Node> = Api::all(self.client.clone());
+    pub(crate) async fn get<K: Object>(&self, name: &str) -> Result<Option<K>, ExecuteError> {
+        let api: Api<K> = Api::all(self.client.clone());
         api.get_opt(name).await.map_err(|source| ExecuteError::Failed {
             verb: "get",
-            target: format!("Node {name}"),
-            source,
-        })
-    }
-
-    /// The NodePool of a name as the server has it now, not as a watch has told so far; `None` when it is not there.
-    ///
-    /// # Errors
-    /// The class of the failure.
-    pub(crate) async fn node_pool(&self, name: &str) -> Result<Option<NodePool>, ExecuteError> {
-        let api: Api<NodePool> = Api::all(self.client.clone());
-        api.get_opt(name).await.map_err(|source| ExecuteError::Failed {
-            verb: "get",
-            target: format!("NodePool {name}"),
+            target: format!("{} {name}", K::kind(&())),
             source,
         })
     }

@@ -484,7 +484,7 @@ impl DisruptionLoop {
             let version = |pool: &NodePool| (pool.metadata.uid.clone(), pool.metadata.generation);
             let known = self.cluster.stores.node_pools.get_named(pool);
             let known = known.as_deref().map(version);
-            match self.hands.node_pool(pool).await {
+            match self.hands.get::<NodePool>(pool).await {
                 Ok(current) if current.as_ref().map(version) == known => {}
                 Ok(_) => {
                     tracing::debug!(NodePool = pool, "has changed; its disruption is decided again");

@@ -79,42 +79,28 @@ impl Commands {
         Ok(up_to_date)
     }
 
-    /// Invariants 8 and 38: whether the watch has told of every pod that the API server has on the nodes that are to take pods. Until it has, places are
-    /// not what they seem.
-    async fn knows_pods_of_destinations(&self, present: &Present) -> Result<bool, ExecuteError> {
-        let there = present.destinations.iter().filter(|(_, node)| node.is_some());
-        let list = |(name, _): &(String, Option<Arc<Node>>)| {
+    /// Invariants 8 and 38: asks the API server for the nodes that are to take pods, and whether the watch has told of every pod that is on them. A watch that
+    /// stands still tells of no node that has gone, and places are not what they seem until it has told of all pods.
+    async fn read_destinations(&self, present: &mut Present) -> Result<bool, ExecuteError> {
+        let read = |(index, (name, _)): (usize, &(String, Option<Arc<Node>>))| {
             let (cluster, hands, name) = (self.cluster.clone(), self.hands.clone(), name.clone());
             async move {
                 let known = cluster.stores.pods_by_node.get(&name);
-                let pods = hands.pods_on(&name).await?;
-                Ok::<bool, ExecuteError>(knows_all(&known, &pods))
+                let (node, pods) = futures::try_join!(hands.get::<Node>(&name), hands.pods_on(&name))?;
+                Ok::<_, ExecuteError>((index, node, knows_all(&known, &pods)))
             }
             .boxed()
-        };
-        let lists: Vec<_> = there.map(list).collect();
-        let mut lists = stream::iter(lists).buffered(LISTS_AT_ONCE);
-        while let Some(all_known) = lists.next().await {
-            if !all_known? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Invariant 8: asks the API server for the nodes that are to take pods. A watch that stands still tells of none that has gone.
-    async fn read_destinations(&self, present: &mut Present) -> Result<(), ExecuteError> {
-        let read = |(index, (name, _)): (usize, &(String, Option<Arc<Node>>))| {
-            let (hands, name) = (self.hands.clone(), name.clone());
-            async move { (index, hands.node(&name).await) }.boxed()
         };
         let there = present.destinations.iter().enumerate();
         let reads: Vec<_> = there.filter(|(_, (_, node))| node.is_some()).map(read).collect();
         let mut reads = stream::iter(reads).buffered(LISTS_AT_ONCE);
-        while let Some((index, node)) = reads.next().await {
-            present.destinations[index].1 = node?.map(Arc::new);
+        let mut all_known = true;
+        while let Some(read) = reads.next().await {
+            let (index, node, knows_pods) = read?;
+            all_known &= knows_pods;
+            present.destinations[index].1 = node.map(Arc::new);
         }
-        Ok(())
+        Ok(all_known)
     }
 
     /// What is there now of a command's objects.
@@ -442,9 +428,9 @@ impl Controller for Commands {
         let mut present = self.present(&disruption);
         let now = self.cluster.now();
         if needs_pods_of_server(&disruption, now) {
-            let up_to_date = self.list_pods(&disruption, &mut present).await?;
-            self.read_destinations(&mut present).await?;
-            if !up_to_date || !self.knows_pods_of_destinations(&present).await? {
+            let knows_own = self.list_pods(&disruption, &mut present).await?;
+            let knows_others = self.read_destinations(&mut present).await?;
+            if !knows_own || !knows_others {
                 present.waits_for = Some(WaitsFor::Watch);
             } else {
                 let snapshot = self.cluster.snapshot_with(&[]).await;

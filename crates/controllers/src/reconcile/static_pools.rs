@@ -56,7 +56,7 @@ impl StaticPools {
     /// D-356: creates what is missing, at once, unless the cloud has refused it lately.
     async fn create(&self, pool: &NodePool) -> Result<Requeue, ReconcileError> {
         // The news that its NodeClaims go may come before the news that the NodePool goes: the API server itself is asked.
-        let current = self.hands.node_pool(pool.name()).await?;
+        let current = self.hands.get::<NodePool>(pool.name()).await?;
         let Some(current) = current.filter(|current| current.uid() == pool.uid()) else {
             return Ok(Requeue::Done);
         };
