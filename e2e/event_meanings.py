@@ -2,6 +2,7 @@
 
 EVENTS = {
     "AwaitingVolumeDetachment": "On a Node that is being deleted: it is drained, and its volumes are not detached yet; the message names the VolumeAttachments.",
+    "CallFailed": "On every EC2NodeClass: AWS denies a call, or cannot answer it, and something does not happen because of it; the message says what, and what to change.",
     "CapacityReservationInstanceInterrupted": "On a NodeClaim and its Node: the cloud is reclaiming the instance because its capacity reservation ends.",
     "ConsolidationApproved": "On the Node and NodeClaim, or for several nodes on each NodePool, with consolidation policy `Balanced`: a consolidation starts; the message has its score.",
     "ConsolidationCandidate": "On a Node and its NodeClaim: a replacement is being considered, with its estimated saving.",

@@ -40,6 +40,7 @@ KINDS = [
     ("fleets", "what failed fleets make unavailable"),
     ("hash", "changes of a class that drift nodes"),
     ("launch", "scenarios of launches: templates, fleets, dry runs; by the rules, and by the whole provider over HTTP"),
+    ("statuses", "status of the classes of these scenarios: what they find, and every condition"),
 ]
 
 
@@ -53,6 +54,8 @@ def count(kind):
         return sum(len(one["types"]) for file in files for one in json.loads(file.read_text())["node_classes"])
     if kind == "launch":
         return len(list(CASES.glob("launch-*.yaml")))
+    if kind == "statuses":
+        return sum(len(json.loads(file.read_text())["node_classes"]) for file in sorted((CASES / "expected").glob("launch-*.json")))
     answers = expected(kind)
     if kind == "hash":
         return len(answers) - 1

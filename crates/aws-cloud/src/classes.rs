@@ -14,7 +14,7 @@ use spokeshave_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
 use spokeshave_model::Requirements;
 use spokeshave_ports::{Write, WriteTarget, Writes};
 use spokeshave_provider_aws::class_hash::{HASH_ANNOTATION, STAMP, class_hash};
-use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::errors::{ApiError, steady};
 use spokeshave_provider_aws::launch::{self, Context};
 use spokeshave_provider_aws::rehearsal::{self, Question, Verdict};
 use spokeshave_provider_aws::requests::LaunchTemplateRequest;
@@ -43,7 +43,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub(crate) type Failure = String;
 
 pub(crate) fn failed(call: &str) -> impl Fn(&ApiError) -> Failure + '_ {
-    move |error| format!("{call}: {error}{}", error.advice(call))
+    move |error| error.told(call)
 }
 
 fn wait(duration: SignedDuration) -> Duration {
@@ -105,7 +105,7 @@ impl Inner {
         let Some(class) = self.classes.get(name) else {
             return;
         };
-        let text = notices::without_request_ids(error);
+        let text = steady(error);
         let notice = notices::of_class(&class, true, "ReconcileFailed", text);
         self.notices.tell(notice);
     }
@@ -430,22 +430,55 @@ impl Inner {
         self.measure_user_data(class, &template.request);
         let (fleet, instances) = rehearsal::requests(&context, template)?;
         let made = self.templates.ensure(&self.aws, &template.request, now).await;
-        if let Some(outcome) = said(Question::CreateLaunchTemplate, made.as_ref().err())? {
+        if let Some(outcome) = self.said(class, Question::CreateLaunchTemplate, made)? {
             return Some(outcome);
         }
-        let answer = self.aws.ec2.create_fleet(&fleet).await;
-        if let Some(outcome) = said(Question::CreateFleet, answer.as_ref().err())? {
+        let answer = self.aws.ec2.create_fleet(&fleet).await.map(drop);
+        let answer = answer.map_err(|error| (Question::CreateFleet.action(), error));
+        if let Some(outcome) = self.said(class, Question::CreateFleet, answer)? {
             return Some(outcome);
         }
         let mut refused = None;
         for request in &instances {
             let answer = self.aws.ec2.rehearse_run_instances(request).await;
-            match said(Question::RunInstances, answer.as_ref().err())? {
+            let answer = answer.map_err(|error| (Question::RunInstances.action(), error));
+            match self.said(class, Question::RunInstances, answer)? {
                 None => return Some(Validation::Succeeded),
                 outcome => refused = outcome,
             }
         }
         refused
+    }
+
+    /// What the answer to a dry run means: nothing against the class, something against it, or (`None` around it) no verdict now. Users are told of what will
+    /// not pass by itself.
+    fn said(
+        &self,
+        class: &EC2NodeClass,
+        question: Question,
+        answer: Result<(), (&'static str, ApiError)>,
+    ) -> Option<Option<Validation>> {
+        let Err((call, error)) = answer else {
+            return Some(None);
+        };
+        match rehearsal::judge(question, Some(&error)) {
+            Verdict::Allowed => Some(None),
+            Verdict::AskAgain => None,
+            Verdict::Refused { reason, message } if call == question.action() => {
+                Some(Some(Validation::Failed { reason, message }))
+            }
+            Verdict::Refused { .. } | Verdict::Unexpected(_) => {
+                let told = error.told(call);
+                tracing::warn!(
+                    EC2NodeClass = class.name(),
+                    ?question,
+                    error = told,
+                    "a launch cannot be rehearsed; it is tried again"
+                );
+                self.tell_failure(class.name(), &format!("a launch cannot be rehearsed: {told}"));
+                None
+            }
+        }
     }
 
     /// Shows how large user data has become, and warns once before EC2 refuses it.
@@ -471,18 +504,5 @@ impl Inner {
         of_class
             .filter_map(|pool| Requirements::from_api(&pool.spec.template.spec.requirements).ok())
             .collect()
-    }
-}
-
-/// What the answer to a dry run means: nothing against the class, something against it, or (`None` around it) no verdict now.
-fn said(question: Question, error: Option<&ApiError>) -> Option<Option<Validation>> {
-    match rehearsal::judge(question, error) {
-        Verdict::Allowed => Some(None),
-        Verdict::Refused { reason, message } => Some(Some(Validation::Failed { reason, message })),
-        Verdict::AskAgain => None,
-        Verdict::Unexpected(error) => {
-            tracing::warn!(?question, %error, "a launch cannot be rehearsed; it is tried again");
-            None
-        }
     }
 }

@@ -40,9 +40,12 @@ impl Inner {
             let statuses = match self.aws.ec2.instance_statuses(&[category.filter()]).await {
                 Ok(statuses) => statuses,
                 Err(error) if error.is_unauthorized() => {
-                    tracing::error!(%error, "ec2:DescribeInstanceStatus is not allowed: broken instances are not looked for until the operator starts again; \
-                        the policy in docs/aws.md allows it");
-                    return std::future::pending().await;
+                    tracing::error!(%error, "ec2:DescribeInstanceStatus is not allowed: broken instances are not looked for until the operator starts again");
+                    let effect = "broken instances are not looked for until the operator starts again";
+                    loop {
+                        self.tell_denied("ec2:DescribeInstanceStatus", effect, &error);
+                        self.clock.sleep(PERIOD).await;
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "ec2:DescribeInstanceStatus failed; it is tried again in a minute");

@@ -8,7 +8,7 @@ use spokeshave_api::{EC2NodeClass, NodeClaim};
 use spokeshave_model::{InstanceType, Offering};
 use spokeshave_ports::CloudError;
 use spokeshave_provider_aws::choice::{self, Choice, ChoiceError, Wanted};
-use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::errors::{ApiError, steady};
 use spokeshave_provider_aws::fleet::{self, LaunchFailure, Launched};
 use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::launch::{self, Context, LaunchError, Template};
@@ -19,12 +19,22 @@ use spokeshave_provider_aws::user_data::UserDataError;
 use crate::notices;
 use crate::provider::Inner;
 
-fn failure(failure: LaunchFailure) -> CloudError {
+const CREATE_FLEET: &str = "ec2:CreateFleet";
+
+/// Upstream's words say what kind of failure it is; behind them stands what AWS said, and what to do about it.
+fn failure(call: &str, failure: LaunchFailure) -> CloudError {
     match failure {
         LaunchFailure::InsufficientCapacity(message) => CloudError::InsufficientCapacity(message),
-        LaunchFailure::Create { reason, message } => CloudError::Create {
-            reason: reason.to_owned(),
+        LaunchFailure::Create {
+            reason,
             message,
+            cause,
+        } => CloudError::Create {
+            reason: reason.to_owned(),
+            message: match cause {
+                Some(cause) => format!("{message}; {}", steady(&cause.told(call))),
+                None => message,
+            },
         },
     }
 }
@@ -68,6 +78,16 @@ fn ready(class: &EC2NodeClass) -> Result<(), CloudError> {
             &format!("EC2NodeClass {}: {not_ready}", class.name()),
         ),
     })
+}
+
+fn call_failed(call: &str, error: &ApiError) -> Asked {
+    let failed = if error.code.is_empty() {
+        CloudError::Timeout(error.message.clone())
+    } else {
+        failure(call, fleet::call_failure(error))
+    };
+    tracing::debug!(call, %error, "a call of a launch failed");
+    Asked::Failed(failed)
 }
 
 impl Inner {
@@ -153,7 +173,7 @@ impl Inner {
                 .templates
                 .ensure(&self.aws, &template.request, self.clock.now())
                 .await;
-            ensured.map_err(|error| self.call_failed(&error))?;
+            ensured.map_err(|(call, error)| call_failed(call, &error))?;
         }
         let subnets = context
             .class
@@ -176,7 +196,7 @@ impl Inner {
                     self.templates.forget(names.iter().map(String::as_str));
                     return Err(Asked::TemplateGone);
                 }
-                return Err(self.call_failed(&error));
+                return Err(call_failed(CREATE_FLEET, &error));
             }
         };
         let used: BTreeSet<&str> = launched.iter().map(|one| one.place.subnet_id.as_str()).collect();
@@ -191,19 +211,10 @@ impl Inner {
             self.notices
                 .tell(notices::of_claim(context.claim, "SpotSLRCreationFailed", message));
         }
-        let launched = fleet::outcome(launched, &errors).map_err(|error| Asked::Failed(failure(error)))?;
+        let launched =
+            fleet::outcome(launched, &errors).map_err(|error| Asked::Failed(failure(CREATE_FLEET, error)))?;
         self.claim(context, choice, templates, &launched)
             .map_err(Asked::Failed)
-    }
-
-    fn call_failed(&self, error: &ApiError) -> Asked {
-        let failed = if error.code.is_empty() {
-            CloudError::Timeout(error.message.clone())
-        } else {
-            failure(fleet::call_failure(error))
-        };
-        tracing::debug!(%error, "a call of a launch failed");
-        Asked::Failed(failed)
     }
 
     fn claim(

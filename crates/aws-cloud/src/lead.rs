@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use spokeshave_api::{EC2NodeClass, NodeClaim};
 use spokeshave_ports::{Write, WriteTarget, Writes};
+use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::profiles;
 use spokeshave_provider_aws::requests::look_up::{InstancesRequest, TagsRequest};
@@ -88,6 +89,13 @@ impl Inner {
                 }
                 Err(error) => {
                     tracing::warn!(cluster = self.options.cluster_name, %error, "eks:DescribeCluster failed; it is tried again");
+                    let call = "eks:DescribeCluster";
+                    if error.code == "ResourceNotFoundException" {
+                        let effect = "EKS has no cluster of the name in CLUSTER_NAME, so that its endpoint and address range are not known";
+                        self.tell_hindrance(call, effect, &error);
+                    }
+                    let effect = "endpoint and address range of the cluster are not read";
+                    self.tell_denied(call, effect, &error);
                     self.clock.sleep(MARKET_RETRY * 6).await;
                 }
             }
@@ -121,6 +129,8 @@ impl Inner {
             let mut pause = MARKET_PERIOD;
             if let Err(error) = self.market.refresh_spot(&self.aws, self.clock.now()).await {
                 tracing::error!(%error, "cannot read spot prices; the last ones count, and it is tried again");
+                let effect = "spot prices are not read, and the last ones count";
+                self.tell_denied("ec2:DescribeSpotPriceHistory", effect, &error);
                 pause = MARKET_RETRY * 30;
             }
             // GovCloud has no pricing service, and an isolated network no way to it.
@@ -132,6 +142,8 @@ impl Inner {
                     .await
             {
                 tracing::warn!(%error, "cannot read on-demand prices; the last ones count, and it is tried again");
+                let effect = "on-demand prices are not read, and the last ones count";
+                self.tell_denied("pricing:GetProducts", effect, &error);
                 pause = MARKET_RETRY * 30;
             }
             self.clock.sleep(pause).await;
@@ -146,14 +158,21 @@ impl Inner {
             if !is_hydrated {
                 match self.templates.hydrate(&self.aws, name, self.clock.now()).await {
                     Ok(()) => is_hydrated = true,
-                    Err(error) => tracing::warn!(
-                        %error,
-                        "ec2:DescribeLaunchTemplates failed: launch templates of an earlier leader are not known yet; it is tried again"
-                    ),
+                    Err(error) => {
+                        tracing::warn!(
+                            %error,
+                            "ec2:DescribeLaunchTemplates failed: launch templates of an earlier leader are not known yet; it is tried again"
+                        );
+                        let effect = "launch templates of an earlier leader are not removed";
+                        self.tell_denied("ec2:DescribeLaunchTemplates", effect, &error);
+                    }
                 }
             }
             self.clock.sleep(SWEEP_PERIOD).await;
-            self.templates.sweep(&self.aws, self.clock.now()).await;
+            if let Err(error) = self.templates.sweep(&self.aws, self.clock.now()).await {
+                let effect = "launch templates that nobody uses are not removed";
+                self.tell_denied("ec2:DeleteLaunchTemplate", effect, &error);
+            }
         }
     }
 
@@ -211,8 +230,14 @@ impl Inner {
                 instance_ids: vec![id.to_owned()],
                 ..InstancesRequest::default()
             };
+            let failed = |call: &'static str| {
+                move |error: ApiError| {
+                    self.tell_denied(call, "instances do not get the tags with their names", &error);
+                    error.told(call)
+                }
+            };
             let found = self.aws.ec2.instances(&request).await;
-            let found = found.map_err(|error| format!("ec2:DescribeInstances: {error}"))?;
+            let found = found.map_err(failed("ec2:DescribeInstances"))?;
             if let Some(instance) = found.into_iter().find(|one| one.id == id) {
                 let missing = tags::missing_after_registration(
                     &instance.tags,
@@ -226,7 +251,7 @@ impl Inner {
                         tags: missing,
                     };
                     let tagged = self.aws.ec2.create_tags(&request).await;
-                    tagged.map_err(|error| format!("ec2:CreateTags: {error}"))?;
+                    tagged.map_err(failed("ec2:CreateTags"))?;
                 }
             }
         }
@@ -262,6 +287,8 @@ impl Inner {
                 Ok(found) => found,
                 Err(error) => {
                     tracing::warn!(%error, "iam:ListInstanceProfiles failed; unused instance profiles stay");
+                    let effect = "instance profiles that no class uses are not removed";
+                    self.tell_denied("iam:ListInstanceProfiles", effect, &error);
                     continue;
                 }
             };

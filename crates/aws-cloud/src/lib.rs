@@ -11,6 +11,7 @@ mod described;
 mod fake;
 mod gather;
 mod health;
+mod hindrances;
 mod in_hand;
 mod launch;
 mod lead;

@@ -136,8 +136,7 @@ impl Market {
             Filter::new("supported-virtualization-type", ["hvm"]),
             Filter::new("processor-info.supported-architecture", ["x86_64", "arm64"]),
         ];
-        let failed =
-            |call: &'static str| move |error: ApiError| format!("{call}: {error}{}", error.advice(call));
+        let failed = |call: &'static str| move |error: ApiError| error.told(call);
         let types = aws.ec2.instance_types(&filters).await;
         let types = types.map_err(failed("ec2:DescribeInstanceTypes"))?;
         let offerings = aws.ec2.instance_type_offerings().await;

@@ -13,7 +13,7 @@ use spokeshave_api::{NodeClaim, labels as api};
 use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, Interruption, Interruptions};
-use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::errors::{ApiError, steady};
 use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::messages::{self, Kind};
 use spokeshave_provider_aws::replies::Received;
@@ -100,8 +100,7 @@ impl Inner {
                 if error.is_not_found() {
                     return "it does not exist; create it with its rules (deploy/aws/cloudformation.yaml), or name the one that exists in INTERRUPTION_QUEUE".to_owned();
                 }
-                let advice = error.advice(call);
-                format!("{call}: {error}{advice}")
+                error.told(call)
             }
         };
         let known = self.messages.state().queue_url.clone();
@@ -127,7 +126,7 @@ impl Inner {
     fn tell_unread(&self, queue: &str, error: &str) {
         let text = format!(
             "cannot read the SQS queue {queue}, so that nobody hears of interruptions: {}",
-            notices::without_request_ids(error)
+            steady(error)
         );
         let mut state = self.messages.state();
         if state.failure_logged.as_deref() != Some(text.as_str()) {
@@ -299,7 +298,11 @@ impl Inner {
             Ok(()) => Ok(()),
             // It was delivered again since, or has ended by itself.
             Err(error) if error.code == "ReceiptHandleIsInvalid" || error.is_not_found() => Ok(()),
-            Err(error) => Err(cloud_error("sqs:DeleteMessage", &error)),
+            Err(error) => {
+                let effect = "messages about interruptions come again until they expire";
+                self.tell_denied("sqs:DeleteMessage", effect, &error);
+                Err(cloud_error("sqs:DeleteMessage", &error))
+            }
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What AWS has to say to users, on its way to Events.
 //!
-//! Owns the queue. It is bounded: what nobody reads is dropped, the newest first.
+//! Owns the queue, and what was told of calls that go on failing. The queue is bounded: what nobody reads is dropped, the newest first.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use futures::channel::mpsc::{Receiver, Sender, channel};
 use futures::stream::{self, StreamExt as _};
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool};
 use spokeshave_ports::Notice;
 
@@ -29,14 +31,30 @@ impl Default for Notices {
     }
 }
 
-/// The text of an error without the IDs of requests: they differ each time, and would make each failure an event of its own.
-pub(crate) fn without_request_ids(error: &str) -> String {
-    let mut parts = error.split(" (request ");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        text.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
+/// Kubernetes keeps an event for an hour; what is still denied is told again.
+const TELL_AGAIN: SignedDuration = SignedDuration::from_hours(1);
+
+/// What was told: by class and call, the text and when.
+#[derive(Debug, Default)]
+pub(crate) struct Hindrances(Mutex<BTreeMap<(String, &'static str), (String, Timestamp)>>);
+
+impl Hindrances {
+    /// Whether this is to be told now; it counts as told then.
+    pub(crate) fn is_news(&self, class: &str, call: &'static str, text: &str, now: Timestamp) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (class.to_owned(), call);
+        let known = told.get(&key);
+        if known.is_some_and(|(known, at)| known == text && now.duration_since(*at) < TELL_AGAIN) {
+            return false;
+        }
+        told.insert(key, (text.to_owned(), now));
+        true
     }
-    text
+
+    pub(crate) fn forget(&self, exists: impl Fn(&str) -> bool) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|(class, _), _| exists(class));
+    }
 }
 
 /// A notice about a NodePool.

@@ -34,7 +34,7 @@ use crate::in_hand::Messages;
 use crate::looked_up::LookedUp;
 use crate::market::Market;
 use crate::meter::Meter;
-use crate::notices::Notices;
+use crate::notices::{Hindrances, Notices};
 use crate::options::AwsOptions;
 use crate::ports::Aws;
 use crate::recent::{self, Recent};
@@ -93,6 +93,7 @@ pub(crate) struct Inner {
     pub(crate) fleets: Fleets,
     pub(crate) messages: Messages,
     pub(crate) notices: Notices,
+    pub(crate) hindrances: Hindrances,
     pub(crate) seen: Described,
     pub(crate) looked_up: LookedUp,
     addresses: Mutex<Addresses>,
@@ -116,11 +117,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// An error of a call, for core.
-pub(crate) fn cloud_error(what: &str, error: &ApiError) -> CloudError {
+pub(crate) fn cloud_error(what: &'static str, error: &ApiError) -> CloudError {
     if error.code.is_empty() {
         return CloudError::Timeout(format!("{what}: {}", error.message));
     }
-    CloudError::Other(format!("{what}: {error}"))
+    CloudError::Other(error.told(what))
 }
 
 /// An EC2NodeClass as core has seen it.
@@ -154,6 +155,7 @@ impl AwsProvider {
             fleets: Fleets::counted(aws.meter.clone()),
             messages: Messages::default(),
             notices: Notices::default(),
+            hindrances: Hindrances::default(),
             seen: Described::default(),
             looked_up: LookedUp::default(),
             addresses: Mutex::default(),
@@ -252,7 +254,11 @@ impl Inner {
             ..InstancesRequest::default()
         };
         let found = self.aws.ec2.instances(&request).await;
-        let mut found = found.map_err(|error| cloud_error("ec2:DescribeInstances", &error))?;
+        let mut found = found.map_err(|error| {
+            let effect = "instances are not listed, and those without NodeClaim not terminated";
+            self.tell_denied("ec2:DescribeInstances", effect, &error);
+            cloud_error("ec2:DescribeInstances", &error)
+        })?;
         found.retain(|instance| instances::is_ours(instance, &self.options.cluster_name));
         found.extend(self.see(&found));
         found.sort_by(|a, b| (&a.zone, &a.id).cmp(&(&b.zone, &b.id)));
@@ -433,6 +439,7 @@ impl Inner {
             Err(error) => {
                 let zone = self.known(&id).map(|known| known.zone).unwrap_or_default();
                 self.aws.meter.termination_failed(&zone);
+                self.tell_denied("ec2:TerminateInstances", "no instance is terminated", &error);
                 Err(cloud_error("ec2:TerminateInstances", &error))
             }
         }

@@ -30,9 +30,12 @@ impl Inner {
                 match self.aws.zonal_shift.shifted(&cluster.arn).await {
                     Ok(shifted) => known = shifted,
                     Err(error) if error.is_unauthorized() => {
-                        tracing::error!(%error, "arc-zonal-shift:GetManagedResource is not allowed: zonal shifts are not noticed until the operator starts again; \
-                            add the statement of docs/aws.md to its policy");
-                        return;
+                        tracing::error!(%error, "arc-zonal-shift:GetManagedResource is not allowed: zonal shifts are not noticed until the operator starts again");
+                        let effect = "zonal shifts are not noticed until the operator starts again";
+                        loop {
+                            self.tell_denied("arc-zonal-shift:GetManagedResource", effect, &error);
+                            self.clock.sleep(PERIOD).await;
+                        }
                     }
                     Err(error) => {
                         tracing::warn!(%error, "arc-zonal-shift:GetManagedResource failed; what is known of zonal shifts counts, and it is tried again");

@@ -53,12 +53,15 @@ impl Templates {
     }
 
     /// Sees to it that a template is there. Of launches that need the same one at once, one asks EC2.
+    ///
+    /// # Errors
+    /// The call that failed, as policies name it, and how.
     pub(crate) async fn ensure(
         &self,
         aws: &Aws,
         request: &LaunchTemplateRequest,
         now: Timestamp,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), (&'static str, ApiError)> {
         let name = &request.launch_template_name;
         let turn = {
             let mut state = self.state();
@@ -72,15 +75,19 @@ impl Templates {
         if self.state().known.find(name, now) {
             return Ok(());
         }
-        let id = match self.find(aws, name).await? {
+        let found = async || {
+            let found = self.find(aws, name).await;
+            found.map_err(|error| ("ec2:DescribeLaunchTemplates", error))
+        };
+        let id = match found().await? {
             Some(id) => id,
             None => match aws.ec2.create_launch_template(request).await {
                 Ok(made) => made.id,
                 // Somebody was faster: another replica, or an attempt whose reply was lost.
                 Err(error) if error.code == "InvalidLaunchTemplateName.AlreadyExistsException" => {
-                    self.find(aws, name).await?.unwrap_or_default()
+                    found().await?.unwrap_or_default()
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(("ec2:CreateLaunchTemplate", error)),
             },
         };
         self.state().known.exists(name, &id, now);
@@ -106,8 +113,12 @@ impl Templates {
     }
 
     /// Removes what no launch has needed for a while. What cannot be removed now is tried again.
-    pub(crate) async fn sweep(&self, aws: &Aws, now: Timestamp) {
+    ///
+    /// # Errors
+    /// The last one of EC2's that kept a template; the others were removed.
+    pub(crate) async fn sweep(&self, aws: &Aws, now: Timestamp) -> Result<(), ApiError> {
         let unused = self.state().known.expire(now);
+        let mut result = Ok(());
         for (name, id) in unused {
             match aws.ec2.delete_launch_template(&id).await {
                 Ok(()) => tracing::debug!(launch_template = name, "removed an unused launch template"),
@@ -118,8 +129,10 @@ impl Templates {
                     if !known.find(&name, now) {
                         known.exists(&name, &id, now);
                     }
+                    result = Err(error);
                 }
             }
         }
+        result
     }
 }

@@ -27,7 +27,11 @@ impl ApiError {
 
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code, self.message)
+        match self.code.as_str() {
+            // There was no answer.
+            "" => f.write_str(&self.message),
+            code => write!(f, "{code}: {}", self.message),
+        }
     }
 }
 
@@ -57,6 +61,41 @@ const UNAUTHENTICATED: [&str; 8] = [
     "SignatureDoesNotMatch",
     "UnrecognizedClientException",
 ];
+
+/// Policies beside those that allow the role something, as AWS names them in its messages, and as users know them.
+const REFUSING_POLICIES: [(&str, &str); 5] = [
+    (
+        "service control policy",
+        "a service control policy of the organization",
+    ),
+    (
+        "resource control policy",
+        "a resource control policy of the organization",
+    ),
+    ("permissions boundary", "the permissions boundary"),
+    ("session policy", "the session policy"),
+    ("VPC endpoint policy", "the policy of the VPC endpoint"),
+];
+
+/// What EC2 puts before a text that differs each time, and that only `aws sts decode-authorization-message` can read.
+const ENCODED: &str = "Encoded authorization failure message: ";
+
+/// A text of errors without what differs with each attempt: IDs of requests and encoded messages. With them each attempt would be an event of its own.
+#[must_use]
+pub fn steady(text: &str) -> String {
+    let mut parts = text.split(" (request ");
+    let mut without_ids = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        without_ids.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
+    }
+    let mut parts = without_ids.split(ENCODED);
+    let mut steady = parts.next().unwrap_or_default().trim_end().to_owned();
+    for part in parts {
+        let end = part.find([' ', ';', '\n']).unwrap_or(part.len());
+        steady.push_str(&part[end..]);
+    }
+    steady
+}
 
 const LAUNCH_TEMPLATE_NAME_NOT_FOUND: &str = "InvalidLaunchTemplateName.NotFoundException";
 
@@ -115,18 +154,55 @@ impl ApiError {
         UNAUTHENTICATED.contains(&self.code.as_str())
     }
 
-    /// What the user can do about it, to be put behind the text of a call's error; empty for what passes by itself. `call` is the action as policies name it.
+    /// What the user can do about it, to be put behind the text of a call's error; empty for what passes by itself. `call` is the action as policies name it;
+    /// where AWS names another one, which the call needs besides (`iam:PassRole`, `ec2:CreateTags`), that is the one to be allowed.
     #[must_use]
     pub fn advice(&self, call: &str) -> String {
-        if self.is_unauthorized() {
-            format!(
-                "; allow {call} in the policy of the operator's role (deploy/aws/controller-policy.json has all that it needs)"
-            )
-        } else if self.is_unauthenticated() {
-            "; check the operator's credentials: the role of its service account (IRSA, Pod Identity), or its keys".to_owned()
-        } else {
-            String::new()
+        let denied = self.denied_action();
+        if denied.is_none() && self.is_unauthenticated() {
+            return "; check the operator's credentials: the role of its service account (IRSA, Pod Identity), or its keys".to_owned();
         }
+        if denied.is_none() && !self.is_unauthorized() {
+            return String::new();
+        }
+        let action = denied.unwrap_or(call);
+        match self.refusing_policy() {
+            Some(policy) => {
+                format!("; {policy} denies {action} to the operator's role: have it changed there")
+            }
+            None => format!(
+                "; allow {action} in the policy of the operator's role (deploy/aws/controller-policy.json has all that it needs)"
+            ),
+        }
+    }
+
+    /// The text of this error of a call: the call, what AWS says, and what to do about it.
+    #[must_use]
+    pub fn told(&self, call: &str) -> String {
+        format!("{call}: {self}{}", self.advice(call))
+    }
+
+    /// The action that AWS names as denied.
+    fn denied_action(&self) -> Option<&str> {
+        let (_, rest) = self.message.split_once("not authorized to perform: ")?;
+        let action = rest.split([' ', '\n']).next()?.trim_end_matches(['.', ',', ';']);
+        action.contains(':').then_some(action)
+    }
+
+    /// The policy that AWS names, where it is not one that is attached to the operator's role to allow something.
+    fn refusing_policy(&self) -> Option<&'static str> {
+        let named = |policy: &str| {
+            let texts = [
+                format!("explicit deny in a {policy}"),
+                format!("because no {policy}"),
+            ];
+            texts.iter().any(|text| self.message.contains(text))
+        };
+        let found = REFUSING_POLICIES.iter().find(|(policy, _)| named(policy));
+        found.map(|(_, words)| *words).or_else(|| {
+            let is_explicit = self.message.contains("explicit deny in an identity-based policy");
+            is_explicit.then_some("a policy of its own")
+        })
     }
 
     /// The caller asks too often.

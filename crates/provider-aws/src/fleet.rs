@@ -97,8 +97,10 @@ pub enum LaunchFailure {
     Create {
         /// Reason of the condition.
         reason: &'static str,
-        /// Message of the condition.
+        /// Message of the condition, in upstream's words.
         message: String,
+        /// The error that it is about, for those who mend it.
+        cause: Option<ApiError>,
     },
 }
 
@@ -164,6 +166,7 @@ pub fn outcome(launched: Option<Launched>, errors: &[FleetError]) -> Result<Laun
         return Err(LaunchFailure::Create {
             reason: "LaunchFailed",
             message: "EC2 answered the fleet request with neither instances nor errors".to_owned(),
+            cause: None,
         });
     }
     let texts: BTreeSet<String> = errors.iter().map(|error| error.error.to_string()).collect();
@@ -175,10 +178,12 @@ pub fn outcome(launched: Option<Launched>, errors: &[FleetError]) -> Result<Laun
     }
     // The reason is that of the errors that another launch would meet again.
     let other = errors.iter().find(|error| !about_capacity(&error.error));
-    let (reason, message) = launch_reason(&other.unwrap_or(&errors[0]).error);
+    let cause = &other.unwrap_or(&errors[0]).error;
+    let (reason, message) = launch_reason(cause);
     Err(LaunchFailure::Create {
         reason,
         message: message.to_owned(),
+        cause: Some(cause.clone()),
     })
 }
 
@@ -194,5 +199,6 @@ pub fn call_failure(error: &ApiError) -> LaunchFailure {
     LaunchFailure::Create {
         reason,
         message: format!("{what}: {message}"),
+        cause: Some(error.clone()),
     }
 }

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::hash::digest;
 use spokeshave_api::{EC2NodeClass, NodeClaim};
 
-use crate::errors::ApiError;
+use crate::errors::{ApiError, steady};
 use crate::requests::Tags;
 use crate::tags::{self, ReservedTags};
 
@@ -33,7 +33,7 @@ pub enum ProfileError {
     Unauthorized {
         /// The call.
         call: &'static str,
-        /// What AWS says.
+        /// What AWS says, and what to do about it.
         message: String,
     },
     /// The profile would have to be made, and IAM is out of reach.
@@ -62,16 +62,15 @@ impl ProfileError {
     /// What a failed call means; `role` is the one that was to be added.
     #[must_use]
     pub fn of(call: &'static str, role: &str, error: &ApiError) -> Self {
-        if error.is_unauthorized() || error.code == "AccessDenied" {
-            return ProfileError::Unauthorized {
-                call,
-                message: error.message.clone(),
-            };
+        let advice = error.advice(&format!("iam:{call}"));
+        if error.is_unauthorized() {
+            let message = steady(&error.message) + &advice;
+            return ProfileError::Unauthorized { call, message };
         }
         if call == "AddRoleToInstanceProfile" && error.is_not_found() {
             return ProfileError::RoleNotFound(role.to_owned());
         }
-        ProfileError::Call(format!("iam:{call}, {error}"))
+        ProfileError::Call(format!("iam:{call}, {error}{advice}"))
     }
 }
 

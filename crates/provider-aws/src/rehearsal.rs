@@ -175,11 +175,13 @@ pub enum Question {
 }
 
 impl Question {
-    fn name(self) -> &'static str {
+    /// The action as policies name it.
+    #[must_use]
+    pub fn action(self) -> &'static str {
         match self {
-            Question::CreateLaunchTemplate => "CreateLaunchTemplate",
-            Question::CreateFleet => "CreateFleet",
-            Question::RunInstances => "RunInstances",
+            Question::CreateLaunchTemplate => "ec2:CreateLaunchTemplate",
+            Question::CreateFleet => "ec2:CreateFleet",
+            Question::RunInstances => "ec2:RunInstances",
         }
     }
 
@@ -231,8 +233,9 @@ pub fn judge(question: Question, answer: Option<&ApiError>) -> Verdict {
         return Verdict::Refused {
             reason: question.refusal(),
             message: format!(
-                "Controller isn't authorized to call ec2:{}: {what}",
-                question.name()
+                "Controller isn't authorized to call {}: {what}{}",
+                question.action(),
+                error.advice(question.action())
             ),
         };
     }

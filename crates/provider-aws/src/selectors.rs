@@ -1,10 +1,13 @@
 //! What the selectors of an EC2NodeClass ask AWS, and what of the answers they choose (A2.1, A2.2).
 //!
-//! Owns the requests for subnets, security groups, images, capacity reservations and placement groups. Looking up is the caller's.
+//! Owns the requests for subnets, security groups, images, capacity reservations and placement groups, and what is said of terms that match nothing. Looking up
+//! is the caller's.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
 use spokeshave_api::EC2NodeClass;
 use spokeshave_api::ec2_node_class::{
     Ami, AmiFamily, AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector,
@@ -19,6 +22,9 @@ use crate::requests::look_up::{
 
 /// Owners of images that a name alone is looked for among: others' public images may bear any name.
 const OWNERS_OF_NAMED_IMAGES: [&str; 2] = ["self", "amazon"];
+
+/// As many terms are shown of a selector that matches nothing.
+const SHOWN_TERMS: usize = 5;
 
 fn tag_filters(tags: &BTreeMap<String, String>) -> Vec<Filter> {
     tags.iter().map(|(key, value)| Filter::tag(key, value)).collect()
@@ -250,4 +256,44 @@ impl ImageLookUp {
             None => images::requirements(architecture, variant),
         }
     }
+}
+
+/// What a selector that matches nothing asks for: behind upstream's words (`what`), so that users see which tag is missing, or that a variable of their shell
+/// stands there as it is.
+#[must_use]
+pub fn unmatched<T: Serialize>(what: &str, field: &str, terms: &[T]) -> String {
+    let terms = terms.iter().filter_map(|term| match serde_json::to_value(term) {
+        Ok(Value::Object(parts)) => Some(parts),
+        _ => None,
+    });
+    let asked: Vec<String> = terms.map(|parts| asked_for(&parts)).collect();
+    let shown = asked[..asked.len().min(SHOWN_TERMS)].join(", nor ");
+    let more = match asked.len().saturating_sub(SHOWN_TERMS) {
+        0 => String::new(),
+        more => format!(", nor {more} other term(s)"),
+    };
+    let unreplaced = if shown.contains("${") {
+        "; ${…} is a variable that was not replaced"
+    } else {
+        ""
+    };
+    format!(
+        "{what}: nothing in this account and region has {shown}{more}; tag it so, or correct {field}{unreplaced}"
+    )
+}
+
+/// All that one term asks for at once.
+fn asked_for(parts: &serde_json::Map<String, Value>) -> String {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let parts = parts.iter().flat_map(|(field, value)| match value {
+        Value::Object(tags) => tags
+            .iter()
+            .map(|(key, value)| match text(value).as_str() {
+                "*" => format!("a tag {key}"),
+                value => format!("tag {key}={value}"),
+            })
+            .collect(),
+        value => vec![format!("{field} {}", text(value))],
+    });
+    parts.collect::<Vec<_>>().join(" and ")
 }

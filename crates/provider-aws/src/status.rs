@@ -20,6 +20,7 @@ use crate::images::AliasError;
 use crate::kubelet;
 use crate::profiles::ProfileError;
 use crate::requests::Tags;
+use crate::selectors::unmatched;
 use crate::tags;
 use crate::user_data::{self, Bootstrap, Cluster, UserDataError};
 
@@ -221,7 +222,15 @@ fn resolve_images(
             draft.set_true(AMIS_READY, now);
             return Ok(LATER);
         }
-        Ok(_) => ("AMINotFound", "AMISelector did not match any AMIs".to_owned()),
+        Ok(_) => {
+            let terms = &draft.0.spec.ami_selector_terms;
+            let message = unmatched(
+                "AMISelector did not match any AMIs",
+                "spec.amiSelectorTerms",
+                terms,
+            );
+            ("AMINotFound", message)
+        }
         Err(problem @ ImageProblem::Alias(_)) => ("UnsupportedAlias", problem.to_string()),
         Err(problem @ (ImageProblem::NoParameter(_) | ImageProblem::NoArchitecture(_))) => {
             ("AMINotFound", problem.to_string())
@@ -331,8 +340,13 @@ fn resolve_subnets(
     });
     draft.status().subnets = subnets.collect();
     if draft.status().subnets.is_empty() {
-        let message = "SubnetSelector did not match any Subnets";
-        draft.set_false(SUBNETS_READY, "SubnetsNotFound", message, now);
+        let terms = &draft.0.spec.subnet_selector_terms;
+        let message = unmatched(
+            "SubnetSelector did not match any Subnets",
+            "spec.subnetSelectorTerms",
+            terms,
+        );
+        draft.set_false(SUBNETS_READY, "SubnetsNotFound", &message, now);
     } else {
         draft.set_true(SUBNETS_READY, now);
     }
@@ -351,8 +365,13 @@ fn resolve_security_groups(
         found.iter().map(|group| (group.id.as_str(), group)).collect();
     draft.status().security_groups = by_id.into_values().cloned().collect();
     if draft.status().security_groups.is_empty() {
-        let message = "SecurityGroupSelector did not match any SecurityGroups";
-        draft.set_false(SECURITY_GROUPS_READY, "SecurityGroupsNotFound", message, now);
+        let terms = &draft.0.spec.security_group_selector_terms;
+        let message = unmatched(
+            "SecurityGroupSelector did not match any SecurityGroups",
+            "spec.securityGroupSelectorTerms",
+            terms,
+        );
+        draft.set_false(SECURITY_GROUPS_READY, "SecurityGroupsNotFound", &message, now);
         return Ok(SOON);
     }
     draft.set_true(SECURITY_GROUPS_READY, now);
@@ -419,7 +438,7 @@ pub fn validate(class: &EC2NodeClass, found: &LookUps, cluster: &Cluster) -> Opt
         return failed(first.reason(), texts.join("; "));
     }
     if family == AmiFamily::Al2023 && cluster.cidr.is_none() {
-        let message = "Failed to detect the cluster CIDR".to_owned();
+        let message = "Failed to detect the cluster CIDR, which eks:DescribeCluster tells: it is asked again every minute, and events of this class say what keeps it from answering".to_owned();
         return failed("ClusterCIDRResolutionFailed", message);
     }
     if let Err(error) = trial_user_data(class, cluster) {

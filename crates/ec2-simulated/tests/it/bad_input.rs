@@ -1,13 +1,22 @@
 //! What an account may answer that nobody wants: each is told with what to do about it, and other classes go on.
 
-use futures::StreamExt as _;
+use std::collections::BTreeSet;
+
+use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 use spokeshave_api::{EC2NodeClass, labels};
+use spokeshave_aws_cloud::AwsProvider;
 use spokeshave_ec2_simulated::Options;
-use spokeshave_ports::CloudProvider as _;
+use spokeshave_ports::{CloudError, CloudProvider as _, Notice};
 use spokeshave_provider_aws::errors::ApiError;
 
 use crate::world::{CLUSTER, World, claim, pool};
+
+/// The notices that wait to be read.
+fn told(provider: &AwsProvider) -> Vec<Notice> {
+    let mut notices = provider.notices().unwrap();
+    std::iter::from_fn(|| notices.next().now_or_never().flatten()).collect()
+}
 
 /// Status, reason and message of a condition.
 fn condition(class: &EC2NodeClass, type_: &str) -> (String, String, String) {
@@ -60,10 +69,17 @@ async fn a_040_without_instance_types_every_class_says_which_call_fails_and_what
             "UnauthorizedOperation",
             "allow ec2:DescribeInstanceTypeOfferings in the policy",
         ),
+        // As `aws-http` says it of a host that does not exist (a_region_that_does_not_exist_… there).
+        (
+            "DescribeInstanceTypes",
+            "",
+            "check that region nowhere-1 (AWS_REGION) exists",
+        ),
     ] {
         let world = World::new(Options::new(CLUSTER)).await;
         world.class("second", json!({})).await;
-        world.cloud.fail(call, &ApiError::new(code, "no"), 3);
+        let text = if code.is_empty() { advice } else { "no" };
+        world.cloud.fail(call, &ApiError::new(code, text), 3);
         let provider = world.provider();
         world.pass(25).await;
         let told: Vec<_> = provider.notices().unwrap().take(2).collect().await;
@@ -118,6 +134,7 @@ async fn a_069_user_data_that_is_broken_mime_is_named() {
 #[tokio::test(start_paused = true)]
 async fn a_050_a_spot_offering_without_a_price_is_listed_and_never_launched() {
     let world = World::new(Options::new(CLUSTER)).await;
+    world.class("second", json!({})).await;
     world.cloud.forget_price("m5.large");
     let provider = world.provider();
     world.pass(90).await;
@@ -139,4 +156,175 @@ async fn a_050_a_spot_offering_without_a_price_is_listed_and_never_launched() {
     assert!(provider.create(&of(&["spot"])).await.is_err());
     let launched = provider.create(&of(&["spot", "on-demand"])).await.unwrap();
     assert_eq!(launched.label(labels::CAPACITY_TYPE), Some("on-demand"));
+    let mut priced = claim(
+        "two",
+        &[
+            (labels::INSTANCE_TYPE, &["m5.xlarge"]),
+            (labels::CAPACITY_TYPE, &["spot"]),
+        ],
+    );
+    priced.spec.node_class_ref.name = "second".to_owned();
+    let launched = provider.create(&priced).await.unwrap();
+    assert_eq!(
+        launched.label(labels::CAPACITY_TYPE),
+        Some("spot"),
+        "what has a price is launched"
+    );
+}
+
+/// Of equal NodeClaims that share a fleet, some get an instance, and the others are told why; those of another class, launched at the same time, all get theirs.
+#[tokio::test(start_paused = true)]
+async fn a_074_a_076_a_fleet_that_answers_partly_gives_each_nodeclaim_its_own_answer() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    world.class("second", json!({})).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    for zone in ["a", "b", "c", "d"] {
+        let left = if zone == "b" { 3 } else { 0 };
+        let pool = format!("m5.large/us-east-1{zone}/on-demand");
+        world.cloud.limit(pool.parse().unwrap(), left);
+    }
+    let of = |name: &str, class: &str, instance_type: &'static [&'static str]| {
+        let wanted = [
+            (labels::INSTANCE_TYPE, instance_type),
+            (labels::CAPACITY_TYPE, &["on-demand"][..]),
+        ];
+        let mut claim = claim(name, &wanted);
+        claim.spec.node_class_ref.name = class.to_owned();
+        claim
+    };
+    let scarce: Vec<_> = (0..5)
+        .map(|number| of(&format!("scarce-{number}"), "default", &["m5.large"]))
+        .collect();
+    let others: Vec<_> = (0..4)
+        .map(|number| of(&format!("other-{number}"), "second", &["m5.xlarge"]))
+        .collect();
+    let fleets = || {
+        world
+            .cloud
+            .calls()
+            .get("CreateFleet")
+            .copied()
+            .unwrap_or_default()
+    };
+    let before = fleets();
+    let (scarce, others) = futures::join!(
+        futures::future::join_all(scarce.iter().map(|claim| provider.create(claim))),
+        futures::future::join_all(others.iter().map(|claim| provider.create(claim))),
+    );
+    assert_eq!(fleets() - before, 2, "one call for each kind");
+    let (got, went_without): (Vec<_>, Vec<_>) = scarce.into_iter().partition(Result::is_ok);
+    let ids: BTreeSet<_> = got
+        .iter()
+        .filter_map(|one| one.as_ref().ok()?.provider_id())
+        .collect();
+    assert_eq!((ids.len(), went_without.len()), (3, 2), "{went_without:?}");
+    for refused in went_without {
+        match refused.unwrap_err() {
+            CloudError::InsufficientCapacity(text) => {
+                assert!(text.contains("InsufficientInstanceCapacity"), "{text}")
+            }
+            other => panic!("{other}"),
+        }
+    }
+    let zones: BTreeSet<_> = got
+        .iter()
+        .filter_map(|one| one.as_ref().ok()?.label(labels::ZONE))
+        .collect();
+    assert_eq!(zones, BTreeSet::from(["us-east-1b"]));
+    assert!(others.iter().all(Result::is_ok), "{others:?}");
+}
+
+/// A rehearsal that fails in a way that is no verdict about permissions (here once as a mistake in the class would, once for wrong credentials) is told with
+/// what EC2 says and what to do; it is tried again, and the other class is ready meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_035_a_rehearsal_that_fails_otherwise_is_told_and_stops_no_other_class() {
+    let mixed = "Security group sg-1 and subnet subnet-1 belong to different networks.";
+    for (call, code, text, said) in [
+        (
+            "RunInstances",
+            "InvalidParameter",
+            mixed,
+            "belong to different networks",
+        ),
+        (
+            "CreateFleet",
+            "AuthFailure",
+            "AWS was not able to validate the provided access credentials",
+            "check the operator's credentials",
+        ),
+        (
+            "DescribeLaunchTemplates",
+            "UnauthorizedOperation",
+            "no",
+            "allow ec2:DescribeLaunchTemplates in the policy",
+        ),
+    ] {
+        let world = World::new(Options::new(CLUSTER)).await;
+        let provider = world.provider();
+        world.pass(60).await;
+        assert_eq!(condition(&world.class_now("default").await, "Ready").0, "True");
+        world.cloud.fail(call, &ApiError::new(code, text), 12);
+        world.class("wrong", json!({"detailedMonitoring": true})).await;
+        world.pass(60).await;
+        let told = told(&provider);
+        let about: Vec<_> = told
+            .iter()
+            .filter(|one| one.name == "wrong" && one.reason == "ReconcileFailed")
+            .collect();
+        assert!(!about.is_empty(), "{call}: {told:?}");
+        for part in ["a launch cannot be rehearsed", call, said] {
+            assert!(about[0].message.contains(part), "{}", about[0].message);
+        }
+        let ready = condition(&world.class_now("wrong").await, "Ready");
+        assert_eq!(ready.0, "Unknown", "{ready:?}");
+        assert_eq!(condition(&world.class_now("default").await, "Ready").0, "True");
+        world.pass(180).await;
+        assert_eq!(
+            condition(&world.class_now("wrong").await, "Ready").0,
+            "True",
+            "{call}"
+        );
+    }
+}
+
+/// A cluster name that EKS does not know: AL2023 needs the cluster's address range, Bottlerocket does not.
+#[tokio::test(start_paused = true)]
+async fn a_069_a_cluster_that_eks_does_not_know_is_told_and_stops_no_class_that_can_do_without() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    world
+        .class(
+            "bottlerocket",
+            json!({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}]}),
+        )
+        .await;
+    let unknown = ApiError::new(
+        "ResourceNotFoundException",
+        "No cluster found for name: rehearsal.",
+    );
+    world.cloud.fail("DescribeCluster", &unknown, 5);
+    let provider =
+        world.provider_set(|options| options.cluster_endpoint = Some("https://cluster.example".to_owned()));
+    world.pass(150).await;
+    let (status, reason, message) = condition(&world.class_now("default").await, "ValidationSucceeded");
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("False", "ClusterCIDRResolutionFailed")
+    );
+    assert!(message.contains("eks:DescribeCluster"), "{message}");
+    let told = told(&provider);
+    let mut about = told
+        .iter()
+        .filter(|one| one.name == "default" && one.reason == "CallFailed");
+    assert!(about.any(|one| one.message.contains("CLUSTER_NAME")), "{told:?}");
+    assert_eq!(
+        condition(&world.class_now("bottlerocket").await, "Ready").0,
+        "True"
+    );
+    world.pass(15 * 60).await;
+    assert_eq!(
+        condition(&world.class_now("default").await, "Ready").0,
+        "True",
+        "it recovers"
+    );
 }

@@ -1,11 +1,17 @@
 //! EC2NodeClasses that cannot work: each says what to do, and none keeps another one from being ready.
 
-use serde_json::json;
-use spokeshave_api::EC2NodeClass;
-use spokeshave_ec2_simulated::Options;
-use spokeshave_provider_aws::errors::ApiError;
+use std::collections::BTreeSet;
 
-use crate::world::{CLUSTER, World};
+use futures::{FutureExt as _, StreamExt as _};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use spokeshave_api::{EC2NodeClass, NodeClaim, labels};
+use spokeshave_ec2_simulated::Options;
+use spokeshave_ports::CloudProvider as _;
+use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::templates;
+
+use crate::world::{CLUSTER, World, claim};
 
 /// Status, reason and message of a condition.
 fn condition(class: &EC2NodeClass, type_: &str) -> (String, String, String) {
@@ -124,22 +130,154 @@ async fn a_035_throttling_and_a_profile_that_ec2_does_not_know_yet_are_no_verdic
     assert_eq!(condition(&world.class_now("default").await, "Ready").0, "True");
 }
 
+/// A new image is seen within the interval at which images are looked for, and not a day later, as when the values of parameters are kept for long.
 #[tokio::test(start_paused = true)]
-async fn a_030_a_class_on_the_newest_images_follows_a_release() {
+async fn a_030_a_class_on_the_newest_images_follows_a_release_within_minutes() {
     let world = World::new(Options::new(CLUSTER)).await;
     let _provider = world.provider();
     world.pass(60).await;
     let images = async || {
         let class = world.class_now("default").await;
         let amis = class.status.into_iter().flat_map(|status| status.amis);
-        amis.map(|ami| ami.id).collect::<std::collections::BTreeSet<_>>()
+        amis.map(|ami| ami.id).collect::<BTreeSet<_>>()
     };
     let before = images().await;
     world.cloud.release_images();
-    world.pass(25 * 3600).await;
+    world.pass(120).await;
     let after = images().await;
     assert!(
         !before.is_empty() && before.is_disjoint(&after),
         "{before:?} {after:?}"
     );
+}
+
+/// Rehearsals are made once in half an hour while nothing changes, again at once when the class does, and never where they are switched off.
+#[tokio::test(start_paused = true)]
+async fn a_035_rehearsals_are_made_when_something_changes_and_every_half_hour_or_never() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    let rehearsed = || {
+        world
+            .cloud
+            .calls()
+            .get("RunInstances")
+            .copied()
+            .unwrap_or_default()
+    };
+    // EC2 does not know the new profile at first, which is no verdict.
+    let first = rehearsed();
+    assert!((1..=2).contains(&first), "{first}");
+    world.pass(25 * 60).await;
+    assert_eq!(rehearsed(), first, "the verdict stands");
+    world.pass(20 * 60).await;
+    assert_eq!(rehearsed(), first + 1);
+    let classes: Api<EC2NodeClass> = Api::all(world.client.clone());
+    let patch = Patch::Merge(json!({"spec": {"detailedMonitoring": true}}));
+    let patched = classes.patch("default", &PatchParams::default(), &patch).await;
+    patched.unwrap();
+    world.pass(10).await;
+    assert_eq!(rehearsed(), first + 2);
+    drop(provider);
+
+    let world = World::new(Options::new(CLUSTER)).await;
+    let _provider = world.provider_set(|options| options.disable_dry_run = true);
+    world.pass(60 * 60).await;
+    assert_eq!(condition(&world.class_now("default").await, "Ready").0, "True");
+    let calls = world.cloud.calls();
+    assert!(
+        !calls.contains_key("RunInstances") && !calls.contains_key("CreateFleet"),
+        "{calls:?}"
+    );
+}
+
+/// Without a way to IAM and pricing neither is ever called; a class that names its profile works, one that names a role is told what to do.
+#[tokio::test(start_paused = true)]
+async fn a_036_in_an_isolated_vpc_neither_iam_nor_pricing_is_called() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    world
+        .class("named", json!({"instanceProfile": "mine", "role": null}))
+        .await;
+    let provider = world.provider_set(|options| options.isolated_vpc = true);
+    world.pass(3600).await;
+    let (status, _, message) = condition(&world.class_now("default").await, "InstanceProfileReady");
+    assert_eq!(status, "False");
+    assert!(message.contains("spec.instanceProfile"), "{message}");
+    let named = world.class_now("named").await;
+    assert_eq!(condition(&named, "InstanceProfileReady").0, "True");
+    assert_eq!(named.status.unwrap().instance_profile.as_deref(), Some("mine"));
+    let classes: Api<EC2NodeClass> = Api::all(world.client.clone());
+    for name in ["default", "named"] {
+        classes.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    world.pass(60).await;
+    let left = classes.list(&ListParams::default()).await.unwrap().items;
+    assert!(left.is_empty(), "nothing of IAM is waited for");
+    let calls = world.cloud.calls();
+    let kept_from: Vec<_> = calls
+        .keys()
+        .filter(|call| call.contains("InstanceProfile") || *call == "GetProducts")
+        .collect();
+    assert!(kept_from.is_empty(), "{kept_from:?}");
+    drop(provider);
+}
+
+/// A class that is deleted waits for its NodeClaims, and says so; then its instance profile and launch templates go, and those of another class stay.
+#[tokio::test(start_paused = true)]
+async fn a_034_a_deleted_class_waits_for_its_nodeclaims_and_takes_its_profile_and_templates_along() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    world.class("other", json!({"role": "AnotherRole"})).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    let claims: Api<NodeClaim> = Api::all(world.client.clone());
+    let mut written = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    provider.create(&written).await.unwrap();
+    written.metadata.uid = None;
+    claims.create(&PostParams::default(), &written).await.unwrap();
+    let profile = async |name: &str| {
+        world
+            .class_now(name)
+            .await
+            .status
+            .unwrap()
+            .instance_profile
+            .unwrap()
+    };
+    let (gone, stays) = (profile("default").await, profile("other").await);
+    let of_class = async |name: &str| {
+        let found = world
+            .cloud
+            .services()
+            .ec2
+            .launch_templates(&templates::of_class(CLUSTER, name))
+            .await;
+        found.unwrap().len()
+    };
+    assert!(of_class("default").await > 0 && of_class("other").await > 0);
+    let classes: Api<EC2NodeClass> = Api::all(world.client.clone());
+    classes.delete("default", &DeleteParams::default()).await.unwrap();
+    world.pass(20).await;
+    assert!(
+        classes.get_opt("default").await.unwrap().is_some(),
+        "a NodeClaim is there"
+    );
+    assert!(world.cloud.profiles().contains(&gone));
+    let mut notices = provider.notices().unwrap();
+    let told = std::iter::from_fn(|| notices.next().now_or_never().flatten());
+    let told: Vec<_> = told
+        .filter(|one| one.reason == "WaitingOnNodeClaimTermination")
+        .collect();
+    assert!(
+        !told.is_empty()
+            && told
+                .iter()
+                .all(|one| one.name == "default" && one.message.contains("one")),
+        "{told:?}"
+    );
+    claims.delete("one", &DeleteParams::default()).await.unwrap();
+    world.pass(20).await;
+    assert!(classes.get_opt("default").await.unwrap().is_none());
+    assert_eq!(world.cloud.profiles(), [stays]);
+    assert_eq!(of_class("default").await, 0);
+    assert_eq!(condition(&world.class_now("other").await, "Ready").0, "True");
 }

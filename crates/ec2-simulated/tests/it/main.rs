@@ -4,6 +4,7 @@ mod bad_input;
 mod classes;
 mod conformance;
 mod counted;
+mod denied;
 mod launches;
 mod leader;
 mod learned;

@@ -72,6 +72,19 @@ async fn a_112_a_115_a_spot_interruption_reaches_core_with_its_deadline_and_clos
     assert!(one.offerings.iter().any(|it| it.zone() == Some(zone)
         && it.capacity_type().is_some_and(|it| it.as_str() == "spot")
         && !it.available));
+    let is_sold = |there: bool, capacity_type: &str| {
+        let offerings = one
+            .offerings
+            .iter()
+            .filter(|it| (it.zone() == Some(zone)) == there);
+        offerings
+            .filter(|it| it.capacity_type().is_some_and(|it| it.as_str() == capacity_type))
+            .all(|it| it.available)
+    };
+    assert!(
+        !is_sold(true, "spot") && is_sold(false, "spot") && is_sold(true, "on-demand"),
+        "that offering and no other"
+    );
     provider.acknowledge(&heard[0]).await.unwrap();
     assert_eq!(world.cloud.messages(), 0);
     world.pass(180).await;
@@ -79,6 +92,36 @@ async fn a_112_a_115_a_spot_interruption_reaches_core_with_its_deadline_and_clos
         world.cloud.instances().is_empty(),
         "EC2 takes it back whatever anybody does"
     );
+}
+
+/// EventBridge's clock and ours are minutes apart, either way: the pods have the two minutes that EC2 gives, and no more.
+#[tokio::test(start_paused = true)]
+async fn a_112_d_281_a_notice_whose_time_is_minutes_off_counts_from_when_it_is_read() {
+    for minutes in [-30, -3, 7, 600] {
+        let world = World::new(Options::new(CLUSTER)).await;
+        let (provider, id, provider_id) = with_instance(&world).await;
+        let now = world.clock.now();
+        let time = now
+            .saturating_add(jiff::SignedDuration::from_mins(minutes))
+            .unwrap();
+        let body = json!({
+            "version": "0", "id": "1", "source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "time": time.to_string(),
+            "region": "us-east-1", "detail": {"instance-id": id, "instance-action": "terminate"},
+        });
+        world.cloud.send_message(body.to_string());
+        let heard = heard(&world, &provider, 5).await;
+        let about: Vec<_> = heard
+            .iter()
+            .map(|message| (message.provider_id.as_str(), message.kind.clone()))
+            .collect();
+        assert_eq!(
+            about,
+            [(provider_id.as_str(), Ok(InterruptionKind::SpotInterrupted))],
+            "{minutes}"
+        );
+        let left = heard[0].ends_at.unwrap().duration_since(now).as_secs();
+        assert!((119..=125).contains(&left), "{minutes} minutes off: {left} s");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -96,6 +96,14 @@ impl World {
         self.built(self.cloud.services(), |_| {})
     }
 
+    /// A provider that follows classes and the market, and writes nothing.
+    pub(crate) fn reading_provider(&self, set: impl FnOnce(&mut AwsOptions)) -> Arc<AwsProvider> {
+        let provider = self.built(self.cloud.services(), set);
+        let follower = provider.clone();
+        tokio::spawn(async move { follower.follow().await });
+        provider
+    }
+
     fn built(&self, services: Aws, set: impl FnOnce(&mut AwsOptions)) -> Arc<AwsProvider> {
         let mut options = AwsOptions::new(REGION, CLUSTER);
         options.kubernetes_minor = 34;

@@ -1,6 +1,6 @@
 //! classes and reasons of errors.
 
-use spokeshave_provider_aws::errors::{ApiError, launch_reason};
+use spokeshave_provider_aws::errors::{ApiError, launch_reason, steady};
 
 use crate::oracle;
 
@@ -31,6 +31,90 @@ fn a_078_every_code_has_the_class_and_the_reason_that_upstream_gives_it() {
     more.sort();
     let listed: Vec<String> = oracle::differences("errors").into_keys().collect();
     assert_eq!(more, listed);
+}
+
+/// AWS says which policy refuses: that is the one to be changed, and the action that it names is the one to be allowed.
+#[test]
+fn a_078_a_122_the_advice_about_a_denied_call_names_action_and_policy() {
+    let user = "User: arn:aws:sts::111122223333:assumed-role/a/b is not authorized to perform:";
+    let advice = |message: &str| ApiError::new("UnauthorizedOperation", message).advice("ec2:CreateFleet");
+    let in_ours = |action: &str| {
+        format!(
+            "; allow {action} in the policy of the operator's role (deploy/aws/controller-policy.json has all that it needs)"
+        )
+    };
+    assert_eq!(
+        advice("You are not authorized to perform this operation."),
+        in_ours("ec2:CreateFleet")
+    );
+    let within = format!(
+        "{user} iam:PassRole on resource: arn:x because no identity-based policy allows the iam:PassRole action"
+    );
+    assert_eq!(advice(&within), in_ours("iam:PassRole"));
+    for (text, policy) in [
+        (
+            "with an explicit deny in a service control policy",
+            "a service control policy of the organization",
+        ),
+        (
+            "because no service control policy allows the ec2:RunInstances action",
+            "a service control policy of the organization",
+        ),
+        (
+            "with an explicit deny in a resource control policy",
+            "a resource control policy of the organization",
+        ),
+        (
+            "because no permissions boundary allows the ec2:RunInstances action",
+            "the permissions boundary",
+        ),
+        (
+            "with an explicit deny in a permissions boundary",
+            "the permissions boundary",
+        ),
+        (
+            "because no VPC endpoint policy allows the ec2:RunInstances action",
+            "the policy of the VPC endpoint",
+        ),
+        (
+            "because no session policy allows the ec2:RunInstances action",
+            "the session policy",
+        ),
+        (
+            "with an explicit deny in an identity-based policy",
+            "a policy of its own",
+        ),
+    ] {
+        let said = advice(&format!("{user} ec2:RunInstances on resource: * {text}"));
+        assert_eq!(
+            said,
+            format!("; {policy} denies ec2:RunInstances to the operator's role: have it changed there")
+        );
+    }
+    let keys = ApiError::new(
+        "AuthFailure",
+        "AWS was not able to validate the provided access credentials",
+    );
+    assert!(
+        keys.advice("ec2:CreateFleet")
+            .contains("check the operator's credentials")
+    );
+    assert_eq!(ApiError::new("InternalError", "no").advice("ec2:CreateFleet"), "");
+}
+
+#[test]
+fn a_122_what_differs_with_each_attempt_is_left_out_of_events() {
+    let text = |id: &str, encoded: &str| {
+        format!(
+            "ec2:CreateFleet: UnauthorizedOperation: no. Encoded authorization failure message: {encoded} (request {id}); allow it"
+        )
+    };
+    assert_eq!(steady(&text("1-2", "aB_9-x")), steady(&text("3-4", "zZ")));
+    assert_eq!(
+        steady(&text("1-2", "aB_9-x")),
+        "ec2:CreateFleet: UnauthorizedOperation: no.; allow it"
+    );
+    assert_eq!(steady("nothing of the kind"), "nothing of the kind");
 }
 
 fn classes(error: &ApiError) -> [(&'static str, bool); 14] {

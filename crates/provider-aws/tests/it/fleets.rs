@@ -157,7 +157,7 @@ fn check(case: &Value, expected: &Value) {
                 "{name}: {text} against {expected}"
             );
         }
-        (Err(LaunchFailure::Create { reason, message }), Some(theirs)) => {
+        (Err(LaunchFailure::Create { reason, message, .. }), Some(theirs)) => {
             if theirs["class"] == "panic" {
                 assert_eq!((name.as_str(), reason), ("nothing-at-all", "LaunchFailed"));
                 return;

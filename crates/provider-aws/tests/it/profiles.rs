@@ -117,7 +117,7 @@ fn a_031_a_missing_role_and_a_denied_call_are_named() {
     );
     assert_eq!(
         denied.to_string(),
-        "Controller isn't authorized to call iam:CreateInstanceProfile: no policy allows it"
+        "Controller isn't authorized to call iam:CreateInstanceProfile: no policy allows it; allow iam:CreateInstanceProfile in the policy of the operator's role (deploy/aws/controller-policy.json has all that it needs)"
     );
     let busy = ProfileError::of(
         "GetInstanceProfile",

@@ -1,6 +1,7 @@
 //! what selector terms ask.
 
 use serde_json::json;
+use spokeshave_api::ec2_node_class::{SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use spokeshave_provider_aws::selectors;
 
 #[test]
@@ -38,5 +39,33 @@ fn a_003_a_020_an_id_wins_over_tags_and_terms_are_one_union() {
     assert_eq!(
         json!(group),
         json!({"GroupName": ["g"], "Filter": [{"Name": "state", "Value": ["available"]}]})
+    );
+}
+
+#[test]
+fn a_014_a_selector_that_matches_nothing_says_what_it_asks_for_and_what_to_do() {
+    let subnets = |terms| {
+        let terms: Vec<SubnetSelectorTerm> = serde_json::from_value(terms).unwrap();
+        selectors::unmatched("No Subnets", "spec.subnetSelectorTerms", &terms)
+    };
+    assert_eq!(
+        subnets(json!([{"tags": {"a": "b", "c": "*"}}, {"id": "subnet-1"}])),
+        "No Subnets: nothing in this account and region has tag a=b and a tag c, nor id subnet-1; tag it so, or correct spec.subnetSelectorTerms"
+    );
+    let forgotten = subnets(json!([{"tags": {"karpenter.sh/discovery": "${CLUSTER_NAME}"}}]));
+    assert!(
+        forgotten.ends_with("; ${…} is a variable that was not replaced"),
+        "{forgotten}"
+    );
+    let many: Vec<SecurityGroupSelectorTerm> = serde_json::from_value(
+        (0..9)
+            .map(|number| json!({"name": format!("group-{number}")}))
+            .collect(),
+    )
+    .unwrap();
+    let text = selectors::unmatched("No SecurityGroups", "spec.securityGroupSelectorTerms", &many);
+    assert!(
+        text.contains("name group-0, nor name group-1") && text.contains("nor 4 other term(s)"),
+        "{text}"
     );
 }

@@ -155,6 +155,21 @@ fn a_072_user_data_over_ec2s_limit_is_refused_with_its_size() {
     }
 }
 
+/// EC2 counts the bytes before they are encoded: as many as the limit are taken, and no more.
+#[test]
+fn a_072_the_limit_is_16384_bytes_to_the_byte() {
+    let of_bytes = |bytes: usize| {
+        let text = "é".repeat(bytes / 2) + &"x".repeat(bytes % 2);
+        Case::new(&json!({"family": "Custom", "userData": text, "cluster": {"name": "c", "endpoint": "e"}}))
+            .render()
+    };
+    assert_eq!(of_bytes(16_384).unwrap().len(), 16_384);
+    assert!(matches!(
+        of_bytes(16_385),
+        Err(UserDataError::TooLarge { bytes: 16_385 })
+    ));
+}
+
 #[test]
 fn a_070_wrong_settings_are_named() {
     let render = |user_data: &str| {
