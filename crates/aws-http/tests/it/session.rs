@@ -9,8 +9,10 @@ use aws_smithy_http_client::Connector;
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use spokeshave_aws_http::{CallError, Session, SessionOptions, iam, sqs, ssm, sts};
+use spokeshave_aws_http::{CallError, Session, SessionOptions, iam, services, sqs, ssm, sts};
 use spokeshave_ports::{Entropy, TokioClock};
+use spokeshave_provider_aws::requests::Filter;
+use spokeshave_provider_aws::requests::look_up::InstancesRequest;
 
 use crate::server::{Reply, Server};
 
@@ -196,6 +198,47 @@ async fn profiles_below_another_path_are_never_listed() {
         ("a", "r")
     );
     assert!(server.asked()[1].body.contains("Marker=next"));
+}
+
+/// A list is all of its pages, or an error: what is missing of it would be taken for gone.
+#[tokio::test]
+async fn a_090_a_104_instances_of_all_pages_are_listed_and_a_page_that_fails_fails_the_list() {
+    let page = |id: &str, next: &str| {
+        let text = format!(
+            "<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>{id}</instanceId></item></instancesSet></item></reservationSet>{next}</DescribeInstancesResponse>"
+        );
+        Reply::new(200, &text)
+    };
+    let first = || page("i-1", "<nextToken>second</nextToken>");
+    let request = InstancesRequest {
+        filters: vec![Filter::tag("karpenter.sh/nodepool", "*")],
+        ..InstancesRequest::default()
+    };
+    let server = Server::start(vec![first(), page("i-2", "")]).await;
+    let found = services(&session(&server, 1))
+        .ec2
+        .instances(&request)
+        .await
+        .unwrap();
+    let ids: Vec<&str> = found.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(ids, ["i-1", "i-2"]);
+    let asked = server.asked();
+    for part in [
+        "MaxResults=1000",
+        "Filter.1.Name=tag-key",
+        "Filter.1.Value.1=karpenter.sh%2Fnodepool",
+    ] {
+        assert!(
+            asked.iter().all(|one| one.body.contains(part)),
+            "{part}: {}",
+            asked[1].body
+        );
+    }
+    assert!(asked[1].body.contains("NextToken=second"), "{}", asked[1].body);
+    let refused = "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>no</Message></Error></Errors></Response>";
+    let server = Server::start(vec![first(), Reply::new(403, refused)]).await;
+    let list = services(&session(&server, 1)).ec2.instances(&request).await;
+    assert_eq!(list.unwrap_err().code, "UnauthorizedOperation");
 }
 
 #[tokio::test]

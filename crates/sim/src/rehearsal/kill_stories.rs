@@ -1,10 +1,12 @@
-//! What happens in the stories of `kills`: an interruption on each cloud; on EC2 another image, another role, a capacity reservation that is lost, a zonal shift.
+//! What happens in the stories of `kills`: an interruption on each cloud; on EC2 another image, another role, a capacity reservation that is lost, a zonal shift, a machine
+//! that somebody ends by hand.
 
 use std::collections::BTreeSet;
 
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Event;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use spokeshave_api::{NodeClaim, labels};
@@ -50,7 +52,7 @@ const INTERRUPTION: CloudStory = CloudStory {
 
 /// All stories.
 #[must_use]
-pub fn cloud_stories() -> [CloudStory; 7] {
+pub fn cloud_stories() -> [CloudStory; 8] {
     [
         INTERRUPTION,
         CloudStory {
@@ -81,6 +83,11 @@ pub fn cloud_stories() -> [CloudStory; 7] {
         CloudStory {
             name: "ec2-zonal-shift",
             act: |teller| zonal_shift(teller).boxed_local(),
+            ..INTERRUPTION
+        },
+        CloudStory {
+            name: "ec2-by-hand",
+            act: |teller| ended_by_hand(teller).boxed_local(),
             ..INTERRUPTION
         },
         CloudStory {
@@ -153,6 +160,55 @@ async fn another_role(teller: &mut Teller) -> Result<(), String> {
             missing
         })
         .await
+}
+
+/// Somebody ends a machine in the console, once with the queue and once without: its NodeClaim and Node go, an event says why, its pods run elsewhere, and the
+/// other machines stay.
+async fn ended_by_hand(teller: &mut Teller) -> Result<(), String> {
+    let cloud = ec2(&teller.world)?;
+    for queue in [Some(super::CLUSTER), None] {
+        cloud.set_queue(queue);
+        let claims = teller.world.lab.list::<NodeClaim>().await;
+        let Some((claim, id)) = claims.first().and_then(|claim| {
+            let (_, id) = claim.provider_id()?.rsplit_once('/')?;
+            Some((claim.name().to_owned(), id.to_owned()))
+        }) else {
+            return Err(text("there is no machine"));
+        };
+        let others: BTreeSet<String> = claims.iter().skip(1).map(|one| one.name().to_owned()).collect();
+        if !cloud.terminate(&id) {
+            return Err(text("the machine does not end"));
+        }
+        teller
+            .rest_when(async |world| {
+                let left = claim_names(world).await;
+                let is_there = left
+                    .contains(&claim)
+                    .then(|| format!("NodeClaim {claim} is there, whose machine is not"));
+                let gone = others
+                    .difference(&left)
+                    .map(|name| format!("NodeClaim {name} is gone, whose machine runs"));
+                is_there.into_iter().chain(gone).collect()
+            })
+            .await?;
+        // An operator that dies takes the events along that it has not written.
+        if queue.is_some() && teller.life.is_some() {
+            let events = teller.world.lab.list::<Event>().await;
+            let about = |event: &&Event| event.involved_object.name.as_deref() == Some(claim.as_str());
+            let reasons: BTreeSet<String> = events
+                .iter()
+                .filter(about)
+                .filter_map(|event| event.reason.clone())
+                .collect();
+            if !reasons.contains("InstanceTerminating") || !reasons.contains("TerminatingOnInterruption") {
+                return Err(format!(
+                    "no event says that the machine of NodeClaim {claim} has ended: {reasons:?}"
+                ));
+            }
+        }
+    }
+    cloud.set_queue(Some(super::CLUSTER));
+    Ok(())
 }
 
 fn reservation() -> CapacityReservation {

@@ -58,7 +58,7 @@ pub(super) fn text(error: impl std::fmt::Display) -> String {
 pub(super) struct Teller {
     pub(super) world: World,
     /// `None` once the operator that will die has died and been replaced.
-    life: Option<HasDied>,
+    pub(super) life: Option<HasDied>,
     machines: checks::Machines,
     found: Vec<String>,
     /// Pods that there are to be.

@@ -107,6 +107,11 @@ fn invariant_37_d_296_a_zonal_shift_is_kept_to_whoever_dies() {
 }
 
 #[test]
+fn invariant_37_d_282_a_machine_that_is_ended_by_hand_is_replaced_whoever_dies() {
+    told_with_a_death("ec2-by-hand");
+}
+
+#[test]
 fn a_011_a_cluster_of_karpenters_nodes_is_taken_over_and_nothing_drifts_is_launched_or_ends() {
     rehearsal::taken_over().unwrap();
 }

@@ -1,7 +1,7 @@
 //! The story of a NodePool: whether it can launch, what is left of its limits, what its budgets allow now and next.
 
 use spokeshave_api::DisruptionReason;
-use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHABLE, READY};
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHABLE, NODE_CLASS_READY, READY};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, PoolId};
 
@@ -38,7 +38,17 @@ pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
     waves(facts, id, &mut story);
     findings(facts, id, &mut story);
     story.summary = summary(facts, id, &story);
-    story.hints = vec![format!("spokeshave budgets {}", pool.name)];
+    let class = &pool.object.spec.template.spec.node_class_ref;
+    if pool
+        .object
+        .condition(NODE_CLASS_READY)
+        .is_some_and(|condition| condition.status != "True")
+    {
+        // Its own conditions have the words.
+        let hint = format!("kubectl describe {} {}", class.kind.to_lowercase(), class.name);
+        story.hints.push(hint);
+    }
+    story.hints.push(format!("spokeshave budgets {}", pool.name));
     story.sorted()
 }
 

@@ -182,4 +182,11 @@ fn a_node_pool_that_is_not_ready_says_why() {
         "is False: KWOKNodeClass default is not there"
     );
     assert_eq!(said.unwrap().since, Some(at("01:00:00")));
+    assert_eq!(
+        story.hints,
+        [
+            "kubectl describe kwoknodeclass default",
+            "spokeshave budgets default"
+        ]
+    );
 }
