@@ -4,6 +4,7 @@
 //! iteration order depends on a random hash: the same objects lower to the same Snapshot on every machine.
 
 pub mod action;
+mod classes;
 mod cluster_state;
 pub mod constraints;
 pub mod default_spread;
@@ -34,6 +35,7 @@ pub mod volumes;
 mod workload_annotations;
 
 pub use action::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
+pub use classes::Classes;
 pub use cluster_state::{ClusterState, Nomination, Revocable};
 pub use derivation::Derivation;
 pub use distress::{Distress, PriceFeed};

@@ -7,6 +7,7 @@
 //! no pod can tell apart share a kind. It owns no clock: whatever depends on time is kept as a time and asked with `now`.
 
 use crate::Pod;
+use crate::classes::Classes;
 use crate::constraints::{Constraints, PodProblem};
 use crate::distress::Distress;
 use crate::instance_type::InstanceType;
@@ -22,6 +23,8 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+pub use crate::classes::ClassId;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -56,10 +59,6 @@ id!(
 id!(
     /// A NodePool, in order of weight descending, then name descending (P-060).
     PoolId
-);
-id!(
-    /// A class of pods with equal constraints.
-    ClassId
 );
 id!(
     /// A distinct vector of requests.
@@ -401,9 +400,9 @@ pub struct Snapshot {
     /// Pods, by namespace and name.
     pub pods: Vec<PodView>,
     /// Pod classes.
-    pub classes: Vec<Constraints>,
-    /// Distinct requests.
-    pub requests: Vec<ResourceVector>,
+    pub classes: Classes,
+    /// Distinct requests, shared with who keeps them.
+    pub requests: Arc<Vec<ResourceVector>>,
     /// Node kinds.
     pub kinds: Vec<NodeKind>,
     /// DaemonSets, by namespace and name.

@@ -169,9 +169,17 @@ fn price(packing: &Packing) -> Price {
 
 /// P-056, P-057: pending pods worth considering, and those that are not, with the reason.
 pub fn pending_pods(snapshot: &Snapshot) -> (Vec<PodId>, Vec<(PodId, PodProblem)>) {
+    pending_among(snapshot, snapshot.pod_ids())
+}
+
+/// The same among these.
+pub(crate) fn pending_among(
+    snapshot: &Snapshot,
+    pods: impl Iterator<Item = PodId>,
+) -> (Vec<PodId>, Vec<(PodId, PodProblem)>) {
     let mut pending = Vec::new();
     let mut ignored = Vec::new();
-    for pod in snapshot.pod_ids().filter(|pod| snapshot.pod(*pod).provisionable) {
+    for pod in pods.filter(|pod| snapshot.pod(*pod).provisionable) {
         let view = snapshot.pod(pod);
         match view.problem() {
             // A pod that is on its way out asks for nothing any more.

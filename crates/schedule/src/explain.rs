@@ -89,7 +89,7 @@ fn with_ghosts(snapshot: &Snapshot, left_over: &[UnplacedPod]) -> (Snapshot, BTr
     let mut least = ResourceVector::zero(world.resources.width());
     least.0[PODS] = 1;
     let request = RequestId::from(world.requests.len());
-    world.requests.push(least);
+    std::sync::Arc::make_mut(&mut world.requests).push(least);
     let mut ghosts = BTreeMap::new();
     for left in left_over {
         let view = snapshot.pod(left.pod);

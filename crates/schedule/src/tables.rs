@@ -186,7 +186,7 @@ impl<'a> Tables<'a> {
                 None => {
                     let original = &self.snapshot.classes[class.index()];
                     match self.options.preferences {
-                        PreferencePolicy::Respect => Cow::Borrowed(original),
+                        PreferencePolicy::Respect => Cow::Borrowed(&**original),
                         PreferencePolicy::Ignore => Cow::Owned(without_preferences(original)),
                     }
                 }

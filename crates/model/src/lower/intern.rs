@@ -126,8 +126,8 @@ pub(super) fn intern_pods(
     observed: &Observed,
     table: &ResourceTable,
     budgets: &[BudgetView],
-) -> (Vec<Constraints>, Vec<ResourceVector>, Vec<PodView>) {
-    let mut classes: Vec<Constraints> = Vec::new();
+) -> (Vec<Arc<Constraints>>, Vec<ResourceVector>, Vec<PodView>) {
+    let mut classes: Vec<Arc<Constraints>> = Vec::new();
     let mut class_ids: FxHashMap<Arc<Constraints>, ClassId> = FxHashMap::with_hasher(FxBuildHasher);
     let mut requests: Vec<ResourceVector> = Vec::new();
     let mut request_ids: FxHashMap<ResourceVector, RequestId> = FxHashMap::with_hasher(FxBuildHasher);
@@ -140,8 +140,9 @@ pub(super) fn intern_pods(
             observed.reduce(&mut constraints);
             class_ids.get(&constraints).copied().unwrap_or_else(|| {
                 let id = ClassId::from(classes.len());
-                classes.push(constraints.clone());
-                class_ids.insert(Arc::new(constraints), id);
+                let constraints = Arc::new(constraints);
+                classes.push(Arc::clone(&constraints));
+                class_ids.insert(constraints, id);
                 id
             })
         });

@@ -2,8 +2,8 @@
 
 use super::candidates::Candidate;
 use super::ground::Ground;
-use super::hurdle::Hurdle;
 use super::outcome::PoolScore;
+use super::register::Register;
 use spokeshave_api::ConsolidationPolicy;
 use spokeshave_model::Price;
 use spokeshave_model::pod::EVICTION_COST_UNIT;
@@ -21,28 +21,25 @@ pub(super) struct Totals {
 }
 
 /// Computed from the nodes and prices of the Snapshot (W-39, W-58).
-pub(super) fn totals(
-    snapshot: &Snapshot,
-    candidates: &[Result<Candidate, Hurdle>],
-) -> BTreeMap<PoolId, Totals> {
-    let mut totals: BTreeMap<PoolId, Totals> = BTreeMap::new();
-    for (view, candidate) in snapshot.nodes.iter().zip(candidates) {
-        let Some(pool) = view.pool else { continue };
-        let entry = totals.entry(pool).or_default();
-        if view.is_managed() {
-            entry.cost = entry.cost.saturating_add(view.price);
+pub(super) fn totals(register: &Register) -> BTreeMap<PoolId, Totals> {
+    let mut totals: Vec<Option<Totals>> = Vec::new();
+    for (node, entry) in register.entries() {
+        let Some(pool) = entry.pool else { continue };
+        if totals.len() <= pool.index() {
+            totals.resize(pool.index() + 1, None);
         }
-        let disruption = match candidate {
-            Ok(candidate) => candidate.disruption_cost,
-            Err(_) => cost_of_other(snapshot, view),
-        };
-        entry.disruption = entry.disruption.saturating_add(disruption);
+        let total = totals[pool.index()].get_or_insert_default();
+        if entry.is_managed {
+            total.cost = total.cost.saturating_add(entry.price);
+        }
+        total.disruption = total.disruption.saturating_add(register.disruption_of(node));
     }
-    totals
+    let known = (0..).map(PoolId).zip(totals);
+    known.filter_map(|(pool, total)| Some((pool, total?))).collect()
 }
 
 /// D-057.
-fn cost_of_other(snapshot: &Snapshot, view: &NodeView) -> i64 {
+pub(super) fn cost_of_other(snapshot: &Snapshot, view: &NodeView) -> i64 {
     let pods = view.pods.iter().map(|pod| snapshot.pod(*pod));
     pods.filter(|pod| !pod.daemon && !pod.terminal)
         .map(|pod| i64::from(pod.eviction_cost.max(0)))
@@ -97,6 +94,25 @@ pub(super) fn is_balanced(ground: &Ground<'_>, pool: PoolId) -> bool {
     *policy == ConsolidationPolicy::Balanced
 }
 
+/// The score of one node without the names, which are not asked for.
+pub(super) fn alone(ground: &Ground<'_>, candidate: &Candidate, savings: Price) -> PoolScore {
+    let totals = ground.totals.get(&candidate.pool).copied().unwrap_or_default();
+    PoolScore {
+        pool: String::new(),
+        policy: String::new(),
+        approved: true,
+        savings,
+        total_cost: totals.cost,
+        disruption_cost: candidate.disruption_cost,
+        total_disruption_cost: totals.disruption,
+    }
+}
+
+/// Whether the NodePool asks for a better score than one node has that goes.
+pub(super) fn is_low(ground: &Ground<'_>, candidate: &Candidate, savings: Price) -> bool {
+    is_balanced(ground, candidate.pool) && !alone(ground, candidate, savings).is_enough()
+}
+
 /// D-177: whether a candidate could pass even if it were deleted and all of its price saved. Passes when there is nothing to compare with.
 pub(super) fn best_case_passes(ground: &Ground<'_>, candidate: &Candidate) -> bool {
     if !is_balanced(ground, candidate.pool) {
@@ -106,10 +122,7 @@ pub(super) fn best_case_passes(ground: &Ground<'_>, candidate: &Candidate) -> bo
         .totals
         .get(&candidate.pool)
         .is_some_and(|totals| totals.cost > Price::ZERO);
-    !known
-        || scores(ground, &[candidate], candidate.price)
-            .iter()
-            .all(|score| score.approved)
+    !known || alone(ground, candidate, candidate.price).is_enough()
 }
 
 impl PoolScore {

@@ -64,8 +64,7 @@ impl<T> Bare<T> {
         let (mut first, mut claims, mut reads) = (None, None, Reads::default());
         let pods: Vec<PodId> = set
             .iter()
-            .flat_map(|candidate| &candidate.moving)
-            .copied()
+            .flat_map(|candidate| candidate.moving(ground.snapshot).into_owned())
             .collect();
         let found = evaluate::ask(ground, what_if, set, &pods, |moved, refused| {
             first = refused.cloned();
@@ -82,6 +81,12 @@ impl<T> Bare<T> {
             claims,
             reads,
         }
+    }
+
+    /// Whether one of its refusals is about a pod.
+    pub(super) fn names_pods(&self) -> bool {
+        let is_pod = |stop: &Stop| matches!(stop.hurdle, Hurdle::Pod(_));
+        self.first.as_ref().is_some_and(is_pod) || self.found.as_ref().err().is_some_and(is_pod)
     }
 
     /// Whether what the plan saves is worth it now, with its scores.

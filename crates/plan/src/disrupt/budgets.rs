@@ -22,6 +22,16 @@ pub struct PoolBudget {
     pub error: Option<BudgetError>,
 }
 
+/// By NodePool, how many nodes count, and how many of them use up allowance.
+pub(super) type Uses = BTreeMap<PoolId, (usize, usize)>;
+
+/// Counts a node.
+pub(super) fn count(uses: &mut Uses, pool: PoolId, is_disrupting: bool) {
+    let (nodes, disrupting) = uses.entry(pool).or_default();
+    *nodes += 1;
+    *disrupting += usize::from(is_disrupting);
+}
+
 /// The allowance of every NodePool for one reason. Pools that are not in it allow nothing (D-203).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetMapping {
@@ -47,7 +57,19 @@ impl BudgetMapping {
         now: Timestamp,
         own: &BTreeSet<&str>,
     ) -> Self {
-        Self::build_with(snapshot, reason, now, own, &Memo::new(snapshot, now, own))
+        let mut uses = Uses::new();
+        for node in &snapshot.nodes {
+            let is_counted = node.is_managed() && node.initialized && !node.instance_terminating;
+            if let Some(pool) = node.pool.filter(|_| is_counted) {
+                let waiting = node.in_command && !own.contains(node.provider_id.as_str());
+                count(
+                    &mut uses,
+                    pool,
+                    !node.ready || node.marked_for_deletion || waiting,
+                );
+            }
+        }
+        Self::build_with(snapshot, reason, now, &uses, &Memo::new(snapshot, now, own))
     }
 
     /// The same, with what was found for another reason already.
@@ -55,27 +77,14 @@ impl BudgetMapping {
         snapshot: &Snapshot,
         reason: &DisruptionReason,
         now: Timestamp,
-        own: &BTreeSet<&str>,
+        uses: &Uses,
         memo: &Memo<'_>,
     ) -> Self {
-        let mut counts: BTreeMap<PoolId, (usize, usize)> = BTreeMap::new();
-        let counted = snapshot
-            .nodes
-            .iter()
-            .filter(|node| node.is_managed() && node.initialized && !node.instance_terminating);
-        for node in counted {
-            if let Some(pool) = node.pool {
-                let (nodes, disrupting) = counts.entry(pool).or_default();
-                *nodes += 1;
-                let waiting = node.in_command && !own.contains(node.provider_id.as_str());
-                *disrupting += usize::from(!node.ready || node.marked_for_deletion || waiting);
-            }
-        }
         let supported = (0..snapshot.pools.len())
             .map(PoolId::from)
             .filter(|pool| snapshot.pool(*pool).supported);
         let pools = supported.map(|pool| {
-            let (nodes, disrupting) = counts.get(&pool).copied().unwrap_or_default();
+            let (nodes, disrupting) = uses.get(&pool).copied().unwrap_or_default();
             let allowed = snapshot.pool(pool).object.allowed_disruptions(reason, nodes, now);
             let (allowed, error) = allowed.map_or_else(|error| (0, Some(error)), |allowed| (allowed, None));
             let remaining = (allowed - i64::try_from(disrupting).unwrap_or(i64::MAX)).max(0);

@@ -1,10 +1,11 @@
 //! The twelve checks that make a node a candidate, in order; the first that fails is the reason (D §1.4).
 
 use super::hurdle::{Hurdle, Lifted};
+use super::register::Entry;
 use jiff::Timestamp;
-use spokeshave_model::pod::{DoNotDisrupt, EVICTION_COST_UNIT};
-use spokeshave_model::snapshot::{NodeId, PodId, PodView, PoolId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef, Price, state_node};
+use std::borrow::Cow;
 
 /// How strictly pods that must not be disturbed are taken (D §0.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +28,53 @@ pub struct Candidate {
     /// Reschedule disruption cost in units of 2^-27 (D-052).
     pub disruption_cost: i64,
     /// Its reschedulable pods.
-    pub pods: Vec<PodId>,
-    /// Of these, the ones that will leave, for which a place must be found (D-008, D-136).
-    pub moving: Vec<PodId>,
+    pods: Pods,
+}
+
+/// Which of the pods of a node are reschedulable, and which of these will leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pods {
+    /// So many, and all of them will: they are read off the node when they are asked for.
+    All(usize),
+    /// These, and of these some.
+    Listed { pods: Vec<PodId>, moving: Vec<PodId> },
 }
 
 impl Candidate {
+    /// How many reschedulable pods it has.
+    pub fn pod_count(&self) -> usize {
+        match &self.pods {
+            Pods::All(count) => *count,
+            Pods::Listed { pods, .. } => pods.len(),
+        }
+    }
+
+    /// How many of its reschedulable pods will leave.
+    pub fn moving_count(&self) -> usize {
+        match &self.pods {
+            Pods::All(count) => *count,
+            Pods::Listed { moving, .. } => moving.len(),
+        }
+    }
+
+    /// The reschedulable pods that will leave, for which a place must be found (D-008, D-136), in order.
+    pub fn moving(&self, snapshot: &Snapshot) -> Cow<'_, [PodId]> {
+        match &self.pods {
+            Pods::All(_) => {
+                let pods = snapshot.node(self.node).pods.iter().copied();
+                pods.filter(|pod| snapshot.pod(*pod).reschedulable).collect()
+            }
+            Pods::Listed { moving, .. } => Cow::Borrowed(moving),
+        }
+    }
+
+    /// Gives its pods other numbers.
+    pub(super) fn renumber(&mut self, new: impl Fn(&mut PodId)) {
+        if let Pods::Listed { pods, moving } = &mut self.pods {
+            pods.iter_mut().chain(moving).for_each(new);
+        }
+    }
+
     /// Its pool and itself, as budgets count it.
     pub(super) fn place(&self) -> (PoolId, NodeId) {
         (self.pool, self.node)
@@ -77,50 +119,14 @@ pub(super) fn checked(
     checked_with(snapshot, node, class, now, lifted, None)
 }
 
-/// The little that the checks read of a pod which is in nobody's way, for all pods: those of a node are far apart in memory, and this is not.
-pub(super) struct PodFacts {
-    /// What its eviction costs, never less than nothing; `NOT_RESCHEDULABLE` and `NOT_PLAIN` for others.
-    costs: Vec<i64>,
-}
-
-/// Neither protected nor under a budget, and it stays.
-const NOT_RESCHEDULABLE: i64 = -1;
-/// Protected or under a budget, now or at some time.
-const NOT_PLAIN: i64 = -2;
-
-impl PodFacts {
-    pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let cost = |pod: &PodView| {
-            let is_plain = matches!(pod.do_not_disrupt(), DoNotDisrupt::Absent) && pod.budgets().is_empty();
-            match (is_plain, pod.reschedulable) {
-                (false, _) => NOT_PLAIN,
-                (true, false) => NOT_RESCHEDULABLE,
-                (true, true) => pod.eviction_cost.max(0).into(),
-            }
-        };
-        PodFacts {
-            costs: snapshot.pods.iter().map(cost).collect(),
-        }
-    }
-
-    fn is_plain(&self, pod: PodId) -> bool {
-        self.costs[pod.index()] != NOT_PLAIN
-    }
-
-    /// What its eviction costs, if it is reschedulable.
-    fn cost(&self, pod: PodId) -> Option<i64> {
-        Some(self.costs[pod.index()]).filter(|cost| *cost >= 0)
-    }
-}
-
-/// The same, with what is known of all pods.
+/// The same, with what is known of the node.
 pub(super) fn checked_with(
     snapshot: &Snapshot,
     node: NodeId,
     class: DisruptionClass,
     now: Timestamp,
     lifted: &Lifted,
-    facts: Option<&PodFacts>,
+    known: Option<&Entry>,
 ) -> Result<Candidate, Hurdle> {
     let view = snapshot.node(node);
     let stands = |holds: bool, hurdle: Hurdle| {
@@ -144,24 +150,19 @@ pub(super) fn checked_with(
     if view.pool_name.is_none() {
         return Err(Hurdle::NoPoolLabel);
     }
-    let known = view.pool.filter(|pool| {
+    let of_pool = view.pool.filter(|pool| {
         let pool = snapshot.pool(*pool);
         pool.supported && !pool.instance_types.is_empty()
     });
-    let pool = known.ok_or(Hurdle::PoolNotFound)?;
+    let pool = of_pool.ok_or(Hurdle::PoolNotFound)?;
     let waived = class == DisruptionClass::Eventual && claim.spec.termination_grace_period.is_some();
-    if let Some(facts) = facts.filter(|facts| view.pods.iter().all(|pod| facts.is_plain(*pod))) {
-        let reschedulable = view.pods.iter().copied();
-        let reschedulable = reschedulable.filter(|pod| facts.cost(*pod).is_some());
-        let costs = view.pods.iter().filter_map(|pod| facts.cost(*pod));
-        let pods: Vec<PodId> = reschedulable.collect();
+    if let Some(entry) = known.filter(|entry| entry.is_plain()) {
         return Ok(Candidate {
             node,
             pool,
             price: view.price,
-            disruption_cost: costs.fold(EVICTION_COST_UNIT, i64::saturating_add),
-            moving: pods.clone(),
-            pods,
+            disruption_cost: entry.disruption_cost,
+            pods: Pods::All(entry.reschedulable),
         });
     }
     if !waived {
@@ -177,10 +178,12 @@ pub(super) fn checked_with(
         pool,
         price: view.price,
         disruption_cost: snapshot.disruption_cost(node),
-        pods: reschedulable.clone().collect(),
-        moving: reschedulable
-            .filter(|pod| will_move(snapshot, *pod, now, lifted))
-            .collect(),
+        pods: Pods::Listed {
+            pods: reschedulable.clone().collect(),
+            moving: reschedulable
+                .filter(|pod| will_move(snapshot, *pod, now, lifted))
+                .collect(),
+        },
     })
 }
 

@@ -12,35 +12,28 @@ use super::candidates::Candidate;
 use super::command::{Command, Destination};
 use super::ground::Ground;
 use super::outcome::Calm;
-use spokeshave_api::hash::{digest, digest_of};
+use super::register::Register;
 use spokeshave_model::Price;
-use spokeshave_model::snapshot::{NodeView, PodId, PodView, Snapshot};
+use spokeshave_model::snapshot::{NodeView, PodId, Snapshot};
 use spokeshave_model::taint;
 use spokeshave_model::vector::ResourceVector;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known about the price of the cluster after this Snapshot; unchanged while commands or pods are under way.
-pub(super) fn observe(snapshot: &Snapshot, before: Option<&Calm>) -> Option<Calm> {
-    let leaving = |view: &NodeView| view.in_command || view.marked_for_deletion;
-    let busy = snapshot
-        .nodes
-        .iter()
-        .any(|view| leaving(view) || !view.initialized)
-        || snapshot
-            .pods
-            .iter()
-            .any(|pod| pod.provisionable && pod.active && pod.problem().is_none() && !pod.is_virtual);
+pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&Calm>) -> Option<Calm> {
+    let mut waiting = register.restless(snapshot);
+    let busy = register
+        .entries()
+        .any(|(_, entry)| entry.is_leaving() || !entry.is_initialized)
+        || waiting
+            .any(|(_, pod)| pod.provisionable && pod.active && pod.problem().is_none() && !pod.is_virtual);
     if busy {
         return before.cloned();
     }
-    let workload = signature(snapshot);
-    let managed = || snapshot.nodes.iter().filter(|view| view.is_managed());
-    let price: Price = managed().map(|view| view.price).sum();
-    let present = (price, managed().count());
-    let mut prices: Vec<(u64, Price)> = managed()
-        .map(|view| (digest(&view.provider_id), view.price))
-        .collect();
-    prices.sort_unstable();
+    let workload = register.signature();
+    let prices = register.prices().to_vec();
+    let price: Price = prices.iter().map(|(_, price)| *price).sum();
+    let present = (price, prices.len());
     let fresh = |prices| Calm {
         workload,
         lowest: present,
@@ -100,23 +93,6 @@ impl Shift {
     }
 }
 
-/// A number that changes when the pods that need places change: how many there are of each size and set of constraints. A sum of FNV-1a over them, for it must
-/// be the same on every machine, and must not depend on how they are numbered.
-fn signature(snapshot: &Snapshot) -> u64 {
-    let pods = snapshot.pods.iter().filter(|pod| pod.reschedulable);
-    let shape = |pod: &PodView| (u64::from(pod.class.0) << 32) | u64::from(pod.request.0);
-    let mut shapes: Vec<u64> = pods.map(shape).collect();
-    shapes.sort_unstable();
-    let of_shape = |pods: &[u64]| {
-        let request = pods.first().map_or(0, |shape| shape & u64::from(u32::MAX));
-        let amounts = &snapshot.requests[request as usize].0;
-        let numbers = amounts.iter().map(|amount| amount.cast_unsigned());
-        digest_of(numbers.chain([pods.len() as u64]).flat_map(u64::to_le_bytes))
-    };
-    let shapes = shapes.chunk_by(|left, right| left == right);
-    shapes.map(of_shape).fold(0, u64::wrapping_add)
-}
-
 /// Whether every pod of the command finds a place on what is left, in whatever order they come and wherever the others are put.
 ///
 /// Others can keep a pod from a node only by filling some resource of it beyond what the pod leaves free. Per resource they have no more to
@@ -130,7 +106,7 @@ pub(super) fn is_safe(ground: &Ground<'_>, set: &[&Candidate], command: &Command
         .all(|step| matches!(step.to, Destination::Replacement(_)));
     let pods: Vec<PodId> = set
         .iter()
-        .flat_map(|candidate| candidate.moving.iter().copied())
+        .flat_map(|candidate| candidate.moving(snapshot).into_owned())
         .collect();
     if pods.iter().any(|pod| !is_independent(snapshot, *pod)) {
         return false;
@@ -222,11 +198,17 @@ fn accepts(snapshot: &Snapshot, view: &NodeView, pod: PodId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::Timestamp;
     use spokeshave_example::{Shape, cluster};
     use spokeshave_model::lower;
 
     fn snapshot() -> Snapshot {
         lower(&cluster(Shape::Plain, 40, 400, 1))
+    }
+
+    fn seen(snapshot: &Snapshot, before: Option<&Calm>) -> Calm {
+        let register = Register::of(snapshot, Timestamp::UNIX_EPOCH, &BTreeSet::new());
+        observe(snapshot, &register, before).expect("nothing is under way")
     }
 
     fn dearer(snapshot: &mut Snapshot, percent: i64) {
@@ -243,14 +225,14 @@ mod tests {
     }
 
     fn is_disappointed(snapshot: &Snapshot, calm: &mut Calm) -> bool {
-        *calm = observe(snapshot, Some(calm)).expect("nothing is under way");
+        *calm = seen(snapshot, Some(calm));
         calm.disappointed
     }
 
     #[test]
     fn invariant_17_prices_that_change_by_themselves_are_no_disappointment() {
         let mut world = snapshot();
-        let mut calm = observe(&world, None).expect("nothing is under way");
+        let mut calm = seen(&world, None);
         for percent in [2, -2, 25, -20, 1] {
             dearer(&mut world, percent);
             assert!(!is_disappointed(&world, &mut calm), "{percent} percent");
@@ -270,7 +252,7 @@ mod tests {
     #[test]
     fn invariant_17_what_has_disappointed_is_trusted_again_in_another_market() {
         let mut world = snapshot();
-        let mut calm = observe(&world, None).expect("nothing is under way");
+        let mut calm = seen(&world, None);
         replaced(&mut world, 0, 1);
         assert!(is_disappointed(&world, &mut calm), "the same pods cost more");
         for percent in [2, -2, 2, -2] {

@@ -1,11 +1,11 @@
 //! Consolidation of single nodes: every candidate is looked at in every pass, and the first that may go, goes (D §4.9).
 
+use super::alike::Likeness;
 use super::balanced;
 use super::bare::{Bare, Numbered};
 use super::budgets::BudgetMapping;
 use super::candidates::Candidate;
 use super::command::{Command, CommandNode, Method, Replacement};
-use super::cost;
 use super::evaluate::{self, Exchange, qualifies};
 use super::ground::{Ground, what_if_options};
 use super::hurdle::{Hurdle, Lifted, Stop};
@@ -15,19 +15,38 @@ use super::simulate::WhatIf;
 use super::threads;
 use crate::policy::Policy;
 use jiff::Timestamp;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::Price;
 use spokeshave_model::placement::PlannedClaim;
-use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
+use spokeshave_model::snapshot::{PodId, Snapshot};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What a candidate can do alone.
 #[derive(Clone, Debug)]
 pub(super) struct Alone {
-    /// Whether it may go, and what comes instead.
-    pub(super) answer: Result<Brief, Stop>,
+    bare: Arc<Bare<Brief>>,
+    /// Why what it saves is not worth it now.
+    refusal: Option<Box<Stop>>,
+    is_able: bool,
     /// How many new NodeClaims its pods need; none when a pod has no place at all.
     pub(super) claims: Option<usize>,
+}
+
+impl Alone {
+    /// Whether it may go, and what comes instead.
+    pub(super) fn answer(&self) -> Result<&Brief, &Stop> {
+        match &self.refusal {
+            Some(stop) => Err(stop),
+            None => self.bare.found.as_ref(),
+        }
+    }
+
+    /// Whether it may go.
+    pub(super) fn is_able(&self) -> bool {
+        self.is_able
+    }
 }
 
 /// A plan, as far as it is kept for every candidate of a pass.
@@ -60,29 +79,18 @@ impl Numbered for Brief {
     }
 }
 
-/// Candidates that pass the common filter, highest savings ratio first, and the refusals of the others.
-pub(super) fn candidates<'g>(ground: &'g Ground<'_>) -> (Vec<&'g Candidate>, Vec<(&'g Candidate, Stop)>) {
-    let mut passed = Vec::new();
-    let mut refused = Vec::new();
-    for candidate in ground.graceful.iter().flatten() {
-        match qualifies(ground.snapshot, candidate, &Lifted::new()) {
-            Ok(()) => passed.push(candidate),
-            Err(stop) => refused.push((candidate, stop)),
-        }
-    }
-    // What is compared often lies together.
-    let mut sorted: Vec<(cost::Ratio, &Candidate)> = passed
-        .into_iter()
-        .map(|candidate| (cost::Ratio::of(candidate), candidate))
-        .collect();
-    sorted.sort_by(|(left, one), (right, other)| {
-        let name = |candidate: &Candidate| ground.snapshot.node(candidate.node).name.as_str();
-        right.cmp(left).then_with(|| name(one).cmp(name(other)))
-    });
-    (
-        sorted.into_iter().map(|(_, candidate)| candidate).collect(),
-        refused,
-    )
+/// Candidates that pass the common filter, highest savings ratio first.
+pub(super) fn candidates<'g>(ground: &'g Ground<'_>) -> Vec<&'g Candidate> {
+    ground.register.qualified().collect()
+}
+
+/// The others, and why they do not.
+pub(super) fn refused<'g>(ground: &'g Ground<'_>) -> impl Iterator<Item = (&'g Candidate, Stop)> {
+    let unqualified = ground.register.unqualified();
+    unqualified.filter_map(|candidate| {
+        let stop = qualifies(ground.snapshot, candidate, &Lifted::new()).err()?;
+        Some((candidate, stop))
+    })
 }
 
 /// Scores of those that are not worth it alone, the hopeless ones left out (D-177, D-179).
@@ -90,7 +98,7 @@ pub(super) fn rejected<'c>(
     ground: &Ground<'_>,
     known: impl Iterator<Item = (&'c &'c Candidate, &'c Alone)>,
 ) -> Vec<PoolScore> {
-    let scored = known.filter_map(|(candidate, alone)| Some((candidate, alone.answer.as_ref().err()?)));
+    let scored = known.filter_map(|(candidate, alone)| Some((candidate, alone.answer().err()?)));
     scored
         .filter(|(candidate, stop)| !stop.scores.is_empty() && balanced::best_case_passes(ground, candidate))
         .flat_map(|(_, stop)| stop.scores.iter().cloned())
@@ -112,11 +120,10 @@ pub fn decide_each_alone(snapshot: &Snapshot, policy: &Policy, now: Timestamp, m
     let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
     let options = what_if_options(policy);
     let mut what_if = WhatIf::new(snapshot, &options, now, &ground.withheld);
-    let (passed, _) = candidates(&ground);
     seen(Stage::Begun);
-    for candidate in passed {
+    for candidate in candidates(&ground) {
         // The answer is what a pass would act on; here only making it counts.
-        std::hint::black_box(alone(&ground, &mut what_if, candidate));
+        std::hint::black_box(ask_alone(&ground, &mut what_if, candidate));
         seen(Stage::Decided);
     }
 }
@@ -129,54 +136,97 @@ fn ask_alone<'a>(ground: &Ground<'a>, what_if: &mut WhatIf<'a>, candidate: &Cand
 }
 
 /// The answer about a candidate now.
-pub(super) fn settled(ground: &Ground<'_>, candidate: &Candidate, bare: &Bare<Brief>) -> Alone {
-    let answer = bare.found.clone().and_then(|brief| {
+pub(super) fn settled(ground: &Ground<'_>, candidate: &Candidate, bare: &Arc<Bare<Brief>>) -> Alone {
+    let refusal = bare.found.as_ref().ok().and_then(|brief| {
         let savings = candidate.price.saturating_sub(brief.price_after);
         let replaces = brief.replacement.is_some();
-        let is_weighed = balanced::is_balanced(ground, candidate.pool)
-            || !ground.paybacks.is_empty()
-            || ground.policy.disrupt.rounds;
-        if !is_weighed {
-            return Ok(brief);
-        }
-        bare.approved(ground, &[candidate], savings, replaces)?;
-        Ok(brief)
+        let is_weighed = !ground.paybacks.is_empty()
+            || balanced::is_low(ground, candidate, savings)
+            || (replaces && patience::may_wait(ground, candidate, savings));
+        let answer = is_weighed.then(|| bare.approved(ground, &[candidate], savings, replaces));
+        answer.and_then(Result::err)
     });
     Alone {
-        answer,
+        is_able: refusal.is_none() && bare.found.is_ok(),
+        refusal: refusal.map(Box::new),
         claims: bare.claims,
+        bare: Arc::clone(bare),
     }
 }
 
-/// Looks at one candidate alone.
-fn alone<'a>(ground: &Ground<'a>, what_if: &mut WhatIf<'a>, candidate: &Candidate) -> Alone {
-    let bare = ask_alone(ground, what_if, candidate);
-    settled(ground, candidate, &bare)
-}
-
 /// Looks at every candidate alone, on as many threads as the policy says. Answers are in the order of the candidates and do not depend on
-/// the number of threads: every what-if leaves the engine as it was.
+/// the number of threads: every what-if leaves the engine as it was. Of candidates that are alike one is asked about.
 pub(super) fn all_alone<'a>(
     ground: &Ground<'a>,
     what_if: &mut WhatIf<'a>,
     candidates: &[&Candidate],
-) -> Vec<Bare<Brief>> {
+) -> Vec<Arc<Bare<Brief>>> {
+    let mut firsts: FxHashMap<*const Likeness, usize> = FxHashMap::with_hasher(FxBuildHasher);
+    let mut asked: Vec<&Candidate> = Vec::new();
+    let mut source: Vec<usize> = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        let known = match ground.register.likeness(candidate.node) {
+            Some(likeness) => *firsts.entry(likeness).or_insert(asked.len()),
+            None => asked.len(),
+        };
+        if known == asked.len() {
+            asked.push(candidate);
+        }
+        source.push(known);
+    }
+    let mut answers = ask_all(ground, what_if, &asked);
+    // A refusal that names a pod is about that pod.
+    let own: Vec<usize> = (0..candidates.len())
+        .filter(|position| {
+            let first = source[*position];
+            answers[first].names_pods() && asked[first].node != candidates[*position].node
+        })
+        .collect();
+    let others: Vec<&Candidate> = own.iter().map(|position| candidates[*position]).collect();
+    let more = ask_all(ground, what_if, &others);
+    for (position, answer) in own.into_iter().zip(more) {
+        source[position] = answers.len();
+        answers.push(answer);
+    }
+    what_if.statistics.shared += (candidates.len() - answers.len()) as u64;
+    #[cfg(debug_assertions)]
+    if ground.snapshot.pods.len() <= super::pass::COMPARED_PODS {
+        let statistics = what_if.statistics;
+        for (candidate, source) in candidates.iter().zip(&source) {
+            if asked
+                .get(*source)
+                .is_some_and(|first| first.node != candidate.node)
+            {
+                let (own, answer) = (ask_alone(ground, what_if, candidate), &answers[*source]);
+                let both = ((&own.found, own.claims), (&answer.found, answer.claims));
+                assert_eq!(both.0, both.1, "what is said of one is true of what is like it");
+            }
+        }
+        what_if.statistics = statistics;
+    }
+    source
+        .into_iter()
+        .map(|source| Arc::clone(&answers[source]))
+        .collect()
+}
+
+fn ask_all<'a>(
+    ground: &Ground<'a>,
+    what_if: &mut WhatIf<'a>,
+    candidates: &[&Candidate],
+) -> Vec<Arc<Bare<Brief>>> {
     let threads = ground.policy.disrupt.threads.clamp(1, 1 + candidates.len() / 64);
     if threads == 1 {
-        return candidates
-            .iter()
-            .map(|candidate| ask_alone(ground, what_if, candidate))
-            .collect();
+        let ask = |candidate: &&Candidate| Arc::new(ask_alone(ground, what_if, candidate));
+        return candidates.iter().map(ask).collect();
     }
     let done = threads::in_chunks(
         candidates,
         threads,
         || what_if.worker(),
         |mut what_if, chunk: &[&Candidate]| {
-            let answers: Vec<Bare<Brief>> = chunk
-                .iter()
-                .map(|candidate| ask_alone(ground, &mut what_if, candidate))
-                .collect();
+            let ask = |candidate: &&Candidate| Arc::new(ask_alone(ground, &mut what_if, candidate));
+            let answers: Vec<Arc<Bare<Brief>>> = chunk.iter().map(ask).collect();
             (answers, what_if.statistics)
         },
     );
@@ -187,22 +237,6 @@ pub(super) fn all_alone<'a>(
     answers.into_iter().flatten().collect()
 }
 
-/// D-059: the best of each NodePool, then the second best of each, and so on. Positions into `candidates`, which are in order of ratio.
-pub(super) fn fair_order(candidates: &[&Candidate]) -> Vec<usize> {
-    let mut rank_in_pool: BTreeMap<PoolId, usize> = BTreeMap::new();
-    let mut order: Vec<(usize, usize)> = candidates
-        .iter()
-        .enumerate()
-        .map(|(position, candidate)| {
-            let rank = rank_in_pool.entry(candidate.pool).or_default();
-            *rank += 1;
-            (*rank, position)
-        })
-        .collect();
-    order.sort_unstable();
-    order.into_iter().map(|(_, position)| position).collect()
-}
-
 /// The candidates that may go, in fair order or, with rounds, what is worth most first, and how many were passed over because of a budget.
 pub(super) fn able_alone(
     ground: &Ground<'_>,
@@ -211,14 +245,20 @@ pub(super) fn able_alone(
 ) -> (Vec<usize>, usize) {
     let budgets: &BudgetMapping = ground.budget(&Method::SingleNodeConsolidation.reason());
     let mut constrained = 0;
-    let mut able = Vec::new();
-    for position in fair_order(candidates) {
-        if !budgets.allows(candidates[position].place()) {
+    // D-059: the best of each NodePool, then the second best of each, and so on.
+    let mut ranks: Vec<usize> = vec![0; ground.snapshot.pools.len()];
+    let mut able: Vec<(usize, usize)> = Vec::new();
+    for (position, candidate) in candidates.iter().enumerate() {
+        let rank = &mut ranks[candidate.pool.index()];
+        *rank += 1;
+        if !budgets.allows(candidate.place()) {
             constrained += 1;
-        } else if answers[position].answer.is_ok() {
-            able.push(position);
+        } else if answers[position].is_able() {
+            able.push((*rank, position));
         }
     }
+    able.sort_unstable();
+    let mut able: Vec<usize> = able.into_iter().map(|(_, position)| position).collect();
     if ground.policy.disrupt.rounds {
         able.sort_by_cached_key(|position| {
             let scores = scores(ground, candidates[*position], answers[*position]);
@@ -246,7 +286,7 @@ pub(super) fn best_alone(
 
 /// What a candidate scores alone.
 fn scores(ground: &Ground<'_>, candidate: &Candidate, alone: &Alone) -> Vec<PoolScore> {
-    let answer = alone.answer.as_ref();
+    let answer = alone.answer();
     let after = answer.map_or(candidate.price, |brief| brief.price_after);
     balanced::scores(ground, &[candidate], candidate.price.saturating_sub(after))
 }
@@ -262,7 +302,7 @@ pub(super) fn command<'a>(
         ground,
         what_if,
         set,
-        &pods_of(set),
+        &pods_of(ground.snapshot, set),
         &Lifted::new(),
         &mut None,
         |moved, plan| {
@@ -283,14 +323,17 @@ pub(super) fn over_budget(ground: &Ground<'_>, candidates: &[&Candidate]) -> usi
 
 /// Whether the last command for a candidate did not stand, and it rests.
 pub(super) fn rests(frontier: &Frontier, ground: &Ground<'_>, candidate: &Candidate) -> bool {
+    if frontier.back_offs.is_empty() {
+        return false;
+    }
     let view = ground.snapshot.node(candidate.node);
     frontier.rests(&format!("node/{}", view.provider_id), ground.now)
 }
 
 /// The pods of a set that need places.
-pub(super) fn pods_of(set: &[&Candidate]) -> Vec<PodId> {
+pub(super) fn pods_of(snapshot: &Snapshot, set: &[&Candidate]) -> Vec<PodId> {
     set.iter()
-        .flat_map(|candidate| candidate.moving.iter().copied())
+        .flat_map(|candidate| candidate.moving(snapshot).into_owned())
         .collect()
 }
 
@@ -320,8 +363,11 @@ pub(super) fn written(
 }
 
 /// Whether a candidate alone is refused for good reason to tell: `Unconsolidatable` (D §4.6).
-pub(super) fn told(answer: &Result<Brief, Stop>) -> Option<&str> {
-    let stop = answer.as_ref().err()?;
+pub(super) fn told(alone: &Alone) -> Option<&str> {
+    if alone.is_able() {
+        return None;
+    }
+    let stop = alone.answer().err()?;
     let silent = matches!(
         stop.hurdle,
         Hurdle::Score | Hurdle::Patience | Hurdle::DisruptionPolicy

@@ -87,7 +87,7 @@ pub(super) fn by_age(snapshot: &Snapshot, candidates: &mut [Candidate]) {
 pub(super) fn in_order(snapshot: &Snapshot, candidates: &mut [Candidate]) {
     candidates.sort_by(|left, right| {
         let since = |candidate: &Candidate| drifted_since(snapshot.node(candidate.node));
-        let full = |candidate: &Candidate| !candidate.pods.is_empty();
+        let full = |candidate: &Candidate| candidate.pod_count() > 0;
         let name = |candidate: &Candidate| snapshot.node(candidate.node).name.as_str();
         crate::disruption_policy::order(snapshot, left.node, right.node)
             .then_with(|| (full(left), since(left)).cmp(&(full(right), since(right))))
@@ -118,7 +118,7 @@ pub(super) fn command(
     what_if: &mut WhatIf<'_>,
     candidate: &Candidate,
 ) -> Result<Command, Stop> {
-    what_if.without(&[candidate.node], &candidate.moving, |moved| {
+    what_if.without(&[candidate.node], &candidate.moving(ground.snapshot), |moved| {
         let plan = evaluate(moved, candidate)?;
         Ok(Command {
             method,

@@ -227,7 +227,7 @@ pub(super) fn approved(
 
 /// Whether what is saved is worth the restarts to every DisruptionPolicy that judges over time.
 fn earns(ground: &Ground<'_>, set: &[&Candidate], savings: Price) -> Result<(), Stop> {
-    let restarts: usize = set.iter().map(|candidate| candidate.moving.len()).sum();
+    let restarts: usize = set.iter().map(|candidate| candidate.moving_count()).sum();
     let pools: BTreeSet<_> = set.iter().map(|candidate| candidate.pool).collect();
     for payback in pools.iter().filter_map(|pool| ground.paybacks.get(pool)) {
         let answer = payback.check(savings, restarts);

@@ -4,6 +4,7 @@ use super::candidates::{capitalised, objects};
 use super::command::{Command, Decision, Method};
 use super::ground::Ground;
 use super::outcome::{BackOff, PoolScore};
+use super::register::Register;
 use super::validate::Rejection;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::pod::DoNotDisrupt;
@@ -26,10 +27,9 @@ pub(super) fn blocked(snapshot: &Snapshot, node: NodeId, message: &str) -> Vec<E
 }
 
 /// D-012, D-013: what annotations of pods on managed nodes mean.
-pub(super) fn protections(snapshot: &Snapshot, now: Timestamp) -> Vec<Event> {
+pub(super) fn protections(snapshot: &Snapshot, register: &Register, now: Timestamp) -> Vec<Event> {
     let mut events = Vec::new();
-    for pod in &snapshot.pods {
-        // Most pods ask for nothing, and their nodes are far away in memory.
+    for (_, pod) in register.restless(snapshot) {
         if !pod.active || matches!(pod.do_not_disrupt(), DoNotDisrupt::Absent | DoNotDisrupt::Always) {
             continue;
         }
@@ -172,11 +172,14 @@ pub(super) fn next_change(
     rounds: impl Iterator<Item = Timestamp>,
 ) -> (Timestamp, bool) {
     let (snapshot, now) = (ground.snapshot, ground.now);
-    let nominations = snapshot.nodes.iter().filter_map(|node| node.nominated_until);
-    let protections = snapshot.pods.iter().filter_map(|pod| match pod.do_not_disrupt() {
-        DoNotDisrupt::Until(end) => Some(*end),
-        _ => None,
-    });
+    let register = &ground.register;
+    let nominations = register.entries().filter_map(|(_, entry)| entry.nominated_until);
+    let protections = register
+        .restless(snapshot)
+        .filter_map(|(_, pod)| match pod.do_not_disrupt() {
+            DoNotDisrupt::Until(end) => Some(*end),
+            _ => None,
+        });
     let rests = back_offs.values().map(|back_off| back_off.until);
     let has_policies = !snapshot.disruption_policies.is_empty();
     let scheduled = has_policies

@@ -1,11 +1,11 @@
 //! The facts of one pass that all methods share: candidates, budgets, pool totals, who may not take pods.
 
 use super::balanced::{self, Totals};
-use super::budgets::BudgetMapping;
-use super::candidates::{Candidate, DisruptionClass, PodFacts, checked_with};
+use super::budgets::{self, BudgetMapping, Uses};
+use super::candidates::Candidate;
 use super::cheaper_pools::CheaperPools;
 use super::command::Method;
-use super::hurdle::{Hurdle, Lifted};
+use super::register::Register;
 use crate::disruption_policy::{self, Memo, Payback, expiry};
 use crate::policy::Policy;
 use jiff::Timestamp;
@@ -13,9 +13,10 @@ use spokeshave_api::conditions::{Conditioned, DRIFTED, INITIALIZED};
 use spokeshave_api::{ConsolidationPolicy, DisruptionReason};
 use spokeshave_model::CapacityType;
 use spokeshave_model::labels;
-use spokeshave_model::snapshot::{NodeId, NodeView, PoolId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, NodeView, PoolId, PoolView, Snapshot};
 use spokeshave_schedule::{PackOptions, ReservedPolicy};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What every method of a pass may look at. Shared by all threads.
@@ -23,14 +24,16 @@ pub(super) struct Ground<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a Policy,
     pub(super) now: Timestamp,
-    /// For each node, whether it is a candidate of the graceful class.
-    pub(super) graceful: Vec<Result<Candidate, Hurdle>>,
+    /// All nodes, and which of them are candidates.
+    pub(super) register: Arc<Register>,
     /// The budgets by reason, before anything is taken.
     pub(super) budgets: BTreeMap<DisruptionReason, BudgetMapping>,
     /// D-172.
     pub(super) totals: BTreeMap<PoolId, Totals>,
     /// Nodes that changed too recently to take pods of consolidated nodes (D-044).
     pub(super) withheld: BTreeSet<NodeId>,
+    /// By NodePool, the window of consolidateAfter.
+    windows: Vec<Option<Duration>>,
     /// What moves have to earn, by NodePool; empty where no DisruptionPolicy judges over time.
     pub(super) paybacks: BTreeMap<PoolId, Payback>,
     /// W-04.
@@ -45,18 +48,18 @@ impl<'a> Ground<'a> {
         now: Timestamp,
         own: &BTreeSet<&str>,
     ) -> Self {
-        let in_own = Lifted::from([Hurdle::InCommand]);
-        let nothing = Lifted::new();
-        let facts = PodFacts::of(snapshot);
-        let graceful: Vec<Result<Candidate, Hurdle>> = snapshot
-            .node_ids()
-            .map(|node| {
-                let is_own = own.contains(snapshot.node(node).provider_id.as_str());
-                let lifted = if is_own { &in_own } else { &nothing };
-                let graceful = DisruptionClass::Graceful;
-                checked_with(snapshot, node, graceful, now, lifted, Some(&facts))
-            })
-            .collect();
+        let register = Register::of(snapshot, now, own);
+        Ground::upon(snapshot, policy, now, own, Arc::new(register))
+    }
+
+    /// The same with the register of this Snapshot, at this time and for these nodes.
+    pub(super) fn upon(
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        now: Timestamp,
+        own: &BTreeSet<&str>,
+        register: Arc<Register>,
+    ) -> Self {
         let reasons = [
             DisruptionReason::Empty,
             DisruptionReason::Drifted,
@@ -64,26 +67,32 @@ impl<'a> Ground<'a> {
         ];
         let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
         let memo = Memo::new(snapshot, now, own).knowing_pods(|node| {
-            let candidate = graceful[node.index()].as_ref();
-            candidate.ok().map(|candidate| candidate.pods.len())
+            let candidate = register.graceful()[node.index()].as_ref();
+            candidate.ok().map(Candidate::pod_count)
         });
+        let uses = uses(snapshot, &register, own);
         let budgets = reasons.into_iter().chain(expired).map(|reason| {
-            let mapping = BudgetMapping::build_with(snapshot, &reason, now, own, &memo);
+            let mapping = BudgetMapping::build_with(snapshot, &reason, now, &uses, &memo);
             (reason, mapping)
         });
-        let withheld = snapshot
-            .node_ids()
-            .filter(|node| is_under_consolidate_after(snapshot, snapshot.node(*node), now));
+        let windows: Vec<Option<Duration>> = snapshot.pools.iter().map(window_of_pool).collect();
+        let withheld = register.entries().filter(|(_, entry)| {
+            let window = entry.pool.and_then(|pool| windows[pool.index()]);
+            let both = window.zip(entry.changed_at);
+            both.is_some_and(|(window, changed)| is_open(window, changed, now))
+        });
+        let withheld = withheld.map(|(node, _)| node).collect();
         Ground {
             snapshot,
             policy,
             now,
-            totals: balanced::totals(snapshot, &graceful),
-            graceful,
+            totals: balanced::totals(&register),
             budgets: budgets.collect(),
-            withheld: withheld.collect(),
+            withheld,
+            windows,
             paybacks: disruption_policy::paybacks(snapshot, &memo),
             cheaper_pools: CheaperPools::new(snapshot),
+            register,
         }
     }
 
@@ -100,15 +109,22 @@ impl<'a> Ground<'a> {
         self.budgets.contains_key(&method.reason())
     }
 
-    /// Nodes inside their consolidateAfter, and those for which it has passed while the condition that says so is still to be written: nodes whose windows
-    /// close together get it one after the other, and a round that began with the first of them would not know the others as candidates.
-    pub(super) fn unsettled(&self) -> BTreeSet<NodeId> {
-        let is_unsettled = |node: &NodeId| {
-            let view = self.snapshot.node(*node);
-            let is_late = || window_of(self.snapshot, view).is_some() && changed_at(view).is_some();
-            self.withheld.contains(node) || (!view.consolidatable && is_late())
-        };
-        self.snapshot.node_ids().filter(is_unsettled).collect()
+    /// NodePools with nodes inside their consolidateAfter, or for which it has passed while the condition that says so is still to be written: nodes whose windows
+    /// close together get it one after the other, and a round that began with the first of them would not know the others as candidates. And those with
+    /// nodes that come or go, or that pods are leaving.
+    pub(super) fn busy_pools(&self) -> BTreeSet<PoolId> {
+        let mut busy = vec![false; self.snapshot.pools.len()];
+        for (node, entry) in self.register.entries() {
+            let Some(pool) = entry.pool.filter(|pool| !busy[pool.index()]) else {
+                continue;
+            };
+            let is_late = || {
+                !entry.is_consolidatable && self.windows[pool.index()].is_some() && entry.changed_at.is_some()
+            };
+            busy[pool.index()] = entry.is_under_way() || is_late() || self.withheld.contains(&node);
+        }
+        let pools = (0..).map(PoolId).zip(busy);
+        pools.filter(|(_, busy)| *busy).map(|(pool, _)| pool).collect()
     }
 
     /// The capacity type label of a node.
@@ -116,6 +132,18 @@ impl<'a> Ground<'a> {
         let text = self.snapshot.node(node).labels.get(labels::CAPACITY_TYPE)?;
         text.parse().ok()
     }
+}
+
+/// What budgets count. Nodes of `own`, by provider ID, use nothing up by being in a command.
+fn uses(snapshot: &Snapshot, register: &Register, own: &BTreeSet<&str>) -> Uses {
+    let mut uses = Uses::new();
+    for (node, entry) in register.entries().filter(|(_, entry)| entry.is_counted) {
+        let is_own = || own.contains(snapshot.node(node).provider_id.as_str());
+        if let Some(pool) = entry.pool {
+            budgets::count(&mut uses, pool, entry.is_out || (entry.in_command && !is_own()));
+        }
+    }
+    uses
 }
 
 /// Options of what-ifs: reserved capacity may be lost (D-077).
@@ -126,19 +154,25 @@ pub(super) fn what_if_options(policy: &Policy) -> PackOptions {
     }
 }
 
-/// D-040, D-044: whether the window of consolidateAfter is open. Nodes of static, deleting or unready NodePools never are.
-pub(super) fn is_under_consolidate_after(snapshot: &Snapshot, view: &NodeView, now: Timestamp) -> bool {
-    let (Some(window), Some(reference)) = (window_of(snapshot, view), changed_at(view)) else {
-        return false;
-    };
+/// D-040, D-044: whether the window of consolidateAfter is open.
+fn is_open(window: Duration, changed: Timestamp, now: Timestamp) -> bool {
     // A clock that jumped back leaves the window open.
-    Duration::try_from(now.duration_since(reference)).is_ok_and(|passed| passed < window) || now < reference
+    Duration::try_from(now.duration_since(changed)).is_ok_and(|passed| passed < window) || now < changed
 }
 
-/// The window of consolidateAfter, where there is one.
+/// The same of a node.
+pub(super) fn is_under_consolidate_after(snapshot: &Snapshot, view: &NodeView, now: Timestamp) -> bool {
+    let both = window_of(snapshot, view).zip(changed_at(view));
+    both.is_some_and(|(window, changed)| is_open(window, changed, now))
+}
+
+/// The window of consolidateAfter, where there is one. Nodes of static, deleting or unready NodePools have none.
 pub(super) fn window_of(snapshot: &Snapshot, view: &NodeView) -> Option<Duration> {
-    view.pool
-        .map(|pool| snapshot.pool(pool))
+    view.pool.and_then(|pool| window_of_pool(snapshot.pool(pool)))
+}
+
+fn window_of_pool(pool: &PoolView) -> Option<Duration> {
+    Some(pool)
         .filter(|pool| pool.is_provisionable())
         .and_then(|pool| pool.object.spec.disruption.consolidate_after.duration())
         .filter(|window| *window > Duration::ZERO)

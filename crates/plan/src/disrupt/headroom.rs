@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// The Snapshot with virtual pods on nodes, and nodes kept for pods that wait; `None` when there are no virtual pods. Ids stay what they are. Virtual pods that need a new node stay
 /// pending, and block nothing (D-373).
 pub(super) fn settle(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Option<Snapshot> {
-    if !snapshot.classes.iter().any(|class| class.is_virtual) {
+    if !snapshot.classes.has_virtual() {
         return None;
     }
     let leaving =
@@ -65,5 +65,6 @@ fn bind(snapshot: &mut Snapshot, node: NodeId, pod: PodId) {
 
 /// Whether room would have to be found elsewhere.
 pub(super) fn holds(snapshot: &Snapshot, candidate: &Candidate) -> bool {
-    candidate.moving.iter().any(|pod| snapshot.pod(*pod).is_virtual)
+    let is_virtual = |pod: &PodId| snapshot.pod(*pod).is_virtual;
+    snapshot.classes.has_virtual() && candidate.moving(snapshot).iter().any(is_virtual)
 }

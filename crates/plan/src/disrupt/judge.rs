@@ -210,7 +210,7 @@ impl<'g, 'a> Judge<'g, 'a> {
 
     /// What consolidation found out already, with the checks that it leaves to the caller.
     fn known(&self, node: NodeId, alone: &Alone) -> Result<Act, Stop> {
-        let brief = alone.answer.clone()?;
+        let brief = alone.answer().map_err(Stop::clone)?.clone();
         self.within_budget(Method::SingleNodeConsolidation, node, &Lifted::new())?;
         Ok(Act::of(brief))
     }
@@ -246,7 +246,7 @@ impl<'g, 'a> Judge<'g, 'a> {
         let candidate = self.graceful(node, lifted)?;
         emptiness::empty(self.ground.snapshot, &candidate, lifted)?;
         self.within_budget(Method::Emptiness, node, lifted)?;
-        let pods = left(&candidate, lifted);
+        let pods = left(self.ground.snapshot, &candidate, lifted);
         if !pods.is_empty() {
             self.settled
                 .without(&[node], &pods, |moved| emptiness::places(moved, lifted))?;
@@ -294,7 +294,7 @@ impl<'g, 'a> Judge<'g, 'a> {
         }
         let candidate = drift::candidate(self.ground, method, node, lifted)?;
         self.within_budget(method, node, lifted)?;
-        let pods = left(&candidate, lifted);
+        let pods = left(self.ground.snapshot, &candidate, lifted);
         let what_if = if lifted.contains(&Hurdle::Limits) {
             self.boundless()
         } else {
@@ -318,7 +318,7 @@ impl<'g, 'a> Judge<'g, 'a> {
             let text = scores.first().map(super::PoolScore::text).unwrap_or_default();
             return Err(Stop::new(Hurdle::Score, text));
         }
-        let pods = left(&candidate, lifted);
+        let pods = left(self.ground.snapshot, &candidate, lifted);
         let what_if = if lifted.contains(&Hurdle::Limits) {
             self.boundless()
         } else if lifted.contains(&Hurdle::Neighbours) {
@@ -447,7 +447,7 @@ fn lifted(stops: &[Stop], but: Option<usize>) -> Lifted {
 }
 
 /// The pods that need a place, without those that are thought away.
-fn left(candidate: &Candidate, lifted: &Lifted) -> Vec<PodId> {
-    let pods = candidate.moving.iter().copied();
+fn left(snapshot: &Snapshot, candidate: &Candidate, lifted: &Lifted) -> Vec<PodId> {
+    let pods = candidate.moving(snapshot).into_owned().into_iter();
     pods.filter(|pod| !lifted.contains(&Hurdle::Pod(*pod))).collect()
 }

@@ -4,6 +4,7 @@
 //! until its validation is due. `disrupt` is one pass, `validate` the second look, `judge` what is said about one node.
 
 pub mod advance;
+mod alike;
 mod balanced;
 mod bare;
 pub mod budgets;
@@ -29,10 +30,12 @@ mod outcome;
 mod pass;
 mod patience;
 pub mod record;
+mod register;
 mod render;
 mod revocable;
 mod rounds;
 mod sets;
+mod signature;
 mod simulate;
 pub mod steps;
 mod threads;

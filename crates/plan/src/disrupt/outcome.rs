@@ -110,6 +110,8 @@ pub struct DisruptStatistics {
     pub pods: u64,
     /// Answers of what-ifs that were kept from the pass before.
     pub kept: u64,
+    /// Candidates of which nothing was asked because one that is like them had an answer.
+    pub shared: u64,
     /// Whether the pass did nothing because nothing had changed.
     pub idle: bool,
 }
@@ -120,6 +122,7 @@ impl DisruptStatistics {
         self.steps += other.steps;
         self.pods += other.pods;
         self.kept += other.kept;
+        self.shared += other.shared;
     }
 }
 

@@ -3,32 +3,33 @@
 //! The first method that has something to start ends the pass (D-063). Nothing is created or changed, nothing waits, and equal inputs give
 //! equal outcomes on any number of threads.
 
+mod consolidation;
 mod verdicts;
 
 use super::candidates::{Candidate, blocked_events};
 use super::cautious;
 use super::command::{Command, Method, Move};
-use super::consolidate::{self, Alone};
 use super::emptiness;
-use super::evaluate::{self, Exchange};
 use super::events;
-use super::ground::{Ground, drifted_since, what_if_options};
+use super::ground::{Ground, what_if_options};
 use super::headroom;
 use super::hurdle::{Hurdle, Lifted};
 use super::judge::{Judge, Unlimited};
 use super::kept::Kept;
 use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled};
-use super::sets::Search;
+use super::register::Register;
 use super::simulate::{Follow, WhatIf};
 use super::verdict::Verdict;
-use super::{cost, drift, patience, rounds};
+use super::{cost, drift, rounds};
 use crate::policy::Policy;
+use consolidation::Known;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::DisruptionReason;
 use spokeshave_model::Event;
 use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
 use spokeshave_schedule::PackOptions;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Decides what is to be disrupted now.
 pub fn disrupt(snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &Frontier) -> Outcome {
@@ -61,7 +62,7 @@ pub fn disrupt_keeping(
 
 /// Clusters of up to so many pods are compared in debug builds.
 #[cfg(debug_assertions)]
-const COMPARED_PODS: usize = 100;
+pub(super) const COMPARED_PODS: usize = 100;
 
 /// The same as `disrupt`; `evaluated` is called after the evaluation of each method, so that the caller can time it (D-067). It has no influence on the outcome.
 pub fn disrupt_watched(
@@ -93,23 +94,29 @@ fn pass(
         };
     }
     let settled = headroom::settle(snapshot, policy, now);
+    // Where virtual pods would go is decided anew in every pass, so that nothing can be kept that looks at them.
+    let mut kept = Kept::only_if(settled.is_none(), kept);
     let snapshot = settled.as_ref().unwrap_or(snapshot);
     let options = what_if_options(policy);
-    let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
+    let nobody = BTreeSet::new();
+    let register = match &mut kept {
+        Some(kept) => kept.register(snapshot, now),
+        None => Arc::new(Register::of(snapshot, now, &nobody)),
+    };
+    let ground = Ground::upon(snapshot, policy, now, &nobody, register);
     let unlimited = Unlimited::new();
     let (closed, rounds) = if policy.disrupt.rounds {
-        rounds::observe(snapshot, &ground.unsettled(), &frontier.rounds, now)
+        rounds::observe(snapshot, &ground.busy_pools(), &frontier.rounds, now)
     } else {
         Default::default()
     };
     let frontier = &Frontier {
-        calm: cautious::observe(snapshot, frontier.calm.as_ref()),
+        calm: cautious::observe(snapshot, &ground.register, frontier.calm.as_ref()),
         rounds,
         ..frontier.clone()
     };
     let mut pass = Pass {
-        // Where virtual pods would go is decided anew in every pass, so that nothing can be kept that looks at them.
-        kept: Kept::only_if(settled.is_none(), kept),
+        kept,
         ground: &ground,
         options: &options,
         frontier,
@@ -140,15 +147,6 @@ pub fn judge(snapshot: &Snapshot, policy: &Policy, now: Timestamp, node: NodeId)
     Judge::new(&ground, &options, &unlimited, what_if).verdict(node, None)
 }
 
-/// What consolidation knows about its candidates.
-#[derive(Default)]
-struct Known<'g> {
-    /// Candidates whose NodePool waits for its next round; the others follow.
-    waiting: usize,
-    candidates: Vec<&'g Candidate>,
-    answers: Vec<Alone>,
-}
-
 struct Pass<'k, 'g, 'a> {
     kept: Option<&'k mut Kept>,
     ground: &'g Ground<'a>,
@@ -176,14 +174,18 @@ struct Said {
 impl<'g, 'a> Pass<'_, 'g, 'a> {
     fn run(&mut self, evaluated: &mut dyn FnMut(Method)) {
         let snapshot = self.ground.snapshot;
-        for (node, candidate) in snapshot.node_ids().zip(&self.ground.graceful) {
+        for (node, candidate) in snapshot.node_ids().zip(self.ground.register.graceful()) {
             if let Err(hurdle) = candidate {
                 self.outcome
                     .events
                     .extend(blocked_events(snapshot, node, *hurdle));
             }
         }
-        self.tell(events::protections(snapshot, self.ground.now));
+        self.tell(events::protections(
+            snapshot,
+            &self.ground.register,
+            self.ground.now,
+        ));
         for method in Method::ALL {
             if !self.ground.policy.disrupt.methods.contains(&method) || !self.ground.has(method) {
                 continue;
@@ -228,12 +230,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
     fn settled(&mut self) -> WhatIf<'a> {
         match self.settled.take() {
             Some(what_if) => what_if,
-            None => WhatIf::new(
-                self.ground.snapshot,
-                self.options,
-                self.ground.now,
-                &self.ground.withheld,
-            ),
+            None => WhatIf::of(self.ground, self.options),
         }
     }
 
@@ -245,7 +242,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
     fn emptiness(&mut self) -> Said {
         let (ground, snapshot) = (self.ground, self.ground.snapshot);
         let mut empty: Vec<Candidate> = Vec::new();
-        for candidate in ground.graceful.iter().flatten() {
+        for candidate in ground.register.graceful().iter().flatten() {
             match emptiness::empty(snapshot, candidate, &Lifted::new()) {
                 Ok(()) => empty.push(candidate.clone()),
                 Err(stop) if matches!(stop.hurdle, Hurdle::ConsolidationDisabled | Hurdle::Policy) => {
@@ -263,7 +260,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         };
         let mut budgets = ground.budget(&Method::Emptiness.reason()).clone();
         let (bare, with_pods): (Vec<&Candidate>, Vec<&Candidate>) =
-            empty.iter().partition(|candidate| candidate.moving.is_empty());
+            empty.iter().partition(|candidate| candidate.moving_count() == 0);
         let mut taken: Vec<&Candidate> = bare
             .into_iter()
             .filter(|candidate| {
@@ -322,7 +319,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         let nodes: Vec<NodeId> = kept.iter().map(|candidate| candidate.node).collect();
         let pods: Vec<_> = kept
             .iter()
-            .flat_map(|candidate| candidate.moving.iter().copied())
+            .flat_map(|candidate| candidate.moving(self.ground.snapshot).into_owned())
             .collect();
         let moves = what_if.without(&nodes, &pods, |moved| {
             let fits = emptiness::places(moved, &Lifted::new()).is_ok();
@@ -362,10 +359,10 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         let ground = self.ground;
         let is_expiry = method.reason() == DisruptionReason::Expired;
         let mut candidates: Vec<Candidate> = ground
-            .snapshot
-            .node_ids()
-            .filter(|node| is_expiry || drifted_since(ground.snapshot.node(*node)).is_some())
-            .filter_map(|node| drift::candidate(ground, method, node, &Lifted::new()).ok())
+            .register
+            .entries()
+            .filter(|(_, entry)| is_expiry || entry.is_drifted)
+            .filter_map(|(node, _)| drift::candidate(ground, method, node, &Lifted::new()).ok())
             .collect();
         if is_expiry {
             drift::by_age(ground.snapshot, &mut candidates);
@@ -412,157 +409,6 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
             }
         }
         self.outcome.statistics.add(what_if.statistics);
-        said
-    }
-
-    /// Looks at every candidate of consolidation alone, once per pass. The what-if is made only when there is something to ask it: its tables are dear.
-    fn know(&mut self) -> Option<WhatIf<'a>> {
-        let ground = self.ground;
-        if self.alone.is_none() {
-            let (candidates, refused) = consolidate::candidates(ground);
-            for (candidate, stop) in &refused {
-                if evaluate::is_told(stop) {
-                    let events = events::unconsolidatable(ground.snapshot, candidate.node, &stop.text);
-                    self.outcome.events.extend(events);
-                }
-            }
-            let all = candidates.len();
-            let candidates: Vec<&Candidate> = candidates
-                .into_iter()
-                .filter(|candidate| !self.closed.contains_key(&candidate.pool))
-                .collect();
-            let mut answers = Vec::new();
-            if !candidates.is_empty() {
-                let mut what_if = self.settled();
-                answers = self.ask_alone(&mut what_if, &candidates);
-                self.settled = Some(what_if);
-            } else if let Some(kept) = &mut self.kept {
-                **kept = Kept::default();
-            }
-            for (candidate, alone) in candidates.iter().zip(&answers) {
-                if let Some(text) = consolidate::told(&alone.answer) {
-                    let events = events::unconsolidatable(ground.snapshot, candidate.node, text);
-                    self.outcome.events.extend(events);
-                }
-            }
-            self.alone = Some(Known {
-                waiting: all - candidates.len(),
-                candidates,
-                answers,
-            });
-        }
-        self.settled.take()
-    }
-
-    /// Asks about each candidate alone, where the answer is not known from the last pass.
-    fn ask_alone(&mut self, what_if: &mut WhatIf<'a>, candidates: &[&Candidate]) -> Vec<Alone> {
-        let ground = self.ground;
-        let Some(kept) = self.kept.as_mut() else {
-            let answers = consolidate::all_alone(ground, what_if, candidates);
-            let both = candidates.iter().zip(&answers);
-            return both
-                .map(|(candidate, bare)| consolidate::settled(ground, candidate, bare))
-                .collect();
-        };
-        kept.renew(ground, what_if.start());
-        let is_unknown = |candidate: &&Candidate| kept.find(candidate).is_none();
-        let unknown: Vec<&Candidate> = candidates.iter().copied().filter(is_unknown).collect();
-        what_if.statistics.kept += (candidates.len() - unknown.len()) as u64;
-        let answers = consolidate::all_alone(ground, what_if, &unknown);
-        for (candidate, bare) in unknown.iter().zip(answers) {
-            kept.keep(ground.snapshot, candidate, bare);
-        }
-        let settled = candidates.iter().map(|candidate| {
-            let bare = kept.find(candidate);
-            bare.map(|bare| consolidate::settled(ground, candidate, bare))
-        });
-        // Each was found or has just been kept.
-        settled.collect::<Option<Vec<Alone>>>().unwrap_or_default()
-    }
-
-    fn sets(&mut self) -> Said {
-        let (ground, frontier) = (self.ground, self.frontier);
-        let mut what_if = self.know();
-        let known = self.alone.get_or_insert_default();
-        let awake: Vec<usize> = (0..known.candidates.len())
-            .filter(|position| !consolidate::rests(frontier, ground, known.candidates[*position]))
-            .collect();
-        let candidates: Vec<&Candidate> = awake.iter().map(|position| known.candidates[*position]).collect();
-        let answers: Vec<&Alone> = awake.iter().map(|position| &known.answers[*position]).collect();
-        let mut said = Said {
-            eligible: known.waiting + known.candidates.len(),
-            evaluated: candidates.len(),
-            constrained: consolidate::over_budget(ground, &candidates),
-            ..Said::default()
-        };
-        let kept = self.kept.as_mut().and_then(|kept| kept.sets());
-        let search = Search::new(ground, &candidates, &answers, frontier, kept);
-        let rounds = search.rounds();
-        let alone = consolidate::best_alone(ground, frontier, &candidates, &answers);
-        match what_if.as_mut().map(|what_if| search.run(what_if)) {
-            // One node that goes alone and is worth more goes first; without a what-if there is no candidate.
-            Some(Ok(found))
-                if alone
-                    .as_ref()
-                    .is_some_and(|alone| patience::goes_before(alone, &found.plan.scores)) => {}
-            Some(Ok(found)) if !self.may_start(&found.command, &found.plan) => {}
-            Some(Ok(found)) => {
-                let events = events::candidates(ground.snapshot, &found.command);
-                self.outcome.events.extend(events);
-                said.scores = found.plan.scores;
-                said.commands.push(found.command);
-            }
-            Some(Err(scores)) => said.scores = scores,
-            None => {}
-        }
-        self.rounds = rounds;
-        self.settled = what_if;
-        said
-    }
-
-    /// Whether a command may start in this round, which learns of it.
-    fn may_start(&mut self, command: &Command, plan: &Exchange) -> bool {
-        let is_worth_it = patience::is_worth_it(&plan.scores);
-        rounds::may_start(&mut self.outcome.frontier.rounds, command, is_worth_it)
-    }
-
-    fn single(&mut self) -> Said {
-        let (ground, frontier) = (self.ground, self.frontier);
-        let mut what_if = self.know();
-        let known = self.alone.get_or_insert_default();
-        let answers: Vec<&Alone> = known.answers.iter().collect();
-        let (able, constrained) = consolidate::able_alone(ground, &known.candidates, &answers);
-        let able: Vec<&Candidate> = able
-            .into_iter()
-            .map(|position| known.candidates[position])
-            .filter(|candidate| !consolidate::rests(frontier, ground, candidate))
-            .collect();
-        let mut said = Said {
-            eligible: known.waiting + known.candidates.len(),
-            evaluated: known.candidates.len(),
-            constrained,
-            scores: consolidate::rejected(ground, known.candidates.iter().zip(&known.answers)),
-            ..Said::default()
-        };
-        for candidate in able {
-            let method = Method::SingleNodeConsolidation;
-            let Some(what_if) = &mut what_if else { break };
-            let Ok((command, plan)) = consolidate::command(ground, what_if, method, &[candidate]) else {
-                continue;
-            };
-            if frontier.is_cautious() && !cautious::is_safe(ground, &[candidate], &command) {
-                continue;
-            }
-            if !self.may_start(&command, &plan) {
-                continue;
-            }
-            let events = events::candidates(ground.snapshot, &command);
-            self.outcome.events.extend(events);
-            said.scores.extend(plan.scores);
-            said.commands.push(command);
-            break;
-        }
-        self.settled = what_if;
         said
     }
 

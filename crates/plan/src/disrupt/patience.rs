@@ -39,7 +39,7 @@ pub(super) fn goes_before(scores: &[PoolScore], other: &[PoolScore]) -> bool {
 
 /// Whether that could be said of a candidate if it were deleted without anything in its place.
 pub(super) fn may_be_worth_it(ground: &Ground<'_>, candidate: &Candidate) -> bool {
-    is_worth_it(&balanced::scores(ground, &[candidate], candidate.price))
+    is_worth_it(&[balanced::alone(ground, candidate, candidate.price)])
 }
 
 /// What the evictions of a NodePool's nodes weigh: policy `Balanced` approves of all that saves as much.
@@ -74,6 +74,11 @@ pub(super) fn check(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a replacement of one node may have to wait.
+pub(super) fn may_wait(ground: &Ground<'_>, candidate: &Candidate, savings: Price) -> bool {
+    ground.policy.disrupt.rounds && needed(&[balanced::alone(ground, candidate, savings)]).is_some()
 }
 
 /// How long nodes must have been left alone; none when what is saved is enough.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_model::snapshot::{NodeId, NodeView, PoolId, Snapshot};
+use spokeshave_model::snapshot::{NodeView, PoolId, Snapshot};
 
 /// A window of consolidateAfter is waited for so long at the most.
 const LONGEST_WINDOW: Duration = Duration::from_secs(240);
@@ -53,18 +53,13 @@ pub(super) fn may_start(rounds: &mut BTreeMap<String, Round>, command: &Command,
 }
 
 /// The NodePools that must not start a command now, each with the time when it has waited long enough whatever is under way; and what the next pass is to
-/// know. `unsettled` are the nodes that are not Consolidatable yet.
+/// know. `busy` are the NodePools with nodes that have not come to rest.
 pub(super) fn observe(
     snapshot: &Snapshot,
-    unsettled: &BTreeSet<NodeId>,
+    busy: &BTreeSet<PoolId>,
     before: &BTreeMap<String, Round>,
     now: Timestamp,
 ) -> (BTreeMap<PoolId, Timestamp>, BTreeMap<String, Round>) {
-    let busy: BTreeSet<PoolId> = snapshot
-        .node_ids()
-        .filter(|node| unsettled.contains(node) || is_under_way(snapshot, snapshot.node(*node)))
-        .filter_map(|node| snapshot.node(node).pool)
-        .collect();
     let mut closed = BTreeMap::new();
     let mut rounds = BTreeMap::new();
     for (index, pool) in snapshot.pools.iter().enumerate() {
@@ -108,15 +103,6 @@ fn after(since: Timestamp, window: Duration) -> Timestamp {
     let wait = window.min(LONGEST_WINDOW).saturating_add(MORE);
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     since.saturating_add(wait).unwrap_or(Timestamp::MAX)
-}
-
-/// Whether a node comes or goes, or pods are leaving it.
-fn is_under_way(snapshot: &Snapshot, view: &NodeView) -> bool {
-    view.is_managed()
-        && (!view.initialized
-            || view.in_command
-            || view.marked_for_deletion
-            || has_leaving_pods(snapshot, view))
 }
 
 /// Whether pods are leaving a node.

@@ -259,6 +259,7 @@ impl<'s, 'a> Search<'s, 'a> {
         let mut budgets = self.budgets();
         let taken: Vec<usize> = (0..self.candidates.len())
             .filter(|position| budgets.take_node(self.candidates[*position].place()))
+            .take(MULTI_NODE_CANDIDATES)
             .collect();
         if taken.len() < 2 {
             return;
@@ -379,9 +380,11 @@ impl<'s, 'a> Search<'s, 'a> {
         let mut offers = offers;
         let (mut tried, mut fits, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
         let keeps = self.kept.is_some();
+        let register = &self.ground.register;
         let in_vain = what_if.watched_sweep(
             claims,
             follow,
+            |candidate| register.likeness(candidate.node),
             |was_kept, taken| {
                 if keeps && tried.len() <= LONGEST_SWEEP {
                     fits.extend(was_kept);

@@ -3,11 +3,14 @@
 //! A `WhatIf` starts from what provisioning is about to do anyway (pending pods and pods of nodes on their way out have their places), so that
 //! pending pods never turn a delete into a replace (W-05). Every question leaves it as it was.
 
+use super::alike::Likeness;
 use super::candidates::Candidate;
 use super::command::{Destination, Move};
+use super::ground::Ground;
 use super::outcome::DisruptStatistics;
-use crate::provision::pending_pods;
+use crate::provision::{pending_among, pending_pods};
 use jiff::Timestamp;
+use rustc_hash::FxHashSet;
 use spokeshave_model::Price;
 use spokeshave_model::Requirements;
 use spokeshave_model::placement::PlannedClaim;
@@ -55,40 +58,56 @@ impl<'a> WhatIf<'a> {
         now: Timestamp,
         withheld: &BTreeSet<NodeId>,
     ) -> Self {
-        let leaving = |node: NodeId| {
-            let view = snapshot.node(node);
+        let leaving = snapshot.node_ids().filter(|node| {
+            let view = snapshot.node(*node);
             view.in_command || view.marked_for_deletion
-        };
-        let displaced = snapshot
-            .node_ids()
-            .filter(|node| leaving(*node))
-            .flat_map(|node| snapshot.node(node).pods.iter().copied())
-            .filter(|pod| snapshot.is_currently_reschedulable(*pod, now));
-        let mut this = WhatIf::upon(snapshot, options, displaced);
+        });
+        let leaving: Vec<NodeId> = leaving.collect();
+        let pending = pending_pods(snapshot).0;
+        let mut this = WhatIf::upon(snapshot, options, &leaving, pending, Some(now));
         this.simulation.withhold(withheld.iter().copied());
+        this
+    }
+
+    /// The same for a pass.
+    pub(super) fn of(ground: &Ground<'a>, options: &'a PackOptions) -> Self {
+        let (snapshot, register) = (ground.snapshot, &ground.register);
+        let leaving: Vec<NodeId> = register.leaving().collect();
+        let waiting = register.restless(snapshot).map(|(pod, _)| pod);
+        let pending = pending_among(snapshot, waiting).0;
+        let mut this = WhatIf::upon(snapshot, options, &leaving, pending, Some(ground.now));
+        this.simulation.withhold(ground.withheld.iter().copied());
         this
     }
 
     /// The cluster with the pods where they are and those that wait where they will go, for pods that are about to move themselves. Pods of other
     /// commands are not asked for: their places were found beside these.
     pub(super) fn as_it_is(snapshot: &'a Snapshot, options: &'a PackOptions) -> Self {
-        WhatIf::upon(snapshot, options, std::iter::empty())
+        let leaving = snapshot.node_ids().filter(|node| snapshot.node(*node).in_command);
+        let leaving: Vec<NodeId> = leaving.collect();
+        WhatIf::upon(snapshot, options, &leaving, pending_pods(snapshot).0, None)
     }
 
-    /// Pods that wait, and these, have their places; nodes of commands take none.
+    /// Pods that wait, and with a time those of nodes that are leaving, have their places; nodes of commands take none.
     fn upon(
         snapshot: &'a Snapshot,
         options: &'a PackOptions,
-        displaced: impl Iterator<Item = PodId>,
+        leaving: &[NodeId],
+        pending: Vec<PodId>,
+        now: Option<Timestamp>,
     ) -> Self {
         let mut simulation = Simulation::new(snapshot, options);
-        for node in snapshot.node_ids() {
-            let view = snapshot.node(node);
+        for node in leaving {
+            let view = snapshot.node(*node);
             if view.in_command && !view.marked_for_deletion {
-                simulation.remove_node(node);
+                simulation.remove_node(*node);
             }
         }
-        let pods: BTreeSet<PodId> = pending_pods(snapshot).0.into_iter().chain(displaced).collect();
+        let displaced = leaving.iter().filter(|_| now.is_some());
+        let displaced = displaced
+            .flat_map(|node| snapshot.node(*node).pods.iter().copied())
+            .filter(|pod| now.is_some_and(|now| snapshot.is_currently_reschedulable(*pod, now)));
+        let pods: BTreeSet<PodId> = pending.into_iter().chain(displaced).collect();
         simulation.base(&pods.into_iter().collect::<Vec<_>>());
         WhatIf {
             snapshot,
@@ -163,14 +182,16 @@ impl<'a> WhatIf<'a> {
         mut offer: impl FnMut(Option<bool>) -> Option<&'c Candidate>,
         look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
     ) -> R {
-        self.watched_sweep(claims, follow, |was_kept, _| offer(was_kept), look)
+        self.watched_sweep(claims, follow, |_| None, |was_kept, _| offer(was_kept), look)
     }
 
-    /// The same; `offer` is also told which nodes took pods of the last node, whether it was kept or not.
+    /// The same; `offer` is also told which nodes took pods of the last node, whether it was kept or not. Of candidates that are alike, one that was not kept
+    /// stands for all until one is kept.
     pub(super) fn watched_sweep<'c, R>(
         &mut self,
         claims: usize,
         follow: Follow,
+        alike: impl Fn(&Candidate) -> Option<*const Likeness>,
         mut offer: impl FnMut(Option<bool>, &[NodeId]) -> Option<&'c Candidate>,
         look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
     ) -> R {
@@ -178,29 +199,31 @@ impl<'a> WhatIf<'a> {
         let mut nodes: Vec<NodeId> = Vec::new();
         let outer = self.simulation.fork();
         let mut kept = None;
+        let mut refused: FxHashSet<*const Likeness> = FxHashSet::default();
         while let Some(candidate) = offer(kept, &nodes) {
+            let likeness = alike(candidate).filter(|_| follow == Follow::Own);
+            if likeness.is_some_and(|likeness| refused.contains(&likeness)) {
+                #[cfg(debug_assertions)]
+                {
+                    let (step, fits) = self.step(claims, follow, &outer, candidate);
+                    debug_assert!(!fits, "what is not kept stands for what is like it");
+                    self.simulation.revert(step);
+                }
+                self.statistics.shared += 1;
+                nodes.clear();
+                kept = Some(false);
+                continue;
+            }
             self.statistics.steps += 1;
-            self.statistics.pods += candidate.moving.len() as u64;
-            let step = self.simulation.fork();
-            let placed = match follow {
-                Follow::Own => {
-                    self.simulation.remove_node(candidate.node);
-                    self.simulation.place(&candidate.moving)
-                }
-                Follow::All => {
-                    let mut moving = self.simulation.placed_on_since(&outer, candidate.node);
-                    moving.extend(&candidate.moving);
-                    self.simulation.remove_node(candidate.node);
-                    self.simulation.place(&moving)
-                }
-            };
-            let fits = placed.is_complete() && self.simulation.claim_count_since(&outer) <= claims;
+            let (step, fits) = self.step(claims, follow, &outer, candidate);
             nodes.clear();
             nodes.extend(self.simulation.nodes_since(&step));
             if fits {
                 self.simulation.commit(step);
+                refused.clear();
             } else {
                 self.simulation.revert(step);
+                refused.extend(likeness);
             }
             kept = Some(fits);
         }
@@ -213,6 +236,24 @@ impl<'a> WhatIf<'a> {
         });
         self.simulation.revert(outer);
         answer
+    }
+}
+
+impl WhatIf<'_> {
+    /// Removes one more node in a sweep; whether its pods find places, with at most so many new NodeClaims since its beginning.
+    fn step(&mut self, claims: usize, follow: Follow, outer: &Fork, candidate: &Candidate) -> (Fork, bool) {
+        let mut moving = candidate.moving(self.snapshot).into_owned();
+        self.statistics.pods += moving.len() as u64;
+        let step = self.simulation.fork();
+        if follow == Follow::All {
+            let mut all = self.simulation.placed_on_since(outer, candidate.node);
+            all.append(&mut moving);
+            moving = all;
+        }
+        self.simulation.remove_node(candidate.node);
+        let placed = self.simulation.place(&moving);
+        let fits = placed.is_complete() && self.simulation.claim_count_since(outer) <= claims;
+        (step, fits)
     }
 }
 
@@ -276,10 +317,11 @@ impl Moved<'_, '_> {
     /// Where the pods of the candidates went, in pod order; nobody moves virtual ones.
     pub(super) fn places(&mut self, candidates: &[&Candidate]) -> Vec<Placed> {
         let packing = self.simulation.packing_since(self.fork);
-        let wanted: BTreeMap<PodId, NodeId> = candidates
-            .iter()
-            .flat_map(|candidate| candidate.moving.iter().map(|pod| (*pod, candidate.node)))
-            .collect();
+        let mut wanted: BTreeMap<PodId, NodeId> = BTreeMap::new();
+        for candidate in candidates {
+            let moving = candidate.moving(self.snapshot);
+            wanted.extend(moving.iter().map(|pod| (*pod, candidate.node)));
+        }
         let existing = packing.placements.existing.iter();
         let on_nodes = existing.flat_map(|(node, pods)| pods.iter().map(|pod| (*pod, Place::Node(*node))));
         let claims = packing.placements.claims.iter().enumerate();

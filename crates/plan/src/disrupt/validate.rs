@@ -164,7 +164,7 @@ impl Look<'_> {
     }
 
     fn graceful(&self, node: NodeId) -> Result<Candidate, Hurdle> {
-        self.ground.graceful[node.index()].clone()
+        self.ground.register.graceful()[node.index()].clone()
     }
 
     /// D-089: reduced to the nodes that are still empty, not nominated and within budget.
@@ -182,7 +182,7 @@ impl Look<'_> {
                 Err(rejection) => dropped.push((node.node.clone(), rejection)),
             }
         }
-        let places = if kept.values().any(|candidate| !candidate.moving.is_empty()) {
+        let places = if kept.values().any(|candidate| candidate.moving_count() > 0) {
             self.keep_placed(&mut kept, &mut dropped)
         } else {
             Vec::new()
@@ -217,7 +217,7 @@ impl Look<'_> {
         let nodes: Vec<NodeId> = kept.values().map(|candidate| candidate.node).collect();
         let pods: Vec<_> = kept
             .values()
-            .flat_map(|candidate| candidate.moving.iter().copied())
+            .flat_map(|candidate| candidate.moving(ground.snapshot).into_owned())
             .collect();
         let candidates: Vec<&Candidate> = kept.values().collect();
         let places = what_if.without(&nodes, &pods, |moved| {
@@ -226,12 +226,12 @@ impl Look<'_> {
         });
         places.unwrap_or_else(|| {
             let snapshot = ground.snapshot;
-            let lost = kept.values().filter(|candidate| !candidate.moving.is_empty());
+            let lost = kept.values().filter(|candidate| candidate.moving_count() > 0);
             dropped.extend(lost.map(|candidate| {
                 let name = snapshot.node(candidate.node).name.clone();
                 (name, Rejection::Scheduling)
             }));
-            kept.retain(|_, candidate| candidate.moving.is_empty());
+            kept.retain(|_, candidate| candidate.moving_count() == 0);
             Vec::new()
         })
     }
@@ -250,7 +250,7 @@ impl Look<'_> {
             ground,
             &mut what_if,
             &set,
-            &pods_of(&set),
+            &pods_of(self.ground.snapshot, &set),
             &Lifted::new(),
             &mut None,
             |moved, mut plan| {

@@ -18,7 +18,8 @@ fn moving(world: &World, class: DisruptionClass) -> Vec<String> {
     let snapshot = world.snapshot();
     let node = snapshot.find_node("a").expect("node a");
     let candidate = candidate(&snapshot, node, class, world.now).expect("a candidate");
-    let pods = candidate.moving.iter().map(|pod| snapshot.pod(*pod).key());
+    let moving = candidate.moving(&snapshot);
+    let pods = moving.iter().map(|pod| snapshot.pod(*pod).key());
     pods.collect()
 }
 

@@ -1,6 +1,7 @@
 //! The tests of decisions: one program, because each would be built and linked with all of it.
 
 mod advance;
+mod alike;
 mod audited_worlds;
 mod blocked_drains;
 mod breakers;

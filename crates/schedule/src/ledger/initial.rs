@@ -91,7 +91,7 @@ pub(super) fn ports_in_use<'a>(
     numbers: &mut Numbers<'a>,
 ) -> FxHashMap<NodeId, Vec<u32>> {
     let mut ports: FxHashMap<NodeId, Vec<u32>> = FxHashMap::with_hasher(FxBuildHasher);
-    if snapshot.classes.iter().all(|class| class.host_ports.is_empty()) {
+    if !snapshot.classes.has_host_ports() {
         return ports;
     }
     for view in snapshot.pods.iter().filter(|view| !view.terminal) {
@@ -110,6 +110,9 @@ pub(super) fn attached_volumes(
     attachments: &Attachments,
 ) -> FxHashMap<NodeId, Vec<u32>> {
     let mut attached: FxHashMap<NodeId, Vec<u32>> = FxHashMap::with_hasher(FxBuildHasher);
+    if attachments.are_unlimited() {
+        return attached;
+    }
     for (index, view) in snapshot.pods.iter().enumerate() {
         if let (Some(node), false) = (view.node, view.terminal || view.attachments().is_empty())
             && let Some(volumes) = attachments.of_pod(PodId::from(index))

@@ -43,6 +43,11 @@ impl Attachments {
         attachments
     }
 
+    /// Whether no node has a limit, so that no volume is looked at.
+    pub(crate) fn are_unlimited(&self) -> bool {
+        self.limits.is_empty()
+    }
+
     /// What a pod attaches, if it attaches anything and some node has a limit.
     pub(crate) fn of_pod(&self, pod: PodId) -> Option<&Volumes> {
         self.volumes.get(&pod)

@@ -173,7 +173,7 @@ impl Shape<'_> {
         };
         let labelled = values
             .iter()
-            .filter_map(|value| self.labelled.get(&(key, value.as_str())));
+            .map(|value| self.snapshot.classes.labelled(key, value));
         let mut found: Vec<ClassId> = labelled.flatten().copied().filter(matches).collect();
         found.sort_unstable();
         found

@@ -8,7 +8,6 @@ use super::{GroupId, Host, Kind, NONE, Rule, Shape};
 use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
 use smallvec::SmallVec;
-use spokeshave_model::constraints::Constraints;
 use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
 
 /// Pods of a group.
@@ -385,32 +384,41 @@ impl Rule {
     }
 }
 
-/// Whether any rule of topology counts pods on behalf of a class.
-fn has_rules(class: &Constraints) -> bool {
-    let has_terms = !(class.affinity.is_empty() && class.anti_affinity.is_empty());
-    let prefers = !(class.preferred_affinity.is_empty() && class.preferred_anti_affinity.is_empty());
-    has_terms || prefers || !class.spreads.is_empty()
-}
-
 /// The pods that run on nodes, by class and node, and where in that list each is; nothing where no
 /// rule counts pods.
 fn bound_pods(snapshot: &Snapshot) -> (Vec<(ClassId, NodeId, u32)>, Vec<u32>) {
-    if !snapshot.classes.iter().any(has_rules) {
+    if snapshot.classes.ruled().is_empty() {
         return Default::default();
     }
-    let mut bound: Vec<(ClassId, NodeId, usize)> = Vec::new();
-    for (index, view) in snapshot.pods.iter().enumerate().filter(|(_, view)| view.active) {
-        bound.extend(view.node.map(|node| (view.class, node, index)));
+    let bound = || {
+        let active = snapshot.pods.iter().enumerate().filter(|(_, view)| view.active);
+        active.filter_map(|(index, view)| Some((view.class, view.node?, index as u32)))
+    };
+    // By class first, which are numbers without gaps; the pods of one are few.
+    let mut ends: Vec<u32> = vec![0; snapshot.classes.len() + 1];
+    bound().for_each(|(class, _, _)| ends[class.index() + 1] += 1);
+    for class in 1..ends.len() {
+        ends[class] += ends[class - 1];
     }
-    bound.sort_unstable();
-    let mut counted: Vec<(ClassId, NodeId, u32)> = Vec::new();
+    let mut next = ends.clone();
+    let mut sorted: Vec<(NodeId, u32)> = vec![(NodeId(0), 0); ends[snapshot.classes.len()] as usize];
+    for (class, node, index) in bound() {
+        let place = &mut next[class.index()];
+        sorted[*place as usize] = (node, index);
+        *place += 1;
+    }
+    let mut counted: Vec<(ClassId, NodeId, u32)> = Vec::with_capacity(sorted.len());
     let mut counted_at = vec![NONE; snapshot.pods.len()];
-    for (class, node, index) in bound {
-        match counted.last_mut() {
-            Some(last) if (last.0, last.1) == (class, node) => last.2 += 1,
-            _ => counted.push((class, node, 1)),
+    for (class, range) in (0..).map(ClassId).zip(ends.windows(2)) {
+        let pods = &mut sorted[range[0] as usize..range[1] as usize];
+        pods.sort_unstable();
+        for (node, index) in pods.iter().copied() {
+            match counted.last_mut() {
+                Some(last) if (last.0, last.1) == (class, node) => last.2 += 1,
+                _ => counted.push((class, node, 1)),
+            }
+            counted_at[index as usize] = (counted.len() - 1) as u32;
         }
-        counted_at[index] = (counted.len() - 1) as u32;
     }
     (counted, counted_at)
 }

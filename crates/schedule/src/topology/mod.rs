@@ -174,22 +174,11 @@ pub(crate) struct Shape<'a> {
     inverse_selecting: Vec<Vec<GroupId>>,
     /// Per class: the inverse groups of its own required anti-affinity.
     inverse_owned: Vec<Vec<GroupId>>,
-    /// Classes by label and value, to find quickly what a selector matches.
-    labelled: FxHashMap<(&'a str, &'a str), Vec<ClassId>>,
 }
 
 impl<'a> Shape<'a> {
     /// Registers every required anti-affinity there is (P-110), so that which groups exist does not depend on what is asked later.
     pub(crate) fn new(snapshot: &'a Snapshot, templates: &[Template], algebra: &Algebra<'_>) -> Self {
-        let mut labelled: FxHashMap<(&str, &str), Vec<ClassId>> = FxHashMap::with_hasher(FxBuildHasher);
-        for (index, class) in snapshot.classes.iter().enumerate() {
-            for (key, value) in &class.labels {
-                labelled
-                    .entry((key, value))
-                    .or_default()
-                    .push(ClassId::from(index));
-            }
-        }
         let classes = snapshot.classes.len();
         let standing = snapshot.nodes.iter().enumerate();
         let standing = standing.filter(|(_, node)| node.registered && !node.marked_for_deletion);
@@ -207,14 +196,14 @@ impl<'a> Shape<'a> {
             selecting: vec![Vec::new(); classes],
             inverse_selecting: vec![Vec::new(); classes],
             inverse_owned: vec![Vec::new(); classes],
-            labelled,
         };
-        for (index, class) in snapshot.classes.iter().enumerate() {
+        for id in snapshot.classes.repelling() {
+            let (index, class) = (id.index(), &snapshot.classes[id.index()]);
             for term in &class.anti_affinity {
                 let group = shape.term_group(Kind::Inverse, term, class, templates, algebra);
                 if !shape.inverse_owned[index].contains(&group) {
                     shape.inverse_owned[index].push(group);
-                    shape.members[group.0 as usize].push(ClassId::from(index));
+                    shape.members[group.0 as usize].push(*id);
                 }
             }
         }

@@ -193,7 +193,7 @@ impl LiveSnapshot {
             observed,
             usage,
         } = whole;
-        let classes = snapshot.classes.iter().cloned().map(Arc::new);
+        let classes = snapshot.classes.iter().cloned();
         let classes = Numbering::new(classes, snapshot.pods.iter().map(|pod| pod.class.0));
         let requests = Numbering::new(
             snapshot.requests.iter().cloned(),
@@ -326,7 +326,8 @@ impl LiveSnapshot {
         }
         let snapshot = Arc::make_mut(&mut self.snapshot);
         if let Some(new) = self.classes.renumber(snapshot.pods.iter().map(|pod| pod.class.0)) {
-            snapshot.classes = permuted(std::mem::take(&mut snapshot.classes), &new);
+            let classes = snapshot.classes.take();
+            snapshot.classes = permuted(classes, &new).into();
             for pod in &mut snapshot.pods {
                 pod.class.0 = new[pod.class.index()].unwrap_or_default();
             }
@@ -335,7 +336,8 @@ impl LiveSnapshot {
             .requests
             .renumber(snapshot.pods.iter().map(|pod| pod.request.0))
         {
-            snapshot.requests = permuted(std::mem::take(&mut snapshot.requests), &new);
+            let requests = Arc::unwrap_or_clone(std::mem::take(&mut snapshot.requests));
+            snapshot.requests = permuted(requests, &new).into();
             for pod in &mut snapshot.pods {
                 pod.request.0 = new[pod.request.index()].unwrap_or_default();
             }

@@ -175,9 +175,7 @@ impl LiveSnapshot {
         let reduced = Arc::new(reduced);
         let (class, is_new) = self.classes.insert(at, Arc::clone(&reduced), shift);
         if is_new {
-            Arc::make_mut(&mut self.snapshot)
-                .classes
-                .push(Constraints::clone(&reduced));
+            Arc::make_mut(&mut self.snapshot).classes.push(reduced);
         }
         (ClassId(class), shape)
     }
@@ -187,7 +185,8 @@ impl LiveSnapshot {
         let vector = self.snapshot.resources.vector(asked);
         let (request, is_new) = self.requests.insert(at, vector.clone(), shift);
         if is_new {
-            Arc::make_mut(&mut self.snapshot).requests.push(vector);
+            let requests = &mut Arc::make_mut(&mut self.snapshot).requests;
+            Arc::make_mut(requests).push(vector);
         }
         RequestId(request)
     }

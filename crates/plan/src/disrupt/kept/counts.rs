@@ -7,41 +7,39 @@ use spokeshave_model::snapshot::Snapshot;
 
 /// The classes that some rule binds: their own, or the anti-affinity of others.
 pub(super) fn bound(snapshot: &Snapshot) -> Vec<bool> {
-    let keep_away: Vec<&PodTerm> = snapshot
-        .classes
-        .iter()
-        .flat_map(|class| &class.anti_affinity)
+    let classes = &snapshot.classes;
+    let mut bound = vec![false; classes.len()];
+    for class in classes.ruled() {
+        bound[class.index()] = true;
+    }
+    let repelling = classes.repelling().iter();
+    let keep_away: Vec<&PodTerm> = repelling
+        .flat_map(|class| &classes[class.index()].anti_affinity)
         .collect();
-    let is_kept_away = |class: &Constraints| keep_away.iter().any(|term| selects(term, class));
-    let is_bound = |class: &Constraints| has_rules(class) || is_kept_away(class);
-    snapshot.classes.iter().map(is_bound).collect()
+    if !keep_away.is_empty() {
+        for (bound, class) in bound.iter_mut().zip(classes.iter()) {
+            *bound |= keep_away.iter().any(|term| selects(term, class));
+        }
+    }
+    bound
 }
 
 /// The classes with a rule that counts a pod of one of these, or that the anti-affinity of one of these keeps away.
 pub(super) fn affected(snapshot: &Snapshot, recounted: &[&Constraints]) -> Vec<bool> {
-    if recounted.is_empty() {
-        return vec![false; snapshot.classes.len()];
+    let classes = &snapshot.classes;
+    let mut affected = vec![false; classes.len()];
+    for class in classes.ruled() {
+        let is_counting = |other: &&Constraints| counts(&classes[class.index()], other);
+        affected[class.index()] = recounted.iter().any(is_counting);
     }
-    let is_affected = |class: &Constraints| {
-        recounted
-            .iter()
-            .any(|other| counts(class, other) || other.anti_affinity.iter().any(|term| selects(term, class)))
-    };
-    snapshot.classes.iter().map(is_affected).collect()
-}
-
-fn has_rules(class: &Constraints) -> bool {
-    !class.spreads.is_empty() || terms(class).next().is_some()
-}
-
-/// All terms of affinity and anti-affinity, preferred ones included.
-fn terms(class: &Constraints) -> impl Iterator<Item = &PodTerm> {
-    let preferred = class
-        .preferred_affinity
-        .iter()
-        .chain(&class.preferred_anti_affinity);
-    let required = class.affinity.iter().chain(&class.anti_affinity);
-    required.chain(preferred.map(|(_, term)| term))
+    let mut repelling = recounted.iter().flat_map(|other| &other.anti_affinity).peekable();
+    if repelling.peek().is_some() {
+        let repelling: Vec<&PodTerm> = repelling.collect();
+        for (affected, class) in affected.iter_mut().zip(classes.iter()) {
+            *affected |= repelling.iter().any(|term| selects(term, class));
+        }
+    }
+    affected
 }
 
 /// Whether a rule of a class counts pods of another.
@@ -49,7 +47,7 @@ fn counts(class: &Constraints, other: &Constraints) -> bool {
     let spreads = class.spreads.iter();
     let mut spreads = spreads.filter(|_| class.namespace == other.namespace);
     spreads.any(|spread| spread.selector.matches(&other.labels))
-        || terms(class).any(|term| selects(term, other))
+        || class.topology_terms().any(|term| selects(term, other))
 }
 
 fn selects(term: &PodTerm, class: &Constraints) -> bool {

@@ -2,15 +2,19 @@
 //!
 //! Objects are compared by identity first: while they are held here no other object has their address. It decides nothing.
 
+use crate::disrupt::register::is_restless;
+use crate::disrupt::signature::shape;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use rustc_hash::FxHashMap;
 use spokeshave_api::NodeClaim;
 use spokeshave_model::constraints::Constraints;
+use spokeshave_model::pod::DoNotDisrupt;
 use spokeshave_model::snapshot::{
     ClassId, KindId, NodeId, NodeView, PodId, PodView, PoolId, RequestId, Snapshot,
 };
 use spokeshave_model::vector::ResourceVector;
-use spokeshave_model::{Pod, Price};
+use spokeshave_model::{Classes, Pod, Price};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +26,19 @@ pub(super) struct NodeMark {
     claim: Option<Arc<NodeClaim>>,
     facts: NodeFacts,
     attach_limits: BTreeMap<String, i64>,
+    /// What-ifs do not read it.
+    nominated_until: Option<Timestamp>,
+}
+
+/// How a node differs from what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// In nothing.
+    Same,
+    /// In something that what-ifs do not read.
+    Touched,
+    /// In something that they do.
+    Other,
 }
 
 /// What is not in the objects of a node alone.
@@ -53,45 +70,47 @@ impl NodeFacts {
 }
 
 impl NodeMark {
-    fn of(view: &NodeView) -> Self {
+    pub(super) fn of(view: &NodeView) -> Self {
         NodeMark {
             node: view.node.clone(),
             claim: view.claim.clone(),
             facts: NodeFacts::of(view),
             attach_limits: view.attach_limits.clone(),
+            nominated_until: view.nominated_until,
         }
     }
 
-    /// Those of all nodes, in order.
-    pub(super) fn all(snapshot: &Snapshot) -> Vec<Self> {
-        snapshot.nodes.iter().map(NodeMark::of).collect()
+    /// Becomes the mark of a node, and says how it differs.
+    pub(super) fn follow(&mut self, view: &NodeView) -> Follows {
+        let has_same_node = match (&self.node, &view.node) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let has_same_claim = match (&self.claim, &view.claim) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let has_same_objects = has_same_node && has_same_claim;
+        let has_same_facts = self.facts == NodeFacts::of(view) && self.attach_limits == view.attach_limits;
+        if has_same_objects && has_same_facts && self.nominated_until == view.nominated_until {
+            return Follows::Same;
+        }
+        let is_same = has_same_facts && (has_same_objects || self.is_alike(view));
+        *self = NodeMark::of(view);
+        if is_same { Follows::Touched } else { Follows::Other }
     }
 
-    /// Whether what-ifs read the same of a node; remembers its objects, which may be other versions.
-    fn follow(&mut self, view: &NodeView) -> bool {
-        if self.facts != NodeFacts::of(view) || self.attach_limits != view.attach_limits {
-            return false;
-        }
+    /// Whether what-ifs read the same of the objects of a node.
+    fn is_alike(&self, view: &NodeView) -> bool {
         let is_same_node = match (&self.node, &view.node) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other) || is_same_node(one, other),
+            (Some(one), Some(other)) => is_same_node(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
         let is_same_claim = match (&self.claim, &view.claim) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other) || is_same_claim(one, other),
+            (Some(one), Some(other)) => is_same_claim(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
-        if is_same_node && is_same_claim {
-            self.node.clone_from(&view.node);
-            self.claim.clone_from(&view.claim);
-        }
         is_same_node && is_same_claim
-    }
-
-    /// Whether these are the nodes of a Snapshot, all of them and in this order. Where they are not, some are other versions already.
-    pub(super) fn follow_all(marks: &mut [Self], snapshot: &Snapshot) -> bool {
-        let is_as_long = marks.len() == snapshot.nodes.len();
-        let mut both = marks.iter_mut().zip(&snapshot.nodes);
-        is_as_long && both.all(|(mark, view)| mark.follow(view))
     }
 }
 
@@ -141,6 +160,9 @@ struct PodFacts {
     active: bool,
     terminal: bool,
     reschedulable: bool,
+    /// It is neither protected nor under a PodDisruptionBudget.
+    is_plain: bool,
+    is_restless: bool,
 }
 
 impl PodFacts {
@@ -152,6 +174,8 @@ impl PodFacts {
             active: view.active,
             terminal: view.terminal,
             reschedulable: view.reschedulable,
+            is_plain: view.budgets().is_empty() && matches!(view.do_not_disrupt(), DoNotDisrupt::Absent),
+            is_restless: is_restless(view),
         }
     }
 }
@@ -180,11 +204,12 @@ impl PodMark {
 #[derive(Clone)]
 pub(super) struct Pods {
     marks: Vec<PodMark>,
-    requests: Vec<ResourceVector>,
+    requests: Arc<Vec<ResourceVector>>,
 }
 
 /// What has become of a pod.
-pub(super) struct Changed {
+#[derive(Clone)]
+struct Changed {
     /// As it was; none when it is new.
     before: Option<PodMark>,
     /// What it is; none when it is gone.
@@ -192,21 +217,50 @@ pub(super) struct Changed {
 }
 
 /// What has become of all pods.
-#[derive(Default)]
-pub(super) struct Renumbered {
+#[derive(Clone, Default)]
+pub(in crate::disrupt) struct Renumbered {
     changed: Vec<Changed>,
     /// The number that a pod which has not changed has now; empty when nothing has changed.
     new: Vec<Option<PodId>>,
+    /// Requests have other numbers.
+    pub(super) has_other_requests: bool,
 }
 
 impl Renumbered {
     /// Whether every pod is what it was.
-    pub(super) fn is_same(&self) -> bool {
+    pub(in crate::disrupt) fn is_same(&self) -> bool {
         self.changed.is_empty()
     }
 
+    /// The pods that are new or have changed.
+    pub(in crate::disrupt) fn changed_now(&self) -> impl Iterator<Item = PodId> + '_ {
+        self.changed.iter().filter_map(|changed| changed.now)
+    }
+
+    /// The nodes that pods which have changed are or were on.
+    pub(super) fn nodes<'n>(&'n self, snapshot: &'n Snapshot) -> impl Iterator<Item = NodeId> + 'n {
+        self.changed.iter().flat_map(|changed| {
+            let before = changed.before.as_ref().and_then(|mark| mark.facts.node);
+            let now = changed.now.and_then(|pod| snapshot.pod(pod).node);
+            before.into_iter().chain(now)
+        })
+    }
+
+    /// Class and request of each pod that has changed, as far as it needs a place: before, by the numbers of then, and now.
+    pub(in crate::disrupt) fn shapes<'n>(
+        &'n self,
+        snapshot: &'n Snapshot,
+    ) -> impl Iterator<Item = (Option<(ClassId, RequestId)>, Option<(ClassId, RequestId)>)> + 'n {
+        self.changed.iter().map(|changed| {
+            let before = changed.before.as_ref().map(|mark| mark.facts);
+            let before = before.filter(|facts| facts.reschedulable);
+            let now = changed.now.and_then(|pod| shape(snapshot.pod(pod)));
+            (before.map(|facts| (facts.class, facts.request)), now)
+        })
+    }
+
     /// The number of a pod now, if it has not changed.
-    pub(super) fn of(&self, pod: PodId) -> Option<PodId> {
+    pub(in crate::disrupt) fn of(&self, pod: PodId) -> Option<PodId> {
         if self.is_same() {
             return Some(pod);
         }
@@ -214,7 +268,7 @@ impl Renumbered {
     }
 
     /// Whether host ports or volumes in use have changed somewhere: which they are on each node is not compared. `classes` are those of before.
-    pub(super) fn are_special(&self, snapshot: &Snapshot, classes: &[Constraints]) -> bool {
+    pub(super) fn are_special(&self, snapshot: &Snapshot, classes: &[Arc<Constraints>]) -> bool {
         self.changed.iter().any(|changed| {
             let now = changed.now.map(|pod| snapshot.pod(pod));
             let opens = |class: &Constraints| !class.host_ports.is_empty();
@@ -239,7 +293,7 @@ impl Renumbered {
     /// Constraints of the pods that are counted now where they were not, or the other way round.
     pub(super) fn recounted<'c>(
         &self,
-        classes: &'c [Constraints],
+        classes: &'c [Arc<Constraints>],
         snapshot: &'c Snapshot,
     ) -> Vec<&'c Constraints> {
         let mut recounted = Vec::new();
@@ -247,7 +301,7 @@ impl Renumbered {
             let before = changed.before.as_ref();
             let before = before.map(|mark| {
                 (
-                    &classes[mark.facts.class.index()],
+                    &*classes[mark.facts.class.index()],
                     mark.facts.node,
                     mark.facts.active,
                 )
@@ -268,33 +322,44 @@ impl Pods {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         Pods {
             marks: snapshot.pods.iter().map(PodMark::of).collect(),
-            requests: snapshot.requests.clone(),
+            requests: Arc::clone(&snapshot.requests),
         }
     }
 
-    /// Becomes the pods of another Snapshot, and says what has become of each; none when more than so many have changed. `class` says which class a class
-    /// of before is now.
+    /// Becomes the pods of another Snapshot, and says what has become of each; none when more than so many have changed. `classes` says which class each class
+    /// of before is now, if not the same.
     pub(super) fn follow(
         &mut self,
         snapshot: &Snapshot,
-        class: impl Fn(ClassId) -> Option<ClassId>,
+        classes: Option<&[Option<ClassId>]>,
         most: usize,
     ) -> Option<Renumbered> {
-        let requests = renumbered(&self.requests, &snapshot.requests);
+        let requests = if self.requests == snapshot.requests {
+            None
+        } else {
+            renumbered(&self.requests, &snapshot.requests)
+        };
         let request = |request: RequestId| match &requests {
             None => Some(request),
             Some(new) => new[request.index()].map(RequestId),
         };
+        let is_renumbered = classes.is_some() || requests.is_some();
+        let class = |class: ClassId| match classes {
+            None => Some(class),
+            Some(new) => new.get(class.index()).copied().flatten(),
+        };
         let is_same = |mark: &PodMark, view: &PodView| {
             let (then, now) = (mark.facts, PodFacts::of(view));
-            let renumbered = class(then.class)
-                .zip(request(then.request))
-                .map(|(class, request)| PodFacts {
-                    class,
-                    request,
-                    ..then
-                });
-            mark.is(view) && renumbered == Some(now)
+            if !is_renumbered {
+                return then == now && mark.is(view);
+            }
+            let numbers = class(then.class).zip(request(then.request));
+            let renumbered = numbers.map(|(class, request)| PodFacts {
+                class,
+                request,
+                ..then
+            });
+            renumbered == Some(now) && mark.is(view)
         };
         let (mut old, mut new) = (0, 0);
         // Which of the old is replaced, taken out, or preceded by a new one.
@@ -321,10 +386,15 @@ impl Pods {
             old += usize::from(order != Ordering::Greater);
             new += usize::from(order != Ordering::Less);
         }
-        if requests.is_some() {
-            self.requests.clone_from(&snapshot.requests);
+        let mut result = self.replace(snapshot, &steps);
+        result.has_other_requests = requests.is_some();
+        self.requests = Arc::clone(&snapshot.requests);
+        if is_renumbered {
+            for (mark, view) in self.marks.iter_mut().zip(&snapshot.pods) {
+                (mark.facts.class, mark.facts.request) = (view.class, view.request);
+            }
         }
-        Some(self.replace(snapshot, &steps))
+        Some(result)
     }
 
     /// Takes in what was found to have changed.
@@ -357,9 +427,6 @@ impl Pods {
                 now: now.map(PodId::from),
             });
         }
-        for (mark, view) in self.marks.iter_mut().zip(&snapshot.pods) {
-            (mark.facts.class, mark.facts.request) = (view.class, view.request);
-        }
         result
     }
 }
@@ -373,11 +440,19 @@ fn place(pod: &Pod) -> (&str, &str) {
     )
 }
 
-/// Which class each class of before is now; none when all are what they were.
-pub(super) fn renumbered_classes(
-    before: &[Constraints],
-    now: &[Constraints],
-) -> Option<Vec<Option<ClassId>>> {
+/// Which class each class of before is now; none when all are what they were. One that is not found is not there any more, or was made anew.
+pub(super) fn renumbered_classes(before: &Classes, now: &Classes) -> Option<Vec<Option<ClassId>>> {
+    if before == now {
+        return None;
+    }
+    let by_place: FxHashMap<*const Constraints, u32> = now.iter().map(Arc::as_ptr).zip(0..).collect();
+    let is_shared = before
+        .iter()
+        .any(|class| by_place.contains_key(&Arc::as_ptr(class)));
+    if is_shared {
+        let number = |class: &Arc<Constraints>| by_place.get(&Arc::as_ptr(class)).copied().map(ClassId);
+        return Some(before.iter().map(number).collect());
+    }
     let numbers = renumbered(before, now)?;
     Some(numbers.into_iter().map(|number| number.map(ClassId)).collect())
 }

@@ -16,24 +16,24 @@
 mod counts;
 mod marks;
 mod reads;
+mod seen;
 mod sets;
 
+pub(super) use marks::Renumbered;
 pub(super) use reads::Reads;
+pub(super) use seen::Delta;
 pub(super) use sets::{KeptSets, LONGEST_SWEEP};
 
 use super::bare::{Bare, Numbered as _};
 use super::candidates::Candidate;
 use super::consolidate::Brief;
 use super::ground::Ground;
+use super::register::Register;
 use crate::policy::Policy;
-use marks::{NodeMark, Pods, Renumbered};
+use jiff::Timestamp;
 use reads::Asked;
-use spokeshave_model::Price;
-use spokeshave_model::constraints::Constraints;
-use spokeshave_model::snapshot::{
-    ClassId, DaemonView, NodeId, NodeKind, PodId, PodView, PoolId, PoolView, Snapshot,
-};
-use spokeshave_model::vector::ResourceTable;
+use seen::Seen;
+use spokeshave_model::snapshot::{NodeId, PodId, PodView, Snapshot};
 use spokeshave_schedule::{Difference, Start};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -41,52 +41,49 @@ use std::sync::Arc;
 
 /// What one pass leaves to the next so that the next is faster: it has no influence on what is decided, and is safe to lose.
 #[derive(Clone, Default)]
-pub struct Kept(Option<Box<Memory>>);
+pub struct Kept(Option<Box<Last>>);
 
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let answers = self
-            .0
-            .as_deref()
-            .map_or(0, |memory| memory.alone.iter().flatten().count());
-        f.debug_struct("Kept").field("answers", &answers).finish()
-    }
+/// What the last pass has seen, and what it found.
+#[derive(Clone)]
+struct Last {
+    seen: Seen,
+    register: Arc<Register>,
+    /// How that differs from what answers are about.
+    news: Option<News>,
+    answers: Option<Answers>,
 }
 
-/// More changed pods or nodes than this are not looked at one by one: everything is dropped.
-const MOST_CHANGES: usize = 64;
-
+/// What has changed since answers were last looked at.
 #[derive(Clone)]
-struct Memory {
-    all: WholeMarks,
-    classes: Vec<Constraints>,
-    nodes: Vec<NodeMark>,
-    pods: Pods,
+struct News {
+    delta: Delta,
+    /// Nodes whose candidate may be another, in order.
+    changed: Vec<NodeId>,
+}
+
+/// Answers of what-ifs.
+#[derive(Clone)]
+struct Answers {
+    policy: Policy,
+    /// Pods that wait or move anyway open host ports or attach volumes: which are taken where, nobody compares.
+    base_is_special: bool,
     start: Start,
     /// By node.
-    alone: Vec<Option<(Own, Bare<Brief>)>>,
+    alone: Vec<Option<Single>>,
     sets: KeptSets,
 }
 
-/// What every answer depends on.
+/// What is said of a node alone.
 #[derive(Clone)]
-struct WholeMarks {
-    policy: Policy,
-    resources: ResourceTable,
-    well_known: BTreeSet<String>,
-    pools: Vec<PoolView>,
-    kinds: Vec<NodeKind>,
-    daemons: Vec<DaemonView>,
-    /// Pods that wait or move anyway open host ports or attach volumes: which are taken where, nobody compares.
-    base_is_special: bool,
+struct Single {
+    asked: Asked,
+    bare: Arc<Bare<Brief>>,
 }
 
 /// Nodes that an answer is about, and their pods.
 #[derive(Clone)]
 struct Own {
-    /// Each with its NodePool, its price, and how many pods there are up to its last.
-    nodes: Vec<(NodeId, PoolId, Price, usize)>,
-    moving: Vec<PodId>,
+    nodes: Vec<NodeId>,
     asked: Asked,
 }
 
@@ -94,6 +91,17 @@ struct Own {
 struct Read<'r> {
     difference: &'r Difference,
     counted_otherwise: &'r [bool],
+}
+
+/// More nodes with other room than this are not looked at one by one: everything is dropped.
+const MOST_CHANGES: usize = 64;
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answers = self.0.as_ref().and_then(|last| last.answers.as_ref());
+        let answers = answers.map_or(0, |answers| answers.alone.iter().flatten().count());
+        f.debug_struct("Kept").field("answers", &answers).finish()
+    }
 }
 
 impl Kept {
@@ -107,206 +115,180 @@ impl Kept {
         Some(kept)
     }
 
-    /// The answers of before that still hold, by node. From now on what is kept belongs to this Snapshot, whose what-ifs start from `start`. O(pods), to
-    /// compare them with those of before.
-    pub(super) fn renew(&mut self, ground: &Ground<'_>, start: Start) {
-        let before = self.0.take();
-        let (snapshot, all) = (ground.snapshot, WholeMarks::of(ground));
-        let renewed = before.and_then(|before| before.renewed(snapshot, &all, &start));
-        let mut memory = match renewed {
-            Some(mut memory) => {
-                (memory.all, memory.start) = (all, start);
-                memory
+    /// The register of this Snapshot, from that of the last. Debug builds compare the two, where the cluster is small.
+    pub(super) fn register(&mut self, snapshot: &Snapshot, now: Timestamp) -> Arc<Register> {
+        if let Some(last) = &mut self.0
+            && let Some(delta) = last.seen.follow(snapshot)
+        {
+            let changed = Arc::make_mut(&mut last.register).renew(snapshot, now, &delta);
+            #[cfg(debug_assertions)]
+            if snapshot.pods.len() <= super::pass::COMPARED_PODS {
+                let anew = Register::of(snapshot, now, &BTreeSet::new());
+                assert_eq!(
+                    *last.register, anew,
+                    "a register that was kept is one that is made anew"
+                );
             }
-            None => Box::new(Memory::new(snapshot, all, start)),
+            if last.news.is_some() {
+                // No answer was asked for in the last pass, so that none has learnt of what was new to it.
+                last.answers = None;
+            }
+            last.news = Some(News { delta, changed });
+            return Arc::clone(&last.register);
+        }
+        let register = Arc::new(Register::of(snapshot, now, &BTreeSet::new()));
+        self.0 = Some(Box::new(Last {
+            seen: Seen::of(snapshot),
+            register: Arc::clone(&register),
+            news: None,
+            answers: None,
+        }));
+        register
+    }
+
+    /// Drops all answers: nobody asks for them.
+    pub(super) fn forget_answers(&mut self) {
+        if let Some(last) = &mut self.0 {
+            (last.answers, last.news) = (None, None);
+        }
+    }
+
+    /// The answers of before that still hold, by node. From now on what is kept belongs to this Snapshot, whose register was made, and whose what-ifs start
+    /// from `start`. O(answers).
+    pub(super) fn renew(&mut self, ground: &Ground<'_>, start: Start) {
+        let Some(last) = &mut self.0 else { return };
+        let both = last.answers.take().zip(last.news.take());
+        let renewed = both.and_then(|(answers, news)| answers.renewed(ground, &start, &news));
+        let mut answers = match renewed {
+            Some(answers) => Answers { start, ..answers },
+            None => Answers::new(ground, start),
         };
-        memory.sets.begin();
-        self.0 = Some(memory);
+        answers.sets.begin();
+        last.answers = Some(answers);
     }
 
     /// The answer about a candidate, if it is known.
-    pub(super) fn find(&self, candidate: &Candidate) -> Option<&Bare<Brief>> {
-        let known = self.0.as_ref()?.alone.get(candidate.node.index())?;
-        let (own, bare) = known.as_ref()?;
-        own.is(&[candidate]).then_some(bare)
+    pub(super) fn find(&self, candidate: &Candidate) -> Option<&Arc<Bare<Brief>>> {
+        let answers = self.0.as_ref()?.answers.as_ref()?;
+        let known = answers.alone.get(candidate.node.index())?.as_ref();
+        known.map(|single| &single.bare)
     }
 
     /// Keeps an answer.
-    pub(super) fn keep(&mut self, snapshot: &Snapshot, candidate: &Candidate, bare: Bare<Brief>) {
-        if let Some(memory) = &mut self.0 {
-            memory.alone[candidate.node.index()] = Some((Own::of(snapshot, &[candidate]), bare));
+    pub(super) fn keep(&mut self, snapshot: &Snapshot, candidate: &Candidate, bare: Arc<Bare<Brief>>) {
+        let answers = self.0.as_mut().and_then(|last| last.answers.as_mut());
+        if let Some(answers) = answers {
+            let asked = Asked::by(snapshot, candidate.moving(snapshot).iter().copied());
+            answers.alone[candidate.node.index()] = Some(Single { asked, bare });
         }
     }
 
     /// What the search over sets has asked.
     pub(super) fn sets(&mut self) -> Option<&mut KeptSets> {
-        self.0.as_mut().map(|memory| &mut memory.sets)
-    }
-}
-
-impl WholeMarks {
-    fn of(ground: &Ground<'_>) -> Self {
-        let snapshot = ground.snapshot;
-        let mut policy = ground.policy.clone();
-        // Whether nodes are judged as well, and on how many threads, changes no answer.
-        (policy.disrupt.verdicts, policy.disrupt.threads) = (false, 1);
-        WholeMarks {
-            policy,
-            resources: snapshot.resources.clone(),
-            well_known: snapshot.well_known.clone(),
-            pools: snapshot.pools.clone(),
-            kinds: snapshot.kinds.clone(),
-            daemons: snapshot.daemons.clone(),
-            base_is_special: has_special_base(snapshot),
-        }
-    }
-
-    /// Whether what-ifs read the same of both.
-    fn is_same(&self, other: &Self) -> bool {
-        let both = self.pools.iter().zip(&other.pools);
-        self.policy == other.policy
-            && self.resources == other.resources
-            && self.well_known == other.well_known
-            && self.kinds == other.kinds
-            && self.daemons == other.daemons
-            && self.pools.len() == other.pools.len()
-            && both.into_iter().all(|(one, other)| is_same_pool(one, other))
-            && !self.base_is_special
-            && !other.base_is_special
+        let answers = self.0.as_mut()?.answers.as_mut()?;
+        Some(&mut answers.sets)
     }
 }
 
 /// Whether a pod that waits or moves anyway opens a host port or attaches a volume.
-fn has_special_base(snapshot: &Snapshot) -> bool {
+fn has_special_base(ground: &Ground<'_>) -> bool {
+    let (snapshot, register) = (ground.snapshot, &ground.register);
     let is_special = |view: &PodView| {
         !view.attachments().is_empty() || !snapshot.classes[view.class.index()].host_ports.is_empty()
     };
-    let leaving = snapshot
-        .nodes
-        .iter()
-        .filter(|view| view.in_command || view.marked_for_deletion);
-    let mut moving = leaving.flat_map(|view| &view.pods).map(|pod| snapshot.pod(*pod));
-    moving.any(is_special)
-        || snapshot
-            .pods
-            .iter()
-            .any(|view| view.provisionable && is_special(view))
+    let leaving = register.leaving().flat_map(|node| &snapshot.node(node).pods);
+    let mut moving = leaving.map(|pod| snapshot.pod(*pod));
+    let mut waiting = register.restless(snapshot).filter(|(_, view)| view.provisionable);
+    moving.any(is_special) || waiting.any(|(_, view)| is_special(view))
 }
 
-/// Whether two NodePools are the same but for what nobody plans with: their status and the versions of the objects. What they use is compared as what is left
-/// of their limits.
-fn is_same_pool(one: &PoolView, other: &PoolView) -> bool {
-    let is_same_object = Arc::ptr_eq(&one.object, &other.object)
-        || (one.object.spec == other.object.spec
-            && one.object.metadata.labels == other.object.metadata.labels
-            && one.object.metadata.annotations == other.object.metadata.annotations);
-    is_same_object
-        && one.name == other.name
-        && one.uid == other.uid
-        && one.weight == other.weight
-        && one.is_static == other.is_static
-        && one.ready == other.ready
-        && one.deleting == other.deleting
-        && one.supported == other.supported
-        && one.requirements == other.requirements
-        && one.taints == other.taints
-        && one.limits == other.limits
-        && (Arc::ptr_eq(&one.instance_types, &other.instance_types)
-            || (one.instance_types.is_empty() && other.instance_types.is_empty()))
-        && one.instance_types_problem == other.instance_types_problem
+/// A policy, as far as answers depend on it.
+fn of_answers(policy: &Policy) -> Policy {
+    let mut policy = policy.clone();
+    // Whether nodes are judged as well, and on how many threads, changes no answer.
+    (policy.disrupt.verdicts, policy.disrupt.threads) = (false, 1);
+    policy
 }
 
 impl Own {
     fn of(snapshot: &Snapshot, set: &[&Candidate]) -> Self {
-        let mut moving: Vec<PodId> = Vec::new();
-        let mut nodes = Vec::with_capacity(set.len());
-        for candidate in set {
-            moving.extend(&candidate.moving);
-            nodes.push((candidate.node, candidate.pool, candidate.price, moving.len()));
-        }
+        let moving: Vec<PodId> = set
+            .iter()
+            .flat_map(|candidate| candidate.moving(snapshot).into_owned())
+            .collect();
         Own {
-            asked: Asked::by(snapshot, moving.iter().copied()),
-            nodes,
-            moving,
+            nodes: set.iter().map(|candidate| candidate.node).collect(),
+            asked: Asked::by(snapshot, moving.into_iter()),
         }
     }
 
-    /// Whether these are the nodes, in this order, with the same pods.
+    /// Whether these are the nodes, in this order. Their pods are what they were, or the answer were gone.
     fn is(&self, set: &[&Candidate]) -> bool {
-        let mut candidates = set.iter().enumerate();
-        self.nodes.len() == set.len()
-            && candidates.all(|(position, candidate)| self.is_at(position, candidate))
+        let nodes = set.iter().map(|candidate| &candidate.node);
+        self.nodes.iter().eq(nodes)
     }
 
-    /// Whether a node stands at this place, with the same pods.
-    fn is_at(&self, position: usize, candidate: &Candidate) -> bool {
-        let start = match position.checked_sub(1) {
-            Some(before) => self.nodes.get(before).map_or(0, |node| node.3),
-            None => 0,
-        };
-        self.nodes.get(position).is_some_and(|(node, pool, price, end)| {
-            (*node, *pool, *price) == (candidate.node, candidate.pool, candidate.price)
-                && self.moving[start..*end] == candidate.moving
-        })
-    }
-
-    /// Takes the numbers of another Snapshot; none when one of the pods has changed.
-    fn renumber(&mut self, pods: &Renumbered, class: impl Fn(ClassId) -> Option<ClassId>) -> Option<()> {
-        if !pods.is_same() {
-            for pod in &mut self.moving {
-                *pod = pods.of(*pod)?;
-            }
+    /// Takes the numbers of another Snapshot; none when one of the nodes has changed.
+    fn renew(&mut self, news: &News) -> Option<()> {
+        let is_changed = |node: &NodeId| news.changed.binary_search(node).is_ok();
+        if self.nodes.iter().any(is_changed) {
+            return None;
         }
-        self.asked.renumber(class)
+        self.asked.renumber(&news.delta)
     }
 }
 
 impl Read<'_> {
     /// Whether an answer about these nodes that has read so much stays what it is.
-    fn is_same(&self, own: &Own, reads: &Reads) -> bool {
-        own.asked.survives(reads, self.difference, self.counted_otherwise)
+    fn is_same(&self, asked: &Asked, reads: &Reads) -> bool {
+        asked.survives(reads, self.difference, self.counted_otherwise)
     }
 }
 
-impl Memory {
+impl Single {
+    /// What is left of it; none when it has read something that has changed.
+    fn renewed(mut self, news: &News, read: &Read<'_>) -> Option<Self> {
+        self.asked.renumber(&news.delta)?;
+        if !read.is_same(&self.asked, &self.bare.reads) {
+            return None;
+        }
+        let pods = &news.delta.pods;
+        if !pods.is_same() && self.bare.names_pods() {
+            Arc::make_mut(&mut self.bare).renumber(&|pod| pods.of(pod))?;
+        }
+        Some(self)
+    }
+}
+
+impl Answers {
     /// With nothing known.
-    fn new(snapshot: &Snapshot, all: WholeMarks, start: Start) -> Self {
-        Memory {
-            all,
-            classes: snapshot.classes.clone(),
-            nodes: NodeMark::all(snapshot),
-            pods: Pods::of(snapshot),
+    fn new(ground: &Ground<'_>, start: Start) -> Self {
+        Answers {
+            policy: of_answers(ground.policy),
+            base_is_special: has_special_base(ground),
             start,
-            alone: vec![None; snapshot.nodes.len()],
+            alone: vec![None; ground.snapshot.nodes.len()],
             sets: KeptSets::default(),
         }
     }
 
-    /// What is left of it on another Snapshot; none when nothing is.
-    fn renewed(
-        mut self: Box<Self>,
-        snapshot: &Snapshot,
-        all: &WholeMarks,
-        start: &Start,
-    ) -> Option<Box<Self>> {
-        if !self.all.is_same(all) || !NodeMark::follow_all(&mut self.nodes, snapshot) {
+    /// What is left of them on another Snapshot; none when nothing is.
+    fn renewed(mut self, ground: &Ground<'_>, start: &Start, news: &News) -> Option<Self> {
+        let (snapshot, delta) = (ground.snapshot, &news.delta);
+        let is_special = self.base_is_special || has_special_base(ground);
+        if is_special || !delta.has_same_nodes || self.policy != of_answers(ground.policy) {
             return None;
         }
-        let classes = marks::renumbered_classes(&self.classes, &snapshot.classes);
-        let class = |class: ClassId| match &classes {
-            None => Some(class),
-            Some(new) => new.get(class.index()).copied().flatten(),
-        };
-        let difference = start.difference(&self.start, class)?;
+        let difference = start.difference(&self.start, |class| delta.class(class))?;
         if difference.lost.len() + difference.gained.len() > MOST_CHANGES {
             return None;
         }
-        let pods = self.pods.follow(snapshot, class, MOST_CHANGES)?;
-        if pods.are_special(snapshot, &self.classes) {
+        if delta.pods.are_special(snapshot, &delta.classes) {
             return None;
         }
         // What the pods that are gone kept away is known from their classes of before alone.
-        let mut counted_otherwise = counts::affected(snapshot, &pods.recounted(&self.classes, snapshot));
+        let mut counted_otherwise =
+            counts::affected(snapshot, &delta.pods.recounted(&delta.classes, snapshot));
         if difference.base {
             for (class, is_bound) in counted_otherwise.iter_mut().zip(counts::bound(snapshot)) {
                 *class |= is_bound;
@@ -316,19 +298,13 @@ impl Memory {
             difference: &difference,
             counted_otherwise: &counted_otherwise,
         };
+        for node in &news.changed {
+            self.alone[node.index()] = None;
+        }
         for known in &mut self.alone {
-            *known = known.take().and_then(|(mut own, mut bare)| {
-                own.renumber(&pods, class)?;
-                if !pods.is_same() {
-                    bare.renumber(&|pod| pods.of(pod))?;
-                }
-                read.is_same(&own, &bare.reads).then_some((own, bare))
-            });
+            *known = known.take().and_then(|single| single.renewed(news, &read));
         }
-        self.sets.renew(&pods, &class, &read);
-        if classes.is_some() {
-            self.classes.clone_from(&snapshot.classes);
-        }
+        self.sets.renew(news, &read);
         Some(self)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! It says when an answer may change. What the answer is, it does not know.
 
+use super::seen::Delta;
 use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
 use spokeshave_model::vector::ResourceVector;
 use spokeshave_schedule::Difference;
@@ -66,10 +67,13 @@ impl Asked {
         }
     }
 
-    /// The same with the numbers of another Snapshot.
-    pub(super) fn renumber(&mut self, class: impl Fn(ClassId) -> Option<ClassId>) -> Option<()> {
+    /// Takes the numbers of another Snapshot; none when one of the classes is not there any more.
+    pub(super) fn renumber(&mut self, delta: &Delta) -> Option<()> {
+        if delta.has_same_classes() {
+            return Some(());
+        }
         for one in &mut self.classes {
-            *one = class(*one)?;
+            *one = delta.class(*one)?;
         }
         self.classes.sort_unstable();
         Some(())

@@ -3,14 +3,13 @@
 //! Passes over a cluster of which little has changed ask nearly the same, one after the other; so the n-th question of a pass is looked for at the n-th of the
 //! pass before. Long sweeps are not kept: a change anywhere would drop them.
 
-use super::marks::Renumbered;
 use super::reads::Reads;
-use super::{Own, Read};
+use super::{News, Own, Read};
 use crate::disrupt::bare::{Bare, Numbered as _};
 use crate::disrupt::candidates::Candidate;
 use crate::disrupt::sets::Whole;
 use crate::disrupt::simulate::Follow;
-use spokeshave_model::snapshot::{ClassId, Snapshot};
+use spokeshave_model::snapshot::Snapshot;
 use std::sync::Arc;
 
 /// Sweeps that try more nodes than this are not kept.
@@ -76,7 +75,7 @@ impl KeptSets {
         };
         let (mut was_kept, mut tried) = (None, 0);
         while let Some(candidate) = next(was_kept) {
-            if !known.own.is_at(tried, candidate) {
+            if known.own.nodes.get(tried) != Some(&candidate.node) {
                 return false;
             }
             was_kept = known.fits.get(tried).copied();
@@ -105,25 +104,21 @@ impl KeptSets {
     }
 
     /// Drops what does not hold on another Snapshot, and takes its numbers.
-    pub(super) fn renew(
-        &mut self,
-        pods: &Renumbered,
-        class: &impl Fn(ClassId) -> Option<ClassId>,
-        read: &Read<'_>,
-    ) {
+    pub(super) fn renew(&mut self, news: &News, read: &Read<'_>) {
+        let pods = &news.delta.pods;
         for known in &mut self.wholes {
             *known = known.take().and_then(|(mut own, mut bare)| {
-                own.renumber(pods, class)?;
+                own.renew(news)?;
                 if !pods.is_same() {
                     Arc::make_mut(&mut bare).renumber(&|pod| pods.of(pod))?;
                 }
-                read.is_same(&own, &bare.reads).then_some((own, bare))
+                read.is_same(&own.asked, &bare.reads).then_some((own, bare))
             });
         }
         for known in &mut self.sweeps {
             *known = known.take().and_then(|mut sweep| {
-                sweep.own.renumber(pods, class)?;
-                read.is_same(&sweep.own, &sweep.reads).then_some(sweep)
+                sweep.own.renew(news)?;
+                read.is_same(&sweep.own.asked, &sweep.reads).then_some(sweep)
             });
         }
     }

@@ -117,7 +117,7 @@ pub(super) fn cluster_autoscaler(
     let mut commands: Vec<(Candidate, Command)> = Vec::new();
     for candidate in found {
         let one = std::slice::from_ref(&candidate);
-        let method = if candidate.pods.is_empty() {
+        let method = if candidate.pod_count() == 0 {
             Method::Emptiness
         } else {
             Method::SingleNodeConsolidation
@@ -141,7 +141,7 @@ pub(super) fn cluster_autoscaler(
         let since = unneeded.get(&snapshot.node(candidate.node).provider_id);
         since.is_some_and(|since| now_ms - since >= UNNEEDED_MS)
     });
-    let empty = |(candidate, _): &&(Candidate, Command)| candidate.pods.is_empty();
+    let empty = |(candidate, _): &&(Candidate, Command)| candidate.pod_count() == 0;
     let all_empty: Vec<Command> = commands
         .iter()
         .filter(empty)
@@ -199,7 +199,7 @@ fn without(
         .for_each(|candidate| simulation.remove_node(candidate.node));
     let pods: Vec<PodId> = set
         .iter()
-        .flat_map(|candidate| candidate.moving.iter().copied())
+        .flat_map(|candidate| candidate.moving(snapshot).into_owned())
         .collect();
     let placed = simulation.place(&pods);
     let most = usize::from(may_replace);
