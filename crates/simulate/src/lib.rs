@@ -6,6 +6,7 @@
 pub mod bound;
 mod cluster;
 mod engine;
+mod hosts;
 mod least;
 mod log;
 mod luck;

@@ -3,6 +3,7 @@
 //! Owns what the scheduler knows of nodes and the counts that spreading needs. Pods of one owner have the same shape, so nothing is parsed twice. It shares no
 //! code with `schedule`. It models no preemption, volumes, host ports or preferred pod affinity.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
@@ -12,6 +13,7 @@ use spokeshave_model::selector::Selector;
 use spokeshave_model::vector::{CPU, MEMORY, ResourceTable, ResourceVector};
 use spokeshave_model::{Pod, Requirement, Requirements, Resources, labels, pod, state_node, taint};
 
+use crate::hosts::{Host, Hosts};
 use crate::world::Scoring;
 
 /// Kubernetes' weight of ScheduleAnyway spreads over that of resources.
@@ -51,20 +53,6 @@ struct Rule {
     holders: FxHashMap<u32, i64>,
 }
 
-/// A node as the scheduler sees it.
-#[derive(Debug)]
-struct Host {
-    is_open: bool,
-    allocatable: ResourceVector,
-    used: ResourceVector,
-    labels: Requirements,
-    taints: Vec<taint::Taint>,
-    /// The domain for each topology key, if the node has one.
-    domains: Vec<Option<u32>>,
-    /// For each shape: unknown, yes or no.
-    suits: Vec<Option<bool>>,
-}
-
 /// The scheduler.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
@@ -76,8 +64,7 @@ pub(crate) struct Scheduler {
     domains: BTreeMap<String, u32>,
     /// Shapes of pods whose volumes are in a zone, by the shape without and the zone.
     pinned: BTreeMap<(usize, String), usize>,
-    /// By machine.
-    hosts: BTreeMap<u32, Host>,
+    hosts: Hosts,
     /// Increases when a pod that was refused might fit now.
     room: u64,
 }
@@ -100,7 +87,7 @@ impl Scheduler {
             keys: Vec::new(),
             domains: BTreeMap::new(),
             pinned: BTreeMap::new(),
-            hosts: BTreeMap::new(),
+            hosts: Hosts::new(table.width(), pods.len()),
             room: 0,
             table,
         };
@@ -191,7 +178,7 @@ impl Scheduler {
             .add(Requirement::is(labels::ZONE, zone));
         copy.refused_at = None;
         self.shapes.push(copy);
-        self.hosts.values_mut().for_each(|host| host.suits.push(None));
+        self.hosts.add_shape();
         self.pinned.insert(key, self.shapes.len() - 1);
         self.shapes.len() - 1
     }
@@ -219,49 +206,47 @@ impl Scheduler {
                 *self.domains.entry(format!("{key}={value}")).or_insert(next)
             }));
         }
-        let before = self.hosts.remove(&machine);
+        let is_open = state_node::is_node_ready(node) && !state_node::is_cordoned(node);
         let host = Host {
-            is_open: state_node::is_node_ready(node) && !state_node::is_cordoned(node),
-            allocatable: self.table.vector(&amounts),
-            used: before.map_or_else(|| ResourceVector::zero(self.table.width()), |before| before.used),
             labels: Requirements::from_labels(&own),
             taints: taints
                 .into_iter()
                 .filter(|taint| taint.effect != taint::PREFER_NO_SCHEDULE)
                 .collect(),
             domains,
-            suits: vec![None; self.shapes.len()],
         };
-        self.hosts.insert(machine, host);
+        self.hosts
+            .set(machine, is_open, &self.table.vector(&amounts), host);
         self.room += 1;
     }
 
     /// A node is gone, with its pods.
     pub(crate) fn remove_node(&mut self, machine: u32) {
-        self.hosts.remove(&machine);
+        self.hosts.remove(machine);
     }
 
     /// A pod of this shape is on a node now.
     pub(crate) fn bind(&mut self, shape: usize, machine: u32) {
         self.count(shape, machine, 1);
-        if let Some(host) = self.hosts.get_mut(&machine) {
-            host.used.add(&self.shapes[shape].requests);
+        if let Some(place) = self.hosts.place(machine) {
+            self.hosts.change(place, &self.shapes[shape].requests, 1);
         }
     }
 
     /// A pod of this shape has left a node.
     pub(crate) fn release(&mut self, shape: usize, machine: u32) {
         self.count(shape, machine, -1);
-        if let Some(host) = self.hosts.get_mut(&machine) {
-            host.used.subtract(&self.shapes[shape].requests);
+        if let Some(place) = self.hosts.place(machine) {
+            self.hosts.change(place, &self.shapes[shape].requests, -1);
         }
         self.room += 1;
     }
 
     fn count(&mut self, shape: usize, machine: u32, by: i64) {
-        let Some(host) = self.hosts.get(&machine) else {
+        let Some(place) = self.hosts.place(machine) else {
             return;
         };
+        let host = self.hosts.host(place);
         let shape = &self.shapes[shape];
         for rule in &shape.counted_by {
             let rule = &mut self.rules[*rule];
@@ -283,10 +268,10 @@ impl Scheduler {
 
     /// The share of a node that is requested, of the resource of which most is, in thousandths; at most 1,000.
     pub(crate) fn share_thousandths(&self, machine: u32) -> u64 {
-        let Some(host) = self.hosts.get(&machine) else {
+        let Some(place) = self.hosts.place(machine) else {
             return 0;
         };
-        let pairs = host.used.0.iter().zip(&host.allocatable.0);
+        let pairs = self.hosts.used(place).iter().zip(self.hosts.allocatable(place));
         let shares = pairs.filter(|(_, total)| **total > 0).map(|(used, total)| {
             let share = i128::from(*used) * 1_000 / i128::from(*total);
             u64::try_from(share.clamp(0, 1_000)).unwrap_or(0)
@@ -296,10 +281,9 @@ impl Scheduler {
 
     /// Whether a DaemonSet of this shape has a pod on this node, whatever is free.
     pub(crate) fn suits(&mut self, shape: usize, machine: u32) -> bool {
-        let shape_of = &self.shapes[shape];
-        self.hosts
-            .get_mut(&machine)
-            .is_some_and(|host| suits(shape_of, shape, host))
+        let constraints = &self.shapes[shape].constraints;
+        let place = self.hosts.place(machine);
+        place.is_some_and(|place| self.hosts.suits(shape, place, |host| suits(constraints, host)))
     }
 
     /// The node for a pod of this shape; `None` when it fits nowhere now.
@@ -312,42 +296,47 @@ impl Scheduler {
         found
     }
 
+    /// The best node, of equal ones the oldest.
     fn search(&mut self, index: usize) -> Option<u32> {
-        let shape = &self.shapes[index];
-        let rules = &self.rules;
-        let mut candidates: Vec<u32> = Vec::new();
+        let Scheduler {
+            shapes, rules, hosts, ..
+        } = self;
+        let shape = &shapes[index];
+        let mut candidates: Vec<usize> = Vec::new();
         // The domains that a spread weighs against each other: those of nodes that the pod may use.
         let mut least: Vec<BTreeMap<u32, i64>> = vec![BTreeMap::new(); shape.spreads.len()];
-        for (machine, host) in &mut self.hosts {
-            if !host.is_open || !suits(shape, index, host) {
+        for place in 0..hosts.count() {
+            let suits = |host: &Host| suits(&shape.constraints, host);
+            if !hosts.is_open(place) || !hosts.suits(index, place, suits) {
                 continue;
             }
             for (position, rule) in shape.spreads.iter().enumerate() {
                 let rule = &rules[*rule];
-                if let Some(domain) = host.domains[rule.key] {
+                if let Some(domain) = hosts.host(place).domains[rule.key] {
                     let count = rule.counts.get(&domain).copied().unwrap_or(0);
                     least[position].insert(domain, count);
                 }
             }
-            if has_room(shape, host) {
-                candidates.push(*machine);
+            if has_room(shape, hosts.used(place), hosts.allocatable(place)) {
+                candidates.push(place);
             }
         }
-        let mut best: Option<(i64, u32)> = None;
-        for machine in candidates {
-            let host = &self.hosts[&machine];
+        let mut best: Option<(i64, Reverse<u32>)> = None;
+        for place in candidates {
+            let host = hosts.host(place);
             let Some(spread) = spread_score(shape, rules, host, &least) else {
                 continue;
             };
             if !is_welcome(shape, rules, host) {
                 continue;
             }
-            let score = score(self.scoring, shape, host) + SPREAD_WEIGHT * spread;
-            if best.is_none_or(|(known, _)| score > known) {
-                best = Some((score, machine));
-            }
+            let score = score(self.scoring, shape, hosts.used(place), hosts.allocatable(place));
+            best = best.max(Some((
+                score + SPREAD_WEIGHT * spread,
+                Reverse(hosts.machine(place)),
+            )));
         }
-        best.map(|(_, machine)| machine)
+        best.map(|(_, Reverse(machine))| machine)
     }
 }
 
@@ -359,11 +348,7 @@ fn key_position(keys: &mut Vec<String>, key: &str) -> usize {
 }
 
 /// Selectors, affinity and taints.
-fn suits(shape: &Shape, index: usize, host: &mut Host) -> bool {
-    if let Some(known) = host.suits[index] {
-        return known;
-    }
-    let constraints = &shape.constraints;
+fn suits(constraints: &Constraints, host: &Host) -> bool {
     let none = BTreeSet::new();
     let tolerates = taint::first_untolerated(&host.taints, &constraints.tolerations).is_none();
     let selected = host.labels.compatible(&constraints.node_selector, &none).is_ok();
@@ -372,17 +357,11 @@ fn suits(shape: &Shape, index: usize, host: &mut Host) -> bool {
         || terms
             .iter()
             .any(|term| host.labels.compatible(term, &none).is_ok());
-    let suits = tolerates && selected && wanted;
-    host.suits[index] = Some(suits);
-    suits
+    tolerates && selected && wanted
 }
 
-fn has_room(shape: &Shape, host: &Host) -> bool {
-    let amounts = shape
-        .requests
-        .0
-        .iter()
-        .zip(host.used.0.iter().zip(&host.allocatable.0));
+fn has_room(shape: &Shape, used: &[i64], allocatable: &[i64]) -> bool {
+    let amounts = shape.requests.0.iter().zip(used.iter().zip(allocatable));
     let mut amounts = amounts.filter(|(wanted, _)| **wanted > 0);
     amounts.all(|(wanted, (used, total))| wanted.saturating_add(*used) <= *total)
 }
@@ -443,18 +422,22 @@ fn is_welcome(shape: &Shape, rules: &[Rule], host: &Host) -> bool {
 }
 
 /// `NodeResourcesFit`: the mean over CPU and memory of the share that is left, or is used, after placing the pod; from 0 to 100.
-fn score(scoring: Scoring, shape: &Shape, host: &Host) -> i64 {
+fn score(scoring: Scoring, shape: &Shape, used: &[i64], allocatable: &[i64]) -> i64 {
     let of = |index: usize| {
-        let total = host.allocatable[index];
+        let total = allocatable[index];
         if total <= 0 {
             return 0;
         }
-        let used = host.used[index].saturating_add(shape.requests[index]).min(total);
+        let used = used[index].saturating_add(shape.requests[index]).min(total);
         let counted = match scoring {
             Scoring::LeastAllocated => total - used,
             Scoring::MostAllocated => used,
         };
-        i64::try_from(i128::from(counted) * 100 / i128::from(total)).unwrap_or(0)
+        // Amounts so large that a hundred times as much is no number of 64 bits are rare, and dividing others is dear.
+        counted.checked_mul(100).map_or_else(
+            || i64::try_from(i128::from(counted) * 100 / i128::from(total)).unwrap_or(0),
+            |hundredfold| hundredfold / total,
+        )
     };
     (of(CPU) + of(MEMORY)) / 2
 }
