@@ -6,6 +6,7 @@ mod behaviours;
 mod bill;
 mod circles;
 mod citations;
+mod features;
 mod image;
 mod links;
 mod openapi_facts;

@@ -12,12 +12,12 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::specification::Specification;
-use crate::{behaviours, circles, citations, links};
+use crate::{behaviours, circles, citations, features, links};
 
 /// One row: a crate, and the crates of ours that its normal (not development) dependencies may name.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("spokeshave-api", &[]),
-    ("spokeshave-model", &["spokeshave-api"]),
+    ("spokeshave-api", &["spokeshave-syntax"]),
+    ("spokeshave-model", &["spokeshave-api", "spokeshave-syntax"]),
     ("spokeshave-schedule", &["spokeshave-api", "spokeshave-model"]),
     (
         "spokeshave-plan",
@@ -75,6 +75,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("spokeshave-example", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-ports", &["spokeshave-api", "spokeshave-model"]),
+    ("spokeshave-features", &[]),
+    ("spokeshave-syntax", &[]),
     ("spokeshave-watched", &[]),
     ("spokeshave-runtime", &["spokeshave-ports", "spokeshave-watched"]),
     (
@@ -155,7 +157,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "spokeshave-provider-kwok",
-        &["spokeshave-api", "spokeshave-model", "spokeshave-ports"],
+        &[
+            "spokeshave-api",
+            "spokeshave-model",
+            "spokeshave-ports",
+            "spokeshave-syntax",
+        ],
     ),
     (
         "spokeshave-provider-grpc",
@@ -166,7 +173,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-ports",
         ],
     ),
-    ("spokeshave-apiserver", &["spokeshave-watched"]),
+    (
+        "spokeshave-apiserver",
+        &["spokeshave-syntax", "spokeshave-watched"],
+    ),
     (
         "spokeshave-cluster",
         &["spokeshave-api", "spokeshave-ports", "spokeshave-runtime"],
@@ -182,6 +192,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-cluster",
             "spokeshave-controllers",
             "spokeshave-ec2-simulated",
+            "spokeshave-features",
             "spokeshave-model",
             "spokeshave-ports",
             "spokeshave-provider-aws",
@@ -196,6 +207,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Crates whose decisions must be functions of their arguments.
 const PURE: &[&str] = &[
+    "spokeshave-syntax",
     "spokeshave-api",
     "spokeshave-model",
     "spokeshave-schedule",
@@ -255,6 +267,7 @@ pub fn run() -> Result<()> {
     let mut findings = Vec::new();
     check_dependencies(&metadata, &mut findings)?;
     check_licences(&metadata, &mut findings)?;
+    features::check(&root, &mut findings)?;
     check_pure_lints(&root, &mut findings)?;
     let files = check_files(&root, &mut findings)?;
     let specification = Specification::read(&root)?;

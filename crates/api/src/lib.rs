@@ -12,8 +12,8 @@ mod duration;
 pub mod hash;
 mod kinds;
 pub mod labels;
-mod quantity;
 pub mod validation;
+mod wire;
 
 pub use budget::{BudgetError, UNLIMITED};
 pub use cron::{Cron, CronError};
@@ -41,6 +41,7 @@ pub use kinds::{
     Condition, DisruptionReason, NodeClassRef, Operator, QuantityMap, Requirement, UnknownFields,
     whole_seconds,
 };
-pub use quantity::{Quantity, QuantityError};
+pub use spokeshave_syntax::{Quantity, QuantityError};
+pub use wire::{WireForm, selects};
 
 pub use k8s_openapi::api::core::v1::Taint;

@@ -3,6 +3,7 @@
 //! Older storage and other API servers can hold what the schema would refuse. All failures are collected, none stops the others.
 
 use k8s_openapi::api::core::v1::Taint;
+use spokeshave_syntax::names::{label_value_problems, qualified_name_problems};
 
 use crate::kinds::node_overlay::NodeOverlay;
 use crate::kinds::node_pool::NodePool;
@@ -220,82 +221,6 @@ fn known_value_failures(key: &str, requirement: &Requirement, failures: &mut Vec
             "not enough valid values found in [{values}] for {key}, expected at least {wanted} valid values from: [{all}], got: [{values}]"
         ));
     }
-}
-
-const QUALIFIED_NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-
-/// Why a text is not a qualified name (an optional DNS prefix and `/`, then a name of at most 63 characters), in Kubernetes' words.
-#[must_use]
-pub fn qualified_name_problems(text: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    let name = match text.split('/').collect::<Vec<_>>()[..] {
-        [name] => name,
-        [prefix, name] => {
-            prefix_problems(prefix, &mut problems);
-            name
-        }
-        _ => {
-            return vec![format!(
-                "a qualified name {QUALIFIED_NAME} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )];
-        }
-    };
-    if name.is_empty() {
-        problems.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        problems.push("name part must be no more than 63 bytes".to_owned());
-    }
-    if !is_label_text(name) {
-        problems.push(format!("name part {QUALIFIED_NAME}"));
-    }
-    problems
-}
-
-fn prefix_problems(prefix: &str, problems: &mut Vec<String>) {
-    if prefix.is_empty() {
-        problems.push("prefix part must be non-empty".to_owned());
-        return;
-    }
-    if prefix.len() > 253 {
-        problems.push("prefix part must be no more than 253 bytes".to_owned());
-    }
-    if !prefix.split('.').all(is_dns_label) {
-        problems.push(format!("prefix part {SUBDOMAIN}"));
-    }
-}
-
-/// Why a text is not a label value (empty, or a name of at most 63 characters), in Kubernetes' words.
-#[must_use]
-pub fn label_value_problems(text: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if text.len() > 63 {
-        problems.push("must be no more than 63 bytes".to_owned());
-    }
-    if !text.is_empty() && !is_label_text(text) {
-        problems.push(LABEL_VALUE.to_owned());
-    }
-    problems
-}
-
-fn is_dns_label(text: &str) -> bool {
-    let edge =
-        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    edge(text.as_bytes().first())
-        && edge(text.as_bytes().last())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-}
-
-fn is_label_text(text: &str) -> bool {
-    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    edge(text.as_bytes().first())
-        && edge(text.as_bytes().last())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ mod fields;
 mod http;
 mod json_path;
 mod kinds;
-mod labels;
 mod metadata;
 mod schema;
 mod selector;

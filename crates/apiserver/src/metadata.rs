@@ -1,9 +1,11 @@
 //! What is wrong with the metadata of an object of any kind.
 
 use serde_json::Value;
+use spokeshave_syntax::names::{
+    DNS_LABEL, SUBDOMAIN, is_dns_label, label_value_problems, qualified_name_problems,
+};
 
 use crate::cause::Cause;
-use crate::labels::{LABEL, SUBDOMAIN, is_dns_label, label_key_problems, label_value_problem};
 use crate::schema::facts::facts;
 
 /// Finalizers that need no domain.
@@ -36,7 +38,7 @@ pub(crate) fn check(kind: &str, group: &str, object: &Value, causes: &mut Vec<Ca
                 "must be no more than 63 characters",
             ));
         } else if !is_dns_label(name) {
-            causes.push(Cause::invalid("metadata.name", &metadata["name"], LABEL));
+            causes.push(Cause::invalid("metadata.name", &metadata["name"], DNS_LABEL));
         }
     } else if name.len() > 253 {
         causes.push(Cause::invalid(
@@ -49,18 +51,18 @@ pub(crate) fn check(kind: &str, group: &str, object: &Value, causes: &mut Vec<Ca
     }
     for (key, value) in metadata["labels"].as_object().into_iter().flatten() {
         causes.extend(
-            label_key_problems(key)
+            qualified_name_problems(key)
                 .iter()
                 .map(|problem| Cause::invalid("metadata.labels", &Value::from(key.as_str()), problem)),
         );
-        if let Some(problem) = label_value_problem(value.as_str().unwrap_or_default()) {
-            causes.push(Cause::invalid("metadata.labels", value, problem));
+        for problem in label_value_problems(value.as_str().unwrap_or_default()) {
+            causes.push(Cause::invalid("metadata.labels", value, &problem));
         }
     }
     for (key, _) in metadata["annotations"].as_object().into_iter().flatten() {
         let key = key.to_lowercase();
         causes.extend(
-            label_key_problems(&key)
+            qualified_name_problems(&key)
                 .iter()
                 .map(|problem| Cause::invalid("metadata.annotations", &Value::from(key.as_str()), problem)),
         );

@@ -1,23 +1,16 @@
 //! Label and field selectors of query parameters and objects.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
+use spokeshave_syntax::Condition;
+use spokeshave_syntax::names::{label_value_problems, qualified_name_problems};
 
 use crate::error::{ApiError, ApiResult};
 
-/// One requirement on a label.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Requirement {
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
-    Exists(String),
-    DoesNotExist(String),
-    Greater(String, i64),
-    Less(String, i64),
-}
-
 /// A label selector: all requirements must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LabelSelector(Vec<Requirement>);
+pub struct LabelSelector(Vec<Condition>);
 
 impl LabelSelector {
     /// Reads the text form: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
@@ -40,24 +33,17 @@ impl LabelSelector {
     pub fn from_object(selector: &Value) -> Option<Self> {
         let mut requirements = Vec::new();
         for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
-            requirements.push(Requirement::In(key.clone(), vec![value.as_str()?.to_owned()]));
+            requirements.push(Condition::is(key, value.as_str()?));
         }
         for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
-            let key = expression["key"].as_str()?.to_owned();
-            let values = expression["values"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect();
-            requirements.push(match expression["operator"].as_str()? {
-                "In" => Requirement::In(key, values),
-                "NotIn" => Requirement::NotIn(key, values),
-                "Exists" => Requirement::Exists(key),
-                "DoesNotExist" => Requirement::DoesNotExist(key),
-                _ => return None,
-            });
+            let values = expression["values"].as_array().into_iter().flatten();
+            let values = values.filter_map(Value::as_str).map(str::to_owned).collect();
+            let operator = expression["operator"].as_str()?;
+            requirements.push(Condition::of_expression(
+                expression["key"].as_str()?,
+                operator,
+                values,
+            )?);
         }
         Some(Self(requirements))
     }
@@ -72,22 +58,7 @@ impl LabelSelector {
     #[must_use]
     pub fn matches(&self, labels: &Value) -> bool {
         let label = |key: &str| labels.get(key).and_then(Value::as_str);
-        self.0.iter().all(|requirement| match requirement {
-            Requirement::In(key, values) => {
-                label(key).is_some_and(|value| values.iter().any(|wanted| wanted == value))
-            }
-            Requirement::NotIn(key, values) => {
-                label(key).is_none_or(|value| values.iter().all(|unwanted| unwanted != value))
-            }
-            Requirement::Exists(key) => label(key).is_some(),
-            Requirement::DoesNotExist(key) => label(key).is_none(),
-            Requirement::Greater(key, bound) => label(key)
-                .and_then(|value| value.parse::<i64>().ok())
-                .is_some_and(|value| value > *bound),
-            Requirement::Less(key, bound) => label(key)
-                .and_then(|value| value.parse::<i64>().ok())
-                .is_some_and(|value| value < *bound),
-        })
+        self.0.iter().all(|condition| condition.matches(label))
     }
 }
 
@@ -150,7 +121,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    fn requirements(&mut self) -> Result<Vec<Requirement>, String> {
+    fn requirements(&mut self) -> Result<Vec<Condition>, String> {
         let mut requirements = Vec::new();
         loop {
             match self.peek() {
@@ -189,7 +160,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn requirement(&mut self) -> Result<Requirement, String> {
+    fn requirement(&mut self) -> Result<Condition, String> {
         let mut token = self.take();
         let negated = token == Token::Symbol("!");
         if negated {
@@ -201,26 +172,32 @@ impl<'a> Parser<'a> {
         check_key(key)?;
         let key = key.to_owned();
         if negated {
-            return Ok(Requirement::DoesNotExist(key));
+            return Ok(Condition::DoesNotExist(key));
         }
         if matches!(self.peek(), Token::End | Token::Symbol(",")) {
-            return Ok(Requirement::Exists(key));
+            return Ok(Condition::Exists(key));
         }
         let operator = self.take();
         match operator {
-            Token::Word("in") => Ok(Requirement::In(key.clone(), self.values(&key)?)),
-            Token::Word("notin") => Ok(Requirement::NotIn(key.clone(), self.values(&key)?)),
-            Token::Symbol("=" | "==") => Ok(Requirement::In(key.clone(), vec![self.value(&key)?])),
-            Token::Symbol("!=") => Ok(Requirement::NotIn(key.clone(), vec![self.value(&key)?])),
+            Token::Word("in") => Ok(Condition::In(
+                key.clone(),
+                self.values(&key)?.into_iter().collect(),
+            )),
+            Token::Word("notin") => Ok(Condition::NotIn(
+                key.clone(),
+                self.values(&key)?.into_iter().collect(),
+            )),
+            Token::Symbol("=" | "==") => Ok(Condition::is(&key, self.value(&key)?.as_str())),
+            Token::Symbol("!=") => Ok(Condition::NotIn(key.clone(), BTreeSet::from([self.value(&key)?]))),
             Token::Symbol(symbol @ (">" | "<")) => {
                 let value = self.value(&key)?;
                 let bound = value.parse().map_err(|_| {
                     format!("values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer")
                 })?;
                 Ok(if symbol == ">" {
-                    Requirement::Greater(key, bound)
+                    Condition::Greater(key, bound)
                 } else {
-                    Requirement::Less(key, bound)
+                    Condition::Less(key, bound)
                 })
             }
             other => Err(format!(
@@ -282,17 +259,18 @@ impl<'a> Parser<'a> {
 }
 
 fn check_key(key: &str) -> Result<(), String> {
-    match crate::labels::label_key_problems(key) {
+    match qualified_name_problems(key) {
         problems if problems.is_empty() => Ok(()),
         problems => Err(format!("<nil>: Invalid value: {key:?}: {}", problems.join("; "))),
     }
 }
 
 fn check_value(key: &str, index: usize, value: &str) -> Result<(), String> {
-    match crate::labels::label_value_problem(value) {
-        None => Ok(()),
-        Some(problem) => Err(format!(
-            "values[{index}][{key}]: Invalid value: {value:?}: {problem}"
+    match label_value_problems(value) {
+        problems if problems.is_empty() => Ok(()),
+        problems => Err(format!(
+            "values[{index}][{key}]: Invalid value: {value:?}: {}",
+            problems.join("; ")
         )),
     }
 }

@@ -104,21 +104,6 @@ pub fn time(now: Timestamp) -> Time {
 
 /// Whether a selector matches labels. A missing selector matches nothing, an empty one everything.
 pub fn selects(selector: Option<&LabelSelector>, labels: Option<&BTreeMap<String, String>>) -> bool {
-    let Some(selector) = selector else { return false };
-    let label = |key: &str| labels.and_then(|labels| labels.get(key));
-    let equal = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .all(|(key, value)| label(key) == Some(value));
-    equal
-        && selector.match_expressions.iter().flatten().all(|expression| {
-            let values = expression.values.as_deref().unwrap_or_default();
-            match (expression.operator.as_str(), label(&expression.key)) {
-                ("In", Some(value)) => values.contains(value),
-                ("NotIn", Some(value)) => !values.contains(value),
-                ("NotIn" | "DoesNotExist", None) | ("Exists", Some(_)) => true,
-                _ => false,
-            }
-        })
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    selector.is_some_and(|selector| spokeshave_api::selects(selector, labels.unwrap_or(&NONE)))
 }

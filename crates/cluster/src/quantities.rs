@@ -10,7 +10,8 @@ pub type Amounts = BTreeMap<String, i128>;
 
 /// Thousandths of the unit, rounded up; what cannot be read counts as nothing.
 pub fn milli(quantity: &Quantity) -> i128 {
-    spokeshave_api::Quantity::from_wire(quantity).map_or(0, spokeshave_api::Quantity::milli)
+    <spokeshave_api::Quantity as spokeshave_api::WireForm>::from_wire(quantity)
+        .map_or(0, spokeshave_api::Quantity::milli)
 }
 
 /// All quantities of a map.

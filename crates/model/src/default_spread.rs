@@ -6,7 +6,7 @@
 use crate::Pod;
 use k8s_openapi::api::core::v1::{Service, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use spokeshave_api::validation::qualified_name_problems;
+use spokeshave_syntax::names::qualified_name_problems;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

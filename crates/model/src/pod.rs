@@ -4,7 +4,6 @@
 
 use crate::Pod;
 use crate::planned_node;
-use crate::quantity;
 use crate::resources::{ResourceName, Resources};
 use crate::taint;
 use jiff::Timestamp;
@@ -385,7 +384,7 @@ pub(crate) fn malformed_request(spec: &PodSpec) -> Option<String> {
     let mut lists = requests.chain(overhead);
     lists.find_map(|(place, amounts)| {
         let wrong = amounts.iter().find(|(name, quantity)| {
-            let amount = quantity::parse_scaled(&quantity.0, ResourceName::decimals(name));
+            let amount = ResourceName::parse(name, &quantity.0);
             !amount.is_ok_and(|amount| amount >= 0)
         });
         wrong.map(|(name, quantity)| {

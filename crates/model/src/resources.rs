@@ -2,9 +2,9 @@
 //!
 //! `Resources` is the edge form, keyed by name. A Snapshot turns it into vectors of fixed width.
 
-use crate::quantity::{self, QuantityError};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
+use spokeshave_syntax::QuantityError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,9 +35,18 @@ impl ResourceName {
         &self.0
     }
 
-    /// Decimal places of the base unit: 3 for CPU, 0 for the rest.
-    pub fn decimals(name: &str) -> u32 {
-        if name == Self::CPU { 3 } else { 0 }
+    /// The amount that a quantity's text means for this resource, in its unit, rounded away from zero as Kubernetes does. What 64 bits do not hold is cut, as upstream
+    /// does: a capped capacity is safer than a refused node.
+    ///
+    /// # Errors
+    /// The text is not a quantity.
+    pub fn parse(name: &str, text: &str) -> Result<i64, QuantityError> {
+        let quantity: spokeshave_syntax::Quantity = text.parse()?;
+        Ok(if name == Self::CPU {
+            quantity.to_milli()
+        } else {
+            quantity.to_units()
+        })
     }
 
     /// True for huge page sizes, which are carved out of memory (P §3).
@@ -48,13 +57,36 @@ impl ResourceName {
     /// One amount of this resource as canonical quantity text.
     pub fn format(name: &str, amount: i64) -> String {
         if name == Self::CPU {
-            quantity::format_milli(amount)
+            format_milli(amount)
         } else if name == Self::MEMORY || name.ends_with("ephemeral-storage") || Self::is_huge_pages(name) {
-            quantity::format_binary(amount)
+            format_binary(amount)
         } else {
             amount.to_string()
         }
     }
+}
+
+/// Formats milli-units in decimal notation: `1500` is `1500m`, `2000` is `2`.
+fn format_milli(milli: i64) -> String {
+    if milli % 1000 == 0 {
+        (milli / 1000).to_string()
+    } else {
+        format!("{milli}m")
+    }
+}
+
+/// Formats bytes with the largest binary suffix that divides them exactly: `268435456` is `256Mi`.
+fn format_binary(bytes: i64) -> String {
+    const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let mut value = bytes;
+    let mut index = 0;
+    while value != 0 && value % 1024 == 0 && index + 1 < SUFFIXES.len() {
+        value /= 1024;
+        index += 1;
+    }
+    let mut text = value.to_string();
+    text.push_str(SUFFIXES[index]);
+    text
 }
 
 impl std::borrow::Borrow<str> for ResourceName {
@@ -102,12 +134,7 @@ impl Resources {
     ) -> Result<Self, QuantityError> {
         quantities
             .into_iter()
-            .map(|(name, text)| {
-                Ok((
-                    ResourceName::new(name),
-                    quantity::parse_scaled(text, ResourceName::decimals(name))?,
-                ))
-            })
+            .map(|(name, text)| Ok((ResourceName::new(name), ResourceName::parse(name, text)?)))
             .collect::<Result<BTreeMap<_, _>, _>>()
             .map(Resources)
     }
@@ -124,7 +151,7 @@ impl Resources {
     /// From an optional Kubernetes resource list; an entry that is not a quantity is left out (the API server admits none).
     pub fn from_quantities_lossy(quantities: Option<&BTreeMap<String, Quantity>>) -> Self {
         let parsed = quantities.into_iter().flatten().filter_map(|(name, quantity)| {
-            let amount = quantity::parse_scaled(&quantity.0, ResourceName::decimals(name)).ok()?;
+            let amount = ResourceName::parse(name, &quantity.0).ok()?;
             Some((ResourceName::new(name), amount))
         });
         Resources(parsed.collect())
@@ -253,5 +280,42 @@ mod tests {
             text,
             Ok(r#"{"cpu":"1500m","memory":"2Gi","nvidia.com/gpu":"2","pods":"110"}"#.to_owned())
         );
+    }
+
+    #[test]
+    fn amounts_are_rounded_up_to_the_unit_and_cut_at_64_bits() {
+        for (name, text, expected) in [
+            ("cpu", "1", 1000),
+            ("cpu", "100n", 1),
+            ("cpu", ".5", 500),
+            ("memory", "1500m", 2),
+            ("memory", "1.5Gi", 1_610_612_736),
+            ("memory", "0.5Ki", 512),
+            ("memory", "10000000Gi", 10_000_000 << 30),
+            ("memory", "8Ei", i64::MAX),
+            ("pods", "12e-1", 2),
+            ("pods", "0.000000000001", 1),
+            ("pods", "9999999999999999999999999", i64::MAX),
+            ("pods", "-2Mi", -2_097_152),
+        ] {
+            assert_eq!(ResourceName::parse(name, text), Ok(expected), "{name} {text}");
+        }
+        for text in ["", "x", "1.2.3", "1Kb", "--1", "1e", "Gi"] {
+            assert!(ResourceName::parse("pods", text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_written_canonically() {
+        for (name, amount, expected) in [
+            ("cpu", 1500, "1500m"),
+            ("cpu", 2000, "2"),
+            ("memory", 256 << 20, "256Mi"),
+            ("memory", 0, "0"),
+            ("memory", 1000, "1000"),
+            ("pods", 1000, "1000"),
+        ] {
+            assert_eq!(ResourceName::format(name, amount), expected);
+        }
     }
 }

@@ -1,20 +1,8 @@
 //! Label selectors as values: parsed once, hashed and compared, matched against label maps.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use spokeshave_syntax::Condition;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// One condition of a selector.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Condition {
-    /// The label is one of the values.
-    In(String, BTreeSet<String>),
-    /// The label is absent or none of the values.
-    NotIn(String, BTreeSet<String>),
-    /// The label is present.
-    Exists(String),
-    /// The label is absent.
-    DoesNotExist(String),
-}
 
 /// A label selector. A missing or invalid one matches nothing, an empty one everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,34 +12,6 @@ pub enum Selector {
     Nothing,
     /// All conditions must hold.
     All(Vec<Condition>),
-}
-
-impl Condition {
-    fn key(&self) -> &str {
-        match self {
-            Condition::In(key, _)
-            | Condition::NotIn(key, _)
-            | Condition::Exists(key)
-            | Condition::DoesNotExist(key) => key,
-        }
-    }
-
-    /// The key and values of a condition that names the values it accepts.
-    pub fn wanted(&self) -> Option<(&str, &BTreeSet<String>)> {
-        match self {
-            Condition::In(key, values) => Some((key, values)),
-            _ => None,
-        }
-    }
-
-    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        match self {
-            Condition::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
-            Condition::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
-            Condition::Exists(key) => labels.contains_key(key),
-            Condition::DoesNotExist(key) => !labels.contains_key(key),
-        }
-    }
 }
 
 impl Selector {
@@ -74,18 +34,15 @@ impl Selector {
             .match_labels
             .iter()
             .flatten()
-            .map(|(key, value)| Condition::In(key.clone(), BTreeSet::from([value.clone()])))
+            .map(|(key, value)| Condition::is(key, value))
             .collect();
         for expression in selector.match_expressions.iter().flatten() {
             let values: BTreeSet<String> = expression.values.iter().flatten().cloned().collect();
-            let key = expression.key.clone();
-            conditions.push(match (expression.operator.as_str(), values.is_empty()) {
-                ("In", false) => Condition::In(key, values),
-                ("NotIn", false) => Condition::NotIn(key, values),
-                ("Exists", true) => Condition::Exists(key),
-                ("DoesNotExist", true) => Condition::DoesNotExist(key),
-                _ => return None,
-            });
+            let operator = expression.operator.as_str();
+            if matches!(operator, "In" | "NotIn") == values.is_empty() {
+                return None;
+            }
+            conditions.push(Condition::of_expression(&expression.key, operator, values)?);
         }
         conditions.sort();
         conditions.dedup();
@@ -98,12 +55,10 @@ impl Selector {
         let Selector::All(mut conditions) = self else {
             return self;
         };
-        let values = BTreeSet::from([value.to_owned()]);
-        let key = key.to_owned();
         conditions.push(if negate {
-            Condition::NotIn(key, values)
+            Condition::NotIn(key.to_owned(), BTreeSet::from([value.to_owned()]))
         } else {
-            Condition::In(key, values)
+            Condition::is(key, value)
         });
         conditions.sort();
         conditions.dedup();
@@ -114,7 +69,10 @@ impl Selector {
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         match self {
             Selector::Nothing => false,
-            Selector::All(conditions) => conditions.iter().all(|condition| condition.matches(labels)),
+            Selector::All(conditions) => {
+                let label = |key: &str| labels.get(key).map(String::as_str);
+                conditions.iter().all(|condition| condition.matches(label))
+            }
         }
     }
 

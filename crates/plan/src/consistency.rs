@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{CONSISTENT_STATE_FOUND, Conditioned, INITIALIZED, Status};
 use spokeshave_api::constants::CONSISTENCY_PERCENT;
-use spokeshave_api::{NodeClaim, Quantity};
+use spokeshave_api::{NodeClaim, Quantity, WireForm};
 use spokeshave_model::{Action, Event, EventType, Subresource};
 
 use crate::lifecycle::claim_ref;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
-use spokeshave_api::{NodeClaim, Operator, Quantity, labels};
+use spokeshave_api::{NodeClaim, Operator, Quantity, WireForm, labels};
 use spokeshave_model::{InstanceType, Requirements, Resources};
 
 /// Who the pods of a claim are known to.

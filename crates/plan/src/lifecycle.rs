@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use spokeshave_api::conditions::{Conditioned, INITIALIZED, LAUNCHED, REGISTERED, Status};
 use spokeshave_api::constants::{LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT};
 use spokeshave_api::labels::{self, TERMINATION_FINALIZER};
-use spokeshave_api::{NodeClaim, Quantity};
+use spokeshave_api::{NodeClaim, Quantity, WireForm};
 use spokeshave_model::taint::{format_taint, is_known_ephemeral, same_taint};
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Plan, Subresource};
 

@@ -9,7 +9,7 @@ use spokeshave_api::conditions::{
     Conditioned, INSTANCE_TERMINATING, NODE_CLASS_READY, Status, VALIDATION_SUCCEEDED,
 };
 use spokeshave_api::validation::{LabelRules, node_pool_failures};
-use spokeshave_api::{NodeClaim, NodePool, Quantity, QuantityMap, hash, labels};
+use spokeshave_api::{NodeClaim, NodePool, Quantity, QuantityMap, WireForm, hash, labels};
 use spokeshave_model::state_node::claim_capacity;
 use spokeshave_model::{Action, Resources, Subresource};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned, READY};
-use spokeshave_api::{NodeClaim, NodePool, Quantity, labels};
+use spokeshave_api::{NodeClaim, NodePool, Quantity, WireForm, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::Requirements;
 use spokeshave_model::pod::{self, DoNotDisrupt};

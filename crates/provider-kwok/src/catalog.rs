@@ -13,6 +13,7 @@ use spokeshave_api::labels;
 use spokeshave_model::{
     CapacityType, InstanceType, Offering, Operator, Price, Requirement, Requirements, ResourceName, Resources,
 };
+use spokeshave_syntax::names::label_value_problems;
 
 use crate::instance_type::Machine;
 use crate::{generated, keys};
@@ -229,7 +230,7 @@ impl<'a> Fields<'a> {
 fn instance_type(value: &Value, place: &str) -> Result<InstanceType, Fault> {
     let fields = Fields::of(value, place)?;
     let name = fields.text("name", "the name of the instance type")?;
-    if !is_label_value(name) {
+    if name.is_empty() || !label_value_problems(name).is_empty() {
         return Err(fields.fault(
             "name",
             "a name that can be a label value (at most 63 letters, digits, '-', '_' or '.')",
@@ -374,15 +375,6 @@ fn requirement(value: &Value, place: &str) -> Result<Requirement, Fault> {
         Some(_) => fields.texts("values", "an array of strings")?,
     };
     Requirement::parse(key, operator, &values).map_err(|error| (place.to_owned(), error.to_string()))
-}
-
-fn is_label_value(text: &str) -> bool {
-    let alphanumeric = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    text.len() <= 63
-        && text.bytes().all(inner)
-        && alphanumeric(text.bytes().next())
-        && alphanumeric(text.bytes().last())
 }
 
 /// A JSON value for an error text, cut to a readable length.

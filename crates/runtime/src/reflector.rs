@@ -255,6 +255,13 @@ struct Filler<K> {
     kind: String,
 }
 
+/// Nothing comes any more.
+impl<K> Drop for Filler<K> {
+    fn drop(&mut self) {
+        self.store.drop_handlers();
+    }
+}
+
 impl<K: Object> Filler<K> {
     /// The object, or what it is called and why it cannot be read.
     fn decoded(&self, tree: Value) -> Result<K, Unreadable> {

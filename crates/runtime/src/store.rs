@@ -187,6 +187,17 @@ impl<K: Object> fmt::Debug for Store<K> {
     }
 }
 
+impl<K> Store<K> {
+    /// Drops all handlers. They usually hold the store that they listen to, which would never be freed otherwise.
+    pub(crate) fn drop_handlers(&self) {
+        let mut dispatch = self.inner.dispatch.lock().unwrap_or_else(PoisonError::into_inner);
+        let handlers = std::mem::take(&mut dispatch.handlers);
+        // What a handler holds may end with it, and may read this store as it ends.
+        drop(dispatch);
+        drop(handlers);
+    }
+}
+
 impl<K: Object + PartialEq> Default for Store<K> {
     fn default() -> Self {
         Self::new(StoreOptions::default())
@@ -303,7 +314,8 @@ impl<K: Object> Store<K> {
 
     /// Calls `handler` with every change, in order, before the change is visible to anyone who waits for it; first with an
     /// arrival for every object already there. The handler may read this store (it sees the change) but must neither
-    /// write to it nor register with it. Keep it short: it runs where the change happens.
+    /// write to it nor register with it. Keep it short: it runs where the change happens. Handlers end with the watch that
+    /// fills the store.
     pub fn on_change(&self, handler: impl FnMut(&Change<K>) + Send + 'static) {
         let mut handler: Handler<K> = Box::new(handler);
         let mut dispatch = self.lock_dispatch();

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use k8s_openapi::api::core::v1::PodSpec;
-use spokeshave_api::Quantity;
+use spokeshave_api::{Quantity, WireForm};
 
 use crate::pods::GPU;
 use crate::timeline::{Change, Owner, OwnerId, OwnerKind, Timeline};

@@ -50,7 +50,7 @@ fn check_spec(spec: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid(
             "spec.group",
             &spec["group"],
-            crate::labels::SUBDOMAIN,
+            spokeshave_syntax::names::SUBDOMAIN,
         ));
     } else if !group.contains('.') {
         causes.push(Cause::invalid(

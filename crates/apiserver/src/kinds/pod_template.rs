@@ -1,11 +1,11 @@
 //! The spec of a pod, in a Pod and in a template: its defaults, and what is wrong with it.
 
 use serde_json::{Value, json};
+use spokeshave_syntax::names::{DNS_LABEL, is_dns_label};
+use spokeshave_syntax::{NOT_A_QUANTITY, Quantity};
 
 use super::filling::{set, with};
 use crate::cause::Cause;
-use crate::labels::{LABEL, is_dns_label};
-use crate::schema::quantity::nanos;
 
 /// Defaults of a pod's spec, or of a template's.
 pub(super) fn default(spec: &mut Value) {
@@ -174,7 +174,11 @@ pub(super) fn check(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
             if name.is_empty() {
                 causes.push(Cause::required(format!("{here}.name"), ""));
             } else if !is_dns_label(name) || name.len() > 63 {
-                causes.push(Cause::invalid(format!("{here}.name"), &container["name"], LABEL));
+                causes.push(Cause::invalid(
+                    format!("{here}.name"),
+                    &container["name"],
+                    DNS_LABEL,
+                ));
             } else if names.contains(&name) {
                 causes.push(Cause {
                     reason: "FieldValueDuplicate",
@@ -197,14 +201,29 @@ fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
             let text = quantity
                 .as_str()
                 .map_or_else(|| quantity.to_string(), str::to_owned);
-            match nanos(&text) {
-                None => causes.push(Cause::invalid(format!("{path}.{list}.{name}"), quantity, "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")),
-                Some(value) if value < 0 => causes.push(Cause::invalid(format!("{path}.{list}[{name}]"), quantity, "must be greater than or equal to 0")),
-                Some(value) => {
+            match text.parse::<Quantity>() {
+                Err(_) => causes.push(Cause::invalid(
+                    format!("{path}.{list}.{name}"),
+                    quantity,
+                    NOT_A_QUANTITY,
+                )),
+                Ok(value) if value.nanos() < 0 => causes.push(Cause::invalid(
+                    format!("{path}.{list}[{name}]"),
+                    quantity,
+                    "must be greater than or equal to 0",
+                )),
+                Ok(value) => {
                     let limit = &resources["limits"][name];
                     let limit_text = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
-                    if list == "requests" && !limit.is_null() && nanos(&limit_text).is_some_and(|limit| value > limit) {
-                        causes.push(Cause::invalid(format!("{path}.requests"), quantity, &format!("must be less than or equal to {name} limit of {limit_text}")));
+                    if list == "requests"
+                        && !limit.is_null()
+                        && limit_text.parse().is_ok_and(|limit: Quantity| value > limit)
+                    {
+                        causes.push(Cause::invalid(
+                            format!("{path}.requests"),
+                            quantity,
+                            &format!("must be less than or equal to {name} limit of {limit_text}"),
+                        ));
                     }
                 }
             }

@@ -4,8 +4,8 @@
 //! values always appear, quantities and times have one spelling, and errors speak of Go types. This module owns those traces.
 
 use serde_json::{Map, Value};
+use spokeshave_syntax::{NOT_A_QUANTITY, Quantity};
 
-use crate::schema::quantity::{NOT_A_QUANTITY, canonical};
 use crate::schema::types::{Go, GoKind, Node, Omit, Special, TypeSchema};
 
 /// Reads an object of a core kind in place. Returns the paths of the unknown fields that were dropped.
@@ -254,7 +254,8 @@ fn quantity(value: &mut Value) -> Result<(), String> {
         Value::Number(number) => number.to_string(),
         _ => return Err(NOT_A_QUANTITY.to_owned()),
     };
-    let stored = canonical(&text).ok_or(NOT_A_QUANTITY)?;
+    let quantity: Quantity = text.parse().map_err(|_| NOT_A_QUANTITY)?;
+    let stored = quantity.to_string();
     if value.as_str() != Some(&stored) {
         *value = Value::from(stored);
     }

@@ -3,7 +3,6 @@
 pub(crate) mod decode;
 pub(crate) mod facts;
 pub(crate) mod patch;
-pub(crate) mod quantity;
 pub(crate) mod types;
 
 pub(crate) use types::TypeSchema;

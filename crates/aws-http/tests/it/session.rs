@@ -41,7 +41,7 @@ fn session(server: &Server, attempts: u32) -> Session {
 }
 
 fn session_over(options: SessionOptions, connector: SharedHttpConnector) -> Session {
-    let credentials = Credentials::from_keys("AKID", "secret", Some("token".to_owned()));
+    let credentials = Credentials::new("AKID", "secret", Some("token".to_owned()), None, "tests");
     // Waits between attempts are a thousandth as long; the epoch is far from the server's.
     let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1000.0).shared();
     Session::new(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::{NodePool, Quantity, QuantityMap, labels};
+use spokeshave_api::{NodePool, Quantity, QuantityMap, WireForm, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::Resources;
 use spokeshave_model::pod::{is_daemon, is_terminal, limits, node_name, requests};

@@ -4,7 +4,7 @@ use super::*;
 use crate::disrupt::{Decision, Frontier, Method, disrupt};
 use crate::{Policy, provision, to_node_claim};
 use serde_json::{Value, json};
-use spokeshave_api::Quantity;
+use spokeshave_api::{Quantity, WireForm};
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, InstanceType, lower};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use spokeshave_api::{NodeClaim, Quantity, QuantityMap};
+use spokeshave_api::{NodeClaim, Quantity, QuantityMap, WireForm};
 use spokeshave_model::labels as core;
 use spokeshave_provider_aws::choice::Choice;
 use spokeshave_provider_aws::fleet::{Launched, Place};

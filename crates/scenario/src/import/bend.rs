@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
-use spokeshave_api::Quantity;
+use spokeshave_api::{Quantity, WireForm};
 
 use super::ImportError;
 use crate::generate::MOST_EVENTS;

@@ -429,7 +429,8 @@ pub fn max_unavailable(
     labels: &BTreeMap<String, String>,
     replicas: Option<u32>,
 ) -> Option<String> {
-    let over = |budget: &&Budget| budget.namespace == namespace && selects(&budget.selector, labels);
+    let over =
+        |budget: &&Budget| budget.namespace == namespace && spokeshave_api::selects(&budget.selector, labels);
     let budget = budgets.iter().find(over)?;
     if let Some(most) = &budget.max_unavailable {
         return Some(most.clone());
@@ -445,23 +446,4 @@ pub fn max_unavailable(
             Some(replicas?.saturating_sub(least).to_string())
         }
     }
-}
-
-/// Whether a selector takes these labels; an empty one takes all, as policy/v1 has it.
-fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten();
-    let mut equal = equal.map(|(key, value)| labels.get(key) == Some(value));
-    let rules = selector.match_expressions.iter().flatten();
-    let mut rules = rules.map(|rule| {
-        let value = labels.get(&rule.key);
-        let among = |value: &String| rule.values.iter().flatten().any(|known| known == value);
-        match rule.operator.as_str() {
-            "In" => value.is_some_and(among),
-            "NotIn" => !value.is_some_and(among),
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            _ => false,
-        }
-    });
-    equal.all(|holds| holds) && rules.all(|holds| holds)
 }

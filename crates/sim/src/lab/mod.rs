@@ -12,7 +12,7 @@ pub use observed::{Observed, RunLog, Traffic};
 pub use weather::{Rates, Weather};
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -123,6 +123,8 @@ pub struct Lab {
     replicas: BTreeMap<String, Replica>,
     weather: BTreeMap<String, Weather>,
     starts: BTreeMap<String, u64>,
+    /// Providers of all operators so far.
+    providers: Vec<Weak<dyn CloudProvider>>,
     shutdown: Shutdown,
     _tasks: TaskGroup,
 }
@@ -206,6 +208,7 @@ impl Lab {
             replicas: BTreeMap::new(),
             weather: BTreeMap::new(),
             starts: BTreeMap::new(),
+            providers: Vec::new(),
             shutdown,
             _tasks: tasks,
         }
@@ -298,6 +301,7 @@ impl Lab {
 
     /// Starts a replica with a given provider.
     pub fn start_provider(&mut self, name: &str, client: Client, provider: Arc<dyn CloudProvider>) {
+        self.providers.push(Arc::downgrade(&provider));
         let starts = self.starts.entry(name.to_owned()).or_insert(0);
         *starts += 1;
         let entropy = self.entropy.child("operator").child(&format!("{name}/{starts}"));
@@ -345,6 +349,12 @@ impl Lab {
             shutdown,
         };
         self.replicas.insert(name.to_owned(), replica);
+    }
+
+    /// The operators so far, to see whether they end with the runtime.
+    #[must_use]
+    pub fn operators(&self) -> Operators {
+        Operators(self.providers.clone())
     }
 
     /// Whether a replica was started and has not ended.
@@ -445,6 +455,24 @@ impl Lab {
             .into_iter()
             .filter_map(|object| serde_json::to_value(object).ok())
             .collect()
+    }
+}
+
+/// The operators of a laboratory, known by their providers.
+#[derive(Clone, Debug, Default)]
+pub struct Operators(Vec<Weak<dyn CloudProvider>>);
+
+impl Operators {
+    /// What is wrong when some are still in memory after their runtime has ended: a part of them holds itself, and is never freed.
+    #[must_use]
+    pub fn outlived(&self) -> Option<String> {
+        let alive = self.0.iter().filter(|one| one.strong_count() > 0).count();
+        (alive > 0).then(|| {
+            format!(
+                "{alive} of {} operators are still in memory after their end",
+                self.0.len()
+            )
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use spokeshave_runtime::Api;
 use super::kill_stories::CloudStory;
 use super::stage::HasDied;
 use super::{OPERATOR, World, checks, violations};
-use crate::lab::LabOptions;
+use crate::lab::{LabOptions, Operators};
 
 /// Longest time that a part of the story may take.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
@@ -47,7 +47,10 @@ fn tell(story: &CloudStory, dies_at: u64) -> Result<u64, String> {
         .start_paused(true)
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(telling(story, dies_at))
+    let mut operators = Operators::default();
+    let calls = runtime.block_on(telling(story, dies_at, &mut operators))?;
+    drop(runtime);
+    operators.outlived().map_or(Ok(calls), Err)
 }
 
 pub(super) fn text(error: impl std::fmt::Display) -> String {
@@ -65,7 +68,7 @@ pub(super) struct Teller {
     pub(super) pods: usize,
 }
 
-async fn telling(story: &CloudStory, dies_at: u64) -> Result<u64, String> {
+async fn telling(story: &CloudStory, dies_at: u64, operators: &mut Operators) -> Result<u64, String> {
     const SEED: u64 = 11;
     let mut world = World::new(LabOptions::new(SEED), story.cloud, (SEED, false)).await?;
     (story.prepare)(&world)?;
@@ -112,6 +115,7 @@ async fn telling(story: &CloudStory, dies_at: u64) -> Result<u64, String> {
     found.extend(violations(&world.lab).iter().map(ToString::to_string));
     let calls = world.cloud.calls().into_iter().map(|(_, count)| count).sum();
     world.lab.end().await;
+    *operators = world.lab.operators();
     match found.first() {
         Some(one) => Err(format!("{} promise(s) broken: {one}", found.len())),
         None => Ok(calls),

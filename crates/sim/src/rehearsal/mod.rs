@@ -29,7 +29,7 @@ use spokeshave_controllers::Options as OperatorOptions;
 use spokeshave_runtime::Api;
 
 use crate::invariants::{Actor, Violation};
-use crate::lab::{Lab, LabOptions};
+use crate::lab::{Lab, LabOptions, Operators};
 use crate::soak::{RunOptions, SeedResult};
 use launches::Launches;
 use stage::{HasDied, Stage};
@@ -218,14 +218,24 @@ pub fn run_with(cloud: CloudName, seed: u64, options: RunOptions) -> SeedResult 
         .start_paused(true)
         .build();
     match runtime {
-        Ok(runtime) => runtime
-            .block_on(story(cloud, seed, options))
-            .unwrap_or_else(empty),
+        Ok(runtime) => {
+            let mut operators = Operators::default();
+            let lived = runtime.block_on(story(cloud, seed, options, &mut operators));
+            drop(runtime);
+            let mut result = lived.unwrap_or_else(empty);
+            result.stuck = result.stuck.or_else(|| operators.outlived());
+            result
+        }
         Err(error) => empty(format!("no runtime: {error}")),
     }
 }
 
-async fn story(cloud: CloudName, seed: u64, options: RunOptions) -> Result<SeedResult, String> {
+async fn story(
+    cloud: CloudName,
+    seed: u64,
+    options: RunOptions,
+    operators: &mut Operators,
+) -> Result<SeedResult, String> {
     let scenario = steps::Scenario::draw(seed);
     let cloud = match cloud {
         CloudName::Azure if azure::has_machine_pool(seed) => CloudName::AzureMachines,
@@ -267,5 +277,6 @@ async fn story(cloud: CloudName, seed: u64, options: RunOptions) -> Result<SeedR
         requests: traffic.requests(),
     };
     world.lab.end().await;
+    *operators = world.lab.operators();
     Ok(outcome)
 }

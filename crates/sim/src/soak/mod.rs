@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) use scenario::pick;
 
 use crate::invariants::Violation;
-use crate::lab::{Lab, LabOptions};
+use crate::lab::{Lab, LabOptions, Operators};
 
 /// What a run came to.
 #[derive(Debug)]
@@ -88,7 +88,13 @@ pub fn run_with(seed: u64, options: RunOptions) -> SeedResult {
         .start_paused(true)
         .build();
     match runtime {
-        Ok(runtime) => runtime.block_on(story(seed, options)),
+        Ok(runtime) => {
+            let mut operators = Operators::default();
+            let mut result = runtime.block_on(story(seed, options, &mut operators));
+            drop(runtime);
+            result.stuck = result.stuck.or_else(|| operators.outlived());
+            result
+        }
         Err(error) => SeedResult {
             seed,
             scenario: String::new(),
@@ -102,7 +108,7 @@ pub fn run_with(seed: u64, options: RunOptions) -> SeedResult {
     }
 }
 
-async fn story(seed: u64, options: RunOptions) -> SeedResult {
+async fn story(seed: u64, options: RunOptions, operators: &mut Operators) -> SeedResult {
     let scenario = scenario::Scenario::draw(seed);
     let mut lab_options = LabOptions {
         keep_log: options.keep_log,
@@ -139,5 +145,6 @@ async fn story(seed: u64, options: RunOptions) -> SeedResult {
         requests: traffic.requests(),
     };
     lab.end().await;
+    *operators = lab.operators();
     outcome
 }

@@ -1,6 +1,7 @@
 //! Voluntary disruption (D App. G.1) through the whole stack on virtual time: what a user does, what the ledger says, and what is left.
 
 mod ages;
+mod bill;
 mod commands;
 mod consolidation;
 mod drift;

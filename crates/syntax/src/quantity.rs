@@ -1,10 +1,10 @@
 //! Exact Kubernetes quantities: parsed without rounding, compared by value, printed in Go's canonical form.
+//!
+//! Owns the only reading and the only spelling of quantities in this workspace; judges that must not share our mistakes (audit, upstream) have their own.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
-
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 
 /// Why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +40,10 @@ const NANO: i128 = 1_000_000_000;
 const LIMIT_NANOS: i128 = (1_i128 << 120) - 1;
 /// Quantities with a binary suffix end here, as in Kubernetes: 2⁶³ − 1 units.
 const BINARY_LIMIT_NANOS: i128 = (i64::MAX as i128) * NANO;
+
+/// Kubernetes' message about text that is not a quantity.
+pub const NOT_A_QUANTITY: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 impl Quantity {
     /// So many base units.
@@ -107,18 +111,10 @@ impl Quantity {
         })
     }
 
-    /// Reads a quantity from an object; unreadable text counts as an error that names it.
-    ///
-    /// # Errors
-    /// The text is not a quantity.
-    pub fn from_wire(wire: &WireQuantity) -> Result<Self, QuantityError> {
-        wire.0.parse()
-    }
-
-    /// For writing into an object.
+    /// Billionths of the base unit.
     #[must_use]
-    pub fn to_wire(self) -> WireQuantity {
-        WireQuantity(self.to_string())
+    pub fn nanos(self) -> i128 {
+        self.nanos
     }
 }
 
@@ -312,9 +308,26 @@ mod tests {
 
     #[test]
     fn prints_as_go_does() {
-        // Most of these were read back from a kube-apiserver.
+        // Most of these were read back from a kube-apiserver, or from its library of quantities (k8s.io/apimachinery 0.37.2).
         for (text, shown) in [
             ("8Ei", "9223372036854775807"),
+            ("1024Mi", "1Gi"),
+            ("100", "100"),
+            ("0", "0"),
+            ("0Mi", "0"),
+            ("1Ki", "1Ki"),
+            ("512", "512"),
+            ("-1", "-1"),
+            ("+2", "2"),
+            ("0.0001", "100u"),
+            ("0.0000000001", "1n"),
+            ("1025", "1025"),
+            ("2048Ki", "2Mi"),
+            ("0.5Ki", "512"),
+            (".5", "500m"),
+            ("5.", "5"),
+            ("1E", "1E"),
+            ("123456789", "123456789"),
             ("8388608Ti", "9223372036854775807"),
             ("1e21", "1e21"),
             ("1e22", "10e21"),
@@ -326,6 +339,10 @@ mod tests {
             ("0.5e3", "500"),
             ("1e-3", "1e-3"),
             ("12345678901234567890", "12345678901234567890"),
+            ("123456789012345678k", "123456789012345678k"),
+            ("99999999999999999999Ki", "9223372036854775807"),
+            ("0.0000000000000000000000001", "1n"),
+            ("1.5e-12", "1e-9"),
             ("1000Ki", "1000Ki"),
             ("1025Mi", "1025Mi"),
             ("1000m", "1"),
@@ -348,12 +365,7 @@ mod tests {
             ("-1.5", "-1500m"),
             ("1n", "1n"),
             ("0.1n", "1n"),
-            (".5", "500m"),
-            ("5.", "5"),
-            ("+2", "2"),
-            ("0.5Ki", "512"),
             ("3e9", "3e9"),
-            ("1E", "1E"),
             ("1E3", "1e3"),
         ] {
             assert_eq!(text.parse::<Quantity>().unwrap().to_string(), shown, "{text}");
@@ -363,7 +375,8 @@ mod tests {
     #[test]
     fn refuses_what_kubernetes_refuses() {
         for bad in [
-            "", "m", "1.2.3", "1 Gi", "1gi", "Gi", "--1", "1e", "1ee3", "0x10", "１", "1KiB",
+            "", "m", "1.2.3", "1 Gi", "1gi", "Gi", "--1", "1e", "1ee3", "0x10", "１", "1KiB", "x", "1x", "-",
+            ".", "1Kb",
         ] {
             let error = bad.parse::<Quantity>().expect_err(bad).to_string();
             assert!(error.contains(&format!("{bad:?}")), "{error}");
