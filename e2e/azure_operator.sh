@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The operator with --cloud-provider azure on the embedded API server, against our Azure over HTTP: the class becomes ready, a Deployment brings machines,
-# and when it is gone they end. SPOKESHAVE names the program; the server is `cargo build -p spokeshave-azure-simulated --example arm`.
+# and when it is gone they end; then the same with the provider in a process of its own. SPOKESHAVE names the program; the server is `cargo build -p spokeshave-azure-simulated --example arm`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -22,13 +22,27 @@ field assertion >"$work/token"
 listed() { echo list >&7; sleep 1; tail -n 1 "$work/arm.out"; }
 
 "$SPOKESHAVE" crds --cloud-provider azure | kubectl apply --server-side --force-conflicts -f - >/dev/null
-env CLUSTER_NAME=cluster CLUSTER_ENDPOINT=https://api.example:6443 CLUSTER_CA_BUNDLE=Y2VydGlmaWNhdGU= KUBELET_BOOTSTRAP_TOKEN=abcdef.0123456789abcdef \
-    AZURE_TENANT_ID="$(field tenant)" AZURE_CLIENT_ID="$(field client)" AZURE_FEDERATED_TOKEN_FILE="$work/token" AZURE_ENVIRONMENT_FILEPATH="$work/environment.json" \
-    AZURE_SUBSCRIPTION_ID="$(field subscription)" AZURE_NODE_RESOURCE_GROUP=Nodes LOCATION="$(field location)" VNET_SUBNET_ID="$(field subnet)" \
-    SSH_PUBLIC_KEY="ssh-ed25519 AAAA" BOOTSTRAP_TEMPLATE_FILE=crates/provider-azure/templates/kubeadm.sh METRICS_PORT=0 HEALTH_PROBE_PORT=0 \
-    "$SPOKESHAVE" operator --cloud-provider azure --kubeconfig "$KUBECONFIG" >"$target/e2e-azure-operator.log" 2>&1 &
-operator=$!
-trap 'kill "$operator" 2>/dev/null || true; exec 7>&-; end_up' EXIT
+export CLUSTER_NAME=cluster CLUSTER_ENDPOINT=https://api.example:6443 CLUSTER_CA_BUNDLE=Y2VydGlmaWNhdGU= KUBELET_BOOTSTRAP_TOKEN=abcdef.0123456789abcdef
+AZURE_TENANT_ID=$(field tenant) AZURE_CLIENT_ID=$(field client) AZURE_SUBSCRIPTION_ID=$(field subscription) LOCATION=$(field location) VNET_SUBNET_ID=$(field subnet)
+export AZURE_TENANT_ID AZURE_CLIENT_ID AZURE_SUBSCRIPTION_ID LOCATION VNET_SUBNET_ID AZURE_FEDERATED_TOKEN_FILE=$work/token AZURE_ENVIRONMENT_FILEPATH=$work/environment.json
+export AZURE_NODE_RESOURCE_GROUP=Nodes SSH_PUBLIC_KEY="ssh-ed25519 AAAA" BOOTSTRAP_TEMPLATE_FILE=crates/provider-azure/templates/kubeadm.sh METRICS_PORT=0 HEALTH_PROBE_PORT=0
+processes=()
+end_all() {
+    for process in "${processes[@]}"; do
+        kill "$process" 2>/dev/null || true
+        wait "$process" 2>/dev/null || true
+    done
+    processes=()
+}
+trap 'end_all; exec 7>&-; end_up' EXIT
+# start LOG ARGUMENT…
+start() {
+    local log=$1
+    shift
+    "$SPOKESHAVE" "$@" --kubeconfig "$KUBECONFIG" >"$target/$log" 2>&1 &
+    processes+=($!)
+}
+start e2e-azure-operator.log operator --cloud-provider azure
 
 kubectl apply -f - >/dev/null <<'END'
 apiVersion: karpenter.azure.com/v1beta1
@@ -49,7 +63,10 @@ spec:
 END
 kubectl wait --for=condition=Ready aksnodeclass/default --timeout=60s
 kubectl wait --for=condition=Ready nodepool/default --timeout=60s
-kubectl apply -f - >/dev/null <<'END'
+
+# A Deployment comes, and goes.
+story() {
+    kubectl apply -f - >/dev/null <<'END'
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, namespace: default}
@@ -61,16 +78,26 @@ spec:
     spec:
       containers: [{name: web, image: web, resources: {requests: {cpu: "1", memory: 1Gi}}}]
 END
-for _ in $(seq 60); do [ -n "$(kubectl get nodeclaims -o name)" ] && break; sleep 1; done
-kubectl wait --for=condition=Launched nodeclaim --all --timeout=60s
-claim=$(kubectl get nodeclaims -o jsonpath='{.items[0].metadata.name}')
-listed | grep -q "\"$claim\"" || { echo "Azure has no machine of NodeClaim $claim: $(listed)" >&2; exit 1; }
-kubectl get nodeclaim "$claim" -o jsonpath='{.metadata.labels.node\.kubernetes\.io/instance-type} {.status.providerID}{"\n"}'
+    for _ in $(seq 60); do [ -n "$(kubectl get nodeclaims -o name)" ] && break; sleep 1; done
+    kubectl wait --for=condition=Launched nodeclaim --all --timeout=60s
+    local claim
+    claim=$(kubectl get nodeclaims -o jsonpath='{.items[0].metadata.name}')
+    listed | grep -q "\"$claim\"" || { echo "Azure has no machine of NodeClaim $claim: $(listed)" >&2; exit 1; }
+    kubectl get nodeclaim "$claim" -o jsonpath='{.metadata.labels.node\.kubernetes\.io/instance-type} {.status.providerID}{"\n"}'
 
-kubectl delete deployment web >/dev/null
-kubectl delete nodeclaim --all --timeout=60s
-for _ in $(seq 30); do
-    listed | grep -q "\"$claim\"" || { echo "machine of $claim has ended"; exit 0; }
-done
-echo "the machine of NodeClaim $claim is still there: $(listed)" >&2
-exit 1
+    kubectl delete deployment web >/dev/null
+    kubectl delete nodeclaim --all --timeout=60s
+    for _ in $(seq 30); do
+        listed | grep -q "\"$claim\"" || { echo "machine of $claim has ended"; return; }
+    done
+    echo "the machine of NodeClaim $claim is still there: $(listed)" >&2
+    exit 1
+}
+story
+
+echo "the provider in a process of its own"
+end_all
+start e2e-azure-provider.log provider-serve --cloud-provider azure --socket "$work/azure.sock"
+for _ in $(seq 100); do [ -S "$work/azure.sock" ] && break; sleep 0.1; done
+start e2e-azure-grpc.log operator --cloud-provider grpc --provider-socket "$work/azure.sock"
+story

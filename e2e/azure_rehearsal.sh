@@ -45,13 +45,27 @@ until_ "six pods run on nodes that have joined" running web 6
 claim=$(nodes karpenter.sh/nodepool=default | head -n 1)
 kubectl get nodes -o wide
 
-echo "a node that opts out, and a new image"
+echo "a DisruptionPolicy that freezes the NodePool, a node that opts out, and a new image"
+kubectl apply -f - >/dev/null <<EOF
+apiVersion: spokeshave.dev/v1alpha1
+kind: DisruptionPolicy
+metadata: {name: calm}
+spec: {nodePools: {names: [default]}, freeze: {reason: incident 42}}
+EOF
 kubectl annotate node "aks-$claim" karpenter.sh/do-not-disrupt=true >/dev/null
 kubectl create configmap simulated-azure -n kube-system --from-literal=images=202609.1.0 >/dev/null
 drifted() { [ "$(kubectl get nodeclaim "$claim" -o jsonpath='{.status.conditions[?(@.type=="Drifted")].reason}')" = ImageDrift ]; }
 # Galleries are asked again when a class is looked at again; it changes here, so that it is.
 kubectl annotate aksnodeclass default touched=1 >/dev/null
 until_ "NodeClaim $claim has drifted: ImageDrift" drifted
+frozen() { [ "$(kubectl get disruptionpolicy calm -o jsonpath='{.status.active[0].field}')" = spec.freeze ]; }
+until_ "the policy says that it stops the replacement" frozen
+before=$(nodes karpenter.sh/nodepool=default)
+sleep 4
+[ "$(nodes karpenter.sh/nodepool=default)" = "$before" ] || fail "the NodePool is frozen, and nodes were replaced"
+kubectl delete disruptionpolicy calm >/dev/null
+thawed() { [ "$(nodes karpenter.sh/nodepool=default)" != "$before" ] || [ "$before" = "$claim" ]; }
+until_ "nodes are replaced without it" thawed
 sleep 4
 kubectl get nodeclaim "$claim" >/dev/null || fail "node aks-$claim opts out, and was replaced"
 kubectl annotate node "aks-$claim" karpenter.sh/do-not-disrupt- >/dev/null

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Providers as processes of their own: `provider-sanity` on the examples in Python and Go, then the operator with the one in Python, on `spokeshave up --bare --no-operator`.
+# Providers as processes of their own: `provider-sanity` on the examples in Python and Go and on the kwok provider, then the operator with the one in Python, on `spokeshave up --bare --no-operator`.
 # SPOKESHAVE names the program, by default target/release/spokeshave.
 #
 # What cannot be had from the package indexes is skipped by name; a skip of both examples is an error.
@@ -8,10 +8,8 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 spokeshave=${SPOKESHAVE:-$target/release/spokeshave}
 work=$(mktemp -d)
-processes=()
 finish() {
-    for process in "${processes[@]}"; do kill "$process" 2>/dev/null || true; done
-    wait 2>/dev/null || true
+    for file in "$work"/*.pid; do kill "$(cat "$file")" 2>/dev/null || true; done
     rm -rf "$work"
 }
 trap finish EXIT
@@ -22,25 +20,40 @@ venv=$target/grpc-venv
     python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "grpcio>=1.76" "grpcio-tools>=1.76"
 } || { echo "skipped: grpcio and grpcio-tools cannot be installed, and they compile the protocol for both examples" >&2; exit 3; }
 
-serve() { # <name> <socket> <command…>: starts a provider and waits for its socket
+# serve NAME SOCKET COMMAND…: starts a provider and waits for its socket. $work/NAME.restart, the command of `provider-sanity --restart-command`, ends it
+# and starts it again.
+serve() {
     local name=$1 socket=$2
     shift 2
-    "$@" >"$work/$name.log" 2>&1 &
-    processes+=($!)
-    for _ in $(seq 100); do
-        if [ -S "$socket" ]; then return; fi
-        kill -0 "${processes[-1]}" 2>/dev/null || break
-        sleep 0.1
-    done
-    cat "$work/$name.log" >&2
-    echo "$name does not serve $socket" >&2
-    exit 1
+    cat >"$work/$name.start" <<EOF
+rm -f '$socket'
+$(printf '%q ' "$@") >>'$work/$name.log' 2>&1 &
+echo \$! >'$work/$name.pid'
+for _ in \$(seq 100); do
+    [ -S '$socket' ] && exit 0
+    kill -0 \$! 2>/dev/null || break
+    sleep 0.1
+done
+exit 1
+EOF
+    cat >"$work/$name.restart" <<EOF
+ended=\$(cat '$work/$name.pid')
+kill "\$ended"
+while kill -0 "\$ended" 2>/dev/null; do sleep 0.1; done
+exec bash '$work/$name.start'
+EOF
+    bash "$work/$name.start" || {
+        cat "$work/$name.log" >&2
+        echo "$name does not serve $socket" >&2
+        exit 1
+    }
 }
 
 examples=()
 mkdir -p "$work/python"
 "$venv/bin/python" -m grpc_tools.protoc -I "$proto" --python_out="$work/python" --grpc_python_out="$work/python" provider.proto
-PYTHONPATH=$work/python serve python "$work/python.sock" "$venv/bin/python" -B examples/providers/python/provider.py --socket "$work/python.sock" --state "$work/machines"
+export PYTHONPATH=$work/python
+serve python "$work/python.sock" "$venv/bin/python" -B examples/providers/python/provider.py --socket "$work/python.sock" --state "$work/machines"
 examples+=(python)
 
 build_go() {
@@ -61,9 +74,36 @@ else
     echo "skipped: the example in Go cannot be built" >&2
 fi
 
+# A provider of this workspace in a process of its own: kwok, whose machines are objects of an API server.
+"$spokeshave" up --bare --no-operator --kubeconfig "$work/kwok.kubeconfig" >"$work/up.log" 2>&1 &
+echo $! >"$work/up.pid"
+for _ in $(seq 100); do
+    if [ -s "$work/kwok.kubeconfig" ]; then break; fi
+    sleep 0.1
+done
+python3 -B - "$work/kwok.kubeconfig" <<'EOF'
+import sys
+sys.path.insert(0, "e2e")
+from scenario import Cluster
+named = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}
+Cluster(sys.argv[1]).apply("/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", "default", named)
+EOF
+serve kwok "$work/kwok.sock" "$spokeshave" provider-serve --cloud-provider kwok --kubeconfig "$work/kwok.kubeconfig" --socket "$work/kwok.sock"
+examples+=(kwok)
+
 for example in "${examples[@]}"; do
     mode=$(stat -c %a "$work/$example.sock")
-    [ "$mode" = 600 ] || { echo "the socket of the example in $example has mode $mode, not 600" >&2; exit 1; }
-    "$spokeshave" provider-sanity --provider-socket "$work/$example.sock"
+    [ "$mode" = 600 ] || { echo "the socket of $example has mode $mode, not 600" >&2; exit 1; }
+    # Over a restart, and with a NodeClass that changes: nothing is left untried, but that kwok, which decides about drift itself, knows no such change.
+    answer=$("$spokeshave" provider-sanity --provider-socket "$work/$example.sock" --restart-command "bash '$work/$example.restart'") || {
+        echo "$answer"
+        exit 1
+    }
+    echo "$answer"
+    case $example:$answer in
+    kwok:*"not tried: a restart"*) exit 1 ;;
+    kwok:*) ;;
+    *"not tried"*) exit 1 ;;
+    esac
 done
 python3 -B e2e/grpc/scenario.py --spokeshave "$spokeshave" --work "$work" --proto "$proto" --venv "$venv"

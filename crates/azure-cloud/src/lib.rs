@@ -9,6 +9,7 @@ mod calls;
 mod client;
 mod cluster;
 mod described;
+mod galleries;
 mod launch;
 mod left_over;
 mod machines;

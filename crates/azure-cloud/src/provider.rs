@@ -27,6 +27,7 @@ use spokeshave_provider_azure::{labels, names, tags};
 use crate::calls::Calls;
 use crate::client::{Client, Operation};
 use crate::described::Machine;
+use crate::galleries::Galleries;
 use crate::machines;
 use crate::market::Market;
 use crate::objects::Objects;
@@ -67,6 +68,7 @@ pub(crate) struct Inner {
     pub(crate) client: Client,
     pub(crate) options: AzureOptions,
     pub(crate) market: Market,
+    pub(crate) galleries: Galleries,
     pub(crate) messages: Messages,
     /// The cluster's API server, where there is one.
     pub(crate) objects: Option<Objects>,
@@ -145,6 +147,7 @@ impl AzureProvider {
             client: Client::new(outside, clock),
             options,
             market: Market::new(),
+            galleries: Galleries::default(),
             messages: Messages::default(),
             objects,
             classes: Mutex::default(),

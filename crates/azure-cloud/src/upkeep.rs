@@ -123,7 +123,7 @@ impl Inner {
     async fn images(&self, class: &AKSNodeClass, version: &str) -> Result<Vec<NodeImage>, ImageProblem> {
         if self.options.settings.mode == ProvisionMode::AksMachine {
             let definitions = images::node_image_definitions(class, version)?;
-            let versions = self.calls().node_image_versions().await;
+            let versions = self.galleries.node_images(&self.calls()).await;
             let versions = versions.map_err(|error| ImageProblem::Call(error.to_string()))?;
             return Ok(images::node_images(&definitions, &versions)?);
         }
@@ -138,7 +138,7 @@ impl Inner {
         }
         let mut found = Vec::new();
         for definition in images::definitions(class, version)? {
-            let versions = self.calls().image_versions(&definition).await;
+            let versions = self.galleries.versions(&self.calls(), &definition).await;
             let versions = versions.map_err(|error| ImageProblem::Call(error.to_string()))?;
             found.push((definition, versions));
         }

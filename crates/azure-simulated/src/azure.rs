@@ -141,6 +141,14 @@ impl Azure {
         self.state().tokens.clear();
     }
 
+    /// All tokens end in so many seconds, though they were granted for longer.
+    pub fn end_tokens_in(&self, seconds: i64) {
+        let end = later(self.clock.now(), jiff::SignedDuration::from_secs(seconds));
+        for until in self.state().tokens.values_mut() {
+            *until = end.min(*until);
+        }
+    }
+
     /// A machine ends by somebody else's hand, as when a spot machine is evicted.
     pub fn evict(&self, machine: &str) {
         let now = self.clock.now();

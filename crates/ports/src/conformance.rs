@@ -522,7 +522,7 @@ async fn instance_types(harness: &dyn Harness) -> Result<Arc<[InstanceType]>, St
         .map_err(|error| format!("instance_types: {error}"))
 }
 
-/// Launches, and gives the claim back as the core would store it: with the provider's labels and status.
+/// Launches, and gives the claim back as the core would store it: with the provider's labels, annotations and status.
 async fn create(harness: &dyn Harness, claim: &NodeClaim) -> Result<NodeClaim, String> {
     let created = harness
         .provider()
@@ -535,6 +535,11 @@ async fn create(harness: &dyn Harness, claim: &NodeClaim) -> Result<NodeClaim, S
     let mut merged = created.metadata.labels.unwrap_or_default();
     merged.extend(own);
     stored.metadata.labels = Some(merged);
+    // Hashes of classes are among them.
+    if let Some(annotations) = created.metadata.annotations {
+        let own = stored.metadata.annotations.get_or_insert_default();
+        own.extend(annotations);
+    }
     Ok(stored)
 }
 

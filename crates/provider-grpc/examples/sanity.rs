@@ -18,13 +18,14 @@ async fn main() -> ExitCode {
     let options = SanityOptions {
         connector: Arc::new(UnixConnector(socket.clone().into())),
         node_class: None,
+        changed_node_class: None,
         node_class_name: "default".to_owned(),
         cluster_uid: "sanity".to_owned(),
         run: clock.now().as_millisecond().to_string(),
         restart: None,
     };
     match check(&options, &clock).await {
-        Ok(()) => {
+        Ok(_) => {
             println!("{socket} keeps its promises");
             ExitCode::SUCCESS
         }

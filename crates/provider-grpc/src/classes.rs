@@ -1,6 +1,6 @@
-//! NodeClasses on behalf of a provider that has no access to Kubernetes (G-015, G-021).
+//! NodeClasses on behalf of a provider that has no access to Kubernetes (G-021).
 //!
-//! Owns reading them, the hash by which a change of one is known, and what is written of them by what the provider says. What a class means is the provider's.
+//! Owns reading them, and what is written of them by what the provider says. What a class means is the provider's.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -16,8 +16,6 @@ use tonic::Status;
 use crate::link::{Client, within};
 use crate::wire;
 
-/// Annotation of a NodeClaim: the hash of its NodeClass when it was launched.
-pub(crate) const HASH: &str = "spokeshave.dev/provider-nodeclass-hash";
 /// Keeps a NodeClass until the provider has taken away what it made for it.
 const FINALIZER: &str = "spokeshave.dev/provider";
 /// Time for one verdict.
@@ -125,24 +123,6 @@ pub(crate) fn read(class: &wire::NodeClass) -> Result<Option<DynamicObject>, Sta
     object
         .map(Some)
         .map_err(|error| Status::invalid_argument(format!("node_class.object_json: {error}")))
-}
-
-/// FNV-1a over the spec without dynamic fields, whose keys are in order (G-015).
-pub(crate) fn hash(object: &DynamicObject, dynamic_fields: &[String]) -> String {
-    let mut spec = object.data.get("spec").cloned().unwrap_or(Value::Null);
-    for pointer in dynamic_fields {
-        let Some((parent, field)) = pointer.rsplit_once('/') else {
-            continue;
-        };
-        if let Some(Value::Object(parent)) = spec.pointer_mut(parent) {
-            parent.remove(field);
-        }
-    }
-    let text = spec.to_string();
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("{hash:016x}")
 }
 
 /// What the status becomes: the provider's fields and conditions, and `Ready`, which is true when they all are.
@@ -442,19 +422,6 @@ mod tests {
             () = approving => unreachable!("it never ends"),
             () = story => {}
         }
-    }
-
-    #[test]
-    fn g_015_a_hashed_field_changes_the_hash_and_a_dynamic_one_does_not() {
-        let dynamic = ["/image/channel".to_owned()];
-        let of = |disk: u32, channel: &str| {
-            hash(
-                &class(json!({"disk": disk, "image": {"channel": channel}})),
-                &dynamic,
-            )
-        };
-        assert_eq!(of(1, "stable"), of(1, "next"));
-        assert_ne!(of(1, "stable"), of(2, "stable"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use kube::api::DynamicObject;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{NodeClaim, NodeClassRef, NodePool, labels};
 use spokeshave_mirror::Messages;
+use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, Resources};
 use spokeshave_ports::{
@@ -20,6 +21,7 @@ use spokeshave_ports::{
 };
 use tonic::Code;
 
+use crate::class_hash::{self, Stamp, Stamps};
 use crate::classes::{self, NodeClasses, Place};
 use crate::errors::{ConnectError, answered, launch_error, no_answer};
 use crate::events::Events;
@@ -79,8 +81,9 @@ struct Inner {
     node_classes: Option<Arc<dyn NodeClasses>>,
     feeds: Mutex<BTreeMap<(String, String), Arc<Feed>>>,
     events: Events,
+    stamps: Stamps,
     nodes: Option<KubeNodes>,
-    /// What Nodes have told, by the provider's rules.
+    /// What Nodes have told, by the provider's rules, and instances that have failed.
     told: Messages,
     hooks: Vec<Arc<dyn RegistrationHook>>,
     well_known: BTreeSet<String>,
@@ -117,6 +120,7 @@ impl GrpcProvider {
             told: Messages::default(),
             feeds: Mutex::default(),
             events: Events::default(),
+            stamps: Stamps::default(),
             hooks,
             well_known,
             identity,
@@ -213,26 +217,22 @@ impl Inner {
         if corrected.is_some() {
             request.corrected_types = types.iter().map(convert::type_message).collect();
         }
-        let hash = self.class_hash(claim, &request);
+        let stamp = self.stamp(claim, &request);
         let instance = self.launched(client, &feed, request).await?;
         let now = self.clock.now();
         let mut answer = launch::hydrated(claim, instance, &feed.catalog(), now)?;
-        if let Some(hash) = hash {
-            let annotations = answer.metadata.annotations.get_or_insert_default();
-            annotations.insert(classes::HASH.to_owned(), hash);
+        if let Some(stamp) = stamp {
+            stamp.put_on(&mut answer);
         }
         Ok(answer)
     }
 
     /// Of the class as the provider is told of it.
-    fn class_hash(&self, claim: &NodeClaim, request: &LaunchRequest) -> Option<String> {
+    fn stamp(&self, claim: &NodeClaim, request: &LaunchRequest) -> Option<Stamp> {
         let (place, _) = self.kind_of(&claim.spec.node_class_ref).ok()?;
         let class = request.node_class.as_ref()?;
         let object = serde_json::from_slice(&class.object_json).ok()?;
-        Some(classes::hash(
-            &object,
-            &self.link.identity().dynamic_fields[place],
-        ))
+        Some(Stamp::of(&object, &self.link.identity().dynamic_fields[place]))
     }
 
     /// Asks until there is an instance or a failure.
@@ -291,8 +291,22 @@ impl Inner {
         }
     }
 
+    /// What will never run counts as ended by itself (G-008): core deletes its NodeClaim, and with it the instance, which is listed until then.
+    fn tell_failure(&self, instance: &Instance) {
+        self.told.tell(Interruption {
+            id: format!("failed/{}", instance.provider_id),
+            provider_id: instance.provider_id.clone(),
+            kind: Ok(InterruptionKind::InstanceTerminated),
+            sent_at: None,
+            ends_at: None,
+        });
+    }
+
     /// An instance as a NodeClaim, with what any catalog knows of it.
     fn as_claim(&self, instance: Instance) -> Result<NodeClaim, String> {
+        if instance.state() == InstanceState::Failed && !instance.provider_id.is_empty() {
+            self.tell_failure(&instance);
+        }
         let feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
         let knows = |feed: &&Arc<Feed>| feed.catalog().find(&instance.r#type, "").is_some();
         let found = feeds.values().find(knows).cloned();
@@ -383,11 +397,11 @@ impl Inner {
         };
         let identity = self.link.identity();
         if !identity.can(Capability::Drift) {
-            let annotations = claim.metadata.annotations.as_ref();
-            let launched = annotations.and_then(|all| all.get(classes::HASH));
-            let now = classes::hash(class, &identity.dynamic_fields[place]);
-            let has_changed = launched.is_some_and(|launched| *launched != now);
-            return Ok(has_changed.then(|| "NodeClassDrift".to_owned()));
+            let judged = class_hash::judge(claim, class, &identity.dynamic_fields[place]);
+            if let Some(stamp) = judged.stamp {
+                self.stamps.note(claim, stamp);
+            }
+            return Ok(judged.has_drifted.then(|| "NodeClassDrift".to_owned()));
         }
         let mut client = self.link.client()?;
         let request = DriftRequest {
@@ -405,7 +419,7 @@ impl Inner {
             let term = self.link.begin_term(writes.leader_term()).await;
             futures::join!(self.work(term, false), self.keep_classes(writes, term));
         };
-        futures::join!(in_term, self.hear_nodes());
+        futures::join!(in_term, self.hear_nodes(), self.stamps.keep(writes, &self.clock));
     }
 
     /// Keeps the status of NodeClasses true, as long as that is the operator's to do.
@@ -523,9 +537,6 @@ impl CloudProvider for GrpcProvider {
         let Inner { link, clock, .. } = &*self.0;
         // Capability and rules may come with a later handshake.
         let events = self.0.events.listen(link, clock);
-        if self.0.nodes.is_none() {
-            return Some(events);
-        }
         let told = self.0.told.stream(clock.clone());
         Some(futures::stream::select(events, told).boxed())
     }

@@ -67,6 +67,16 @@ impl Identity {
         let conditions = answer.interruption_conditions.iter().map(Rule::read);
         let interruption_conditions = whole(conditions, &mut problems);
         let repair_policies = whole(answer.repair_policies.iter().map(repair_policy), &mut problems);
+        let dynamic_fields = answer
+            .node_classes
+            .iter()
+            .map(|kind| {
+                whole(
+                    kind.dynamic_fields.iter().map(|field| pointer(kind, field)),
+                    &mut problems,
+                )
+            })
+            .collect();
         let capabilities = answer.capabilities().map(i32::from).collect();
         let rules = |wanted: fn(&crate::wire::LabelRule) -> bool| {
             let rules = answer.labels.iter().filter(|rule| wanted(rule));
@@ -83,11 +93,7 @@ impl Identity {
                 provisioners: answer.unsupported_volume_provisioners.into_iter().collect(),
                 topology_keys: answer.unsupported_topology_keys.into_iter().collect(),
             },
-            dynamic_fields: answer
-                .node_classes
-                .into_iter()
-                .map(|kind| kind.dynamic_fields)
-                .collect(),
+            dynamic_fields,
             name: answer.provider_name,
             kinds,
         })
@@ -164,6 +170,16 @@ fn whole<T>(rules: impl Iterator<Item = Result<T, String>>, problems: &mut Vec<S
     good
 }
 
+fn pointer(kind: &crate::wire::NodeClassKind, field: &str) -> Result<String, String> {
+    if field.starts_with('/') {
+        return Ok(field.to_owned());
+    }
+    Err(format!(
+        "node_classes: {}.{}: dynamic_fields: {field:?}; expected a JSON pointer into spec, such as \"/image/channel\"",
+        kind.kind, kind.group
+    ))
+}
+
 fn repair_policy(policy: &crate::wire::RepairPolicy) -> Result<RepairPolicy, String> {
     let named = |what: &str| format!("repair_policies: {}: {what}", policy.condition);
     if !["True", "False", "Unknown"].contains(&policy.status.as_str()) {
@@ -211,6 +227,17 @@ mod tests {
         let mut nameless = answer();
         nameless.node_classes[0].plural.clear();
         assert!(Identity::read(nameless).is_err_and(|said| said.contains("ShedClass.shed.example")));
+    }
+
+    #[test]
+    fn g_015_a_dynamic_field_that_points_nowhere_is_left_out_by_name() {
+        let mut wrong = answer();
+        wrong.node_classes[0].dynamic_fields = vec!["image.channel".into(), "/disk".into(), String::new()];
+        let identity = Identity::read(wrong).expect("an identity");
+        assert_eq!(identity.dynamic_fields, [["/disk"]]);
+        assert_eq!(identity.problems.len(), 2);
+        let expected = "node_classes: ShedClass.shed.example: dynamic_fields: \"image.channel\"; expected a JSON pointer into spec, such as \"/image/channel\"";
+        assert_eq!(identity.problems[0], expected);
     }
 
     #[test]

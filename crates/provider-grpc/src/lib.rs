@@ -5,6 +5,7 @@
 //! and decides nothing about nodes.
 
 mod catalog;
+mod class_hash;
 mod classes;
 mod client;
 mod conditions;

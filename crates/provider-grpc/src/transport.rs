@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,6 +43,11 @@ pub trait Connector: Debug + Send + Sync {
 
     /// The address, for messages.
     fn address(&self) -> String;
+
+    /// The mode of the file that it is, if it is one.
+    fn file_mode(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// A unix socket (G-003).
@@ -58,6 +64,11 @@ impl Connector for UnixConnector {
 
     fn address(&self) -> String {
         format!("unix:{}", self.0.display())
+    }
+
+    fn file_mode(&self) -> Option<u32> {
+        let file = std::fs::metadata(&self.0).ok()?;
+        Some(file.permissions().mode() & 0o777)
     }
 }
 

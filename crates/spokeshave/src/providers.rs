@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
-use spokeshave_provider_grpc::sanity::{Restart, SanityOptions, check};
+use spokeshave_provider_grpc::sanity::{Restart, SanityOptions, Untried, check};
 use spokeshave_provider_grpc::{Server, ServerOptions, serve_unix};
 use spokeshave_runtime::{ClientWrites, Shutdown, TaskGroup};
 
@@ -25,7 +25,7 @@ pub(crate) const SANITY_EXAMPLES: &str = "\
 Examples:
   spokeshave provider-sanity --provider-socket /run/provider/provider.sock
   spokeshave provider-sanity --provider-socket p.sock --node-class small --cluster-uid 1234
-  spokeshave provider-sanity --provider-socket p.sock --node-class-file class.yaml
+  spokeshave provider-sanity --provider-socket p.sock --node-class-file class.yaml --changed-node-class-file changed.yaml
   spokeshave provider-sanity --provider-socket p.sock --restart-command 'systemctl restart p'
 
 It launches and terminates a few instances of the cheapest offering, without outdating an operator that uses the provider. Exit code 0 when every check passes; 3 with the name of each failed check.";
@@ -41,6 +41,10 @@ pub(crate) struct SanityArgs {
     /// Manifest of a NodeClass that the provider accepts, in YAML or JSON, for providers that need a spec
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "node_class")]
     node_class_file: Option<PathBuf>,
+    /// Manifest of the same NodeClass with another spec, by which instances of the first have drifted; needed for providers that decide about drift
+    /// themselves, for others a field is added
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    changed_node_class_file: Option<PathBuf>,
     /// Command for sh -c that stops the provider and starts it again; without it no restart is tried
     #[arg(long, value_name = "COMMAND")]
     restart_command: Option<String>,
@@ -99,6 +103,11 @@ pub(crate) async fn sanity(args: &SanityArgs) -> Result<Findings> {
     let options = SanityOptions {
         connector: args.address.connector()?,
         node_class: args.node_class_file.as_deref().map(node_class).transpose()?,
+        changed_node_class: args
+            .changed_node_class_file
+            .as_deref()
+            .map(node_class)
+            .transpose()?,
         node_class_name: args.node_class.clone(),
         cluster_uid: args.cluster_uid.clone(),
         run: clock.now().as_millisecond().to_string(),
@@ -108,8 +117,8 @@ pub(crate) async fn sanity(args: &SanityArgs) -> Result<Findings> {
             .map(|command| Arc::new(RestartCommand(command)) as Arc<dyn Restart>),
     };
     Ok(match check(&options, &clock).await {
-        Ok(()) => Findings {
-            text: format!("{} passes all checks\n", options.connector.address()),
+        Ok(untried) => Findings {
+            text: passed(&options.connector.address(), &untried),
             has_errors: false,
         },
         Err(failures) => Findings {
@@ -117,6 +126,19 @@ pub(crate) async fn sanity(args: &SanityArgs) -> Result<Findings> {
             has_errors: true,
         },
     })
+}
+
+fn passed(address: &str, untried: &[Untried]) -> String {
+    let mut text = format!("{address} passes all checks\n");
+    for one in untried {
+        text.push_str(match one {
+            Untried::DriftOfAChangedClass => {
+                "not tried: whether instances drift when their NodeClass changes; the provider decides by which changes: --changed-node-class-file FILE\n"
+            }
+            Untried::Restart => "not tried: a restart of the provider: --restart-command COMMAND\n",
+        });
+    }
+    text
 }
 
 /// Arguments of `provider-serve`.

@@ -321,6 +321,8 @@ async fn z_040_d_240_drift_of_image_and_of_the_clusters_configuration() {
     world.azure.set_drift_action("Recreate");
     assert_eq!(drift(&class).await.as_deref(), Some("ClusterConfigDrift"));
     world.azure.publish_image("202609.10.0");
+    // What AKS lists is read again after two minutes (Z-012).
+    world.pass(121).await;
     let class = world.class("class", AKSNodeClassSpec::default()).await;
     assert_eq!(
         class.status.as_ref().unwrap().images[0].id,

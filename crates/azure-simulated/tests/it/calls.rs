@@ -144,6 +144,45 @@ async fn z_024_all_pages_are_read() {
     assert!(matches!(world.provider.price_feed(), PriceFeed::Since(_)));
 }
 
+/// However many classes there are, a gallery is asked once; and again for the next look.
+#[tokio::test(start_paused = true)]
+async fn z_012_classes_share_what_galleries_say() {
+    const GALLERY: &str =
+        "GET /subscriptions/sub/providers/Microsoft.Compute/locations/southcentralus/communityGalleries/";
+    let world = World::new(Options::instant()).await;
+    let look = async || {
+        let mut images = Vec::new();
+        for number in 0..20 {
+            let class = world
+                .class(&format!("class-{number}"), AKSNodeClassSpec::default())
+                .await;
+            images.push(class.status.unwrap().images[0].id.clone());
+        }
+        images.dedup();
+        images
+    };
+    world.pass(180).await;
+    let before = world.asked(GALLERY);
+    let first = look().await;
+    assert_eq!(first.len(), 1);
+    assert_eq!(
+        world.asked(GALLERY) - before,
+        3,
+        "one question for each definition"
+    );
+    world.azure.publish_image("202609.1.0");
+    assert_eq!(look().await, first, "within two minutes the answer holds");
+    world.pass(121).await;
+    assert_ne!(look().await, first);
+    assert_eq!(world.asked(GALLERY) - before, 6);
+    // An answer that did not come is no answer: the next look asks again.
+    world.pass(121).await;
+    world.azure.throttle(1, 600);
+    world.class("other", AKSNodeClassSpec::default()).await;
+    assert_ne!(look().await, first);
+    assert!(world.asked(GALLERY) - before >= 9);
+}
+
 #[tokio::test(start_paused = true)]
 async fn z_058_a_denied_action_is_named_and_not_repeated() {
     let world = World::new(Options::instant()).await;

@@ -288,6 +288,14 @@ async fn z_053_z_055_what_nodes_say() {
     assert_eq!(Some(notice.provider_id.as_str()), created.provider_id());
     assert_eq!(notice.ends_at, Some("2026-09-01T00:05:00Z".parse().unwrap()));
     cluster.provider.acknowledge(&notice).await.unwrap();
+    // What was taken back is not asked for again: spot of this size in this zone, and nothing else.
+    let types = cluster.provider.instance_types(&pool()).await.unwrap();
+    let d4 = types.iter().find(|it| it.name == "Standard_D4s_v5").unwrap();
+    let zone = created.label(labels::ZONE).unwrap();
+    for offering in &d4.offerings {
+        let is_it = offering.zone() == Some(zone) && offering.capacity_type().unwrap().as_str() == "spot";
+        assert_eq!(offering.available, !is_it, "{:?}", offering.requirements);
+    }
     let nothing = tokio::time::timeout(Duration::from_secs(120), told.next()).await;
     assert!(nothing.is_err(), "an event is told once: {nothing:?}");
     // A machine that nobody has written it down for: the kubelet's word counts, and the replacement has the tag.

@@ -1,10 +1,15 @@
 //! Promises about drift.
 
+use std::time::Duration;
+
 use kube_core::DynamicObject;
 use spokeshave_api::NodeClaim;
 
-use super::{Harness, Kept, POLL, TERMINATION_LIMIT, create, ensure, terminate};
+use super::{Harness, Kept, POLL, create, ensure, terminate};
 use crate::CloudError;
+
+/// How long a cloud may take to show an instance that it has launched.
+const VISIBLE_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 /// What was just made is what was asked for.
 pub async fn fresh_instances_have_not_drifted(harness: &dyn Harness) -> Kept {
@@ -58,7 +63,7 @@ async fn verdict_when_visible(
     let start = clock.now();
     loop {
         let verdict = harness.provider().is_drifted(claim, Some(class)).await;
-        if !matches!(verdict, Ok(None)) || clock.since(start) > TERMINATION_LIMIT {
+        if !matches!(verdict, Ok(None)) || clock.since(start) > VISIBLE_LIMIT {
             return verdict;
         }
         clock.sleep(POLL).await;

@@ -37,6 +37,9 @@ pub struct SanityOptions {
     pub connector: Arc<dyn Connector>,
     /// A NodeClass that the provider accepts, with apiVersion, kind and name. By default one of the first kind of the handshake whose spec is empty.
     pub node_class: Option<DynamicObject>,
+    /// The same NodeClass in another state, in which instances of the first have drifted. By default one more field is in its spec, unless the provider
+    /// decides about drift itself.
+    pub changed_node_class: Option<DynamicObject>,
     /// The name of that default.
     pub node_class_name: String,
     /// UID of the cluster that the provider serves.
@@ -56,11 +59,20 @@ fn failure(check: &'static str, message: impl Into<String>) -> Failure {
     }
 }
 
-/// Checks a provider.
+/// A promise that was not tried, because the kit was not told how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untried {
+    /// What a provider that decides about drift itself says of a NodeClass that has changed.
+    DriftOfAChangedClass,
+    /// What is known after a restart.
+    Restart,
+}
+
+/// Checks a provider, and tells what was not tried.
 ///
 /// # Errors
 /// All broken promises.
-pub async fn check(options: &SanityOptions, clock: &SharedClock) -> Result<(), Failures> {
+pub async fn check(options: &SanityOptions, clock: &SharedClock) -> Result<Vec<Untried>, Failures> {
     let mut failures = Shortcomings::new();
     let hello = link::hello("sanity", &options.cluster_uid, "");
     let shaken = match link::connect(&*options.connector, clock, &hello).await {
@@ -75,12 +87,22 @@ pub async fn check(options: &SanityOptions, clock: &SharedClock) -> Result<(), F
             )]));
         }
     };
-    let class = match GivenClass::new(options, &shaken.identity.kinds) {
+    let class = match GivenClass::new(options, &shaken.identity) {
         Ok(class) => class,
         Err(reason) => return Err(Failures(vec![failure("node_class_is_served", reason)])),
     };
+    if let Some(mode) = options.connector.file_mode().filter(|mode| mode & 0o077 != 0) {
+        let address = options.connector.address();
+        let message =
+            format!("{address} has mode {mode:o}, so that others may launch instances; expected 600");
+        failures.push(failure("sockets_are_private", message));
+    }
     let rules = shaken.identity.problems.iter();
     failures.extend(rules.map(|problem| failure("handshake_rules_are_whole", problem.as_str())));
+    let untried = [
+        class.changed.is_none().then_some(Untried::DriftOfAChangedClass),
+        options.restart.is_none().then_some(Untried::Restart),
+    ];
     let mut wire = Wire {
         options,
         clock,
@@ -100,7 +122,7 @@ pub async fn check(options: &SanityOptions, clock: &SharedClock) -> Result<(), F
         }
     }
     if failures.is_empty() {
-        Ok(())
+        Ok(untried.into_iter().flatten().collect())
     } else {
         Err(Failures(failures))
     }
@@ -190,5 +212,10 @@ impl Harness for Kit {
     }
     fn node_class(&self) -> BoxFuture<'_, Option<DynamicObject>> {
         std::future::ready(Some(self.class.object.clone())).boxed()
+    }
+    fn change_node_class(&self, class: &mut DynamicObject) {
+        if let Some(changed) = &self.class.changed {
+            class.clone_from(changed);
+        }
     }
 }

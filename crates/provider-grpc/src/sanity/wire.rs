@@ -180,7 +180,12 @@ pub(super) fn code_of<T>(answer: &Option<Result<tonic::Response<T>, Status>>) ->
 
 pub(super) fn shown<T: std::fmt::Debug>(answer: &Option<Result<tonic::Response<T>, Status>>) -> String {
     match answer {
-        Some(Ok(answer)) => format!("{:?}", answer.get_ref()),
+        Some(Ok(answer)) => {
+            // The beginning says what it is; a whole answer would hide what else is wrong.
+            let text = format!("{:?}", answer.get_ref());
+            let cut = text.char_indices().nth(80);
+            cut.map_or(format!("OK: {text}"), |(end, _)| format!("OK: {}…", &text[..end]))
+        }
         Some(Err(status)) => format!("{:?}: {}", status.code(), status.message()),
         None => format!("no answer within {} s", LIMIT.as_secs()),
     }

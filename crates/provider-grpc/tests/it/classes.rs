@@ -68,14 +68,15 @@ impl Writes for Held {
 }
 
 /// An operator with this class, and the provider `shed` behind our server.
-async fn operator(held: &Held, flaw: Flaw) -> (GrpcProvider, SharedClock) {
+async fn operator(held: &Held, flaw: Flaw) -> (GrpcProvider, SharedClock, Flawed) {
     let clock = clock();
     let server = Server::new(Shed::new(clock.clone()), clock.clone(), ServerOptions::default());
     let provider = Flawed::new(server, flaw, clock.clone());
+    let served = provider.clone();
     let (connector, mut arriving) = DuplexConnector::new();
     tokio::spawn(async move {
         while let Some(stream) = arriving.recv().await {
-            tokio::spawn(serve_connection(provider.clone(), stream));
+            tokio::spawn(serve_connection(served.clone(), stream));
         }
     });
     let options = ClientOptions {
@@ -87,12 +88,12 @@ async fn operator(held: &Held, flaw: Flaw) -> (GrpcProvider, SharedClock) {
         nodes: None,
     };
     let operator = GrpcProvider::connect(options, clock.clone()).await;
-    (operator.expect("a connection"), clock)
+    (operator.expect("a connection"), clock, provider)
 }
 
 async fn after_a_minute_of_leading(status: Value, flaw: Flaw) -> Held {
     let held = Held::new(status);
-    let (operator, clock) = operator(&held, flaw).await;
+    let (operator, clock, _) = operator(&held, flaw).await;
     let writes = Arc::new(held.clone());
     tokio::select! {
         () = operator.lead(writes) => unreachable!("it never ends"),
@@ -136,7 +137,7 @@ async fn g_015_the_provider_decides_about_drift_and_where_it_does_not_the_spec_d
         (Flaw::Plain, Some("NodeClassDrift")),
     ] {
         let held = Held::new(json!({}));
-        let (operator, _clock) = operator(&held, flaw).await;
+        let (operator, ..) = operator(&held, flaw).await;
         let launched = operator.create(&claim("one")).await.expect("launched");
         let mut class = held.object();
         class.data["spec"]["disk"] = json!(2);
@@ -147,8 +148,81 @@ async fn g_015_the_provider_decides_about_drift_and_where_it_does_not_the_spec_d
         assert_eq!(drifted.as_deref(), changed, "{flaw:?}");
     }
     let held = Held::new(json!({}));
-    let (operator, _clock) = operator(&held, Flaw::Plain).await;
+    let (operator, ..) = operator(&held, Flaw::Plain).await;
     let launched = operator.create(&claim("one")).await.expect("launched");
     let unchanged = operator.is_drifted(&launched, Some(&held.object())).await;
     assert_eq!(unchanged, Ok(None));
+}
+
+/// What is written of NodeClaims.
+#[derive(Debug, Default)]
+struct Noted(Mutex<Vec<Write>>);
+
+impl Writes for Noted {
+    fn write(&self, write: Write) -> BoxFuture<'_, Result<Value, WriteError>> {
+        self.0.lock().expect("no panic").push(write);
+        Box::pin(std::future::ready(Ok(Value::Null)))
+    }
+}
+
+/// A provider that names other dynamic fields than at the launch drifts nothing by it, and NodeClaims are stamped anew, by the leader only.
+#[tokio::test(start_paused = true)]
+async fn g_015_dynamic_fields_that_come_or_go_drift_nothing() {
+    let held = Held::new(json!({}));
+    for (then, now) in [(vec![], vec!["/disk"]), (vec!["/disk"], vec![])] {
+        let (operator, clock, provider) = operator(&held, Flaw::Plain).await;
+        let name = |fields: &[&str]| {
+            let named = fields.iter().map(|one| (*one).to_owned()).collect();
+            *provider.dynamic_fields.lock().expect("no panic") = named;
+        };
+        // A handshake is repeated every 20 seconds.
+        let taken_over = std::time::Duration::from_secs(30);
+        name(&then);
+        clock.sleep(taken_over).await;
+        let mut launched = operator.create(&claim("one")).await.expect("launched");
+        name(&now);
+        clock.sleep(taken_over).await;
+        let class = held.object();
+        let drifted = operator.is_drifted(&launched, Some(&class)).await;
+        assert_eq!(drifted, Ok(None), "{then:?} {now:?}");
+
+        let noted = Arc::new(Noted::default());
+        let (leading, writes) = (operator.clone(), noted.clone());
+        let leads = tokio::spawn(async move { leading.lead(writes).await });
+        clock.sleep(taken_over).await;
+        let ours = || {
+            let all = noted.0.lock().expect("no panic");
+            let of_claims = all.iter().filter(|one| one.target == WriteTarget::NodeClaim);
+            of_claims.cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(ours(), [], "nothing is written that was noted while nobody led");
+        drop(operator.is_drifted(&launched, Some(&class)).await);
+        clock.sleep(taken_over).await;
+        let written = ours();
+        assert_eq!(written.len(), 1, "{then:?} {now:?}");
+        assert_eq!(
+            (written[0].name.as_str(), &written[0].patch["metadata"]["uid"]),
+            ("one", &json!("uid-of-one"))
+        );
+        let annotations = written[0].patch["metadata"]["annotations"].as_object();
+        let annotations = annotations.expect("annotations").iter();
+        let annotations =
+            annotations.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()));
+        launched
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .extend(annotations);
+
+        // From then on the fields of now count.
+        let mut changed = class.clone();
+        changed.data["spec"]["disk"] = json!(2);
+        let expected = now.is_empty().then(|| "NodeClassDrift".to_owned());
+        let drifted = operator.is_drifted(&launched, Some(&changed)).await;
+        assert_eq!(drifted, Ok(expected), "{then:?} {now:?}");
+        assert_eq!(operator.is_drifted(&launched, Some(&class)).await, Ok(None));
+        clock.sleep(taken_over).await;
+        assert_eq!(ours().len(), 1, "it is stamped once");
+        leads.abort();
+    }
 }

@@ -1,6 +1,7 @@
 //! Ways of breaking the protocol's promises, each around a provider that keeps them.
 
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
@@ -62,11 +63,16 @@ flaws! {
     InventsInstances,
     NeverGone,
     AlwaysDrifted,
+    NeverDrifted,
+    DriftedForGood,
+    EverythingDynamic,
     EventsMissing,
     Hangs,
     LaunchHangs,
     PendingTwice,
     Plain,
+    FailsLater,
+    Judges,
     NoTerm,
     UnreadableRule,
     DemandsClass,
@@ -83,6 +89,12 @@ pub(crate) struct Flawed {
     pub(crate) calls: std::sync::Arc<std::sync::atomic::AtomicU64>,
     /// How often it was started.
     pub(crate) start: u64,
+    /// The first reason for drift that it has given.
+    pub(crate) drifted: Arc<Mutex<String>>,
+    /// Images that exist: of a provider that judges NodeClasses.
+    pub(crate) images: Arc<Mutex<Vec<String>>>,
+    /// Dynamic fields of its NodeClasses.
+    pub(crate) dynamic_fields: Arc<Mutex<Vec<String>>>,
 }
 
 impl Flawed {
@@ -93,6 +105,9 @@ impl Flawed {
             clock,
             calls: Default::default(),
             start: 1,
+            drifted: Default::default(),
+            images: Default::default(),
+            dynamic_fields: Default::default(),
         }
     }
 
@@ -101,6 +116,32 @@ impl Flawed {
         let json = class.map_or(&[][..], |class| &class.object_json);
         let object: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
         self.flaw == Flaw::DemandsClass && object["spec"]["image"] != "a"
+    }
+
+    /// A NodeClass is ready when its image exists.
+    fn judge(&self, request: &wire::NodeClassRequest) -> Result<wire::NodeClassVerdict, Status> {
+        let class = request.node_class.as_ref().expect("a class");
+        let object: serde_json::Value = serde_json::from_slice(&class.object_json).expect("JSON");
+        let image = object["spec"]["image"].as_str().unwrap_or_default();
+        let exists = self
+            .images
+            .lock()
+            .expect("no panic")
+            .iter()
+            .any(|one| one == image);
+        let condition = wire::Condition {
+            r#type: "ImageReady".into(),
+            status: if exists { "True" } else { "False" }.into(),
+            reason: String::new(),
+            message: format!("image {image:?} exists: {exists}"),
+        };
+        Ok(wire::NodeClassVerdict {
+            status_json: serde_json::json!({"image": image, "term": request.leader_term})
+                .to_string()
+                .into_bytes(),
+            conditions: vec![condition],
+            requeue_after: prost_types::Duration::try_from(Duration::from_secs(60)).ok(),
+        })
     }
 
     fn call(&self) -> u64 {
@@ -182,12 +223,21 @@ impl Provider for Flawed {
             request.get_mut().cluster_uid = "any".into();
         }
         let mut answer = self.inner.handshake(request).await?;
+        for kind in &mut answer.get_mut().node_classes {
+            kind.dynamic_fields = self.dynamic_fields.lock().expect("no panic").clone();
+        }
         match self.flaw {
             Flaw::NoName => answer.get_mut().provider_name.clear(),
             Flaw::NoKinds => answer.get_mut().node_classes.clear(),
             Flaw::StrangeVersion => answer.get_mut().chosen_version = "v7".into(),
+            // No flaw: the operator writes the status of its classes by its verdicts.
+            Flaw::Judges => answer.get_mut().capabilities = vec![wire::Capability::NodeClassStatus.into()],
             // No flaw: it can only do what every provider must.
             Flaw::Plain => answer.get_mut().capabilities.clear(),
+            Flaw::EverythingDynamic => {
+                answer.get_mut().capabilities.clear();
+                answer.get_mut().node_classes[0].dynamic_fields = vec!["/image".into()];
+            }
             Flaw::NoTerm => answer.get_mut().leader_term = 0,
             Flaw::UnreadableRule => {
                 let rule = wire::ConditionRule {
@@ -246,19 +296,25 @@ impl Provider for Flawed {
             asked.nodeclaim_json = claim.to_string().into_bytes();
         };
         let uid = asked.nodeclaim_uid.clone();
+        let is_pending = match self.flaw {
+            Flaw::PendingTwice => call < 2,
+            // No flaw: its launch ends with an event.
+            Flaw::FailsLater => asked.nodeclaim_name == "pending",
+            _ => false,
+        };
+        if is_pending {
+            let ask_again_after = prost_types::Duration::try_from(Duration::from_secs(3)).ok();
+            return Ok(Response::new(wire::LaunchReply {
+                outcome: Some(Outcome::Pending(wire::LaunchPending { ask_again_after })),
+                observed: Vec::new(),
+            }));
+        }
         match self.flaw {
             Flaw::AnyLeader => asked.leader_term = u64::MAX,
             Flaw::TwoInstances => set_uid(asked, &format!("{uid}-{call}")),
             Flaw::ForgetsLaunches => set_uid(asked, &format!("{uid}-{}", self.start)),
             Flaw::SharedInstance => set_uid(asked, "one"),
             Flaw::LaunchHangs => return std::future::pending().await,
-            Flaw::PendingTwice if call < 2 => {
-                let ask_again_after = prost_types::Duration::try_from(Duration::from_secs(3)).ok();
-                return Ok(Response::new(wire::LaunchReply {
-                    outcome: Some(Outcome::Pending(wire::LaunchPending { ask_again_after })),
-                    observed: Vec::new(),
-                }));
-            }
             _ => {}
         }
         let mut answer = self.inner.launch(request).await?;
@@ -324,6 +380,9 @@ impl Provider for Flawed {
                     Flaw::ListWithoutUid => one.nodeclaim_uid.clear(),
                     Flaw::ListWithoutAge => one.created_at = None,
                     Flaw::UnknownState => one.state = 99,
+                    Flaw::FailsLater if one.nodeclaim_name == "broken" => {
+                        one.state = InstanceState::Failed.into();
+                    }
                     Flaw::ForgetsLaunches => {
                         let (uid, _) = one.nodeclaim_uid.rsplit_once('-').unwrap_or_default();
                         one.nodeclaim_uid = uid.to_owned();
@@ -372,8 +431,19 @@ impl Provider for Flawed {
         request: Request<wire::DriftRequest>,
     ) -> Result<Response<wire::DriftReply>, Status> {
         let mut answer = self.inner.check_drift(request).await?;
-        if self.flaw == Flaw::AlwaysDrifted {
-            answer.get_mut().reason = "Always".into();
+        let reason = &mut answer.get_mut().reason;
+        match self.flaw {
+            Flaw::AlwaysDrifted => *reason = "Always".into(),
+            Flaw::NeverDrifted => reason.clear(),
+            Flaw::DriftedForGood => {
+                let mut first = self.drifted.lock().expect("no panic");
+                if first.is_empty() {
+                    first.clone_from(reason);
+                } else {
+                    reason.clone_from(&first);
+                }
+            }
+            _ => {}
         }
         Ok(answer)
     }
@@ -386,6 +456,30 @@ impl Provider for Flawed {
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
         if self.flaw == Flaw::EventsMissing {
             return Err(Status::unimplemented("not yet"));
+        }
+        if self.flaw == Flaw::FailsLater {
+            let failed = |uid: &str, provider_id: &str| {
+                let failed = wire::LaunchFailed {
+                    nodeclaim_uid: uid.into(),
+                    provider_id: provider_id.into(),
+                    failure: Some(wire::LaunchFailure {
+                        kind: FailureKind::InsufficientCapacity.into(),
+                        reason: String::new(),
+                        message: "sold out".into(),
+                    }),
+                };
+                let event = Some(wire::provider_event::Event::LaunchFailed(failed));
+                Ok(wire::ProviderEvent {
+                    id: format!("failed-{uid}"),
+                    event,
+                })
+            };
+            let events = [
+                failed("uid-of-pending", ""),
+                failed("uid-of-started", "shed://uid-of-started"),
+            ];
+            let events = futures::stream::iter(events).chain(futures::stream::pending());
+            return Ok(Response::new(events.boxed()));
         }
         self.inner.watch_events(request).await
     }
@@ -401,6 +495,9 @@ impl Provider for Flawed {
         &self,
         request: Request<wire::NodeClassRequest>,
     ) -> Result<Response<wire::NodeClassVerdict>, Status> {
+        if self.flaw == Flaw::Judges {
+            return self.judge(request.get_ref()).map(Response::new);
+        }
         self.inner.reconcile_node_class(request).await
     }
 
@@ -408,6 +505,14 @@ impl Provider for Flawed {
         &self,
         request: Request<wire::NodeClassRequest>,
     ) -> Result<Response<wire::FinalizeVerdict>, Status> {
+        if self.flaw == Flaw::Judges {
+            let left = self.images.lock().expect("no panic").pop();
+            return Ok(Response::new(wire::FinalizeVerdict {
+                done: left.is_none(),
+                waiting_for: left.map(|image| format!("image {image}")).unwrap_or_default(),
+                requeue_after: None,
+            }));
+        }
         self.inner.finalize_node_class(request).await
     }
 

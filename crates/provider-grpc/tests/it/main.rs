@@ -3,7 +3,9 @@
 mod away;
 mod classes;
 mod conditions;
+mod failures;
 mod flawed;
+mod judged;
 mod large;
 mod proto;
 mod sanity;

@@ -6,9 +6,10 @@ use futures::future::BoxFuture;
 use kube::api::DynamicObject;
 use serde_json::json;
 use spokeshave_ports::{CloudProvider as _, NoWrites, SharedClock};
-use spokeshave_provider_grpc::sanity::{Restart, SanityOptions, check};
+use spokeshave_provider_grpc::sanity::{Restart, SanityOptions, Untried, check};
 use spokeshave_provider_grpc::{
-    ClientOptions, DuplexConnector, GrpcProvider, Server, ServerOptions, serve_connection,
+    ByteStream, ClientOptions, Connector, DuplexConnector, GrpcProvider, Server, ServerOptions,
+    serve_connection,
 };
 use tokio::task::JoinHandle;
 
@@ -67,6 +68,7 @@ impl Process {
         SanityOptions {
             connector: Arc::new(self.connector.clone()),
             node_class: None,
+            changed_node_class: None,
             node_class_name: "default".into(),
             cluster_uid: "a-cluster".into(),
             run: "1".into(),
@@ -89,7 +91,7 @@ impl Process {
 
     async fn verdict(&self, options: SanityOptions) -> Vec<&'static str> {
         match check(&options, &self.clock).await {
-            Ok(()) => Vec::new(),
+            Ok(_) => Vec::new(),
             Err(failures) => failures.0.iter().map(|failure| failure.check).collect(),
         }
     }
@@ -113,6 +115,39 @@ impl Restart for Process {
     }
 }
 
+/// A socket that others may open.
+#[derive(Debug)]
+struct Open(DuplexConnector);
+
+impl Connector for Open {
+    fn connect(&self) -> BoxFuture<'_, std::io::Result<Box<dyn ByteStream>>> {
+        self.0.connect()
+    }
+    fn pings(&self) -> bool {
+        self.0.pings()
+    }
+    fn address(&self) -> String {
+        "unix:/p.sock".to_owned()
+    }
+    fn file_mode(&self) -> Option<u32> {
+        Some(0o755)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_003_g_024_a_socket_that_others_may_open_is_named() {
+    let process = Process::start(Flaw::None);
+    let options = SanityOptions {
+        connector: Arc::new(Open(process.connector.clone())),
+        ..process.options()
+    };
+    let said = check(&options, &process.clock).await.expect_err("refused");
+    assert_eq!(
+        said.to_string(),
+        "sockets_are_private: unix:/p.sock has mode 755, so that others may launch instances; expected 600"
+    );
+}
+
 /// A command that ends well and restarts nothing.
 #[derive(Debug)]
 struct Idle;
@@ -127,10 +162,18 @@ fn class(manifest: serde_json::Value) -> Option<DynamicObject> {
     Some(serde_json::from_value(manifest).expect("an object"))
 }
 
+/// The default NodeClass with this image; what was launched without one has drifted when it is another than `a`.
+fn another_image(image: &str) -> Option<DynamicObject> {
+    class(
+        json!({"apiVersion": "shed.example/v1", "kind": "ShedClass", "metadata": {"name": "default"}, "spec": {"image": image}}),
+    )
+}
+
 async fn verdict(flaw: Flaw) -> Vec<&'static str> {
     let process = Process::start(flaw);
     let options = SanityOptions {
         restart: Some(Arc::new(process.clone())),
+        changed_node_class: another_image("b"),
         ..process.options()
     };
     process.verdict(options).await
@@ -188,6 +231,9 @@ const CASES: &[(Flaw, &str)] = &[
     (Flaw::InventsInstances, "foreign_ids_are_never_ok"),
     (Flaw::NeverGone, "create_get_list_delete"),
     (Flaw::AlwaysDrifted, "fresh_instances_have_not_drifted"),
+    (Flaw::NeverDrifted, "drift_goes_by_the_class_that_is_shown"),
+    (Flaw::DriftedForGood, "drift_goes_by_the_class_that_is_shown"),
+    (Flaw::EverythingDynamic, "drift_goes_by_the_class_that_is_shown"),
     (Flaw::EventsMissing, "announced_calls_exist"),
     (Flaw::NoTerm, "leader_terms_are_told"),
     (Flaw::UnreadableRule, "handshake_rules_are_whole"),
@@ -210,7 +256,13 @@ const OF_THE_CLIENT: &[Flaw] = &[
 fn g_024_the_documentation_counts_the_wrong_providers_and_each_is_tried() {
     let by_the_kit: std::collections::BTreeSet<String> =
         CASES.iter().map(|(flaw, _)| format!("{flaw:?}")).collect();
-    let allowed = [Flaw::None, Flaw::PendingTwice, Flaw::Plain];
+    let allowed = [
+        Flaw::None,
+        Flaw::PendingTwice,
+        Flaw::Plain,
+        Flaw::FailsLater,
+        Flaw::Judges,
+    ];
     for flaw in Flaw::ALL.iter().filter(|flaw| !allowed.contains(flaw)) {
         let is_tried = by_the_kit.contains(&format!("{flaw:?}")) || OF_THE_CLIENT.contains(flaw);
         assert!(is_tried, "{flaw:?} is tried by neither the kit nor the client");
@@ -249,6 +301,46 @@ async fn g_024_the_provider_is_shown_the_class_that_it_accepts() {
         refused.to_string(),
         "node_class_is_served: the given NodeClass is shed.example/v1 BarnClass; the handshake names shed.example/v1 ShedClass"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_015_g_024_a_class_that_changes_is_shown_and_what_was_not_tried_is_told() {
+    let process = Process::start(Flaw::None);
+    let options = |run: &str, changed_node_class| SanityOptions {
+        run: run.into(),
+        changed_node_class,
+        ..process.options()
+    };
+    let untried = check(&options("1", None), &process.clock).await;
+    assert_eq!(untried, Ok(vec![Untried::DriftOfAChangedClass, Untried::Restart]));
+    let untried = check(&options("2", another_image("b")), &process.clock).await;
+    assert_eq!(untried, Ok(vec![Untried::Restart]));
+    // By this image nothing has drifted: a manifest that proves nothing is no proof.
+    assert_eq!(
+        process.verdict(options("3", another_image("a"))).await,
+        ["drift_goes_by_the_class_that_is_shown"]
+    );
+    for (manifest, said) in [
+        (
+            json!({"apiVersion": "shed.example/v1", "kind": "ShedClass", "metadata": {"name": "default"}, "spec": {}}),
+            "has the spec of the one",
+        ),
+        (
+            json!({"apiVersion": "shed.example/v1", "kind": "BarnClass", "metadata": {"name": "default"}, "spec": {"image": "b"}}),
+            "the changed NodeClass is shed.example/v1 BarnClass",
+        ),
+    ] {
+        let refused = check(&options("4", class(manifest)), &process.clock).await;
+        let refused = refused.expect_err("refused").to_string();
+        assert!(
+            refused.starts_with("node_class_is_served") && refused.contains(said),
+            "{refused}"
+        );
+    }
+    // Where the operator compares the spec, the kit changes it by itself.
+    let plain = Process::start(Flaw::Plain);
+    let untried = check(&plain.options(), &plain.clock).await;
+    assert_eq!(untried, Ok(vec![Untried::Restart]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -176,12 +176,15 @@ impl CloudProvider for Shed {
     fn instance_types<'a>(&'a self, _pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
         async move { Ok(self.given()) }.boxed()
     }
+    /// All instances have the image `a`, which a class need not name.
     fn is_drifted<'a>(
         &'a self,
         _claim: &'a NodeClaim,
-        _class: Option<&'a kube::api::DynamicObject>,
+        class: Option<&'a kube::api::DynamicObject>,
     ) -> CloudFuture<'a, Option<String>> {
-        async move { Ok(None) }.boxed()
+        let image = class.and_then(|class| class.data.pointer("/spec/image"));
+        let has_drifted = image.is_some_and(|image| image != "a");
+        async move { Ok(has_drifted.then(|| "ImageDrift".to_owned())) }.boxed()
     }
     fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
         &self.hooks

@@ -48,6 +48,10 @@ async fn g_003_the_socket_is_of_its_owner_alone() {
         .await
         .expect("a connection");
     assert_eq!((provider.name(), provider.list().await), ("shed", Ok(Vec::new())));
+    let connector = UnixConnector(path.clone());
+    assert_eq!(connector.file_mode(), Some(0o600));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    assert_eq!(connector.file_mode(), Some(0o755));
     let taken = serve_unix(server(), &path).await.expect_err("somebody serves it");
     assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
     serving.abort();

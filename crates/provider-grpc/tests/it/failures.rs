@@ -1,0 +1,101 @@
+//! Launches and instances that fail later, and rows of lists that the catalog does not explain (G-008, G-009, G-012).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use spokeshave_api::labels;
+use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_ports::{CloudError, CloudProvider as _, SharedClock};
+use spokeshave_provider_grpc::{
+    ClientOptions, DuplexConnector, GrpcProvider, Server, ServerOptions, serve_connection,
+};
+
+use crate::flawed::{Flaw, Flawed};
+use crate::shed::{Shed, claim, clock, pool};
+
+async fn operator(flaw: Flaw) -> (GrpcProvider, Arc<Shed>, SharedClock) {
+    let clock = clock();
+    let shed = Shed::new(clock.clone());
+    let server = Server::new(shed.clone(), clock.clone(), ServerOptions::default());
+    let provider = Flawed::new(server, flaw, clock.clone());
+    let (connector, mut arriving) = DuplexConnector::new();
+    tokio::spawn(async move {
+        while let Some(stream) = arriving.recv().await {
+            tokio::spawn(serve_connection(provider.clone(), stream));
+        }
+    });
+    let options = ClientOptions {
+        connector: Arc::new(connector),
+        cluster_name: "a".into(),
+        cluster_uid: "uid".into(),
+        kubernetes_version: String::new(),
+        node_classes: None,
+        nodes: None,
+    };
+    let operator = GrpcProvider::connect(options, clock.clone()).await;
+    (operator.expect("a connection"), shed, clock)
+}
+
+/// A launch that is pending ends by an event, one that had an instance by a message about it.
+#[tokio::test(start_paused = true)]
+async fn g_008_a_launch_that_fails_after_it_was_accepted_ends_its_nodeclaim() {
+    let (operator, ..) = operator(Flaw::FailsLater).await;
+    let listening = operator.clone();
+    let first = tokio::spawn(async move {
+        let mut messages = listening.interruptions().expect("messages");
+        messages.next().await
+    });
+    let error = operator.create(&claim("pending")).await.expect_err("sold out");
+    assert_eq!(error, CloudError::InsufficientCapacity("sold out".into()));
+    let told = first.await.expect("no panic").expect("a message");
+    assert_eq!(told.provider_id, "shed://uid-of-started");
+    assert_eq!(told.kind, Ok(InterruptionKind::InstanceTerminated));
+}
+
+/// An instance that is listed as failed ends as one that has ended by itself, and is listed as long as it is there: nothing leaks.
+#[tokio::test(start_paused = true)]
+async fn g_008_an_instance_that_has_failed_is_told_and_stays_listed() {
+    let (operator, _, clock) = operator(Flaw::FailsLater).await;
+    let broken = operator.create(&claim("broken")).await.expect("launched");
+    operator.create(&claim("well")).await.expect("launched");
+    assert_eq!(operator.list().await.expect("listed").len(), 2);
+    let mut messages = operator.interruptions().expect("messages").filter(|one| {
+        let is_of_list = one.id.starts_with("failed/");
+        std::future::ready(is_of_list)
+    });
+    let told = messages.next().await.expect("a message");
+    assert_eq!(Some(told.provider_id.as_str()), broken.provider_id());
+    assert_eq!(told.kind, Ok(InterruptionKind::InstanceTerminated));
+    operator.acknowledge(&told).await.expect("acknowledged");
+    clock.sleep(Duration::from_secs(60)).await;
+    let silence = tokio::time::timeout(Duration::from_secs(60), messages.next()).await;
+    assert!(silence.is_err(), "the one that is well is no news: {silence:?}");
+}
+
+/// A type that is no longer offered and a class that nobody asks about hide no instance (what is not listed is taken for gone).
+#[tokio::test(start_paused = true)]
+async fn g_012_instances_of_types_and_classes_that_are_not_known_any_more_are_listed() {
+    let (operator, shed, clock) = operator(Flaw::None).await;
+    let launched = operator.create(&claim("one")).await.expect("launched");
+    let kept = shed.types.lock().expect("no panic").to_vec();
+    let kept = kept
+        .into_iter()
+        .filter(|one| Some(one.name.as_str()) != launched.label(labels::INSTANCE_TYPE));
+    let kept: Vec<_> = kept.collect();
+    *shed.types.lock().expect("no panic") = kept.into();
+    clock.sleep(Duration::from_secs(10)).await;
+    assert_eq!(operator.instance_types(&pool()).await.expect("types").len(), 1);
+    let listed = operator.list().await.expect("listed");
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].provider_id(), launched.provider_id());
+    assert_eq!(listed[0].uid(), "uid-of-one");
+    let status = |one: &spokeshave_api::NodeClaim| one.status.clone().expect("a status").capacity;
+    assert_eq!(
+        status(&listed[0]),
+        status(&launched),
+        "what the instance says itself"
+    );
+    let got = operator.get(launched.provider_id().expect("an ID")).await;
+    assert_eq!(got.expect("found").uid(), "uid-of-one");
+}
