@@ -7,6 +7,7 @@
 mod azure;
 mod checks;
 mod ec2;
+mod governed;
 mod kill_stories;
 mod kills;
 mod launches;
@@ -35,6 +36,7 @@ use launches::Launches;
 use stage::{HasDied, Stage};
 use steps::failed;
 
+pub use governed::governed;
 pub use kill_stories::{CloudStory, cloud_stories};
 pub use kills::{every_call, lived};
 pub use pace::Interruptible;

@@ -42,6 +42,12 @@ fn z_040_clusters_live_as_well_where_aks_makes_machines() {
 }
 
 #[test]
+fn z_059_a_policy_freezes_and_paces_one_nodepool_of_an_aks_node_class_and_no_other() {
+    rehearsal::governed(CloudName::Azure).unwrap();
+    rehearsal::governed(CloudName::AzureMachines).unwrap();
+}
+
+#[test]
 fn g_001_clusters_live_as_well_when_their_provider_is_behind_the_protocol() {
     let behind = RunOptions {
         over_protocol: true,
