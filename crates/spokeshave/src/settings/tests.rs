@@ -273,3 +273,59 @@ fn p_203_a_misspelt_gate_is_an_error_that_names_the_right_one() {
         assert!(error.contains(meant), "{error}");
     }
 }
+
+/// The rows of A10: names and defaults; what each does is proved where it is read.
+#[test]
+fn a_120_settings_of_aws_have_the_defaults_of_the_specification() {
+    let default = valid(&[], &[]);
+    assert_eq!(
+        (
+            default.cluster_name,
+            default.interruption_queue,
+            default.cluster_dns_ip
+        ),
+        (None, None, None)
+    );
+    let switches = [
+        default.isolated_vpc,
+        default.disable_dry_run,
+        default.enable_zonal_shift,
+        default.aws_feature_gates.node_class_cel,
+    ];
+    assert_eq!(switches, [false; 4]);
+    assert_eq!(
+        (default.vm_memory_overhead_percent, default.reserved_enis),
+        (0.075, 0)
+    );
+    let minute = Duration::from_secs(60);
+    assert_eq!(
+        (default.ami_refresh_interval, default.subnet_refresh_interval),
+        (minute, minute)
+    );
+    assert!(default.feature_gates.reserved_capacity);
+    let set = valid(
+        &[],
+        &[
+            ("CLUSTER_NAME", "blue"),
+            ("VM_MEMORY_OVERHEAD_PERCENT", "0.1"),
+            ("AMI_REFRESH_INTERVAL", "5m"),
+            ("INTERRUPTION_QUEUE", "q"),
+        ],
+    );
+    assert_eq!(
+        (set.cluster_name.as_deref(), set.interruption_queue.as_deref()),
+        (Some("blue"), Some("q"))
+    );
+    assert_eq!(
+        (set.vm_memory_overhead_percent, set.ami_refresh_interval),
+        (0.1, Duration::from_secs(300))
+    );
+    for wrong in [
+        ("VM_MEMORY_OVERHEAD_PERCENT", "-0.1"),
+        ("AMI_REFRESH_INTERVAL", "59s"),
+        ("RESERVED_ENIS", "-1"),
+    ] {
+        let error = resolve(&[], &[wrong]).unwrap_err().to_string();
+        assert!(error.contains(wrong.0), "{error}");
+    }
+}
