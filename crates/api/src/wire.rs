@@ -46,7 +46,8 @@ pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> b
     equal.all(|(key, value)| labels.get(key) == Some(value))
         && expressions.all(|expression| {
             let value = labels.get(&expression.key).map(String::as_str);
-            holds(&expression.operator, expression.values.iter().flatten(), value)
+            let is_among = |value: &str| expression.values.iter().flatten().any(|known| known == value);
+            holds(&expression.operator, is_among, value)
         })
 }
 

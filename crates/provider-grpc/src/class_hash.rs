@@ -10,6 +10,8 @@ use std::time::Duration;
 use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 use spokeshave_api::NodeClaim;
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
+use spokeshave_api::hash::digest;
 use spokeshave_ports::{SharedClock, Write, WriteTarget, Writes};
 
 /// Annotation of a NodeClaim: the hash of its NodeClass when it was launched.
@@ -68,17 +70,12 @@ pub(crate) fn judge(claim: &NodeClaim, class: &DynamicObject, dynamic_fields: &[
     let fields: Option<Vec<String>> = left_out.and_then(|fields| serde_json::from_str(fields).ok());
     let has_drifted = match fields {
         Some(fields) => launched != hash(class, &fields),
-        None => was_found(claim) && launched != now.hash,
+        None => claim.is_true(DRIFTED) && launched != now.hash,
     };
     Judgement {
         has_drifted,
         stamp: (!has_drifted).then_some(now),
     }
-}
-
-fn was_found(claim: &NodeClaim) -> bool {
-    let mut conditions = claim.status.iter().flat_map(|status| &status.conditions);
-    conditions.any(|one| one.type_ == "Drifted" && one.status == "True")
 }
 
 /// A list that does not depend on the order in which a provider names its fields.
@@ -98,13 +95,7 @@ fn hash(class: &DynamicObject, dynamic_fields: &[String]) -> String {
             remove(fields, first, rest);
         }
     }
-    let hash = spec
-        .to_string()
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-    format!("{hash:016x}")
+    format!("{:016x}", digest(&spec.to_string()))
 }
 
 /// A step of a JSON pointer (RFC 6901).

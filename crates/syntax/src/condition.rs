@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// Whether the value of a label, if it has one, fulfils an operator of `matchExpressions`. An operator that is not one of these is never fulfilled.
-#[must_use]
-pub fn holds<'a>(operator: &str, values: impl IntoIterator<Item = &'a String>, value: Option<&str>) -> bool {
-    let mut values = values.into_iter();
-    let mut among = |value: &str| values.any(|known| known == value);
+/// Whether the value of a label, if it has one, fulfils an operator of `matchExpressions`; `is_among` says whether a value is one of the expression's. An
+/// operator that is not one of these is never fulfilled.
+pub fn holds(operator: &str, is_among: impl FnOnce(&str) -> bool, value: Option<&str>) -> bool {
     match operator {
-        "In" => value.is_some_and(among),
-        "NotIn" => !value.is_some_and(&mut among),
+        "In" => value.is_some_and(is_among),
+        "NotIn" => !value.is_some_and(is_among),
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
         _ => false,
@@ -80,8 +78,8 @@ impl Condition {
         let value = label(self.key());
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match self {
-            Condition::In(_, values) => value.is_some_and(|value| values.contains(value)),
-            Condition::NotIn(_, values) => value.is_none_or(|value| !values.contains(value)),
+            Condition::In(_, values) => holds("In", |value| values.contains(value), value),
+            Condition::NotIn(_, values) => holds("NotIn", |value| values.contains(value), value),
             Condition::Exists(_) => value.is_some(),
             Condition::DoesNotExist(_) => value.is_none(),
             Condition::Greater(_, bound) => number().is_some_and(|number| number > *bound),
@@ -105,14 +103,15 @@ mod tests {
         ];
         for (operator, values, expected) in cases {
             for (value, expected) in [Some("a"), Some("c"), None].into_iter().zip(expected) {
-                assert_eq!(holds(operator, values, value), expected, "{operator} {value:?}");
+                let is_among = |value: &str| values.iter().any(|known| known == value);
+                assert_eq!(holds(operator, is_among, value), expected, "{operator} {value:?}");
                 let set = values.iter().cloned().collect();
                 let condition = Condition::of_expression("k", operator, set).unwrap();
                 let label = |key: &str| value.filter(|_| key == "k");
                 assert_eq!(condition.matches(label), expected, "{condition:?} {value:?}");
             }
         }
-        assert!(!holds("Gt", &values, Some("a")));
+        assert!(!holds("Gt", |_| true, Some("a")));
         assert_eq!(Condition::of_expression("k", "Gt", BTreeSet::new()), None);
     }
 

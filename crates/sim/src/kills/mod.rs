@@ -18,7 +18,7 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 
-use crate::lab::{Lab, LabOptions};
+use crate::lab::{self, Lab, LabOptions, Operators};
 use spokeshave_cluster::objects::is_deleting;
 
 pub use stories::{Story, stories};
@@ -44,12 +44,7 @@ pub struct End {
 /// # Errors
 /// The scenario does not complete, an invariant is violated, or something is leaked.
 pub fn tell(story: &Story, kill_at: Option<u64>) -> Result<End, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(|error| format!("no runtime: {error}"))?;
-    let told = runtime.block_on(telling(story, kill_at));
+    let told = lab::tell(async |operators| telling(story, kill_at, operators).await);
     told.map_err(|problem| match kill_at {
         Some(write) => format!("{}, killed at write {write}: {problem}", story.name),
         None => format!("{}: {problem}", story.name),
@@ -71,7 +66,7 @@ pub fn compare(story: &Story, lived: &End, write: u64) -> Result<(), String> {
     ))
 }
 
-async fn telling(story: &Story, kill_at: Option<u64>) -> Result<End, String> {
+async fn telling(story: &Story, kill_at: Option<u64>, operators: &mut Operators) -> Result<End, String> {
     let mut lab = Lab::new(LabOptions::new(11)).await;
     let class = json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "5s"}});
     lab.create(&Api::<KWOKNodeClass>::all(lab.client.clone()), class)
@@ -98,7 +93,7 @@ async fn telling(story: &Story, kill_at: Option<u64>) -> Result<End, String> {
     }
     let state = state(&lab).await;
     let violations = lab.invariants.violations();
-    lab.end().await;
+    *operators = lab.end().await;
     if let Some(one) = violations.first() {
         return Err(format!("{} promise(s) broken: {one}", violations.len()));
     }

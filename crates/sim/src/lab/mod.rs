@@ -3,16 +3,19 @@
 //!
 //! It runs in one thread of a runtime whose time is paused, so one seed determines one run.
 
+mod life;
 mod mortal;
 mod observed;
 mod weather;
 
+pub use life::Operators;
+pub(crate) use life::{live, tell};
 pub use mortal::Lifeline;
 pub use observed::{Observed, RunLog, Traffic};
 pub use weather::{Rates, Weather};
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -123,8 +126,8 @@ pub struct Lab {
     replicas: BTreeMap<String, Replica>,
     weather: BTreeMap<String, Weather>,
     starts: BTreeMap<String, u64>,
-    /// Providers of all operators so far.
-    providers: Vec<Weak<dyn CloudProvider>>,
+    /// All so far.
+    operators: Operators,
     shutdown: Shutdown,
     _tasks: TaskGroup,
 }
@@ -208,7 +211,7 @@ impl Lab {
             replicas: BTreeMap::new(),
             weather: BTreeMap::new(),
             starts: BTreeMap::new(),
-            providers: Vec::new(),
+            operators: Operators::default(),
             shutdown,
             _tasks: tasks,
         }
@@ -301,7 +304,7 @@ impl Lab {
 
     /// Starts a replica with a given provider.
     pub fn start_provider(&mut self, name: &str, client: Client, provider: Arc<dyn CloudProvider>) {
-        self.providers.push(Arc::downgrade(&provider));
+        self.operators.add(Arc::downgrade(&provider));
         let starts = self.starts.entry(name.to_owned()).or_insert(0);
         *starts += 1;
         let entropy = self.entropy.child("operator").child(&format!("{name}/{starts}"));
@@ -351,12 +354,6 @@ impl Lab {
         self.replicas.insert(name.to_owned(), replica);
     }
 
-    /// The operators so far, to see whether they end with the runtime.
-    #[must_use]
-    pub fn operators(&self) -> Operators {
-        Operators(self.providers.clone())
-    }
-
     /// Whether a replica was started and has not ended.
     #[must_use]
     pub fn is_running(&self, name: &str) -> bool {
@@ -393,13 +390,14 @@ impl Lab {
         }
     }
 
-    /// Ends everything: what the checkers found stays.
-    pub async fn end(&mut self) {
+    /// Ends everything: what the checkers found stays. Gives all operators that there were.
+    pub async fn end(&mut self) -> Operators {
         let names: Vec<String> = self.replicas.keys().cloned().collect();
         for name in names {
             self.kill(&name).await;
         }
         self.shutdown.request();
+        std::mem::take(&mut self.operators)
     }
 
     /// Creates an object as the user; `kind` and `apiVersion` may be left out.
@@ -455,24 +453,6 @@ impl Lab {
             .into_iter()
             .filter_map(|object| serde_json::to_value(object).ok())
             .collect()
-    }
-}
-
-/// The operators of a laboratory, known by their providers.
-#[derive(Clone, Debug, Default)]
-pub struct Operators(Vec<Weak<dyn CloudProvider>>);
-
-impl Operators {
-    /// What is wrong when some are still in memory after their runtime has ended: a part of them holds itself, and is never freed.
-    #[must_use]
-    pub fn outlived(&self) -> Option<String> {
-        let alive = self.0.iter().filter(|one| one.strong_count() > 0).count();
-        (alive > 0).then(|| {
-            format!(
-                "{alive} of {} operators are still in memory after their end",
-                self.0.len()
-            )
-        })
     }
 }
 

@@ -16,6 +16,31 @@ use spokeshave_cluster::objects::is_deleting;
 
 /// Garbage collection looks every two minutes, and an operator may be down for some of them.
 const LEAK_LIMIT: Duration = Duration::from_secs(15 * 60);
+/// Longest time that a part of a story may take.
+const LIMIT: Duration = Duration::from_secs(2 * 3600);
+
+/// Looks at this interval until nothing was missing for so many looks.
+///
+/// # Errors
+/// Something stays missing for two hours; or what `missing` says that time does not mend.
+pub(super) async fn until(
+    world: &World,
+    (interval, looks): (Duration, u32),
+    missing: impl AsyncFn(&World) -> Result<Vec<String>, String>,
+) -> Result<(), String> {
+    let start = world.lab.clock.now();
+    let mut calm = 0;
+    while calm < looks {
+        world.lab.clock.sleep(interval).await;
+        let what = missing(world).await?;
+        calm = if what.is_empty() { calm + 1 } else { 0 };
+        if world.lab.clock.since(start) > LIMIT {
+            return Err(format!("after {LIMIT:?}: {}", what.join("; ")));
+        }
+    }
+    Ok(())
+}
+
 /// Machines and since when they are leaked.
 #[derive(Debug, Default)]
 pub(super) struct Machines {

@@ -15,16 +15,15 @@ use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool, labels};
 use spokeshave_runtime::Api;
 
+use super::steps::failed;
 use super::{CloudName, World, checks, violations};
-use crate::lab::LabOptions;
+use crate::lab::{self, LabOptions, Operators};
 
 /// The NodePools: the policy names the first.
 const POOLS: [&str; 2] = ["calm", "free"];
 const PODS_OF_EACH: usize = 3;
-/// Longest time that a part of the story may take.
-const LIMIT: Duration = Duration::from_secs(2 * 3600);
-/// How something begins that time does not mend.
-const BROKEN: &str = "broken:";
+/// Pause between two looks; after so many without anything missing a part of the story has come to its end.
+const LOOK: (Duration, u32) = (Duration::from_secs(2), 10);
 /// Longer than every period of the operator.
 const FROZEN_FOR: Duration = Duration::from_secs(3600);
 
@@ -33,19 +32,10 @@ const FROZEN_FOR: Duration = Duration::from_secs(3600);
 /// # Errors
 /// What did not hold.
 pub fn governed(cloud: CloudName) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(story(cloud))
+    lab::tell(async |operators| story(cloud, operators).await)
 }
 
-fn text(error: impl std::fmt::Display) -> String {
-    format!("the story cannot go on: {error}")
-}
-
-async fn story(cloud: CloudName) -> Result<(), String> {
+async fn story(cloud: CloudName, operators: &mut Operators) -> Result<(), String> {
     const SEED: u64 = 11;
     let mut world = World::new(LabOptions::new(SEED), cloud, (SEED, false)).await?;
     world.make_class().await?;
@@ -53,14 +43,14 @@ async fn story(cloud: CloudName) -> Result<(), String> {
     let freeze = json!({"metadata": {"name": "calm"}, "spec": {
         "nodePools": {"names": [POOLS[0]]}, "freeze": {"reason": "incident 42"},
     }});
-    world.lab.create(&policies, freeze).await.map_err(text)?;
+    world.lab.create(&policies, freeze).await.map_err(failed)?;
     make_work(&world).await?;
     world.start();
-    until(&world, async |_| Vec::new()).await?;
+    until(&world, async |_| Ok(Vec::new())).await?;
 
     let [calm, free] = [claims(&world, POOLS[0]).await, claims(&world, POOLS[1]).await];
     world.change_class(world.cloud.class_change(7)).await?;
-    until(&world, async |world| kept(world, POOLS[1], &free).await).await?;
+    until(&world, async |world| Ok(kept(world, POOLS[1], &free).await)).await?;
     world.lab.clock.sleep(FROZEN_FOR).await;
     if claims(&world, POOLS[0]).await != calm {
         return Err("a frozen node was replaced".to_owned());
@@ -68,7 +58,7 @@ async fn story(cloud: CloudName) -> Result<(), String> {
     is_told(&world, &policies).await?;
 
     let evicted = take_one_back(&world, &calm).await?;
-    until(&world, async |world| kept(world, POOLS[0], &evicted).await).await?;
+    until(&world, async |world| Ok(kept(world, POOLS[0], &evicted).await)).await?;
     let left: BTreeSet<String> = calm.difference(&evicted).cloned().collect();
     if !left.is_subset(&claims(&world, POOLS[0]).await) {
         return Err("an eviction has replaced more than the evicted node".to_owned());
@@ -76,17 +66,18 @@ async fn story(cloud: CloudName) -> Result<(), String> {
 
     let one_by_one = json!({"spec": {"freeze": null, "budgets": [{"limit": "1"}]}});
     let changed = world.lab.merge(&policies, "calm", one_by_one).await;
-    changed.map_err(text)?;
+    changed.map_err(failed)?;
     until(&world, async |world| {
-        let mut missing = kept(world, POOLS[0], &left).await;
+        let missing = kept(world, POOLS[0], &left).await;
         let disrupted = disrupted(world, POOLS[0]).await;
         if disrupted.len() > 1 {
-            missing.push(format!("{BROKEN} the limit is 1, disrupted are {disrupted:?}"));
+            return Err(format!("the limit is 1, disrupted are {disrupted:?}"));
         }
-        missing
+        Ok(missing)
     })
     .await?;
-    end(&mut world).await
+    *operators = end(&mut world).await?;
+    Ok(())
 }
 
 /// NodePools with a pod on each of their nodes.
@@ -97,7 +88,7 @@ async fn make_work(world: &World) -> Result<(), String> {
         let all_at_once =
             json!({"disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}});
         let pool = world.pool(name, &all_at_once);
-        world.lab.create(&pools, pool).await.map_err(text)?;
+        world.lab.create(&pools, pool).await.map_err(failed)?;
         let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}},
         ]}});
@@ -108,7 +99,7 @@ async fn make_work(world: &World) -> Result<(), String> {
                 "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
             }},
         }});
-        world.lab.create(&deployments, deployment).await.map_err(text)?;
+        world.lab.create(&deployments, deployment).await.map_err(failed)?;
     }
     Ok(())
 }
@@ -143,8 +134,8 @@ async fn disrupted(world: &World, pool: &str) -> Vec<String> {
 
 /// The policy says what it stops, and its nodes that it does.
 async fn is_told(world: &World, policies: &Api<DisruptionPolicy>) -> Result<(), String> {
-    let policy = policies.get("calm").await.map_err(text)?;
-    let status = serde_json::to_value(&policy.status).map_err(text)?;
+    let policy = policies.get("calm").await.map_err(failed)?;
+    let status = serde_json::to_value(&policy.status).map_err(failed)?;
     if status["active"][0]["field"] != "spec.freeze" {
         return Err(format!("the status of the policy says {status}"));
     }
@@ -183,49 +174,35 @@ async fn take_one_back(world: &World, of: &BTreeSet<String>) -> Result<BTreeSet<
             return Ok(BTreeSet::from([claim.name().to_owned()]));
         }
     }
-    Err(text("there is no spot machine"))
+    Err(failed("there is no spot machine"))
 }
 
-async fn end(world: &mut World) -> Result<(), String> {
+async fn end(world: &mut World) -> Result<Operators, String> {
     let deployments: Api<Deployment> = Api::namespaced(world.lab.client.clone(), "default");
     let pools: Api<NodePool> = Api::all(world.lab.client.clone());
     let parameters = DeleteParams::default();
     for name in POOLS {
-        deployments.delete(name, &parameters).await.map_err(text)?;
-        pools.delete(name, &parameters).await.map_err(text)?;
+        deployments.delete(name, &parameters).await.map_err(failed)?;
+        pools.delete(name, &parameters).await.map_err(failed)?;
     }
     world.delete_class().await?;
-    look_until(world, async |world| checks::left(world).await).await?;
+    checks::until(world, LOOK, async |world| Ok(checks::left(world).await)).await?;
     let found = violations(&world.lab);
-    world.lab.end().await;
+    let operators = world.lab.end().await;
     found
         .first()
-        .map_or(Ok(()), |one| Err(format!("a promise is broken: {one}")))
+        .map_or(Ok(operators), |one| Err(format!("a promise is broken: {one}")))
 }
 
 /// Until all pods run on nodes that stay, and nothing else is missing.
-async fn until(world: &World, missing: impl AsyncFn(&World) -> Vec<String>) -> Result<(), String> {
-    look_until(world, async |world| {
-        let mut what = missing(world).await;
+async fn until(
+    world: &World,
+    missing: impl AsyncFn(&World) -> Result<Vec<String>, String>,
+) -> Result<(), String> {
+    checks::until(world, LOOK, async |world| {
+        let mut what = missing(world).await?;
         what.extend(checks::unsettled(world, POOLS.len() * PODS_OF_EACH).await);
-        what
+        Ok(what)
     })
     .await
-}
-
-async fn look_until(world: &World, missing: impl AsyncFn(&World) -> Vec<String>) -> Result<(), String> {
-    let start = world.lab.clock.now();
-    let mut calm = 0;
-    while calm < 10 {
-        world.lab.clock.sleep(Duration::from_secs(2)).await;
-        let what = missing(world).await;
-        if let Some(broken) = what.iter().find(|one| one.starts_with(BROKEN)) {
-            return Err(broken.clone());
-        }
-        calm = if what.is_empty() { calm + 1 } else { 0 };
-        if world.lab.clock.since(start) > LIMIT {
-            return Err(format!("after {LIMIT:?}: {}", what.join("; ")));
-        }
-    }
-    Ok(())
 }

@@ -14,7 +14,8 @@ use spokeshave_ec2_simulated::SimulatedEc2;
 use spokeshave_provider_aws::replies::CapacityReservation;
 use spokeshave_runtime::Api;
 
-use super::kills::{Teller, text};
+use super::kills::Teller;
+use super::steps::failed;
 use super::{CloudName, World};
 
 /// A capacity reservation.
@@ -104,7 +105,7 @@ pub fn cloud_stories() -> [CloudStory; 8] {
 }
 
 fn ec2(world: &World) -> Result<SimulatedEc2, String> {
-    world.cloud.ec2().ok_or_else(|| text("this is a story of EC2"))
+    world.cloud.ec2().ok_or_else(|| failed("this is a story of EC2"))
 }
 
 /// A spot machine is taken back.
@@ -173,11 +174,11 @@ async fn ended_by_hand(teller: &mut Teller) -> Result<(), String> {
             let (_, id) = claim.provider_id()?.rsplit_once('/')?;
             Some((claim.name().to_owned(), id.to_owned()))
         }) else {
-            return Err(text("there is no machine"));
+            return Err(failed("there is no machine"));
         };
         let others: BTreeSet<String> = claims.iter().skip(1).map(|one| one.name().to_owned()).collect();
         if !cloud.terminate(&id) {
-            return Err(text("the machine does not end"));
+            return Err(failed("the machine does not end"));
         }
         teller
             .rest_when(async |world| {
@@ -236,7 +237,7 @@ async fn lost_reservation(teller: &mut Teller) -> Result<(), String> {
         .map(|instance| instance.id)
         .collect();
     if reserved.is_empty() {
-        return Err(text("nothing runs in the reservation"));
+        return Err(failed("nothing runs in the reservation"));
     }
     cloud.lose_reservation(&reserved[0]);
     teller
@@ -263,7 +264,7 @@ async fn lost_reservation(teller: &mut Teller) -> Result<(), String> {
 async fn zonal_shift(teller: &mut Teller) -> Result<(), String> {
     let cloud = ec2(&teller.world)?;
     let Some(there) = cloud.instances().into_iter().next() else {
-        return Err(text("there is no machine"));
+        return Err(failed("there is no machine"));
     };
     cloud.set_shifted(&there.zone, true);
     teller.pass(180).await;
@@ -277,7 +278,7 @@ async fn zonal_shift(teller: &mut Teller) -> Result<(), String> {
     teller.pods += 2;
     let patch = json!({"spec": {"replicas": teller.pods}});
     let scaled = teller.world.lab.merge::<Deployment>(&deployments, "w", patch);
-    scaled.await.map_err(text)?;
+    scaled.await.map_err(failed)?;
     teller.rest().await?;
     let launched: Vec<String> = in_zone().difference(&before).cloned().collect();
     if !launched.is_empty() {
@@ -292,7 +293,7 @@ async fn zonal_shift(teller: &mut Teller) -> Result<(), String> {
     if let Some(claim) = claims.iter().find(of_it) {
         let api: Api<NodeClaim> = Api::all(teller.world.lab.client.clone());
         let deleted = api.delete(claim.name(), &DeleteParams::default()).await;
-        deleted.map_err(text)?;
+        deleted.map_err(failed)?;
         teller.pass(180).await;
         if !in_zone().contains(&there.id) {
             return Err(format!(

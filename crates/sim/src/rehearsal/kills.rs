@@ -16,8 +16,9 @@ use spokeshave_runtime::Api;
 
 use super::kill_stories::CloudStory;
 use super::stage::HasDied;
+use super::steps::failed;
 use super::{OPERATOR, World, checks, violations};
-use crate::lab::{LabOptions, Operators};
+use crate::lab::{self, LabOptions, Operators};
 
 /// Longest time that a part of the story may take.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
@@ -42,19 +43,7 @@ pub fn every_call(story: &CloudStory, call: u64) -> Result<(), String> {
 }
 
 fn tell(story: &CloudStory, dies_at: u64) -> Result<u64, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(|error| format!("no runtime: {error}"))?;
-    let mut operators = Operators::default();
-    let calls = runtime.block_on(telling(story, dies_at, &mut operators))?;
-    drop(runtime);
-    operators.outlived().map_or(Ok(calls), Err)
-}
-
-pub(super) fn text(error: impl std::fmt::Display) -> String {
-    format!("the story cannot go on: {error}")
+    lab::tell(async |operators| telling(story, dies_at, operators).await)
 }
 
 /// A cluster of which a story is told.
@@ -88,7 +77,7 @@ async fn telling(story: &CloudStory, dies_at: u64, operators: &mut Operators) ->
     let pools: Api<NodePool> = Api::all(teller.world.lab.client.clone());
     let mut pool = teller.world.pool("p", &json!({}));
     (story.pool)(&mut pool);
-    teller.world.lab.create(&pools, pool).await.map_err(text)?;
+    teller.world.lab.create(&pools, pool).await.map_err(failed)?;
     let deployments: Api<Deployment> = Api::namespaced(teller.world.lab.client.clone(), "default");
     let deployment = json!({"metadata": {"name": "w", "namespace": "default"}, "spec": {
         "replicas": teller.pods, "selector": {"matchLabels": {"app": "w"}},
@@ -99,14 +88,17 @@ async fn telling(story: &CloudStory, dies_at: u64, operators: &mut Operators) ->
         .lab
         .create(&deployments, deployment)
         .await
-        .map_err(text)?;
+        .map_err(failed)?;
     teller.rest().await?;
     (story.act)(&mut teller).await?;
     deployments
         .delete("w", &DeleteParams::default())
         .await
-        .map_err(text)?;
-    pools.delete("p", &DeleteParams::default()).await.map_err(text)?;
+        .map_err(failed)?;
+    pools
+        .delete("p", &DeleteParams::default())
+        .await
+        .map_err(failed)?;
     teller.world.delete_class().await?;
     teller.until(async |world| checks::left(world).await).await?;
     let Teller {
@@ -114,8 +106,7 @@ async fn telling(story: &CloudStory, dies_at: u64, operators: &mut Operators) ->
     } = teller;
     found.extend(violations(&world.lab).iter().map(ToString::to_string));
     let calls = world.cloud.calls().into_iter().map(|(_, count)| count).sum();
-    world.lab.end().await;
-    *operators = world.lab.operators();
+    *operators = world.lab.end().await;
     match found.first() {
         Some(one) => Err(format!("{} promise(s) broken: {one}", found.len())),
         None => Ok(calls),

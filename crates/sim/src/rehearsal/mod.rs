@@ -30,7 +30,7 @@ use spokeshave_controllers::Options as OperatorOptions;
 use spokeshave_runtime::Api;
 
 use crate::invariants::{Actor, Violation};
-use crate::lab::{Lab, LabOptions, Operators};
+use crate::lab::{Lab, LabOptions, Operators, live};
 use crate::soak::{RunOptions, SeedResult};
 use launches::Launches;
 use stage::{HasDied, Stage};
@@ -215,20 +215,13 @@ pub fn run_with(cloud: CloudName, seed: u64, options: RunOptions) -> SeedResult 
         steps: 0,
         requests: 0,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build();
-    match runtime {
-        Ok(runtime) => {
-            let mut operators = Operators::default();
-            let lived = runtime.block_on(story(cloud, seed, options, &mut operators));
-            drop(runtime);
+    match live(async |operators| story(cloud, seed, options, operators).await) {
+        Ok((lived, operators)) => {
             let mut result = lived.unwrap_or_else(empty);
             result.stuck = result.stuck.or_else(|| operators.outlived());
             result
         }
-        Err(error) => empty(format!("no runtime: {error}")),
+        Err(error) => empty(error),
     }
 }
 
@@ -278,7 +271,6 @@ async fn story(
         steps: days.steps,
         requests: traffic.requests(),
     };
-    world.lab.end().await;
-    *operators = world.lab.operators();
+    *operators = world.lab.end().await;
     Ok(outcome)
 }

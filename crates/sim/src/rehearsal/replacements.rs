@@ -14,7 +14,7 @@ use spokeshave_ports::Entropy;
 use spokeshave_runtime::Api;
 
 use super::{CloudName, OPERATOR, World, checks};
-use crate::lab::LabOptions;
+use crate::lab::{self, LabOptions, Operators};
 
 /// Longest time that a part of the story may take.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -34,15 +34,10 @@ pub struct Replaced {
 /// # Errors
 /// It does not come to rest.
 pub fn replaced(seed: u64) -> Result<Replaced, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(story(seed))
+    lab::tell(async |operators| story(seed, operators).await)
 }
 
-async fn story(seed: u64) -> Result<Replaced, String> {
+async fn story(seed: u64, operators: &mut Operators) -> Result<Replaced, String> {
     let mut chance = Entropy::new(seed).child("replacements").rng("story");
     let is_slow = chance.random_bool(0.5);
     let mut world = World::new(LabOptions::new(seed), CloudName::Aws, (seed, is_slow)).await?;
@@ -92,7 +87,7 @@ async fn story(seed: u64) -> Result<Replaced, String> {
     })
     .await?;
     let made = seen.len() - before;
-    world.lab.end().await;
+    *operators = world.lab.end().await;
     Ok(Replaced { interrupted, made })
 }
 

@@ -14,13 +14,13 @@ use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 
+use super::steps::failed;
 use super::{CloudName, OPERATOR, World, checks, violations};
-use crate::lab::LabOptions;
+use crate::lab::{self, LabOptions, Operators};
 
 const PODS: usize = 4;
-const LOOK: Duration = Duration::from_secs(10);
-/// Longest time that the cluster may take to come to rest.
-const LIMIT: Duration = Duration::from_secs(2 * 3600);
+/// Pause between two looks; after so many without anything missing a part of the story has come to its end.
+const LOOK: (Duration, u32) = (Duration::from_secs(10), 4);
 /// Longer than every period of the operator: drift, garbage collection, reconciliation of classes.
 const WATCHED_FOR: Duration = Duration::from_secs(3600);
 
@@ -49,16 +49,7 @@ fn as_karpenters(pairs: &[([&str; 2], [&str; 2])], ours: &[&str]) -> Value {
 /// # Errors
 /// What did not hold.
 pub fn taken_over() -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(story())
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    format!("the story cannot go on: {error}")
+    lab::tell(async |operators| story(operators).await)
 }
 
 /// What a take-over must leave alone.
@@ -83,7 +74,7 @@ async fn fleet(world: &World) -> Fleet {
     }
 }
 
-async fn story() -> Result<(), String> {
+async fn story(operators: &mut Operators) -> Result<(), String> {
     const SEED: u64 = 5;
     let mut world = World::new(LabOptions::new(SEED), CloudName::Aws, (SEED, false)).await?;
     let deployments = run_pods(&mut world).await?;
@@ -91,7 +82,7 @@ async fn story() -> Result<(), String> {
     give_back_to_karpenter(&world).await?;
     let before = fleet(&world).await;
     if before.machines.len() < 2 {
-        return Err(text("there are too few machines"));
+        return Err(failed("there are too few machines"));
     }
     world.start();
     world.lab.clock.sleep(WATCHED_FOR).await;
@@ -105,7 +96,8 @@ async fn story() -> Result<(), String> {
     lists_all(&world, &after.machines).await?;
     deletes_one(&world).await?;
     drifts_by_a_change(&mut world).await?;
-    end(&mut world, &deployments).await
+    *operators = end(&mut world, &deployments).await?;
+    Ok(())
 }
 
 async fn run_pods(world: &mut World) -> Result<Api<Deployment>, String> {
@@ -114,13 +106,13 @@ async fn run_pods(world: &mut World) -> Result<Api<Deployment>, String> {
     let pools: Api<NodePool> = Api::all(world.lab.client.clone());
     let still = json!({"disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}});
     let pool = world.pool("p", &still);
-    world.lab.create(&pools, pool).await.map_err(text)?;
+    world.lab.create(&pools, pool).await.map_err(failed)?;
     let deployments: Api<Deployment> = Api::namespaced(world.lab.client.clone(), "default");
     let deployment = json!({"metadata": {"name": "w", "namespace": "default"}, "spec": {
         "replicas": PODS, "selector": {"matchLabels": {"app": "w"}},
         "template": {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "5"}}}]}},
     }});
-    world.lab.create(&deployments, deployment).await.map_err(text)?;
+    world.lab.create(&deployments, deployment).await.map_err(failed)?;
     rest(world, async |_| Vec::new()).await?;
     Ok(deployments)
 }
@@ -132,7 +124,7 @@ async fn give_back_to_karpenter(world: &World) -> Result<(), String> {
         .await?;
     let pools: Api<NodePool> = Api::all(world.lab.client.clone());
     let patch = as_karpenters(&[(POOL_HASH, pool)], &[]);
-    world.lab.merge(&pools, "p", patch).await.map_err(text)?;
+    world.lab.merge(&pools, "p", patch).await.map_err(failed)?;
     let claims: Api<NodeClaim> = Api::all(world.lab.client.clone());
     for claim in world.lab.list::<NodeClaim>().await {
         let annotations = claim.metadata.annotations.iter().flatten();
@@ -145,7 +137,7 @@ async fn give_back_to_karpenter(world: &World) -> Result<(), String> {
             .lab
             .merge(&claims, claim.name(), patch)
             .await
-            .map_err(text)?;
+            .map_err(failed)?;
     }
     Ok(())
 }
@@ -167,7 +159,7 @@ async fn is_taken_over(world: &World) -> Result<(), String> {
 /// A provider lists every machine, with its NodeClaim.
 async fn lists_all(world: &World, machines: &BTreeSet<String>) -> Result<(), String> {
     let provider = world.cloud.provider(&world.lab, world.lab.client.clone());
-    let listed = provider.list().await.map_err(text)?;
+    let listed = provider.list().await.map_err(failed)?;
     let ids = listed.iter().filter_map(NodeClaim::provider_id);
     let ids: BTreeSet<String> = ids.map(checks::machine_of).collect();
     if ids == *machines {
@@ -180,10 +172,10 @@ async fn lists_all(world: &World, machines: &BTreeSet<String>) -> Result<(), Str
 /// A NodeClaim that is deleted takes its machine along, and its pods get another.
 async fn deletes_one(world: &World) -> Result<(), String> {
     let claims = world.lab.list::<NodeClaim>().await;
-    let claim = claims.first().ok_or_else(|| text("there is no NodeClaim"))?;
+    let claim = claims.first().ok_or_else(|| failed("there is no NodeClaim"))?;
     let api: Api<NodeClaim> = Api::all(world.lab.client.clone());
     let deleted = api.delete(claim.name(), &DeleteParams::default()).await;
-    deleted.map_err(text)?;
+    deleted.map_err(failed)?;
     let machine = checks::machine_of(claim.provider_id().unwrap_or_default());
     rest(world, async |world| {
         let machines = world.cloud.machines();
@@ -209,39 +201,25 @@ async fn drifts_by_a_change(world: &mut World) -> Result<(), String> {
     .await
 }
 
-async fn end(world: &mut World, deployments: &Api<Deployment>) -> Result<(), String> {
+async fn end(world: &mut World, deployments: &Api<Deployment>) -> Result<Operators, String> {
     let parameters = DeleteParams::default();
-    deployments.delete("w", &parameters).await.map_err(text)?;
+    deployments.delete("w", &parameters).await.map_err(failed)?;
     let pools: Api<NodePool> = Api::all(world.lab.client.clone());
-    pools.delete("p", &parameters).await.map_err(text)?;
+    pools.delete("p", &parameters).await.map_err(failed)?;
     world.delete_class().await?;
-    until(world, async |world| checks::left(world).await).await?;
+    checks::until(world, LOOK, async |world| Ok(checks::left(world).await)).await?;
     let found = violations(&world.lab);
-    world.lab.end().await;
+    let operators = world.lab.end().await;
     found
         .first()
-        .map_or(Ok(()), |one| Err(format!("a promise is broken: {one}")))
+        .map_or(Ok(operators), |one| Err(format!("a promise is broken: {one}")))
 }
 
 async fn rest(world: &World, missing: impl AsyncFn(&World) -> Vec<String>) -> Result<(), String> {
-    until(world, async |world| {
+    checks::until(world, LOOK, async |world| {
         let mut what = checks::unsettled(world, PODS).await;
         what.extend(missing(world).await);
-        what
+        Ok(what)
     })
     .await
-}
-
-async fn until(world: &World, missing: impl AsyncFn(&World) -> Vec<String>) -> Result<(), String> {
-    let start = world.lab.clock.now();
-    let mut calm = 0;
-    while calm < 4 {
-        world.lab.clock.sleep(LOOK).await;
-        let what = missing(world).await;
-        calm = if what.is_empty() { calm + 1 } else { 0 };
-        if world.lab.clock.since(start) > LIMIT {
-            return Err(format!("after {LIMIT:?}: {}", what.join("; ")));
-        }
-    }
-    Ok(())
 }

@@ -14,7 +14,7 @@ use spokeshave_runtime::Api;
 
 use super::stage::HasDied;
 use super::{CloudName, OPERATOR, World, checks, violations};
-use crate::lab::LabOptions;
+use crate::lab::{self, LabOptions};
 
 /// Longest time that the cluster may take to come to rest.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
@@ -45,12 +45,7 @@ pub struct TakenBack {
 /// # Errors
 /// What did not hold.
 pub fn taken_back(instances: usize, first_death: u64, later_deaths: &[u64]) -> Result<TakenBack, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(story(instances, first_death, later_deaths))
+    lab::tell(async |all| story(instances, first_death, later_deaths, all).await)
 }
 
 /// Pods that want a node each.
@@ -99,7 +94,12 @@ impl Operators<'_> {
     }
 }
 
-async fn story(instances: usize, first_death: u64, later: &[u64]) -> Result<TakenBack, String> {
+async fn story(
+    instances: usize,
+    first_death: u64,
+    later: &[u64],
+    all: &mut lab::Operators,
+) -> Result<TakenBack, String> {
     const SEED: u64 = 17;
     let mut options = LabOptions::new(SEED);
     options.keep_log = false;
@@ -210,7 +210,7 @@ async fn story(instances: usize, first_death: u64, later: &[u64]) -> Result<Take
         ));
     }
     let found = violations(&world.lab);
-    world.lab.end().await;
+    *all = world.lab.end().await;
     match found.first() {
         Some(one) => Err(format!("{} promise(s) broken: {one}", found.len())),
         None => Ok(TakenBack {

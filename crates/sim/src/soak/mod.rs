@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) use scenario::pick;
 
 use crate::invariants::Violation;
-use crate::lab::{Lab, LabOptions, Operators};
+use crate::lab::{Lab, LabOptions, Operators, live};
 
 /// What a run came to.
 #[derive(Debug)]
@@ -83,15 +83,8 @@ impl Default for RunOptions {
 /// [`run`], with options.
 #[must_use]
 pub fn run_with(seed: u64, options: RunOptions) -> SeedResult {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build();
-    match runtime {
-        Ok(runtime) => {
-            let mut operators = Operators::default();
-            let mut result = runtime.block_on(story(seed, options, &mut operators));
-            drop(runtime);
+    match live(async |operators| story(seed, options, operators).await) {
+        Ok((mut result, operators)) => {
             result.stuck = result.stuck.or_else(|| operators.outlived());
             result
         }
@@ -99,7 +92,7 @@ pub fn run_with(seed: u64, options: RunOptions) -> SeedResult {
             seed,
             scenario: String::new(),
             violations: Vec::new(),
-            stuck: Some(format!("no runtime: {error}")),
+            stuck: Some(error),
             log: Vec::new(),
             lasted: Duration::ZERO,
             steps: 0,
@@ -144,7 +137,6 @@ async fn story(seed: u64, options: RunOptions, operators: &mut Operators) -> See
         steps,
         requests: traffic.requests(),
     };
-    lab.end().await;
-    *operators = lab.operators();
+    *operators = lab.end().await;
     outcome
 }

@@ -1,7 +1,7 @@
 //! The story of a NodePool: whether it can launch, what is left of its limits, what its budgets allow now and next.
 
-use spokeshave_api::DisruptionReason;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHABLE, NODE_CLASS_READY, READY};
+use spokeshave_api::{Condition, DisruptionReason, NodePool};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, PoolId};
 
@@ -42,7 +42,7 @@ pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
     if pool
         .object
         .condition(NODE_CLASS_READY)
-        .is_some_and(|condition| condition.status != "True")
+        .is_some_and(|condition| is_waited_for(&pool.object, condition))
     {
         // Its own conditions have the words.
         let hint = format!("kubectl describe {} {}", class.kind.to_lowercase(), class.name);
@@ -50,6 +50,12 @@ pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
     }
     story.hints.push(format!("spokeshave budgets {}", pool.name));
     story.sorted()
+}
+
+/// Whether a NodePool waits for a condition of its own. One that is not set yet does not make it unready.
+fn is_waited_for(pool: &NodePool, condition: &Condition) -> bool {
+    let is_unset = condition.status == "Unknown" && condition.reason == "AwaitingReconciliation";
+    condition.status != "True" && !(is_unset && pool.is_true(READY))
 }
 
 fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
@@ -70,12 +76,8 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
         .status
         .as_ref()
         .map(|status| status.conditions.as_slice());
-    let is_ready = pool.object.is_true(READY);
     for condition in conditions.unwrap_or_default() {
-        // The condition is not set yet: that does not make a NodePool unready.
-        let is_silent =
-            is_ready && condition.status == "Unknown" && condition.reason == "AwaitingReconciliation";
-        if condition.status != "True" && condition.type_ != READY && !is_silent {
+        if condition.type_ != READY && is_waited_for(&pool.object, condition) {
             story.waits.push(Wait {
                 object: format!("condition {}", condition.type_),
                 message: match condition.message.as_str() {

@@ -158,6 +158,30 @@ fn node_pool_story(facts: &Facts<'_>) -> Story {
     crate::explain::node_pool(facts, facts.snapshot.find_pool("default").unwrap())
 }
 
+/// No operator has looked at the NodeClass yet.
+#[test]
+fn a_condition_that_nobody_has_set_is_no_reason_to_look_at_the_class() {
+    let mut pool = node_pool("default");
+    pool.set_true("Ready", at("01:00:00"));
+    pool.set(
+        "NodeClassReady",
+        Status::Unknown,
+        "AwaitingReconciliation",
+        "",
+        at("01:00:00"),
+    );
+    let mut state = world();
+    state.node_pools = vec![Arc::new(pool)];
+    let story = ask(&state, &[], &[], node_pool_story);
+    assert_eq!(
+        (story.waits.len(), story.hints.len()),
+        (0, 1),
+        "{:?}",
+        story.hints
+    );
+    assert_eq!(story.hints, ["spokeshave budgets default"]);
+}
+
 #[test]
 fn a_node_pool_that_is_not_ready_says_why() {
     let mut pool = node_pool("default");
