@@ -284,7 +284,7 @@ impl Inner {
     /// One instance; `NodeClaimNotFound` when it has ended or is not there.
     pub(crate) async fn instance(&self, provider_id: &str) -> Result<Instance, CloudError> {
         let Some(id) = instances::instance_id(provider_id) else {
-            return Err(CloudError::Other(format!(
+            return Err(CloudError::NodeClaimNotFound(format!(
                 "provider ID {provider_id:?} is not one of AWS; expected aws:///<zone>/<instance ID>"
             )));
         };

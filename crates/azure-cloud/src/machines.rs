@@ -79,6 +79,7 @@ pub(crate) fn as_node_claim(
     if let Some(pool) = machine.tag(tags::NODE_POOL) {
         node_labels.insert(api::NODE_POOL.to_owned(), pool.to_owned());
     }
+    claim.metadata.uid = machine.tag(tags::NODE_CLAIM_UID).map(str::to_owned);
     claim.metadata.annotations = annotations(machine);
     claim.metadata.labels = Some(node_labels);
     claim.metadata.creation_timestamp = created_at(machine).map(Time);

@@ -152,6 +152,18 @@ mod tests {
         }
     }
 
+    /// A message that does not say when the machine ends gives pods the grace that they have, and takes none away.
+    #[test]
+    fn g_017_d_281_a_message_without_a_deadline_leaves_the_nodeclaims_own() {
+        for deadline in [None, Some("2026-01-01T00:01:00Z")] {
+            let plan = respond(&claim(deadline), None, InterruptionKind::InstanceTerminated, None);
+            let [only] = &plan.actions[..] else {
+                panic!("{deadline:?}: {:?}", plan.actions);
+            };
+            assert_eq!(*only, Action::delete(claim_ref(&claim(deadline))), "{deadline:?}");
+        }
+    }
+
     #[test]
     fn d_285_a_recommendation_is_told_and_ends_nothing() {
         let plan = respond(

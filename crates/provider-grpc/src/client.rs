@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use kube::api::DynamicObject;
 use spokeshave_api::validation::LabelRules;
-use spokeshave_api::{NodeClaim, NodeClassRef, NodePool, labels};
+use spokeshave_api::{NodeClaim, NodeClassRef, NodePool};
 use spokeshave_mirror::Messages;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_model::volumes::Unsupported;
@@ -110,8 +110,7 @@ impl GrpcProvider {
             name: identity.name.clone(),
         };
         let hooks: Vec<Arc<dyn RegistrationHook>> = vec![Arc::new(gate)];
-        let core = labels::WELL_KNOWN.iter().map(|key| (*key).to_owned());
-        let well_known = core.chain(identity.well_known_labels.clone()).collect();
+        let well_known = identity.well_known();
         Ok(Self(Arc::new(Inner {
             clock,
             link,

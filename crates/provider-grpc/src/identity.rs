@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use spokeshave_api::labels;
 use spokeshave_model::volumes::Unsupported;
 use spokeshave_ports::{NodeClassKind, RepairPolicy};
 
@@ -30,6 +31,12 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// Labels that NodeClaims need not define: core's, and the provider's.
+    pub(crate) fn well_known(&self) -> BTreeSet<String> {
+        let core = labels::WELL_KNOWN.iter().map(|key| (*key).to_owned());
+        core.chain(self.well_known_labels.clone()).collect()
+    }
+
     /// What a handshake says. The error names the field.
     pub(crate) fn read(answer: HandshakeResponse) -> Result<Self, String> {
         if !VERSIONS.contains(&answer.chosen_version.as_str()) {

@@ -14,6 +14,7 @@ mod errors;
 mod events;
 mod feed;
 mod gate;
+mod held_time;
 mod identity;
 mod instance_list;
 mod kinds;
@@ -25,15 +26,18 @@ mod pipe;
 pub mod sanity;
 mod server;
 mod server_catalog;
+mod serving;
 mod transport;
 pub mod wire;
 
 pub use classes::{KubeNodeClasses, NodeClasses};
 pub use client::{ClientOptions, GrpcProvider};
 pub use errors::ConnectError;
+pub use held_time::{HeldStream, HeldTime};
 pub use nodes::KubeNodes;
-pub use pipe::over_pipe;
-pub use server::{Server, ServerOptions, serve_connection, serve_unix};
+pub use pipe::{over_pipe, over_tcp, over_unix_socket};
+pub use server::{Server, ServerOptions};
+pub use serving::{TlsAcceptor, serve_connection, serve_tls, serve_unix};
 pub use transport::{ByteStream, Connector, DuplexConnector, TlsConnector, UnixConnector};
 
 /// Versions of the protocol that this program speaks, newest first.

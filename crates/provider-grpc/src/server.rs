@@ -2,9 +2,6 @@
 //!
 //! Owns the translation and what a server must refuse: another cluster, a leader that is none any more. What is answered is the provider's.
 
-use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,24 +9,22 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::service::TowerToHyperService;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClassRef, NodePool};
 use spokeshave_model::InstanceType;
 use spokeshave_ports::{
     CloudProvider, HookAnswer, NoWrites, SharedClock, SharedWrites, Write, WriteError, Writes,
 };
-use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
 use crate::errors::{failure_of, status};
 use crate::events::Unacknowledged;
 use crate::server_catalog::{self, CatalogFeed};
+use crate::serving::serve_connection;
 use crate::transport::ByteStream;
 use crate::wire::launch_reply::Outcome;
-use crate::wire::provider_server::{Provider, ProviderServer};
+use crate::wire::provider_server::Provider;
 use crate::{VERSIONS, classes, convert, events, wire};
 
 /// Instances in one chunk of a list.
@@ -133,61 +128,6 @@ impl Server {
     pub async fn serve(&self, stream: impl ByteStream + 'static) -> Result<(), String> {
         serve_connection(self.clone(), stream).await
     }
-}
-
-/// Serves any implementation of the protocol on one connection.
-///
-/// # Errors
-/// The other side does not speak HTTP/2.
-pub async fn serve_connection<P: Provider>(
-    provider: P,
-    stream: impl ByteStream + 'static,
-) -> Result<(), String> {
-    let service = TowerToHyperService::new(ProviderServer::new(provider));
-    let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-    served.map_err(|error| error.to_string())
-}
-
-/// Serves on a unix socket that only this user may open (G-003), until the future is dropped. A socket that nobody listens on is replaced.
-///
-/// # Errors
-/// The socket cannot be made.
-pub async fn serve_unix<P: Provider + Clone>(provider: P, path: &Path) -> io::Result<()> {
-    let listener = bind_unix(path)?;
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            accepted = listener.accept() => {
-                let (stream, _) = accepted?;
-                let provider = provider.clone();
-                connections.spawn(async move {
-                    if let Err(error) = serve_connection(provider, stream).await {
-                        tracing::debug!(error, "a connection has ended");
-                    }
-                });
-            }
-            Some(_) = connections.join_next() => {}
-        }
-    }
-}
-
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        return Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            format!("somebody serves {} already", path.display()),
-        ));
-    }
-    // Bound under a name that nobody looks for, so that it is never open to others under its own.
-    let hidden = path.with_extension(format!("{}.tmp", std::process::id()));
-    drop(std::fs::remove_file(&hidden));
-    let listener = UnixListener::bind(&hidden)?;
-    std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
-    std::fs::rename(&hidden, path)?;
-    Ok(listener)
 }
 
 impl Shared {

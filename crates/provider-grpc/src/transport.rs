@@ -97,12 +97,7 @@ impl TlsConnector {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
             .map_err(|error| format!("provider address {address:?}: {error}; expected host:port"))?;
-        let mut roots = rustls::RootCertStore::empty();
-        for root in certificates("the authority of the provider", authority)? {
-            roots
-                .add(root)
-                .map_err(|error| format!("the authority of the provider: {error}"))?;
-        }
+        let roots = roots("the authority of the provider", authority)?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|error| format!("the key for the provider: {error}"))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -124,7 +119,15 @@ impl TlsConnector {
     }
 }
 
-fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(crate) fn roots(what: &str, pem: &[u8]) -> Result<rustls::RootCertStore, String> {
+    let mut roots = rustls::RootCertStore::empty();
+    for root in certificates(what, pem)? {
+        roots.add(root).map_err(|error| format!("{what}: {error}"))?;
+    }
+    Ok(roots)
+}
+
+pub(crate) fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let read = read.map_err(|error| format!("{what}: {error}"))?;
     if read.is_empty() {

@@ -219,7 +219,11 @@ func (y *yard) Terminate(_ context.Context, r *pb.TerminateRequest) (*pb.Termina
 	if err := y.refuseOldLeaders(r.LeaderTerm); err != nil {
 		return nil, err
 	}
-	m, err := y.find(r.ProviderId)
+	id := r.ProviderId
+	if id == "" { // Nobody has stored what its launch was answered.
+		id = (&machine{UID: r.NodeclaimUid}).id()
+	}
+	m, err := y.find(id)
 	if err != nil {
 		return nil, err
 	}

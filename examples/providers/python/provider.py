@@ -199,9 +199,12 @@ class Provider(provider_pb2_grpc.ProviderServicer):
 
     def Terminate(self, request, context):
         self.refuse_old_leaders(request.leader_term, context)
-        record = self.machines.find(request.provider_id)
+        if request.provider_id:
+            record = self.machines.find(request.provider_id)
+        else:  # Nobody has stored what its launch was answered.
+            record = next((one for one in self.machines.all() if one["uid"] == request.nodeclaim_uid), None)
         if record is None:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no {request.provider_id}")
+            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no {request.provider_id or request.nodeclaim_uid}")
         end(record)
         return pb.TerminateReply(state=pb.INSTANCE_STATE_TERMINATING)
 

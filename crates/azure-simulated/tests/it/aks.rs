@@ -6,7 +6,7 @@ use spokeshave_azure_simulated::{Options, Refusal};
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, CloudProvider as _};
 
-use crate::conformance::passes;
+use crate::conformance::{Way, passes};
 use crate::world::{World, on_demand, pool, provider_options, shown, with_aks};
 
 const SIZE: &str = "Standard_D4s_v5";
@@ -36,17 +36,17 @@ async fn for_sale(world: &World) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn z_040_the_provider_keeps_the_promises_of_the_port_where_aks_makes_machines() {
-    passes(with_aks(Options::instant()), false).await;
+    passes(with_aks(Options::instant()), Way::InProcess).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn z_040_and_keeps_them_when_aks_takes_its_time() {
-    passes(with_aks(Options::slow()), false).await;
+    passes(with_aks(Options::slow()), Way::InProcess).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn z_040_and_over_the_protocol() {
-    passes(with_aks(Options::slow()), true).await;
+async fn z_040_and_over_the_protocol_on_a_genuine_socket() {
+    passes(with_aks(Options::slow()), Way::UnixSocket).await;
 }
 
 #[tokio::test(start_paused = true)]

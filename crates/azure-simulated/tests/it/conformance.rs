@@ -1,18 +1,26 @@
 //! The suite that every provider passes (P §14), on an Azure that answers at once and on one that takes its time.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
+use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{AKSNodeClassSpec, NodeClaim, NodePool, labels};
 use spokeshave_azure_cloud::AzureProvider;
 use spokeshave_azure_simulated::{Options, Refusal};
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
-use spokeshave_provider_grpc::{ServerOptions, over_pipe};
+use spokeshave_provider_grpc::sanity::{SanityOptions, Untried, check};
+use spokeshave_provider_grpc::{
+    ConnectError, DuplexConnector, GrpcProvider, Server, ServerOptions, TlsAcceptor, TlsConnector, over_pipe,
+    over_tcp, over_unix_socket,
+};
+use tokio::net::TcpListener;
 
 use crate::world::{World, claim, on_demand, pool, shown};
 
@@ -100,7 +108,69 @@ impl Harness for AzureHarness<'_> {
     }
 }
 
-pub(crate) async fn passes(options: Options, is_remote: bool) {
+/// How the suite reaches the provider.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    InProcess,
+    Pipe,
+    UnixSocket,
+    /// With certificates of both sides.
+    Tcp,
+}
+
+impl Way {
+    /// The provider over the protocol.
+    async fn to(
+        self,
+        local: Arc<dyn CloudProvider>,
+        clock: SharedClock,
+        options: ServerOptions,
+        folder: &Path,
+    ) -> Result<GrpcProvider, ConnectError> {
+        match self {
+            Way::InProcess | Way::Pipe => over_pipe(local, clock, options).await,
+            Way::UnixSocket => over_unix_socket(local, clock, options, &folder.join("provider.sock")).await,
+            Way::Tcp => {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let address = format!("localhost:{}", listener.local_addr().unwrap().port());
+                let (acceptor, connector) = papers(&address);
+                over_tcp(local, clock, options, listener, acceptor, connector).await
+            }
+        }
+    }
+}
+
+/// As `provider-serve` serves it.
+fn served(world: &World) -> ServerOptions {
+    ServerOptions {
+        label_rules: LabelRules {
+            well_known: world.provider.well_known_labels(),
+            ..LabelRules::default()
+        },
+        ..ServerOptions::default()
+    }
+}
+
+/// Certificates of one authority for both sides.
+fn papers(address: &str) -> (TlsAcceptor, TlsConnector) {
+    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
+    let issue = |name: &str| {
+        let key = KeyPair::generate().unwrap();
+        let parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let certificate = parameters.signed_by(&key, &authority).unwrap();
+        (certificate.pem().into_bytes(), key.serialize_pem().into_bytes())
+    };
+    let root = authority.pem().into_bytes();
+    let (certificate, key) = issue("localhost");
+    let acceptor = TlsAcceptor::new(&root, &certificate, &key).unwrap();
+    let (certificate, key) = issue("operator");
+    let connector = TlsConnector::new(address, &root, &certificate, &key).unwrap();
+    (acceptor, connector)
+}
+
+pub(crate) async fn passes(options: Options, way: Way) {
     let world = World::new(options).await;
     world.azure.refuse(Refusal {
         size: Some(EXHAUSTED.to_owned()),
@@ -110,11 +180,14 @@ pub(crate) async fn passes(options: Options, is_remote: bool) {
         ..Refusal::default()
     });
     let local = Arc::new(world.provider.clone());
-    let provider: Arc<dyn CloudProvider> = if is_remote {
-        let remote = over_pipe(local, world.clock.clone(), ServerOptions::default()).await;
-        Arc::new(remote.expect("a connection"))
-    } else {
+    let folder = tempfile::tempdir().unwrap();
+    let provider: Arc<dyn CloudProvider> = if way == Way::InProcess {
         local
+    } else {
+        let remote = way
+            .to(local, world.clock.clone(), served(&world), folder.path())
+            .await;
+        Arc::new(remote.expect("a connection"))
     };
     let harness = AzureHarness {
         world: &world,
@@ -129,20 +202,60 @@ pub(crate) async fn passes(options: Options, is_remote: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn z_050_z_051_the_provider_keeps_the_promises_of_the_port() {
-    passes(Options::instant(), false).await;
+    passes(Options::instant(), Way::InProcess).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn z_050_z_051_and_keeps_them_when_azure_takes_its_time_and_its_graph_is_late() {
-    passes(Options::slow(), false).await;
+    passes(Options::slow(), Way::InProcess).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn g_001_the_same_provider_keeps_them_over_the_protocol() {
-    passes(Options::instant(), true).await;
+    passes(Options::instant(), Way::Pipe).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn g_001_and_when_azure_takes_its_time_as_well() {
-    passes(Options::slow(), true).await;
+    passes(Options::slow(), Way::Pipe).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_001_and_over_a_genuine_unix_socket() {
+    passes(Options::slow(), Way::UnixSocket).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_001_g_003_and_over_tcp_with_certificates_of_both_sides() {
+    passes(Options::slow(), Way::Tcp).await;
+}
+
+/// What authors of providers run finds nothing in this one.
+#[tokio::test(start_paused = true)]
+async fn g_014_g_024_the_kit_for_providers_finds_nothing() {
+    let world = World::new(Options::slow()).await;
+    let clock = world.clock.clone();
+    let (connector, mut arriving) = DuplexConnector::new();
+    let server = Server::new(Arc::new(world.provider.clone()), clock.clone(), served(&world));
+    tokio::spawn(async move {
+        while let Some(stream) = arriving.recv().await {
+            let server = server.clone();
+            tokio::spawn(async move { server.serve(stream).await });
+        }
+    });
+    let class = world.class("class", AKSNodeClassSpec::default()).await;
+    let options = SanityOptions {
+        connector: Arc::new(connector),
+        node_class: Some(shown(&class)),
+        changed_node_class: None,
+        node_class_name: "class".to_owned(),
+        cluster_uid: "kit".to_owned(),
+        run: "run".to_owned(),
+        restart: None,
+    };
+    let untried = check(&options, &clock).await;
+    let untried = untried.unwrap_or_else(|failures| panic!("{failures}"));
+    assert_eq!(untried, [Untried::DriftOfAChangedClass, Untried::Restart]);
+    world.pass(600).await;
+    assert_eq!(world.machines(), [], "nothing is left");
 }

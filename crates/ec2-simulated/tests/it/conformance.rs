@@ -7,11 +7,13 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
 use serde_json::json;
+use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_ec2_simulated::Options;
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
-use spokeshave_provider_grpc::{ServerOptions, over_pipe};
+use spokeshave_provider_grpc::sanity::{SanityOptions, Untried, check};
+use spokeshave_provider_grpc::{DuplexConnector, Server, ServerOptions, over_pipe, over_unix_socket};
 
 use crate::world::{CLUSTER, World, claim, pool, shown};
 
@@ -77,17 +79,41 @@ impl Harness for AwsHarness<'_> {
     }
 }
 
-async fn passes(options: Options, is_remote: bool) {
+/// How the suite reaches the provider.
+#[derive(Clone, Copy)]
+enum Way {
+    InProcess,
+    Pipe,
+    UnixSocket,
+}
+
+/// As `provider-serve` serves it.
+fn served(well_known: &[String]) -> ServerOptions {
+    ServerOptions {
+        label_rules: LabelRules {
+            well_known: well_known.to_vec(),
+            ..LabelRules::default()
+        },
+        ..ServerOptions::default()
+    }
+}
+
+async fn passes(options: Options, way: Way) {
     let world = World::new(options).await;
     let is_out = format!("{EXHAUSTED}/*/on-demand");
     world.cloud.limit(is_out.parse().unwrap(), 0);
     let local = world.provider();
     let well_known = local.well_known_labels();
-    let provider: Arc<dyn CloudProvider> = if is_remote {
-        let remote = over_pipe(local, world.clock.clone(), ServerOptions::default()).await;
-        Arc::new(remote.expect("a connection"))
-    } else {
-        local
+    let folder = tempfile::tempdir().unwrap();
+    let (clock, served) = (world.clock.clone(), served(&well_known));
+    let provider: Arc<dyn CloudProvider> = match way {
+        Way::InProcess => local,
+        Way::Pipe => Arc::new(over_pipe(local, clock, served).await.expect("a connection")),
+        Way::UnixSocket => {
+            let path = folder.path().join("provider.sock");
+            let remote = over_unix_socket(local, clock, served, &path).await;
+            Arc::new(remote.expect("a connection"))
+        }
     };
     let harness = AwsHarness {
         world: &world,
@@ -109,22 +135,59 @@ async fn passes(options: Options, is_remote: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn a_080_a_091_the_provider_keeps_the_promises_of_the_port() {
-    passes(Options::instant(CLUSTER), false).await;
+    passes(Options::instant(CLUSTER), Way::InProcess).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_080_a_091_and_keeps_them_when_ec2_is_slow_and_does_not_know_its_own_launches_yet() {
-    passes(slow(), false).await;
+    passes(slow(), Way::InProcess).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn g_001_the_same_provider_keeps_them_over_the_protocol() {
-    passes(Options::instant(CLUSTER), true).await;
+    passes(Options::instant(CLUSTER), Way::Pipe).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn g_001_and_when_ec2_is_slow_as_well() {
-    passes(slow(), true).await;
+    passes(slow(), Way::Pipe).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_001_and_over_a_genuine_unix_socket() {
+    passes(slow(), Way::UnixSocket).await;
+}
+
+/// What authors of providers run finds nothing in this one.
+#[tokio::test(start_paused = true)]
+async fn g_014_g_024_the_kit_for_providers_finds_nothing() {
+    let world = World::new(slow()).await;
+    let clock = world.clock.clone();
+    let provider = world.provider();
+    let options = served(&provider.well_known_labels());
+    let server = Server::new(provider, clock.clone(), options);
+    let (connector, mut arriving) = DuplexConnector::new();
+    tokio::spawn(async move {
+        while let Some(stream) = arriving.recv().await {
+            let server = server.clone();
+            tokio::spawn(async move { server.serve(stream).await });
+        }
+    });
+    world.pass(60).await;
+    let options = SanityOptions {
+        connector: Arc::new(connector),
+        node_class: Some(shown(&world.class_now("default").await)),
+        changed_node_class: None,
+        node_class_name: "default".to_owned(),
+        cluster_uid: "kit".to_owned(),
+        run: "run".to_owned(),
+        restart: None,
+    };
+    let untried = check(&options, &clock).await;
+    let untried = untried.unwrap_or_else(|failures| panic!("{failures}"));
+    assert_eq!(untried, [Untried::DriftOfAChangedClass, Untried::Restart]);
+    world.pass(300).await;
+    assert_eq!(world.cloud.instances(), [], "nothing is left");
 }
 
 fn slow() -> Options {

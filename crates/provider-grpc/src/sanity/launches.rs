@@ -1,12 +1,12 @@
 //! Launches, lists and terminations on the wire (G-003, G-007, G-011, G-012).
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use spokeshave_api::{Operator, Requirement, labels};
 use spokeshave_model::InstanceType;
 use tonic::{Code, Status};
 
+use super::required::CHECK;
 use super::wire::{LIMIT, Wire, code_of, shown};
 use super::{Shortcomings, cheapest, claim, failure};
 use crate::catalog::Catalog;
@@ -34,7 +34,7 @@ impl Wire<'_> {
             deltas: Vec::new(),
         };
         drop(catalog.apply(&chunk));
-        let well_known: BTreeSet<String> = labels::WELL_KNOWN.iter().map(|key| (*key).to_owned()).collect();
+        let well_known = self.shaken.identity.well_known();
         let suitable = launch::suitable(types, &requirements, &Default::default());
         request.candidates = launch::candidates(&suitable, &catalog, &requirements, &well_known);
         request
@@ -137,6 +137,10 @@ impl Wire<'_> {
                     }
                     other => break format!("{other:?}"),
                 },
+                Some(Err(status)) if status.code() == Code::Unimplemented => {
+                    failures.push(failure(CHECK, "UNIMPLEMENTED: Launch"));
+                    return None;
+                }
                 other => break shown(&other),
             }
         };
@@ -159,8 +163,14 @@ impl Wire<'_> {
                 ));
                 rows
             }
-            other => {
-                failures.push(failure("lists_say_that_they_are_complete", format!("{other:?}")));
+            Some(Err(status)) => {
+                let said = format!("{:?}: {}", status.code(), status.message());
+                failures.push(failure("lists_say_that_they_are_complete", said));
+                return;
+            }
+            None => {
+                let said = format!("no end of the list within {} s", LIMIT.as_secs());
+                failures.push(failure("lists_say_that_they_are_complete", said));
                 return;
             }
         };

@@ -7,6 +7,7 @@ use spokeshave_ports::SharedClock;
 use tonic::{Code, Status};
 
 use super::class::GivenClass;
+use super::required::{CHECK, FOREIGN};
 use super::snapshot::read_snapshot;
 use super::{SanityOptions, Shortcomings, failure};
 use crate::LONGEST_MESSAGE_BYTES;
@@ -17,8 +18,6 @@ use crate::wire::{
 
 /// Time for one answer.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
-/// An ID of no provider.
-const FOREIGN: &str = "stranger:///nowhere/i-0";
 
 /// The calls to the provider.
 pub(super) struct Wire<'a> {
@@ -114,6 +113,9 @@ impl Wire<'_> {
                     status.message()
                 ),
             ),
+            Some(Err(status)) if status.code() == Code::Unimplemented => {
+                (CHECK, "UNIMPLEMENTED: WatchCatalog".to_owned())
+            }
             Some(Err(status)) => (
                 "catalog_arrives",
                 format!("{:?}: {}", status.code(), status.message()),

@@ -423,6 +423,32 @@ async fn g_016_g_017_an_event_comes_until_it_is_acknowledged_with_its_deadline_a
     assert_eq!(*stage.shed.messages.lock().expect("no panic"), []);
 }
 
+/// A message without a deadline gets none on the way: core would end the grace of the machine's pods at it.
+#[tokio::test(start_paused = true)]
+async fn g_017_an_event_without_a_deadline_has_none() {
+    let stage = Stage::new(Flaw::None);
+    let message = Interruption {
+        id: "m-2".into(),
+        provider_id: "shed://a".into(),
+        kind: Ok(InterruptionKind::ScheduledChange),
+        sent_at: Some("2025-12-31T23:59:00Z".parse().expect("a time")),
+        ends_at: None,
+    };
+    stage
+        .shed
+        .messages
+        .lock()
+        .expect("no panic")
+        .push(message.clone());
+    let provider = stage.connect().await;
+    let mut events = provider.interruptions().expect("events");
+    let came = events.next().await.expect("an event");
+    assert_eq!(
+        (&came.kind, came.ends_at, came.sent_at),
+        (&message.kind, None, message.sent_at)
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn g_005_a_change_of_an_offering_arrives_by_itself() {
     let stage = Stage::new(Flaw::None);

@@ -15,14 +15,21 @@ use crate::flawed::{Flaw, Flawed};
 use crate::shed::{Shed, claim, clock, pool};
 
 async fn operator(flaw: Flaw) -> (GrpcProvider, Arc<Shed>, SharedClock) {
+    let (operator, shed, provider) = operator_of(flaw).await;
+    (operator, shed, provider.clock)
+}
+
+/// An operator, the cloud and the provider between them.
+pub(crate) async fn operator_of(flaw: Flaw) -> (GrpcProvider, Arc<Shed>, Flawed) {
     let clock = clock();
     let shed = Shed::new(clock.clone());
     let server = Server::new(shed.clone(), clock.clone(), ServerOptions::default());
     let provider = Flawed::new(server, flaw, clock.clone());
+    let served = provider.clone();
     let (connector, mut arriving) = DuplexConnector::new();
     tokio::spawn(async move {
         while let Some(stream) = arriving.recv().await {
-            tokio::spawn(serve_connection(provider.clone(), stream));
+            tokio::spawn(serve_connection(served.clone(), stream));
         }
     });
     let options = ClientOptions {
@@ -33,8 +40,8 @@ async fn operator(flaw: Flaw) -> (GrpcProvider, Arc<Shed>, SharedClock) {
         node_classes: None,
         nodes: None,
     };
-    let operator = GrpcProvider::connect(options, clock.clone()).await;
-    (operator.expect("a connection"), shed, clock)
+    let operator = GrpcProvider::connect(options, clock).await;
+    (operator.expect("a connection"), shed, provider)
 }
 
 /// A launch that is pending ends by an event, one that had an instance by a message about it.

@@ -48,6 +48,8 @@ flaws! {
     OfferingWithoutZone,
     TypeWithoutArchitecture,
     NothingForSale,
+    NoLaunch,
+    NoTerminate,
     TwoInstances,
     SharedInstance,
     NoProviderId,
@@ -95,6 +97,8 @@ pub(crate) struct Flawed {
     pub(crate) images: Arc<Mutex<Vec<String>>>,
     /// Dynamic fields of its NodeClasses.
     pub(crate) dynamic_fields: Arc<Mutex<Vec<String>>>,
+    /// The launches that it was asked for.
+    pub(crate) asked: Arc<Mutex<Vec<wire::LaunchRequest>>>,
 }
 
 impl Flawed {
@@ -108,6 +112,7 @@ impl Flawed {
             drifted: Default::default(),
             images: Default::default(),
             dynamic_fields: Default::default(),
+            asked: Default::default(),
         }
     }
 
@@ -290,6 +295,7 @@ impl Provider for Flawed {
             return Err(Status::failed_precondition("spec.image is empty"));
         }
         let asked = request.get_mut();
+        self.asked.lock().expect("no panic").push(asked.clone());
         let set_uid = |asked: &mut wire::LaunchRequest, uid: &str| {
             let mut claim: serde_json::Value = serde_json::from_slice(&asked.nodeclaim_json).expect("JSON");
             claim["metadata"]["uid"] = uid.into();
@@ -315,6 +321,7 @@ impl Provider for Flawed {
             Flaw::ForgetsLaunches => set_uid(asked, &format!("{uid}-{}", self.start)),
             Flaw::SharedInstance => set_uid(asked, "one"),
             Flaw::LaunchHangs => return std::future::pending().await,
+            Flaw::NoLaunch => return Err(Status::unimplemented("Method not implemented!")),
             _ => {}
         }
         let mut answer = self.inner.launch(request).await?;
@@ -414,6 +421,9 @@ impl Provider for Flawed {
         };
         if self.flaw == Flaw::NeverGone {
             return Ok(ending());
+        }
+        if self.flaw == Flaw::NoTerminate {
+            return Err(Status::unimplemented("Method not implemented!"));
         }
         if self.flaw == Flaw::AnyLeader {
             request.get_mut().leader_term = u64::MAX;

@@ -7,6 +7,7 @@ mod failures;
 mod flawed;
 mod judged;
 mod large;
+mod launches;
 mod proto;
 mod sanity;
 mod shed;

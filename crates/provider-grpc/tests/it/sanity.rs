@@ -89,6 +89,13 @@ impl Process {
         operator.expect("a connection")
     }
 
+    /// The launches that it was asked for.
+    fn asked(&self) -> Vec<spokeshave_provider_grpc::wire::LaunchRequest> {
+        let provider = self.provider.lock().expect("no panic");
+        let asked = provider.asked.lock().expect("no panic");
+        asked.clone()
+    }
+
     async fn verdict(&self, options: SanityOptions) -> Vec<&'static str> {
         match check(&options, &self.clock).await {
             Ok(_) => Vec::new(),
@@ -197,6 +204,19 @@ async fn g_012_g_014_g_024_every_broken_promise_is_named() {
     }
 }
 
+/// One line for each thing to write next, and nothing is launched that could not be ended.
+#[tokio::test(start_paused = true)]
+async fn g_024_a_provider_that_is_half_written_is_told_what_to_write_next() {
+    for (flaw, launches) in [(Flaw::NoTerminate, 0), (Flaw::NoLaunch, 1)] {
+        let process = Process::start(flaw);
+        assert_eq!(
+            process.verdict(process.options()).await,
+            ["calls_are_implemented"]
+        );
+        assert_eq!(process.asked().len(), launches, "{flaw:?}");
+    }
+}
+
 /// A flaw, and the promise that the kit must name.
 const CASES: &[(Flaw, &str)] = &[
     (Flaw::NoName, "handshake_is_complete"),
@@ -215,6 +235,8 @@ const CASES: &[(Flaw, &str)] = &[
     (Flaw::TypeTwice, "catalog_rows_are_unique"),
     (Flaw::TypeWithoutArchitecture, "instance_types_are_complete"),
     (Flaw::NothingForSale, "catalog_sells_something"),
+    (Flaw::NoLaunch, "calls_are_implemented"),
+    (Flaw::NoTerminate, "calls_are_implemented"),
     (Flaw::TwoInstances, "launches_are_idempotent"),
     (Flaw::TwoInstances, "create_is_idempotent"),
     (Flaw::SharedInstance, "claims_do_not_share_instances"),

@@ -44,6 +44,8 @@ pub(crate) struct Shed {
     clock: SharedClock,
     kinds: Vec<NodeClassKind>,
     pub(crate) types: Mutex<Arc<[InstanceType]>>,
+    /// What the next launch finds out about them.
+    pub(crate) found_out: Mutex<Option<Arc<[InstanceType]>>>,
     /// Instance, and for how many more questions it lasts once it ends.
     instances: Mutex<BTreeMap<String, (NodeClaim, Option<u32>)>>,
     /// Messages that are not acknowledged.
@@ -85,6 +87,7 @@ impl Shed {
                 plural: "shedclasses".into(),
             }],
             types: Mutex::new(types.into()),
+            found_out: Mutex::default(),
             instances: Mutex::default(),
             messages: Mutex::default(),
             hooks: vec![Arc::new(Gate(clock.clone()))],
@@ -100,6 +103,9 @@ impl Shed {
         for one in &claim.spec.requirements {
             let read = spokeshave_model::Requirement::parse(&one.key, one.operator.as_str(), &one.values);
             wanted.add(read.expect("a requirement"));
+        }
+        if let Some(types) = self.found_out.lock().expect("no panic").take() {
+            *self.types.lock().expect("no panic") = types;
         }
         let types = self.given();
         let well_known = labels::WELL_KNOWN.iter().map(|key| (*key).to_owned()).collect();

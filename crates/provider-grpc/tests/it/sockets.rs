@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use spokeshave_ports::CloudProvider as _;
 use spokeshave_provider_grpc::{
-    ClientOptions, Connector, GrpcProvider, Server, ServerOptions, TlsConnector, UnixConnector,
-    serve_connection, serve_unix,
+    ClientOptions, Connector, GrpcProvider, Server, ServerOptions, TlsAcceptor, TlsConnector, UnixConnector,
+    serve_tls, serve_unix,
 };
 use tokio::net::TcpListener;
 
@@ -79,42 +79,15 @@ impl Papers {
     }
 }
 
-fn acceptor(papers: &Papers) -> tokio_rustls::TlsAcceptor {
-    use rustls::pki_types::pem::PemObject as _;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    let (certificate, key) = papers.issue("localhost");
-    let mut roots = rustls::RootCertStore::empty();
-    let authority = CertificateDer::from_pem_slice(papers.issuer.pem().as_bytes()).expect("PEM");
-    roots.add(authority).expect("an authority");
-    let ring = Arc::new(rustls::crypto::ring::default_provider());
-    let clients = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), ring.clone());
-    let mut config = rustls::ServerConfig::builder_with_provider(ring)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_client_cert_verifier(clients.build().expect("a verifier"))
-        .with_single_cert(
-            vec![CertificateDer::from_pem_slice(certificate.as_bytes()).expect("PEM")],
-            PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM"),
-        )
-        .expect("papers");
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Arc::new(config).into()
-}
-
 #[tokio::test]
 async fn g_003_over_tcp_both_sides_show_certificates() {
     let papers = Papers::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = format!("localhost:{}", listener.local_addr().expect("an address").port());
-    let acceptor = acceptor(&papers);
-    tokio::spawn(async move {
-        let server = server();
-        while let Ok((stream, _)) = listener.accept().await {
-            if let Ok(stream) = acceptor.accept(stream).await {
-                tokio::spawn(serve_connection(server.clone(), stream));
-            }
-        }
-    });
+    let (certificate, key) = papers.issue("localhost");
+    let authority = papers.issuer.pem();
+    let acceptor = TlsAcceptor::new(authority.as_bytes(), certificate.as_bytes(), key.as_bytes());
+    let serving = tokio::spawn(serve_tls(server(), listener, acceptor.expect("papers")));
     let with = |issuer: &Papers| {
         let (certificate, key) = issuer.issue("operator");
         let authority = papers.issuer.pem();
@@ -131,10 +104,13 @@ async fn g_003_over_tcp_both_sides_show_certificates() {
     let stranger = Papers::new();
     let refused = GrpcProvider::connect(options(Arc::new(with(&stranger))), clock()).await;
     refused.expect_err("a certificate of another authority");
+    serving.abort();
 }
 
 #[test]
 fn papers_that_cannot_be_read_are_named() {
     let error = TlsConnector::new("localhost:1", b"", b"", b"").expect_err("no papers");
     assert!(error.contains("the authority of the provider"), "{error}");
+    let error = TlsAcceptor::new(b"", b"", b"").expect_err("no papers");
+    assert!(error.contains("the authority of the operator"), "{error}");
 }

@@ -4,7 +4,7 @@ use crate::{World, claim, node_pool, patterns, seconds, small};
 use spokeshave_api::{NodeClaim, NodePool, Operator, labels};
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
-use spokeshave_provider_grpc::{ServerOptions, over_pipe};
+use spokeshave_provider_grpc::{ServerOptions, over_pipe, over_unix_socket};
 use spokeshave_provider_kwok::{KwokOptions, keys};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,13 +63,13 @@ impl Harness for KwokHarness {
 #[tokio::test(start_paused = true)]
 async fn conformance_without_delays() {
     let world = World::new().await;
-    conforms(&world, world.harness(exhausted(), false).await).await;
+    conforms(&world, world.harness(exhausted(), Way::InProcess).await).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn g_001_g_009_g_025_conformance_over_the_protocol() {
     let world = World::new().await;
-    conforms(&world, world.harness(exhausted(), true).await).await;
+    conforms(&world, world.harness(exhausted(), Way::Pipe).await).await;
 }
 
 async fn conforms(world: &World, harness: KwokHarness) {
@@ -87,13 +87,19 @@ async fn conforms(world: &World, harness: KwokHarness) {
 #[tokio::test(start_paused = true)]
 async fn conformance_of_a_slow_cloud() {
     let world = World::new().await;
-    conforms(&world, world.harness(slow(), false).await).await;
+    conforms(&world, world.harness(slow(), Way::InProcess).await).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn g_025_conformance_of_a_slow_cloud_over_the_protocol() {
     let world = World::new().await;
-    conforms(&world, world.harness(slow(), true).await).await;
+    conforms(&world, world.harness(slow(), Way::Pipe).await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_001_conformance_of_a_slow_cloud_over_a_genuine_unix_socket() {
+    let world = World::new().await;
+    conforms(&world, world.harness(slow(), Way::UnixSocket).await).await;
 }
 
 fn slow() -> KwokOptions {
@@ -105,16 +111,29 @@ fn slow() -> KwokOptions {
     }
 }
 
+/// How the suite reaches the provider (G-001, G-025).
+enum Way {
+    InProcess,
+    Pipe,
+    UnixSocket,
+}
+
 impl World {
-    /// The provider as it is, or through the whole protocol for providers of other processes (G-001, G-025).
-    async fn harness(&self, options: KwokOptions, is_remote: bool) -> KwokHarness {
+    async fn harness(&self, options: KwokOptions, way: Way) -> KwokHarness {
         let provider: Arc<dyn CloudProvider> = self.running(options);
-        let clock = self.clock.clone();
-        let provider = if is_remote {
-            let remote = over_pipe(provider, clock.clone(), ServerOptions::default()).await;
-            Arc::new(remote.expect("a connection"))
-        } else {
-            provider
+        let (clock, served) = (self.clock.clone(), ServerOptions::default());
+        let provider = match way {
+            Way::InProcess => provider,
+            Way::Pipe => {
+                let remote = over_pipe(provider, clock.clone(), served).await;
+                Arc::new(remote.expect("a connection"))
+            }
+            Way::UnixSocket => {
+                let folder = tempfile::tempdir().expect("a folder");
+                let path = folder.path().join("provider.sock");
+                let remote = over_unix_socket(provider, clock.clone(), served, &path).await;
+                Arc::new(remote.expect("a connection"))
+            }
         };
         KwokHarness { provider, clock }
     }
