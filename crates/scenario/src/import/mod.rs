@@ -11,6 +11,7 @@ pub mod inventory;
 mod kubereplay;
 mod lines;
 pub mod objects;
+mod packed;
 mod prometheus;
 pub mod record;
 mod recording;

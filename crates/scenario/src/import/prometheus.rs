@@ -2,53 +2,38 @@
 //!
 //! Owns the names of kube-state-metrics' series. Resolution is the step of the query.
 
+mod answer;
+
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::de::DeserializeSeed as _;
 
+use self::answer::{Answer, Series};
 use super::inventory::READY;
 use super::lines::reader;
-use super::record::broken;
-use super::{Builder, ImportError, Key, Place};
+use super::{Builder, ImportError, Key};
 use crate::pods::template;
 use crate::timeline::{Change, Owner, OwnerKind, Timeline};
 use crate::workload::Shape;
 
+/// Longest answer, decompressed.
 const MOST_BYTES: u64 = 1 << 30;
+/// Points of one series, which is a month by the three seconds, and of all together, which is a month of 450 workloads by the minute.
+const MOST_POINTS: usize = 1_000_000;
+const MOST_POINTS_TOGETHER: usize = 20_000_000;
 /// The assumed request of a container without a series: a quarter of a core and 256 MiB.
 const CPU_MILLI: i64 = 250;
 const MEMORY_BYTES: i64 = 256 << 20;
-
-#[derive(Deserialize)]
-struct Answer {
-    status: String,
-    #[serde(default)]
-    error: Option<String>,
-    #[serde(default)]
-    data: Option<Data>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Data {
-    result_type: String,
-    result: Vec<Series>,
-}
-
-#[derive(Deserialize)]
-struct Series {
-    metric: BTreeMap<String, String>,
-    #[serde(default)]
-    values: Vec<(f64, String)>,
-}
 
 /// What several answers say together.
 #[derive(Debug, Default)]
 pub(crate) struct Prometheus {
     /// By owner: instant in milliseconds → replicas.
     replicas: BTreeMap<Key, BTreeMap<i64, u32>>,
+    /// Points of replica counts that were read.
+    points: usize,
     /// By namespace and pod: container → (thousandths of a core, bytes, GPUs).
     requests: BTreeMap<(String, String), BTreeMap<String, (i64, i64, i64)>>,
     /// Series that say nothing about workloads, by name.
@@ -57,33 +42,10 @@ pub(crate) struct Prometheus {
 
 impl Prometheus {
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), ImportError> {
-        let mut text = String::new();
-        reader(bytes)
-            .take(MOST_BYTES)
-            .read_to_string(&mut text)
-            .map_err(|error| ImportError::whole(format!("cannot be read as text: {error}")))?;
-        let answer: Answer = serde_json::from_str(&text)
-            .map_err(|error| ImportError::new(Place::Line(error.line().max(1) as u64), broken(&error)))?;
-        let data = match (answer.status.as_str(), answer.data) {
-            ("success", Some(data)) => data,
-            (status, _) => {
-                let why = answer.error.unwrap_or_else(|| "it has no data".to_owned());
-                return Err(ImportError::whole(format!(
-                    "is an answer of status {status:?}: {why}"
-                )));
-            }
-        };
-        if data.result_type != "matrix" {
-            return Err(ImportError::whole(format!(
-                "holds a {}; expected the matrix that /api/v1/query_range answers",
-                data.result_type
-            )));
-        }
-        for (index, series) in data.result.into_iter().enumerate() {
-            self.series(series)
-                .map_err(|problem| ImportError::whole(format!("series {}: {problem}", index + 1)))?;
-        }
-        Ok(())
+        let mut answer = Answer::new(self);
+        let mut json = serde_json::Deserializer::from_reader(reader(bytes).take(MOST_BYTES));
+        let read = (&mut answer).deserialize(&mut json).and_then(|()| json.end());
+        answer.verdict(read)
     }
 
     fn series(&mut self, series: Series) -> Result<(), String> {
@@ -103,14 +65,21 @@ impl Prometheus {
                     namespace.unwrap_or_else(|| "default".to_owned()),
                     label(name),
                 );
+                self.points += series.values.0.len();
+                if self.points > MOST_POINTS_TOGETHER {
+                    return Err(format!(
+                        "the replica counts so far have more than {MOST_POINTS_TOGETHER} points together; ask with a larger step"
+                    ));
+                }
                 let counts = self.replicas.entry(key).or_default();
-                for (seconds, value) in series.values {
+                for (seconds, value) in series.values.0 {
                     counts.insert(instant(seconds)?, count(&value)?);
                 }
             }
             ("kube_pod_container_resource_requests", _) => {
                 let Some((_, value)) = series
                     .values
+                    .0
                     .iter()
                     .max_by(|left, right| left.0.total_cmp(&right.0))
                 else {

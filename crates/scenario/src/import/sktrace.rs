@@ -1,22 +1,27 @@
 //! Traces of SimKube, version 2: MessagePack of objects that were applied and deleted.
 //!
-//! Owns the format. CronJobs run by their schedule until they are deleted or the trace ends; owners of other kinds are left out, with a note.
+//! Owns the format. CronJobs run by their schedule and time zone until they are deleted or the trace ends; owners of other kinds are left out, with a note.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use rmpv::Value;
 use spokeshave_api::Cron;
 
 use super::lines::reader;
 use super::objects::Object;
+use super::packed::{Broken, Packed};
 use super::stream::Stream;
 use super::{ImportError, Place};
+use crate::generate::hits_in;
 
 /// The version of the format.
 const VERSION: u64 = 2;
 const MOST_BYTES: u64 = 256 << 20;
+/// Of one object; Kubernetes takes 1.5 MiB of JSON.
+const MOST_OBJECT_BYTES: usize = 4 << 20;
 /// Nesting of values; objects of Kubernetes have some twenty levels.
 const MOST_DEPTH: usize = 100;
 /// Runs of CronJobs in one trace.
@@ -26,6 +31,8 @@ const MOST_RUNS: u64 = 5_000_000;
 struct Scheduled {
     since: i64,
     cron: Cron,
+    /// By whose clocks it runs.
+    zone: TimeZone,
     /// The Job that each run is.
     job: serde_json::Value,
 }
@@ -33,36 +40,25 @@ struct Scheduled {
 pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, ImportError> {
     let mut whole = Vec::new();
     reader(bytes)
-        .take(MOST_BYTES)
+        .take(MOST_BYTES + 1)
         .read_to_end(&mut whole)
         .map_err(|error| ImportError::whole(format!("cannot be read: {error}")))?;
-    let mut rest = whole.as_slice();
-    let trace = rmpv::decode::read_value_with_max_depth(&mut rest, MOST_DEPTH).map_err(|error| {
-        let offset = (whole.len() - rest.len()) as u64;
-        ImportError::new(
-            Place::Byte(offset),
-            format!("is not MessagePack: {error}; the file seems to be cut off or something else"),
-        )
-    })?;
-    match field(&trace, "version").and_then(Value::as_u64) {
-        Some(VERSION) => {}
-        Some(version) => {
-            return Err(ImportError::whole(format!(
-                "is of version {version}; expected a trace of version {VERSION}"
-            )));
-        }
-        None => return Err(ImportError::whole("is not a trace of SimKube: it has no version")),
+    if whole.len() as u64 > MOST_BYTES {
+        let most = MOST_BYTES >> 20;
+        return Err(ImportError::whole(format!(
+            "is larger than {most} MiB without compression; cut the trace into pieces"
+        )));
     }
-    let Some(events) = field(&trace, "events").and_then(Value::as_array) else {
-        return Err(ImportError::whole("is not a trace of SimKube: it has no events"));
-    };
+    let mut events = events(&whole)?;
+    let count = events.list().map_err(|broken| no_trace(&broken))?;
     let mut crons: BTreeMap<(String, String), Scheduled> = BTreeMap::new();
     let mut others: BTreeMap<String, u64> = BTreeMap::new();
     let (mut last, mut runs) = (None, 0);
-    for (index, event) in events.iter().enumerate() {
-        let wrong = |problem: String| ImportError::whole(format!("event {}: {problem}", index + 1));
-        let Some(seconds) = field(event, "ts")
-            .and_then(Value::as_i64)
+    for number in 1..=count {
+        let wrong = |problem: String| ImportError::whole(format!("event {number}: {problem}"));
+        let event = Event::next(&mut events).map_err(|broken| no_trace(&broken))?;
+        let Some(seconds) = event
+            .seconds
             .filter(|seconds| (0..=100_000_000_000).contains(seconds))
         else {
             return Err(wrong("has no ts, an instant in seconds since 1970".to_owned()));
@@ -77,12 +73,11 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
             fire(&crons, last, instant, &mut runs, stream)?;
         }
         last = Some(instant);
-        for (list, is_there) in [("applied_objs", true), ("deleted_objs", false)] {
-            let objects = field(event, list)
-                .and_then(Value::as_array)
-                .map_or(&[][..], Vec::as_slice);
-            for object in objects {
-                let object = json(object, 0).map_err(&wrong)?;
+        for (list, is_there) in [(event.applied, true), (event.deleted, false)] {
+            let Some(mut objects) = list else { continue };
+            // What is no list has no objects.
+            for _ in 0..objects.list().unwrap_or(0) {
+                let object = object(&mut objects).map_err(&wrong)?;
                 let text = |pointer: &str| {
                     object
                         .pointer(pointer)
@@ -98,12 +93,17 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
                 if kind == "CronJob" {
                     crons.remove(&key);
                     if let (true, Ok(cron)) = (is_there, text("/spec/schedule").parse::<Cron>()) {
+                        let zone = match text("/spec/timeZone") {
+                            "" => TimeZone::UTC,
+                            name => TimeZone::get(name).unwrap_or(TimeZone::UTC),
+                        };
                         let job = object.pointer("/spec/jobTemplate").cloned().unwrap_or_default();
                         crons.insert(
                             key,
                             Scheduled {
                                 since: instant,
                                 cron,
+                                zone,
                                 job,
                             },
                         );
@@ -136,6 +136,88 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
     })
 }
 
+/// The events of a trace of our version, which may be anywhere in it.
+fn events(whole: &[u8]) -> Result<Packed<'_>, ImportError> {
+    let mut trace = Packed::new(whole);
+    let pairs = trace.map().map_err(|broken| no_trace(&broken))?;
+    let (mut version, mut events) = (None, None);
+    for _ in 0..pairs {
+        let key = trace.value().map_err(|broken| no_trace(&broken))?;
+        let found = trace;
+        let value = trace.value().map_err(|broken| no_trace(&broken))?;
+        match small(key).as_ref().and_then(Value::as_str) {
+            Some("version") => version = small(value).as_ref().and_then(Value::as_u64),
+            Some("events") => events = Some(found),
+            _ => {}
+        }
+    }
+    match version {
+        Some(VERSION) => {}
+        Some(version) => {
+            return Err(ImportError::whole(format!(
+                "is of version {version}; expected a trace of version {VERSION}"
+            )));
+        }
+        None => return Err(ImportError::whole("is not a trace of SimKube: it has no version")),
+    }
+    events.ok_or_else(|| ImportError::whole("is not a trace of SimKube: it has no events"))
+}
+
+/// An event: when it was, and where its lists of objects are.
+#[derive(Default)]
+struct Event<'b> {
+    seconds: Option<i64>,
+    applied: Option<Packed<'b>>,
+    deleted: Option<Packed<'b>>,
+}
+
+impl<'b> Event<'b> {
+    fn next(events: &mut Packed<'b>) -> Result<Self, Broken> {
+        let mut event = Self::default();
+        for _ in 0..events.map()? {
+            let key = events.value()?;
+            let found = *events;
+            let value = events.value()?;
+            match small(key).as_ref().and_then(Value::as_str) {
+                Some("ts") => event.seconds = small(value).as_ref().and_then(Value::as_i64),
+                Some("applied_objs") => event.applied = Some(found),
+                Some("deleted_objs") => event.deleted = Some(found),
+                _ => {}
+            }
+        }
+        Ok(event)
+    }
+}
+
+/// The next object of an event. A value takes up to forty times as much memory as its bytes, so that they are bounded first.
+fn object(objects: &mut Packed<'_>) -> Result<serde_json::Value, String> {
+    let mut bytes = objects.value().map_err(|broken| broken.problem.to_owned())?;
+    if bytes.len() > MOST_OBJECT_BYTES {
+        let most = MOST_OBJECT_BYTES >> 20;
+        return Err(format!(
+            "holds an object of more than {most} MiB, which Kubernetes does not take"
+        ));
+    }
+    let value = rmpv::decode::read_value_with_max_depth(&mut bytes, MOST_DEPTH)
+        .map_err(|error| format!("holds an object that cannot be read: {error}"))?;
+    json(&value, 0)
+}
+
+/// A value of a few bytes.
+fn small(mut bytes: &[u8]) -> Option<Value> {
+    (bytes.len() < 64).then(|| rmpv::decode::read_value_with_max_depth(&mut bytes, MOST_DEPTH).ok())?
+}
+
+fn no_trace(broken: &Broken) -> ImportError {
+    ImportError::new(
+        Place::Byte(broken.at as u64),
+        format!(
+            "is not a trace in MessagePack: {}; the file seems to be cut off or something else",
+            broken.problem
+        ),
+    )
+}
+
 /// Runs of CronJobs between two events.
 fn fire(
     crons: &BTreeMap<(String, String), Scheduled>,
@@ -146,13 +228,20 @@ fn fire(
 ) -> Result<(), ImportError> {
     let mut due: Vec<(i64, &(String, String), &Scheduled)> = Vec::new();
     for (key, scheduled) in crons {
-        let mut after = Timestamp::from_millisecond(from.max(scheduled.since)).unwrap_or_default();
-        while let Ok(hit) = scheduled.cron.next_after(after) {
-            if hit.as_millisecond() > to {
-                break;
+        let from = from.max(scheduled.since);
+        let start = Timestamp::from_millisecond(from).unwrap_or_default();
+        let duration_ms = u64::try_from(to - from).unwrap_or(0);
+        for hit in hits_in(
+            &scheduled.zone,
+            &scheduled.cron,
+            start,
+            duration_ms.saturating_add(1),
+        ) {
+            // What is due in the instant of an event ran before it.
+            if hit == 0 {
+                continue;
             }
-            due.push((hit.as_millisecond(), key, scheduled));
-            after = hit;
+            due.push((from.saturating_add_unsigned(hit), key, scheduled));
             *runs += 1;
             if *runs > MOST_RUNS {
                 return Err(ImportError::whole(format!(
@@ -178,15 +267,6 @@ fn fire(
         stream.applied(at, read)?;
     }
     Ok(())
-}
-
-/// A field of a map whose keys are texts.
-fn field<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
-    let entries = value.as_map()?;
-    entries
-        .iter()
-        .find(|(key, _)| key.as_str() == Some(name))
-        .map(|(_, value)| value)
 }
 
 /// An object as JSON.

@@ -2,8 +2,9 @@
 //!
 //! Owns the columns of the presets `openb`, `dlrm` and `azure-llm`, and what an empty time means. The order of rows does not matter.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -98,21 +99,63 @@ struct Positions {
     density: Option<usize>,
 }
 
-/// A table's rows.
-type Rows<'b> = csv::Reader<Box<dyn std::io::Read + 'b>>;
+/// A table, row by row: a row is bounded before the parser has collected it, whether it is a line or goes over many within quotes.
+struct Rows<'b> {
+    table: csv::Reader<Metered<'b>>,
+    /// Bytes read for the row that is being collected.
+    read: Rc<Cell<u64>>,
+}
+
+impl Rows<'_> {
+    /// The next row; false at the end.
+    fn next(&mut self, row: &mut csv::StringRecord) -> Result<bool, ImportError> {
+        self.read.set(0);
+        let line = self.table.position().line();
+        self.table.read_record(row).map_err(|error| broken(&error, line))
+    }
+
+    /// The names of the columns.
+    fn head(&mut self) -> Result<Vec<String>, ImportError> {
+        let head = self.table.headers().map_err(|error| broken(&error, 1))?;
+        Ok(head.iter().map(|name| name.trim().to_owned()).collect())
+    }
+}
+
+/// Counts what is read, and refuses to go on when it is more than a row may have.
+struct Metered<'b> {
+    inner: Box<dyn std::io::BufRead + 'b>,
+    read: Rc<Cell<u64>>,
+}
+
+impl std::io::Read for Metered<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.read.get() > MOST_ROW {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        let read = self.inner.read(buffer)?;
+        self.read.set(self.read.get() + read as u64);
+        Ok(read)
+    }
+}
 
 /// The identity of an owner in a table: group, thousandths of a core, bytes, GPUs, whether its pods keep away from each other.
 type Size = (String, i64, i64, i64, bool);
 
 fn rows(bytes: &[u8]) -> Rows<'_> {
-    // Rows are read into memory one by one; a file without a line break would be one row.
-    csv::ReaderBuilder::new()
+    let read = Rc::default();
+    let metered = Metered {
+        inner: reader(bytes),
+        read: Rc::clone(&read),
+    };
+    let table = csv::ReaderBuilder::new()
         .buffer_capacity(1 << 16)
-        .from_reader(Box::new(reader(bytes)))
+        .from_reader(metered);
+    Rows { table, read }
 }
 
-fn broken(error: &csv::Error) -> ImportError {
-    let line = error.position().map_or(1, csv::Position::line);
+/// What is wrong with a row that begins in this line.
+fn broken(error: &csv::Error, line: u64) -> ImportError {
+    let line = error.position().map_or(line, csv::Position::line);
     let problem = match error.kind() {
         csv::ErrorKind::UnequalLengths {
             expected_len, len, ..
@@ -122,15 +165,13 @@ fn broken(error: &csv::Error) -> ImportError {
             )
         }
         csv::ErrorKind::Utf8 { .. } => "is not UTF-8 text".to_owned(),
+        csv::ErrorKind::Io(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
+            "is longer than 1 MiB; expected a row of a table (does a quotation mark lack its end?)".to_owned()
+        }
         csv::ErrorKind::Io(error) => format!("cannot be decompressed: {error}; the file seems to be cut off"),
         _ => error.to_string(),
     };
     ImportError::new(Place::Line(line), problem)
-}
-
-fn head(table: &mut Rows<'_>) -> Result<Vec<String>, ImportError> {
-    let head = table.headers().map_err(|error| broken(&error))?;
-    Ok(head.iter().map(|name| name.trim().to_owned()).collect())
 }
 
 fn position(head: &[String], name: &str) -> Result<usize, ImportError> {
@@ -148,10 +189,9 @@ fn position(head: &[String], name: &str) -> Result<usize, ImportError> {
 /// # Errors
 /// Names the line and the column.
 pub(crate) fn read(format: Format, columns: &Columns, bytes: &[u8]) -> Result<Timeline, ImportError> {
-    check_lines(bytes)?;
     let layout = layout(format, columns);
     let mut table = rows(bytes);
-    let head = head(&mut table)?;
+    let head = table.head()?;
     let maybe = |name: &Option<String>| name.as_ref().map(|name| position(&head, name)).transpose();
     let positions = Positions {
         start: position(&head, &layout.columns.start)?,
@@ -164,7 +204,7 @@ pub(crate) fn read(format: Format, columns: &Columns, bytes: &[u8]) -> Result<Ti
     };
     let mut pods: Vec<(Size, Option<i64>, Option<i64>)> = Vec::new();
     let mut row = csv::StringRecord::new();
-    while table.read_record(&mut row).map_err(|error| broken(&error))? {
+    while table.next(&mut row)? {
         let line = row.position().map_or(0, csv::Position::line);
         let pod =
             pod(&row, &positions, &layout).map_err(|problem| ImportError::new(Place::Line(line), problem))?;
@@ -184,36 +224,6 @@ pub(crate) fn read(format: Format, columns: &Columns, bytes: &[u8]) -> Result<Ti
         false => pods.iter().filter_map(|(_, start, _)| *start).min().unwrap_or(0),
     };
     timeline(pods, base)
-}
-
-/// A line is bounded before the parser collects it.
-fn check_lines(bytes: &[u8]) -> Result<(), ImportError> {
-    let (mut reader, mut buffer) = (reader(bytes), [0_u8; 1 << 14]);
-    let (mut line, mut length) = (1_u64, 0_u64);
-    loop {
-        let read = reader.read(&mut buffer).map_err(|error| {
-            ImportError::new(
-                Place::Line(line),
-                format!("cannot be decompressed: {error}; the file seems to be cut off"),
-            )
-        })?;
-        if read == 0 {
-            return Ok(());
-        }
-        for byte in &buffer[..read] {
-            length += 1;
-            if *byte == b'\n' {
-                line += 1;
-                length = 0;
-            }
-            if length > MOST_ROW {
-                return Err(ImportError::new(
-                    Place::Line(line),
-                    "is longer than 1 MiB; expected a row of a table",
-                ));
-            }
-        }
-    }
 }
 
 /// One row.
@@ -399,13 +409,12 @@ fn plain(text: &str) -> String {
 /// # Errors
 /// Names the line.
 pub(crate) fn requests(bytes: &[u8], requests_per_replica: f64) -> Result<Timeline, ImportError> {
-    check_lines(bytes)?;
     let mut table = rows(bytes);
-    let head = head(&mut table)?;
+    let head = table.head()?;
     let at = position(&head, "TIMESTAMP")?;
     let mut windows: BTreeMap<i64, u64> = BTreeMap::new();
     let mut row = csv::StringRecord::new();
-    while table.read_record(&mut row).map_err(|error| broken(&error))? {
+    while table.next(&mut row)? {
         let line = row.position().map_or(0, csv::Position::line);
         let text = row.get(at).unwrap_or_default().trim();
         let Some(instant) = instant(text) else {

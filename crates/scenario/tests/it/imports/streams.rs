@@ -430,6 +430,56 @@ fn a_trace_of_simkube_has_its_objects_and_runs_its_cron_jobs() {
     }
 }
 
+#[test]
+fn a_cron_job_of_a_trace_runs_by_the_clocks_of_its_time_zone() {
+    use serde_json::json;
+    // 2026-03-02T10:00:00Z; Tokyo is nine hours ahead.
+    let start = 1_772_445_600;
+    let cron = json!({"kind": "CronJob", "metadata": {"namespace": "shop", "name": "tick"}, "spec": {"schedule": "30 20 * * *", "timeZone": "Asia/Tokyo",
+        "jobTemplate": {"spec": {"parallelism": 1, "template": {"spec": {"containers": [{"name": "a"}]}}}}}});
+    let trace = json!({"version": 2, "events": [
+        {"ts": start, "applied_objs": [deployment("web", 1, "250m"), cron], "deleted_objs": []},
+        {"ts": start + 7_200, "applied_objs": [], "deleted_objs": []},
+    ]});
+    let mut bytes = Vec::new();
+    rmpv::encode::write_value(&mut bytes, &packed(&trace)).expect("memory");
+    let (found, _) = read("format: sktrace, file: x", &bytes).expect("readable");
+    // At 20:30 in Tokyo it is 11:30.
+    let begins: Vec<u64> = found.events.iter().map(|event| event.at_ms).collect();
+    assert_eq!(begins[..2], [0, 90 * 60_000]);
+}
+
+#[test]
+fn an_object_of_a_trace_is_bounded_before_it_is_read() {
+    let event = |objects: Vec<Value>| {
+        let mut bytes = Vec::new();
+        let event = vec![
+            (Value::from("ts"), Value::from(1_772_445_600_u64)),
+            (Value::from("applied_objs"), Value::Array(objects)),
+        ];
+        let trace = vec![
+            (Value::from("events"), Value::Array(vec![Value::Map(event)])),
+            (Value::from("version"), Value::from(2_u64)),
+        ];
+        rmpv::encode::write_value(&mut bytes, &Value::Map(trace)).expect("memory");
+        bytes
+    };
+    // One byte each, and forty in memory.
+    let nothing = Value::Array(vec![Value::Nil; 5 << 20]);
+    let error = read("format: sktrace, file: x", &event(vec![nothing])).expect_err("too large");
+    assert!(
+        error
+            .to_string()
+            .starts_with("event 1: holds an object of more than 4 MiB"),
+        "{error}"
+    );
+    // As many bytes in objects of their own are read, whatever comes first in the trace.
+    let object = packed(&deployment("web", 4, "250m"));
+    let objects = vec![object; 20_000];
+    let (found, _) = read("format: sktrace, file: x", &event(objects)).expect("readable");
+    assert_eq!(facts(&found).0, 4);
+}
+
 pub(super) fn range(series: &[(serde_json::Value, &[(u64, &str)])]) -> String {
     let result: Vec<serde_json::Value> = series
         .iter()
@@ -493,6 +543,18 @@ fn prometheus_ranges_give_replicas_and_requests() {
         let error = read("format: prometheus, file: x", text.as_bytes()).expect_err(expected);
         assert!(error.to_string().starts_with(expected), "{error}");
     }
+    // What was asked for with a step of milliseconds would not fit into memory.
+    let points = vec![format!("[{start},\"1\"]"); 1_000_001].join(",");
+    let many = format!(
+        "{{\"status\":\"success\",\"data\":{{\"resultType\":\"matrix\",\"result\":[\n{{\"metric\":{{}},\"values\":[{points}]}}]}}}}"
+    );
+    let error = read("format: prometheus, file: x", many.as_bytes()).expect_err("too many points");
+    assert!(
+        error
+            .to_string()
+            .starts_with("line 2: cannot be read: one series has more than 1000000 points"),
+        "{error}"
+    );
     let wrong = text.replace("\"5\"", "\"NaN\"");
     let error = read("format: prometheus, file: x", wrong.as_bytes()).expect_err("no number");
     assert_eq!(

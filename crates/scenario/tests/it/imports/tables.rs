@@ -122,6 +122,15 @@ fn tables_name_the_line_that_is_wrong() {
             "line 2: is longer than 1 MiB",
         ),
         (
+            CSV,
+            // A quotation mark that nothing ends makes one row of all lines that follow.
+            format!(
+                "team,begin,finish,cores,mem\na,0,100,1,2\n\"b,{}",
+                "0,100,1,2\n".repeat(200_000)
+            ),
+            "line 3: is longer than 1 MiB",
+        ),
+        (
             "format: azure-llm, file: x",
             "TIMESTAMP,ContextTokens\nyesterday,1\n".to_owned(),
             "line 2: TIMESTAMP \"yesterday\"",
