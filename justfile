@@ -2,6 +2,9 @@
 
 set positional-arguments
 
+# The program as images and releases have it, with the calls to AWS.
+build := "cargo build --release -p spokeshave --features aws"
+
 default:
     @just --list --unsorted
 
@@ -31,8 +34,8 @@ lint-and-test:
     export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings
     cargo build --locked --workspace --all-targets
     cargo test --workspace
-    # A build for production clusters has no embedded cluster and none of its dependencies.
-    cargo check --locked -p spokeshave --no-default-features
+    # A build for production clusters has no embedded cluster and none of its dependencies, and calls AWS. Its unit tests leave the program alone.
+    cargo test --locked -p spokeshave --no-default-features --features aws --bin spokeshave
 
 # Dependency rules, licences, house rules.
 tidy:
@@ -59,7 +62,7 @@ settle *options:
 # Cost and disruption of the fast engine's scenarios (e2e/simulations); fails when a figure is worse than in e2e/simulations/figures.json beyond its interval
 # (`--write`: writes them there; give scenario names to run only those). A minute of processor time.
 simulations *options:
-    cargo build --release -p spokeshave
+    {{build}}
     python3 -B e2e/simulations.py "$@"
 
 # Launches, moves and cost of churning clusters with and without a DisruptionPolicy, on virtual time: the table of docs/policies.md. Fails when a figure is
@@ -83,7 +86,7 @@ bench:
 
 # Decisions on generated clusters against upstream's own code (e2e/upstream, built with Go): provisioning, then disruption.
 parity worlds="250":
-    cargo build --release -p spokeshave
+    {{build}}
     python3 -B e2e/parity/provisioning.py --worlds {{worlds}}
     python3 -B e2e/parity/disruption.py --worlds {{worlds}}
 
@@ -94,38 +97,38 @@ parity-aws *options:
 
 # Upstream's end-to-end suites against Spokeshave: all specs (70 minutes), or those that match; options of e2e/suites/run.py.
 upstream-suites *specs:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/suites/run.py "$@"
 
 # Ten to twelve minutes of them, as CI does; specs that do not fit in the time are listed as not run.
 upstream-suites-quick:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/suites/run.py --selection e2e/suites/selection.txt --seconds ${SUITES_SECONDS:-720}
 
 # The same end-to-end scenario on a genuine kube-apiserver, scheduler and controller-manager.
 e2e-real:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/real.sh
 
 # A thousand nodes on a genuine kube-apiserver: how soon NodeClaims follow pods, and what the operator costs while only kubelets heartbeat. Twenty minutes.
 at-scale *options:
-    cargo build --release -p spokeshave
+    {{build}}
     cargo build --release -p spokeshave-sim --example kubelets
     e2e/at_scale.sh {{options}}
 
 # AWS, the life of a Deployment: the shipped operator against moto, on the embedded API server. Installs moto in target/.
 e2e-aws:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/aws.sh
 
 # Providers as processes of their own, of other makes: the examples in Python and Go keep the promises of the protocol.
 e2e-grpc:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/grpc.sh
 
 # A genuine kubelet as the machine of a provider in a process of its own: it joins a genuine control plane, runs pods, is drained and ends. Needs root, and Go.
 e2e-kubelet:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/kubelet.sh
 
 # Regenerates the Rust code of the provider protocol.
@@ -140,7 +143,7 @@ e2e-aws-wire:
 # Azure: node auto-provisioning on `up --cloud azure`, and the shipped operator against our Azure over HTTP.
 e2e-azure:
     cargo build -p spokeshave-azure-simulated --example arm
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/azure_rehearsal.sh
     e2e/azure_operator.sh
 
@@ -151,27 +154,27 @@ e2e-azure-sdk:
 
 # Ends of nodes on a genuine kube-apiserver: budgets, deadlines, finalizers, volumes, garbage collection, hand-over of leadership.
 e2e-real-lifecycle:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/real-lifecycle.sh
 
 # One list of requests to our API server and to a genuine one: every difference must be on the committed list.
 conformance-real:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/conformance.sh
 
 # A user's walk with plain kubectl through `spokeshave up`.
 e2e-kubectl:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/kubectl.sh
 
 # The client `kubernetes` from PyPI on `spokeshave up --bare`.
 e2e-python:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/python-client.sh
 
 # The page, and the report of a simulation, in a genuine Chromium; skipped where there is none. `just e2e-web pictures` redraws docs/images.
 e2e-web *checks:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/web.sh "$@"
 
 # The charts without a cluster: lint, what twelve sets of values render (BLESS=1 rewrites it), values that are rejected. Helm is built when needed (Go).
@@ -180,17 +183,17 @@ chart-check:
 
 # Helm installs the charts on a genuine kube-apiserver, and the operator runs with the chart's permissions: no request is denied, no permission is unused.
 chart-real:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/charts/real.sh
 
 # What goes wrong around an installation, on a genuine kube-apiserver: definitions, a second install, an old leader, an upgrade in the middle of a command.
 chart-faults:
-    cargo build --release -p spokeshave
+    {{build}}
     STORY=faults e2e/charts/real.sh
 
 # Karpenter's own operator makes a cluster on a genuine kube-apiserver; Spokeshave looks on, takes over in the middle of a consolidation, and gives it back.
 take-over:
-    cargo build --release -p spokeshave
+    {{build}}
     cargo build --release -p spokeshave-sim --example kubelets
     e2e/take_over.sh
 
@@ -212,7 +215,7 @@ board-check:
 # Every query of our boards and of Karpenter's published ones, asked of what a living operator's /metrics has said, by Prometheus's own engine (Go). Three minutes.
 # `--picture docs/images/board.svg` draws the picture of docs/operations.md.
 board-queries *options:
-    cargo build --release -p spokeshave
+    {{build}}
     e2e/charts/boards_live.sh "$@"
 
 # README's "Install", typed on a genuine kube-apiserver, with the program of the image of `just release` as the Deployment's container.

@@ -28,6 +28,6 @@ need_program() {
 need_spokeshave() {
     SPOKESHAVE=${SPOKESHAVE:-$target/release/spokeshave}
     [ -x "$SPOKESHAVE" ] && return
-    echo "no program $SPOKESHAVE: run cargo build --release -p spokeshave, or set SPOKESHAVE" >&2
+    echo "no program $SPOKESHAVE: run cargo build --release -p spokeshave --features aws, or set SPOKESHAVE" >&2
     exit 1
 }

@@ -5,7 +5,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SPOKESHAVE=${SPOKESHAVE:-${CARGO_TARGET_DIR:-$root/target}/release/spokeshave}
 if [ ! -x "$SPOKESHAVE" ]; then
-    echo "no program $SPOKESHAVE: run cargo build --release -p spokeshave, or set SPOKESHAVE" >&2
+    echo "no program $SPOKESHAVE: run cargo build --release -p spokeshave --features aws, or set SPOKESHAVE" >&2
     exit 2
 fi
 work=$(mktemp -d)

@@ -33,7 +33,7 @@ if [ -z "${BINARY:-}" ]; then
     # Nor is the time: the allocator's C would say when it was compiled.
     timeless='-Wno-builtin-macro-redefined -D__DATE__="-" -D__TIME__="-"'
     export CFLAGS="$timeless -ffile-prefix-map=$PWD=/spokeshave -ffile-prefix-map=$home=/cargo -ffile-prefix-map=$output=/spokeshave/target"
-    cargo build --release --locked --package spokeshave --target "$rust_target"
+    cargo build --release --locked --package spokeshave --features aws --target "$rust_target"
 fi
 
 release/pack.sh "$architecture" "$rust_target" "$binary" "$target/dist"

@@ -9,6 +9,7 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use spokeshave_api::NodeClaim;
 use spokeshave_api::validation::LabelRules;
+use spokeshave_aws_cloud::ports::Aws;
 use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
 use spokeshave_azure_cloud::{AzureOptions, AzureProvider};
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
@@ -105,8 +106,8 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
     );
     let agent = format!("karpenter.sh-{}", env!("CARGO_PKG_VERSION"));
     let (clock, entropy) = (surroundings.clock.clone(), surroundings.entropy.child("aws"));
-    let session = spokeshave_aws_http::load(None, &agent, clock, &entropy).await?;
-    let mut options = AwsOptions::new(session.region(), cluster_name);
+    let (region, services) = aws_services(&agent, clock, &entropy).await?;
+    let mut options = AwsOptions::new(&region, cluster_name);
     options.cluster_endpoint.clone_from(&settings.cluster_endpoint);
     options.cluster_ca_bundle.clone_from(&settings.cluster_ca_bundle);
     options.cluster_dns = settings.cluster_dns_ip;
@@ -127,7 +128,6 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
         cluster = cluster_name,
         "launching nodes at AWS"
     );
-    let services = spokeshave_aws_http::services(&session);
     let provider = AwsProvider::new(
         services,
         read_only(surroundings.client.clone()),
@@ -139,6 +139,28 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
         provider: Arc::new(provider),
         remote: None,
     })
+}
+
+/// The region, and the services of AWS there.
+#[cfg(feature = "aws")]
+async fn aws_services(agent: &str, clock: SharedClock, entropy: &Entropy) -> Result<(String, Aws)> {
+    let session = spokeshave_aws_http::load(None, agent, clock, entropy).await?;
+    Ok((
+        session.region().to_owned(),
+        spokeshave_aws_http::services(&session),
+    ))
+}
+
+#[cfg(not(feature = "aws"))]
+#[expect(
+    clippy::unused_async,
+    reason = "the other build reads files and asks the instance"
+)]
+async fn aws_services(_: &str, _: SharedClock, _: &Entropy) -> Result<(String, Aws)> {
+    anyhow::bail!(
+        "--cloud-provider aws: this program was built without the calls to AWS; build it with cargo build --release --features aws, or use the \
+        image or a release, which have them (up --cloud aws rehearses AWS without any)"
+    )
 }
 
 async fn azure(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {
