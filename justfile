@@ -5,6 +5,9 @@ set positional-arguments
 # The program as images and releases have it, with the calls to AWS.
 build := "cargo build --release -p spokeshave --features aws"
 
+# Options of cargo for what is built without `--release`; CI has `.ci/profile.toml` there.
+cargo_options := env("CARGO_OPTIONS", "")
+
 default:
     @just --list --unsorted
 
@@ -32,10 +35,10 @@ lint-and-test:
     #!/usr/bin/env bash
     set -euo pipefail
     export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings
-    cargo build --locked --workspace --all-targets
-    cargo test --workspace
+    cargo {{cargo_options}} build --locked --workspace --all-targets
+    cargo {{cargo_options}} test --workspace
     # A build for production clusters has no embedded cluster and none of its dependencies, and calls AWS. Its unit tests leave the program alone.
-    cargo test --locked -p spokeshave --no-default-features --features aws --bin spokeshave
+    cargo {{cargo_options}} test --locked -p spokeshave --no-default-features --features aws --bin spokeshave
 
 # Dependency rules, licences, house rules.
 tidy:
@@ -47,7 +50,7 @@ test:
 
 # The README's first command; it stops when the demo is finished.
 smoke:
-    cargo run -- up --demo --speed 20 --exit-after 90s
+    cargo {{cargo_options}} run -- up --demo --speed 20 --exit-after 90s
 
 # Runs N seeds of simulated cluster life, with the invariants checked at every step: fresh ones, derived from the commit (`--fresh`: random), unless
 # `--first-seed` names others. A failing seed prints the command that replays it.
@@ -137,19 +140,19 @@ proto:
 
 # Every call to AWS that moto answers, over HTTP: encodings, pages, errors, rehearsals. Installs moto in target/.
 e2e-aws-wire:
-    cargo build -p spokeshave-aws-http --example wire
+    cargo {{cargo_options}} build -p spokeshave-aws-http --example wire
     e2e/moto.sh target/debug/examples/wire
 
 # Azure: node auto-provisioning on `up --cloud azure`, and the shipped operator against our Azure over HTTP.
 e2e-azure:
-    cargo build -p spokeshave-azure-simulated --example arm
+    cargo {{cargo_options}} build -p spokeshave-azure-simulated --example arm
     {{build}}
     e2e/azure_rehearsal.sh
     e2e/azure_operator.sh
 
 # Microsoft's Python SDK reads what the provider wrote to our Azure, and the provider what it wrote. Installs the SDK in target/.
 e2e-azure-sdk:
-    cargo build -p spokeshave-azure-simulated --example arm
+    cargo {{cargo_options}} build -p spokeshave-azure-simulated --example arm
     e2e/azure.sh
 
 # Ends of nodes on a genuine kube-apiserver: budgets, deadlines, finalizers, volumes, garbage collection, hand-over of leadership.

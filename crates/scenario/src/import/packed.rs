@@ -31,11 +31,6 @@ impl<'b> Packed<'b> {
         Self { bytes, at: 0 }
     }
 
-    /// How far it has read.
-    pub(super) fn at(self) -> usize {
-        self.at
-    }
-
     /// Enters a map: how many pairs follow.
     ///
     /// # Errors
@@ -193,7 +188,7 @@ mod tests {
             // rmpv takes the byte that MessagePack never uses as nil.
             if packed.value().is_ok() {
                 prop_assert!(read);
-                prop_assert_eq!(packed.at(), bytes.len() - rest.len());
+                prop_assert_eq!(packed.at, bytes.len() - rest.len());
             }
         }
     }
