@@ -39,6 +39,9 @@ fn metadata(target: &str) -> Result<Value> {
             "--locked",
             "--filter-platform",
             target,
+            // As release/build.sh builds it.
+            "--features",
+            "spokeshave/aws",
         ])
         .output()
         .context("cannot run cargo metadata")?;
@@ -205,7 +208,13 @@ mod tests {
         let metadata = metadata("x86_64-unknown-linux-gnu").expect("cargo metadata");
         let packages = linked(&metadata).expect("packages");
         let names: BTreeSet<&str> = packages.keys().map(|(name, _)| name.as_str()).collect();
-        for linked in ["spokeshave", "spokeshave-plan", "kube-client", "tokio"] {
+        for linked in [
+            "spokeshave",
+            "spokeshave-plan",
+            "kube-client",
+            "tokio",
+            "aws-sigv4",
+        ] {
             assert!(names.contains(linked), "{linked} is not in {names:?}");
         }
         for other in ["xtask", "proptest", "spokeshave-example", "tempfile", "tar"] {
