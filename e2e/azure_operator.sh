@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The operator with --cloud-provider azure on the embedded API server, against our Azure over HTTP: the class becomes ready, a Deployment brings machines,
-# and when it is gone they end; then the same with the provider in a process of its own. SPOKESHAVE names the program; the server is `cargo build -p spokeshave-azure-simulated --example arm`.
+# and when it is gone they end; then the same with the provider in a process of its own, which passes `provider-sanity` first. SPOKESHAVE names the program; the server is `cargo build -p spokeshave-azure-simulated --example arm`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -99,5 +99,9 @@ echo "the provider in a process of its own"
 end_all
 start e2e-azure-provider.log provider-serve --cloud-provider azure --socket "$work/azure.sock"
 for _ in $(seq 100); do [ -S "$work/azure.sock" ] && break; sleep 0.1; done
+# As the author of a provider checks it, before an operator comes.
+kubectl get aksnodeclass default -o json >"$work/class.json"
+"$SPOKESHAVE" provider-sanity --provider-socket "$work/azure.sock" --node-class-file "$work/class.json" \
+    --cluster-uid "$(kubectl get namespace kube-system -o jsonpath='{.metadata.uid}')"
 start e2e-azure-grpc.log operator --cloud-provider grpc --provider-socket "$work/azure.sock"
 story

@@ -106,4 +106,34 @@ for example in "${examples[@]}"; do
     *"not tried"*) exit 1 ;;
     esac
 done
+
+# The same provider over TCP: both sides show certificates, and whoever has none of the authority is not heard.
+papers() { # NAME ISSUER: certificate and key of a name
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/CN=$1" -keyout "$work/$1.key" -out "$work/$1.csr" 2>/dev/null
+    printf 'subjectAltName = DNS:localhost\n' >"$work/$1.ext"
+    openssl x509 -req -in "$work/$1.csr" -CA "$work/$2.crt" -CAkey "$work/$2.key" -CAcreateserial -days 1 -extfile "$work/$1.ext" -out "$work/$1.crt" 2>/dev/null
+}
+for authority in authority stranger; do
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj "/CN=$authority" -keyout "$work/$authority.key" -out "$work/$authority.crt" 2>/dev/null
+done
+papers provider authority
+papers operator authority
+papers intruder stranger
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+"$spokeshave" provider-serve --cloud-provider kwok --kubeconfig "$work/kwok.kubeconfig" --listen-address "127.0.0.1:$port" \
+    --client-ca "$work/authority.crt" --cert "$work/provider.crt" --key "$work/provider.key" >"$work/tcp.log" 2>&1 &
+echo $! >"$work/tcp.pid"
+for _ in $(seq 100); do
+    if grep -q "the provider is served" "$work/tcp.log"; then break; fi
+    sleep 0.1
+done
+sanity() { # NAME: as the holder of these papers
+    "$spokeshave" provider-sanity --provider-address "localhost:$port" --provider-ca "$work/authority.crt" --provider-cert "$work/$1.crt" --provider-key "$work/$1.key"
+}
+sanity operator || { tail -n 5 "$work/tcp.log" >&2; exit 1; }
+if sanity intruder >"$work/intruder.log" 2>&1; then
+    echo "a certificate of another authority was let in" >&2
+    exit 1
+fi
+grep "provider_answers" "$work/intruder.log"
 python3 -B e2e/grpc/scenario.py --spokeshave "$spokeshave" --work "$work" --proto "$proto" --venv "$venv"

@@ -103,6 +103,7 @@ pub(crate) enum Command {
     #[command(after_help = providers::SANITY_EXAMPLES)]
     ProviderSanity(providers::SanityArgs),
     /// Serve a built-in provider to an operator in another process
+    #[command(override_usage = providers::SERVE_USAGE)]
     ProviderServe(providers::ServeArgs),
     /// Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`
     Crds {

@@ -2,6 +2,7 @@
 //!
 //! Owns the commands only. The protocol is `provider-grpc`'s.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,8 +12,9 @@ use futures::future::BoxFuture;
 use kube::api::DynamicObject;
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_grpc::sanity::{Restart, SanityOptions, Untried, check};
-use spokeshave_provider_grpc::{Server, ServerOptions, serve_unix};
+use spokeshave_provider_grpc::{Server, ServerOptions, TlsAcceptor, serve_tls, serve_unix};
 use spokeshave_runtime::{ClientWrites, Shutdown, TaskGroup};
+use tokio::net::TcpListener;
 
 use crate::arguments::ServedCloud;
 use crate::clouds::{self, Surroundings};
@@ -29,6 +31,10 @@ Examples:
   spokeshave provider-sanity --provider-socket p.sock --restart-command 'systemctl restart p'
 
 It launches and terminates a few instances of the cheapest offering, without outdating an operator that uses the provider. Exit code 0 when every check passes; 3 with the name of each failed check.";
+
+pub(crate) const SERVE_USAGE: &str = "\
+spokeshave provider-serve [OPTIONS] --socket <FILE> --cloud-provider <NAME>
+       spokeshave provider-serve [OPTIONS] --listen-address <IP:PORT> --client-ca <FILE> --cert <FILE> --key <FILE> --cloud-provider <NAME>";
 
 /// Arguments of `provider-sanity`.
 #[derive(Debug, Args)]
@@ -141,12 +147,60 @@ fn passed(address: &str, untried: &[Untried]) -> String {
     text
 }
 
+/// Where a provider listens.
+#[derive(Debug, Args)]
+struct ListenArgs {
+    /// Unix socket to listen on; only the current user may open it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "listen_address", required_unless_present = "listen_address")]
+    socket: Option<PathBuf>,
+    /// Address and port to listen on; both sides authenticate with certificates
+    #[arg(long, value_name = "IP:PORT", requires_all = ["client_ca", "cert", "key"])]
+    listen_address: Option<SocketAddr>,
+    /// CA of the operators' certificates, in PEM format
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    client_ca: Option<PathBuf>,
+    /// Certificate of the provider, in PEM format
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    cert: Option<PathBuf>,
+    /// Key of that certificate, in PEM format
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    key: Option<PathBuf>,
+}
+
+impl ListenArgs {
+    /// Serves until the future is dropped.
+    async fn serve(&self, server: Server) -> Result<()> {
+        let Some(address) = self.listen_address else {
+            let path = self.socket.clone().unwrap_or_default();
+            tracing::info!(socket = %path.display(), "the provider is served");
+            let served = serve_unix(server, &path).await;
+            return served.with_context(|| format!("cannot serve {}", path.display()));
+        };
+        let (ca, cert, key) = (
+            read(self.client_ca.as_deref())?,
+            read(self.cert.as_deref())?,
+            read(self.key.as_deref())?,
+        );
+        let acceptor = TlsAcceptor::new(&ca, &cert, &key).map_err(anyhow::Error::msg)?;
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+        tracing::info!(address = %address, "the provider is served");
+        serve_tls(server, listener, acceptor)
+            .await
+            .with_context(|| format!("cannot serve {address}"))
+    }
+}
+
+fn read(path: Option<&Path>) -> Result<Vec<u8>> {
+    let path = path.unwrap_or(Path::new(""));
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
 /// Arguments of `provider-serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Unix socket to listen on; only the current user may open it
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    socket: PathBuf,
+    #[command(flatten)]
+    listen: ListenArgs,
     /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     kubeconfig: Option<PathBuf>,
@@ -197,13 +251,14 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
         ..ServerOptions::default()
     };
     let server = Server::new(cloud.provider, clock, options);
-    tracing::info!(socket = %args.socket.display(), "the provider is served");
     let served = tokio::select! {
         biased;
         () = signals::wait(None) => Ok(()),
-        served = serve_unix(server, &args.socket) => served.with_context(|| format!("cannot serve {}", args.socket.display())),
+        served = args.listen.serve(server) => served,
     };
     shutdown.request();
-    drop(std::fs::remove_file(&args.socket));
+    if let Some(path) = &args.listen.socket {
+        drop(std::fs::remove_file(path));
+    }
     served
 }

@@ -1,11 +1,17 @@
 //! What all calls have in common: tokens, patience, pages, places (Z-024, Z-035, Z-036, Z-057, Z-058).
 
-use spokeshave_api::{AKSNodeClass, AKSNodeClassSpec};
-use spokeshave_azure_simulated::Options;
-use spokeshave_model::PriceFeed;
-use spokeshave_ports::{CloudError, CloudProvider as _};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use crate::world::{World, on_demand, pool};
+use futures::future::BoxFuture;
+use spokeshave_api::{AKSNodeClass, AKSNodeClassSpec};
+use spokeshave_azure_cloud::{AzureProvider, Endpoints, Http, Outside, Request, Response};
+use spokeshave_azure_simulated::{Azure, Options};
+use spokeshave_model::PriceFeed;
+use spokeshave_ports::{CloudError, CloudProvider as _, TokioClock};
+
+use crate::world::{World, on_demand, pool, provider_options};
 
 const LOGIN: &str = "POST /tenant/oauth2/v2.0/token";
 
@@ -202,17 +208,95 @@ async fn z_058_a_denied_action_is_named_and_not_repeated() {
     assert_eq!(world.asked("PUT"), 1);
 }
 
+const PRICES: &str = "https://prices.example";
+
+/// An Azure of which each part has a host of its own. What was asked where is written down.
+#[derive(Debug)]
+struct Parts {
+    azure: Azure,
+    asked: Mutex<BTreeSet<String>>,
+    logins: Mutex<Vec<String>>,
+}
+
+impl Http for Parts {
+    fn send(&self, mut request: Request) -> BoxFuture<'_, Result<Response, String>> {
+        let after = request.url.find("://").map_or(0, |at| at + 3);
+        let path = request.url[after..]
+            .find('/')
+            .map_or(request.url.len(), |at| after + at);
+        let (host, path) = request.url.split_at(path);
+        let is_of_prices = path.starts_with("/api/retail/prices");
+        let part = match path {
+            _ if is_of_prices => "prices",
+            _ if path.contains("/oauth2/") => "token",
+            _ => "resources",
+        };
+        self.asked.lock().unwrap().insert(format!("{part} at {host}"));
+        if part == "token" {
+            let body = String::from_utf8(request.body.clone()).unwrap();
+            self.logins.lock().unwrap().push(body);
+        }
+        request.url = format!("https://arm.example{path}");
+        Box::pin(async move {
+            let mut reply = self.azure.send(request).await?;
+            if is_of_prices {
+                let body = String::from_utf8(reply.body).unwrap();
+                reply.body = body.replace("https://arm.example", PRICES).into_bytes();
+            }
+            Ok(reply)
+        })
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn z_058_all_of_azure_is_where_the_settings_say() {
+async fn z_058_each_part_of_azure_is_where_the_settings_say() {
+    let clock = TokioClock::new("2026-09-01T00:00:00Z".parse().unwrap(), 1.0).shared();
     let mut options = Options::instant();
-    options.base = "http://127.0.0.1:9".to_owned();
-    let world = World::new(options).await;
-    world
-        .provider
-        .create(&on_demand("a", "Standard_D4s_v5"))
-        .await
-        .unwrap();
-    assert_eq!(world.machines().len(), 1);
+    options.base = "https://arm.example".to_owned();
+    let azure = Azure::new(options.clone(), clock.clone());
+    let parts = Arc::new(Parts {
+        azure: azure.clone(),
+        asked: Mutex::default(),
+        logins: Mutex::default(),
+    });
+    let outside = Outside {
+        http: parts.clone(),
+        assertion: Arc::new(azure.clone()),
+    };
+    let mut settings = provider_options(&options);
+    settings.endpoints = Endpoints {
+        resource_manager: "https://arm.example".to_owned(),
+        login: "https://login.example".to_owned(),
+        audience: "https://audience.example".to_owned(),
+        prices: PRICES.to_owned(),
+    };
+    let provider = AzureProvider::new(outside, clock.clone(), settings);
+    let follower = provider.clone();
+    let following = tokio::spawn(async move { follower.follow().await });
+    clock.sleep(Duration::from_secs(15)).await;
+    let class = AKSNodeClass::new("class", AKSNodeClassSpec::default());
+    let class = provider.reconcile_class(&class, Some("v1.34.1"), true).await.0;
+    provider.put_class(class);
+    let created = provider.create(&on_demand("a", "Standard_D4s_v5")).await.unwrap();
+    provider.delete(&created).await.unwrap();
+    following.abort();
+    let asked: Vec<String> = parts.asked.lock().unwrap().iter().cloned().collect();
+    assert_eq!(
+        asked,
+        [
+            "prices at https://prices.example",
+            "resources at https://arm.example",
+            "token at https://login.example"
+        ]
+    );
+    let logins = parts.logins.lock().unwrap();
+    assert!(
+        !logins.is_empty()
+            && logins
+                .iter()
+                .all(|body| body.contains("scope=https%3A%2F%2Faudience.example%2F.default")),
+        "{logins:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

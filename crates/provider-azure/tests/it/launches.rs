@@ -216,6 +216,8 @@ fn z_056_tags() {
         tags::launch(&class("{}"), &many, &own),
         Err(TagError::TooMany(51))
     );
+    let most: BTreeMap<String, String> = many.into_iter().skip(1).collect();
+    assert_eq!(tags::launch(&class("{}"), &most, &own).unwrap().len(), 50);
 }
 
 #[test]

@@ -113,6 +113,7 @@ pub async fn check(options: &SanityOptions, clock: &SharedClock) -> Result<Vec<U
         class,
         shaken,
     };
+    let _follower = wire.follow().await;
     wire.handshake(&mut failures).await;
     wire.capabilities(&mut failures).await;
     let can_end_instances = wire.can_end_instances(&mut failures).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spokeshave_model::InstanceType;
-use spokeshave_ports::SharedClock;
+use spokeshave_ports::{CloudProvider as _, SharedClock};
 use tonic::{Code, Status};
 
 use super::class::GivenClass;
@@ -11,13 +11,17 @@ use super::required::{CHECK, FOREIGN};
 use super::snapshot::read_snapshot;
 use super::{SanityOptions, Shortcomings, failure};
 use crate::LONGEST_MESSAGE_BYTES;
-use crate::link::{Client, Shaken, within};
+use crate::client::{ClientOptions, GrpcProvider};
+use crate::link::{Client, Shaken, Task, within};
 use crate::wire::{
     Capability, CatalogChunk, CatalogRequest, EventsRequest, HandshakeRequest, InstanceRef, TerminateRequest,
 };
 
 /// Time for one answer.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
+
+/// Time for a provider that does work of its own to know its catalog.
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// The calls to the provider.
 pub(super) struct Wire<'a> {
@@ -33,6 +37,23 @@ pub(super) struct Wire<'a> {
 impl Wire<'_> {
     pub(super) fn client(&self) -> Client {
         self.shaken.client.clone()
+    }
+
+    /// Lets a provider that does work of its own do what of it only reads, as an operator that looks on: it may know no catalog otherwise.
+    pub(super) async fn follow(&self) -> Option<Task> {
+        if !self.shaken.identity.can(Capability::Lead) {
+            return None;
+        }
+        let options = ClientOptions {
+            connector: self.options.connector.clone(),
+            cluster_name: "sanity".to_owned(),
+            cluster_uid: self.options.cluster_uid.clone(),
+            kubernetes_version: String::new(),
+            node_classes: None,
+            nodes: None,
+        };
+        let provider = GrpcProvider::connect(options, self.clock.clone()).await.ok()?;
+        Some(Task(tokio::spawn(async move { provider.follow().await })))
     }
 
     /// G-002.
@@ -103,7 +124,7 @@ impl Wire<'_> {
 
     /// G-005, G-006. Without a catalog nothing else can be tried.
     pub(super) async fn catalog(&self, failures: &mut Shortcomings) -> Option<Vec<InstanceType>> {
-        let received = within(self.clock, LIMIT, self.snapshot()).await;
+        let received = within(self.clock, LIMIT, self.first_snapshot()).await;
         let (check, problem) = match received {
             Some(Ok(chunks)) => return read_snapshot(&chunks, failures),
             Some(Err(status)) if status.code() == Code::OutOfRange => (
@@ -127,6 +148,23 @@ impl Wire<'_> {
         };
         failures.push(failure(check, problem));
         None
+    }
+
+    /// A provider that does work of its own may have to read its classes and prices first.
+    async fn first_snapshot(&self) -> Result<Vec<CatalogChunk>, Status> {
+        let started = self.clock.now();
+        loop {
+            match self.snapshot().await {
+                Err(status)
+                    if status.code() == Code::FailedPrecondition
+                        && self.shaken.identity.can(Capability::Lead)
+                        && self.clock.since(started) < START_LIMIT =>
+                {
+                    self.clock.sleep(Duration::from_secs(1)).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     async fn snapshot(&self) -> Result<Vec<CatalogChunk>, Status> {

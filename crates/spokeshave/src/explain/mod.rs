@@ -3,6 +3,7 @@
 //! It finds the object, asks `plan::explain`, and prints. What the story says is decided there; nothing is changed.
 
 mod args;
+mod class;
 mod object;
 pub(crate) mod source;
 mod table;
@@ -13,6 +14,7 @@ mod tests;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
+use spokeshave_api::NodePool;
 use spokeshave_model::lower;
 use spokeshave_model::snapshot::NodeId;
 use spokeshave_plan::disrupt::{Verdict, judge};
@@ -23,6 +25,8 @@ pub(crate) use args::{EXAMPLES, ExplainArgs};
 use object::{Kind, Wanted};
 
 use source::Source;
+
+use crate::plan::world::ELSEWHERE;
 
 use crate::arguments::OutputFormat;
 
@@ -47,6 +51,17 @@ pub(crate) async fn run(args: &ExplainArgs) -> Result<String> {
     let story = match tell(&source, &wanted) {
         Ok(mut story) => {
             told::add(&mut story, &source.told, source.now);
+            let is_it = |pool: &&std::sync::Arc<NodePool>| pool.name() == story.name;
+            if story.object_kind == "NodePool"
+                && let Some(pool) = source.state.node_pools.iter().find(is_it)
+            {
+                let reference = &pool.spec.template.spec.node_class_ref;
+                class::add(&mut story, reference, &source.classes);
+                if story.summary.ends_with(ELSEWHERE) {
+                    story.summary =
+                        "can launch nodes, of instance types that only its operator knows".to_owned();
+                }
+            }
             story
         }
         // Its Events outlive a NodeClaim.

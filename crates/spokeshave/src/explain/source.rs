@@ -11,6 +11,7 @@ use serde_json::Value;
 use spokeshave_model::ClusterState;
 use spokeshave_story::explain::CommandFact;
 
+use super::class;
 use super::told::{self, Told};
 use crate::plan;
 use crate::plan::SourceArgs;
@@ -25,6 +26,8 @@ pub(crate) struct Source {
     pub(crate) commands: Vec<CommandFact>,
     /// Events of the controllers.
     pub(crate) told: Vec<Told>,
+    /// NodeClasses, as they are written.
+    pub(crate) classes: Vec<Value>,
     /// The instant.
     pub(crate) now: Timestamp,
 }
@@ -40,6 +43,8 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
             let mut found = beside_in_cluster(client).await;
             let own = ListParams::default().fields("source=karpenter");
             found.extend(list_some(client, ("", "v1", "Event", "events"), &own).await);
+            let pools = loaded.world.state.node_pools.iter();
+            found.extend(class::in_cluster(client, pools.map(|pool| &**pool)).await);
             found
         }
         None => loaded.written.into_iter().map(|written| written.object).collect(),
@@ -49,6 +54,7 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
         attachments: Vec::new(),
         commands: Vec::new(),
         told: Vec::new(),
+        classes: Vec::new(),
         now: loaded.now,
     };
     for object in beside {
@@ -58,6 +64,7 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
                 .extend(serde_json::from_value(object).ok().map(Arc::new)),
             Some("Disruption") => source.commands.push(command(&object)),
             Some("Event") => source.told.extend(told::read(&object)),
+            Some(kind) if kind.ends_with("NodeClass") => source.classes.push(object),
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
-use spokeshave_api::conditions::{Conditioned as _, Status};
+use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, Status};
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{CapacityBuffer, EC2NodeClass, KWOKNodeClass, NodeOverlay, NodePool, labels};
 use spokeshave_model::Pod;
@@ -25,6 +25,9 @@ use super::ec2::{self, Ec2};
 use super::{schema, workloads};
 use crate::text::count;
 
+/// What is known of the instance types of a provider whose operator alone knows them.
+pub(crate) const ELSEWHERE: &str = "they are known to the operator only; --catalog FILE names some";
+
 /// Where a dump comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -33,7 +36,7 @@ pub(crate) enum Origin {
         /// Instance types and prices are those that the user names.
         own_catalog: bool,
     },
-    /// The current cluster, where this operator would decide.
+    /// The current cluster, whose operator decides.
     Cluster,
 }
 
@@ -90,6 +93,8 @@ impl World {
                     "{} {:?} is not in the file",
                     class.kind, class.name
                 )))
+            } else if origin == Origin::Cluster && ec2.is_some() && is_elsewhere(pool) {
+                Err(InstanceTypesProblem::Failed(ELSEWHERE.to_owned()))
             } else {
                 let of_class = by_class.types.get(&class.name).filter(|_| ec2::is_ec2(pool));
                 Ok(Arc::clone(of_class.unwrap_or(catalog)))
@@ -278,7 +283,25 @@ fn supported(dump: &Dump, origin: Origin) -> Vec<(String, String)> {
     {
         kinds.push((EC2NodeClass::GROUP.to_owned(), EC2NodeClass::KIND.to_owned()));
     }
+    // Only an operator that knows the kind writes whether the class is ready.
+    for pool in dump.node_pools.iter().filter(|pool| is_judged(pool)) {
+        let class = &pool.spec.template.spec.node_class_ref;
+        let kind = (class.group.clone(), class.kind.clone());
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
     kinds
+}
+
+fn is_judged(pool: &NodePool) -> bool {
+    pool.condition(NODE_CLASS_READY)
+        .is_some_and(|condition| condition.status != "Unknown")
+}
+
+/// This program brings no instance types along for the kind.
+fn is_elsewhere(pool: &NodePool) -> bool {
+    !is_kwok(pool) && !ec2::is_ec2(pool)
 }
 
 /// The NodePool's NodeClass is of one of these kinds.
@@ -303,7 +326,7 @@ fn foreign_classes(
     knows_ec2: bool,
 ) -> Vec<String> {
     let is_known = |pool: &NodePool| match origin {
-        Origin::Cluster => is_one_of(pool, supported),
+        Origin::Cluster => is_one_of(pool, supported) && !(knows_ec2 && is_elsewhere(pool)),
         Origin::Files { .. } => is_kwok(pool) || knows_ec2 && ec2::is_ec2(pool),
     };
     let mut foreign: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
@@ -328,6 +351,9 @@ fn foreign_classes(
             some_of(&pools, 5)
         );
         match origin {
+            Origin::Cluster if supported.contains(&(group.to_owned(), kind.to_owned())) => format!(
+                "instance types and prices of {kind} ({group}) are known to the operator only: nothing is planned for {named}; --catalog FILE names some"
+            ),
             Origin::Cluster => format!(
                 "{kind} ({group}) is not a kind of this operator's provider ({} of {}): {named} {are} ignored",
                 KWOKNodeClass::KIND,
@@ -488,6 +514,40 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
             assert_eq!(outcome.placements.claims.len(), launches, "{:?}", world.notes);
             let offered = world.state.instance_types["large"].as_ref().expect("types");
             assert_eq!(offered.iter().any(|one| one.name == "m5.large"), launches > 0);
+        }
+    }
+
+    /// The operator of a cluster on Azure, or with a provider of another process, says whether a class is ready. What it could launch, only it knows.
+    #[test]
+    fn z_059_a_nodepool_that_its_operator_judges_is_not_called_ignored() {
+        let now = "2026-01-01T01:00:00Z".parse().expect("an instant");
+        let judged = "status: {conditions: [{type: NodeClassReady, status: 'True', reason: R, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}, {type: Ready, status: 'True', reason: R, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}]}\n";
+        let (pool, pod) = FOREIGN.split_once("---\n").expect("two documents");
+        let text = format!("{pool}{judged}---\n{pod}")
+            .replace("karpenter.k8s.aws", "karpenter.azure.com")
+            .replace("EC2NodeClass", "AKSNodeClass");
+        let (catalog, ec2) = (Catalog::default(), Ec2::default());
+        for (ec2, launches, said) in [
+            (
+                Some(&ec2),
+                0,
+                "instance types and prices of AKSNodeClass (karpenter.azure.com) are known to the operator only",
+            ),
+            (None, 1, ""),
+        ] {
+            let dump = read("test", text.as_bytes()).expect("a dump");
+            let types = catalog.instance_types();
+            let world = World::new(dump, Origin::Cluster, types, ec2, Vec::new(), now);
+            let snapshot = lower(&world.state);
+            let outcome = provision(&snapshot, &Policy::default(), now);
+            assert_eq!(outcome.placements.claims.len(), launches, "{:?}", world.notes);
+            assert!(world.notes.concat().starts_with(said), "{:?}", world.notes);
+            let pool = snapshot.find_pool("large").expect("it is there");
+            let view = snapshot.pool(pool);
+            assert!(view.supported && view.ready);
+            let strict = MinValuesPolicy::Strict;
+            let why = spokeshave_plan::standing::takes_no_part(&snapshot, pool, strict);
+            assert_eq!(why.is_some_and(|why| why.ends_with(ELSEWHERE)), launches == 0);
         }
     }
 
