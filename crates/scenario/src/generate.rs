@@ -23,22 +23,40 @@ pub const MOST_EVENTS: u64 = 20_000_000;
 /// Pods of one owner; more is a slip of the pen.
 const MOST_REPLICAS: f64 = 1_000_000.0;
 
+/// Pods of all workloads at once: ten times what Kubernetes supports in one cluster.
+pub const MOST_PODS: u64 = 1_500_000;
+
 /// Why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TooMuch {
-    /// The workload that is too much.
+    /// The workload that is too much, with those before it.
     pub workload: String,
-    /// How many events it would have, about.
-    pub events: u64,
+    /// Of what there is too much.
+    pub excess: Excess,
+}
+
+/// What does not fit into memory, and how many there would be, about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Excess {
+    /// Births, changes and ends in the whole time.
+    Events(u64),
+    /// Pods of Deployments and StatefulSets at once.
+    Pods(u64),
 }
 
 impl std::fmt::Display for TooMuch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "workload {:?} would have about {} events, and at most {MOST_EVENTS} fit; shorten duration, or lower its count",
-            self.workload, self.events
-        )
+        let name = &self.workload;
+        match self.excess {
+            Excess::Events(events) => write!(
+                f,
+                "workload {name:?} would have about {events} events, and at most {MOST_EVENTS} fit; shorten duration, or lower its count"
+            ),
+            Excess::Pods(pods) => write!(
+                f,
+                "with workload {name:?} there would be about {pods} pods at once, and at most {MOST_PODS} fit; lower its count or its replicas"
+            ),
+        }
     }
 }
 
@@ -79,9 +97,30 @@ pub fn generate(
     Ok(timeline)
 }
 
+/// Pods that controllers of a workload keep at once, without the noise of its curve.
+fn at_once(kind: &Kind) -> f64 {
+    match kind {
+        Kind::Deployments { count, replicas } | Kind::StatefulSets { count, replicas, .. } => {
+            let each = match replicas {
+                Replicas::Constant(replicas) => *replicas,
+                Replicas::Daily(daily) => daily.low.max(daily.high),
+            };
+            f64::from(*count) * f64::from(each)
+        }
+        Kind::Jobs { .. } | Kind::Import(_) => 0.0,
+    }
+}
+
 fn check_size(scenario: &Scenario) -> Result<(), TooMuch> {
-    let mut whole = 0.0;
+    let (mut whole, mut pods) = (0.0, 0.0);
     for workload in &scenario.workloads {
+        pods += at_once(&workload.kind);
+        if pods > MOST_PODS as f64 {
+            return Err(TooMuch {
+                workload: workload.name.clone(),
+                excess: Excess::Pods(pods as u64),
+            });
+        }
         let duration = scenario.duration_ms as f64;
         let of_replicas = |count: &u32, replicas: &Replicas| {
             f64::from(*count)
@@ -105,7 +144,7 @@ fn check_size(scenario: &Scenario) -> Result<(), TooMuch> {
         if whole > MOST_EVENTS as f64 {
             return Err(TooMuch {
                 workload: workload.name.clone(),
-                events: whole as u64,
+                excess: Excess::Events(whole as u64),
             });
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use spokeshave_scenario::generate::MOST_EVENTS;
+use spokeshave_scenario::generate::{Excess, MOST_EVENTS};
 use spokeshave_scenario::{Change, Facts, OwnerKind, Timeline, generate};
 
 use super::scenario;
@@ -243,8 +243,23 @@ fn what_does_not_fit_into_memory_is_refused_before_it_is_drawn() {
     );
     let error = generate(&much, 1, &BTreeMap::new()).expect_err("52 thousand million events");
     assert_eq!(error.workload, "storm");
-    assert!(error.events > MOST_EVENTS);
+    assert!(matches!(error.excess, Excess::Events(events) if events > MOST_EVENTS));
     assert!(error.to_string().contains("shorten duration"), "{error}");
+    // One event each, and more pods than any cluster has.
+    let many = scenario(
+        "1h",
+        "  - name: web\n    deployments: {count: 1000, cpu: 1, memory: 1Gi}\n    replicas: 1000\n  \
+         - name: last\n    deployments: {count: 1000, cpu: 1, memory: 1Gi}\n    replicas: {low: 1, high: 600, peakAt: \"14:00\"}",
+    );
+    let error = generate(&many, 1, &BTreeMap::new()).expect_err("1.6 million pods");
+    assert_eq!(
+        (error.workload.as_str(), error.excess),
+        ("last", Excess::Pods(1_600_000))
+    );
+    assert!(
+        error.to_string().contains("lower its count or its replicas"),
+        "{error}"
+    );
 }
 
 #[test]
