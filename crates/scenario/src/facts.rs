@@ -5,8 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use k8s_openapi::api::core::v1::PodSpec;
-use spokeshave_api::{Quantity, WireForm};
+use spokeshave_model::pod::requests_of_template;
+use spokeshave_model::resources::ResourceName;
 
 use crate::pods::GPU;
 use crate::timeline::{Change, Owner, OwnerId, OwnerKind, Timeline};
@@ -174,23 +174,14 @@ fn request(owner: &Owner) -> Request {
     let Some(spec) = &owner.template.spec else {
         return Request::default();
     };
-    let sum = |name: &str| amount(spec, name);
-    let positive = |amount: i64| u64::try_from(amount).unwrap_or(0);
+    // As the scheduler counts: init containers by their peak, side-cars and overhead besides.
+    let all = requests_of_template(spec);
+    let amount = |name: &str| u64::try_from(all.get(name)).unwrap_or(0);
     Request {
-        cpu_milli: positive(sum("cpu").to_milli()),
-        memory_bytes: positive(sum("memory").to_units()),
-        gpus: positive(sum(GPU).to_units()),
+        cpu_milli: amount(ResourceName::CPU),
+        memory_bytes: amount(ResourceName::MEMORY),
+        gpus: amount(GPU),
     }
-}
-
-/// The sum over a pod's containers.
-fn amount(spec: &PodSpec, name: &str) -> Quantity {
-    let containers = spec.containers.iter();
-    let requests =
-        containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref()?.get(name));
-    requests
-        .filter_map(|wire| Quantity::from_wire(wire).ok())
-        .fold(Quantity::default(), Quantity::plus)
 }
 
 impl Timeline {

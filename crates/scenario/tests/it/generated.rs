@@ -263,6 +263,35 @@ fn what_does_not_fit_into_memory_is_refused_before_it_is_drawn() {
 }
 
 #[test]
+fn facts_count_what_the_scheduler_counts() {
+    use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+    let mut found = timeline(
+        "1d",
+        "  - name: web\n    deployments: {cpu: 2, memory: 1Gi}\n    replicas: 3",
+        1,
+    );
+    let asks = |name: &str, cpu: &str, restarts: Option<&str>| Container {
+        name: name.to_owned(),
+        resources: Some(ResourceRequirements {
+            requests: Some([("cpu".to_owned(), Quantity(cpu.to_owned()))].into()),
+            ..ResourceRequirements::default()
+        }),
+        restart_policy: restarts.map(str::to_owned),
+        ..Container::default()
+    };
+    let template = std::sync::Arc::make_mut(&mut found.owners[0].template);
+    let spec = template.spec.as_mut().expect("a pod");
+    // A side-car runs beside what follows it; the peak of starting is above what runs later; overhead comes on top.
+    spec.init_containers = Some(vec![
+        asks("proxy", "500m", Some("Always")),
+        asks("migrate", "3", None),
+    ]);
+    spec.overhead = Some([("cpu".to_owned(), Quantity("250m".to_owned()))].into());
+    assert_eq!(Facts::of(&found).peak_cpu_milli, 3 * (500 + 3_000 + 250));
+}
+
+#[test]
 fn facts_follow_pods_to_their_ends() {
     use spokeshave_scenario::{Event, OwnerId};
     let mut found = timeline(
