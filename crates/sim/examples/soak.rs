@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser as _;
+use spokeshave_sim::lab::ProviderWay;
 use spokeshave_sim::rehearsal;
 use spokeshave_sim::soak::{self, RunOptions, SeedResult};
 
@@ -47,6 +48,9 @@ struct Arguments {
     /// Let operators reach their provider through the provider protocol, as if it ran out of process
     #[arg(long)]
     protocol: bool,
+    /// The same over a genuine unix socket; two runs of a seed may differ
+    #[arg(long, conflicts_with = "protocol")]
+    socket: bool,
     /// Let waiting pods name the nodes that they were planned on
     #[arg(long)]
     nominate: bool,
@@ -106,9 +110,21 @@ impl Arguments {
             CloudName::Aws => " --cloud aws",
             CloudName::Azure => " --cloud azure",
         };
-        let protocol = if self.protocol { " --protocol" } else { "" };
+        let protocol = match self.way() {
+            ProviderWay::InProcess => "",
+            ProviderWay::Pipe => " --protocol",
+            ProviderWay::Socket => " --socket",
+        };
         let nominate = if self.nominate { " --nominate" } else { "" };
         format!("{cloud}{protocol}{nominate}")
+    }
+
+    fn way(&self) -> ProviderWay {
+        match (self.protocol, self.socket) {
+            (_, true) => ProviderWay::Socket,
+            (true, false) => ProviderWay::Pipe,
+            (false, false) => ProviderWay::InProcess,
+        }
     }
 
     /// The first seed, and where it comes from.
@@ -147,7 +163,7 @@ fn main() -> ExitCode {
     let options = RunOptions {
         keep_log: arguments.log.is_some() && arguments.count == 1,
         log_cluster: arguments.log_cluster,
-        over_protocol: arguments.protocol,
+        way: arguments.way(),
         nominate_pods: arguments.nominate,
         ..RunOptions::default()
     };

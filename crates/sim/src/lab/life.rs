@@ -33,7 +33,7 @@ impl Operators {
 /// There is no runtime.
 pub(crate) fn live<T>(story: impl AsyncFnOnce(&mut Operators) -> T) -> Result<(T, Operators), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .start_paused(true)
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;

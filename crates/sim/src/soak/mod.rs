@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) use scenario::pick;
 
 use crate::invariants::Violation;
-use crate::lab::{Lab, LabOptions, Operators, live};
+use crate::lab::{Lab, LabOptions, Operators, ProviderWay, live};
 
 /// What a run came to.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ pub struct RunOptions {
     pub keep_log: bool,
     /// Whether it includes writes of scheduler, kubelets and workload controllers.
     pub log_cluster: bool,
-    /// Whether operators reach their providers through the provider protocol, which changes what happens when.
-    pub over_protocol: bool,
+    /// How operators reach their providers, which changes what happens when.
+    pub way: ProviderWay,
     /// Whether waiting pods name the nodes that they were planned on.
     pub nominate_pods: bool,
 }
@@ -74,7 +74,7 @@ impl Default for RunOptions {
             request_limit: REQUEST_LIMIT,
             keep_log: true,
             log_cluster: false,
-            over_protocol: false,
+            way: ProviderWay::default(),
             nominate_pods: false,
         }
     }
@@ -106,7 +106,7 @@ async fn story(seed: u64, options: RunOptions, operators: &mut Operators) -> See
     let mut lab_options = LabOptions {
         keep_log: options.keep_log,
         log_cluster: options.log_cluster,
-        over_protocol: options.over_protocol,
+        way: options.way,
         ..scenario.lab_options()
     };
     lab_options.operator.nominate_pods = options.nominate_pods;
