@@ -1,14 +1,18 @@
 //! A full pass of disruption: all candidates, all methods, sets included, on four shapes of clusters; and a pass when nothing changed.
 //! Then passes after one pod has changed, which keep answers of the pass before.
-//! Run with `cargo bench -p spokeshave-plan`; numbers of nodes can be given as arguments, and `verdicts` judges every node as well.
+//! Run with `cargo bench -p spokeshave-plan`; numbers of nodes can be given as arguments, and `verdicts` judges every node as well. `changed` leaves out all
+//! but passes after a change, and the name of a shape all other shapes; `x20` makes twenty times as many of these passes, for a profile.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs)]
 
 use spokeshave_example::{Shape, cluster, epoch};
+use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Change, LiveSnapshot, lower};
 use spokeshave_plan::Policy;
-use spokeshave_plan::disrupt::{Frontier, Kept, Method, Stage, decide_each_alone, disrupt, disrupt_keeping};
+use spokeshave_plan::disrupt::{
+    Frontier, Kept, Method, Outcome, Stage, decide_each_alone, disrupt, disrupt_keeping,
+};
 use std::time::{Duration, Instant};
 
 /// For how long this thread has run: the cores may be shared. The clock where the kernel does not say.
@@ -23,24 +27,28 @@ fn busy() -> Duration {
 /// Passes that are timed after one pod has gone or come back.
 const CHANGES: usize = 21;
 
+/// A pass that has one before it, by a name of its own: profiles ask for it.
+#[inline(never)]
+fn pass_after_change(snapshot: &Snapshot, policy: &Policy, frontier: &Frontier, kept: &mut Kept) -> Outcome {
+    disrupt_keeping(snapshot, policy, epoch(), frontier, kept, &mut |_| {})
+}
+
 /// Times passes that follow each other, with one pod gone or back between two: the middle one, with what it asked anew and what it kept.
-fn after_one_pod_changed(shape: Shape, nodes: usize) {
+fn after_one_pod_changed(shape: Shape, nodes: usize, changes: usize) {
     let mut live = LiveSnapshot::new(cluster(shape, nodes, nodes * 12, 42));
     let policy = Policy::default();
     let (mut frontier, mut kept) = (Frontier::default(), Kept::default());
     let mut gone: Option<std::sync::Arc<spokeshave_model::Pod>> = None;
     let mut rows = Vec::new();
     let mut dice = spokeshave_example::Dice(7);
-    for version in 0..CHANGES as u64 {
+    for version in 0..changes as u64 {
+        let known = frontier.at(version);
         let started = busy();
-        let outcome = disrupt_keeping(
-            live.snapshot(),
-            &policy,
-            epoch(),
-            &frontier.clone().at(version),
-            &mut kept,
-            &mut |_| {},
-        );
+        let outcome = if version == 0 {
+            disrupt_keeping(live.snapshot(), &policy, epoch(), &known, &mut kept, &mut |_| {})
+        } else {
+            pass_after_change(live.snapshot(), &policy, &known, &mut kept)
+        };
         let passed = busy().saturating_sub(started);
         let statistics = outcome.statistics;
         if version > 0 {
@@ -94,6 +102,32 @@ fn main() {
         given
     };
     let verdicts = arguments.iter().any(|argument| argument == "verdicts");
+    let times = arguments
+        .iter()
+        .find_map(|argument| argument.strip_prefix('x')?.parse().ok());
+    let changes = 1 + (CHANGES - 1) * times.unwrap_or(1);
+    let named = |shape: &Shape| arguments.contains(&format!("{shape:?}"));
+    let shapes: Vec<Shape> = if SHAPES.iter().any(named) {
+        SHAPES.into_iter().filter(named).collect()
+    } else {
+        SHAPES.into()
+    };
+    if !arguments.iter().any(|argument| argument == "changed") {
+        whole_passes(&shapes, &sizes, verdicts);
+    }
+    println!(
+        "\nafter one pod changed\n{:<24} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "shape", "nodes", "pass ms", "least", "most", "what-ifs", "steps", "kept"
+    );
+    for shape in shapes {
+        sizes
+            .iter()
+            .for_each(|nodes| after_one_pod_changed(shape, *nodes, changes));
+    }
+}
+
+/// Times passes that know nothing of the one before.
+fn whole_passes(shapes: &[Shape], sizes: &[usize], verdicts: bool) {
     println!(
         "{:<24} {:>6} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
         "shape",
@@ -108,8 +142,8 @@ fn main() {
         "what-ifs",
         "steps"
     );
-    for shape in SHAPES {
-        for nodes in &sizes {
+    for shape in shapes.iter().copied() {
+        for nodes in sizes {
             let started = Instant::now();
             let snapshot = lower(&cluster(shape, *nodes, nodes * 12, 42));
             let lowered = started.elapsed();
@@ -156,14 +190,5 @@ fn main() {
                 if idle.statistics.idle { "" } else { " (not idle)" }
             );
         }
-    }
-    println!(
-        "\nafter one pod changed\n{:<24} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "shape", "nodes", "pass ms", "least", "most", "what-ifs", "steps", "kept"
-    );
-    for shape in SHAPES {
-        sizes
-            .iter()
-            .for_each(|nodes| after_one_pod_changed(shape, *nodes));
     }
 }
