@@ -4,7 +4,9 @@
 //! owns the classes; which pods are of which class is the Snapshot's.
 
 use crate::constraints::{Constraints, PodTerm};
+use crate::selector::Selector;
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -34,7 +36,19 @@ pub struct Classes(Arc<List>);
 struct List {
     classes: Vec<Arc<Constraints>>,
     kinds: OnceLock<Kinds>,
-    labelled: OnceLock<FxHashMap<String, FxHashMap<String, Vec<ClassId>>>>,
+    labelled: OnceLock<ByLabel>,
+    counting: OnceLock<Counting>,
+}
+
+/// Classes by a label and its value.
+type ByLabel = FxHashMap<String, FxHashMap<String, Vec<ClassId>>>;
+
+/// Classes with rules that count pods, by labels that those must have.
+#[derive(Debug, Default)]
+struct Counting {
+    by_label: ByLabel,
+    /// With rules that ask for no label of a certain value.
+    others: Vec<ClassId>,
 }
 
 /// Which classes have what few have.
@@ -122,6 +136,50 @@ impl Classes {
         classes.map_or(&[], Vec::as_slice)
     }
 
+    /// Those that a selector selects by their labels, in order.
+    pub fn selected(&self, selector: &Selector) -> Vec<ClassId> {
+        let matches = |class: &ClassId| selector.matches(&self[class.index()].labels);
+        let Some((key, values)) = selector.wanted() else {
+            return (0..self.len()).map(ClassId::from).filter(matches).collect();
+        };
+        let labelled = values.iter().map(|value| self.labelled(key, value));
+        let mut found: Vec<ClassId> = labelled.flatten().copied().filter(matches).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Those with a rule of topology that may count pods with these labels, in order: all that do, and others that it cannot be seen of without a closer look.
+    pub fn may_count(&self, labels: &BTreeMap<String, String>) -> Vec<ClassId> {
+        let counting = self.0.counting.get_or_init(|| self.find_counting());
+        let by_label = labels.iter().filter_map(|(key, value)| {
+            let values = counting.by_label.get(key)?;
+            values.get(value)
+        });
+        let mut found: Vec<ClassId> = by_label.chain([&counting.others]).flatten().copied().collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    fn find_counting(&self) -> Counting {
+        let mut counting = Counting::default();
+        for id in self.ruled() {
+            let class = &self[id.index()];
+            let spreads = class.spreads.iter().map(|spread| &spread.selector);
+            for selector in spreads.chain(class.topology_terms().map(|term| &term.selector)) {
+                match selector.wanted() {
+                    Some((key, values)) => {
+                        for value in values {
+                            note(&mut counting.by_label, key, value, *id);
+                        }
+                    }
+                    None => counting.others.push(*id),
+                }
+            }
+        }
+        counting
+    }
+
     fn kinds(&self) -> &Kinds {
         self.0.kinds.get_or_init(|| {
             let mut kinds = Kinds::default();
@@ -139,22 +197,27 @@ impl Classes {
         })
     }
 
-    fn find_labelled(&self) -> FxHashMap<String, FxHashMap<String, Vec<ClassId>>> {
-        let mut labelled: FxHashMap<String, FxHashMap<String, Vec<ClassId>>> =
-            FxHashMap::with_hasher(FxBuildHasher);
+    fn find_labelled(&self) -> ByLabel {
+        let mut labelled = ByLabel::with_hasher(FxBuildHasher);
         for (class, id) in self.iter().zip((0..).map(ClassId)) {
             for (key, value) in &class.labels {
-                let values = match labelled.get_mut(key) {
-                    Some(values) => values,
-                    None => labelled.entry(key.clone()).or_default(),
-                };
-                match values.get_mut(value) {
-                    Some(classes) => classes.push(id),
-                    None => drop(values.insert(value.clone(), vec![id])),
-                }
+                note(&mut labelled, key, value, id);
             }
         }
         labelled
+    }
+}
+
+fn note(by_label: &mut ByLabel, key: &str, value: &str, class: ClassId) {
+    if !by_label.contains_key(key) {
+        by_label.insert(key.to_owned(), FxHashMap::default());
+    }
+    let Some(values) = by_label.get_mut(key) else {
+        return;
+    };
+    match values.get_mut(value) {
+        Some(classes) => classes.push(class),
+        None => drop(values.insert(value.to_owned(), vec![class])),
     }
 }
 

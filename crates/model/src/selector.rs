@@ -76,6 +76,15 @@ impl Selector {
         }
     }
 
+    /// The key and the values of a label that whatever is selected has, as far as one of the conditions names them.
+    pub fn wanted(&self) -> Option<(&str, &BTreeSet<String>)> {
+        match self {
+            // Nothing is selected, whatever the values.
+            Selector::Nothing => Some(("", const { &BTreeSet::new() })),
+            Selector::All(conditions) => conditions.iter().find_map(Condition::wanted),
+        }
+    }
+
     /// The label keys that decide the match.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         let conditions = match self {

@@ -175,6 +175,12 @@ impl PodView {
         self.object.metadata.uid.as_deref().unwrap_or("")
     }
 
+    /// It has nothing of what most pods have nothing of: no do-not-disrupt annotation, no volumes, no problem and no PodDisruptionBudgets.
+    #[inline]
+    pub fn is_common(&self) -> bool {
+        self.particulars.is_none()
+    }
+
     /// Its do-not-disrupt annotation.
     pub fn do_not_disrupt(&self) -> &DoNotDisrupt {
         let known = self.particulars.as_ref();

@@ -531,7 +531,7 @@ impl DisruptionLoop {
             .pod_ids()
             .map(|id| (snapshot.pod(id).uid(), id))
             .collect();
-        for one in &command.moves {
+        for one in command.moves.iter() {
             let Destination::Node { provider_id, .. } = &one.to else {
                 continue;
             };

@@ -5,6 +5,7 @@ use spokeshave_model::placement::{Placements, PlannedClaim};
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{CapacityType, Price, labels};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Which method made a command (D §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -233,7 +234,7 @@ pub struct Command {
     /// What comes instead.
     pub replacements: Vec<Replacement>,
     /// Where each displaced pod goes, in pod order. Empty for emptiness and static drift, which simulate nothing.
-    pub moves: Vec<Move>,
+    pub moves: Arc<Vec<Move>>,
     /// The price of the nodes that go.
     pub price_before: Price,
     /// The price of what comes.
@@ -279,7 +280,7 @@ impl Command {
             .flat_map(|node| snapshot.node(*node).pods.iter())
             .map(|pod| (snapshot.pod(*pod).key(), *pod))
             .collect();
-        for step in &self.moves {
+        for step in self.moves.iter() {
             let pod = *pods.get(&step.pod)?;
             match &step.to {
                 Destination::Replacement(index) => placements.claims.get_mut(*index)?.pods.push(pod),
@@ -318,7 +319,7 @@ impl Command {
         let stays = |step: &&Move| nodes.iter().any(|node| node.node == step.from);
         Command {
             price_before: nodes.iter().map(|node| node.price).sum(),
-            moves: self.moves.iter().filter(stays).cloned().collect(),
+            moves: Arc::new(self.moves.iter().filter(stays).cloned().collect()),
             nodes,
             ..self.clone()
         }

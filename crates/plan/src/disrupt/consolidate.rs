@@ -9,6 +9,7 @@ use super::command::{Command, CommandNode, Method, Replacement};
 use super::evaluate::{self, Exchange, qualifies};
 use super::ground::{Ground, what_if_options};
 use super::hurdle::{Hurdle, Lifted, Stop};
+use super::kept::Glance;
 use super::outcome::{Frontier, PoolScore};
 use super::patience;
 use super::simulate::WhatIf;
@@ -25,16 +26,17 @@ use std::sync::Arc;
 
 /// What a candidate can do alone.
 #[derive(Clone, Debug)]
-pub(super) struct Alone {
-    bare: Arc<Bare<Brief>>,
+pub(super) struct Alone<'k> {
+    bare: &'k Bare<Brief>,
     /// Why what it saves is not worth it now.
     refusal: Option<Box<Stop>>,
     is_able: bool,
+    is_told: bool,
     /// How many new NodeClaims its pods need; none when a pod has no place at all.
-    pub(super) claims: Option<usize>,
+    pub(super) claims: Option<u32>,
 }
 
-impl Alone {
+impl Alone<'_> {
     /// Whether it may go, and what comes instead.
     pub(super) fn answer(&self) -> Result<&Brief, &Stop> {
         match &self.refusal {
@@ -46,6 +48,11 @@ impl Alone {
     /// Whether it may go.
     pub(super) fn is_able(&self) -> bool {
         self.is_able
+    }
+
+    /// Whether it is refused for the reason that its answer gives, and that is told.
+    pub(super) fn is_as_kept(&self) -> bool {
+        self.is_told && self.refusal.is_none()
     }
 }
 
@@ -96,7 +103,7 @@ pub(super) fn refused<'g>(ground: &'g Ground<'_>) -> impl Iterator<Item = (&'g C
 /// Scores of those that are not worth it alone, the hopeless ones left out (D-177, D-179).
 pub(super) fn rejected<'c>(
     ground: &Ground<'_>,
-    known: impl Iterator<Item = (&'c &'c Candidate, &'c Alone)>,
+    known: impl Iterator<Item = (&'c &'c Candidate, &'c Alone<'c>)>,
 ) -> Vec<PoolScore> {
     let scored = known.filter_map(|(candidate, alone)| Some((candidate, alone.answer().err()?)));
     scored
@@ -136,21 +143,27 @@ fn ask_alone<'a>(ground: &Ground<'a>, what_if: &mut WhatIf<'a>, candidate: &Cand
 }
 
 /// The answer about a candidate now.
-pub(super) fn settled(ground: &Ground<'_>, candidate: &Candidate, bare: &Arc<Bare<Brief>>) -> Alone {
-    let refusal = bare.found.as_ref().ok().and_then(|brief| {
-        let savings = candidate.price.saturating_sub(brief.price_after);
-        let replaces = brief.replacement.is_some();
+pub(super) fn settled<'k>(
+    ground: &Ground<'_>,
+    candidate: &Candidate,
+    bare: &'k Bare<Brief>,
+    glance: &Glance,
+) -> Alone<'k> {
+    let refusal = glance.is_found.then(|| {
+        let savings = candidate.price.saturating_sub(glance.price_after);
         let is_weighed = !ground.paybacks.is_empty()
             || balanced::is_low(ground, candidate, savings)
-            || (replaces && patience::may_wait(ground, candidate, savings));
-        let answer = is_weighed.then(|| bare.approved(ground, &[candidate], savings, replaces));
+            || (glance.replaces && patience::may_wait(ground, candidate, savings));
+        let answer = is_weighed.then(|| bare.approved(ground, &[candidate], savings, glance.replaces));
         answer.and_then(Result::err)
     });
+    let refusal = refusal.flatten();
     Alone {
-        is_able: refusal.is_none() && bare.found.is_ok(),
+        is_able: refusal.is_none() && glance.is_found,
+        is_told: refusal.as_ref().map_or(glance.is_told, |stop| !is_silent(stop)),
         refusal: refusal.map(Box::new),
-        claims: bare.claims,
-        bare: Arc::clone(bare),
+        claims: glance.claims,
+        bare,
     }
 }
 
@@ -241,7 +254,7 @@ fn ask_all<'a>(
 pub(super) fn able_alone(
     ground: &Ground<'_>,
     candidates: &[&Candidate],
-    answers: &[&Alone],
+    answers: &[&Alone<'_>],
 ) -> (Vec<usize>, usize) {
     let budgets: &BudgetMapping = ground.budget(&Method::SingleNodeConsolidation.reason());
     let mut constrained = 0;
@@ -274,7 +287,7 @@ pub(super) fn best_alone(
     ground: &Ground<'_>,
     frontier: &Frontier,
     candidates: &[&Candidate],
-    answers: &[&Alone],
+    answers: &[&Alone<'_>],
 ) -> Option<Vec<PoolScore>> {
     if !ground.policy.disrupt.rounds || frontier.is_cautious() {
         return None;
@@ -285,7 +298,7 @@ pub(super) fn best_alone(
 }
 
 /// What a candidate scores alone.
-fn scores(ground: &Ground<'_>, candidate: &Candidate, alone: &Alone) -> Vec<PoolScore> {
+fn scores(ground: &Ground<'_>, candidate: &Candidate, alone: &Alone<'_>) -> Vec<PoolScore> {
     let answer = alone.answer();
     let after = answer.map_or(candidate.price, |brief| brief.price_after);
     balanced::scores(ground, &[candidate], candidate.price.saturating_sub(after))
@@ -306,7 +319,7 @@ pub(super) fn command<'a>(
         &Lifted::new(),
         &mut None,
         |moved, plan| {
-            let command = written(ground, method, set, &plan, moved.moves(set));
+            let command = written(ground, method, set, &plan, Arc::new(moved.moves(set)));
             (command, plan)
         },
     )
@@ -343,7 +356,7 @@ pub(super) fn written(
     method: Method,
     set: &[&Candidate],
     plan: &Exchange,
-    moves: Vec<super::command::Move>,
+    moves: Arc<Vec<super::command::Move>>,
 ) -> Command {
     Command {
         method,
@@ -363,14 +376,18 @@ pub(super) fn written(
 }
 
 /// Whether a candidate alone is refused for good reason to tell: `Unconsolidatable` (D §4.6).
-pub(super) fn told(alone: &Alone) -> Option<&str> {
-    if alone.is_able() {
+pub(super) fn told<'a>(alone: &'a Alone<'_>) -> Option<&'a str> {
+    if !alone.is_told {
         return None;
     }
-    let stop = alone.answer().err()?;
-    let silent = matches!(
+    alone.answer().err().map(|stop| stop.text.as_str())
+}
+
+/// Whether nobody is told why.
+pub(super) fn is_silent(stop: &Stop) -> bool {
+    let is_passing = matches!(
         stop.hurdle,
         Hurdle::Score | Hurdle::Patience | Hurdle::DisruptionPolicy
-    ) || stop.text.is_empty();
-    (!silent).then_some(stop.text.as_str())
+    );
+    is_passing || stop.text.is_empty()
 }

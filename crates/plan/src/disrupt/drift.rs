@@ -14,6 +14,7 @@ use spokeshave_model::placement::{Launch, PlannedClaim};
 use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
 use spokeshave_model::{Price, ResourceName, Resources};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What comes instead of a drifted node.
 pub(super) struct DriftPlan {
@@ -123,7 +124,7 @@ pub(super) fn command(
         Ok(Command {
             method,
             nodes: vec![CommandNode::of(ground.snapshot, candidate.node)],
-            moves: moved.moves(&[candidate]),
+            moves: Arc::new(moved.moves(&[candidate])),
             replacements: plan
                 .claims
                 .into_iter()
@@ -230,7 +231,7 @@ pub(super) fn static_commands(ground: &Ground<'_>, method: Method, candidates: &
         commands.push(Command {
             method,
             nodes: vec![CommandNode::of(snapshot, candidate.node)],
-            moves: Vec::new(),
+            moves: Arc::default(),
             price_before: candidate.price,
             price_after,
             replacements: vec![Replacement {

@@ -8,6 +8,7 @@ use super::simulate::Moved;
 use spokeshave_api::ConsolidationPolicy;
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::Snapshot;
+use std::sync::Arc;
 
 /// D-127: whether a candidate is to be deleted as empty, as if the lifted hurdles were not there.
 pub(super) fn empty(snapshot: &Snapshot, candidate: &Candidate, lifted: &Lifted) -> Result<(), Stop> {
@@ -58,7 +59,7 @@ pub(super) fn command(snapshot: &Snapshot, taken: &[&Candidate], moves: Vec<Move
             .map(|candidate| CommandNode::of(snapshot, candidate.node))
             .collect(),
         replacements: Vec::new(),
-        moves,
+        moves: Arc::new(moves),
         price_before: taken.iter().map(|candidate| candidate.price).sum(),
         price_after: Price::ZERO,
     }

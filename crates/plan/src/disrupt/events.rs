@@ -11,12 +11,17 @@ use spokeshave_model::pod::DoNotDisrupt;
 use spokeshave_model::snapshot::{NodeId, Snapshot};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// D-035: one message per object and 15 minutes.
-pub(super) fn unconsolidatable(snapshot: &Snapshot, node: NodeId, message: &str) -> Vec<Event> {
+pub(super) fn unconsolidatable(snapshot: &Snapshot, node: NodeId, message: &str) -> Vec<Arc<Event>> {
     let event =
         |object| Event::new(object, EventType::Normal, "Unconsolidatable", message).within_seconds(900);
-    objects(snapshot, node).into_iter().map(event).collect()
+    objects(snapshot, node)
+        .into_iter()
+        .map(event)
+        .map(Arc::new)
+        .collect()
 }
 
 /// D-134.

@@ -83,7 +83,7 @@ impl<'g, 'a> Judge<'g, 'a> {
     }
 
     /// The verdict on a node. `alone` is what consolidation has found out about it already.
-    pub(super) fn verdict(&mut self, node: NodeId, alone: Option<&Alone>) -> Verdict {
+    pub(super) fn verdict(&mut self, node: NodeId, alone: Option<&Alone<'_>>) -> Verdict {
         let view = self.ground.snapshot.node(node);
         let price = view.price;
         let mut refusals: Vec<(Method, Stop)> = Vec::new();
@@ -209,7 +209,7 @@ impl<'g, 'a> Judge<'g, 'a> {
     }
 
     /// What consolidation found out already, with the checks that it leaves to the caller.
-    fn known(&self, node: NodeId, alone: &Alone) -> Result<Act, Stop> {
+    fn known(&self, node: NodeId, alone: &Alone<'_>) -> Result<Act, Stop> {
         let brief = alone.answer().map_err(Stop::clone)?.clone();
         self.within_budget(Method::SingleNodeConsolidation, node, &Lifted::new())?;
         Ok(Act::of(brief))

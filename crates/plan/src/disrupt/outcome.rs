@@ -7,6 +7,7 @@ use super::verdict::Verdict;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{Event, Price};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How voluntary disruption is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,8 +54,8 @@ pub struct Outcome {
     pub budgets: Vec<BudgetMapping>,
     /// Candidates per method that ran, whatever the budgets: the gauge `eligible_nodes`.
     pub eligible: BTreeMap<Method, usize>,
-    /// Events to record.
-    pub events: Vec<Event>,
+    /// Events to record; those that the pass before has told, too, are the same.
+    pub events: Vec<Arc<Event>>,
     /// What each method that ran did, in order.
     pub reports: Vec<MethodReport>,
     /// To be given to the next pass.

@@ -15,7 +15,7 @@ use super::ground::{Ground, what_if_options};
 use super::headroom;
 use super::hurdle::{Hurdle, Lifted};
 use super::judge::{Judge, Unlimited};
-use super::kept::Kept;
+use super::kept::{Kept, Singles};
 use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled};
 use super::register::Register;
 use super::simulate::{Follow, WhatIf};
@@ -28,6 +28,7 @@ use spokeshave_api::DisruptionReason;
 use spokeshave_model::Event;
 use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
 use spokeshave_schedule::PackOptions;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -115,8 +116,10 @@ fn pass(
         rounds,
         ..frontier.clone()
     };
+    let singles = OnceCell::new();
     let mut pass = Pass {
-        kept,
+        kept: kept.as_deref_mut(),
+        singles: &singles,
         ground: &ground,
         options: &options,
         frontier,
@@ -133,7 +136,11 @@ fn pass(
     if policy.disrupt.verdicts {
         pass.judge(&unlimited);
     }
-    pass.finish()
+    let outcome = pass.finish();
+    if let Some((kept, singles)) = kept.zip(singles.into_inner()) {
+        kept.put_singles(singles);
+    }
+    outcome
 }
 
 /// Judges one node: what the first method that would act on it alone would do, and otherwise what is in the way.
@@ -149,6 +156,8 @@ pub fn judge(snapshot: &Snapshot, policy: &Policy, now: Timestamp, node: NodeId)
 
 struct Pass<'k, 'g, 'a> {
     kept: Option<&'k mut Kept>,
+    /// What is said of each candidate alone, once that is asked for.
+    singles: &'g OnceCell<Singles>,
     ground: &'g Ground<'a>,
     options: &'a PackOptions,
     frontier: &'g Frontier,
@@ -176,9 +185,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         let snapshot = self.ground.snapshot;
         for (node, candidate) in snapshot.node_ids().zip(self.ground.register.graceful()) {
             if let Err(hurdle) = candidate {
-                self.outcome
-                    .events
-                    .extend(blocked_events(snapshot, node, *hurdle));
+                self.tell(blocked_events(snapshot, node, *hurdle));
             }
         }
         self.tell(events::protections(
@@ -222,7 +229,8 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         let reason = method.reason();
         if self.outcome.budgets.iter().all(|budget| budget.reason != reason) {
             let budget = self.ground.budget(&reason);
-            self.outcome.events.extend(budget.events(self.ground.snapshot));
+            let events = budget.events(self.ground.snapshot);
+            self.outcome.events.extend(events.into_iter().map(Arc::new));
             self.outcome.budgets.push(budget.clone());
         }
     }
@@ -234,8 +242,8 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         }
     }
 
-    fn tell(&mut self, events: Vec<Event>) {
-        self.outcome.events.extend(events);
+    fn tell<E: Into<Arc<Event>>>(&mut self, events: Vec<E>) {
+        self.outcome.events.extend(events.into_iter().map(Into::into));
     }
 
     /// D-129: all empty nodes that budgets allow, as one command.

@@ -19,6 +19,7 @@ use spokeshave_api::{NodeClaim, NodePool, TemplateMetadata, labels};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Price, pod};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 impl From<Method> for DisruptionMethod {
     fn from(method: Method) -> Self {
@@ -256,7 +257,7 @@ pub fn command_of(disruption: &Disruption) -> Command {
         },
         nodes: nodes.collect(),
         replacements: Vec::new(),
-        moves: Vec::new(),
+        moves: Arc::default(),
         price_before: price(&spec.price_before),
         price_after: price(&spec.price_after),
     }

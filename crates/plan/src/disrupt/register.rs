@@ -198,10 +198,9 @@ impl Register {
         }
         if !changed.is_empty() {
             self.order.retain(|node| changed.binary_search(node).is_err());
-            let entries = &self.entries;
-            let qualified = changed.iter().filter(|node| entries[node.index()].is_qualified);
-            self.order.extend(qualified);
-            self.sort();
+            let qualified = |node: &&NodeId| self.entry(**node).is_qualified;
+            let qualified: Vec<NodeId> = changed.iter().filter(qualified).copied().collect();
+            self.sort_in(&qualified);
         }
         if has_other_prices {
             self.list_prices();
@@ -241,12 +240,28 @@ impl Register {
     }
 
     fn sort(&mut self) {
-        let Register { order, graceful, .. } = self;
-        // Candidates are initialised, and such nodes are in order of their names.
-        order.sort_by_key(|node| {
-            let candidate = graceful[node.index()].as_ref().ok();
-            (Reverse(candidate.map(cost::Ratio::of)), *node)
-        });
+        let mut order = std::mem::take(&mut self.order);
+        order.sort_by_key(|node| self.rank(*node));
+        self.order = order;
+    }
+
+    /// Puts nodes where they belong in the order, which is right without them.
+    fn sort_in(&mut self, nodes: &[NodeId]) {
+        if nodes.len() > MOST_SORTED_IN {
+            self.order.extend(nodes);
+            return self.sort();
+        }
+        for node in nodes {
+            let rank = self.rank(*node);
+            let at = self.order.partition_point(|other| self.rank(*other) < rank);
+            self.order.insert(at, *node);
+        }
+    }
+
+    /// Candidates are initialised, and such nodes are in order of their names.
+    fn rank(&self, node: NodeId) -> (Reverse<Option<cost::Ratio>>, NodeId) {
+        let candidate = self.graceful[node.index()].as_ref().ok();
+        (Reverse(candidate.map(cost::Ratio::of)), node)
     }
 
     fn list_prices(&mut self) {
@@ -316,6 +331,9 @@ impl Register {
         &self.prices
     }
 }
+
+/// Where more nodes than this have changed, all are sorted.
+const MOST_SORTED_IN: usize = 64;
 
 /// Gives pods the numbers that they have now.
 fn renumber(candidate: &mut Result<Candidate, Hurdle>, pods: &Renumbered) {

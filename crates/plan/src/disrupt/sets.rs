@@ -10,7 +10,7 @@ use super::bare::{Bare, Numbered};
 use super::budgets::BudgetMapping;
 use super::candidates::Candidate;
 use super::cautious;
-use super::command::{Command, Method};
+use super::command::{Command, Method, Move};
 use super::consolidate::{Alone, written};
 use super::evaluate::{Exchange, most_replacements};
 use super::ground::Ground;
@@ -22,7 +22,7 @@ use spokeshave_api::constants::MULTI_NODE_CANDIDATES;
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::PodId;
 use std::cmp::Reverse;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A set that may go.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub(super) struct Found {
 pub(super) struct Whole {
     plan: Exchange,
     places: Vec<Placed>,
+    /// The same with names, once somebody has asked. They stay what they are for as long as nodes and pods do.
+    moves: OnceLock<Arc<Vec<Move>>>,
 }
 
 impl Numbered for Whole {
@@ -65,7 +67,7 @@ pub(super) struct Search<'s, 'a> {
     ground: &'s Ground<'a>,
     /// In order of savings ratio; none of them rests.
     candidates: &'s [&'s Candidate],
-    answers: &'s [&'s Alone],
+    answers: &'s [&'s Alone<'s>],
     /// Steps left.
     steps: usize,
     /// Which seeds come next.
@@ -82,7 +84,7 @@ impl<'s, 'a> Search<'s, 'a> {
     pub(super) fn new(
         ground: &'s Ground<'a>,
         candidates: &'s [&'s Candidate],
-        answers: &'s [&'s Alone],
+        answers: &'s [&'s Alone<'s>],
         frontier: &Frontier,
         kept: Option<&'s mut KeptSets>,
     ) -> Self {
@@ -134,13 +136,15 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     fn command(&self, set: &[&Candidate], whole: &Whole) -> Command {
-        let moves = moves(self.ground.snapshot, &whole.places);
+        let moves = whole
+            .moves
+            .get_or_init(|| Arc::new(moves(self.ground.snapshot, &whole.places)));
         written(
             self.ground,
             Method::MultiNodeConsolidation,
             set,
             &whole.plan,
-            moves,
+            Arc::clone(moves),
         )
     }
 
@@ -153,7 +157,7 @@ impl<'s, 'a> Search<'s, 'a> {
                 .filter(|position| {
                     self.answers[*position]
                         .claims
-                        .is_some_and(|claims| claims <= most)
+                        .is_some_and(|claims| claims as usize <= most)
                         && balanced::best_case_passes(self.ground, self.candidates[*position])
                 })
                 .collect()
@@ -322,6 +326,7 @@ impl<'s, 'a> Search<'s, 'a> {
         let bare = Arc::new(Bare::ask(self.ground, what_if, set, |moved, plan| Whole {
             plan,
             places: moved.places(set),
+            moves: OnceLock::new(),
         }));
         if let Some(kept) = &mut self.kept {
             kept.keep_whole(self.ground.snapshot, set, &bare);
@@ -489,10 +494,14 @@ const SEEDS: usize = 3;
 const ROUNDS: u64 = 4;
 /// Exchanges per pass.
 const EXCHANGES: usize = 3;
-/// The order of a sweep that keeps a set but for one member, and tries the others in their order after it.
+/// The order of a sweep that keeps a set, whose members are in order, but for one of them, and tries the others in their order after it.
 fn turn_of_others(members: &[usize], dropped: usize, others: &[usize]) -> Vec<usize> {
+    let mut is_member = vec![false; members.last().map_or(0, |last| last + 1)];
+    members.iter().for_each(|member| is_member[*member] = true);
     let rest = members.iter().filter(|member| **member != dropped);
-    let others = others.iter().filter(|position| !members.contains(position));
+    let others = others
+        .iter()
+        .filter(|position| !is_member.get(**position).copied().unwrap_or(false));
     rest.chain(others).copied().collect()
 }
 

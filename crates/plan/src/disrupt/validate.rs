@@ -21,6 +21,7 @@ use jiff::Timestamp;
 use spokeshave_model::Event;
 use spokeshave_model::snapshot::{NodeId, NodeView, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Why a command, or a node of it, is refused at validation (D-092).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -191,7 +192,7 @@ impl Look<'_> {
             .command
             .reduced(|node| kept.contains_key(node.provider_id.as_str()));
         // Where their pods find room now, not where they did at first.
-        reduced.moves = places;
+        reduced.moves = Arc::new(places);
         let first = dropped
             .first()
             .map_or(Rejection::Churn, |(_, rejection)| *rejection);
@@ -255,7 +256,7 @@ impl Look<'_> {
             &mut None,
             |moved, mut plan| {
                 self.keep_to_choice(moved, &mut plan)?;
-                let moves = moved.moves(&set);
+                let moves = Arc::new(moved.moves(&set));
                 let fresh = written(ground, self.command.method, &set, &plan, moves);
                 Ok((fresh, plan.scores))
             },

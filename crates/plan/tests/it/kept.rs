@@ -408,7 +408,7 @@ fn passes_with_kept_answers_decide_what_passes_without_do() {
 
 /// Where the pods of the only command go, when pods `c` and `d` are moved off their nodes.
 fn destinations(outcome: &Outcome) -> Vec<&Destination> {
-    let moves = outcome.commands.iter().flat_map(|command| &command.moves);
+    let moves = outcome.commands.iter().flat_map(|command| command.moves.iter());
     moves.map(|step| &step.to).collect()
 }
 

@@ -1,43 +1,62 @@
 //! How groups come into being: identity, domain universe, and which classes they count (P §6.8).
 
-use super::{Bindings, Census, Filter, GroupId, Identity, Key, Kind, NONE, Rule, Shape};
+use super::{Bindings, Census, Filter, GroupId, Identity, Key, Kind, NONE, Namespaces, Rule, Shape};
 use crate::algebra::Algebra;
 use crate::bits::Bits;
 use crate::template::Template;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::constraints::{Constraints, PodTerm, Spread};
-use spokeshave_model::selector::Selector;
 use spokeshave_model::snapshot::ClassId;
 use spokeshave_model::taint::Toleration;
 use spokeshave_model::{Requirements, labels, taint};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-impl Shape<'_> {
-    /// The groups that constrain a pod with these constraints (a relaxed copy of its class's).
+impl<'a> Shape<'a> {
+    /// The groups that constrain a pod with these constraints (its class's, or a relaxed copy).
+    #[expect(
+        clippy::ptr_arg,
+        reason = "what is lent is kept as it is, what is owned is copied"
+    )]
     pub(crate) fn bind(
         &mut self,
         class: ClassId,
-        constraints: &Constraints,
+        constraints: &Cow<'a, Constraints>,
+        templates: &[Template],
+        algebra: &Algebra<'_>,
+    ) -> Bindings {
+        match constraints {
+            Cow::Borrowed(lent) => self.bind_to(class, lent, |identity| identity, templates, algebra),
+            Cow::Owned(own) => self.bind_to(class, own, Identity::into_owned, templates, algebra),
+        }
+    }
+
+    /// The same; `keep` makes what stays of an identity.
+    fn bind_to<'c>(
+        &mut self,
+        class: ClassId,
+        constraints: &'c Constraints,
+        keep: impl Fn(Identity<'c>) -> Identity<'a> + Copy,
         templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> Bindings {
         let mut groups: Vec<GroupId> = Vec::new();
         for spread in &constraints.spreads {
-            groups.push(self.spread_group(spread, constraints, templates, algebra));
+            groups.push(self.spread_group(spread, constraints, keep, templates, algebra));
         }
         let affinity = constraints
             .affinity
             .iter()
             .chain(constraints.preferred_affinity.iter().map(|(_, term)| term));
         for term in affinity {
-            groups.push(self.term_group(Kind::Affinity, term, constraints, templates, algebra));
+            groups.push(self.term_group(Kind::Affinity, term, constraints, keep, templates, algebra));
         }
         let anti = constraints
             .anti_affinity
             .iter()
             .chain(constraints.preferred_anti_affinity.iter().map(|(_, term)| term));
         for term in anti {
-            groups.push(self.term_group(Kind::AntiAffinity, term, constraints, templates, algebra));
+            groups.push(self.term_group(Kind::AntiAffinity, term, constraints, keep, templates, algebra));
         }
         groups.dedup();
         let selecting = &self.selecting[class.index()];
@@ -49,10 +68,11 @@ impl Shape<'_> {
         }
     }
 
-    fn spread_group(
+    fn spread_group<'c>(
         &mut self,
-        spread: &Spread,
-        owner: &Constraints,
+        spread: &'c Spread,
+        owner: &'c Constraints,
+        keep: impl Fn(Identity<'c>) -> Identity<'a>,
         templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> GroupId {
@@ -79,46 +99,49 @@ impl Shape<'_> {
         };
         let identity = Identity {
             kind: Kind::Spread,
-            key: spread.topology_key.clone(),
-            namespaces: BTreeSet::from([owner.namespace.clone()]),
+            key: Cow::Borrowed(&spread.topology_key),
+            namespaces: Namespaces::One(Cow::Borrowed(&owner.namespace)),
             max_skew: spread.max_skew,
             min_domains: spread.min_domains,
-            selector: spread.selector.clone(),
+            selector: Cow::Borrowed(&spread.selector),
             filter,
             is_virtual: owner.is_virtual,
         };
-        self.group(identity, tolerations, templates, algebra)
+        self.group(identity, keep, tolerations, templates, algebra)
     }
 
-    pub(super) fn term_group(
+    pub(super) fn term_group<'c>(
         &mut self,
         kind: Kind,
-        term: &PodTerm,
-        owner: &Constraints,
+        term: &'c PodTerm,
+        owner: &'c Constraints,
+        keep: impl Fn(Identity<'c>) -> Identity<'a>,
         templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> GroupId {
         let identity = Identity {
             kind,
-            key: term.topology_key.clone(),
-            namespaces: term.namespaces.clone(),
+            key: Cow::Borrowed(&term.topology_key),
+            namespaces: Namespaces::Several(Cow::Borrowed(&term.namespaces)),
             max_skew: 0,
             min_domains: None,
-            selector: term.selector.clone(),
+            selector: Cow::Borrowed(&term.selector),
             filter: Filter::default(),
             is_virtual: owner.is_virtual,
         };
-        self.group(identity, None, templates, algebra)
+        self.group(identity, keep, None, templates, algebra)
     }
 
-    fn group(
+    fn group<'c>(
         &mut self,
-        identity: Identity,
+        identity: Identity<'c>,
+        keep: impl Fn(Identity<'c>) -> Identity<'a>,
         tolerations: Option<&[Toleration]>,
         templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> GroupId {
-        if let Some(known) = self.identities.get(&identity) {
+        let known: &FxHashMap<Identity<'_>, GroupId> = &self.identities;
+        if let Some(known) = known.get(&identity) {
             return *known;
         }
         let id = GroupId(self.rules.len() as u32);
@@ -144,39 +167,25 @@ impl Shape<'_> {
         }
         // Inverse groups count their owners instead.
         self.members.push(if inverse { Vec::new() } else { selected });
-        self.identities.insert(identity, id);
+        self.identities.insert(keep(identity), id);
         id
     }
 
     /// The classes that a group's selector matches, in order.
-    fn selected(&self, identity: &Identity) -> Vec<ClassId> {
-        let conditions = match &identity.selector {
-            Selector::Nothing => return Vec::new(),
-            Selector::All(conditions) => conditions,
-        };
-        let matches = |class: &ClassId| {
-            let class = &self.snapshot.classes[class.index()];
+    fn selected(&self, identity: &Identity<'_>) -> Vec<ClassId> {
+        let classes = &self.snapshot.classes;
+        let mut selected = classes.selected(&identity.selector);
+        selected.retain(|class| {
+            let class = &classes[class.index()];
             // P-186: what pods that exist ask for does not see virtual ones, and virtual ones keep nobody away who exists.
             let sees = if identity.kind == Kind::Inverse {
                 class.is_virtual || !identity.is_virtual
             } else {
                 identity.is_virtual || !class.is_virtual
             };
-            sees && identity.namespaces.contains(&class.namespace) && identity.selector.matches(&class.labels)
-        };
-        let wanted = conditions.iter().find_map(|condition| condition.wanted());
-        let Some((key, values)) = wanted else {
-            return (0..self.snapshot.classes.len())
-                .map(ClassId::from)
-                .filter(matches)
-                .collect();
-        };
-        let labelled = values
-            .iter()
-            .map(|value| self.snapshot.classes.labelled(key, value));
-        let mut found: Vec<ClassId> = labelled.flatten().copied().filter(matches).collect();
-        found.sort_unstable();
-        found
+            sees && identity.namespaces.contain(&class.namespace)
+        });
+        selected
     }
 
     fn census(

@@ -30,7 +30,7 @@ pub(crate) struct Counts {
     claims_in: Vec<Vec<Bits>>,
     /// Template and requirements of each planned claim.
     claims: Vec<(usize, SetId)>,
-    /// Bound pods that count: class, node and number, in this order.
+    /// Bound pods by class, each with its node and how often it counts: once, or not at all.
     counted: Vec<(ClassId, NodeId, u32)>,
     /// Per pod: where it is in `counted`.
     counted_at: Vec<u32>,
@@ -384,8 +384,7 @@ impl Rule {
     }
 }
 
-/// The pods that run on nodes, by class and node, and where in that list each is; nothing where no
-/// rule counts pods.
+/// The pods that run on nodes, by class, and where in that list each is; nothing where no rule counts pods.
 fn bound_pods(snapshot: &Snapshot) -> (Vec<(ClassId, NodeId, u32)>, Vec<u32>) {
     if snapshot.classes.ruled().is_empty() {
         return Default::default();
@@ -394,31 +393,21 @@ fn bound_pods(snapshot: &Snapshot) -> (Vec<(ClassId, NodeId, u32)>, Vec<u32>) {
         let active = snapshot.pods.iter().enumerate().filter(|(_, view)| view.active);
         active.filter_map(|(index, view)| Some((view.class, view.node?, index as u32)))
     };
-    // By class first, which are numbers without gaps; the pods of one are few.
+    // Classes are numbers without gaps.
     let mut ends: Vec<u32> = vec![0; snapshot.classes.len() + 1];
     bound().for_each(|(class, _, _)| ends[class.index() + 1] += 1);
     for class in 1..ends.len() {
         ends[class] += ends[class - 1];
     }
-    let mut next = ends.clone();
-    let mut sorted: Vec<(NodeId, u32)> = vec![(NodeId(0), 0); ends[snapshot.classes.len()] as usize];
+    let mut next = ends;
+    let count = next[snapshot.classes.len()] as usize;
+    let mut counted: Vec<(ClassId, NodeId, u32)> = vec![(ClassId(0), NodeId(0), 1); count];
+    let mut counted_at = vec![NONE; snapshot.pods.len()];
     for (class, node, index) in bound() {
         let place = &mut next[class.index()];
-        sorted[*place as usize] = (node, index);
+        (counted[*place as usize].0, counted[*place as usize].1) = (class, node);
+        counted_at[index as usize] = *place;
         *place += 1;
-    }
-    let mut counted: Vec<(ClassId, NodeId, u32)> = Vec::with_capacity(sorted.len());
-    let mut counted_at = vec![NONE; snapshot.pods.len()];
-    for (class, range) in (0..).map(ClassId).zip(ends.windows(2)) {
-        let pods = &mut sorted[range[0] as usize..range[1] as usize];
-        pods.sort_unstable();
-        for (node, index) in pods.iter().copied() {
-            match counted.last_mut() {
-                Some(last) if (last.0, last.1) == (class, node) => last.2 += 1,
-                _ => counted.push((class, node, 1)),
-            }
-            counted_at[index as usize] = (counted.len() - 1) as u32;
-        }
     }
     (counted, counted_at)
 }

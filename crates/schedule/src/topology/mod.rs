@@ -25,6 +25,7 @@ use spokeshave_model::reason::TopologyKind;
 use spokeshave_model::selector::Selector;
 use spokeshave_model::snapshot::{ClassId, KindId, NodeId, Snapshot};
 use spokeshave_model::taint::Toleration;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -48,16 +49,52 @@ struct Filter {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Identity {
+struct Identity<'a> {
     kind: Kind,
-    key: String,
-    namespaces: BTreeSet<String>,
+    key: Cow<'a, str>,
+    namespaces: Namespaces<'a>,
     max_skew: i32,
     min_domains: Option<i32>,
-    selector: Selector,
+    selector: Cow<'a, Selector>,
     filter: Filter,
     /// Whose it is: that of virtual pods sees more.
     is_virtual: bool,
+}
+
+/// Where pods are counted. Constraints are lent for as long as the Snapshot lives, unless they were relaxed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Namespaces<'a> {
+    /// Of a spread.
+    One(Cow<'a, str>),
+    /// Of a term.
+    Several(Cow<'a, BTreeSet<String>>),
+}
+
+impl Namespaces<'_> {
+    fn contain(&self, namespace: &str) -> bool {
+        match self {
+            Namespaces::One(one) => one == namespace,
+            Namespaces::Several(several) => several.contains(namespace),
+        }
+    }
+}
+
+impl Identity<'_> {
+    fn into_owned<'a>(self) -> Identity<'a> {
+        Identity {
+            key: Cow::Owned(self.key.into_owned()),
+            namespaces: match self.namespaces {
+                Namespaces::One(one) => Namespaces::One(Cow::Owned(one.into_owned())),
+                Namespaces::Several(several) => Namespaces::Several(Cow::Owned(several.into_owned())),
+            },
+            selector: Cow::Owned(self.selector.into_owned()),
+            kind: self.kind,
+            max_skew: self.max_skew,
+            min_domains: self.min_domains,
+            filter: self.filter,
+            is_virtual: self.is_virtual,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -167,7 +204,7 @@ pub(crate) struct Shape<'a> {
     members: Vec<Vec<ClassId>>,
     censuses: Vec<Census>,
     census_ids: FxHashMap<(Option<usize>, Filter), usize>,
-    identities: FxHashMap<Identity, GroupId>,
+    identities: FxHashMap<Identity<'a>, GroupId>,
     /// Per class: the groups (not inverse) whose selector matches it.
     selecting: Vec<Vec<GroupId>>,
     /// Per class: the inverse groups whose selector matches it.
@@ -200,7 +237,14 @@ impl<'a> Shape<'a> {
         for id in snapshot.classes.repelling() {
             let (index, class) = (id.index(), &snapshot.classes[id.index()]);
             for term in &class.anti_affinity {
-                let group = shape.term_group(Kind::Inverse, term, class, templates, algebra);
+                let group = shape.term_group(
+                    Kind::Inverse,
+                    term,
+                    class,
+                    |identity| identity,
+                    templates,
+                    algebra,
+                );
                 if !shape.inverse_owned[index].contains(&group) {
                     shape.inverse_owned[index].push(group);
                     shape.members[group.0 as usize].push(*id);

@@ -28,15 +28,15 @@ pub(super) fn bound(snapshot: &Snapshot) -> Vec<bool> {
 pub(super) fn affected(snapshot: &Snapshot, recounted: &[&Constraints]) -> Vec<bool> {
     let classes = &snapshot.classes;
     let mut affected = vec![false; classes.len()];
-    for class in classes.ruled() {
-        let is_counting = |other: &&Constraints| counts(&classes[class.index()], other);
-        affected[class.index()] = recounted.iter().any(is_counting);
-    }
-    let mut repelling = recounted.iter().flat_map(|other| &other.anti_affinity).peekable();
-    if repelling.peek().is_some() {
-        let repelling: Vec<&PodTerm> = repelling.collect();
-        for (affected, class) in affected.iter_mut().zip(classes.iter()) {
-            *affected |= repelling.iter().any(|term| selects(term, class));
+    for other in recounted {
+        for class in classes.may_count(&other.labels) {
+            affected[class.index()] |= counts(&classes[class.index()], other);
+        }
+        for term in &other.anti_affinity {
+            for class in classes.selected(&term.selector) {
+                let namespace = &classes[class.index()].namespace;
+                affected[class.index()] |= term.namespaces.contains(namespace);
+            }
         }
     }
     affected

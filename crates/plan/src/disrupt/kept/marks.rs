@@ -166,7 +166,10 @@ struct PodFacts {
 }
 
 impl PodFacts {
+    /// This is said of every pod in every pass: what hangs on a pod is looked at only where there is something.
+    #[inline]
     fn of(view: &PodView) -> Self {
+        let is_common = view.is_common();
         PodFacts {
             class: view.class,
             request: view.request,
@@ -174,8 +177,13 @@ impl PodFacts {
             active: view.active,
             terminal: view.terminal,
             reschedulable: view.reschedulable,
-            is_plain: view.budgets().is_empty() && matches!(view.do_not_disrupt(), DoNotDisrupt::Absent),
-            is_restless: is_restless(view),
+            is_plain: is_common
+                || (view.budgets().is_empty() && matches!(view.do_not_disrupt(), DoNotDisrupt::Absent)),
+            is_restless: if is_common {
+                view.provisionable
+            } else {
+                is_restless(view)
+            },
         }
     }
 }
@@ -190,7 +198,11 @@ impl PodMark {
         }
     }
 
+    #[inline]
     fn attaches_as(&self, view: &PodView) -> bool {
+        if view.is_common() {
+            return self.attachments.is_none();
+        }
         self.attachments.as_deref().unwrap_or_default() == view.attachments()
     }
 
@@ -220,8 +232,10 @@ struct Changed {
 #[derive(Clone, Default)]
 pub(in crate::disrupt) struct Renumbered {
     changed: Vec<Changed>,
-    /// The number that a pod which has not changed has now; empty when nothing has changed.
-    new: Vec<Option<PodId>>,
+    /// Which of the pods of before have changed or gone, in order.
+    taken: Vec<usize>,
+    /// By how much the numbers of the others have grown, each from a number of before on, in order.
+    shifts: Vec<(usize, isize)>,
     /// Requests have other numbers.
     pub(super) has_other_requests: bool,
 }
@@ -261,10 +275,13 @@ impl Renumbered {
 
     /// The number of a pod now, if it has not changed.
     pub(in crate::disrupt) fn of(&self, pod: PodId) -> Option<PodId> {
-        if self.is_same() {
-            return Some(pod);
+        let was = pod.index();
+        if self.taken.binary_search(&was).is_ok() {
+            return None;
         }
-        self.new.get(pod.index()).copied().flatten()
+        let steps = self.shifts.partition_point(|(from, _)| *from <= was);
+        let shift = steps.checked_sub(1).map_or(0, |last| self.shifts[last].1);
+        was.checked_add_signed(shift).map(PodId::from)
     }
 
     /// Whether host ports or volumes in use have changed somewhere: which they are on each node is not compared. `classes` are those of before.
@@ -400,15 +417,21 @@ impl Pods {
     /// Takes in what was found to have changed.
     fn replace(&mut self, snapshot: &Snapshot, steps: &[(usize, Option<usize>, bool)]) -> Renumbered {
         let mut result = Renumbered::default();
-        if !steps.is_empty() {
-            result.new = vec![None; self.marks.len()];
-            let (mut old, mut new) = (0, 0);
-            for (at, now, takes) in steps.iter().copied().chain([(self.marks.len(), None, false)]) {
-                for (from, to) in (old..at).zip(new..) {
-                    result.new[from] = Some(PodId::from(to));
+        let mut shift = 0;
+        for (at, now, takes) in steps.iter().copied() {
+            match (now, takes) {
+                (Some(_), true) => {}
+                (Some(_), false) => {
+                    shift += 1;
+                    result.shifts.push((at, shift));
                 }
-                new += at - old + usize::from(now.is_some());
-                old = at + usize::from(takes);
+                (None, _) => {
+                    shift -= 1;
+                    result.shifts.push((at + 1, shift));
+                }
+            }
+            if takes {
+                result.taken.push(at);
             }
         }
         // From the back, so that positions before stay what they are.

@@ -10,6 +10,8 @@
 //! - when a node has more room, and a pod that looked at it before it found a place, or that found none, may fit there now;
 //! - when pods came or went that a rule of its pods counts, or whose anti-affinity keeps its pods away.
 //!
+//! Of nearly all answers a glance says that they hold ([`singles`]); events about nodes are kept beside them.
+//!
 //! When anything else differs (NodePools, instance types, limits, DaemonSets, nodes that join, leave or change, settings), everything is dropped. So a pass with
 //! kept answers decides what one without decides, bit for bit; debug builds compare the two for small clusters. It knows no clock.
 
@@ -18,15 +20,15 @@ mod marks;
 mod reads;
 mod seen;
 mod sets;
+mod singles;
 
 pub(super) use marks::Renumbered;
 pub(super) use reads::Reads;
 pub(super) use seen::Delta;
 pub(super) use sets::{KeptSets, LONGEST_SWEEP};
+pub(super) use singles::{Glance, Singles};
 
-use super::bare::{Bare, Numbered as _};
 use super::candidates::Candidate;
-use super::consolidate::Brief;
 use super::ground::Ground;
 use super::register::Register;
 use crate::policy::Policy;
@@ -68,16 +70,8 @@ struct Answers {
     /// Pods that wait or move anyway open host ports or attach volumes: which are taken where, nobody compares.
     base_is_special: bool,
     start: Start,
-    /// By node.
-    alone: Vec<Option<Single>>,
+    alone: Singles,
     sets: KeptSets,
-}
-
-/// What is said of a node alone.
-#[derive(Clone)]
-struct Single {
-    asked: Asked,
-    bare: Arc<Bare<Brief>>,
 }
 
 /// Nodes that an answer is about, and their pods.
@@ -99,7 +93,7 @@ const MOST_CHANGES: usize = 64;
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let answers = self.0.as_ref().and_then(|last| last.answers.as_ref());
-        let answers = answers.map_or(0, |answers| answers.alone.iter().flatten().count());
+        let answers = answers.map_or(0, |answers| answers.alone.len());
         f.debug_struct("Kept").field("answers", &answers).finish()
     }
 }
@@ -167,19 +161,20 @@ impl Kept {
         last.answers = Some(answers);
     }
 
-    /// The answer about a candidate, if it is known.
-    pub(super) fn find(&self, candidate: &Candidate) -> Option<&Arc<Bare<Brief>>> {
-        let answers = self.0.as_ref()?.answers.as_ref()?;
-        let known = answers.alone.get(candidate.node.index())?.as_ref();
-        known.map(|single| &single.bare)
+    /// The answers about single nodes that still hold, to be added to and put back; nothing known where nobody has asked yet.
+    pub(super) fn take_singles(&mut self, snapshot: &Snapshot) -> Singles {
+        let answers = self.0.as_mut().and_then(|last| last.answers.as_mut());
+        answers.map_or_else(
+            || Singles::of(snapshot),
+            |answers| std::mem::take(&mut answers.alone),
+        )
     }
 
-    /// Keeps an answer.
-    pub(super) fn keep(&mut self, snapshot: &Snapshot, candidate: &Candidate, bare: Arc<Bare<Brief>>) {
+    /// Puts answers back where they were taken.
+    pub(super) fn put_singles(&mut self, singles: Singles) {
         let answers = self.0.as_mut().and_then(|last| last.answers.as_mut());
         if let Some(answers) = answers {
-            let asked = Asked::by(snapshot, candidate.moving(snapshot).iter().copied());
-            answers.alone[candidate.node.index()] = Some(Single { asked, bare });
+            answers.alone = singles;
         }
     }
 
@@ -245,21 +240,6 @@ impl Read<'_> {
     }
 }
 
-impl Single {
-    /// What is left of it; none when it has read something that has changed.
-    fn renewed(mut self, news: &News, read: &Read<'_>) -> Option<Self> {
-        self.asked.renumber(&news.delta)?;
-        if !read.is_same(&self.asked, &self.bare.reads) {
-            return None;
-        }
-        let pods = &news.delta.pods;
-        if !pods.is_same() && self.bare.names_pods() {
-            Arc::make_mut(&mut self.bare).renumber(&|pod| pods.of(pod))?;
-        }
-        Some(self)
-    }
-}
-
 impl Answers {
     /// With nothing known.
     fn new(ground: &Ground<'_>, start: Start) -> Self {
@@ -267,7 +247,7 @@ impl Answers {
             policy: of_answers(ground.policy),
             base_is_special: has_special_base(ground),
             start,
-            alone: vec![None; ground.snapshot.nodes.len()],
+            alone: Singles::of(ground.snapshot),
             sets: KeptSets::default(),
         }
     }
@@ -298,12 +278,7 @@ impl Answers {
             difference: &difference,
             counted_otherwise: &counted_otherwise,
         };
-        for node in &news.changed {
-            self.alone[node.index()] = None;
-        }
-        for known in &mut self.alone {
-            *known = known.take().and_then(|single| single.renewed(news, &read));
-        }
+        self.alone.renew(news, &read);
         self.sets.renew(news, &read);
         Some(self)
     }

@@ -17,6 +17,16 @@ pub(in crate::disrupt) struct Reads {
 }
 
 impl Reads {
+    /// The nodes that took pods, in order.
+    pub(super) fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+
+    /// By resource, the least that one of those pods asks for that have looked at all nodes in vain.
+    pub(super) fn in_vain(&self) -> Option<&ResourceVector> {
+        self.in_vain.as_ref()
+    }
+
     /// Takes in which nodes took pods, and the least that one of those asks for that looked at all nodes in vain.
     pub(in crate::disrupt) fn add(
         &mut self,
@@ -45,6 +55,16 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// By resource, the least that one of them asks for.
+    pub(super) fn least(&self) -> &ResourceVector {
+        &self.least
+    }
+
+    /// Their classes, in order.
+    pub(super) fn classes(&self) -> &[ClassId] {
+        &self.classes
+    }
+
     pub(super) fn by(snapshot: &Snapshot, pods: impl Iterator<Item = PodId>) -> Self {
         let mut classes: Vec<ClassId> = Vec::new();
         let mut least: Option<ResourceVector> = None;

@@ -7,9 +7,11 @@ use crate::disrupt::candidates::Candidate;
 use crate::disrupt::command::{Command, Method};
 use crate::disrupt::consolidate::{self, Alone};
 use crate::disrupt::evaluate::{self, Exchange};
+use crate::disrupt::kept::Singles;
 use crate::disrupt::sets::Search;
 use crate::disrupt::simulate::WhatIf;
 use crate::disrupt::{cautious, events, patience, rounds};
+use std::sync::Arc;
 
 /// What consolidation knows about its candidates.
 #[derive(Default)]
@@ -17,10 +19,10 @@ pub(super) struct Known<'g> {
     /// Candidates whose NodePool waits for its next round; the others follow.
     waiting: usize,
     pub(super) candidates: Vec<&'g Candidate>,
-    pub(super) answers: Vec<Alone>,
+    pub(super) answers: Vec<Alone<'g>>,
 }
 
-impl<'a> Pass<'_, '_, 'a> {
+impl<'g, 'a> Pass<'_, 'g, 'a> {
     /// Looks at every candidate of consolidation alone, once per pass. The what-if is made only when there is something to ask it: its tables are dear.
     fn know(&mut self) -> Option<WhatIf<'a>> {
         let ground = self.ground;
@@ -46,9 +48,15 @@ impl<'a> Pass<'_, '_, 'a> {
                 kept.forget_answers();
             }
             for (candidate, alone) in candidates.iter().zip(&answers) {
-                if let Some(text) = consolidate::told(alone) {
-                    let events = events::unconsolidatable(ground.snapshot, candidate.node, text);
-                    self.outcome.events.extend(events);
+                let events = &mut self.outcome.events;
+                if alone.is_as_kept() {
+                    let told = self
+                        .singles
+                        .get()
+                        .map_or(&[][..], |singles| singles.told(candidate));
+                    events.extend_from_slice(told);
+                } else if let Some(text) = consolidate::told(alone) {
+                    events.extend(events::unconsolidatable(ground.snapshot, candidate.node, text));
                 }
             }
             self.alone = Some(Known {
@@ -61,29 +69,27 @@ impl<'a> Pass<'_, '_, 'a> {
     }
 
     /// Asks about each candidate alone, where the answer is not known from the last pass.
-    fn ask_alone(&mut self, what_if: &mut WhatIf<'a>, candidates: &[&Candidate]) -> Vec<Alone> {
+    fn ask_alone(&mut self, what_if: &mut WhatIf<'a>, candidates: &[&Candidate]) -> Vec<Alone<'g>> {
         let ground = self.ground;
-        let Some(kept) = self.kept.as_mut() else {
-            let answers = consolidate::all_alone(ground, what_if, candidates);
-            let both = candidates.iter().zip(answers);
-            return both
-                .map(|(candidate, bare)| consolidate::settled(ground, candidate, &bare))
-                .collect();
+        let mut singles = match self.kept.as_mut() {
+            Some(kept) => {
+                kept.renew(ground, what_if.start());
+                kept.take_singles(ground.snapshot)
+            }
+            None => Singles::of(ground.snapshot),
         };
-        kept.renew(ground, what_if.start());
-        let is_unknown = |candidate: &&Candidate| kept.find(candidate).is_none();
+        let is_unknown = |candidate: &&Candidate| singles.find(candidate).is_none();
         let unknown: Vec<&Candidate> = candidates.iter().copied().filter(is_unknown).collect();
         what_if.statistics.kept += (candidates.len() - unknown.len()) as u64;
         let answers = consolidate::all_alone(ground, what_if, &unknown);
-        for (candidate, bare) in unknown.iter().zip(answers) {
-            kept.keep(ground.snapshot, candidate, bare);
-        }
+        singles.take_in(ground.snapshot, &unknown, answers, self.kept.is_some());
+        let singles = self.singles.get_or_init(|| singles);
         let settled = candidates.iter().map(|candidate| {
-            let bare = kept.find(candidate);
-            bare.map(|bare| consolidate::settled(ground, candidate, bare))
+            let (bare, glance) = singles.find(candidate)?;
+            Some(consolidate::settled(ground, candidate, bare, glance))
         });
         // Each was found or has just been kept.
-        settled.collect::<Option<Vec<Alone>>>().unwrap_or_default()
+        settled.collect::<Option<Vec<Alone<'_>>>>().unwrap_or_default()
     }
 
     pub(super) fn sets(&mut self) -> Said {
@@ -94,7 +100,7 @@ impl<'a> Pass<'_, '_, 'a> {
             .filter(|position| !consolidate::rests(frontier, ground, known.candidates[*position]))
             .collect();
         let candidates: Vec<&Candidate> = awake.iter().map(|position| known.candidates[*position]).collect();
-        let answers: Vec<&Alone> = awake.iter().map(|position| &known.answers[*position]).collect();
+        let answers: Vec<&Alone<'_>> = awake.iter().map(|position| &known.answers[*position]).collect();
         let mut said = Said {
             eligible: known.waiting + known.candidates.len(),
             evaluated: candidates.len(),
@@ -114,7 +120,7 @@ impl<'a> Pass<'_, '_, 'a> {
             Some(Ok(found)) if !self.may_start(&found.command, &found.plan) => {}
             Some(Ok(found)) => {
                 let events = events::candidates(ground.snapshot, &found.command);
-                self.outcome.events.extend(events);
+                self.outcome.events.extend(events.into_iter().map(Arc::new));
                 said.scores = found.plan.scores;
                 said.commands.push(found.command);
             }
@@ -136,7 +142,7 @@ impl<'a> Pass<'_, '_, 'a> {
         let (ground, frontier) = (self.ground, self.frontier);
         let mut what_if = self.know();
         let known = self.alone.get_or_insert_default();
-        let answers: Vec<&Alone> = known.answers.iter().collect();
+        let answers: Vec<&Alone<'_>> = known.answers.iter().collect();
         let (able, constrained) = consolidate::able_alone(ground, &known.candidates, &answers);
         let able: Vec<&Candidate> = able
             .into_iter()
@@ -163,7 +169,7 @@ impl<'a> Pass<'_, '_, 'a> {
                 continue;
             }
             let events = events::candidates(ground.snapshot, &command);
-            self.outcome.events.extend(events);
+            self.outcome.events.extend(events.into_iter().map(Arc::new));
             said.scores.extend(plan.scores);
             said.commands.push(command);
             break;

@@ -16,7 +16,7 @@ impl<'a> Pass<'_, '_, 'a> {
         let (ground, options) = (self.ground, self.options);
         let what_if = self.settled();
         let nodes: Vec<NodeId> = ground.snapshot.node_ids().collect();
-        let mut alone: Vec<Option<&Alone>> = vec![None; nodes.len()];
+        let mut alone: Vec<Option<&Alone<'_>>> = vec![None; nodes.len()];
         if let Some(known) = &self.alone {
             for (candidate, answer) in known.candidates.iter().zip(&known.answers) {
                 alone[candidate.node.index()] = Some(answer);

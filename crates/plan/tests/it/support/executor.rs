@@ -55,7 +55,7 @@ impl Executor {
             .node_claims
             .retain(|claim| command.nodes.iter().all(|node| node.node_claim != claim.name()));
         let mut homeless = Vec::new();
-        for step in &command.moves {
+        for step in command.moves.iter() {
             if self.scatter {
                 homeless.push(step.pod.clone());
             } else {

@@ -249,7 +249,7 @@ impl Engine<'_> {
             return false;
         }
         let id = self.create_command(object);
-        for step in &command.moves {
+        for step in command.moves.iter() {
             if let Destination::Node { provider_id, .. } = &step.to {
                 self.nominate(provider_id.clone());
             }

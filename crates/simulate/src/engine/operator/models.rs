@@ -4,6 +4,7 @@
 //! every other run. What the models leave out is listed in `docs/simulate.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use spokeshave_api::ConsolidationPolicy;
@@ -223,7 +224,7 @@ fn without(
         let price = first.price;
         replacements.push(Replacement::of(snapshot, claim, price));
     }
-    let moves = moves(snapshot, &packing.placements, &pods);
+    let moves = Arc::new(moves(snapshot, &packing.placements, &pods));
     Some(Command {
         method,
         nodes: set
