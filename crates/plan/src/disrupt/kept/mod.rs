@@ -256,7 +256,9 @@ impl Answers {
     fn renewed(mut self, ground: &Ground<'_>, start: &Start, news: &News) -> Option<Self> {
         let (snapshot, delta) = (ground.snapshot, &news.delta);
         let is_special = self.base_is_special || has_special_base(ground);
-        if is_special || !delta.has_same_nodes || self.policy != of_answers(ground.policy) {
+        // A pass that panicked has not put its answers back.
+        let is_whole = self.alone.is_of(snapshot);
+        if is_special || !is_whole || !delta.has_same_nodes || self.policy != of_answers(ground.policy) {
             return None;
         }
         let difference = start.difference(&self.start, |class| delta.class(class))?;

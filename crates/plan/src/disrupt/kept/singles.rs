@@ -115,6 +115,11 @@ impl Singles {
         }
     }
 
+    /// Whether there is a place for an answer about each node.
+    pub(super) fn is_of(&self, snapshot: &Snapshot) -> bool {
+        self.bares.len() == snapshot.nodes.len()
+    }
+
     /// How many answers there are.
     pub(super) fn len(&self) -> usize {
         self.bares.iter().flatten().count()
