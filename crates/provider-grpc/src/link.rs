@@ -26,6 +26,8 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const PROBE: Duration = Duration::from_secs(20);
 /// Unanswered questions after which it counts as away.
 const PROBES: u32 = 2;
+/// Time for a session that has broken to say why.
+const BROKEN: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -102,7 +104,7 @@ pub(crate) async fn connect(
         .await
         .ok_or_else(silent)?
         .map_err(unreachable)?;
-    let ended = Task(tokio::spawn(ended));
+    let mut ended = Task(tokio::spawn(ended));
     let origin = http::Uri::from_static("http://provider");
     let client =
         ProviderClient::with_origin(session, origin).max_decoding_message_size(LONGEST_MESSAGE_BYTES);
@@ -113,17 +115,25 @@ pub(crate) async fn connect(
         address: address.clone(),
         reason,
     };
-    let answer = answer.map_err(|status| match status.code() {
-        tonic::Code::FailedPrecondition | tonic::Code::InvalidArgument | tonic::Code::Unimplemented => {
-            refused(format!(
-                "its handshake says {:?}: {}",
-                status.code(),
-                status.message()
-            ))
+    let answer = match answer {
+        Ok(answer) => answer.into_inner(),
+        Err(status) => {
+            let said = format!("its handshake says {:?}: {}", status.code(), status.message());
+            return Err(match status.code() {
+                tonic::Code::FailedPrecondition
+                | tonic::Code::InvalidArgument
+                | tonic::Code::Unimplemented => refused(said),
+                // No answer of the provider. Why the session broke, a certificate that it does not accept for one, is known to the session.
+                _ if std::error::Error::source(&status).is_some() => unreachable(
+                    within(clock, BROKEN, &mut ended.0)
+                        .await
+                        .and_then(Result::ok)
+                        .unwrap_or(said),
+                ),
+                _ => unreachable(said),
+            });
         }
-        code => unreachable(format!("its handshake says {code:?}: {}", status.message())),
-    })?;
-    let answer = answer.into_inner();
+    };
     let seen_term = answer.leader_term;
     let identity = Identity::read(answer).map_err(refused)?;
     Ok(Shaken {

@@ -103,7 +103,11 @@ async fn g_003_over_tcp_both_sides_show_certificates() {
     assert_eq!(ours.expect("a connection").name(), "shed");
     let stranger = Papers::new();
     let refused = GrpcProvider::connect(options(Arc::new(with(&stranger))), clock()).await;
-    refused.expect_err("a certificate of another authority");
+    let error = refused
+        .expect_err("a certificate of another authority")
+        .to_string();
+    // What the other side has said about the certificate, not only that the connection is gone.
+    assert!(error.contains("fatal alert"), "{error}");
     serving.abort();
 }
 
