@@ -140,11 +140,11 @@ impl Last {
 /// of a kubelet, so that the older Snapshot may hold the older one; in all else the objects must be equal.
 #[cfg(debug_assertions)]
 pub(crate) fn differences(one: &Snapshot, other: &Snapshot) -> Vec<&'static str> {
-    let (one, other) = (without_versions(one), without_versions(other));
+    let other = with_versions_of(one, other);
     macro_rules! compared {
         ($($field:ident)*) => {{
             // Names all fields, so that none is forgotten.
-            let Snapshot { $($field: _),* } = &one;
+            let Snapshot { $($field: _),* } = one;
             [$((stringify!($field), one.$field == other.$field)),*]
         }};
     }
@@ -157,21 +157,43 @@ pub(crate) fn differences(one: &Snapshot, other: &Snapshot) -> Vec<&'static str>
         .collect()
 }
 
-/// The same without the resourceVersions of its objects.
+/// `other`, with the objects of `one` where they differ in nothing but their resourceVersion.
 #[cfg(debug_assertions)]
-fn without_versions(snapshot: &Snapshot) -> Snapshot {
-    fn strip<K: kube::Resource + Clone>(object: &mut Arc<K>) {
-        Arc::make_mut(object).meta_mut().resource_version = None;
+fn with_versions_of(one: &Snapshot, other: &Snapshot) -> Snapshot {
+    fn adopt<K: kube::Resource + Clone + PartialEq>(own: &mut Arc<K>, known: &Arc<K>) {
+        if Arc::ptr_eq(own, known) || own.meta().resource_version == known.meta().resource_version {
+            return;
+        }
+        let mut as_known = K::clone(own);
+        as_known
+            .meta_mut()
+            .resource_version
+            .clone_from(&known.meta().resource_version);
+        if as_known == **known {
+            *own = Arc::clone(known);
+        }
     }
-    let mut bare = snapshot.clone();
-    for node in &mut bare.nodes {
-        node.node.iter_mut().for_each(strip);
-        node.claim.iter_mut().for_each(strip);
+    let mut bare = other.clone();
+    for (node, known) in bare.nodes.iter_mut().zip(&one.nodes) {
+        for (own, known) in node.node.iter_mut().zip(&known.node) {
+            adopt(own, known);
+        }
+        for (own, known) in node.claim.iter_mut().zip(&known.claim) {
+            adopt(own, known);
+        }
     }
-    bare.pools.iter_mut().for_each(|pool| strip(&mut pool.object));
-    bare.pods.iter_mut().for_each(|pod| strip(&mut pod.object));
-    bare.disruption_policies.iter_mut().for_each(strip);
-    bare.disruptions.iter_mut().for_each(strip);
+    for (pool, known) in bare.pools.iter_mut().zip(&one.pools) {
+        adopt(&mut pool.object, &known.object);
+    }
+    for (pod, known) in bare.pods.iter_mut().zip(&one.pods) {
+        adopt(&mut pod.object, &known.object);
+    }
+    for (own, known) in bare.disruption_policies.iter_mut().zip(&one.disruption_policies) {
+        adopt(own, known);
+    }
+    for (own, known) in bare.disruptions.iter_mut().zip(&one.disruptions) {
+        adopt(own, known);
+    }
     bare
 }
 

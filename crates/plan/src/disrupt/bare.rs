@@ -89,6 +89,13 @@ impl<T> Bare<T> {
         self.first.as_ref().is_some_and(is_pod) || self.found.as_ref().err().is_some_and(is_pod)
     }
 
+    /// What the first NodePool was refused for, and the node in the end.
+    #[cfg(debug_assertions)]
+    pub(super) fn hurdles(&self) -> [Option<&Hurdle>; 2] {
+        let stops = [self.first.as_ref(), self.found.as_ref().err()];
+        stops.map(|stop| stop.map(|stop| &stop.hurdle))
+    }
+
     /// Whether what the plan saves is worth it now, with its scores.
     pub(super) fn approved(
         &self,

@@ -17,9 +17,9 @@ use super::threads;
 use crate::policy::Policy;
 use jiff::Timestamp;
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use spokeshave_model::Price;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, Snapshot};
+use spokeshave_model::{Event, Price};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,12 +31,15 @@ pub(super) struct Alone<'k> {
     /// Why what it saves is not worth it now.
     refusal: Option<Box<Stop>>,
     is_able: bool,
+    /// Why it stays is told.
     is_told: bool,
+    /// What is told where the answer itself says why.
+    events: &'k [Arc<Event>],
     /// How many new NodeClaims its pods need; none when a pod has no place at all.
     pub(super) claims: Option<u32>,
 }
 
-impl Alone<'_> {
+impl<'k> Alone<'k> {
     /// Whether it may go, and what comes instead.
     pub(super) fn answer(&self) -> Result<&Brief, &Stop> {
         match &self.refusal {
@@ -50,9 +53,9 @@ impl Alone<'_> {
         self.is_able
     }
 
-    /// Whether it is refused for the reason that its answer gives, and that is told.
-    pub(super) fn is_as_kept(&self) -> bool {
-        self.is_told && self.refusal.is_none()
+    /// The events to be told, where it is refused for the reason that its answer gives.
+    pub(super) fn kept_events(&self) -> Option<&'k [Arc<Event>]> {
+        (self.is_told && self.refusal.is_none()).then_some(self.events)
     }
 }
 
@@ -148,6 +151,7 @@ pub(super) fn settled<'k>(
     candidate: &Candidate,
     bare: &'k Bare<Brief>,
     glance: &Glance,
+    events: &'k [Arc<Event>],
 ) -> Alone<'k> {
     let refusal = glance.is_found.then(|| {
         let savings = candidate.price.saturating_sub(glance.price_after);
@@ -162,6 +166,7 @@ pub(super) fn settled<'k>(
         is_able: refusal.is_none() && glance.is_found,
         is_told: refusal.as_ref().map_or(glance.is_told, |stop| !is_silent(stop)),
         refusal: refusal.map(Box::new),
+        events,
         claims: glance.claims,
         bare,
     }

@@ -50,7 +50,9 @@ pub fn disrupt_keeping(
     let outcome = pass(snapshot, policy, now, frontier, Some(kept), evaluated);
     #[cfg(debug_assertions)]
     if snapshot.pods.len() <= COMPARED_PODS {
-        let anew = disrupt(snapshot, policy, now, frontier);
+        let mut fresh = Kept::default();
+        let anew = pass(snapshot, policy, now, frontier, Some(&mut fresh), &mut |_| {});
+        kept.assert_refuses_as(&fresh);
         let statistics = outcome.statistics;
         assert_eq!(
             outcome,

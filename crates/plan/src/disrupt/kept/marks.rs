@@ -240,7 +240,34 @@ pub(in crate::disrupt) struct Renumbered {
     pub(super) has_other_requests: bool,
 }
 
+/// At which pod of before the two lists differ, which pod stands there now, and whether the one of before is replaced or gone. One that is not is preceded by
+/// the new one.
+type Step = (usize, Option<usize>, bool);
+
 impl Renumbered {
+    /// The numbers after these steps, in order.
+    fn by(steps: &[Step]) -> Self {
+        let mut result = Self::default();
+        let mut shift = 0;
+        for (at, now, takes) in steps.iter().copied() {
+            match (now, takes) {
+                (Some(_), true) => {}
+                (Some(_), false) => {
+                    shift += 1;
+                    result.shifts.push((at, shift));
+                }
+                (None, _) => {
+                    shift -= 1;
+                    result.shifts.push((at + 1, shift));
+                }
+            }
+            if takes {
+                result.taken.push(at);
+            }
+        }
+        result
+    }
+
     /// Whether every pod is what it was.
     pub(in crate::disrupt) fn is_same(&self) -> bool {
         self.changed.is_empty()
@@ -379,8 +406,7 @@ impl Pods {
             renumbered == Some(now) && mark.is(view)
         };
         let (mut old, mut new) = (0, 0);
-        // Which of the old is replaced, taken out, or preceded by a new one.
-        let mut steps: Vec<(usize, Option<usize>, bool)> = Vec::new();
+        let mut steps: Vec<Step> = Vec::new();
         while old < self.marks.len() || new < snapshot.pods.len() {
             let (mark, view) = (self.marks.get(old), snapshot.pods.get(new));
             let order = match (mark, view) {
@@ -415,25 +441,8 @@ impl Pods {
     }
 
     /// Takes in what was found to have changed.
-    fn replace(&mut self, snapshot: &Snapshot, steps: &[(usize, Option<usize>, bool)]) -> Renumbered {
-        let mut result = Renumbered::default();
-        let mut shift = 0;
-        for (at, now, takes) in steps.iter().copied() {
-            match (now, takes) {
-                (Some(_), true) => {}
-                (Some(_), false) => {
-                    shift += 1;
-                    result.shifts.push((at, shift));
-                }
-                (None, _) => {
-                    shift -= 1;
-                    result.shifts.push((at + 1, shift));
-                }
-            }
-            if takes {
-                result.taken.push(at);
-            }
-        }
+    fn replace(&mut self, snapshot: &Snapshot, steps: &[Step]) -> Renumbered {
+        let mut result = Renumbered::by(steps);
         // From the back, so that positions before stay what they are.
         for (at, now, takes) in steps.iter().rev().copied() {
             let mark = now.map(|now| PodMark::of(&snapshot.pods[now]));
@@ -487,4 +496,45 @@ fn renumbered<T: Eq + std::hash::Hash>(before: &[T], now: &[T]) -> Option<Vec<Op
     }
     let numbers: FxHashMap<&T, u32> = now.iter().zip(0..).collect();
     Some(before.iter().map(|value| numbers.get(value).copied()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a walk through both lists. Each pod of before stays (0, 1), changes (2) or goes (3), and so many come before it, or right after it when it goes.
+        #[test]
+        fn numbers_are_those_of_the_pods_that_stay(pods in prop::collection::vec((0..4_u8, 0..3_usize, 0..2_usize), 0..40), last in 0..3_usize) {
+            let (mut steps, mut expected, mut next) = (Vec::new(), Vec::new(), 0);
+            let comes = |at: usize, steps: &mut Vec<Step>, count: usize, next: &mut usize| {
+                for _ in 0..count {
+                    steps.push((at, Some(*next), false));
+                    *next += 1;
+                }
+            };
+            for (at, (fate, before, after)) in pods.iter().copied().enumerate() {
+                comes(at, &mut steps, before, &mut next);
+                match fate {
+                    3 => {
+                        steps.push((at, None, true));
+                        expected.push(None);
+                        comes(at + 1, &mut steps, after, &mut next);
+                        continue;
+                    }
+                    2 => {
+                        steps.push((at, Some(next), true));
+                        expected.push(None);
+                    }
+                    _ => expected.push(Some(PodId::from(next))),
+                }
+                next += 1;
+            }
+            comes(pods.len(), &mut steps, last, &mut next);
+            let renumbered = Renumbered::by(&steps);
+            let found: Vec<Option<PodId>> = (0..pods.len()).map(|was| renumbered.of(PodId::from(was))).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
 }

@@ -178,6 +178,15 @@ impl Kept {
         }
     }
 
+    /// Of what is known about single nodes here and there, nothing is refused for another reason, another pod among them.
+    #[cfg(debug_assertions)]
+    pub(super) fn assert_refuses_as(&self, other: &Kept) {
+        let answers = |kept: &Kept| kept.0.as_ref().and_then(|last| last.answers.clone());
+        if let Some((own, other)) = answers(self).zip(answers(other)) {
+            own.alone.assert_refuses_as(&other.alone);
+        }
+    }
+
     /// What the search over sets has asked.
     pub(super) fn sets(&mut self) -> Option<&mut KeptSets> {
         let answers = self.0.as_mut()?.answers.as_mut()?;

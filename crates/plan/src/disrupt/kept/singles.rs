@@ -3,6 +3,7 @@
 //! A pass goes through all answers twice: to see which of them still hold, and to weigh them. Answers themselves lie all over memory, so that going there
 //! takes longer than everything else. A [`Glance`] says of nearly every answer that it holds, and of each all that is weighed. It is made from the answer
 //! alone; only where it cannot tell is the answer asked.
+//! It decides nothing: whether an answer holds is said by [`Read`], and what it is worth now by `consolidate`.
 
 use super::reads::{Asked, Reads};
 use super::{News, Read};
@@ -231,6 +232,19 @@ impl Singles {
                     .is_some_and(|(bare, asked)| read.is_same(asked, &bare.reads)),
                 "what a glance lets through holds"
             );
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    pub(super) fn assert_refuses_as(&self, other: &Singles) {
+        for (node, (own, other)) in self.bares.iter().zip(&other.bares).enumerate() {
+            if let Some((own, other)) = own.as_ref().zip(other.as_ref()) {
+                assert_eq!(
+                    own.hurdles(),
+                    other.hurdles(),
+                    "what is kept of node {node} is what is said of it anew"
+                );
+            }
         }
     }
 

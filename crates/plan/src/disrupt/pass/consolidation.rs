@@ -49,12 +49,8 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
             }
             for (candidate, alone) in candidates.iter().zip(&answers) {
                 let events = &mut self.outcome.events;
-                if alone.is_as_kept() {
-                    let told = self
-                        .singles
-                        .get()
-                        .map_or(&[][..], |singles| singles.told(candidate));
-                    events.extend_from_slice(told);
+                if let Some(kept) = alone.kept_events() {
+                    events.extend_from_slice(kept);
                 } else if let Some(text) = consolidate::told(alone) {
                     events.extend(events::unconsolidatable(ground.snapshot, candidate.node, text));
                 }
@@ -86,7 +82,8 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         let singles = self.singles.get_or_init(|| singles);
         let settled = candidates.iter().map(|candidate| {
             let (bare, glance) = singles.find(candidate)?;
-            Some(consolidate::settled(ground, candidate, bare, glance))
+            let events = singles.told(candidate);
+            Some(consolidate::settled(ground, candidate, bare, glance, events))
         });
         // Each was found or has just been kept.
         settled.collect::<Option<Vec<Alone<'_>>>>().unwrap_or_default()
