@@ -1,5 +1,9 @@
 //! The tests of the whole stack on virtual time: one program, because each would be built and linked with all of it.
 
+/// As the programs have it: a third of the time of these tests was spent in the allocator of the platform.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod appendix;
 mod clouds;
 mod disruption;
