@@ -245,6 +245,8 @@ pub enum InstanceTypesProblem {
     Unevaluated,
     /// The provider failed.
     Failed(String),
+    /// The operator of the cluster knows them, and this program brings none along.
+    KnownElsewhere,
 }
 
 /// A NodePool as decisions see it.

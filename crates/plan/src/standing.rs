@@ -82,6 +82,9 @@ pub fn takes_no_part(snapshot: &Snapshot, pool: PoolId, min_values: MinValuesPol
     no_instance_type(snapshot, view, min_values)
 }
 
+/// What is known of instance types that the operator of the cluster knows, and this program does not.
+pub const KNOWN_ELSEWHERE: &str = "they are known to the operator only; --catalog FILE names some";
+
 /// Why a NodePool has nothing that it could launch, for pods or as a replica.
 /// Too few for its minValues are enough under BestEffort (P-120).
 pub fn no_instance_type(snapshot: &Snapshot, pool: &PoolView, min_values: MinValuesPolicy) -> Option<String> {
@@ -90,6 +93,9 @@ pub fn no_instance_type(snapshot: &Snapshot, pool: &PoolView, min_values: MinVal
             return Some("its instance types are not known yet".to_owned());
         }
         Some(InstanceTypesProblem::Failed(why)) => return Some(format!("it has no instance types: {why}")),
+        Some(InstanceTypesProblem::KnownElsewhere) => {
+            return Some(format!("it has no instance types: {KNOWN_ELSEWHERE}"));
+        }
         None => {}
     }
     filtered_out(snapshot, pool, min_values)

@@ -47,21 +47,14 @@ impl Transit {
 
 /// Holds paused time while a connection has something on its way. Clones hold the same.
 #[derive(Clone, Debug)]
-pub struct HeldTime {
+pub(crate) struct HeldTime {
     transit: Arc<Transit>,
     _holder: Arc<Task>,
 }
 
-impl Default for HeldTime {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl HeldTime {
     /// To be made within the runtime whose time it holds, which must have one thread, as every runtime with paused time has.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let transit = Arc::new(Transit::default());
         let watched = transit.clone();
         let holder = tokio::spawn(async move {
@@ -80,7 +73,7 @@ impl HeldTime {
     }
 
     /// One end of the connection. Both ends must be held: what is written at one is on its way until it is read at the other.
-    pub fn stream<S: ByteStream>(&self, inner: S) -> HeldStream<S> {
+    pub(crate) fn stream<S: ByteStream>(&self, inner: S) -> HeldStream<S> {
         HeldStream {
             inner,
             time: self.clone(),
@@ -89,8 +82,7 @@ impl HeldTime {
     }
 
     /// The way to the other end.
-    #[must_use]
-    pub fn connector(&self, inner: Arc<dyn Connector>) -> Arc<dyn Connector> {
+    pub(crate) fn connector(&self, inner: Arc<dyn Connector>) -> Arc<dyn Connector> {
         Arc::new(HeldConnector {
             inner,
             time: self.clone(),
@@ -145,7 +137,7 @@ impl Connector for HeldConnector {
 
 /// One end of a connection whose bytes are counted.
 #[derive(Debug)]
-pub struct HeldStream<S> {
+pub(crate) struct HeldStream<S> {
     inner: S,
     time: HeldTime,
     /// Whether a write waits for room.

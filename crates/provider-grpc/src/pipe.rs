@@ -2,8 +2,9 @@
 //!
 //! Owns the two ends, with a pipe or a genuine socket between them. Every call is encoded, framed, sent and decoded as it would be between processes.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::BoxFuture;
 use spokeshave_ports::{CloudProvider, SharedClock};
@@ -15,8 +16,52 @@ use crate::errors::ConnectError;
 use crate::held_time::HeldTime;
 use crate::link::Task;
 use crate::server::{Server, ServerOptions};
-use crate::serving::{TlsAcceptor, bind_unix};
+use crate::serving::{TlsAcceptor, bind_unix, serve_connection};
 use crate::transport::{ByteStream, Connector, DuplexConnector, TlsConnector, UnixConnector};
+use crate::wire::provider_server::Provider;
+
+/// How a provider is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// It is a part of the program.
+    #[default]
+    InProcess,
+    /// Through the whole protocol, over a pipe.
+    Pipe,
+    /// The same over a genuine unix socket. The kernel says when its bytes are there, so that two runs may differ.
+    UnixSocket,
+}
+
+impl Way {
+    /// The provider as its user sees it. It may be on paused time, which stands still while a byte is on its way. A server lives as long as its client.
+    ///
+    /// # Errors
+    /// The socket cannot be made, or the provider's identity is incomplete.
+    pub async fn to(
+        self,
+        provider: Arc<dyn CloudProvider>,
+        clock: SharedClock,
+        options: ServerOptions,
+    ) -> Result<Arc<dyn CloudProvider>, ConnectError> {
+        let remote = match self {
+            Self::InProcess => return Ok(provider),
+            Self::Pipe => over_pipe(provider, clock, options).await?,
+            Self::UnixSocket => over_unix_socket(provider, clock, options).await?,
+        };
+        Ok(Arc::new(remote))
+    }
+}
+
+/// A way to a provider that serves every connection of a pipe, for as long as the way is there.
+pub fn piped<P: Provider + Clone>(provider: P) -> DuplexConnector {
+    let (connector, mut connections) = DuplexConnector::new();
+    tokio::spawn(async move {
+        while let Some(stream) = connections.recv().await {
+            tokio::spawn(serve_connection(provider.clone(), stream));
+        }
+    });
+    connector
+}
 
 /// The provider as a client sees it. The server lives as long as the client.
 ///
@@ -27,30 +72,19 @@ pub async fn over_pipe(
     clock: SharedClock,
     options: ServerOptions,
 ) -> Result<GrpcProvider, ConnectError> {
-    let (connector, mut connections) = DuplexConnector::new();
-    let server = Server::new(provider, clock.clone(), options);
-    tokio::spawn(async move {
-        while let Some(stream) = connections.recv().await {
-            let server = server.clone();
-            tokio::spawn(async move { server.serve(stream).await });
-        }
-    });
+    let connector = piped(Server::new(provider, clock.clone(), options));
     GrpcProvider::connect(client_options(Arc::new(connector)), clock).await
 }
 
-/// The provider as a client sees it over a unix socket that is made at `path`, as [`serve_unix`](crate::serve_unix) makes it. It may be on paused time, which
-/// stands still while a byte is on its way. The server lives as long as the client.
-///
-/// # Errors
-/// The socket cannot be made, or the provider's identity is incomplete.
-pub async fn over_unix_socket(
+/// The provider as a client sees it over a unix socket, as [`serve_unix`](crate::serve_unix) makes it.
+async fn over_unix_socket(
     provider: Arc<dyn CloudProvider>,
     clock: SharedClock,
     options: ServerOptions,
-    path: &Path,
 ) -> Result<GrpcProvider, ConnectError> {
-    let connector = UnixConnector(path.to_owned());
-    let listener = bind_unix(path).map_err(|error| ConnectError::Unreachable {
+    let socket = SocketFile::new();
+    let connector = UnixConnector(socket.0.clone());
+    let listener = bind_unix(&socket.0).map_err(|error| ConnectError::Unreachable {
         address: connector.address(),
         reason: error.to_string(),
     })?;
@@ -58,12 +92,31 @@ pub async fn over_unix_socket(
     let time = HeldTime::new();
     let held = time.clone();
     let serving = tokio::spawn(async move {
+        // It can be connected to anew for as long as it is served.
+        let _socket = socket;
         while let Ok((stream, _)) = listener.accept().await {
-            let (server, stream) = (server.clone(), held.stream(stream));
-            tokio::spawn(async move { server.serve(stream).await });
+            tokio::spawn(serve_connection(server.clone(), held.stream(stream)));
         }
     });
     connect(&time, Arc::new(connector), serving, clock).await
+}
+
+/// A name for a socket that no other has, removed with it.
+struct SocketFile(PathBuf);
+
+impl SocketFile {
+    fn new() -> Self {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("spokeshave-{}-{number}.sock", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
 }
 
 /// The same over TCP, where both ends show certificates.
@@ -84,8 +137,7 @@ pub async fn over_tcp(
     let serving = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             if let Ok(stream) = acceptor.accept(stream).await {
-                let (server, stream) = (server.clone(), held.stream(stream));
-                tokio::spawn(async move { server.serve(stream).await });
+                tokio::spawn(serve_connection(server.clone(), held.stream(stream)));
             }
         }
     });

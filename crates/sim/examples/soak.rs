@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser as _;
-use spokeshave_sim::lab::ProviderWay;
+use spokeshave_provider_grpc::Way;
 use spokeshave_sim::rehearsal;
 use spokeshave_sim::soak::{self, RunOptions, SeedResult};
 
@@ -111,19 +111,19 @@ impl Arguments {
             CloudName::Azure => " --cloud azure",
         };
         let protocol = match self.way() {
-            ProviderWay::InProcess => "",
-            ProviderWay::Pipe => " --protocol",
-            ProviderWay::Socket => " --socket",
+            Way::InProcess => "",
+            Way::Pipe => " --protocol",
+            Way::UnixSocket => " --socket",
         };
         let nominate = if self.nominate { " --nominate" } else { "" };
         format!("{cloud}{protocol}{nominate}")
     }
 
-    fn way(&self) -> ProviderWay {
+    fn way(&self) -> Way {
         match (self.protocol, self.socket) {
-            (_, true) => ProviderWay::Socket,
-            (true, false) => ProviderWay::Pipe,
-            (false, false) => ProviderWay::InProcess,
+            (_, true) => Way::UnixSocket,
+            (true, false) => Way::Pipe,
+            (false, false) => Way::InProcess,
         }
     }
 
@@ -163,7 +163,7 @@ fn main() -> ExitCode {
     let options = RunOptions {
         keep_log: arguments.log.is_some() && arguments.count == 1,
         log_cluster: arguments.log_cluster,
-        way: arguments.way(),
+        provider_way: arguments.way(),
         nominate_pods: arguments.nominate,
         ..RunOptions::default()
     };

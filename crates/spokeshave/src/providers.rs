@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use crate::arguments::ServedCloud;
 use crate::clouds::{self, Surroundings};
 use crate::connection::{configuration, connect, seed};
-use crate::remote_provider::AddressArgs;
+use crate::remote_provider::{AddressArgs, papers};
 use crate::settings::{Environment, Settings, SettingsArgs};
 use crate::{logging, signals};
 
@@ -176,11 +176,7 @@ impl ListenArgs {
             let served = serve_unix(server, &path).await;
             return served.with_context(|| format!("cannot serve {}", path.display()));
         };
-        let (ca, cert, key) = (
-            read(self.client_ca.as_deref())?,
-            read(self.cert.as_deref())?,
-            read(self.key.as_deref())?,
-        );
+        let [ca, cert, key] = papers([&self.client_ca, &self.cert, &self.key])?;
         let acceptor = TlsAcceptor::new(&ca, &cert, &key).map_err(anyhow::Error::msg)?;
         let listener = TcpListener::bind(address).await;
         let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
@@ -189,11 +185,6 @@ impl ListenArgs {
             .await
             .with_context(|| format!("cannot serve {address}"))
     }
-}
-
-fn read(path: Option<&Path>) -> Result<Vec<u8>> {
-    let path = path.unwrap_or(Path::new(""));
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Arguments of `provider-serve`.

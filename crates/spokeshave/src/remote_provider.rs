@@ -57,18 +57,23 @@ impl AddressArgs {
         let Some(address) = &self.provider_address else {
             bail!("no provider given; set --provider-socket FILE or --provider-address HOST:PORT");
         };
-        let read = |path: &Option<PathBuf>| {
-            let path = path.clone().unwrap_or_default();
-            std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
-        };
-        let (ca, cert, key) = (
-            read(&self.provider_ca)?,
-            read(&self.provider_cert)?,
-            read(&self.provider_key)?,
-        );
+        let [ca, cert, key] = papers([&self.provider_ca, &self.provider_cert, &self.provider_key])?;
         let connector = TlsConnector::new(address, &ca, &cert, &key).map_err(anyhow::Error::msg)?;
         Ok(Arc::new(connector))
     }
+}
+
+/// Reads a CA, a certificate and its key, whose names the command line has asked for.
+///
+/// # Errors
+/// One of them cannot be read.
+pub(crate) fn papers(paths: [&Option<PathBuf>; 3]) -> Result<[Vec<u8>; 3]> {
+    let read = |path: &Option<PathBuf>| {
+        let path = path.clone().unwrap_or_default();
+        std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let [ca, cert, key] = paths;
+    Ok([read(ca)?, read(cert)?, read(key)?])
 }
 
 /// Connects the operator to its provider, which may start after it.

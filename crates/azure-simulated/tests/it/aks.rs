@@ -5,8 +5,9 @@ use spokeshave_api::{AKSNodeClass, AKSNodeClassSpec, labels};
 use spokeshave_azure_simulated::{Options, Refusal};
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, CloudProvider as _};
+use spokeshave_provider_grpc::Way;
 
-use crate::conformance::{Way, passes};
+use crate::conformance::passes;
 use crate::world::{World, on_demand, pool, provider_options, shown, with_aks};
 
 const SIZE: &str = "Standard_D4s_v5";

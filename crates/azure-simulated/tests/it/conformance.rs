@@ -1,6 +1,5 @@
 //! The suite that every provider passes (P §14), on an Azure that answers at once and on one that takes its time.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +16,7 @@ use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
 use spokeshave_provider_grpc::sanity::{SanityOptions, Untried, check};
 use spokeshave_provider_grpc::{
-    ConnectError, DuplexConnector, GrpcProvider, Server, ServerOptions, TlsAcceptor, TlsConnector, over_pipe,
-    over_tcp, over_unix_socket,
+    ConnectError, Server, ServerOptions, TlsAcceptor, TlsConnector, Way, over_tcp, piped,
 };
 use tokio::net::TcpListener;
 
@@ -108,38 +106,6 @@ impl Harness for AzureHarness<'_> {
     }
 }
 
-/// How the suite reaches the provider.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    InProcess,
-    Pipe,
-    UnixSocket,
-    /// With certificates of both sides.
-    Tcp,
-}
-
-impl Way {
-    /// The provider over the protocol.
-    async fn to(
-        self,
-        local: Arc<dyn CloudProvider>,
-        clock: SharedClock,
-        options: ServerOptions,
-        folder: &Path,
-    ) -> Result<GrpcProvider, ConnectError> {
-        match self {
-            Way::InProcess | Way::Pipe => over_pipe(local, clock, options).await,
-            Way::UnixSocket => over_unix_socket(local, clock, options, &folder.join("provider.sock")).await,
-            Way::Tcp => {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                let address = format!("localhost:{}", listener.local_addr().unwrap().port());
-                let (acceptor, connector) = papers(&address);
-                over_tcp(local, clock, options, listener, acceptor, connector).await
-            }
-        }
-    }
-}
-
 /// As `provider-serve` serves it.
 fn served(world: &World) -> ServerOptions {
     ServerOptions {
@@ -171,6 +137,20 @@ fn papers(address: &str) -> (TlsAcceptor, TlsConnector) {
 }
 
 pub(crate) async fn passes(options: Options, way: Way) {
+    passes_over(options, async |local, clock, served| {
+        way.to(local, clock, served).await
+    })
+    .await;
+}
+
+async fn passes_over(
+    options: Options,
+    reach: impl AsyncFnOnce(
+        Arc<dyn CloudProvider>,
+        SharedClock,
+        ServerOptions,
+    ) -> Result<Arc<dyn CloudProvider>, ConnectError>,
+) {
     let world = World::new(options).await;
     world.azure.refuse(Refusal {
         size: Some(EXHAUSTED.to_owned()),
@@ -180,15 +160,8 @@ pub(crate) async fn passes(options: Options, way: Way) {
         ..Refusal::default()
     });
     let local = Arc::new(world.provider.clone());
-    let folder = tempfile::tempdir().unwrap();
-    let provider: Arc<dyn CloudProvider> = if way == Way::InProcess {
-        local
-    } else {
-        let remote = way
-            .to(local, world.clock.clone(), served(&world), folder.path())
-            .await;
-        Arc::new(remote.expect("a connection"))
-    };
+    let reached = reach(local, world.clock.clone(), served(&world)).await;
+    let provider = reached.expect("a connection");
     let harness = AzureHarness {
         world: &world,
         provider,
@@ -227,7 +200,14 @@ async fn g_001_and_over_a_genuine_unix_socket() {
 
 #[tokio::test(start_paused = true)]
 async fn g_001_g_003_and_over_tcp_with_certificates_of_both_sides() {
-    passes(Options::slow(), Way::Tcp).await;
+    let over_tls = async |local, clock, served| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("localhost:{}", listener.local_addr().unwrap().port());
+        let (acceptor, connector) = papers(&address);
+        let remote = over_tcp(local, clock, served, listener, acceptor, connector).await?;
+        Ok(Arc::new(remote) as Arc<dyn CloudProvider>)
+    };
+    passes_over(Options::slow(), over_tls).await;
 }
 
 /// What authors of providers run finds nothing in this one.
@@ -235,14 +215,8 @@ async fn g_001_g_003_and_over_tcp_with_certificates_of_both_sides() {
 async fn g_014_g_024_the_kit_for_providers_finds_nothing() {
     let world = World::without_leader(Options::slow());
     let clock = world.clock.clone();
-    let (connector, mut arriving) = DuplexConnector::new();
-    let server = Server::new(Arc::new(world.provider.clone()), clock.clone(), served(&world));
-    tokio::spawn(async move {
-        while let Some(stream) = arriving.recv().await {
-            let server = server.clone();
-            tokio::spawn(async move { server.serve(stream).await });
-        }
-    });
+    let provider = Arc::new(world.provider.clone());
+    let connector = piped(Server::new(provider, clock.clone(), served(&world)));
     // Nobody leads: the kit looks on, and what the provider reads then is enough.
     let class = world.class("class", AKSNodeClassSpec::default()).await;
     world.provider.put_class(class.clone());

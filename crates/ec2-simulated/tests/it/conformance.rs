@@ -13,7 +13,7 @@ use spokeshave_ec2_simulated::Options;
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
 use spokeshave_provider_grpc::sanity::{SanityOptions, Untried, check};
-use spokeshave_provider_grpc::{DuplexConnector, Server, ServerOptions, over_pipe, over_unix_socket};
+use spokeshave_provider_grpc::{Server, ServerOptions, Way, piped};
 
 use crate::world::{CLUSTER, World, claim, pool, shown};
 
@@ -79,14 +79,6 @@ impl Harness for AwsHarness<'_> {
     }
 }
 
-/// How the suite reaches the provider.
-#[derive(Clone, Copy)]
-enum Way {
-    InProcess,
-    Pipe,
-    UnixSocket,
-}
-
 /// As `provider-serve` serves it.
 fn served(well_known: &[String]) -> ServerOptions {
     ServerOptions {
@@ -104,17 +96,8 @@ async fn passes(options: Options, way: Way) {
     world.cloud.limit(is_out.parse().unwrap(), 0);
     let local = world.provider();
     let well_known = local.well_known_labels();
-    let folder = tempfile::tempdir().unwrap();
-    let (clock, served) = (world.clock.clone(), served(&well_known));
-    let provider: Arc<dyn CloudProvider> = match way {
-        Way::InProcess => local,
-        Way::Pipe => Arc::new(over_pipe(local, clock, served).await.expect("a connection")),
-        Way::UnixSocket => {
-            let path = folder.path().join("provider.sock");
-            let remote = over_unix_socket(local, clock, served, &path).await;
-            Arc::new(remote.expect("a connection"))
-        }
-    };
+    let reached = way.to(local, world.clock.clone(), served(&well_known)).await;
+    let provider = reached.expect("a connection");
     let harness = AwsHarness {
         world: &world,
         provider,
@@ -165,14 +148,7 @@ async fn g_014_g_024_the_kit_for_providers_finds_nothing() {
     let clock = world.clock.clone();
     let provider = world.provider();
     let options = served(&provider.well_known_labels());
-    let server = Server::new(provider, clock.clone(), options);
-    let (connector, mut arriving) = DuplexConnector::new();
-    tokio::spawn(async move {
-        while let Some(stream) = arriving.recv().await {
-            let server = server.clone();
-            tokio::spawn(async move { server.serve(stream).await });
-        }
-    });
+    let connector = piped(Server::new(provider, clock.clone(), options));
     world.pass(60).await;
     let options = SanityOptions {
         connector: Arc::new(connector),

@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 use spokeshave_ports::{
     CloudProvider as _, NodeClassKind, SharedClock, Write, WriteError, WriteTarget, Writes,
 };
-use spokeshave_provider_grpc::{
-    ClientOptions, DuplexConnector, GrpcProvider, NodeClasses, Server, ServerOptions, serve_connection,
-};
+use spokeshave_provider_grpc::{ClientOptions, GrpcProvider, NodeClasses, Server, ServerOptions, piped};
 
 use crate::flawed::{Flaw, Flawed};
 use crate::shed::{Shed, claim, clock};
@@ -72,15 +70,8 @@ async fn operator(held: &Held, flaw: Flaw) -> (GrpcProvider, SharedClock, Flawed
     let clock = clock();
     let server = Server::new(Shed::new(clock.clone()), clock.clone(), ServerOptions::default());
     let provider = Flawed::new(server, flaw, clock.clone());
-    let served = provider.clone();
-    let (connector, mut arriving) = DuplexConnector::new();
-    tokio::spawn(async move {
-        while let Some(stream) = arriving.recv().await {
-            tokio::spawn(serve_connection(served.clone(), stream));
-        }
-    });
     let options = ClientOptions {
-        connector: Arc::new(connector),
+        connector: Arc::new(piped(provider.clone())),
         cluster_name: "a".into(),
         cluster_uid: "uid".into(),
         kubernetes_version: String::new(),

@@ -7,9 +7,7 @@ use futures::StreamExt as _;
 use spokeshave_api::labels;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, CloudProvider as _, SharedClock};
-use spokeshave_provider_grpc::{
-    ClientOptions, DuplexConnector, GrpcProvider, Server, ServerOptions, serve_connection,
-};
+use spokeshave_provider_grpc::{ClientOptions, GrpcProvider, Server, ServerOptions, piped};
 
 use crate::flawed::{Flaw, Flawed};
 use crate::shed::{Shed, claim, clock, pool};
@@ -25,15 +23,8 @@ pub(crate) async fn operator_of(flaw: Flaw) -> (GrpcProvider, Arc<Shed>, Flawed)
     let shed = Shed::new(clock.clone());
     let server = Server::new(shed.clone(), clock.clone(), ServerOptions::default());
     let provider = Flawed::new(server, flaw, clock.clone());
-    let served = provider.clone();
-    let (connector, mut arriving) = DuplexConnector::new();
-    tokio::spawn(async move {
-        while let Some(stream) = arriving.recv().await {
-            tokio::spawn(serve_connection(served.clone(), stream));
-        }
-    });
     let options = ClientOptions {
-        connector: Arc::new(connector),
+        connector: Arc::new(piped(provider.clone())),
         cluster_name: "a".into(),
         cluster_uid: "uid".into(),
         kubernetes_version: String::new(),

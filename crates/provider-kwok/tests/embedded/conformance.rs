@@ -4,7 +4,7 @@ use crate::{World, claim, node_pool, patterns, seconds, small};
 use spokeshave_api::{NodeClaim, NodePool, Operator, labels};
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
-use spokeshave_provider_grpc::{ServerOptions, over_pipe, over_unix_socket};
+use spokeshave_provider_grpc::{ServerOptions, Way};
 use spokeshave_provider_kwok::{KwokOptions, keys};
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,30 +111,13 @@ fn slow() -> KwokOptions {
     }
 }
 
-/// How the suite reaches the provider (G-001, G-025).
-enum Way {
-    InProcess,
-    Pipe,
-    UnixSocket,
-}
-
 impl World {
+    /// The provider, however the suite reaches it (G-001, G-025).
     async fn harness(&self, options: KwokOptions, way: Way) -> KwokHarness {
         let provider: Arc<dyn CloudProvider> = self.running(options);
-        let (clock, served) = (self.clock.clone(), ServerOptions::default());
-        let provider = match way {
-            Way::InProcess => provider,
-            Way::Pipe => {
-                let remote = over_pipe(provider, clock.clone(), served).await;
-                Arc::new(remote.expect("a connection"))
-            }
-            Way::UnixSocket => {
-                let folder = tempfile::tempdir().expect("a folder");
-                let path = folder.path().join("provider.sock");
-                let remote = over_unix_socket(provider, clock.clone(), served, &path).await;
-                Arc::new(remote.expect("a connection"))
-            }
-        };
+        let clock = self.clock.clone();
+        let reached = way.to(provider, clock.clone(), ServerOptions::default()).await;
+        let provider = reached.expect("a connection");
         KwokHarness { provider, clock }
     }
 }

@@ -272,9 +272,7 @@ impl Inventory {
                         continue;
                     };
                     let count = workload.map_or(0, |workload| workload.replicas);
-                    let zone = workload.and_then(|workload| workload.time_zone.as_deref());
-                    let zone = zone.and_then(|name| TimeZone::get(name).ok());
-                    let zone = zone.unwrap_or(TimeZone::UTC);
+                    let zone = time_zone(workload.and_then(|workload| workload.time_zone.as_deref()));
                     for hit in crate::generate::hits_in(&zone, &schedule, start, duration_ms) {
                         for _ in 0..count {
                             let runs_ms = Some(length(number));
@@ -318,6 +316,12 @@ impl Inventory {
             claims,
         })
     }
+}
+
+/// By whose clocks a CronJob runs: by UTC where it names no time zone, or one that nobody knows.
+pub(crate) fn time_zone(name: Option<&str>) -> TimeZone {
+    name.and_then(|name| TimeZone::get(name).ok())
+        .unwrap_or(TimeZone::UTC)
 }
 
 /// It runs or waits to run.

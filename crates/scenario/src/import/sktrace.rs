@@ -10,6 +10,7 @@ use jiff::tz::TimeZone;
 use rmpv::Value;
 use spokeshave_api::Cron;
 
+use super::inventory::time_zone;
 use super::lines::reader;
 use super::objects::Object;
 use super::packed::{Broken, Packed};
@@ -93,10 +94,11 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
                 if kind == "CronJob" {
                     crons.remove(&key);
                     if let (true, Ok(cron)) = (is_there, text("/spec/schedule").parse::<Cron>()) {
-                        let zone = match text("/spec/timeZone") {
-                            "" => TimeZone::UTC,
-                            name => TimeZone::get(name).unwrap_or(TimeZone::UTC),
-                        };
+                        let zone = time_zone(
+                            object
+                                .pointer("/spec/timeZone")
+                                .and_then(serde_json::Value::as_str),
+                        );
                         let job = object.pointer("/spec/jobTemplate").cloned().unwrap_or_default();
                         crons.insert(
                             key,
@@ -205,7 +207,8 @@ fn object(objects: &mut Packed<'_>) -> Result<serde_json::Value, String> {
 
 /// A value of a few bytes.
 fn small(mut bytes: &[u8]) -> Option<Value> {
-    (bytes.len() < 64).then(|| rmpv::decode::read_value_with_max_depth(&mut bytes, MOST_DEPTH).ok())?
+    let read = (bytes.len() < 64).then(|| rmpv::decode::read_value_with_max_depth(&mut bytes, MOST_DEPTH));
+    read?.ok()
 }
 
 fn no_trace(broken: &Broken) -> ImportError {

@@ -26,11 +26,10 @@ use serde_json::Value;
 use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_controllers::{LeaderElectionOptions, Operator, Options as OperatorOptions};
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock, TokioClock};
-use spokeshave_provider_grpc::{ServerOptions, over_pipe, over_unix_socket};
+use spokeshave_provider_grpc::{ServerOptions, Way};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
 use spokeshave_runtime::{Api, ClientWrites, Shutdown, TaskGroup};
-use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use crate::invariants::{Actor, Expectations, Invariants};
@@ -40,46 +39,6 @@ use weather::Exposed;
 
 /// How often checkers look at the time.
 const TICK: Duration = Duration::from_secs(10);
-
-/// How operators reach their providers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProviderWay {
-    /// They are a part of the operator.
-    #[default]
-    InProcess,
-    /// Through the whole provider protocol, as if they were processes of their own, over a pipe.
-    Pipe,
-    /// The same over a genuine unix socket. The kernel says when its bytes are there, so that two runs of a seed may differ.
-    Socket,
-}
-
-impl ProviderWay {
-    /// The provider as the operator sees it, and the folder of its socket, which must last as long.
-    ///
-    /// # Errors
-    /// It cannot be reached.
-    async fn to(
-        self,
-        provider: Arc<dyn CloudProvider>,
-        clock: SharedClock,
-        served: ServerOptions,
-    ) -> Result<(Arc<dyn CloudProvider>, Option<TempDir>), String> {
-        let (remote, folder) = match self {
-            Self::InProcess => return Ok((provider, None)),
-            Self::Pipe => (over_pipe(provider, clock, served).await, None),
-            Self::Socket => {
-                let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-                let path = folder.path().join("provider.sock");
-                (
-                    over_unix_socket(provider, clock, served, &path).await,
-                    Some(folder),
-                )
-            }
-        };
-        let remote = remote.map_err(|error| error.to_string())?;
-        Ok((Arc::new(remote), folder))
-    }
-}
 
 /// How a laboratory is set up.
 #[derive(Clone, Debug)]
@@ -109,7 +68,7 @@ pub struct LabOptions {
     /// Whether the cloud runs on its own; otherwise a provider must be run.
     pub cloud_lives: bool,
     /// How operators reach their providers.
-    pub way: ProviderWay,
+    pub provider_way: Way,
 }
 
 impl LabOptions {
@@ -133,7 +92,7 @@ impl LabOptions {
             log_cluster: false,
             write_time: Duration::ZERO,
             cloud_lives: true,
-            way: ProviderWay::default(),
+            provider_way: Way::default(),
         }
     }
 }
@@ -359,7 +318,7 @@ impl Lab {
                 identity: name.to_owned(),
             });
         }
-        let (clock, way) = (self.clock.clone(), self.options.way);
+        let (clock, way) = (self.clock.clone(), self.options.provider_way);
         let shutdown = Shutdown::new();
         let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let (stop, done) = (shutdown.clone(), ended.clone());
@@ -369,8 +328,8 @@ impl Lab {
             ..ServerOptions::default()
         };
         let task = tokio::spawn(async move {
-            let (provider, _folder) = match way.to(provider, clock.clone(), served).await {
-                Ok(reached) => reached,
+            let provider = match way.to(provider, clock.clone(), served).await {
+                Ok(provider) => provider,
                 Err(error) => {
                     log.note(&format!("operator {who} does not reach its provider: {error}"));
                     done.store(true, std::sync::atomic::Ordering::Relaxed);

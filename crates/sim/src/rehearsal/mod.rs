@@ -237,7 +237,7 @@ async fn story(
         named => named,
     };
     let mut lab_options = LabOptions::new(seed);
-    lab_options.way = options.way;
+    lab_options.provider_way = options.provider_way;
     lab_options.keep_log = options.keep_log;
     lab_options.log_cluster = options.log_cluster;
     lab_options.operator.nominate_pods = options.nominate_pods;

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 pub(crate) use scenario::pick;
 
+use spokeshave_provider_grpc::Way;
+
 use crate::invariants::Violation;
-use crate::lab::{Lab, LabOptions, Operators, ProviderWay, live};
+use crate::lab::{Lab, LabOptions, Operators, live};
 
 /// What a run came to.
 #[derive(Debug)]
@@ -63,7 +65,7 @@ pub struct RunOptions {
     /// Whether it includes writes of scheduler, kubelets and workload controllers.
     pub log_cluster: bool,
     /// How operators reach their providers, which changes what happens when.
-    pub way: ProviderWay,
+    pub provider_way: Way,
     /// Whether waiting pods name the nodes that they were planned on.
     pub nominate_pods: bool,
 }
@@ -74,7 +76,7 @@ impl Default for RunOptions {
             request_limit: REQUEST_LIMIT,
             keep_log: true,
             log_cluster: false,
-            way: ProviderWay::default(),
+            provider_way: Way::default(),
             nominate_pods: false,
         }
     }
@@ -106,7 +108,7 @@ async fn story(seed: u64, options: RunOptions, operators: &mut Operators) -> See
     let mut lab_options = LabOptions {
         keep_log: options.keep_log,
         log_cluster: options.log_cluster,
-        way: options.way,
+        provider_way: options.provider_way,
         ..scenario.lab_options()
     };
     lab_options.operator.nominate_pods = options.nominate_pods;

@@ -1,6 +1,6 @@
 //! Whole lives of clusters on the shipped providers of clouds, and behind the provider protocol (Z-059, G-001). `just soak` lives many more.
 
-use spokeshave_sim::lab::ProviderWay;
+use spokeshave_provider_grpc::Way;
 use spokeshave_sim::rehearsal::{self, CloudName};
 use spokeshave_sim::soak::{self, RunOptions, SeedResult};
 
@@ -50,17 +50,12 @@ fn z_059_a_policy_freezes_and_paces_one_nodepool_of_an_aks_node_class_and_no_oth
 
 #[test]
 fn g_001_clusters_live_as_well_when_their_provider_is_behind_the_protocol() {
-    let behind = |way| RunOptions {
-        way,
+    let behind = |provider_way| RunOptions {
+        provider_way,
         ..RunOptions::default()
     };
-    is_clean(&rehearsal::run_with(
-        CloudName::Azure,
-        7,
-        behind(ProviderWay::Pipe),
-    ));
-    is_clean(&soak::run_with(2, behind(ProviderWay::Pipe)));
-    is_clean(&soak::run_with(2, behind(ProviderWay::Socket)));
+    is_clean(&rehearsal::run_with(CloudName::Azure, 7, behind(Way::Pipe)));
+    is_clean(&soak::run_with(2, behind(Way::UnixSocket)));
 }
 
 /// A-110, D-273, D-278: all of 60 spot nodes are reclaimed at once, and the operator is killed four times before the last NodeClaim is deleted.

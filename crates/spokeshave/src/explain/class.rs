@@ -2,55 +2,50 @@
 //!
 //! Owns the reading of NodeClasses of any provider for the story of a NodePool.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use kube::api::{DynamicObject, ListParams};
+use kube::api::DynamicObject;
 use kube::{Api, Client};
 use serde_json::Value;
 use spokeshave_api::{NodeClassRef, NodePool};
 use spokeshave_story::explain::{Story, Wait};
 
-/// NodeClasses of the kinds that NodePools name. A kind that the cluster does not know, or does not show, leaves its part of the story out.
-pub(super) async fn in_cluster<'a>(client: &Client, pools: impl Iterator<Item = &'a NodePool>) -> Vec<Value> {
-    let kinds: BTreeSet<(&str, &str)> = pools
-        .map(|pool| {
-            let class = &pool.spec.template.spec.node_class_ref;
-            (class.group.as_str(), class.kind.as_str())
-        })
-        .collect();
-    let mut found = Vec::new();
-    for (group, kind) in kinds {
-        let Ok(known) = kube::discovery::group(client, group).await else {
-            continue;
-        };
-        let Some((resource, _)) = known.recommended_kind(kind) else {
-            continue;
-        };
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let Ok(listed) = api.list(&ListParams::default()).await else {
-            continue;
-        };
-        found.extend(listed.items.iter().filter_map(|object| {
-            let mut value = serde_json::to_value(object).ok()?;
-            value["kind"] = Value::from(kind);
-            value["apiVersion"] = Value::from(resource.api_version.clone());
-            Some(value)
-        }));
-    }
-    found
-}
+use super::source::Source;
 
 /// Adds the conditions that its NodeClass does not meet to the story of a NodePool.
-pub(super) fn add(story: &mut Story, reference: &NodeClassRef, classes: &[Value]) {
-    let is_it = |class: &&Value| {
+pub(super) async fn add(story: &mut Story, source: &Source) {
+    let named = |pool: &&Arc<NodePool>| story.object_kind == "NodePool" && pool.name() == story.name;
+    let Some(pool) = source.state.node_pools.iter().find(named) else {
+        return;
+    };
+    let reference = &pool.spec.template.spec.node_class_ref;
+    let class = match &source.client {
+        Some(client) => in_cluster(client, reference).await,
+        None => in_file(&source.classes, reference).cloned(),
+    };
+    if let Some(class) = class {
+        tell(story, reference, &class);
+    }
+}
+
+/// The NodeClass in a cluster; none of a kind that the cluster does not know, or does not show, which leaves this part of the story out.
+async fn in_cluster(client: &Client, reference: &NodeClassRef) -> Option<Value> {
+    let known = kube::discovery::group(client, &reference.group).await.ok()?;
+    let (resource, _) = known.recommended_kind(&reference.kind)?;
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    serde_json::to_value(api.get(&reference.name).await.ok()?).ok()
+}
+
+fn in_file<'c>(classes: &'c [Value], reference: &NodeClassRef) -> Option<&'c Value> {
+    classes.iter().find(|class| {
         let version = class["apiVersion"].as_str().unwrap_or_default();
         class["metadata"]["name"] == reference.name.as_str()
             && class["kind"] == reference.kind.as_str()
             && version.split_once('/').map_or("", |(group, _)| group) == reference.group
-    };
-    let Some(class) = classes.iter().find(is_it) else {
-        return;
-    };
+    })
+}
+
+fn tell(story: &mut Story, reference: &NodeClassRef, class: &Value) {
     let conditions = class["status"]["conditions"].as_array();
     for condition in conditions.into_iter().flatten() {
         let text = |field: &str| condition[field].as_str().unwrap_or_default();
@@ -98,9 +93,12 @@ mod tests {
             name: "general".to_owned(),
             ..Story::default()
         };
-        add(&mut story, &reference, &classes[..2]);
-        assert!(story.waits.is_empty());
-        add(&mut story, &reference, &classes);
+        assert!(in_file(&classes[..2], &reference).is_none());
+        tell(
+            &mut story,
+            &reference,
+            in_file(&classes, &reference).expect("the third"),
+        );
         let [only] = &story.waits[..] else {
             panic!("{:?}", story.waits);
         };

@@ -14,7 +14,6 @@ mod tests;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
-use spokeshave_api::NodePool;
 use spokeshave_model::lower;
 use spokeshave_model::snapshot::NodeId;
 use spokeshave_plan::disrupt::{Verdict, judge};
@@ -25,8 +24,6 @@ pub(crate) use args::{EXAMPLES, ExplainArgs};
 use object::{Kind, Wanted};
 
 use source::Source;
-
-use crate::plan::world::ELSEWHERE;
 
 use crate::arguments::OutputFormat;
 
@@ -51,17 +48,7 @@ pub(crate) async fn run(args: &ExplainArgs) -> Result<String> {
     let story = match tell(&source, &wanted) {
         Ok(mut story) => {
             told::add(&mut story, &source.told, source.now);
-            let is_it = |pool: &&std::sync::Arc<NodePool>| pool.name() == story.name;
-            if story.object_kind == "NodePool"
-                && let Some(pool) = source.state.node_pools.iter().find(is_it)
-            {
-                let reference = &pool.spec.template.spec.node_class_ref;
-                class::add(&mut story, reference, &source.classes);
-                if story.summary.ends_with(ELSEWHERE) {
-                    story.summary =
-                        "can launch nodes, of instance types that only its operator knows".to_owned();
-                }
-            }
+            class::add(&mut story, &source).await;
             story
         }
         // Its Events outlive a NodeClaim.

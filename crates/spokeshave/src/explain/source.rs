@@ -11,7 +11,6 @@ use serde_json::Value;
 use spokeshave_model::ClusterState;
 use spokeshave_story::explain::CommandFact;
 
-use super::class;
 use super::told::{self, Told};
 use crate::plan;
 use crate::plan::SourceArgs;
@@ -26,8 +25,10 @@ pub(crate) struct Source {
     pub(crate) commands: Vec<CommandFact>,
     /// Events of the controllers.
     pub(crate) told: Vec<Told>,
-    /// NodeClasses, as they are written.
+    /// NodeClasses of a file, as they are written.
     pub(crate) classes: Vec<Value>,
+    /// Where NodeClasses of a cluster can be had.
+    pub(crate) client: Option<Client>,
     /// The instant.
     pub(crate) now: Timestamp,
 }
@@ -43,8 +44,6 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
             let mut found = beside_in_cluster(client).await;
             let own = ListParams::default().fields("source=karpenter");
             found.extend(list_some(client, ("", "v1", "Event", "events"), &own).await);
-            let pools = loaded.world.state.node_pools.iter();
-            found.extend(class::in_cluster(client, pools.map(|pool| &**pool)).await);
             found
         }
         None => loaded.written.into_iter().map(|written| written.object).collect(),
@@ -55,6 +54,7 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
         commands: Vec::new(),
         told: Vec::new(),
         classes: Vec::new(),
+        client: loaded.client,
         now: loaded.now,
     };
     for object in beside {

@@ -25,9 +25,6 @@ use super::ec2::{self, Ec2};
 use super::{schema, workloads};
 use crate::text::count;
 
-/// What is known of the instance types of a provider whose operator alone knows them.
-pub(crate) const ELSEWHERE: &str = "they are known to the operator only; --catalog FILE names some";
-
 /// Where a dump comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -94,7 +91,7 @@ impl World {
                     class.kind, class.name
                 )))
             } else if origin == Origin::Cluster && ec2.is_some() && is_elsewhere(pool) {
-                Err(InstanceTypesProblem::Failed(ELSEWHERE.to_owned()))
+                Err(InstanceTypesProblem::KnownElsewhere)
             } else {
                 let of_class = by_class.types.get(&class.name).filter(|_| ec2::is_ec2(pool));
                 Ok(Arc::clone(of_class.unwrap_or(catalog)))
@@ -547,7 +544,9 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
             assert!(view.supported && view.ready);
             let strict = MinValuesPolicy::Strict;
             let why = spokeshave_plan::standing::takes_no_part(&snapshot, pool, strict);
-            assert_eq!(why.is_some_and(|why| why.ends_with(ELSEWHERE)), launches == 0);
+            let is_elsewhere =
+                why.is_some_and(|why| why.ends_with(spokeshave_plan::standing::KNOWN_ELSEWHERE));
+            assert_eq!(is_elsewhere, launches == 0);
         }
     }
 

@@ -10,7 +10,7 @@ use super::{Facts, Story, Wait, age, count, short, whole};
 use spokeshave_plan::budget_lint::{Level, NodeCounts, lint};
 use spokeshave_plan::calendar::REASONS;
 use spokeshave_plan::disruption_policy::expiry;
-use spokeshave_plan::standing::{eligible, no_instance_type, not_supported};
+use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, no_instance_type, not_supported};
 
 /// The story of a NodePool.
 pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
@@ -111,6 +111,9 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
         }
         Some(InstanceTypesProblem::Unevaluated) => story.fact("instance types", "not known yet"),
         Some(InstanceTypesProblem::Failed(why)) => story.fact("instance types", format!("none: {why}")),
+        Some(InstanceTypesProblem::KnownElsewhere) => {
+            story.fact("instance types", format!("none: {KNOWN_ELSEWHERE}"));
+        }
     }
 }
 
@@ -236,6 +239,9 @@ fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
     }
     if let Some(limit) = story.waits.iter().find(|wait| wait.object.starts_with("limit ")) {
         return format!("is at its {}: no further node is launched", limit.object);
+    }
+    if pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere) {
+        return "can launch nodes, of instance types that only its operator knows".to_owned();
     }
     // What the operator has found out about a fixed number of nodes is on the NodePool.
     let said = pool.object.condition(LAUNCHABLE);
