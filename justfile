@@ -121,10 +121,12 @@ at-scale *options:
     cargo build --release -p spokeshave-sim --example kubelets
     e2e/at_scale.sh {{options}}
 
-# AWS, the life of a Deployment: the shipped operator against moto, on the embedded API server. Installs moto in target/.
+# AWS, the life of a Deployment: the shipped operator against moto, on the embedded API server; then with the provider in a process of its own. Installs moto
+# in target/.
 e2e-aws:
     {{build}}
     e2e/aws.sh
+    e2e/aws.sh --apart
 
 # Providers as processes of their own, of other makes: the examples in Python and Go keep the promises of the protocol.
 e2e-grpc:

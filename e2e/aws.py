@@ -279,6 +279,7 @@ def main():
     parser.add_argument("--kubeconfig", required=True)
     parser.add_argument("--spokeshave", required=True)
     parser.add_argument("--log", default="operator.log")
+    parser.add_argument("--apart", action="store_true", help="the provider in a process of its own")
     options = parser.parse_args()
     cluster, account = Cluster(options.kubeconfig), Account()
     images = account.prepare()
@@ -287,12 +288,19 @@ def main():
     definitions = subprocess.run([options.spokeshave, "crds", "--cloud-provider", "aws"], check=True, capture_output=True).stdout
     subprocess.run(["kubectl", "--kubeconfig", options.kubeconfig, "apply", "--server-side", "--force-conflicts", "-f", "-"],
                    input=definitions, check=True, stdout=subprocess.DEVNULL)
-    command = [options.spokeshave, "operator", "--cloud-provider", "aws", "--kubeconfig", options.kubeconfig]
+    place, socket = ["--kubeconfig", options.kubeconfig], options.log + ".sock"
+    if options.apart:
+        serve = [options.spokeshave, "provider-serve", "--cloud-provider", "aws", "--socket", socket, *place]
+        command = [options.spokeshave, "operator", "--cloud-provider", "grpc", "--provider-socket", socket, *place]
+    else:
+        serve, command = None, [options.spokeshave, "operator", "--cloud-provider", "aws", *place]
     settings = {"CLUSTER_NAME": NAME, "INTERRUPTION_QUEUE": NAME, "METRICS_PORT": "0", "HEALTH_PROBE_PORT": "0", "LOG_LEVEL": "debug"}
     stop = threading.Event()
     threading.Thread(target=machines, args=(Cluster(options.kubeconfig), Account(), stop), daemon=True).start()
     with open(options.log, "wb") as log:
-        operator = subprocess.Popen(command, env={**os.environ, **key, **settings}, stdout=log, stderr=log)
+        start = lambda program: subprocess.Popen(program, env={**os.environ, **key, **settings}, stdout=log, stderr=log)  # noqa: E731
+        provider = start(serve) if serve else None
+        operator = start(command)
         try:
             story(cluster, account, images)
             operator.send_signal(signal.SIGTERM)
@@ -305,6 +313,9 @@ def main():
             stop.set()
             if operator.poll() is None:
                 operator.kill()
+            if provider:
+                provider.terminate()
+                provider.wait(30)
     print(f"passed in {time.monotonic() - START:.0f} s")
 
 
