@@ -13,8 +13,8 @@ The table and the digest of `examples/simulate/quick.yaml` are those of `quick.t
 import argparse
 import difflib
 import json
-import os
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -94,14 +94,15 @@ def main():
     parser.add_argument("scenarios", nargs="*", help="names of scenarios; all of them by default")
     arguments = parser.parse_args()
     known = {path.stem: path for path in sorted(FOLDER.glob("*.yaml")) if path.stem != "pools"}
-    for name in arguments.scenarios:
+    names = arguments.scenarios or ["quick", *known]
+    for name in names:
         if name not in known and name != "quick":
-            parser.error(f"there is no scenario {name!r}; there are {', '.join(known)} and quick")
+            parser.error(f"there is no scenario {name!r}; there are quick, {', '.join(known)}")
     figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     worse = 0
-    is_same = quick(arguments.spokeshave, arguments.write) if "quick" in (arguments.scenarios or ["quick"]) else True
+    is_same = "quick" not in names or quick(arguments.spokeshave, arguments.write)
     print(f"{'':6} {'policy':14} {'metric':20} {'committed':>12} {'now':>12}")
-    for name in [name for name in arguments.scenarios if name != "quick"] if arguments.scenarios else known:
+    for name in (name for name in names if name != "quick"):
         lived = live(arguments.spokeshave, known[name])
         before = figures.get(name, {})
         for policy, metrics in lived.items():

@@ -55,6 +55,7 @@ fn g_001_clusters_live_as_well_when_their_provider_is_behind_the_protocol() {
         ..RunOptions::default()
     };
     is_clean(&rehearsal::run_with(CloudName::Azure, 7, behind(Way::Pipe)));
+    is_clean(&soak::run_with(2, behind(Way::Pipe)));
     is_clean(&soak::run_with(2, behind(Way::UnixSocket)));
 }
 

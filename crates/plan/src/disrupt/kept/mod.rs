@@ -92,8 +92,7 @@ const MOST_CHANGES: usize = 64;
 
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let answers = self.0.as_ref().and_then(|last| last.answers.as_ref());
-        let answers = answers.map_or(0, |answers| answers.alone.len());
+        let answers = self.answers().map_or(0, |answers| answers.alone.len());
         f.debug_struct("Kept").field("answers", &answers).finish()
     }
 }
@@ -181,10 +180,13 @@ impl Kept {
     /// Of what is known about single nodes here and there, nothing is refused for another reason, another pod among them.
     #[cfg(debug_assertions)]
     pub(super) fn assert_refuses_as(&self, other: &Kept) {
-        let answers = |kept: &Kept| kept.0.as_ref().and_then(|last| last.answers.clone());
-        if let Some((own, other)) = answers(self).zip(answers(other)) {
+        if let Some((own, other)) = self.answers().zip(other.answers()) {
             own.alone.assert_refuses_as(&other.alone);
         }
+    }
+
+    fn answers(&self) -> Option<&Answers> {
+        self.0.as_ref()?.answers.as_ref()
     }
 
     /// What the search over sets has asked.
