@@ -110,6 +110,11 @@ upstream-suites-quick:
     {{build}}
     e2e/suites/run.py --selection e2e/suites/selection.txt --seconds ${SUITES_SECONDS:-720}
 
+# The scenarios of upstream's performance suite with Spokeshave and with upstream's operator, three times each (hours), as a table; options of e2e/suites/performance.py.
+performance-beside-upstream *options:
+    {{build}}
+    e2e/suites/performance.py "$@"
+
 # The same end-to-end scenario on a genuine kube-apiserver, scheduler and controller-manager.
 e2e-real:
     {{build}}

@@ -3,6 +3,7 @@
     check.py [NAME…]              the checks of these names, by default all
 """
 
+import io
 import os
 import re
 import shutil
@@ -267,6 +268,95 @@ def a_hostile_name_is_only_text(playwright):
         assert "<img src=x onerror" in browser.page.locator("#pending").inner_text()
         equal(browser.page.locator("img").count(), 0, "images")
         equal(browser.complaints, [], "what the browser complains of")
+
+
+def resident_kib(process):
+    return next(int(line.split()[1]) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+
+
+@check
+def eight_tabs_are_all_live(playwright):
+    """More pages than a browser opens connections to one server: all follow the cluster, also when the one that listens for them is closed."""
+    live = "document.querySelector('#live').textContent === 'live'"
+    with Running("up", "-f", str(Path(__file__).parent / "shop.yaml"), "--speed", "20") as running, Browser(playwright) as browser:
+        running.wait("pods of the web", lambda view: view["header"]["pods"] > 40 and view["header"]["pending"] == 0)
+        browser.page.goto(running.url)
+        until(browser.page, live)
+        before = resident_kib(running.process)
+        pages = [browser.page] + [browser.context.new_page() for _ in range(7)]
+        for page in pages[1:]:
+            page.goto(running.origin)
+        for page in pages:
+            until(page, live)
+        # Whoever listened for all is gone; the others say `stale` after five seconds in which they hear nothing.
+        pages[0].close()
+        pages[1].wait_for_timeout(7000)
+        deployment = "/apis/apps/v1/namespaces/shop/deployments/web"
+        replicas = running.api("GET", deployment)["spec"]["replicas"] + 3
+        running.api("PATCH", deployment, {"spec": {"replicas": replicas}})
+        shown = running.wait("three more", lambda view: running.api("GET", deployment)["status"].get("readyReplicas") == replicas)["revision"]
+        for page in pages[1:]:
+            until(page, f"Number(document.documentElement.dataset.revision) >= {shown} && {live}", timeout=20000)
+        grown = (resident_kib(running.process) - before) / 1024
+        print(f"    the server grew by {grown:.1f} MiB")
+        assert grown < 10, grown
+        equal(browser.complaints, [], "what the browser complains of")
+
+
+@check
+def the_time_line_is_the_record(playwright):
+    """A bar for each command of the ledger, and the sums that it shows are those of the Disruption objects."""
+    with Running("up", "-f", str(Path(__file__).parent / "shop.yaml"), "--speed", "20") as running, Browser(playwright) as browser:
+        page = browser.page
+        running.wait("pods of the web", lambda view: view["header"]["pods"] > 40 and view["header"]["pending"] == 0)
+        running.api("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web", {"spec": {"replicas": 6}})
+        done = ("Succeeded", "RolledBack")
+        view = running.wait("commands that have ended", lambda view: len(view["commands"]) > 1 and all(one["phase"] in done for one in view["commands"]))
+        page.goto(running.url)
+        bars = page.locator("#time rect.bar").count()
+        ledger = running.api("GET", "/apis/karpenter.spokeshave.dev/v1alpha1/disruptions")["items"]
+        equal(bars, len(ledger), "bars, and Disruption objects")
+        ended = [one for one in ledger if one["status"]["phase"] == "Succeeded"]
+        predicted = sum(float(one["spec"]["savings"]) for one in ended)
+        realised = sum(float(one["status"]["realisedSavings"]) for one in ended)
+        note = page.locator("#time .note").first.inner_text()
+        assert f"saved ${realised:.2f}/h" in note, (note, realised)
+        assert f"(predicted ${predicted:.2f}/h)" in note or round(predicted - realised, 9) == 0, (note, predicted)
+        titles = [text.lower() for text in page.locator("#time rect.bar title").all_text_contents()]
+        for one in ledger:
+            assert any(f"{one['spec']['reason'].lower()}," in title for title in titles), (one["spec"]["reason"], titles)
+        for left, right in zip(page.locator("#time rect.bar").all(), sorted(view["commands"], key=lambda one: one["decided"])):
+            assert float(left.get_attribute("width")) >= 4, right
+
+
+def shades(picture, box):
+    """How often each of sixteen shades of grey occurs in a rectangle, as shares."""
+    grey = picture.convert("L").crop((int(box["x"]) + 2, int(box["y"]) + 2, int(box["x"] + box["width"]) - 2, int(box["y"] + box["height"]) - 2))
+    counts = grey.histogram()
+    total = sum(counts)
+    return [sum(counts[first : first + 16]) / total for first in range(0, 256, 16)]
+
+
+@check
+def verdicts_are_told_without_colour(playwright):
+    """In shades of grey, and with the user's forced colours, swatches of the legend differ from each other."""
+    from PIL import Image
+
+    with still(dump(60)) as running:
+        for options in [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"forced_colors": "active"}, {"forced_colors": "active", "color_scheme": "dark"}]:
+            with Browser(playwright, device_scale_factor=1, **options) as browser:
+                page = browser.page
+                page.goto(running.url)
+                swatches = page.locator(".legend .swatch")
+                assert swatches.count() > 2, swatches.count()
+                picture = Image.open(io.BytesIO(page.screenshot(full_page=True)))
+                seen = [(one.get_attribute("class"), shades(picture, one.bounding_box())) for one in swatches.all()]
+                for index, (name, left) in enumerate(seen):
+                    for other, right in seen[:index]:
+                        apart = sum(abs(a - b) for a, b in zip(left, right))
+                        assert apart > 0.1, f"{options}: {name} and {other} look alike ({apart:.3f})"
+                width = page.evaluate("document.documentElement.scrollWidth")
+                assert width <= 1440, width
 
 
 def main():

@@ -107,23 +107,43 @@ document.addEventListener("input", (event) => {
 
 /** @type {EventSource | null} */
 let stream = null;
+/** Stops listening. @type {(() => void) | null} */
+let stop = null;
 let heard = performance.now();
 let due = 0;
+// A browser opens six connections to one server for all of its pages together. Of those that are visible one listens, and tells the others.
+const others = "locks" in navigator ? new BroadcastChannel("changes") : null;
+if (others) others.onmessage = (event) => { if (!document.hidden) take(event.data.kind, event.data.text); };
+
 function listen() {
-  if (stream || document.hidden) return;
+  if (stop || document.hidden) return;
+  if (!others) { open(); stop = close; return; }
+  const waiting = new AbortController();
+  stop = () => waiting.abort();
+  navigator.locks.request("changes", { signal: waiting.signal }, () => new Promise((done) => {
+    open();
+    stop = () => { close(); done(undefined); };
+  })).catch(() => { /* hidden before its turn came */ });
+}
+function open() {
   stream = new EventSource("/api/changes");
-  const refresh = () => {
-    alive();
+  for (const kind of ["delta", "reset", "beat", "trouble"]) stream.addEventListener(kind, (event) => {
+    take(kind, event.data);
+    others?.postMessage({ kind, text: event.data });
+  });
+}
+function close() {
+  stream?.close();
+  stream = null;
+}
+/** Something that the stream has said. @param {string} kind @param {string} text */
+function take(kind, text) {
+  alive();
+  if (kind === "trouble") state("off", text);
+  if (kind === "delta" || (kind === "reset" && text !== document.documentElement.dataset.revision)) {
     clearTimeout(due);
     due = setTimeout(() => show(location.href), 30);
-  };
-  stream.addEventListener("delta", refresh);
-  stream.addEventListener("reset", (event) => {
-    alive();
-    if (event.data !== document.documentElement.dataset.revision) refresh();
-  });
-  stream.addEventListener("beat", alive);
-  stream.addEventListener("trouble", (event) => { alive(); state("off", event.data); });
+  }
 }
 function alive() {
   heard = performance.now();
@@ -140,10 +160,10 @@ setInterval(() => {
   if (document.hidden || performance.now() - heard < STALE_AFTER) return;
   const since = byId("top")?.querySelector(".when time")?.textContent ?? "";
   state("off", `stale since ${since}`);
-  if (stream && stream.readyState === EventSource.CLOSED) { stream.close(); stream = null; listen(); }
+  if (stream && stream.readyState === EventSource.CLOSED) { close(); open(); }
 }, 500);
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) { stream?.close(); stream = null; } else { heard = performance.now(); listen(); show(location.href); }
+  if (document.hidden) { stop?.(); stop = null; } else { heard = performance.now(); listen(); show(location.href); }
 });
 let announced = "";
 setInterval(() => {

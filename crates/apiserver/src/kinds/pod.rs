@@ -73,9 +73,7 @@ fn check_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
         }
         spec
     };
-    let gated = old["schedulingGates"]
-        .as_array()
-        .is_some_and(|gates| !gates.is_empty());
+    let gated = has_scheduling_gates(old);
     let moved = old["nodeName"].is_string() && old["nodeName"] != new["nodeName"];
     if (!gated && comparable(new) != comparable(old)) || moved {
         causes.push(Cause {
@@ -84,6 +82,12 @@ fn check_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
             message: "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)".to_owned(),
         });
     }
+}
+
+fn has_scheduling_gates(spec: &Value) -> bool {
+    spec["schedulingGates"]
+        .as_array()
+        .is_some_and(|gates| !gates.is_empty())
 }
 
 /// Priority by the classes of the cluster, and what every new pod gets.
@@ -140,7 +144,15 @@ fn set_admitted(
         spec["preemptionPolicy"] = json!(policy);
     }
     tolerate_sick_nodes(spec);
+    let is_gated = has_scheduling_gates(&object["spec"]);
     object["status"] = json!({"phase": "Pending", "qosClass": qos});
+    if is_gated {
+        // Until the last gate is gone no scheduler looks at the pod; then its scheduler says why the pod waits.
+        object["status"]["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }]);
+    }
     Ok(())
 }
 

@@ -75,6 +75,22 @@ async fn pods_get_the_defaults_that_schedulers_read() {
     client.post(PODS, body).await.refused(403, "Forbidden");
 }
 
+/// As kube-apiserver has it: what waits behind a gate says so from its first version on, and `kubectl get` shows it.
+#[tokio::test]
+async fn a_pod_behind_a_gate_says_so() {
+    let client = Client::new();
+    let mut body = pod("gated", json!({}));
+    body["spec"]["schedulingGates"] = json!([{"name": "example.com/wait"}]);
+    let created = client.post(PODS, body).await.ok();
+    let condition = &created["status"]["conditions"][0];
+    assert_eq!(
+        (&condition["type"], &condition["status"], &condition["reason"]),
+        (&json!("PodScheduled"), &json!("False"), &json!("SchedulingGated")),
+    );
+    let open = client.post(PODS, pod("open", json!({}))).await.ok();
+    assert_eq!(open["status"]["conditions"], json!(null));
+}
+
 #[tokio::test]
 async fn replacing_needs_the_newest_version() {
     let client = Client::new();

@@ -230,7 +230,7 @@ async fn w_62_preemption_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w_62_a_pod_behind_a_gate_names_nothing() {
+async fn w_62_a_pod_behind_a_gate_names_nothing_until_it_is_open() {
     let cluster = Cluster::new(options(97, true), undisturbed())
         .await
         .with_operator();
@@ -240,6 +240,12 @@ async fn w_62_a_pod_behind_a_gate_names_nothing() {
     cluster.pass(60).await;
     let gated: Pod = cluster.get("gated").await;
     assert_eq!((nominated(&gated), named(&gated)), (None, None));
+    let open = json!({"spec": {"schedulingGates": null}});
+    cluster.patch::<Pod>("gated", open).await;
+    let node = cluster.until_named("gated").await;
+    cluster.pass(60).await;
+    let gated: Pod = cluster.get("gated").await;
+    assert_eq!(bound(&gated), Some(&*node), "it is where it was planned");
 }
 
 /// A scheduler that never takes the node: its room is not kept for ever, and nobody argues about it.

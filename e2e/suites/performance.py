@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""Runs the scenarios of upstream's performance suite with Spokeshave and with upstream's own operator, and prints what each cost, as one table.
+
+Every run has an API server, simulated kubelets and an operator of its own. What happens is taken from watches beside the suite: a phase begins when a
+Deployment or the NodePool is changed, and is at rest with the last node that came, went or was chosen to go, and the last pod that was bound. *Moved* are pods
+that were created although no Deployment had grown. Runs take turns, so that a busy machine is as busy for the one as for the other.
+
+The figures of each run are written below target/suites/performance; runs that are there are not repeated (--again does).
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import run
+from bench import Bench
+
+HERE = Path(__file__).resolve().parent
+FOLDER = run.TARGET / "suites/performance"
+# The suite's specs by a part of their name.
+SCENARIOS = {
+    "basic": "Basic Deployment",
+    "do-not-disrupt": "Do Not Disrupt Performance Test",
+    "drift": "Drift Performance",
+    "host-name-spreading": "Host Name Spreading Deployment Reg",
+    "host-name-spreading-xl": "Host Name Spreading Deployment XL",
+    "interference": "Self Anti-Affinity Deployment Interference",
+    "wide-deployments": "Wide Deployments",
+}
+OPERATORS = ["upstream", "spokeshave"]
+# Changes that come within so many seconds of each other begin one phase.
+ONE_CHANGE_SECONDS = 10
+LONGEST_SECONDS = 3000
+SAMPLE_SECONDS = 5
+GONE, NONE = "DELETED", "<none>"
+
+
+def columns(*paths):
+    """What kubectl prints of a watch's event: its type, and of its object these."""
+    return ",".join(["EVENT:.type", *(f"C{number}:.object{path}" for number, path in enumerate(paths))])
+
+
+NODE = columns(
+    ".metadata.name", ".metadata.labels.node\\.kubernetes\\.io/instance-type", ".metadata.labels.topology\\.kubernetes\\.io/zone",
+    ".metadata.labels.karpenter\\.sh/capacity-type", ".metadata.deletionTimestamp", ".spec.taints[*].key",
+)
+POD = columns(".metadata.uid", ".spec.nodeName")
+DEPLOYMENT = columns(".metadata.name", ".spec.replicas")
+NODE_POOL = columns(".metadata.name", ".metadata.generation", ".metadata.deletionTimestamp")
+
+
+class Watch:
+    """The changes of one kind, with the time at which each was seen."""
+
+    def __init__(self, environment, columns, *what):
+        self.changes = []
+        command = ["kubectl", "get", *what, "--watch", "--output-watch-events", "--no-headers", "-o", f"custom-columns={columns}"]
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.changes.append((time.monotonic(), *line.split()))
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class Observed(Bench):
+    """A run of one scenario, beside the suite."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        environment = {**os.environ, "KUBECONFIG": str(self.folder / "kubeconfig")}
+        self.nodes_seen = Watch(environment, NODE, "nodes", "-l", "karpenter.sh/nodepool")
+        self.pods_seen = Watch(environment, POD, "pods", "-A", "-l", "testing/cluster")
+        self.deployments_seen = Watch(environment, DEPLOYMENT, "deployments", "-A", "-l", "testing/cluster")
+        self.pools_seen = Watch(environment, NODE_POOL, "nodepools")
+        self.cpu, self.mib = 0.0, 0
+
+    def sample(self):
+        try:
+            self.cpu, self.mib = self.cpu_seconds(), max(self.mib, self.peak_mib())
+        except (OSError, StopIteration):
+            pass
+
+    def end(self):
+        for watch in (self.nodes_seen, self.pods_seen, self.deployments_seen, self.pools_seen):
+            watch.end()
+
+    def turns(self):
+        """When phases begin, with the replicas wanted from then on; and when the suite begins to clean up."""
+        wanted, turns, end, generation = {}, [], None, None
+        changes = [(at, "deployment", rest) for at, *rest in self.deployments_seen.changes] + [(at, "pool", rest) for at, *rest in self.pools_seen.changes]
+        for at, kind, (event, name, value, *leaves) in sorted(changes):
+            if event == GONE or (leaves and leaves[0] != NONE):
+                end = at
+                break
+            before = wanted.get(name) if kind == "deployment" else generation
+            if kind == "deployment":
+                wanted[name] = int(value)
+            else:
+                generation = value
+            if before == (wanted[name] if kind == "deployment" else value) or (kind == "pool" and before is None):
+                continue
+            if turns and at - turns[-1][0] < ONE_CHANGE_SECONDS:
+                turns[-1] = (turns[-1][0], sum(wanted.values()))
+            else:
+                turns.append((at, sum(wanted.values())))
+        return turns, end
+
+    def nodes_at(self, end):
+        """The places of nodes that stand at a time."""
+        nodes = {}
+        for at, event, name, *place, _leaves, _taints in self.nodes_seen.changes:
+            if at > end:
+                break
+            nodes[name] = tuple(place)
+            if event == GONE:
+                del nodes[name]
+        return nodes
+
+    def last_change(self, begin, end):
+        """When the last node came, went or was chosen to go, or the last pod was bound."""
+        last, states, bound = begin, {}, set()
+        for at, event, name, *_place, leaves, taints in self.nodes_seen.changes:
+            state = (event == GONE, leaves != NONE, "karpenter.sh/disrupted" in taints)
+            if states.get(name) != state and begin <= at <= end:
+                last = max(last, at)
+            states[name] = state
+        for at, _event, uid, node in self.pods_seen.changes:
+            if node != NONE and uid not in bound:
+                bound.add(uid)
+                if begin <= at <= end:
+                    last = max(last, at)
+        return last
+
+    def phases(self):
+        turns, end = self.turns()
+        end = end or time.monotonic()
+        first = {}
+        for at, _event, uid, _node in self.pods_seen.changes:
+            first.setdefault(uid, at)
+        phases, before = [], 0
+        for (begin, wanted), (until, _) in zip(turns, [*turns[1:], (end, 0)]):
+            nodes = self.nodes_at(until)
+            created = sum(begin <= at < until for at in first.values())
+            phases.append({
+                "pods": wanted, "nodes": len(nodes), "price": round(sum(self.prices[place] for place in nodes.values()), 3),
+                "moved": max(0, created - max(0, wanted - before)), "seconds": round(self.last_change(begin, until) - begin, 1),
+            })
+            before = wanted
+        return phases
+
+
+def one_run(scenario, operator, repeat, port):
+    """Runs one scenario with one operator; gives its figures."""
+    name = f"performance-{scenario}-{operator}-{repeat}"
+    folder = run.TARGET / "suites/run" / name
+    settings = {**os.environ, "LOG_LEVEL": "info", "CPU_REQUESTS": "1000", "FEATURE_GATES": ""}
+    if subprocess.run([HERE / "cluster.sh", name, operator, str(port)], env=settings).returncode:
+        raise RuntimeError(f"{name}: the cluster did not come up")
+    try:
+        (folder / "catalog.json").write_bytes(subprocess.run([run.TARGET / "upstream/oracle", "catalog"], stdout=subprocess.PIPE, check=True).stdout)
+        observed = Observed(folder)
+        report = folder / "report.json"
+        command = [str(run.TARGET / "suites/bin/performance.test"), "-ginkgo.no-color", "-ginkgo.json-report", str(report)]
+        command += [f"-ginkgo.focus=Performance {SCENARIOS[scenario]} should", "-test.timeout", "2h"]
+        environment = {**os.environ, "KUBECONFIG": str(folder / "kubeconfig"), "OUTPUT_DIR": str(folder)}
+        with open(folder / "suite.log", "wb") as log:
+            suite = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+            deadline = time.monotonic() + LONGEST_SECONDS
+            while suite.poll() is None and time.monotonic() < deadline:
+                observed.sample()
+                time.sleep(SAMPLE_SECONDS)
+            if suite.poll() is None:
+                suite.terminate()
+                suite.wait()
+        observed.end()
+        passed = [spec["State"] for spec in run.reported(report).values() if spec["State"] != "skipped"] if report.exists() else []
+        return {
+            "scenario": scenario, "operator": operator, "repeat": repeat, "passed": passed == ["passed"], "phases": observed.phases(),
+            "cpu_seconds": round(observed.cpu, 1), "peak_mib": observed.mib,
+        }
+    finally:
+        subprocess.run([HERE / "down.sh", name])
+
+
+def figures(scenario, operator, repeat, port, again):
+    path = FOLDER / f"{scenario}-{operator}-{repeat}.json"
+    if again or not path.exists():
+        result = one_run(scenario, operator, repeat, port)
+        path.write_text(json.dumps(result, indent=2) + "\n")
+        print(f"{path.stem}: {json.dumps(result)}", file=sys.stderr, flush=True)
+    return json.loads(path.read_text())
+
+
+def spread(values, digits=0, sign=""):
+    """The middle one, and in brackets the least and the largest where they differ."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    text = f"{sign}{middle:.{digits}f}"
+    return text if low == high else f"{text} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def table(results):
+    lines = ["| Scenario, pods | Operator | Runs | Nodes | Price at rest | Moved | Seconds to rest | CPU seconds | Peak MiB |", "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
+    for scenario in SCENARIOS:
+        for operator in OPERATORS:
+            runs = [one for one in results if one["scenario"] == scenario and one["operator"] == operator and one["phases"]]
+            if not runs:
+                continue
+            phases = min(len(one["phases"]) for one in runs)
+            for number in range(phases):
+                of = [one["phases"][number] for one in runs]
+                last = number == phases - 1
+                whole = [spread([one["cpu_seconds"] for one in runs], 1), spread([one["peak_mib"] for one in runs])] if last else ["", ""]
+                pods = " → ".join(str(phase["pods"]) for phase in runs[0]["phases"][: number + 1][-2:])
+                cells = [
+                    f"{scenario}, {pods}", operator, len(runs), spread([one["nodes"] for one in of]), spread([one["price"] for one in of], 2, "$"),
+                    spread([one["moved"] for one in of]), spread([one["seconds"] for one in of]), *whole,
+                ]
+                lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"by default all: {', '.join(SCENARIOS)}")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once")
+    parser.add_argument("--port", type=int, default=19080, help="metrics of the first operator; each run takes two ports")
+    parser.add_argument("--again", action="store_true", help="repeat runs whose figures are there")
+    options = parser.parse_args()
+    unknown = set(options.scenarios) - set(SCENARIOS)
+    if unknown:
+        parser.error(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
+    run.build("operator")
+    run.build("oracle")
+    run.build("suites", SUITES="performance")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    wanted = [(scenario, operator, repeat) for repeat in range(1, options.repeats + 1) for scenario in options.scenarios or SCENARIOS for operator in OPERATORS]
+    results, failed = [], 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        runs = [pool.submit(figures, *one, options.port + 2 * index, options.again) for index, one in enumerate(wanted)]
+        for done in runs:
+            try:
+                results.append(done.result())
+            except Exception as error:  # One run that fails does not end the others.
+                print(f"a run failed: {error!r}", file=sys.stderr)
+                failed += 1
+    print(table(results))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
