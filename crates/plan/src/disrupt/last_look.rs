@@ -7,8 +7,8 @@ use super::ground::what_if_options;
 use super::simulate::WhatIf;
 use crate::policy::Policy;
 use jiff::Timestamp;
-use spokeshave_api::disruption::Disruption;
-use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
+use spokeshave_api::disruption::{Disruption, DisruptionMethod};
+use spokeshave_model::snapshot::{NodeId, NodeView, PodId, Snapshot};
 use std::collections::BTreeSet;
 
 /// What a last look finds.
@@ -45,6 +45,9 @@ pub fn last_look(disruption: &Disruption, snapshot: &Snapshot, policy: &Policy, 
         .node_ids()
         .filter(|node| is_own(node) && !snapshot.node(*node).marked_for_deletion)
         .collect();
+    if let Some(why) = kept_for_good(disruption, snapshot, &nodes, now) {
+        return LastLook::Lost(why);
+    }
     let pods: Vec<PodId> = nodes
         .iter()
         .flat_map(|node| snapshot.node(*node).pods.iter().copied())
@@ -65,6 +68,44 @@ pub fn last_look(disruption: &Disruption, snapshot: &Snapshot, policy: &Policy, 
         Some(_) if taken => LastLook::NotYet,
         Some(why) => LastLook::Lost(why),
     }
+}
+
+/// A pod that no PodDisruptionBudget ever lets go, on a node that would not have been chosen because of it: it was bound before the command was decided, behind a
+/// watch that stood still. With a terminationGracePeriod it would be deleted against its budget. Drift of such a NodeClaim goes on all the same (D-029).
+fn kept_for_good(
+    disruption: &Disruption,
+    snapshot: &Snapshot,
+    nodes: &[NodeId],
+    now: Timestamp,
+) -> Option<String> {
+    let is_drift = disruption.spec.method == DisruptionMethod::Drift;
+    let may_force = |node: &NodeView| {
+        let claim = node.claim.as_ref();
+        is_drift && claim.is_some_and(|claim| claim.spec.termination_grace_period.is_some())
+    };
+    let judged = nodes
+        .iter()
+        .map(|node| snapshot.node(*node))
+        .filter(|node| !may_force(node));
+    let mut pods = judged.flat_map(|node| node.pods.iter().map(move |pod| (node, *pod)));
+    let (node, pod) = pods.find(|(_, pod)| {
+        let is_protected = snapshot.pod(*pod).do_not_disrupt().is_active(now);
+        snapshot.pod(*pod).reschedulable && !is_protected && !snapshot.is_currently_reschedulable(*pod, now)
+    })?;
+    let budgets = snapshot
+        .pod(pod)
+        .budgets()
+        .iter()
+        .map(|budget| &snapshot.budgets[budget.index()]);
+    let budgets: Vec<String> = budgets
+        .map(|budget| format!("{}/{}", budget.namespace, budget.name))
+        .collect();
+    Some(format!(
+        "no eviction of pod {} on node {} is allowed (PodDisruptionBudget {})",
+        snapshot.pod(pod).key(),
+        node.node_name().unwrap_or_default(),
+        budgets.join(", ")
+    ))
 }
 
 /// The Snapshot as if these nodes were in no command. Those that go already, because their NodeClaims were deleted, go here, too.

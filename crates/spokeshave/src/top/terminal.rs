@@ -17,6 +17,9 @@ use super::keys::{Then, press};
 use crate::look::{Source, keep_looking};
 use crate::signals;
 
+#[cfg(all(test, target_os = "linux"))]
+mod panics;
+
 /// Lines that are no nodes, at most: where a screenful ends depends on them.
 const FRAME: usize = 5;
 /// How often what is new is drawn at most.
@@ -103,6 +106,15 @@ fn give_back() {
     let _ = terminal::disable_raw_mode();
 }
 
+/// So that what a panic says is written where it stays: it is told before the stack is unwound, on the terminal as it was.
+fn give_back_on_panic() {
+    let known = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        give_back();
+        known(panic);
+    }));
+}
+
 /// Shows a source until the user quits.
 ///
 /// # Errors
@@ -121,11 +133,7 @@ pub(super) async fn run(
     let has_colours = colours && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let stop = Shutdown::new();
     let mut looking = tokio::spawn(keep_looking(source, board.clone(), stop.clone()));
-    let known = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        give_back();
-        known(panic);
-    }));
+    give_back_on_panic();
     let mut ours = Ours::take(has_colours)?;
     let mut keys = EventStream::new();
     let mut end = std::pin::pin!(signals::wait(None));

@@ -189,6 +189,49 @@ async fn invariant_8_a_place_that_went_behind_a_watch_that_stands_still_is_misse
     assert!(!cluster.find::<NodeClaim>(&claim).await.unwrap().is_deleting());
 }
 
+/// A pod whose budget never lets it go is bound behind a watch of pods that stands still, before its node is chosen: with a terminationGracePeriod it would be
+/// deleted against its budget.
+#[tokio::test(start_paused = true)]
+async fn invariant_1_a_guarded_pod_behind_a_watch_that_stands_still_keeps_its_node() {
+    let types = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c-8x-amd64-linux"]}]);
+    let template =
+        json!({"spec": {"requirements": types, "expireAfter": null, "terminationGracePeriod": "30s"}});
+    let pool = json!({"template": template, "disruption": {"consolidateAfter": "60s"}});
+    let (cluster, _operator) = faulty::Cluster::started(16, pool).await;
+    two_nodes_and_web(&cluster, ["left", "right"]).await;
+    let [beside, _] = beside_web_and_apart(&cluster, ["left", "right"]).await;
+    let (node, claim) = (cluster.node_of("web").await, cluster.claim_of_pod("web").await);
+    cluster
+        .budget_named("guarded", "guarded", json!({"maxUnavailable": 0}))
+        .await;
+    cluster.scale(beside, 0).await;
+    cluster.until_running(2).await;
+    cluster.gate.still.lock().unwrap().insert("/pods");
+    let here = json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": node}}});
+    cluster
+        .deploy_with("guarded", 1, crate::words::template("guarded", "100m", here))
+        .await;
+    cluster.until_running(3).await;
+    cluster
+        .until("its node is chosen", async |cluster| {
+            !cluster.ledger().await.is_empty()
+        })
+        .await;
+    cluster.pass(30).await;
+    cluster.gate.still.lock().unwrap().clear();
+    cluster
+        .until("the command is rolled back", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    let message = cluster.ledger().await[0].status.clone().unwrap().message.unwrap();
+    assert!(
+        message.starts_with("no eviction of pod default/guarded-"),
+        "{message}"
+    );
+    assert!(!cluster.find::<NodeClaim>(&claim).await.unwrap().is_deleting());
+}
+
 /// Scenario 9: two budgets over one pod, both of which allow its eviction: Kubernetes refuses it, so the node stays.
 #[tokio::test(start_paused = true)]
 async fn g_1_9_d_018_two_budgets_over_one_pod_keep_its_node() {

@@ -1,0 +1,62 @@
+//! A panic while the terminal is ours: the test runs itself once more, on a terminal of its own, and panics there.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
+
+use super::{Ours, give_back_on_panic};
+
+/// Set where the test runs for the second time.
+const SECOND: &str = "SPOKESHAVE_TEST_PANICS";
+const LEAVE_ALTERNATE_SCREEN: &str = "\u{1b}[?1049l";
+const SHOW_CURSOR: &str = "\u{1b}[?25h";
+
+fn a_terminal() -> (OwnedFd, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&ours).expect("granted");
+    unlockpt(&ours).expect("unlocked");
+    let name = ptsname(&ours, Vec::new()).expect("a name");
+    let theirs = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(name.to_str().expect("ASCII"));
+    (ours, theirs.expect("their side"))
+}
+
+#[test]
+fn a_panic_gives_the_terminal_back_and_is_readable() {
+    if std::env::var_os(SECOND).is_some() {
+        give_back_on_panic();
+        let _ours = Ours::take(true).expect("taken");
+        panic!("injected");
+    }
+    let (ours, theirs) = a_terminal();
+    let modes = |theirs: &File| tcgetattr(theirs).expect("modes").local_modes;
+    let before = modes(&theirs);
+    assert!(before.contains(LocalModes::ICANON | LocalModes::ECHO));
+    let side = || Stdio::from(theirs.try_clone().expect("a copy"));
+    let this = "top::terminal::panics::a_panic_gives_the_terminal_back_and_is_readable";
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", this, "--nocapture"])
+        .env(SECOND, "1")
+        .stdin(side())
+        .stdout(side())
+        .stderr(side())
+        .spawn()
+        .expect("it runs");
+    let (mut ours, mut seen, mut buffer) = (File::from(ours), Vec::new(), [0; 4096]);
+    while !String::from_utf8_lossy(&seen).contains("test result") {
+        let read = ours.read(&mut buffer).expect("the test's own end");
+        seen.extend_from_slice(&buffer[..read]);
+    }
+    assert!(!child.wait().expect("it ends").success());
+    let seen = String::from_utf8_lossy(&seen);
+    let at = |text: &str| seen.find(text).unwrap_or_else(|| panic!("no {text:?} in {seen:?}"));
+    assert!(at(LEAVE_ALTERNATE_SCREEN) < at("injected"), "{seen:?}");
+    assert!(at(SHOW_CURSOR) < at("injected"), "{seen:?}");
+    assert_eq!(modes(&theirs), before);
+}
