@@ -299,7 +299,7 @@ def eight_tabs_are_all_live(playwright):
             until(page, f"Number(document.documentElement.dataset.revision) >= {shown} && {live}", timeout=20000)
         grown = (resident_kib(running.process) - before) / 1024
         print(f"    the server grew by {grown:.1f} MiB")
-        assert grown < 10, grown
+        assert grown < 16, grown
         equal(browser.complaints, [], "what the browser complains of")
 
 
@@ -313,20 +313,46 @@ def the_time_line_is_the_record(playwright):
         done = ("Succeeded", "RolledBack")
         view = running.wait("commands that have ended", lambda view: len(view["commands"]) > 1 and all(one["phase"] in done for one in view["commands"]))
         page.goto(running.url)
-        bars = page.locator("#time rect.bar").count()
-        ledger = running.api("GET", "/apis/karpenter.spokeshave.dev/v1alpha1/disruptions")["items"]
+        # The cluster goes on: until a look at both is of the same moment.
+        for _ in range(60):
+            ledger = running.api("GET", "/apis/spokeshave.dev/v1alpha1/disruptions")["items"]
+            bars, view = page.locator("#time rect.bar").count(), running.view()
+            if bars == len(ledger) == len(view["commands"]) and all(one["phase"] in done for one in view["commands"]):
+                break
+            page.wait_for_timeout(500)
         equal(bars, len(ledger), "bars, and Disruption objects")
         ended = [one for one in ledger if one["status"]["phase"] == "Succeeded"]
         predicted = sum(float(one["spec"]["savings"]) for one in ended)
         realised = sum(float(one["status"]["realisedSavings"]) for one in ended)
         note = page.locator("#time .note").first.inner_text()
-        assert f"saved ${realised:.2f}/h" in note, (note, realised)
-        assert f"(predicted ${predicted:.2f}/h)" in note or round(predicted - realised, 9) == 0, (note, predicted)
+        for word, sum_of in [("saved", realised), ("predicted", predicted)]:
+            told = re.search(rf"{word} \$([\d.]+)/h", note)
+            # What was predicted is told where something else came of it.
+            assert told or (word == "predicted" and round(predicted - realised, 6) == 0), note
+            assert told is None or abs(float(told[1]) - sum_of) < 0.0051, (note, word, sum_of)
         titles = [text.lower() for text in page.locator("#time rect.bar title").all_text_contents()]
         for one in ledger:
             assert any(f"{one['spec']['reason'].lower()}," in title for title in titles), (one["spec"]["reason"], titles)
         for left, right in zip(page.locator("#time rect.bar").all(), sorted(view["commands"], key=lambda one: one["decided"])):
             assert float(left.get_attribute("width")) >= 4, right
+
+
+def of_every_look(world):
+    """The first nodes of a dump in every state that the page draws."""
+    of = lambda kind: [item for item in world["items"] if item["kind"] == kind]
+    nodes, claims = of("Node"), {item["metadata"]["name"]: item for item in of("NodeClaim")}
+    leaving, broken, coming, unmanaged = nodes[:4]
+    claims[leaving["metadata"]["name"]]["metadata"].update(deletionTimestamp="2026-03-02T11:59:00Z", finalizers=["karpenter.sh/termination"])
+    broken["status"]["conditions"][0]["status"] = "False"
+    status = claims[coming["metadata"]["name"]]["status"]
+    status["conditions"] = [one for one in status["conditions"] if one["type"] == "Launched"]
+    del status["nodeName"]
+    for key in [key for key in unmanaged["metadata"]["labels"] if key.startswith("karpenter.sh/")]:
+        del unmanaged["metadata"]["labels"][key]
+    gone = {coming["metadata"]["name"]}
+    lost = lambda item: item.get("spec", {}).get("nodeName") in gone or (item["kind"] == "Node" and item is coming) or (item["kind"] == "NodeClaim" and item is claims[unmanaged["metadata"]["name"]])
+    world["items"] = [item for item in world["items"] if not lost(item)]
+    return world
 
 
 def shades(picture, box):
@@ -342,13 +368,13 @@ def verdicts_are_told_without_colour(playwright):
     """In shades of grey, and with the user's forced colours, swatches of the legend differ from each other."""
     from PIL import Image
 
-    with still(dump(60)) as running:
+    with still(of_every_look(dump(60))) as running:
         for options in [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"forced_colors": "active"}, {"forced_colors": "active", "color_scheme": "dark"}]:
             with Browser(playwright, device_scale_factor=1, **options) as browser:
                 page = browser.page
                 page.goto(running.url)
                 swatches = page.locator(".legend .swatch")
-                assert swatches.count() > 2, swatches.count()
+                equal(swatches.count(), 6, "looks")
                 picture = Image.open(io.BytesIO(page.screenshot(full_page=True)))
                 seen = [(one.get_attribute("class"), shades(picture, one.bounding_box())) for one in swatches.all()]
                 for index, (name, left) in enumerate(seen):
