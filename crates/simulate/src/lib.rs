@@ -5,14 +5,16 @@
 
 pub mod bound;
 mod cluster;
+pub mod draws;
 mod engine;
 mod hosts;
-mod least;
-mod log;
+pub mod least;
+pub mod log;
 mod luck;
-mod meter;
+pub mod market;
+pub mod meter;
 mod objects;
-mod owners;
+pub mod owners;
 pub mod perfetto;
 mod pods;
 mod queue;

@@ -5,7 +5,7 @@
 
 mod cloud;
 mod operator;
-mod workloads;
+pub(crate) mod workloads;
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use spokeshave_scenario::Timeline;
 
 use crate::cluster::{Cluster, after};
-use crate::engine::cloud::Cloud;
+use crate::draws::Draws;
 use crate::engine::operator::Operator;
 use crate::least::Least;
 use crate::log::{Log, Sink};
-use crate::luck::Luck;
+use crate::market::Market;
 use crate::meter::{Meter, Share};
 use crate::objects::Objects;
 use crate::owners::OwnerState;
@@ -70,7 +70,7 @@ pub(crate) struct Engine<'a> {
     pub(crate) timeline: &'a Timeline,
     pub(crate) policy: &'a Policy,
     pub(crate) seed: u64,
-    pub(crate) luck: Luck,
+    pub(crate) draws: Draws,
     pub(crate) now_ms: u64,
     pub(crate) queue: Queue,
     pub(crate) pods: Pods,
@@ -86,7 +86,7 @@ pub(crate) struct Engine<'a> {
     pub(crate) scheduler: Scheduler,
     /// The scheduler is due to look.
     pub(crate) is_scheduling: bool,
-    pub(crate) cloud: Cloud,
+    pub(crate) cloud: Market,
     pub(crate) operator: Operator,
     pub(crate) least: Least,
     pub(crate) meter: Meter,
@@ -127,13 +127,8 @@ impl<'a> Engine<'a> {
             types.map(|instance_type| &instance_type.capacity),
             world.scoring,
         );
-        let luck = Luck::new(seed);
-        let pools = policy.node_pools.iter().map(|pool| {
-            let name = pool.metadata.name.as_deref().unwrap_or_default();
-            (&**pool, &world.types_of(name)[..])
-        });
-        let (of_owners, of_daemons) = samples.split_at(owners.len());
-        let least = Least::new(pools, of_owners, of_daemons);
+        let draws = Draws::new(seed);
+        let least = Least::of(world, timeline, policy);
         Engine {
             now_ms: 0,
             queue: Queue::default(),
@@ -143,7 +138,7 @@ impl<'a> Engine<'a> {
             down: 0,
             cluster: Cluster::default(),
             is_scheduling: false,
-            cloud: Cloud::new(world, policy),
+            cloud: Market::new(world, policy),
             operator: Operator::new(world, policy),
             least,
             meter: Meter::new(world.warmup_ms, world.curve_step_ms),
@@ -155,7 +150,7 @@ impl<'a> Engine<'a> {
             timeline,
             policy,
             seed,
-            luck,
+            draws,
             owners,
             daemons,
             scheduler,

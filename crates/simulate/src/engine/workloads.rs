@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use spokeshave_model::{Pod, labels};
 use spokeshave_scenario::{Change, OwnerKind};
 
+use crate::draws::{daemon_uid, pod_uid};
 use crate::engine::Engine;
 use crate::owners::OwnerState;
 use crate::pods::{self, Parent, PodId, SimulatedPod, Stage, created};
@@ -210,12 +211,7 @@ impl Engine<'_> {
         if state.active.contains_key(&number) {
             return;
         }
-        // Distinct for each life, and equal under every policy for the first.
-        let uid = format!(
-            "{:016x}-{owner}-{number}-{}",
-            spread_bits(owner, number),
-            self.now_ms
-        );
+        let uid = pod_uid(owner, number, self.now_ms);
         let mut name = state.pod_name(number);
         if state.kind == OwnerKind::Job && predecessor.is_there {
             // The pod that was evicted still has the name.
@@ -306,10 +302,7 @@ impl Engine<'_> {
             let bound = self.least.add(owner);
             self.meter.set_bound(bound);
             let spread = self.timeline.owners[owner as usize].ready;
-            let delay = self
-                .luck
-                .child("ready")
-                .duration_ms(&format!("{owner}/{number}"), spread);
+            let delay = self.draws.pod_ready_ms(owner, number, spread);
             self.wake_in(delay, Wake::PodReady(id));
         }
         self.pod_disturbs(id, machine);
@@ -366,10 +359,7 @@ impl Engine<'_> {
             }
             let daemon = &self.daemons[index as usize];
             let name = format!("{}-{node}", daemon.name);
-            let uid = format!(
-                "{:016x}-daemon-{index}-{machine}",
-                spread_bits(index, u64::from(machine))
-            );
+            let uid = daemon_uid(index, machine);
             let mut object = created(
                 &daemon.metadata,
                 &daemon.spec,
@@ -577,13 +567,4 @@ impl Engine<'_> {
             self.budget_changed(owner);
         }
     }
-}
-
-/// Bits of two numbers mixed, so that consecutive UIDs do not sort by owner (splitmix64).
-fn spread_bits(owner: u32, number: u64) -> u64 {
-    let mut bits = (u64::from(owner) << 40) ^ number;
-    bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }

@@ -144,7 +144,7 @@ impl Engine<'_> {
         }
         let types = claim
             .node_pool()
-            .and_then(|pool| self.cloud.seen.get(pool))
+            .and_then(|pool| self.cloud.seen(pool))
             .cloned();
         let reason = match drift::check(claim, pool, types.as_deref(), now) {
             Ok(drift::Finding::Drifted(reason)) => Some(reason),
@@ -434,7 +434,7 @@ impl Engine<'_> {
         let number = self.cluster.made();
         let name = claim.metadata.name.clone().unwrap_or_else(|| {
             let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
-            format!("{prefix}{}", self.luck.suffix(&format!("claim/{number}"), 5))
+            format!("{prefix}{}", self.draws.claim_suffix(number))
         });
         if self.cluster.of_claim(&name).is_some() {
             return;
