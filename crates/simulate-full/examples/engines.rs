@@ -103,7 +103,9 @@ struct Sums {
 
 fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_env_filter(tracing_subscriber::EnvFilter::new(
+            std::env::var("RUST_LOG").unwrap_or_else(|_| "off".to_owned()),
+        ))
         .with_writer(std::io::stderr)
         .init();
     let args = Args::parse();

@@ -18,6 +18,7 @@ pub mod owners;
 pub mod perfetto;
 mod pods;
 mod queue;
+mod refusals;
 pub mod run;
 mod scheduler;
 pub mod world;

@@ -40,6 +40,8 @@ pub(crate) enum Wake {
     Evict(PodId),
     /// The batching window may close.
     Batch(u64),
+    /// A provisioning pass that waits for no window.
+    Urge,
     /// Pods that still wait ask for another provisioning pass.
     Retrigger,
     /// The disruption loop takes a turn.

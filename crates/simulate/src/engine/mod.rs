@@ -22,7 +22,7 @@ use crate::market::Market;
 use crate::meter::{Meter, Share};
 use crate::objects::Objects;
 use crate::owners::OwnerState;
-use crate::pods::{Parent, PodId, Pods};
+use crate::pods::{Parent, PodId, Pods, Turn};
 use crate::queue::{Queue, Wake};
 use crate::run::{Engine as Name, Run};
 use crate::scheduler::Scheduler;
@@ -75,7 +75,9 @@ pub(crate) struct Engine<'a> {
     pub(crate) queue: Queue,
     pub(crate) pods: Pods,
     /// Pods without a node, in the order in which the scheduler takes them.
-    pub(crate) waiting: std::collections::BTreeSet<(u64, Parent, u64, PodId)>,
+    pub(crate) waiting: std::collections::BTreeSet<(Turn, PodId)>,
+    /// The state of the scheduler in which refusals were last written.
+    pub(crate) refusals_written: Option<u64>,
     pub(crate) owners: Vec<OwnerState>,
     pub(crate) daemons: Vec<workloads::DaemonState>,
     /// Position of the next event in the timeline.
@@ -134,6 +136,7 @@ impl<'a> Engine<'a> {
             queue: Queue::default(),
             pods: Pods::default(),
             waiting: std::collections::BTreeSet::new(),
+            refusals_written: None,
             cursor: 0,
             down: 0,
             cluster: Cluster::default(),
@@ -169,6 +172,7 @@ impl<'a> Engine<'a> {
 
     fn run(&mut self, is_interrupted: &dyn Fn() -> bool) -> Run {
         self.queue.at(self.world.duration_ms, Wake::End);
+        self.turn_now();
         self.wake_for_timeline();
         let mut asked_ms = 0;
         let mut partial = false;
@@ -244,6 +248,7 @@ impl<'a> Engine<'a> {
             Wake::Node(machine) => self.node_is_due(machine),
             Wake::Evict(pod) => self.evict(pod),
             Wake::Batch(batch) => self.batch_closes(batch),
+            Wake::Urge => self.urge(),
             Wake::Retrigger => self.retrigger(),
             Wake::Turn => self.turn(),
             Wake::Command(command) => self.look_at_command(command),

@@ -167,7 +167,7 @@ impl Engine<'_> {
     }
 
     /// The pods that a controller deletes when there are too many, in order: those that wait, then those that are not ready, then those on nodes with more pods
-    /// of the same owner, then the youngest. Of a StatefulSet the highest ordinals.
+    /// of the same owner, then the youngest by the second, then by name. Of a StatefulSet the highest ordinals.
     fn surplus(&self, owner: u32, count: usize) -> Vec<PodId> {
         if count == 0 {
             return Vec::new();
@@ -185,7 +185,7 @@ impl Engine<'_> {
         }
         let rank = |id: &PodId| {
             let Some(pod) = self.pods.get(*id) else {
-                return (0, 0, 0);
+                return (0, 0, std::cmp::Reverse(0), 0);
             };
             let neighbours = pod
                 .machine
@@ -197,7 +197,14 @@ impl Engine<'_> {
                 Stage::Starting => 1,
                 Stage::Ready | Stage::Stopping => 2,
             };
-            (stage, usize::MAX - neighbours, u64::MAX - pod.number)
+            let created = pod.object.metadata.creation_timestamp.as_ref();
+            let second = created.map_or(0, |created| created.0.as_second());
+            (
+                stage,
+                usize::MAX - neighbours,
+                std::cmp::Reverse(second),
+                pod.number,
+            )
         };
         let mut ranked: Vec<PodId> = active.collect();
         ranked.sort_by_key(rank);
@@ -236,11 +243,11 @@ impl Engine<'_> {
             is_shown: false,
             queued: false,
             unschedulable: false,
+            refusal: 0,
         });
         self.note_pod("born", id, "");
         self.owners[owner as usize].active.insert(number, id);
-        self.waiting
-            .insert((self.now_ms, Parent::Owner(owner), number, id));
+        self.waits(id);
         self.meter.pod_begins(owner);
         self.pod_added(id);
         self.wake_scheduler();
@@ -252,6 +259,12 @@ impl Engine<'_> {
         if !self.is_scheduling && !self.waiting.is_empty() {
             self.is_scheduling = true;
             self.wake_in(0, Wake::Schedule);
+        }
+    }
+
+    fn waits(&mut self, id: PodId) {
+        if let Some(pod) = self.pods.get(id) {
+            self.waiting.insert((pods::turn(&pod.object), id));
         }
     }
 
@@ -268,9 +281,33 @@ impl Engine<'_> {
                         pod.unschedulable = true;
                     }
                     self.change_pod(id, pods::unschedulable);
-                    self.pod_asks(id);
                 }
                 None => {}
+            }
+        }
+        self.write_refusals();
+    }
+
+    /// The scheduler writes why a pod waits whenever that has changed, and whoever follows pods sees it.
+    fn write_refusals(&mut self) {
+        let changes = self.scheduler.changes();
+        let is_new = self.refusals_written.replace(changes) != Some(changes);
+        let mut numbers: std::collections::BTreeMap<usize, u64> = std::collections::BTreeMap::new();
+        let waiting: Vec<PodId> = self.waiting.iter().map(|(.., id)| *id).collect();
+        for id in waiting {
+            let Some(pod) = self.pods.get(id).filter(|pod| is_new || pod.refusal == 0) else {
+                continue;
+            };
+            let shape = pod.shape;
+            let number = *numbers
+                .entry(shape)
+                .or_insert_with(|| self.scheduler.refusals(shape).number().max(1));
+            if let Some(pod) = self.pods.get_mut(id)
+                && pod.refusal != number
+            {
+                pod.refusal = number;
+                self.changed();
+                self.pod_asks(id);
             }
         }
     }
@@ -283,8 +320,7 @@ impl Engine<'_> {
         };
         let node = node.to_owned();
         let Some(pod) = self.pods.get_mut(id) else { return };
-        self.waiting
-            .remove(&(pod.waits_since_ms, pod.parent, pod.number, id));
+        self.waiting.remove(&(pods::turn(&pod.object), id));
         let waited_ms = now_ms - pod.waits_since_ms;
         pod.machine = Some(machine);
         pod.stage = Stage::Starting;
@@ -385,6 +421,7 @@ impl Engine<'_> {
                 is_shown: false,
                 queued: false,
                 unschedulable: false,
+                refusal: 0,
             });
             self.scheduler.bind(shape, machine);
             if let Some(found) = self.cluster.machine_mut(machine) {
@@ -454,6 +491,9 @@ impl Engine<'_> {
         };
         self.change_pod(id, |pod| pods::stopping(pod, grace, now));
         self.note_pod("stopping", id, "");
+        let shape = self.pods.get(id).map_or(0, |pod| pod.shape);
+        self.scheduler.stop(shape, machine);
+        self.wake_scheduler();
         let longest = u64::try_from(grace).unwrap_or(0).saturating_mul(1_000);
         self.wake_in(self.world.delays.pod_stop_ms.min(longest), Wake::PodStopped(id));
         self.pod_disturbs(id, machine);
@@ -499,19 +539,19 @@ impl Engine<'_> {
     /// A pod was removed.
     pub(crate) fn pod_gone(&mut self, id: PodId) {
         let Some(pod) = self.pods.get(id) else { return };
-        let (parent, number, machine, since) = (pod.parent, pod.number, pod.machine, pod.waits_since_ms);
-        let shape = pod.shape;
+        let (parent, number, machine, turn) = (pod.parent, pod.number, pod.machine, pods::turn(&pod.object));
+        let (shape, was_stopping) = (pod.shape, pod.stage == Stage::Stopping);
         self.pod_removed(id);
         self.note_pod("left", id, "");
         self.pods.remove(id);
         if let Some(machine) = machine {
-            self.scheduler.release(shape, machine);
+            self.scheduler.release(shape, machine, was_stopping);
             if let Some(found) = self.cluster.machine_mut(machine) {
                 found.pods.retain(|one| *one != id);
             }
             self.measure_node(machine);
         } else {
-            self.waiting.remove(&(since, parent, number, id));
+            self.waiting.remove(&(turn, id));
         }
         if let Parent::Owner(owner) = parent {
             self.meter.pod_ends(machine.is_some());

@@ -23,6 +23,9 @@ use crate::pods::{PodId, whole_seconds};
 use crate::queue::Wake;
 use crate::world::milliseconds;
 
+/// After so long the interruption controller looks whether its write is seen, in milliseconds.
+const SEEN_AGAIN_MS: u64 = 50;
+
 /// How a launch call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Launch {
@@ -248,6 +251,8 @@ impl Engine<'_> {
             self.log.add(self.now_ms, "interrupted", claim.name_of(), "");
             self.apply(&Action::delete(lifecycle::claim_ref(&claim)));
             self.look_at_claim_now(machine);
+            // Its pods need another node now, not when the next window of the batch closes.
+            self.wake_in(SEEN_AGAIN_MS, Wake::Urge);
         }
     }
 
@@ -298,6 +303,9 @@ impl Engine<'_> {
             status.conditions.iter_mut().for_each(|condition| {
                 condition.last_transition_time = whole_seconds(condition.last_transition_time);
             });
+            if let Some(time) = &mut status.last_pod_event_time {
+                time.0 = whole_seconds(time.0);
+            }
         }
         self.cluster.set_claim(machine, after);
         self.node_changed(machine);
@@ -357,6 +365,7 @@ impl Engine<'_> {
         self.scheduler.remove_node(machine);
         self.cluster.remove_node(machine);
         self.node_changed(machine);
+        self.wake_scheduler();
         self.look_at_claim_now(machine);
     }
 
