@@ -5,6 +5,7 @@
 
 pub mod agreement;
 mod chronicle;
+mod clock;
 mod cloud;
 mod names;
 mod user;
@@ -19,7 +20,7 @@ use kube::Client;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_controllers::{Operator, Options};
-use spokeshave_ports::{Entropy, SharedClock, TokioClock};
+use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::client::{ClientOptions, from_service};
 use spokeshave_runtime::{Shutdown, TaskGroup};
 use spokeshave_scenario::Timeline;
@@ -28,6 +29,7 @@ use spokeshave_simulate::market::Market;
 use spokeshave_simulate::{Line, Model, Policy, Run, Scoring, World};
 
 use chronicle::{Chronicle, Lines};
+use clock::VirtualClock;
 use cloud::Cloud;
 use user::User;
 use way::OperatorWay;
@@ -111,7 +113,8 @@ async fn lived(
     lines: Option<Lines>,
 ) -> Result<Run, String> {
     let (world, timeline, policy) = (&life.world, &life.timeline, &life.policy);
-    let clock: SharedClock = TokioClock::new(world.start, 1.0).shared();
+    let time = VirtualClock::new(world.start);
+    let clock: SharedClock = time.clone();
     let entropy = Entropy::new(life.seed).child("full");
     let (completes, completed) = unbounded();
     let chronicle = Arc::new(Chronicle::new(
@@ -132,6 +135,7 @@ async fn lived(
     user.furnish(world, policy).await?;
     let shutdown = Shutdown::new();
     let mut tasks = TaskGroup::new();
+    tasks.spawn("time", time.run());
     tasks.spawn(
         "cluster",
         spokeshave_cluster::run(
@@ -153,8 +157,9 @@ async fn lived(
     tasks.spawn("completed", async move { user.tidy(completed).await });
     let partial = pass(&clock, &chronicle, world, is_interrupted, &failure).await?;
     let run = chronicle.finish(&policy.name, life.seed, partial);
+    // What runs ends with its runtime.
     shutdown.request();
-    drop(tasks.drain(&clock, Duration::from_secs(10)).await);
+    drop(tasks);
     Ok(run)
 }
 

@@ -170,6 +170,15 @@ impl<'a> Engine<'a> {
         self.queue.at(self.now_ms.saturating_add(milliseconds), wake);
     }
 
+    /// Something is due then: before everything else of this instant where that is now.
+    pub(crate) fn wake_at(&mut self, due_ms: u64, wake: Wake) {
+        if due_ms <= self.now_ms {
+            self.queue.at_once(self.now_ms, wake);
+        } else {
+            self.queue.at(due_ms, wake);
+        }
+    }
+
     fn run(&mut self, is_interrupted: &dyn Fn() -> bool) -> Run {
         self.queue.at(self.world.duration_ms, Wake::End);
         self.turn_now();

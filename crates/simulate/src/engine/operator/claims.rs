@@ -58,7 +58,7 @@ impl Engine<'_> {
         };
         if found.claim_look_ms.is_none_or(|known| due < known) {
             found.claim_look_ms = Some(due);
-            self.queue.at(due, Wake::Claim(machine));
+            self.wake_at(due, Wake::Claim(machine));
         }
     }
 

@@ -33,7 +33,7 @@ impl Engine<'_> {
         self.log.add(self.now_ms, "command", &name, &command_text(&created));
         let id = self.cluster.add_command(Arc::new(created));
         self.changed_commands();
-        self.queue.at(self.now_ms, Wake::Command(id));
+        self.queue.at_once(self.now_ms, Wake::Command(id));
         id
     }
 
@@ -94,7 +94,7 @@ impl Engine<'_> {
         });
         let ids: Vec<u32> = concerned.map(|(id, _)| *id).collect();
         for id in ids {
-            self.queue.at(self.now_ms, Wake::Command(id));
+            self.queue.at_once(self.now_ms, Wake::Command(id));
         }
     }
 

@@ -60,7 +60,7 @@ impl Engine<'_> {
         }
         if self.operator.turn_ms.is_none_or(|known| due_ms < known) {
             self.operator.turn_ms = Some(due_ms);
-            self.queue.at(due_ms, Wake::Turn);
+            self.wake_at(due_ms, Wake::Turn);
         }
     }
 
