@@ -12,7 +12,7 @@ use spokeshave_simulate::{Watch, live_watched};
 use spokeshave_simulate_full::agreement::{KeptLine, Told, common};
 use spokeshave_simulate_full::{Life, live};
 
-#[path = "../tests/read.rs"]
+#[path = "../tests/read/mod.rs"]
 mod read;
 
 #[global_allocator]
@@ -122,7 +122,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for file in files {
         let scene = read::scene(&file)?;
-        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = file
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let mut sums = Sums::default();
         for seed in args.first_seed..args.first_seed + args.seeds {
             let timeline = spokeshave_scenario::generate(&scene.scenario, seed, &BTreeMap::new())?;

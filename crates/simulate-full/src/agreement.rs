@@ -28,6 +28,18 @@ impl From<Line<'_>> for KeptLine {
     }
 }
 
+impl KeptLine {
+    /// The line as it was.
+    pub fn as_line(&self) -> Line<'_> {
+        Line {
+            at_ms: self.at_ms,
+            what: &self.what,
+            of: &self.of,
+            more: &self.more,
+        }
+    }
+}
+
 /// A run with its event log.
 #[derive(Debug, Clone)]
 pub struct Told {

@@ -111,7 +111,9 @@ impl Cloud {
             return Ok(known.claim.clone());
         }
         let machine = inner.chronicle.machine(&name).ok_or_else(|| {
-            CloudError::Other(format!("NodeClaim {name} was not made by this cluster's API server"))
+            CloudError::Other(format!(
+                "NodeClaim {name} was not made by this cluster's API server"
+            ))
         })?;
         let delay = inner.draws.launch_ms(machine, &inner.world.delays);
         inner.clock.sleep(milliseconds(delay)).await;
@@ -199,7 +201,9 @@ impl Cloud {
         }
         let notice = milliseconds(spot.notice_ms);
         let now = inner.clock.now();
-        inner.chronicle.interrupted(instance.claim.metadata.name.as_deref().unwrap_or_default());
+        inner
+            .chronicle
+            .interrupted(instance.claim.metadata.name.as_deref().unwrap_or_default());
         drop(inner.messages.unbounded_send(Interruption {
             id: id.to_owned(),
             provider_id: id.to_owned(),
@@ -231,7 +235,10 @@ impl Cloud {
 
 /// What the cloud tells of an instance.
 fn answer(claim: &NodeClaim, id: &str, instance_type: &InstanceType, offering: &Offering) -> NodeClaim {
-    let mut answer = NodeClaim::new(claim.metadata.name.as_deref().unwrap_or_default(), claim.spec.clone());
+    let mut answer = NodeClaim::new(
+        claim.metadata.name.as_deref().unwrap_or_default(),
+        claim.spec.clone(),
+    );
     answer.metadata.labels = Some(node_labels(claim, instance_type, offering));
     answer.status = Some(NodeClaimStatus {
         provider_id: Some(id.to_owned()),

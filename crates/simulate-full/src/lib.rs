@@ -107,11 +107,7 @@ fn unlimited() -> ClientOptions {
     }
 }
 
-async fn lived(
-    life: &Life,
-    is_interrupted: &dyn Fn() -> bool,
-    lines: Option<Lines>,
-) -> Result<Run, String> {
+async fn lived(life: &Life, is_interrupted: &dyn Fn() -> bool, lines: Option<Lines>) -> Result<Run, String> {
     let (world, timeline, policy) = (&life.world, &life.timeline, &life.policy);
     let time = VirtualClock::new(world.start);
     let clock: SharedClock = time.clone();

@@ -102,7 +102,9 @@ impl Names {
                 .map_or_else(Identity::default, |owner| uid(format!("owner-{owner}"))),
             "jobs" => self
                 .single(object)
-                .map_or_else(Identity::default, |(owner, pod)| uid(format!("owner-{owner}-{pod}"))),
+                .map_or_else(Identity::default, |(owner, pod)| {
+                    uid(format!("owner-{owner}-{pod}"))
+                }),
             "pods" => self.pod_is_made(object, now_ms).unwrap_or_default(),
             _ => Identity::default(),
         }

@@ -96,7 +96,10 @@ impl User {
 
     async fn make_namespaces(&self, world: &World) -> Result<(), Broken> {
         let of_owners = self.timeline.owners.iter().map(|owner| owner.namespace.clone());
-        let of_daemons = world.daemon_sets.iter().filter_map(|set| set.metadata.namespace.clone());
+        let of_daemons = world
+            .daemon_sets
+            .iter()
+            .filter_map(|set| set.metadata.namespace.clone());
         let mut namespaces: BTreeSet<String> = of_owners.chain(of_daemons).collect();
         for known in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             namespaces.remove(known);
@@ -284,7 +287,9 @@ fn template(owner: &Owner) -> Value {
                 for field in ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
                     container.remove(field);
                 }
-                container.entry("image").or_insert_with(|| json!("registry.k8s.io/pause:3.10"));
+                container
+                    .entry("image")
+                    .or_insert_with(|| json!("registry.k8s.io/pause:3.10"));
             }
         }
     }

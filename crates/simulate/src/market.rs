@@ -132,13 +132,11 @@ impl Market {
         let refused_some = !refused.is_empty();
         if refused_some {
             let until = now_ms + BELIEVED_MS;
-            self.believed.extend(refused.into_iter().map(|name| (name, until)));
+            self.believed
+                .extend(refused.into_iter().map(|name| (name, until)));
             self.rebuild();
         }
-        Sale {
-            choice,
-            refused_some,
-        }
+        Sale { choice, refused_some }
     }
 
     fn rebuild(&mut self) {
@@ -234,4 +232,3 @@ pub fn node_labels(
     own.insert(labels::HOSTNAME.to_owned(), claim.name_of().to_owned());
     own
 }
-

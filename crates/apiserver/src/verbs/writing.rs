@@ -166,7 +166,9 @@ impl ApiServer {
         // Drawn in any case, so that the names and UIDs of later objects do not depend on which objects have explicit names.
         let (uid, suffix) = (state.new_uid(), state.name_suffix());
         let chosen = self.config.identities.as_ref();
-        let chosen = chosen.map(|choose| choose(&resource.plural, object)).unwrap_or_default();
+        let chosen = chosen
+            .map(|choose| choose(&resource.plural, object))
+            .unwrap_or_default();
         let uid = chosen.uid.unwrap_or(uid);
         let metadata = metadata_map(object);
         let (name, prefix) = (text_at(metadata, "name"), text_at(metadata, "generateName"));

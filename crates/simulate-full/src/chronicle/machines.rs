@@ -55,7 +55,9 @@ impl Machine {
 }
 
 fn annotation<'v>(object: &'v Value, key: &str) -> &'v str {
-    object["metadata"]["annotations"][key].as_str().unwrap_or_default()
+    object["metadata"]["annotations"][key]
+        .as_str()
+        .unwrap_or_default()
 }
 
 /// Whether a Node says that it is ready.

@@ -188,7 +188,9 @@ impl State {
     }
 
     fn bound(&mut self, now_ms: u64, key: &PodKey, node: &str) {
-        let Some(tally) = self.pods.get_mut(key) else { return };
+        let Some(tally) = self.pods.get_mut(key) else {
+            return;
+        };
         tally.node = Some(node.to_owned());
         let (owner, waited_ms, replaces) = (tally.owner, now_ms - tally.since_ms, tally.replaces);
         let requests = tally.requests.clone();
@@ -202,7 +204,9 @@ impl State {
     }
 
     fn started(&mut self, now_ms: u64, key: &PodKey) {
-        let Some(tally) = self.pods.get_mut(key) else { return };
+        let Some(tally) = self.pods.get_mut(key) else {
+            return;
+        };
         tally.is_ready = true;
         let owner = tally.owner;
         self.note_pod(now_ms, "started", key, "");
@@ -244,7 +248,8 @@ impl State {
         self.refused.remove(key);
         let Some(tally) = self.pods.get(key) else { return };
         let machine = tally.node.as_ref().and_then(|node| self.machines.get(node));
-        let claim = machine.and_then(|machine| serde_json::from_value::<NodeClaim>(machine.claim.clone()).ok());
+        let claim =
+            machine.and_then(|machine| serde_json::from_value::<NodeClaim>(machine.claim.clone()).ok());
         let reason = termination::eviction_reason(claim.as_ref());
         let is_voluntary = !reason.is_empty() && reason != "Forceful Termination";
         self.note(now_ms, "evicted", &format!("{}/{}", key.0, key.1), &reason);
@@ -254,7 +259,9 @@ impl State {
     /// A pod is taken from its owner.
     fn lost(&mut self, now_ms: u64, key: &PodKey, is_voluntary: bool) {
         let Some(tally) = self.pods.get(key) else { return };
-        let Some((owner, number)) = tally.owner else { return };
+        let Some((owner, number)) = tally.owner else {
+            return;
+        };
         let before = tally.moved_ms;
         self.meter.evicted(owner, is_voluntary);
         if is_voluntary && before.is_some_and(|before| now_ms - before < HOUR_MS) {
@@ -270,7 +277,8 @@ impl State {
         if !tally.has_left {
             let was_evicted = self.evicting.contains(key);
             let machine = tally.node.as_ref().map(|node| self.machines.get(node));
-            let was_killed = machine.is_some_and(|machine| machine.is_none_or(|machine| !machine.has_instance()));
+            let was_killed =
+                machine.is_some_and(|machine| machine.is_none_or(|machine| !machine.has_instance()));
             let (is_stopping, is_workload) = (tally.is_stopping, tally.owner.is_some());
             if was_killed && is_workload {
                 self.meter.count(|counted| &mut counted.interruptions);
@@ -289,7 +297,9 @@ impl State {
 
     /// A pod takes part no more.
     fn leaves(&mut self, now_ms: u64, key: &PodKey) {
-        let Some(tally) = self.pods.get_mut(key) else { return };
+        let Some(tally) = self.pods.get_mut(key) else {
+            return;
+        };
         tally.has_left = true;
         let was_ready = std::mem::take(&mut tally.is_ready);
         let (owner, node, requests) = (tally.owner, tally.node.clone(), tally.requests.clone());

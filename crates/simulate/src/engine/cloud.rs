@@ -2,7 +2,6 @@
 //!
 //! Owns what happens to an instance and when. What is sold is the market's, and why an instance is wanted is not known here.
 
-
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use spokeshave_api::labels::unregistered_taint;

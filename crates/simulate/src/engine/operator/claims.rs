@@ -145,10 +145,7 @@ impl Engine<'_> {
         if found.drift_seen.replace(generation) == Some(generation) {
             return false;
         }
-        let types = claim
-            .node_pool()
-            .and_then(|pool| self.cloud.seen(pool))
-            .cloned();
+        let types = claim.node_pool().and_then(|pool| self.cloud.seen(pool)).cloned();
         let reason = match drift::check(claim, pool, types.as_deref(), now) {
             Ok(drift::Finding::Drifted(reason)) => Some(reason),
             Ok(drift::Finding::Leave) | Err(_) => return false,

@@ -30,7 +30,8 @@ impl Engine<'_> {
         let mut created = Disruption::clone(&object);
         let name = created.name_of().to_owned();
         created.metadata.uid = Some(format!("disruption-{name}"));
-        self.log.add(self.now_ms, "command", &name, &command_text(&created));
+        self.log
+            .add(self.now_ms, "command", &name, &command_text(&created));
         let id = self.cluster.add_command(Arc::new(created));
         self.changed_commands();
         self.queue.at_once(self.now_ms, Wake::Command(id));

@@ -81,8 +81,8 @@ impl Engine<'_> {
         self.operator.frontier.version = Some(self.operator.version);
         let is_large = self.pause_ms() > POLL_MS;
         // In a large cluster, what is only a refresh is left out: it finds nothing new.
-        let is_settled = self.operator.frontier.is_settled(now)
-            || is_large && self.operator.frontier.is_refresh();
+        let is_settled =
+            self.operator.frontier.is_settled(now) || is_large && self.operator.frontier.is_refresh();
         if !is_settled && self.pass() {
             self.turn_at(now_ms);
             return;
@@ -258,9 +258,7 @@ impl Engine<'_> {
             .collect();
         let settings = &self.policy.settings;
         let is_news = pending.is_calm && !pools.is_subset(&self.operator.moving);
-        if self.policy.model == Model::Ours
-            && is_news
-            && !is_calm(&snapshot, settings, &pending.command, now)
+        if self.policy.model == Model::Ours && is_news && !is_calm(&snapshot, settings, &pending.command, now)
         {
             // Pods came or went since it was decided: it is decided again once they have come to rest.
             self.note_rejected(&pending, "not calm");
