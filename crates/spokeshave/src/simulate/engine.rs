@@ -40,7 +40,7 @@ pub(crate) fn check(args: &SimulateArgs, policies: &[Policy]) -> Result<()> {
 ///
 /// # Errors
 /// The simulated cluster is not in order.
-pub(crate) fn live(engine: EngineName, life: &Life<'_>, watch: Watch<'_>) -> Result<Run> {
+pub(crate) fn live<'a>(engine: EngineName, life: &Life<'a>, watch: Watch<'a>) -> Result<Run> {
     match engine {
         EngineName::Fast => Ok(live_watched(
             life.world,
