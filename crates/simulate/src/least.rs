@@ -9,8 +9,8 @@ use spokeshave_model::{InstanceType, Pod, Requirements, Resources, labels, pod, 
 use spokeshave_scenario::Timeline;
 
 use crate::bound::{Bound, Demand, Load};
-use crate::engine::workloads::{DaemonState, samples};
 use crate::owners::OwnerState;
+use crate::shapes::{DaemonState, samples};
 use crate::world::{Policy, World};
 
 /// The bound of a run.

@@ -21,6 +21,7 @@ mod queue;
 mod refusals;
 pub mod run;
 mod scheduler;
+mod shapes;
 pub mod world;
 
 pub use engine::{ObjectsAt, Watch, live, live_watched};

@@ -5,7 +5,7 @@
 
 mod cloud;
 mod operator;
-pub(crate) mod workloads;
+mod workloads;
 
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ use crate::pods::{Parent, PodId, Pods, Turn};
 use crate::queue::{Queue, Wake};
 use crate::run::{Engine as Name, Run};
 use crate::scheduler::Scheduler;
+use crate::shapes::{DaemonState, samples};
 use crate::world::{Policy, World};
 
 /// Lives one policy under one seed.
@@ -79,7 +80,7 @@ pub(crate) struct Engine<'a> {
     /// The state of the scheduler in which refusals were last written.
     pub(crate) refusals_written: Option<u64>,
     pub(crate) owners: Vec<OwnerState>,
-    pub(crate) daemons: Vec<workloads::DaemonState>,
+    pub(crate) daemons: Vec<DaemonState>,
     /// Position of the next event in the timeline.
     pub(crate) cursor: usize,
     /// How many owners that want one pod have none that is ready.
@@ -113,19 +114,19 @@ impl<'a> Engine<'a> {
             .enumerate()
             .map(|(index, owner)| OwnerState::new(owner, index))
             .collect();
-        let daemons: Vec<workloads::DaemonState> = world
+        let daemons: Vec<DaemonState> = world
             .daemon_sets
             .iter()
-            .map(|daemon_set| workloads::DaemonState::new(daemon_set))
+            .map(|daemon_set| DaemonState::new(daemon_set))
             .collect();
-        let samples = workloads::samples(&owners, &daemons, world.start);
+        let shapes = samples(&owners, &daemons, world.start);
         let types = policy.node_pools.iter().flat_map(|pool| {
             world
                 .types_of(pool.metadata.name.as_deref().unwrap_or_default())
                 .iter()
         });
         let scheduler = Scheduler::new(
-            samples.iter(),
+            shapes.iter(),
             types.map(|instance_type| &instance_type.capacity),
             world.scoring,
         );
