@@ -13,7 +13,7 @@ Examples:
   spokeshave simulate month.yaml --policy patient --seeds 2 one policy, two seeds
   spokeshave simulate month.yaml --report month.html        charts and figures in one file
   spokeshave simulate month.yaml --events month.jsonl       what was decided and what happened, one JSON object a line
-  spokeshave simulate day.yaml --engine full                the operator itself on virtual time, slower
+  spokeshave simulate day.yaml --engine full                the operator itself, slower
   spokeshave simulate month.yaml --snapshot-at 12d --snapshot then.json  the cluster then, a dump
   spokeshave simulate -f dump.yaml --for 7d                 a week of the workloads of a dump, without a scenario file
   spokeshave simulate init -f dump.yaml > shop.yaml         a scenario file to edit, from a dump or the cluster
