@@ -70,6 +70,11 @@ simulations *options:
     {{build}}
     python3 -B e2e/simulations.py "$@"
 
+# The two engines of `simulate` on the scenarios of crates/simulate-full/scenarios, seed by seed: commands in order, cost, evictions (`--seeds N`, `--logs DIR`;
+# give scenario files to run only those). Half an hour of processor time.
+engines *options:
+    cargo run --release -p spokeshave-simulate-full --example engines -- "$@"
+
 # Launches, moves and cost of churning clusters with and without a DisruptionPolicy, on virtual time: the table of docs/policies.md. Fails when a figure is
 # worse than in crates/sim/policies.json (`--write`: writes figures and table; give case names to run only those).
 policies-table *options:

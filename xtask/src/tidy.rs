@@ -182,6 +182,22 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["spokeshave-api", "spokeshave-ports", "spokeshave-runtime"],
     ),
     (
+        "spokeshave-simulate-full",
+        &[
+            "spokeshave-api",
+            "spokeshave-apiserver",
+            "spokeshave-cluster",
+            "spokeshave-controllers",
+            "spokeshave-features",
+            "spokeshave-model",
+            "spokeshave-plan",
+            "spokeshave-ports",
+            "spokeshave-runtime",
+            "spokeshave-scenario",
+            "spokeshave-simulate",
+        ],
+    ),
+    (
         "spokeshave-sim",
         &[
             "spokeshave-api",

@@ -35,4 +35,4 @@ pub use schema::patch::{PatchError, json_patch, merge_patch, strategic_merge};
 pub use schema::types::{TypeSchema, prune};
 pub use selector::{FieldSelector, LabelSelector};
 pub use store::backends::MetricsFn;
-pub use store::state::{ApiServer, Commit, Config, NowFn, Observer};
+pub use store::state::{ApiServer, Commit, Config, Identity, IdentityFn, NowFn, Observer};

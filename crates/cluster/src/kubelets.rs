@@ -20,6 +20,7 @@ use crate::heartbeats::Heartbeats;
 use crate::objects::{
     condition, has_ended, is_deleting, is_node_ready, is_ready, key, name, namespace, node_of, phase, time,
 };
+use crate::pace::Pace;
 use crate::probes::{self, FAILING_PROBES, Failing, Findings};
 use crate::stopping;
 use crate::world::{World, is_race};
@@ -124,6 +125,20 @@ fn wait_until(world: &World, start: Timestamp, delay: Duration) -> Option<Durati
     (!left.is_zero()).then_some(left)
 }
 
+/// How long it is until something happens: as the clockwork says, or so long after a start.
+fn left_until(
+    world: &World,
+    paced: impl FnOnce(&dyn Pace) -> Option<Timestamp>,
+    start: Timestamp,
+    delay: Duration,
+) -> Option<Duration> {
+    let pace = world.options.pace.as_deref();
+    match pace.and_then(paced) {
+        Some(due) => wait_until(world, due, Duration::ZERO),
+        None => wait_until(world, start, delay),
+    }
+}
+
 /// A node's kubelet has started: the node says what it is, and that it is ready.
 async fn boot(world: Arc<World>, noticed: Noticed, node_name: String) -> Result<Requeue, ReconcileError> {
     let Some(node) = world.nodes.get_named(&node_name) else {
@@ -157,7 +172,8 @@ async fn boot(world: Arc<World>, noticed: Noticed, node_name: String) -> Result<
         .as_ref()
         .map_or_else(|| world.clock.now(), |time| time.0);
     let delay = longer(&world, world.options.node_ready_delay, &node_name);
-    if let Some(left) = wait_until(&world, created, delay) {
+    let left = left_until(&world, |pace| pace.node_ready(&node), created, delay);
+    if let Some(left) = left {
         return Ok(Requeue::After(left));
     }
     if world.options.volumes {
@@ -240,7 +256,8 @@ async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, R
         world.options.pod_stop_time,
         &format!("stop/{}", uid(pod)),
     ));
-    if let Some(left) = wait_until(world, asked, grace.min(needed)) {
+    let left = left_until(world, |pace| pace.pod_stops(pod), asked, grace.min(needed));
+    if let Some(left) = left {
         return Ok(Requeue::After(left));
     }
     let parameters = DeleteParams {
@@ -311,7 +328,7 @@ async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, R
         .or(pod.metadata.creation_timestamp.as_ref())
         .map_or_else(|| world.clock.now(), |time| time.0);
     let delay = longer(world, world.options.pod_start_delay, uid(pod));
-    if let Some(left) = wait_until(world, bound, delay) {
+    if let Some(left) = left_until(world, |pace| pace.pod_starts(pod), bound, delay) {
         return Ok(Requeue::After(left));
     }
     let findings = probes::look(pod, failing, world.clock.now());
@@ -348,6 +365,10 @@ async fn keep_running(world: &World, pod: &Pod, failing: &Failing) -> Result<Req
 
 /// When a pod with a configured run time ends; those that always restart do not.
 fn end_of(world: &World, pod: &Pod) -> Option<Timestamp> {
+    let pace = world.options.pace.as_ref();
+    if let Some(end) = pace.and_then(|pace| pace.pod_ends(pod)) {
+        return Some(end);
+    }
     let text = pod.metadata.annotations.as_ref()?.get(RUN_DURATION)?;
     let Ok(runs) = text.parse::<spokeshave_api::GoDuration>() else {
         tracing::warn!(

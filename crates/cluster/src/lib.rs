@@ -12,6 +12,7 @@ mod kubelets;
 pub mod neighbours;
 mod node_lifecycle;
 pub mod objects;
+mod pace;
 mod probes;
 pub mod quantities;
 pub mod rules;
@@ -27,6 +28,7 @@ use kube::Client;
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{Metrics, Shutdown, TaskGroup};
 
+pub use crate::pace::{Pace, SharedPace};
 use crate::world::World;
 
 /// Which parts run, and how fast they are.
@@ -55,6 +57,12 @@ pub struct Options {
     pub node_ready_delay: Duration,
     /// Maximum random delay added to each of these three, for every pod and node: in a real cluster nothing happens at exactly the same time.
     pub spread: Duration,
+    /// When things happen on fake nodes, instead of after these delays.
+    pub pace: Option<SharedPace>,
+    /// For how long the scheduler collects changes before a pass.
+    pub scheduler_pause: Duration,
+    /// Whether the scheduler fills the fullest node first, and not the emptiest.
+    pub most_allocated: bool,
 }
 
 impl Options {
@@ -73,6 +81,9 @@ impl Options {
             pod_stop_time: Duration::from_secs(2),
             node_ready_delay: Duration::from_secs(1),
             spread: Duration::ZERO,
+            pace: None,
+            scheduler_pause: Duration::from_millis(100),
+            most_allocated: false,
         }
     }
 

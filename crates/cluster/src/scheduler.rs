@@ -28,8 +28,6 @@ use crate::world::{World, is_race};
 use nominations::{Promise, nomination};
 
 const NAME: &str = "default-scheduler";
-/// Changes are collected for this long before a pass.
-const DEBOUNCE: Duration = Duration::from_millis(100);
 /// A pause is at least this many times as long as the preparation of the pass before, so that passes never take most of a processor when the
 /// cluster's clock runs faster than the wall's.
 const PAUSES_PER_PREPARATION: u32 = 3;
@@ -119,7 +117,8 @@ impl Scheduler {
 
     pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
         self.dirty.notify_one();
-        let mut pause = DEBOUNCE;
+        let shortest = self.world.options.scheduler_pause;
+        let mut pause = shortest;
         loop {
             let wait = async {
                 tokio::select! {
@@ -131,7 +130,7 @@ impl Scheduler {
             if shutdown.cut(wait).await.is_none() {
                 return;
             }
-            pause = DEBOUNCE.max(self.pass().await * PAUSES_PER_PREPARATION);
+            pause = shortest.max(self.pass().await * PAUSES_PER_PREPARATION);
         }
     }
 
@@ -468,7 +467,8 @@ fn choose(
             *refusals.entry(why).or_insert(0) += 1;
             continue;
         }
-        let score = score(spec, host, &requests) + neighbours.score(&host.node) * 10;
+        let most_allocated = world.options.most_allocated;
+        let score = score(spec, host, &requests, most_allocated) + neighbours.score(&host.node) * 10;
         if best.is_none_or(|(known, _)| score > known) {
             best = Some((score, index));
         }
@@ -526,13 +526,18 @@ fn refusal(
     None
 }
 
-/// Most free first, preferences before that.
-fn score(spec: &PodSpec, host: &Host, requests: &Amounts) -> i64 {
+/// Most free first, or most used; preferences before that.
+fn score(spec: &PodSpec, host: &Host, requests: &Amounts, most_allocated: bool) -> i64 {
     let free = |name: &str| {
         let total = host.allocatable.get(name).copied().unwrap_or(0);
         let used = host.used.get(name).copied().unwrap_or(0) + requests.get(name).copied().unwrap_or(0);
         if total > 0 {
-            i64::try_from((total - used).max(0) * 100 / total).unwrap_or(0)
+            let counted = if most_allocated {
+                used.min(total)
+            } else {
+                (total - used).max(0)
+            };
+            i64::try_from(counted * 100 / total).unwrap_or(0)
         } else {
             0
         }

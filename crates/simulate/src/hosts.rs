@@ -9,6 +9,8 @@ use spokeshave_model::{Requirements, taint};
 /// A node as the scheduler sees it, besides its room.
 #[derive(Debug)]
 pub(crate) struct Host {
+    /// Of equal nodes the first by name is chosen.
+    pub(crate) name: String,
     pub(crate) labels: Requirements,
     pub(crate) taints: Vec<taint::Taint>,
     /// The domain for each topology key, if the node has one.
@@ -20,6 +22,8 @@ pub(crate) struct Host {
 pub(crate) enum Suits {
     Unknown,
     Yes,
+    /// It is selected, and has a taint that the pods do not tolerate.
+    Tainted,
     No,
 }
 
@@ -30,6 +34,7 @@ pub(crate) struct Hosts {
     places: FxHashMap<u32, usize>,
     free_places: Vec<usize>,
     machines: Vec<u32>,
+    is_there: Vec<bool>,
     is_open: Vec<bool>,
     /// `width` numbers each.
     allocatable: Vec<i64>,
@@ -46,6 +51,7 @@ impl Hosts {
             places: FxHashMap::default(),
             free_places: Vec::new(),
             machines: Vec::new(),
+            is_there: Vec::new(),
             is_open: Vec::new(),
             allocatable: Vec::new(),
             used: Vec::new(),
@@ -77,10 +83,12 @@ impl Hosts {
     fn new_place(&mut self, machine: u32) -> usize {
         let place = self.free_places.pop().unwrap_or_else(|| {
             self.machines.push(machine);
+            self.is_there.push(false);
             self.is_open.push(false);
             self.allocatable.resize(self.allocatable.len() + self.width, 0);
             self.used.resize(self.used.len() + self.width, 0);
             self.hosts.push(Host {
+                name: String::new(),
                 labels: Requirements::default(),
                 taints: Vec::new(),
                 domains: Vec::new(),
@@ -89,6 +97,7 @@ impl Hosts {
             self.machines.len() - 1
         });
         self.machines[place] = machine;
+        self.is_there[place] = true;
         let range = self.range(place);
         self.used[range].fill(0);
         self.places.insert(machine, place);
@@ -98,6 +107,7 @@ impl Hosts {
     /// A node is gone, with its pods.
     pub(crate) fn remove(&mut self, machine: u32) {
         if let Some(place) = self.places.remove(&machine) {
+            self.is_there[place] = false;
             self.is_open[place] = false;
             self.free_places.push(place);
         }
@@ -114,6 +124,11 @@ impl Hosts {
     /// How many places there are.
     pub(crate) fn count(&self) -> usize {
         self.is_open.len()
+    }
+
+    /// Whether there is a node at a place.
+    pub(crate) fn is_there(&self, place: usize) -> bool {
+        self.is_there[place]
     }
 
     /// Whether there is a node at a place, and it takes pods.
@@ -146,15 +161,11 @@ impl Hosts {
     }
 
     /// Whether a node suits a shape, and `find` says it where it is not known.
-    pub(crate) fn suits(&mut self, shape: usize, place: usize, find: impl FnOnce(&Host) -> bool) -> bool {
+    pub(crate) fn suits(&mut self, shape: usize, place: usize, find: impl FnOnce(&Host) -> Suits) -> Suits {
         let known = &mut self.suits[shape][place];
         if *known == Suits::Unknown {
-            *known = if find(&self.hosts[place]) {
-                Suits::Yes
-            } else {
-                Suits::No
-            };
+            *known = find(&self.hosts[place]);
         }
-        *known == Suits::Yes
+        *known
     }
 }

@@ -6,11 +6,16 @@ use spokeshave_api::NodePool;
 use spokeshave_model::constraints::{Constraints, NamespaceLabels, lower};
 use spokeshave_model::{InstanceType, Pod, Requirements, Resources, labels, pod, taint};
 
+use spokeshave_scenario::Timeline;
+
 use crate::bound::{Bound, Demand, Load};
+use crate::owners::OwnerState;
+use crate::shapes::{DaemonState, samples};
+use crate::world::{Policy, World};
 
 /// The bound of a run.
 #[derive(Debug)]
-pub(crate) struct Least {
+pub struct Least {
     bound: Bound,
     demand: Demand,
     /// By owner.
@@ -18,8 +23,28 @@ pub(crate) struct Least {
 }
 
 impl Least {
+    /// The bound of a run.
+    pub fn of(world: &World, timeline: &Timeline, policy: &Policy) -> Self {
+        let owners: Vec<OwnerState> = (0..)
+            .zip(&timeline.owners)
+            .map(|(index, owner)| OwnerState::new(owner, index))
+            .collect();
+        let daemons: Vec<DaemonState> = world
+            .daemon_sets
+            .iter()
+            .map(|daemon_set| DaemonState::new(daemon_set))
+            .collect();
+        let samples = samples(&owners, &daemons, world.start);
+        let pools = policy.node_pools.iter().map(|pool| {
+            let name = pool.metadata.name.as_deref().unwrap_or_default();
+            (&**pool, &world.types_of(name)[..])
+        });
+        let (of_owners, of_daemons) = samples.split_at(owners.len());
+        Least::new(pools, of_owners, of_daemons)
+    }
+
     /// `pods` and `daemons` are samples of the pods of each owner and DaemonSet.
-    pub(crate) fn new<'a>(
+    fn new<'a>(
         pools: impl Iterator<Item = (&'a NodePool, &'a [InstanceType])>,
         pods: &[Pod],
         daemons: &[Pod],
@@ -45,13 +70,13 @@ impl Least {
     }
 
     /// A pod of an owner is bound. Returns the bound, in micro-dollars per hour.
-    pub(crate) fn add(&mut self, owner: u32) -> u64 {
+    pub fn add(&mut self, owner: u32) -> u64 {
         self.demand.add(&self.loads[owner as usize]);
         self.bound.at(&self.demand)
     }
 
     /// A pod of an owner has left its node. Returns the bound, in micro-dollars per hour.
-    pub(crate) fn remove(&mut self, owner: u32) -> u64 {
+    pub fn remove(&mut self, owner: u32) -> u64 {
         self.demand.remove(&self.loads[owner as usize]);
         self.bound.at(&self.demand)
     }

@@ -5,19 +5,23 @@
 
 pub mod bound;
 mod cluster;
+pub mod draws;
 mod engine;
 mod hosts;
-mod least;
-mod log;
+pub mod least;
+pub mod log;
 mod luck;
-mod meter;
+pub mod market;
+pub mod meter;
 mod objects;
-mod owners;
+pub mod owners;
 pub mod perfetto;
 mod pods;
 mod queue;
+mod refusals;
 pub mod run;
 mod scheduler;
+mod shapes;
 pub mod world;
 
 pub use engine::{ObjectsAt, Watch, live, live_watched};

@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use spokeshave_api::disruption::Disruption;
 
 use crate::run::{Curve, Measured};
 
@@ -25,44 +26,79 @@ pub struct Line<'a> {
 /// Takes the lines of a run, in order.
 pub type Sink<'a> = &'a mut dyn FnMut(Line<'_>);
 
+/// The digest of a log.
+#[derive(Default)]
+pub struct LogDigest(Sha256);
+
+impl LogDigest {
+    /// Takes a line in.
+    pub fn add(&mut self, line: &Line<'_>) {
+        self.0.update(line.at_ms.to_le_bytes());
+        for part in [line.what, line.of, line.more] {
+            self.0.update(part.as_bytes());
+            self.0.update([0]);
+        }
+    }
+
+    /// SHA-256 over the lines and the figures, in hexadecimal.
+    pub fn finish(mut self, measured: &Measured, curve: &Curve) -> String {
+        // Serialising integers and lists of integers cannot fail.
+        let figures = serde_json::to_vec(&(measured, curve)).unwrap_or_default();
+        self.0.update(figures);
+        let digest = self.0.finalize();
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 /// The log.
 #[derive(Default)]
 pub(crate) struct Log<'a> {
-    hasher: Sha256,
+    digest: LogDigest,
     sink: Option<Sink<'a>>,
 }
 
 impl<'a> Log<'a> {
     pub(crate) fn new(sink: Option<Sink<'a>>) -> Self {
         Log {
-            hasher: Sha256::new(),
+            digest: LogDigest::default(),
             sink,
         }
     }
 
     /// Adds a line.
     pub(crate) fn add(&mut self, at_ms: u64, what: &str, of: &str, more: &str) {
-        self.hasher.update(at_ms.to_le_bytes());
-        for part in [what, of, more] {
-            self.hasher.update(part.as_bytes());
-            self.hasher.update([0]);
-        }
+        let line = Line {
+            at_ms,
+            what,
+            of,
+            more,
+        };
+        self.digest.add(&line);
         if let Some(sink) = &mut self.sink {
-            sink(Line {
-                at_ms,
-                what,
-                of,
-                more,
-            });
+            sink(line);
         }
     }
 
-    /// SHA-256 over the lines and the figures, in hexadecimal.
-    pub(crate) fn digest(mut self, measured: &Measured, curve: &Curve) -> String {
-        // Serialising integers and lists of integers cannot fail.
-        let figures = serde_json::to_vec(&(measured, curve)).unwrap_or_default();
-        self.hasher.update(figures);
-        let digest = self.hasher.finalize();
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    /// The digest of lines and figures.
+    pub(crate) fn digest(self, measured: &Measured, curve: &Curve) -> String {
+        self.digest.finish(measured, curve)
     }
+}
+
+/// A command in one line: method, nodes, replacements and what it saves per hour.
+pub fn command_text(command: &Disruption) -> String {
+    let spec = &command.spec;
+    let nodes: Vec<&str> = spec.nodes.iter().map(|node| node.name.as_str()).collect();
+    let new: Vec<&str> = spec
+        .replacements
+        .iter()
+        .map(|one| one.node_claim.as_str())
+        .collect();
+    format!(
+        "{:?} nodes={} replacements={} savings={}",
+        spec.method,
+        nodes.join(","),
+        new.join(","),
+        spec.savings
+    )
 }

@@ -43,18 +43,18 @@ struct Sum {
 
 /// What a node contributes to the level.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Share {
+pub struct Share {
     /// Its price per hour.
-    pub(crate) price: Price,
+    pub price: Price,
     /// What is not requested, in thousandths.
-    pub(crate) wasted: u64,
+    pub wasted: u64,
     /// It holds no pod but daemons.
-    pub(crate) is_idle: bool,
+    pub is_idle: bool,
 }
 
 /// The meter.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub struct Meter {
     now_ms: u64,
     warmup_ms: u64,
     level: Level,
@@ -63,7 +63,7 @@ pub(crate) struct Meter {
     /// When the next point of the curve is due.
     point_ms: u64,
     /// Figures that are counted, not integrated.
-    pub(crate) counted: Measured,
+    pub counted: Measured,
     evictions_by_owner: BTreeMap<u32, u64>,
     owners: BTreeSet<u32>,
 }
@@ -81,7 +81,8 @@ fn nanos(price: Price) -> u64 {
 }
 
 impl Meter {
-    pub(crate) fn new(warmup_ms: u64, step_ms: u64) -> Self {
+    /// A meter at the start; what happens in the warm-up does not count.
+    pub fn new(warmup_ms: u64, step_ms: u64) -> Self {
         Meter {
             now_ms: 0,
             warmup_ms,
@@ -99,7 +100,7 @@ impl Meter {
     }
 
     /// Time passes.
-    pub(crate) fn advance(&mut self, now_ms: u64) {
+    pub fn advance(&mut self, now_ms: u64) {
         while self.point_ms < now_ms {
             self.point();
         }
@@ -139,38 +140,38 @@ impl Meter {
     }
 
     /// How many instances there are.
-    pub(crate) fn nodes(&self) -> u64 {
+    pub fn nodes(&self) -> u64 {
         self.level.nodes
     }
 
     /// Whether what happens now counts.
-    pub(crate) fn counts(&self) -> bool {
+    pub fn counts(&self) -> bool {
         self.now_ms >= self.warmup_ms
     }
 
     /// Counts something, unless it happens in the warm-up.
-    pub(crate) fn count(&mut self, counter: impl FnOnce(&mut Measured) -> &mut u64) {
+    pub fn count(&mut self, counter: impl FnOnce(&mut Measured) -> &mut u64) {
         if self.counts() {
             *counter(&mut self.counted) += 1;
         }
     }
 
     /// An instance is paid for from now on.
-    pub(crate) fn instance_begins(&mut self, price: Price, capacity_type: CapacityType) {
+    pub fn instance_begins(&mut self, price: Price, capacity_type: CapacityType) {
         self.level.price[slot(capacity_type)] += nanos(price);
         self.level.nodes += 1;
         self.counted.peak_nodes = self.counted.peak_nodes.max(self.level.nodes);
     }
 
     /// An instance is not paid for any more.
-    pub(crate) fn instance_ends(&mut self, price: Price, capacity_type: CapacityType) {
+    pub fn instance_ends(&mut self, price: Price, capacity_type: CapacityType) {
         let level = &mut self.level.price[slot(capacity_type)];
         *level = level.saturating_sub(nanos(price));
         self.level.nodes = self.level.nodes.saturating_sub(1);
     }
 
     /// A node contributes something else than before.
-    pub(crate) fn share(&mut self, before: Option<Share>, after: Option<Share>) {
+    pub fn share(&mut self, before: Option<Share>, after: Option<Share>) {
         let level = &mut self.level;
         if let Some(share) = before {
             level.wasted = level.wasted.saturating_sub(share.wasted);
@@ -186,12 +187,12 @@ impl Meter {
     }
 
     /// The lower bound per hour, in micro-dollars.
-    pub(crate) fn set_bound(&mut self, micros_per_hour: u64) {
+    pub fn set_bound(&mut self, micros_per_hour: u64) {
         self.level.bound = micros_per_hour;
     }
 
     /// A workload pod comes into being.
-    pub(crate) fn pod_begins(&mut self, owner: u32) {
+    pub fn pod_begins(&mut self, owner: u32) {
         self.level.pods += 1;
         self.level.pending += 1;
         self.owners.insert(owner);
@@ -199,7 +200,7 @@ impl Meter {
     }
 
     /// A workload pod was bound after having waited so long.
-    pub(crate) fn pod_bound(&mut self, waited_ms: u64, replaces: bool) {
+    pub fn pod_bound(&mut self, waited_ms: u64, replaces: bool) {
         self.level.pending = self.level.pending.saturating_sub(1);
         self.level.bound_pods += 1;
         if self.counts() {
@@ -213,7 +214,7 @@ impl Meter {
     }
 
     /// A workload pod is gone.
-    pub(crate) fn pod_ends(&mut self, was_bound: bool) {
+    pub fn pod_ends(&mut self, was_bound: bool) {
         self.level.pods = self.level.pods.saturating_sub(1);
         let level = if was_bound {
             &mut self.level.bound_pods
@@ -224,7 +225,7 @@ impl Meter {
     }
 
     /// A workload pod was evicted.
-    pub(crate) fn evicted(&mut self, owner: u32, is_voluntary: bool) {
+    pub fn evicted(&mut self, owner: u32, is_voluntary: bool) {
         if !self.counts() {
             return;
         }
@@ -237,12 +238,12 @@ impl Meter {
     }
 
     /// So many owners that want one pod have no ready one.
-    pub(crate) fn set_down(&mut self, owners: u64) {
+    pub fn set_down(&mut self, owners: u64) {
         self.level.down = owners;
     }
 
     /// The figures, at the end. `waiting` are the times, in milliseconds, for which pods that still wait have waited.
-    pub(crate) fn finish(mut self, waiting: impl Iterator<Item = u64>) -> (Measured, Curve) {
+    pub fn finish(mut self, waiting: impl Iterator<Item = u64>) -> (Measured, Curve) {
         while self.point_ms <= self.now_ms {
             self.point();
         }

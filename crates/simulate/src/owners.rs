@@ -51,14 +51,8 @@ pub(crate) struct OwnerState {
 impl OwnerState {
     pub(crate) fn new(owner: &Owner, index: usize) -> Self {
         let template = owner.template.metadata.clone().unwrap_or_default();
-        let mut labels = template.labels.unwrap_or_default();
-        if labels.is_empty() {
-            labels.insert(OWNER_LABEL.to_owned(), owner.name.clone());
-        }
-        let budget = owner
-            .max_unavailable
-            .as_deref()
-            .map(|text| Arc::new(budget(owner, &labels, text)));
+        let labels = pod_labels(owner);
+        let budget = budget(owner).map(Arc::new);
         OwnerState {
             kind: owner.kind,
             name: owner.name.clone(),
@@ -85,11 +79,7 @@ impl OwnerState {
 
     /// The name of a pod.
     pub(crate) fn pod_name(&self, number: u64) -> String {
-        // Bare pods and those of StatefulSets have their number for a name; others one that sorts as they were made.
-        match self.kind {
-            OwnerKind::StatefulSet | OwnerKind::Bare => format!("{}-{number}", self.name),
-            OwnerKind::Deployment | OwnerKind::Job => format!("{}-{number:07}", self.name),
-        }
+        pod_name(self.kind, &self.name, number)
     }
 
     /// The specification of a pod whose volumes are in this zone: they can be used only there.
@@ -151,12 +141,35 @@ impl OwnerState {
     }
 }
 
-fn budget(owner: &Owner, labels: &BTreeMap<String, String>, text: &str) -> PodDisruptionBudget {
+/// The name of a pod of an owner. Bare pods and those of StatefulSets have their number for a name; others one that sorts as they were made.
+pub fn pod_name(kind: OwnerKind, owner: &str, number: u64) -> String {
+    match kind {
+        OwnerKind::StatefulSet | OwnerKind::Bare => format!("{owner}-{number}"),
+        OwnerKind::Deployment | OwnerKind::Job => format!("{owner}-{number:07}"),
+    }
+}
+
+/// The labels of an owner's pods: by them they are found.
+pub fn pod_labels(owner: &Owner) -> BTreeMap<String, String> {
+    let template = owner.template.metadata.as_ref();
+    let mut labels = template
+        .and_then(|template| template.labels.clone())
+        .unwrap_or_default();
+    if labels.is_empty() {
+        labels.insert(OWNER_LABEL.to_owned(), owner.name.clone());
+    }
+    labels
+}
+
+/// The PodDisruptionBudget over an owner's pods; none is allowed to go until they are counted.
+pub fn budget(owner: &Owner) -> Option<PodDisruptionBudget> {
+    let text = owner.max_unavailable.as_deref()?;
+    let labels = pod_labels(owner);
     let most = match text.parse() {
         Ok(number) => IntOrString::Int(number),
         Err(_) => IntOrString::String(text.to_owned()),
     };
-    PodDisruptionBudget {
+    Some(PodDisruptionBudget {
         metadata: ObjectMeta {
             namespace: Some(owner.namespace.clone()),
             name: Some(owner.name.clone()),
@@ -165,7 +178,7 @@ fn budget(owner: &Owner, labels: &BTreeMap<String, String>, text: &str) -> PodDi
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(most),
             selector: Some(LabelSelector {
-                match_labels: Some(labels.clone()),
+                match_labels: Some(labels),
                 ..LabelSelector::default()
             }),
             ..PodDisruptionBudgetSpec::default()
@@ -174,7 +187,7 @@ fn budget(owner: &Owner, labels: &BTreeMap<String, String>, text: &str) -> PodDi
             disruptions_allowed: Some(0),
             ..PodDisruptionBudgetStatus::default()
         }),
-    }
+    })
 }
 
 fn reference(owner: &Owner, index: usize) -> Option<OwnerReference> {

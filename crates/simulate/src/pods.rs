@@ -66,6 +66,22 @@ pub(crate) struct SimulatedPod {
     pub(crate) queued: bool,
     /// The scheduler has said that it fits nowhere.
     pub(crate) unschedulable: bool,
+    /// What the scheduler has written about that last.
+    pub(crate) refusal: u64,
+}
+
+/// When the scheduler takes a pod: by priority, by the second of its creation, and by namespace and name.
+pub(crate) type Turn = (std::cmp::Reverse<i32>, i64, String);
+
+/// When the scheduler takes a pod.
+pub(crate) fn turn(pod: &Pod) -> Turn {
+    let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+    let created = pod.metadata.creation_timestamp.as_ref();
+    (
+        std::cmp::Reverse(priority),
+        created.map_or(0, |created| created.0.as_second()),
+        spokeshave_model::pod::key(pod),
+    )
 }
 
 /// All pods that exist.
@@ -229,6 +245,7 @@ mod tests {
             is_shown: false,
             queued: false,
             unschedulable: false,
+            refusal: 0,
         }
     }
 

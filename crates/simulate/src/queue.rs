@@ -1,6 +1,7 @@
 //! The event queue: what wakes up when, in whole milliseconds.
 //!
-//! Owns the order: by time, and at one instant in the order in which the entries were added. It never looks at what an entry means.
+//! Owns the order: by time; at one instant first what follows at once from what has just happened, then what was due then anyway, each in the order in which it
+//! was added. It never looks at what an entry means.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,6 +41,8 @@ pub(crate) enum Wake {
     Evict(PodId),
     /// The batching window may close.
     Batch(u64),
+    /// A provisioning pass that waits for no window.
+    Urge,
     /// Pods that still wait ask for another provisioning pass.
     Retrigger,
     /// The disruption loop takes a turn.
@@ -55,20 +58,26 @@ pub(crate) enum Wake {
 /// The queue.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    heap: BinaryHeap<Reverse<(u64, u64, Wake)>>,
+    heap: BinaryHeap<Reverse<(u64, bool, u64, Wake)>>,
     added: u64,
 }
 
 impl Queue {
     /// Adds an entry that is due at this time, in milliseconds since the start.
     pub(crate) fn at(&mut self, at_ms: u64, wake: Wake) {
-        self.heap.push(Reverse((at_ms, self.added, wake)));
+        self.heap.push(Reverse((at_ms, true, self.added, wake)));
+        self.added += 1;
+    }
+
+    /// Adds an entry that follows at once, now, before everything else that is due now.
+    pub(crate) fn at_once(&mut self, now_ms: u64, wake: Wake) {
+        self.heap.push(Reverse((now_ms, false, self.added, wake)));
         self.added += 1;
     }
 
     /// Takes the next entry out.
     pub(crate) fn pop(&mut self) -> Option<(u64, Wake)> {
-        self.heap.pop().map(|Reverse((at_ms, _, wake))| (at_ms, wake))
+        self.heap.pop().map(|Reverse((at_ms, _, _, wake))| (at_ms, wake))
     }
 }
 
@@ -83,9 +92,11 @@ mod tests {
         queue.at(3, Wake::Schedule);
         queue.at(5, Wake::Timeline);
         queue.at(5, Wake::Claim(0));
+        queue.at_once(5, Wake::Command(1));
         let order: Vec<(u64, Wake)> = std::iter::from_fn(|| queue.pop()).collect();
         let expected = [
             (3, Wake::Schedule),
+            (5, Wake::Command(1)),
             (5, Wake::Turn),
             (5, Wake::Timeline),
             (5, Wake::Claim(0)),

@@ -3,7 +3,6 @@
 //! Owns what the scheduler knows of nodes and the counts that spreading needs. Pods of one owner have the same shape, so nothing is parsed twice. It shares no
 //! code with `schedule`. It models no preemption, volumes, host ports or preferred pod affinity.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
@@ -13,7 +12,8 @@ use spokeshave_model::selector::Selector;
 use spokeshave_model::vector::{CPU, MEMORY, ResourceTable, ResourceVector};
 use spokeshave_model::{Pod, Requirement, Requirements, Resources, labels, pod, state_node, taint};
 
-use crate::hosts::{Host, Hosts};
+use crate::hosts::{Host, Hosts, Suits};
+use crate::refusals::{Refusals, Why};
 use crate::world::Scoring;
 
 /// Kubernetes' weight of ScheduleAnyway spreads over that of resources.
@@ -47,6 +47,8 @@ struct Rule {
     required: bool,
     /// The pod itself is counted by it.
     is_own: bool,
+    /// It is a spread: pods that terminate do not count.
+    is_spread: bool,
     /// Pods that it counts, by domain.
     counts: FxHashMap<u32, i64>,
     /// Pods that have it, by domain.
@@ -67,6 +69,10 @@ pub(crate) struct Scheduler {
     hosts: Hosts,
     /// Increases when a pod that was refused might fit now.
     room: u64,
+    /// Increases with every change of nodes and of what is on them.
+    changes: u64,
+    /// Positions of resources, by name.
+    by_name: Vec<usize>,
 }
 
 impl Scheduler {
@@ -89,6 +95,8 @@ impl Scheduler {
             pinned: BTreeMap::new(),
             hosts: Hosts::new(table.width(), pods.len()),
             room: 0,
+            changes: 0,
+            by_name: by_name(&table),
             table,
         };
         for (sample, requests) in pods.iter().zip(&requests) {
@@ -136,6 +144,7 @@ impl Scheduler {
                     .unwrap_or(1),
                 required: spread.required,
                 is_own: is_own(&spread.selector, &own),
+                is_spread: true,
                 selector: spread.selector.clone(),
                 namespaces: own.clone(),
                 counts: FxHashMap::default(),
@@ -156,6 +165,7 @@ impl Scheduler {
                     min_domains: 1,
                     required: true,
                     is_own: is_own(&term.selector, &term.namespaces),
+                    is_spread: false,
                     selector: term.selector.clone(),
                     namespaces: term.namespaces.clone(),
                     counts: FxHashMap::default(),
@@ -208,6 +218,7 @@ impl Scheduler {
         }
         let is_open = state_node::is_node_ready(node) && !state_node::is_cordoned(node);
         let host = Host {
+            name: node.metadata.name.clone().unwrap_or_default(),
             labels: Requirements::from_labels(&own),
             taints: taints
                 .into_iter()
@@ -218,31 +229,43 @@ impl Scheduler {
         self.hosts
             .set(machine, is_open, &self.table.vector(&amounts), host);
         self.room += 1;
+        self.changes += 1;
     }
 
     /// A node is gone, with its pods.
     pub(crate) fn remove_node(&mut self, machine: u32) {
         self.hosts.remove(machine);
+        self.room += 1;
+        self.changes += 1;
     }
 
     /// A pod of this shape is on a node now.
     pub(crate) fn bind(&mut self, shape: usize, machine: u32) {
-        self.count(shape, machine, 1);
+        self.count(shape, machine, 1, |_| true);
         if let Some(place) = self.hosts.place(machine) {
             self.hosts.change(place, &self.shapes[shape].requests, 1);
         }
+        self.changes += 1;
+    }
+
+    /// A pod of this shape on a node terminates: spreads do not count it any more.
+    pub(crate) fn stop(&mut self, shape: usize, machine: u32) {
+        self.count(shape, machine, -1, |rule| rule.is_spread);
+        self.room += 1;
+        self.changes += 1;
     }
 
     /// A pod of this shape has left a node.
-    pub(crate) fn release(&mut self, shape: usize, machine: u32) {
-        self.count(shape, machine, -1);
+    pub(crate) fn release(&mut self, shape: usize, machine: u32, was_stopping: bool) {
+        self.count(shape, machine, -1, |rule| !(rule.is_spread && was_stopping));
         if let Some(place) = self.hosts.place(machine) {
             self.hosts.change(place, &self.shapes[shape].requests, -1);
         }
         self.room += 1;
+        self.changes += 1;
     }
 
-    fn count(&mut self, shape: usize, machine: u32, by: i64) {
+    fn count(&mut self, shape: usize, machine: u32, by: i64, concerns: impl Fn(&Rule) -> bool) {
         let Some(place) = self.hosts.place(machine) else {
             return;
         };
@@ -250,13 +273,13 @@ impl Scheduler {
         let shape = &self.shapes[shape];
         for rule in &shape.counted_by {
             let rule = &mut self.rules[*rule];
-            if let Some(domain) = host.domains[rule.key] {
+            if let Some(domain) = host.domains[rule.key].filter(|_| concerns(rule)) {
                 *rule.counts.entry(domain).or_default() += by;
             }
         }
         for rule in shape.anti_affinity.iter() {
             let rule = &mut self.rules[*rule];
-            if let Some(domain) = host.domains[rule.key] {
+            if let Some(domain) = host.domains[rule.key].filter(|_| concerns(rule)) {
                 *rule.holders.entry(domain).or_default() += by;
             }
         }
@@ -283,7 +306,78 @@ impl Scheduler {
     pub(crate) fn suits(&mut self, shape: usize, machine: u32) -> bool {
         let constraints = &self.shapes[shape].constraints;
         let place = self.hosts.place(machine);
-        place.is_some_and(|place| self.hosts.suits(shape, place, |host| suits(constraints, host)))
+        place.is_some_and(|place| {
+            let suits = self.hosts.suits(shape, place, |host| suits(constraints, host));
+            suits == Suits::Yes
+        })
+    }
+
+    /// Counts every change of what a refusal of the scheduler depends on.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Why a pod of this shape fits nowhere: how many nodes refuse it for each reason, as the scheduler writes it on the pod.
+    pub(crate) fn refusals(&mut self, index: usize) -> Refusals {
+        let least = self.least_of_spreads(index);
+        let Scheduler {
+            shapes, rules, hosts, ..
+        } = self;
+        let shape = &shapes[index];
+        let mut refusals = Refusals::default();
+        for place in (0..hosts.count()).filter(|place| hosts.is_there(*place)) {
+            let host = hosts.host(place);
+            let untolerated = taint::first_untolerated(&host.taints, &shape.constraints.tolerations);
+            let (used, allocatable) = (hosts.used(place), hosts.allocatable(place));
+            let lacks = || {
+                let mut amounts = self.by_name.iter().copied();
+                amounts.find(|at| {
+                    let wanted = shape.requests.0[*at];
+                    wanted > 0 && wanted.saturating_add(used[*at]) > allocatable[*at]
+                })
+            };
+            refusals.add(if let Some(taint) = untolerated {
+                Why::Taint(taint.key.clone(), taint.value.clone().unwrap_or_default())
+            } else if !hosts.is_open(place) {
+                Why::NotReady
+            } else if suits(&shape.constraints, host) != Suits::Yes {
+                Why::Unselected
+            } else if let Some(resource) = lacks() {
+                Why::Insufficient(resource)
+            } else if spread_score(shape, rules, host, &least).is_none() {
+                Why::Spread
+            } else {
+                Why::Neighbours
+            });
+        }
+        refusals
+    }
+
+    /// By spread of a shape, the pods of each domain that it weighs against the others: those of nodes that the pod may select, ready or not.
+    fn least_of_spreads(&mut self, index: usize) -> Vec<BTreeMap<u32, i64>> {
+        let Scheduler {
+            shapes, rules, hosts, ..
+        } = self;
+        let shape = &shapes[index];
+        let mut least: Vec<BTreeMap<u32, i64>> = vec![BTreeMap::new(); shape.spreads.len()];
+        if least.is_empty() {
+            return least;
+        }
+        for place in 0..hosts.count() {
+            if !hosts.is_there(place)
+                || hosts.suits(index, place, |host| suits(&shape.constraints, host)) == Suits::No
+            {
+                continue;
+            }
+            for (position, rule) in shape.spreads.iter().enumerate() {
+                let rule = &rules[*rule];
+                if let Some(domain) = hosts.host(place).domains[rule.key] {
+                    let count = rule.counts.get(&domain).copied().unwrap_or(0);
+                    least[position].insert(domain, count);
+                }
+            }
+        }
+        least
     }
 
     /// The node for a pod of this shape; `None` when it fits nowhere now.
@@ -296,33 +390,23 @@ impl Scheduler {
         found
     }
 
-    /// The best node, of equal ones the oldest.
+    /// The best node, of equal ones the first by name.
     fn search(&mut self, index: usize) -> Option<u32> {
+        let least = self.least_of_spreads(index);
         let Scheduler {
             shapes, rules, hosts, ..
         } = self;
         let shape = &shapes[index];
-        let mut candidates: Vec<usize> = Vec::new();
-        // The domains that a spread weighs against each other: those of nodes that the pod may use.
-        let mut least: Vec<BTreeMap<u32, i64>> = vec![BTreeMap::new(); shape.spreads.len()];
+        let mut best: Option<(i64, usize)> = None;
         for place in 0..hosts.count() {
             let suits = |host: &Host| suits(&shape.constraints, host);
-            if !hosts.is_open(place) || !hosts.suits(index, place, suits) {
+            if !hosts.is_open(place) || hosts.suits(index, place, suits) != Suits::Yes {
                 continue;
             }
-            for (position, rule) in shape.spreads.iter().enumerate() {
-                let rule = &rules[*rule];
-                if let Some(domain) = hosts.host(place).domains[rule.key] {
-                    let count = rule.counts.get(&domain).copied().unwrap_or(0);
-                    least[position].insert(domain, count);
-                }
+            let (used, allocatable) = (hosts.used(place), hosts.allocatable(place));
+            if !has_room(shape, used, allocatable) {
+                continue;
             }
-            if has_room(shape, hosts.used(place), hosts.allocatable(place)) {
-                candidates.push(place);
-            }
-        }
-        let mut best: Option<(i64, Reverse<u32>)> = None;
-        for place in candidates {
             let host = hosts.host(place);
             let Some(spread) = spread_score(shape, rules, host, &least) else {
                 continue;
@@ -330,14 +414,23 @@ impl Scheduler {
             if !is_welcome(shape, rules, host) {
                 continue;
             }
-            let score = score(self.scoring, shape, hosts.used(place), hosts.allocatable(place));
-            best = best.max(Some((
-                score + SPREAD_WEIGHT * spread,
-                Reverse(hosts.machine(place)),
-            )));
+            let score = score(self.scoring, shape, used, allocatable) + SPREAD_WEIGHT * spread;
+            let is_better = best.is_none_or(|(known, other)| {
+                score > known || (score == known && host.name < hosts.host(other).name)
+            });
+            if is_better {
+                best = Some((score, place));
+            }
         }
-        best.map(|(_, Reverse(machine))| machine)
+        best.map(|(_, place)| hosts.machine(place))
     }
+}
+
+/// Positions of resources, by name.
+fn by_name(table: &ResourceTable) -> Vec<usize> {
+    let mut positions: Vec<usize> = (0..table.width()).collect();
+    positions.sort_by_key(|at| table.name(*at).to_owned());
+    positions
 }
 
 fn key_position(keys: &mut Vec<String>, key: &str) -> usize {
@@ -348,16 +441,20 @@ fn key_position(keys: &mut Vec<String>, key: &str) -> usize {
 }
 
 /// Selectors, affinity and taints.
-fn suits(constraints: &Constraints, host: &Host) -> bool {
+fn suits(constraints: &Constraints, host: &Host) -> Suits {
     let none = BTreeSet::new();
-    let tolerates = taint::first_untolerated(&host.taints, &constraints.tolerations).is_none();
     let selected = host.labels.compatible(&constraints.node_selector, &none).is_ok();
     let terms = &constraints.required_terms;
     let wanted = terms.is_empty()
         || terms
             .iter()
             .any(|term| host.labels.compatible(term, &none).is_ok());
-    tolerates && selected && wanted
+    let tolerates = taint::first_untolerated(&host.taints, &constraints.tolerations).is_none();
+    match (selected && wanted, tolerates) {
+        (false, _) => Suits::No,
+        (true, false) => Suits::Tainted,
+        (true, true) => Suits::Yes,
+    }
 }
 
 fn has_room(shape: &Shape, used: &[i64], allocatable: &[i64]) -> bool {

@@ -43,6 +43,18 @@ pub struct Commit<'a> {
 /// Observer of every write, in order, called while the server holds its lock: it must not call the server.
 pub type Observer = Arc<dyn Fn(&Commit<'_>) + Send + Sync>;
 
+/// Name and UID of a new object, where they are chosen and not drawn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The name, for an object that asks for a generated one.
+    pub name: Option<String>,
+    /// The UID.
+    pub uid: Option<String>,
+}
+
+/// Chooses identities: it is given the plural of the resource and the object as it was sent, once for each creation, while the server holds its lock.
+pub type IdentityFn = Arc<dyn Fn(&str, &Value) -> Identity + Send + Sync>;
+
 /// How a server is made.
 #[derive(Clone)]
 pub struct Config {
@@ -56,6 +68,8 @@ pub struct Config {
     pub token: Option<String>,
     /// Observers of every write.
     pub observer: Option<Observer>,
+    /// Chooses names and UIDs instead of chance, for simulations in which the same object is to be known in several runs.
+    pub identities: Option<IdentityFn>,
 }
 
 impl Config {
@@ -68,6 +82,7 @@ impl Config {
             history_limit: 5_000,
             token: None,
             observer: None,
+            identities: None,
         }
     }
 }

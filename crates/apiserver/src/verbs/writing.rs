@@ -165,11 +165,17 @@ impl ApiServer {
     fn identify(&self, state: &mut State, resource: &Resource, object: &mut Value) {
         // Drawn in any case, so that the names and UIDs of later objects do not depend on which objects have explicit names.
         let (uid, suffix) = (state.new_uid(), state.name_suffix());
+        let chosen = self.config.identities.as_ref();
+        let chosen = chosen
+            .map(|choose| choose(&resource.plural, object))
+            .unwrap_or_default();
+        let uid = chosen.uid.unwrap_or(uid);
         let metadata = metadata_map(object);
         let (name, prefix) = (text_at(metadata, "name"), text_at(metadata, "generateName"));
         if name.is_empty() && !prefix.is_empty() {
             let cut: String = prefix.chars().take(58).collect();
-            metadata.insert("name".to_owned(), json!(format!("{cut}{suffix}")));
+            let name = chosen.name.unwrap_or_else(|| format!("{cut}{suffix}"));
+            metadata.insert("name".to_owned(), json!(name));
         }
         for field in [
             "deletionTimestamp",

@@ -1,194 +1,22 @@
-//! The cloud and its machines: which offering a launch gets, when instances join, become ready and end, shortages and spot interruptions.
+//! The machines of the cloud: when instances launch, join, become ready and end, and spot interruptions.
 //!
-//! Owns prices and capacity as they truly are, and what the operator believes of them after refused launches. It knows nothing of why an instance is wanted.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+//! Owns what happens to an instance and when. What is sold is the market's, and why an instance is wanted is not known here.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use spokeshave_api::labels::unregistered_taint;
 use spokeshave_api::{NodeClaim, NodeClaimStatus};
-use spokeshave_model::{CapacityType, InstanceType, Offering, Price, Requirements, Resources, labels};
+use spokeshave_model::{CapacityType, InstanceType, Offering, labels};
 use spokeshave_plan::termination;
 
 use crate::cluster::{Instance, Named as _};
 use crate::engine::Engine;
 use crate::engine::operator::Launch;
+use crate::market::{BELIEVED_MS, node_labels};
 use crate::pods::{PodId, whole_seconds};
 use crate::queue::Wake;
-use crate::world::{Policy, World};
-
-/// For how long a refused offering is believed to be unavailable, as the AWS provider does.
-const BELIEVED_MS: u64 = 180_000;
-
-/// The cloud.
-#[derive(Debug)]
-pub(crate) struct Cloud {
-    /// What each NodePool can launch, without what can never be had.
-    base: BTreeMap<String, Arc<[InstanceType]>>,
-    /// The same as the operator sees it now.
-    pub(crate) seen: BTreeMap<String, Arc<[InstanceType]>>,
-    well_known: BTreeSet<String>,
-    /// Instance types by ascending price of their cheapest offering.
-    by_price: Vec<String>,
-    /// Until when, in milliseconds, the operator believes that a type cannot be had.
-    believed: BTreeMap<String, u64>,
-    /// Counts changes of what the operator sees.
-    pub(crate) generation: u64,
-}
-
-impl Cloud {
-    pub(crate) fn new(world: &World, policy: &Policy) -> Self {
-        let mut base = BTreeMap::new();
-        for pool in &policy.node_pools {
-            let name = pool.metadata.name.clone().unwrap_or_default();
-            let types = without_reservations(world.types_of(&name));
-            base.insert(name, types);
-        }
-        let mut well_known: BTreeSet<String> = labels::WELL_KNOWN.iter().map(ToString::to_string).collect();
-        let mut prices: BTreeMap<String, Price> = BTreeMap::new();
-        for instance_type in base.values().flat_map(|types| types.iter()) {
-            let offerings = instance_type.offerings.iter();
-            let sets = offerings.clone().map(|offering| &offering.requirements);
-            for requirement in sets
-                .chain([&instance_type.requirements])
-                .flat_map(Requirements::iter)
-            {
-                well_known.insert(requirement.key().to_owned());
-            }
-            let cheapest = offerings
-                .map(|offering| offering.price)
-                .min()
-                .unwrap_or(Price::MAX);
-            prices.insert(instance_type.name.clone(), cheapest);
-        }
-        let mut by_price: Vec<(Price, String)> =
-            prices.into_iter().map(|(name, price)| (price, name)).collect();
-        by_price.sort();
-        Cloud {
-            seen: base.clone(),
-            base,
-            well_known,
-            by_price: by_price.into_iter().map(|(_, name)| name).collect(),
-            believed: BTreeMap::new(),
-            generation: 0,
-        }
-    }
-
-    /// Brings what the operator sees up to date. True when it has changed.
-    fn refresh(&mut self, now_ms: u64) -> bool {
-        let before = self.believed.len();
-        self.believed.retain(|_, until| *until > now_ms);
-        self.believed.len() != before && self.rebuild()
-    }
-
-    fn rebuild(&mut self) -> bool {
-        self.generation += 1;
-        let believed = &self.believed;
-        for (pool, types) in &self.base {
-            let types = types.iter().map(|instance_type| {
-                let mut instance_type = instance_type.clone();
-                if believed.contains_key(&instance_type.name) {
-                    instance_type
-                        .offerings
-                        .iter_mut()
-                        .for_each(|offering| offering.available = false);
-                }
-                instance_type
-            });
-            self.seen.insert(pool.clone(), types.collect());
-        }
-        true
-    }
-
-    /// The offerings that a claim allows, cheapest first; of equal prices the first type, and of its zones one by the claim's name.
-    fn candidates(&self, claim: &NodeClaim, draw: impl Fn(&str) -> u64) -> Vec<(&InstanceType, &Offering)> {
-        let Ok(requirements) = Requirements::from_api(&claim.spec.requirements) else {
-            return Vec::new();
-        };
-        let Some(types) = claim.node_pool().and_then(|pool| self.base.get(pool)) else {
-            return Vec::new();
-        };
-        let requests = Resources::from_quantities_lossy(Some(&claim.spec.resources.requests));
-        let wanted = requirements.get(labels::INSTANCE_TYPE);
-        let mut found: Vec<(Price, &str, u64, (&InstanceType, &Offering))> = Vec::new();
-        for instance_type in types.iter().filter(|one| wanted.has(&one.name)) {
-            let fits = instance_type.requirements.intersects(&requirements).is_ok()
-                && requests.fits(&instance_type.allocatable());
-            if !fits {
-                continue;
-            }
-            let sold = instance_type.offerings.iter().filter(|offering| {
-                let compatible = requirements.compatible(&offering.requirements, &self.well_known);
-                offering.available && compatible.is_ok()
-            });
-            for offering in sold {
-                let draw = draw(offering.zone().unwrap_or_default());
-                found.push((
-                    offering.price,
-                    &instance_type.name,
-                    draw,
-                    (instance_type, offering),
-                ));
-            }
-        }
-        found.sort_by(|left, right| (left.0, left.1, left.2).cmp(&(right.0, right.1, right.2)));
-        found.into_iter().map(|(.., choice)| choice).collect()
-    }
-}
-
-/// Reservations have a count that this cloud does not keep, so they are not for sale.
-fn without_reservations(types: &Arc<[InstanceType]>) -> Arc<[InstanceType]> {
-    let reserved = |offering: &Offering| offering.capacity_type() == Some(CapacityType::Reserved);
-    if !types.iter().any(|one| one.offerings.iter().any(reserved)) {
-        return Arc::clone(types);
-    }
-    let kept = types.iter().map(|one| {
-        let mut one = one.clone();
-        one.offerings.retain(|offering| !reserved(offering));
-        one
-    });
-    kept.collect()
-}
-
-/// The labels of a node: the claim's, its single-valued requirements, those of type and offering.
-fn node_labels(
-    claim: &NodeClaim,
-    instance_type: &InstanceType,
-    offering: &Offering,
-) -> BTreeMap<String, String> {
-    let mut own = claim.metadata.labels.clone().unwrap_or_default();
-    let requirements = Requirements::from_api(&claim.spec.requirements).unwrap_or_default();
-    for set in [&requirements, &instance_type.requirements, &offering.requirements] {
-        for requirement in set.iter() {
-            if let Some(value) = requirement.single_value() {
-                own.insert(requirement.key().to_owned(), value.to_owned());
-            }
-        }
-    }
-    let both = requirements
-        .get(labels::OS)
-        .intersection(&instance_type.requirements.get(labels::OS));
-    if let Some(os) = both.any() {
-        own.insert(labels::OS.to_owned(), os);
-    }
-    own.insert(labels::INSTANCE_TYPE.to_owned(), instance_type.name.clone());
-    own.insert(labels::HOSTNAME.to_owned(), claim.name_of().to_owned());
-    own
-}
 
 impl Engine<'_> {
-    /// The types that truly cannot be launched now.
-    fn short_types(&self) -> BTreeSet<String> {
-        let now_ms = self.now_ms;
-        let active = self.world.shortages.iter().filter(|shortage| {
-            shortage.at_ms <= now_ms && now_ms < shortage.at_ms.saturating_add(shortage.for_ms)
-        });
-        let count = active.map(|shortage| shortage.cheapest).max().unwrap_or(0);
-        self.cloud.by_price.iter().take(count).cloned().collect()
-    }
-
     /// What the operator believes of some offering has become too old.
     pub(crate) fn offerings_change(&mut self) {
         if self.cloud.refresh(self.now_ms) {
@@ -198,10 +26,7 @@ impl Engine<'_> {
 
     /// Sends a launch call.
     pub(crate) fn send_launch(&mut self, machine: u32) {
-        let delay = self
-            .luck
-            .child("launch")
-            .duration_ms(&format!("{machine}"), self.world.delays.launch);
+        let delay = self.draws.launch_ms(machine, &self.world.delays);
         if let Some(found) = self.cluster.machine_mut(machine) {
             found.is_launching = true;
         }
@@ -220,31 +45,15 @@ impl Engine<'_> {
         if let Some(found) = self.cluster.machine_mut(machine) {
             found.is_launching = false;
         }
-        let short = self.short_types();
-        let zones = self.luck.child("zone");
-        let candidates = self
+        let (draws, now_ms) = (&self.draws, self.now_ms);
+        let sale = self
             .cloud
-            .candidates(&claim, |zone| zones.number(&format!("{machine}/{zone}")));
-        let mut refused: BTreeSet<String> = BTreeSet::new();
-        let mut choice = None;
-        for (instance_type, offering) in candidates {
-            if short.contains(&instance_type.name) {
-                refused.insert(instance_type.name.clone());
-            } else {
-                choice = Some((instance_type.clone(), offering.clone()));
-                break;
-            }
-        }
-        if !refused.is_empty() {
-            let until = self.now_ms + BELIEVED_MS;
-            for name in refused {
-                self.cloud.believed.insert(name, until);
-            }
-            self.cloud.rebuild();
+            .launch(&claim, now_ms, |zone| draws.zone(machine, zone));
+        if sale.refused_some {
             self.types_changed();
             self.wake_in(BELIEVED_MS, Wake::Offerings);
         }
-        let Some((instance_type, offering)) = choice else {
+        let Some((instance_type, offering)) = sale.choice else {
             self.meter.count(|counted| &mut counted.failed_launches);
             self.launch_ends(
                 machine,
@@ -272,16 +81,10 @@ impl Engine<'_> {
             });
             found.answer = Some(Box::new(answer));
         }
-        let boot = self
-            .luck
-            .child("boot")
-            .duration_ms(&format!("{machine}"), self.world.delays.boot);
+        let boot = self.draws.boot_ms(machine, &self.world.delays);
         self.wake_in(boot, Wake::NodeJoins(machine));
         let spot = self.world.spot.filter(|_| capacity_type == CapacityType::Spot);
-        let waiting = spot.and_then(|spot| {
-            let luck = self.luck.child("spot");
-            luck.waiting_ms(&format!("{machine}"), spot.per_million_node_hours)
-        });
+        let waiting = spot.and_then(|spot| self.draws.spot_ms(machine, &spot));
         if let Some(waiting) = waiting {
             self.wake_in(waiting, Wake::SpotNotice(machine));
         }
@@ -344,8 +147,7 @@ impl Engine<'_> {
         };
         self.log.add(self.now_ms, "joined", claim.name_of(), "");
         self.set_node(machine, node);
-        let spread = self.world.delays.node_ready;
-        let delay = self.luck.child("node").duration_ms(&format!("{machine}"), spread);
+        let delay = self.draws.node_ready_ms(machine, &self.world.delays);
         self.wake_in(delay, Wake::NodeReady(machine));
         self.look_at_claim_now(machine);
     }
@@ -400,8 +202,7 @@ impl Engine<'_> {
             self.apply(&action);
         }
         if first {
-            let spread = self.world.delays.instance_end;
-            let delay = self.luck.child("end").duration_ms(&format!("{machine}"), spread);
+            let delay = self.draws.end_ms(machine, &self.world.delays);
             self.wake_in(delay, Wake::InstanceEnds(machine));
         }
         gone

@@ -14,18 +14,19 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use spokeshave_scenario::Timeline;
 
 use crate::cluster::{Cluster, after};
-use crate::engine::cloud::Cloud;
+use crate::draws::Draws;
 use crate::engine::operator::Operator;
 use crate::least::Least;
 use crate::log::{Log, Sink};
-use crate::luck::Luck;
+use crate::market::Market;
 use crate::meter::{Meter, Share};
 use crate::objects::Objects;
 use crate::owners::OwnerState;
-use crate::pods::{Parent, PodId, Pods};
+use crate::pods::{Parent, PodId, Pods, Turn};
 use crate::queue::{Queue, Wake};
 use crate::run::{Engine as Name, Run};
 use crate::scheduler::Scheduler;
+use crate::shapes::{DaemonState, samples};
 use crate::world::{Policy, World};
 
 /// Lives one policy under one seed.
@@ -70,14 +71,16 @@ pub(crate) struct Engine<'a> {
     pub(crate) timeline: &'a Timeline,
     pub(crate) policy: &'a Policy,
     pub(crate) seed: u64,
-    pub(crate) luck: Luck,
+    pub(crate) draws: Draws,
     pub(crate) now_ms: u64,
     pub(crate) queue: Queue,
     pub(crate) pods: Pods,
     /// Pods without a node, in the order in which the scheduler takes them.
-    pub(crate) waiting: std::collections::BTreeSet<(u64, Parent, u64, PodId)>,
+    pub(crate) waiting: std::collections::BTreeSet<(Turn, PodId)>,
+    /// The state of the scheduler in which refusals were last written.
+    pub(crate) refusals_written: Option<u64>,
     pub(crate) owners: Vec<OwnerState>,
-    pub(crate) daemons: Vec<workloads::DaemonState>,
+    pub(crate) daemons: Vec<DaemonState>,
     /// Position of the next event in the timeline.
     pub(crate) cursor: usize,
     /// How many owners that want one pod have none that is ready.
@@ -86,7 +89,7 @@ pub(crate) struct Engine<'a> {
     pub(crate) scheduler: Scheduler,
     /// The scheduler is due to look.
     pub(crate) is_scheduling: bool,
-    pub(crate) cloud: Cloud,
+    pub(crate) cloud: Market,
     pub(crate) operator: Operator,
     pub(crate) least: Least,
     pub(crate) meter: Meter,
@@ -111,39 +114,35 @@ impl<'a> Engine<'a> {
             .enumerate()
             .map(|(index, owner)| OwnerState::new(owner, index))
             .collect();
-        let daemons: Vec<workloads::DaemonState> = world
+        let daemons: Vec<DaemonState> = world
             .daemon_sets
             .iter()
-            .map(|daemon_set| workloads::DaemonState::new(daemon_set))
+            .map(|daemon_set| DaemonState::new(daemon_set))
             .collect();
-        let samples = workloads::samples(&owners, &daemons, world.start);
+        let shapes = samples(&owners, &daemons, world.start);
         let types = policy.node_pools.iter().flat_map(|pool| {
             world
                 .types_of(pool.metadata.name.as_deref().unwrap_or_default())
                 .iter()
         });
         let scheduler = Scheduler::new(
-            samples.iter(),
+            shapes.iter(),
             types.map(|instance_type| &instance_type.capacity),
             world.scoring,
         );
-        let luck = Luck::new(seed);
-        let pools = policy.node_pools.iter().map(|pool| {
-            let name = pool.metadata.name.as_deref().unwrap_or_default();
-            (&**pool, &world.types_of(name)[..])
-        });
-        let (of_owners, of_daemons) = samples.split_at(owners.len());
-        let least = Least::new(pools, of_owners, of_daemons);
+        let draws = Draws::new(seed);
+        let least = Least::of(world, timeline, policy);
         Engine {
             now_ms: 0,
             queue: Queue::default(),
             pods: Pods::default(),
             waiting: std::collections::BTreeSet::new(),
+            refusals_written: None,
             cursor: 0,
             down: 0,
             cluster: Cluster::default(),
             is_scheduling: false,
-            cloud: Cloud::new(world, policy),
+            cloud: Market::new(world, policy),
             operator: Operator::new(world, policy),
             least,
             meter: Meter::new(world.warmup_ms, world.curve_step_ms),
@@ -155,7 +154,7 @@ impl<'a> Engine<'a> {
             timeline,
             policy,
             seed,
-            luck,
+            draws,
             owners,
             daemons,
             scheduler,
@@ -172,8 +171,18 @@ impl<'a> Engine<'a> {
         self.queue.at(self.now_ms.saturating_add(milliseconds), wake);
     }
 
+    /// Something is due then: before everything else of this instant where that is now.
+    pub(crate) fn wake_at(&mut self, due_ms: u64, wake: Wake) {
+        if due_ms <= self.now_ms {
+            self.queue.at_once(self.now_ms, wake);
+        } else {
+            self.queue.at(due_ms, wake);
+        }
+    }
+
     fn run(&mut self, is_interrupted: &dyn Fn() -> bool) -> Run {
         self.queue.at(self.world.duration_ms, Wake::End);
+        self.turn_now();
         self.wake_for_timeline();
         let mut asked_ms = 0;
         let mut partial = false;
@@ -249,6 +258,7 @@ impl<'a> Engine<'a> {
             Wake::Node(machine) => self.node_is_due(machine),
             Wake::Evict(pod) => self.evict(pod),
             Wake::Batch(batch) => self.batch_closes(batch),
+            Wake::Urge => self.urge(),
             Wake::Retrigger => self.retrigger(),
             Wake::Turn => self.turn(),
             Wake::Command(command) => self.look_at_command(command),

@@ -4,79 +4,14 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::PodSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use spokeshave_model::{Pod, labels};
+use spokeshave_model::labels;
 use spokeshave_scenario::{Change, OwnerKind};
 
+use crate::draws::{daemon_uid, pod_uid};
 use crate::engine::Engine;
-use crate::owners::OwnerState;
 use crate::pods::{self, Parent, PodId, SimulatedPod, Stage, created};
 use crate::queue::Wake;
-
-/// A DaemonSet during a run.
-#[derive(Debug)]
-pub(crate) struct DaemonState {
-    name: String,
-    metadata: ObjectMeta,
-    spec: Arc<PodSpec>,
-    reference: OwnerReference,
-}
-
-impl DaemonState {
-    pub(crate) fn new(daemon_set: &DaemonSet) -> Self {
-        let template = &daemon_set.spec.template;
-        let own = template.metadata.clone().unwrap_or_default();
-        let name = daemon_set.metadata.name.clone().unwrap_or_default();
-        DaemonState {
-            metadata: ObjectMeta {
-                namespace: daemon_set.metadata.namespace.clone(),
-                labels: own.labels,
-                annotations: own.annotations,
-                ..ObjectMeta::default()
-            },
-            spec: Arc::new(template.spec.clone().unwrap_or_default()),
-            reference: OwnerReference {
-                api_version: "apps/v1".to_owned(),
-                kind: "DaemonSet".to_owned(),
-                uid: daemon_set.metadata.uid.clone().unwrap_or_default(),
-                controller: Some(true),
-                name: name.clone(),
-                block_owner_deletion: None,
-            },
-            name,
-        }
-    }
-}
-
-/// One pod of each shape, owners first.
-pub(crate) fn samples(owners: &[OwnerState], daemons: &[DaemonState], now: Timestamp) -> Vec<Pod> {
-    let of_owners = owners.iter().map(|owner| {
-        let (metadata, reference) = (&owner.metadata, owner.reference.as_ref());
-        created(
-            metadata,
-            &owner.spec,
-            String::new(),
-            String::new(),
-            reference,
-            now,
-        )
-    });
-    let of_daemons = daemons.iter().map(|daemon| {
-        let reference = Some(&daemon.reference);
-        created(
-            &daemon.metadata,
-            &daemon.spec,
-            String::new(),
-            String::new(),
-            reference,
-            now,
-        )
-    });
-    of_owners.chain(of_daemons).collect()
-}
 
 /// What a new pod continues.
 #[derive(Debug, Clone, Copy, Default)]
@@ -166,7 +101,7 @@ impl Engine<'_> {
     }
 
     /// The pods that a controller deletes when there are too many, in order: those that wait, then those that are not ready, then those on nodes with more pods
-    /// of the same owner, then the youngest. Of a StatefulSet the highest ordinals.
+    /// of the same owner, then the youngest by the second, then by name. Of a StatefulSet the highest ordinals.
     fn surplus(&self, owner: u32, count: usize) -> Vec<PodId> {
         if count == 0 {
             return Vec::new();
@@ -184,7 +119,7 @@ impl Engine<'_> {
         }
         let rank = |id: &PodId| {
             let Some(pod) = self.pods.get(*id) else {
-                return (0, 0, 0);
+                return (0, 0, std::cmp::Reverse(0), 0);
             };
             let neighbours = pod
                 .machine
@@ -196,7 +131,14 @@ impl Engine<'_> {
                 Stage::Starting => 1,
                 Stage::Ready | Stage::Stopping => 2,
             };
-            (stage, usize::MAX - neighbours, u64::MAX - pod.number)
+            let created = pod.object.metadata.creation_timestamp.as_ref();
+            let second = created.map_or(0, |created| created.0.as_second());
+            (
+                stage,
+                usize::MAX - neighbours,
+                std::cmp::Reverse(second),
+                pod.number,
+            )
         };
         let mut ranked: Vec<PodId> = active.collect();
         ranked.sort_by_key(rank);
@@ -210,12 +152,7 @@ impl Engine<'_> {
         if state.active.contains_key(&number) {
             return;
         }
-        // Distinct for each life, and equal under every policy for the first.
-        let uid = format!(
-            "{:016x}-{owner}-{number}-{}",
-            spread_bits(owner, number),
-            self.now_ms
-        );
+        let uid = pod_uid(owner, number, self.now_ms);
         let mut name = state.pod_name(number);
         if state.kind == OwnerKind::Job && predecessor.is_there {
             // The pod that was evicted still has the name.
@@ -240,11 +177,11 @@ impl Engine<'_> {
             is_shown: false,
             queued: false,
             unschedulable: false,
+            refusal: 0,
         });
         self.note_pod("born", id, "");
         self.owners[owner as usize].active.insert(number, id);
-        self.waiting
-            .insert((self.now_ms, Parent::Owner(owner), number, id));
+        self.waits(id);
         self.meter.pod_begins(owner);
         self.pod_added(id);
         self.wake_scheduler();
@@ -256,6 +193,12 @@ impl Engine<'_> {
         if !self.is_scheduling && !self.waiting.is_empty() {
             self.is_scheduling = true;
             self.wake_in(0, Wake::Schedule);
+        }
+    }
+
+    fn waits(&mut self, id: PodId) {
+        if let Some(pod) = self.pods.get(id) {
+            self.waiting.insert((pods::turn(&pod.object), id));
         }
     }
 
@@ -272,9 +215,33 @@ impl Engine<'_> {
                         pod.unschedulable = true;
                     }
                     self.change_pod(id, pods::unschedulable);
-                    self.pod_asks(id);
                 }
                 None => {}
+            }
+        }
+        self.write_refusals();
+    }
+
+    /// The scheduler writes why a pod waits whenever that has changed, and whoever follows pods sees it.
+    fn write_refusals(&mut self) {
+        let changes = self.scheduler.changes();
+        let is_new = self.refusals_written.replace(changes) != Some(changes);
+        let mut numbers: std::collections::BTreeMap<usize, u64> = std::collections::BTreeMap::new();
+        let waiting: Vec<PodId> = self.waiting.iter().map(|(.., id)| *id).collect();
+        for id in waiting {
+            let Some(pod) = self.pods.get(id).filter(|pod| is_new || pod.refusal == 0) else {
+                continue;
+            };
+            let shape = pod.shape;
+            let number = *numbers
+                .entry(shape)
+                .or_insert_with(|| self.scheduler.refusals(shape).number().max(1));
+            if let Some(pod) = self.pods.get_mut(id)
+                && pod.refusal != number
+            {
+                pod.refusal = number;
+                self.changed();
+                self.pod_asks(id);
             }
         }
     }
@@ -287,8 +254,7 @@ impl Engine<'_> {
         };
         let node = node.to_owned();
         let Some(pod) = self.pods.get_mut(id) else { return };
-        self.waiting
-            .remove(&(pod.waits_since_ms, pod.parent, pod.number, id));
+        self.waiting.remove(&(pods::turn(&pod.object), id));
         let waited_ms = now_ms - pod.waits_since_ms;
         pod.machine = Some(machine);
         pod.stage = Stage::Starting;
@@ -306,10 +272,7 @@ impl Engine<'_> {
             let bound = self.least.add(owner);
             self.meter.set_bound(bound);
             let spread = self.timeline.owners[owner as usize].ready;
-            let delay = self
-                .luck
-                .child("ready")
-                .duration_ms(&format!("{owner}/{number}"), spread);
+            let delay = self.draws.pod_ready_ms(owner, number, spread);
             self.wake_in(delay, Wake::PodReady(id));
         }
         self.pod_disturbs(id, machine);
@@ -366,10 +329,7 @@ impl Engine<'_> {
             }
             let daemon = &self.daemons[index as usize];
             let name = format!("{}-{node}", daemon.name);
-            let uid = format!(
-                "{:016x}-daemon-{index}-{machine}",
-                spread_bits(index, u64::from(machine))
-            );
+            let uid = daemon_uid(index, machine);
             let mut object = created(
                 &daemon.metadata,
                 &daemon.spec,
@@ -395,6 +355,7 @@ impl Engine<'_> {
                 is_shown: false,
                 queued: false,
                 unschedulable: false,
+                refusal: 0,
             });
             self.scheduler.bind(shape, machine);
             if let Some(found) = self.cluster.machine_mut(machine) {
@@ -464,6 +425,9 @@ impl Engine<'_> {
         };
         self.change_pod(id, |pod| pods::stopping(pod, grace, now));
         self.note_pod("stopping", id, "");
+        let shape = self.pods.get(id).map_or(0, |pod| pod.shape);
+        self.scheduler.stop(shape, machine);
+        self.wake_scheduler();
         let longest = u64::try_from(grace).unwrap_or(0).saturating_mul(1_000);
         self.wake_in(self.world.delays.pod_stop_ms.min(longest), Wake::PodStopped(id));
         self.pod_disturbs(id, machine);
@@ -509,19 +473,19 @@ impl Engine<'_> {
     /// A pod was removed.
     pub(crate) fn pod_gone(&mut self, id: PodId) {
         let Some(pod) = self.pods.get(id) else { return };
-        let (parent, number, machine, since) = (pod.parent, pod.number, pod.machine, pod.waits_since_ms);
-        let shape = pod.shape;
+        let (parent, number, machine, turn) = (pod.parent, pod.number, pod.machine, pods::turn(&pod.object));
+        let (shape, was_stopping) = (pod.shape, pod.stage == Stage::Stopping);
         self.pod_removed(id);
         self.note_pod("left", id, "");
         self.pods.remove(id);
         if let Some(machine) = machine {
-            self.scheduler.release(shape, machine);
+            self.scheduler.release(shape, machine, was_stopping);
             if let Some(found) = self.cluster.machine_mut(machine) {
                 found.pods.retain(|one| *one != id);
             }
             self.measure_node(machine);
         } else {
-            self.waiting.remove(&(since, parent, number, id));
+            self.waiting.remove(&(turn, id));
         }
         if let Parent::Owner(owner) = parent {
             self.meter.pod_ends(machine.is_some());
@@ -577,13 +541,4 @@ impl Engine<'_> {
             self.budget_changed(owner);
         }
     }
-}
-
-/// Bits of two numbers mixed, so that consecutive UIDs do not sort by owner (splitmix64).
-fn spread_bits(owner: u32, number: u64) -> u64 {
-    let mut bits = (u64::from(owner) << 40) ^ number;
-    bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }

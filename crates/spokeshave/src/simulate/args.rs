@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use crate::arguments::OutputFormat;
 
@@ -13,12 +13,23 @@ Examples:
   spokeshave simulate month.yaml --policy patient --seeds 2 one policy, two seeds
   spokeshave simulate month.yaml --report month.html        charts and figures in one file
   spokeshave simulate month.yaml --events month.jsonl       what was decided and what happened, one JSON object a line
+  spokeshave simulate day.yaml --engine full                the operator itself, slower
   spokeshave simulate month.yaml --snapshot-at 12d --snapshot then.json  the cluster then, a dump
   spokeshave simulate -f dump.yaml --for 7d                 a week of the workloads of a dump, without a scenario file
   spokeshave simulate init -f dump.yaml > shop.yaml         a scenario file to edit, from a dump or the cluster
 
 It is read-only. Exit code 0 when every expectation holds; 1 when a file cannot be read; 2 when the scenario is wrong;
 3 when an expectation does not hold; 130 after Ctrl-C, with the results of the runs that finished.";
+
+/// What lives a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum EngineName {
+    /// An event queue that calls the decision code: weeks in minutes
+    #[default]
+    Fast,
+    /// The operator itself, with an API server, a scheduler and kubelets on virtual time: some tens of times slower
+    Full,
+}
 
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
@@ -41,6 +52,9 @@ pub(crate) struct SimulateArgs {
     /// Run seeds 1 to N instead of those in the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) seeds: Option<u32>,
+    /// What lives the scenario
+    #[arg(long, value_name = "ENGINE", value_enum, default_value = "fast")]
+    pub(crate) engine: EngineName,
     /// How many runs in parallel; by default one per core. Does not affect results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,

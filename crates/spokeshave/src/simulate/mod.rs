@@ -6,6 +6,7 @@ mod args;
 mod check;
 mod cluster;
 mod document;
+mod engine;
 mod imports;
 mod init;
 mod inventory;
@@ -80,6 +81,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     setting
         .policies
         .retain(|policy| names.contains(&policy.name.as_str()));
+    engine::check(args, &setting.policies)?;
     let outputs = outputs(args, scenario, &setting.policies)?;
     let recordings = imports::read(&document, &args.filenames)?;
     for note in &recordings.notes {

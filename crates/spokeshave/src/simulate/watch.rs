@@ -11,14 +11,16 @@ use serde::Serialize;
 use serde_json::Value;
 use spokeshave_scenario::Timeline;
 use spokeshave_simulate::perfetto::Trace;
-use spokeshave_simulate::{Line, ObjectsAt, Policy, Run, Watch, World, live_watched};
+use spokeshave_simulate::{Line, ObjectsAt, Policy, Run, Watch, World};
 
-use super::args::SimulateArgs;
+use super::args::{EngineName, SimulateArgs};
+use super::engine;
 use crate::text::say;
 
 /// What is to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
+    engine: EngineName,
     events: Option<PathBuf>,
     trace: Option<PathBuf>,
     /// When, in milliseconds since the scenario's start, and where.
@@ -51,6 +53,7 @@ impl Outputs {
     /// What the command line asks for. Trace and objects are of seed 1 of the policy at this position.
     pub(crate) fn new(args: &SimulateArgs, policy: usize) -> Self {
         Outputs {
+            engine: args.engine,
             events: args.events.clone(),
             trace: args.perfetto.clone(),
             objects: args.snapshot_at.zip(args.snapshot.clone()),
@@ -97,14 +100,7 @@ impl Outputs {
                 take: &mut take_objects,
             }),
         };
-        let run = live_watched(
-            life.world,
-            life.timeline,
-            life.policy,
-            seed,
-            life.is_stopped,
-            watch,
-        );
+        let run = engine::live(self.engine, life, watch)?;
         if let Some(log) = log {
             log.finish()?;
         }

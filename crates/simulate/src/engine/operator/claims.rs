@@ -23,6 +23,9 @@ use crate::pods::{PodId, whole_seconds};
 use crate::queue::Wake;
 use crate::world::milliseconds;
 
+/// After so long the interruption controller looks whether its write is seen, in milliseconds.
+const SEEN_AGAIN_MS: u64 = 50;
+
 /// How a launch call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Launch {
@@ -55,7 +58,7 @@ impl Engine<'_> {
         };
         if found.claim_look_ms.is_none_or(|known| due < known) {
             found.claim_look_ms = Some(due);
-            self.queue.at(due, Wake::Claim(machine));
+            self.wake_at(due, Wake::Claim(machine));
         }
     }
 
@@ -142,10 +145,7 @@ impl Engine<'_> {
         if found.drift_seen.replace(generation) == Some(generation) {
             return false;
         }
-        let types = claim
-            .node_pool()
-            .and_then(|pool| self.cloud.seen.get(pool))
-            .cloned();
+        let types = claim.node_pool().and_then(|pool| self.cloud.seen(pool)).cloned();
         let reason = match drift::check(claim, pool, types.as_deref(), now) {
             Ok(drift::Finding::Drifted(reason)) => Some(reason),
             Ok(drift::Finding::Leave) | Err(_) => return false,
@@ -248,6 +248,8 @@ impl Engine<'_> {
             self.log.add(self.now_ms, "interrupted", claim.name_of(), "");
             self.apply(&Action::delete(lifecycle::claim_ref(&claim)));
             self.look_at_claim_now(machine);
+            // Its pods need another node now, not when the next window of the batch closes.
+            self.wake_in(SEEN_AGAIN_MS, Wake::Urge);
         }
     }
 
@@ -298,6 +300,9 @@ impl Engine<'_> {
             status.conditions.iter_mut().for_each(|condition| {
                 condition.last_transition_time = whole_seconds(condition.last_transition_time);
             });
+            if let Some(time) = &mut status.last_pod_event_time {
+                time.0 = whole_seconds(time.0);
+            }
         }
         self.cluster.set_claim(machine, after);
         self.node_changed(machine);
@@ -357,6 +362,7 @@ impl Engine<'_> {
         self.scheduler.remove_node(machine);
         self.cluster.remove_node(machine);
         self.node_changed(machine);
+        self.wake_scheduler();
         self.look_at_claim_now(machine);
     }
 
@@ -434,7 +440,7 @@ impl Engine<'_> {
         let number = self.cluster.made();
         let name = claim.metadata.name.clone().unwrap_or_else(|| {
             let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
-            format!("{prefix}{}", self.luck.suffix(&format!("claim/{number}"), 5))
+            format!("{prefix}{}", self.draws.claim_suffix(number))
         });
         if self.cluster.of_claim(&name).is_some() {
             return;

@@ -20,6 +20,7 @@ use spokeshave_plan::disruption_policy::workloads::still_counts;
 
 use crate::cluster::{Named as _, patched};
 use crate::engine::Engine;
+use crate::log::command_text;
 use crate::queue::Wake;
 use crate::world::{HOUR_MS, milliseconds};
 
@@ -29,10 +30,11 @@ impl Engine<'_> {
         let mut created = Disruption::clone(&object);
         let name = created.name_of().to_owned();
         created.metadata.uid = Some(format!("disruption-{name}"));
-        self.log.add(self.now_ms, "command", &name, &summary(&created));
+        self.log
+            .add(self.now_ms, "command", &name, &command_text(&created));
         let id = self.cluster.add_command(Arc::new(created));
         self.changed_commands();
-        self.queue.at(self.now_ms, Wake::Command(id));
+        self.queue.at_once(self.now_ms, Wake::Command(id));
         id
     }
 
@@ -93,7 +95,7 @@ impl Engine<'_> {
         });
         let ids: Vec<u32> = concerned.map(|(id, _)| *id).collect();
         for id in ids {
-            self.queue.at(self.now_ms, Wake::Command(id));
+            self.queue.at_once(self.now_ms, Wake::Command(id));
         }
     }
 
@@ -249,22 +251,4 @@ impl Engine<'_> {
             self.meter.count(|counted| &mut counted.savings_lost);
         }
     }
-}
-
-/// A command in one line: method, nodes, replacements and what it saves per hour.
-fn summary(command: &Disruption) -> String {
-    let spec = &command.spec;
-    let nodes: Vec<&str> = spec.nodes.iter().map(|node| node.name.as_str()).collect();
-    let new: Vec<&str> = spec
-        .replacements
-        .iter()
-        .map(|one| one.node_claim.as_str())
-        .collect();
-    format!(
-        "{:?} nodes={} replacements={} savings={}",
-        spec.method,
-        nodes.join(","),
-        new.join(","),
-        spec.savings
-    )
 }

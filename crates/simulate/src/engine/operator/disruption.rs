@@ -2,13 +2,14 @@
 //!
 //! Owns when a turn takes place: as often as the operator polls, but only when something has changed. What is disrupted is the answer of `plan::disrupt`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::Snapshot;
 use spokeshave_plan::disrupt::record::record;
 use spokeshave_plan::disrupt::steps::cleanup_actions;
-use spokeshave_plan::disrupt::{BudgetMapping, Command, Destination, disrupt_keeping, validate};
+use spokeshave_plan::disrupt::{BudgetMapping, Command, Destination, disrupt_keeping, is_calm, validate};
 use spokeshave_plan::limit_exceeded;
 
 use super::{Pending, models};
@@ -22,15 +23,19 @@ const POLL_MS: u64 = 10_000;
 const PAUSE_PER_NODE_MS: u64 = 100;
 /// What ends sooner than this waits for the next poll.
 const LEAST_POLL_MS: u64 = 1_000;
+/// The operator judges every node so long after the last time at the earliest, and looks again for that.
+const JUDGED_EVERY_MS: u64 = 30_000;
 
 impl Engine<'_> {
-    /// An input of decisions has changed: the next poll evaluates it.
+    /// An input of decisions has changed. The operator finds it at its next poll; a model is woken for it.
     pub(crate) fn changed(&mut self) {
         self.operator.version += 1;
-        let last_ms = self.operator.last_turn_ms;
-        let pause_ms = self.pause_ms();
-        let polls = (self.now_ms - last_ms) / pause_ms + 1;
-        self.turn_at(last_ms + polls * pause_ms);
+        if self.policy.model != Model::Ours {
+            let last_ms = self.operator.last_turn_ms;
+            let pause_ms = self.pause_ms();
+            let polls = (self.now_ms - last_ms) / pause_ms + 1;
+            self.turn_at(last_ms + polls * pause_ms);
+        }
     }
 
     /// The pause between two turns: as the operator polls, and longer in large clusters, where something changes at every moment and a pass over
@@ -40,7 +45,7 @@ impl Engine<'_> {
     }
 
     /// A turn now, not at the next poll.
-    pub(super) fn turn_now(&mut self) {
+    pub(crate) fn turn_now(&mut self) {
         let pause_ms = self.pause_ms();
         if pause_ms > POLL_MS {
             self.turn_at(self.now_ms.max(self.operator.last_turn_ms + pause_ms));
@@ -55,7 +60,7 @@ impl Engine<'_> {
         }
         if self.operator.turn_ms.is_none_or(|known| due_ms < known) {
             self.operator.turn_ms = Some(due_ms);
-            self.queue.at(due_ms, Wake::Turn);
+            self.wake_at(due_ms, Wake::Turn);
         }
     }
 
@@ -66,6 +71,45 @@ impl Engine<'_> {
             return;
         }
         self.operator.last_turn_ms = now_ms;
+        self.second_looks();
+        self.learn();
+        let now = self.now();
+        if self.policy.model != Model::Ours {
+            self.turn_of_model();
+            return;
+        }
+        self.operator.frontier.version = Some(self.operator.version);
+        let is_large = self.pause_ms() > POLL_MS;
+        // In a large cluster, what is only a refresh is left out: it finds nothing new.
+        let is_settled =
+            self.operator.frontier.is_settled(now) || is_large && self.operator.frontier.is_refresh();
+        if !is_settled && self.pass() {
+            self.turn_at(now_ms);
+            return;
+        }
+        let wait_ms = self.rest_ms();
+        self.turn_at(now_ms.saturating_add(wait_ms));
+    }
+
+    /// How long the loop rests after a turn that has found nothing.
+    fn rest_ms(&self) -> u64 {
+        let now = self.now();
+        let pause_ms = self.pause_ms();
+        let left = |until: jiff::Timestamp| {
+            let left = until.duration_since(now).as_millis();
+            u64::try_from(left).unwrap_or(0)
+        };
+        // The end of a nomination or of a back-off need not wait for the next poll.
+        let unsettled = self.operator.frontier.settled_until().map(left);
+        let unsettled = unsettled.filter(|left| *left > LEAST_POLL_MS && pause_ms == POLL_MS);
+        let due = self.operator.pending.iter().map(|pending| pending.due_ms).min();
+        let due = due.map(|due| due.saturating_sub(self.now_ms));
+        due.into_iter().chain(unsettled).fold(pause_ms, u64::min)
+    }
+
+    /// Second looks at commands that are due.
+    fn second_looks(&mut self) {
+        let now_ms = self.now_ms;
         let (due, waiting): (Vec<Pending>, Vec<Pending>) = std::mem::take(&mut self.operator.pending)
             .into_iter()
             .partition(|pending| pending.due_ms <= now_ms);
@@ -76,37 +120,8 @@ impl Engine<'_> {
         for pending in due {
             self.second_look(pending);
         }
-        self.learn();
-        let now = self.now();
-        if self.policy.model != Model::Ours {
-            self.turn_of_model();
-            return;
-        }
-        self.operator.frontier.version = Some(self.operator.version);
-        if !self.operator.frontier.is_settled(now) && self.pass() {
-            self.turn_at(now_ms);
-            return;
-        }
-        let pause_ms = self.pause_ms();
-        let ends = self.operator.frontier.settled_until().map(|until| {
-            let left = until.duration_since(now).as_millis();
-            u64::try_from(left).unwrap_or(0)
-        });
-        // What is only a refresh finds nothing new, and the simulated state has no other way to change than by events.
-        let is_refresh = self.operator.frontier.is_refresh();
-        if let Some(left) = ends.filter(|_| !is_refresh) {
-            let wait = if left > LEAST_POLL_MS && pause_ms == POLL_MS {
-                left
-            } else {
-                left.max(pause_ms)
-            };
-            self.turn_at(now_ms.saturating_add(wait));
-        }
-        if let Some(due) = self.operator.pending.iter().map(|pending| pending.due_ms).min() {
-            self.turn_at(due.max(now_ms));
-        }
-        if self.operator.frontier.settled_until().is_none() {
-            self.turn_at(now_ms + pause_ms);
+        if self.operator.pending.is_empty() {
+            self.operator.moving.clear();
         }
     }
 
@@ -148,7 +163,23 @@ impl Engine<'_> {
         let (frontier, kept) = (&operator.frontier, &mut operator.kept);
         let outcome = disrupt_keeping(&snapshot, settings, now, frontier, kept, &mut |_| {});
         self.operator.frontier = outcome.frontier;
+        self.judge(!snapshot.nodes.is_empty());
         self.begin(&snapshot, outcome.commands, &outcome.budgets)
+    }
+
+    /// When nodes are judged no decision depends on, but when the operator looks again does.
+    fn judge(&mut self, has_nodes: bool) {
+        if self.pause_ms() > POLL_MS {
+            return;
+        }
+        let judged = self.operator.judged_ms;
+        let again_ms = judged.map_or(self.now_ms, |judged| judged + JUDGED_EVERY_MS);
+        if again_ms > self.now_ms {
+            let again = crate::cluster::after(self.world.start, again_ms);
+            self.operator.frontier.rest_until(again);
+        } else if has_nodes {
+            self.operator.judged_ms = Some(self.now_ms);
+        }
     }
 
     /// The turn of a model of another autoscaler.
@@ -200,6 +231,7 @@ impl Engine<'_> {
                 let delay = milliseconds(self.policy.settings.validation_delay);
                 self.operator.pending.push(Pending {
                     due_ms: self.now_ms.saturating_add(delay),
+                    is_calm: is_calm(snapshot, &self.policy.settings, &command, now),
                     budgets: budgets.to_vec(),
                     command,
                     object,
@@ -216,21 +248,39 @@ impl Engine<'_> {
     /// The validation of a command (D-087…D-091); a valid one is started.
     fn second_look(&mut self, pending: Pending) {
         let now = self.now();
-        let waiting = self.waiting_commands();
-        let snapshot = self.freeze(&waiting);
-        let validation = validate(&pending.command, &snapshot, &self.policy.settings, now);
+        // Commands that wait were decided after this one, with its pods in their places: they have no say in whether it stands.
+        let snapshot = self.freeze(&[]);
+        let pools: BTreeSet<String> = pending
+            .command
+            .budget_use()
+            .into_keys()
+            .map(ToOwned::to_owned)
+            .collect();
+        let settings = &self.policy.settings;
+        let is_news = pending.is_calm && !pools.is_subset(&self.operator.moving);
+        if self.policy.model == Model::Ours && is_news && !is_calm(&snapshot, settings, &pending.command, now)
+        {
+            // Pods came or went since it was decided: it is decided again once they have come to rest.
+            self.note_rejected(&pending, "not calm");
+            return;
+        }
+        let validation = validate(&pending.command, &snapshot, settings, now);
         let Some(command) = validation.command else {
             let why = validation.rejection.map(|why| why.as_str()).unwrap_or_default();
-            let (at_ms, name) = (
-                self.now_ms,
-                pending.object.metadata.name.clone().unwrap_or_default(),
-            );
-            self.log.add(at_ms, "rejected", &name, why);
+            self.note_rejected(&pending, why);
             self.operator.frontier.failed(&pending.command, now);
             return;
         };
         let object = Arc::new(record(&snapshot, &command, &pending.budgets, now));
-        self.start(&snapshot, command, object);
+        let moves_pods = !command.moves.is_empty();
+        if self.start(&snapshot, command, object) && moves_pods {
+            self.operator.moving.extend(pools);
+        }
+    }
+
+    fn note_rejected(&mut self, pending: &Pending, why: &str) {
+        let name = pending.object.metadata.name.as_deref().unwrap_or_default();
+        self.log.add(self.now_ms, "rejected", name, why);
     }
 
     /// Writes a command down; from then on it is carried out. True when it was written.

@@ -38,7 +38,7 @@ impl Engine<'_> {
         };
         if found.node_look_ms.is_none_or(|known| due < known) {
             found.node_look_ms = Some(due);
-            self.queue.at(due, Wake::Node(machine));
+            self.wake_at(due, Wake::Node(machine));
         }
     }
 

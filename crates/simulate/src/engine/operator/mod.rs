@@ -31,6 +31,8 @@ pub(crate) struct Pending {
     command: Command,
     object: Arc<Disruption>,
     budgets: Vec<BudgetMapping>,
+    /// Its NodePools were at rest when it was decided.
+    is_calm: bool,
     due_ms: u64,
 }
 
@@ -55,6 +57,10 @@ pub(crate) struct Operator {
     /// Commands under way whose end the frontier does not know yet, by position.
     started: BTreeMap<u32, Command>,
     last_turn_ms: u64,
+    /// When the operator last judged every node.
+    judged_ms: Option<u64>,
+    /// NodePools whose pods have begun to move since commands began to wait: pods that come and go there are no news to those that still wait.
+    moving: BTreeSet<String>,
     /// The version in which a model has found nothing to do.
     modelled: Option<u64>,
     /// Since when nodes have been unneeded, by provider ID, for the model of cluster-autoscaler.
@@ -80,8 +86,8 @@ struct Batch {
     opened_ms: Option<u64>,
     /// Numbers the windows, so that an old timer does not close a new one.
     number: u64,
-    /// Another pass is due if pods still wait.
-    retriggers: bool,
+    /// When another pass is due if pods still wait.
+    retrigger_ms: u64,
     /// The version that the last pass has seen and could do nothing more about.
     fruitless: Option<u64>,
 }
@@ -104,6 +110,8 @@ impl Operator {
             kept: Kept::default(),
             started: BTreeMap::new(),
             last_turn_ms: 0,
+            judged_ms: None,
+            moving: BTreeSet::new(),
             modelled: None,
             unneeded: BTreeMap::new(),
             last_launch_ms: None,

@@ -46,29 +46,40 @@ impl Engine<'_> {
         if self.operator.batch.number != number || self.operator.batch.opened_ms.is_none() {
             return;
         }
-        self.operator.batch.seen.clear();
-        self.operator.batch.opened_ms = None;
-        self.provision();
-        if !std::mem::replace(&mut self.operator.batch.retriggers, true) {
-            self.wake_in(
-                milliseconds(spokeshave_api::constants::PROVISIONING_RETRIGGER),
-                Wake::Retrigger,
-            );
-        }
+        self.pass_now();
     }
 
-    /// P-052: what still waits asks again.
+    /// A pass that waits for no window: an instance is taken back.
+    pub(crate) fn urge(&mut self) {
+        self.operator.batch.number += 1;
+        self.pass_now();
+    }
+
+    fn pass_now(&mut self) {
+        self.operator.batch.seen.clear();
+        self.operator.batch.opened_ms = None;
+        // What the last pass has seen, it need not see again.
+        if self.operator.batch.fruitless != Some(self.operator.version) {
+            self.provision();
+        }
+        self.retrigger_later();
+    }
+
+    /// P-052: what still waits so long after the last pass asks again.
+    fn retrigger_later(&mut self) {
+        let due = self.now_ms + milliseconds(spokeshave_api::constants::PROVISIONING_RETRIGGER);
+        self.operator.batch.retrigger_ms = due;
+        self.queue.at(due, Wake::Retrigger);
+    }
+
+    /// P-052: what still waits asks again, unless something has asked since.
     pub(crate) fn retrigger(&mut self) {
-        self.operator.batch.retriggers = false;
-        if self.operator.batch.fruitless == Some(self.operator.version) {
-            // The last pass has seen all this; the next change brings the next one.
-            self.operator.batch.retriggers = !self.waiting.is_empty();
-            if self.operator.batch.retriggers {
-                self.wake_in(
-                    milliseconds(spokeshave_api::constants::PROVISIONING_RETRIGGER),
-                    Wake::Retrigger,
-                );
-            }
+        let batch = &self.operator.batch;
+        if batch.retrigger_ms != self.now_ms || batch.opened_ms.is_some() {
+            return;
+        }
+        let has_nothing = self.waiting.is_empty() && self.disrupted_nodes().is_empty();
+        if has_nothing {
             return;
         }
         let waiting: Vec<PodId> = self.waiting.iter().map(|(.., id)| *id).collect();

@@ -293,7 +293,7 @@ impl Engine<'_> {
             node_claims: self.planned_claims(pending),
             instance_types: self
                 .cloud
-                .seen
+                .all_seen()
                 .iter()
                 .map(|(pool, types)| (pool.clone(), Ok(Arc::clone(types))))
                 .collect(),
@@ -359,7 +359,7 @@ impl Engine<'_> {
         if claim.is_deleting() {
             return Arc::clone(claim);
         }
-        let types = claim.node_pool().and_then(|pool| self.cloud.seen.get(pool));
+        let types = claim.node_pool().and_then(|pool| self.cloud.seen(pool));
         let room = if claim.annotation(labels::DISRUPTION).is_some() {
             Room::Open
         } else {

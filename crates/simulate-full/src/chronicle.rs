@@ -1,0 +1,327 @@
+//! What happens in the cluster, seen at the API server and at the cloud: the event log, the figures, and when pods and nodes get on.
+//!
+//! Owns the bookkeeping, in the words and by the meter of the fast engine. It is told of every write in order; it changes nothing and decides nothing.
+
+mod machines;
+mod pods;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::channel::mpsc::UnboundedSender;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::Value;
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_apiserver::{Commit, Identity};
+use spokeshave_cluster::Pace;
+use spokeshave_model::{InstanceType, Offering};
+use spokeshave_ports::SharedClock;
+use spokeshave_scenario::Timeline;
+use spokeshave_simulate::draws::Draws;
+use spokeshave_simulate::least::Least;
+use spokeshave_simulate::log::{Line, LogDigest, command_text};
+use spokeshave_simulate::meter::Meter;
+use spokeshave_simulate::{Engine, Run, World};
+
+use crate::names::Names;
+use machines::Machine;
+use pods::{OwnerTally, PodTally};
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// A pod by namespace and name.
+pub(crate) type PodKey = (String, String);
+
+/// Takes the lines of the event log.
+pub(crate) type Lines = Box<dyn FnMut(Line<'_>) + Send>;
+
+/// A pod of a Job, or a bare one, that has completed: what made it can go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Completed {
+    pub(crate) owner: u32,
+    pub(crate) pod: u64,
+}
+
+/// The bookkeeping. Everybody who is told something shares it.
+pub(crate) struct Chronicle {
+    clock: SharedClock,
+    start: Timestamp,
+    world: Arc<World>,
+    timeline: Arc<Timeline>,
+    state: Mutex<State>,
+}
+
+/// What is known.
+struct State {
+    names: Names,
+    draws: Draws,
+    meter: Meter,
+    least: Least,
+    log: LogDigest,
+    lines: Option<Lines>,
+    owners: Vec<OwnerTally>,
+    down: u64,
+    pods: BTreeMap<PodKey, PodTally>,
+    machines: BTreeMap<String, Machine>,
+    /// Pods that the operator evicts at this moment.
+    evicting: BTreeSet<PodKey>,
+    /// Pods whose eviction was refused.
+    refused: BTreeSet<PodKey>,
+    /// Phases of commands, by name.
+    commands: BTreeMap<String, DisruptionPhase>,
+    /// Commands with savings, by NodePool and time of their start.
+    savings: Vec<(u64, String)>,
+    completed: UnboundedSender<Completed>,
+}
+
+impl fmt::Debug for Chronicle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chronicle").finish_non_exhaustive()
+    }
+}
+
+impl Chronicle {
+    pub(crate) fn new(
+        clock: SharedClock,
+        (world, timeline): (Arc<World>, Arc<Timeline>),
+        least: Least,
+        seed: u64,
+        lines: Option<Lines>,
+        completed: UnboundedSender<Completed>,
+    ) -> Self {
+        let state = State {
+            names: Names::new(&timeline, seed),
+            draws: Draws::new(seed),
+            meter: Meter::new(world.warmup_ms, world.curve_step_ms),
+            least,
+            log: LogDigest::default(),
+            lines,
+            owners: timeline.owners.iter().map(OwnerTally::new).collect(),
+            down: 0,
+            pods: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            evicting: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            commands: BTreeMap::new(),
+            savings: Vec::new(),
+            completed,
+        };
+        Chronicle {
+            start: world.start,
+            clock,
+            world,
+            timeline,
+            state: Mutex::new(state),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Milliseconds since the start.
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.clock.since(self.start).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn after(&self, milliseconds: u64) -> Timestamp {
+        let span = SignedDuration::from_millis(i64::try_from(milliseconds).unwrap_or(i64::MAX));
+        self.clock.now().saturating_add(span).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The state, with its figures at this instant.
+    fn now(&self) -> (MutexGuard<'_, State>, u64) {
+        let now_ms = self.now_ms();
+        let mut state = self.lock();
+        state.meter.advance(now_ms);
+        (state, now_ms)
+    }
+
+    /// Chooses the identity of a new object.
+    pub(crate) fn identify(&self, plural: &str, object: &Value) -> Identity {
+        let now_ms = self.now_ms();
+        self.lock().names.identify(plural, object, now_ms)
+    }
+
+    /// A Job or bare pod of this name is this pod of its owner.
+    pub(crate) fn expect(&self, namespace: &str, name: &str, pod: (u32, u64), runs_ms: Option<u64>) {
+        let mut state = self.lock();
+        state.names.expect(namespace, name, pod);
+        if let (Some(runs_ms), Some(owner)) = (runs_ms, state.owners.get_mut(pod.0 as usize)) {
+            owner.runs_ms.insert(pod.1, runs_ms);
+        }
+    }
+
+    /// The number of a machine.
+    pub(crate) fn machine(&self, name: &str) -> Option<u32> {
+        self.lock().names.machine(name)
+    }
+
+    /// An owner wants so many pods from now on.
+    pub(crate) fn scaled(&self, owner: u32, replicas: u32) {
+        let (mut state, _) = self.now();
+        state.scaled(owner, replicas);
+    }
+
+    /// A write, told by the API server.
+    pub(crate) fn committed(&self, commit: &Commit<'_>) {
+        match (commit.group, commit.plural) {
+            ("", "pods") => self.pod_committed(commit),
+            ("", "nodes") => self.node_committed(commit),
+            ("karpenter.sh", "nodeclaims") => self.claim_committed(commit),
+            (_, "disruptions") => self.command_committed(commit),
+            _ => {}
+        }
+    }
+
+    fn command_committed(&self, commit: &Commit<'_>) {
+        if commit.deleted {
+            return;
+        }
+        let Ok(command) = serde_json::from_value::<Disruption>(commit.new.clone()) else {
+            return;
+        };
+        let (mut state, now_ms) = self.now();
+        let name = commit.name.to_owned();
+        if commit.old.is_none() {
+            state.note(now_ms, "command", &name, &command_text(&command));
+            state.commands.insert(name, command.phase());
+            return;
+        }
+        let phase = command.phase();
+        let before = state.commands.insert(name.clone(), phase.clone());
+        if before.as_ref() == Some(&phase) {
+            return;
+        }
+        state.note(now_ms, "phase", &name, &format!("{phase:?}"));
+        if before == Some(DisruptionPhase::Starting) && phase != DisruptionPhase::RolledBack {
+            state.meter.count(|counted| &mut counted.commands);
+            state.saves(now_ms, &command);
+        }
+    }
+
+    /// The operator begins to evict a pod.
+    pub(crate) fn eviction_begins(&self, pod: &PodKey) {
+        self.lock().evicting.insert(pod.clone());
+    }
+
+    /// The answer to an eviction.
+    pub(crate) fn eviction_ends(&self, pod: &PodKey, status: u16) {
+        let mut state = self.lock();
+        state.evicting.remove(pod);
+        if status == 429 && state.refused.insert(pod.clone()) {
+            state.meter.count(|counted| &mut counted.budget_waits);
+        }
+    }
+
+    /// A launch has succeeded.
+    pub(crate) fn launched(&self, name: &str, instance_type: &InstanceType, offering: &Offering) {
+        let (mut state, now_ms) = self.now();
+        state.launched(now_ms, name, instance_type, offering);
+    }
+
+    /// A launch was refused.
+    pub(crate) fn refused(&self, name: &str) {
+        let (mut state, now_ms) = self.now();
+        state.meter.count(|counted| &mut counted.failed_launches);
+        let why = "no capacity for any instance type of the NodeClaim";
+        state.note(now_ms, "refused", name, why);
+    }
+
+    /// The node of an instance that joins will be ready after so long.
+    pub(crate) fn will_be_ready(&self, name: &str, milliseconds: u64) {
+        let at = self.after(milliseconds);
+        if let Some(machine) = self.lock().machines.get_mut(name) {
+            machine.ready_at = Some(at);
+        }
+    }
+
+    /// The cloud has announced the end of an instance.
+    pub(crate) fn interrupted(&self, name: &str) {
+        let (mut state, now_ms) = self.now();
+        state.note(now_ms, "interrupted", name, "");
+    }
+
+    /// An instance has ended.
+    pub(crate) fn ended(&self, name: &str) {
+        let (mut state, now_ms) = self.now();
+        state.ended(now_ms, name);
+    }
+
+    /// The run, at its end.
+    pub(crate) fn finish(&self, policy: &str, seed: u64, partial: bool) -> Run {
+        let (mut state, now_ms) = self.now();
+        let state = &mut *state;
+        let waiting: Vec<u64> = state
+            .pods
+            .values()
+            .filter(|pod| pod.owner.is_some() && pod.node.is_none())
+            .map(|pod| now_ms - pod.since_ms)
+            .collect();
+        let meter = std::mem::replace(&mut state.meter, Meter::new(0, 0));
+        let (measured, curve) = meter.finish(waiting.into_iter());
+        let log = std::mem::take(&mut state.log);
+        Run {
+            policy: policy.to_owned(),
+            seed,
+            engine: Engine::Full,
+            digest: log.finish(&measured, &curve),
+            measured,
+            curve,
+            partial,
+        }
+    }
+}
+
+impl State {
+    fn note(&mut self, at_ms: u64, what: &str, of: &str, more: &str) {
+        let line = Line {
+            at_ms,
+            what,
+            of,
+            more,
+        };
+        self.log.add(&line);
+        if let Some(lines) = &mut self.lines {
+            lines(line);
+        }
+    }
+
+    fn saves(&mut self, now_ms: u64, command: &Disruption) {
+        self.savings.retain(|(at_ms, _)| now_ms - at_ms < HOUR_MS);
+        if let Some(node) = command.spec.nodes.first().filter(|_| command.spec.savings != "0") {
+            self.savings.push((now_ms, node.node_pool.clone()));
+        }
+    }
+
+    /// A NodePool launches for waiting pods: what was saved in it within the last hour was not saved for long.
+    fn savings_are_lost(&mut self, now_ms: u64, pool: &str) {
+        self.savings.retain(|(at_ms, _)| now_ms - at_ms < HOUR_MS);
+        let before = self.savings.len();
+        self.savings.retain(|(_, of)| of != pool);
+        for _ in self.savings.len()..before {
+            self.meter.count(|counted| &mut counted.savings_lost);
+        }
+    }
+}
+
+impl Pace for Chronicle {
+    fn node_ready(&self, node: &Node) -> Option<Timestamp> {
+        let state = self.lock();
+        state.machines.get(node.metadata.name.as_deref()?)?.ready_at
+    }
+
+    fn pod_starts(&self, pod: &Pod) -> Option<Timestamp> {
+        self.tally(pod, |tally| tally.starts_at)
+    }
+
+    fn pod_ends(&self, pod: &Pod) -> Option<Timestamp> {
+        self.tally(pod, |tally| tally.ends_at)
+    }
+
+    fn pod_stops(&self, pod: &Pod) -> Option<Timestamp> {
+        self.tally(pod, |tally| tally.stops_at)
+    }
+}

@@ -1,0 +1,199 @@
+//! NodeClaims, Nodes and instances in the chronicle.
+
+use serde_json::Value;
+use spokeshave_api::labels;
+use spokeshave_apiserver::Commit;
+use spokeshave_model::{CapacityType, InstanceType, Offering, Price, Resources};
+use spokeshave_simulate::meter::Share;
+
+use super::{Chronicle, HOUR_MS, State};
+
+use jiff::Timestamp;
+
+/// A NodeClaim with its Node and its instance.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    /// The NodeClaim as it was written last.
+    pub(super) claim: Value,
+    /// When its node is ready.
+    pub(super) ready_at: Option<Timestamp>,
+    instance: Option<Instance>,
+    has_node: bool,
+    allocatable: Resources,
+    used: Resources,
+    /// Pods of workloads on it.
+    workload_pods: u64,
+    /// What it contributes to the meter.
+    share: Option<Share>,
+}
+
+#[derive(Debug)]
+struct Instance {
+    price: Price,
+    capacity_type: CapacityType,
+    launched_ms: u64,
+}
+
+impl Machine {
+    /// Whether the cloud still has its instance.
+    pub(super) fn has_instance(&self) -> bool {
+        self.instance.is_some()
+    }
+
+    /// The share that is requested, of the resource of which most is, in thousandths; at most 1,000.
+    fn share_thousandths(&self) -> u64 {
+        if !self.has_node {
+            return 0;
+        }
+        let shares = self.allocatable.iter().filter(|(_, total)| *total > 0);
+        let shares = shares.map(|(name, total)| {
+            let share = i128::from(self.used.get(name)) * 1_000 / i128::from(total);
+            u64::try_from(share.clamp(0, 1_000)).unwrap_or(0)
+        });
+        shares.max().unwrap_or(0)
+    }
+}
+
+fn annotation<'v>(object: &'v Value, key: &str) -> &'v str {
+    object["metadata"]["annotations"][key]
+        .as_str()
+        .unwrap_or_default()
+}
+
+/// Whether a Node says that it is ready.
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+impl Chronicle {
+    pub(super) fn claim_committed(&self, commit: &Commit<'_>) {
+        let (mut state, now_ms) = self.now();
+        if commit.deleted {
+            state.note(now_ms, "gone", commit.name, "");
+            if let Some(machine) = state.machines.get_mut(commit.name) {
+                machine.claim = Value::Null;
+            }
+            state.forget(commit.name);
+            return;
+        }
+        let machine = state.machines.entry(commit.name.to_owned()).or_default();
+        machine.claim = commit.new.clone();
+        if commit.old.is_none() {
+            let command = annotation(commit.new, labels::DISRUPTION);
+            state.note(now_ms, "nodeclaim", commit.name, command);
+            let pool = commit.new["metadata"]["labels"][labels::NODE_POOL].as_str();
+            if let Some(pool) = pool.filter(|_| command.is_empty()) {
+                state.savings_are_lost(now_ms, pool);
+            }
+        }
+    }
+
+    pub(super) fn node_committed(&self, commit: &Commit<'_>) {
+        let (mut state, now_ms) = self.now();
+        let name = commit.name;
+        let Some(machine) = state.machines.get_mut(name) else {
+            return;
+        };
+        if commit.deleted {
+            machine.has_node = false;
+            state.measure(name);
+            state.forget(name);
+            return;
+        }
+        machine.has_node = true;
+        let quantities = serde_json::from_value(commit.new["status"]["allocatable"].clone()).ok();
+        machine.allocatable = Resources::from_quantities_lossy(quantities.as_ref());
+        let was_ready = commit.old.is_some_and(is_ready);
+        if commit.old.is_none() {
+            state.note(now_ms, "joined", name, "");
+        } else if is_ready(commit.new) && !was_ready {
+            state.note(now_ms, "ready", name, "");
+        }
+        state.measure(name);
+    }
+}
+
+impl State {
+    /// Drops a machine of which nothing is left.
+    fn forget(&mut self, name: &str) {
+        let is_empty = self.machines.get(name).is_some_and(|machine| {
+            machine.claim.is_null() && !machine.has_node && machine.instance.is_none()
+        });
+        if is_empty {
+            self.machines.remove(name);
+        }
+    }
+
+    pub(super) fn launched(
+        &mut self,
+        now_ms: u64,
+        name: &str,
+        instance_type: &InstanceType,
+        offering: &Offering,
+    ) {
+        let capacity_type = offering.capacity_type().unwrap_or(CapacityType::OnDemand);
+        self.meter.count(|counted| &mut counted.launches);
+        self.meter.instance_begins(offering.price, capacity_type);
+        let zone = offering.zone().unwrap_or_default();
+        let line = format!(
+            "{} {} {} {zone}",
+            instance_type.name, capacity_type, offering.price
+        );
+        self.note(now_ms, "launched", name, &line);
+        let machine = self.machines.entry(name.to_owned()).or_default();
+        machine.instance = Some(Instance {
+            price: offering.price,
+            capacity_type,
+            launched_ms: now_ms,
+        });
+        self.measure(name);
+    }
+
+    pub(super) fn ended(&mut self, now_ms: u64, name: &str) {
+        let machine = self.machines.get_mut(name);
+        let Some(instance) = machine.and_then(|machine| machine.instance.take()) else {
+            return;
+        };
+        self.meter.instance_ends(instance.price, instance.capacity_type);
+        if now_ms - instance.launched_ms < HOUR_MS {
+            self.meter.count(|counted| &mut counted.short_lived_nodes);
+        }
+        self.note(now_ms, "ended", name, "");
+        self.measure(name);
+        self.forget(name);
+    }
+
+    /// A pod is on a node now, or has left it.
+    pub(super) fn takes(&mut self, name: &str, requests: &Resources, is_workload: bool, takes: bool) {
+        let Some(machine) = self.machines.get_mut(name) else {
+            return;
+        };
+        let count = &mut machine.workload_pods;
+        if takes {
+            machine.used.add(requests);
+            *count += u64::from(is_workload);
+        } else {
+            machine.used.subtract(requests);
+            *count = count.saturating_sub(u64::from(is_workload));
+        }
+        self.measure(name);
+    }
+
+    /// A node contributes something else to the meter, perhaps.
+    fn measure(&mut self, name: &str) {
+        let Some(machine) = self.machines.get_mut(name) else {
+            return;
+        };
+        let after = machine.instance.as_ref().map(|instance| Share {
+            price: instance.price,
+            wasted: 1_000 - machine.share_thousandths(),
+            is_idle: machine.workload_pods == 0,
+        });
+        if machine.share != after {
+            self.meter.share(machine.share, after);
+            machine.share = after;
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Whoever uses the cluster: applies the scenario's objects, and follows the timeline of workloads.
+//!
+//! Owns the objects that workloads are made of. It never looks at nodes, and waits for nothing but the next event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::channel::mpsc::UnboundedReceiver;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use spokeshave_api::{DisruptionPolicy, KWOKNodeClass, NodePool};
+use spokeshave_ports::SharedClock;
+use spokeshave_runtime::Api;
+use spokeshave_scenario::{Change, Owner, OwnerKind, Timeline};
+use spokeshave_simulate::owners::{budget, pod_labels};
+use spokeshave_simulate::{Policy, World};
+
+use crate::chronicle::{Chronicle, Completed};
+
+/// A provisioner that no component knows: what it makes needs no attaching.
+const PROVISIONER: &str = "simulated.spokeshave.dev/volumes";
+
+/// The user.
+pub(crate) struct User {
+    pub(crate) client: Client,
+    pub(crate) clock: SharedClock,
+    pub(crate) chronicle: Arc<Chronicle>,
+    pub(crate) timeline: Arc<Timeline>,
+}
+
+/// A request failed that cannot fail in a cluster that is in order.
+pub(crate) type Broken = String;
+
+fn broken(what: &str, error: &dyn std::fmt::Display) -> Broken {
+    format!("the simulated API server refuses {what}: {error}")
+}
+
+impl User {
+    async fn create<K>(&self, api: Api<K>, value: Value) -> Result<(), Broken>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+    {
+        let what = format!("{} {}", K::kind(&()), value["metadata"]["name"]);
+        let object: K = serde_json::from_value(value).map_err(|error| broken(&what, &error))?;
+        let made = api.create(&PostParams::default(), &object).await;
+        made.map(drop).map_err(|error| broken(&what, &error))
+    }
+
+    fn all<K: kube::Resource<DynamicType = ()>>(&self) -> Api<K>
+    where
+        K: Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        Api::all(self.client.clone())
+    }
+
+    fn within<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Creates everything that is there before the first event.
+    pub(crate) async fn furnish(&self, world: &World, policy: &Policy) -> Result<(), Broken> {
+        for definition in spokeshave_api::crds::crds() {
+            let value = serde_json::to_value(&definition).unwrap_or_default();
+            self.create(self.all::<CustomResourceDefinition>(), value).await?;
+        }
+        self.make_namespaces(world).await?;
+        self.make_policy(policy).await?;
+        for daemon_set in &world.daemon_sets {
+            let mut value = serde_json::to_value(&**daemon_set).unwrap_or_default();
+            value["metadata"] = plain_metadata(&value["metadata"]);
+            let namespace = daemon_set.metadata.namespace.as_deref().unwrap_or("default");
+            self.create(self.within::<DaemonSet>(namespace), value).await?;
+        }
+        for (index, owner) in (0..).zip(&self.timeline.owners) {
+            self.make_owner(index, owner).await?;
+        }
+        Ok(())
+    }
+
+    async fn make_namespaces(&self, world: &World) -> Result<(), Broken> {
+        let of_owners = self.timeline.owners.iter().map(|owner| owner.namespace.clone());
+        let of_daemons = world
+            .daemon_sets
+            .iter()
+            .filter_map(|set| set.metadata.namespace.clone());
+        let mut namespaces: BTreeSet<String> = of_owners.chain(of_daemons).collect();
+        for known in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+            namespaces.remove(known);
+        }
+        for name in namespaces {
+            let value = json!({"metadata": {"name": name}});
+            self.create(self.all::<Namespace>(), value).await?;
+        }
+        let claims = self.timeline.owners.iter().flat_map(|owner| &owner.claims);
+        let classes = claims.filter_map(|claim| claim.spec.as_ref()?.storage_class_name.clone());
+        for class in classes.collect::<BTreeSet<_>>() {
+            let value = json!({
+                "metadata": {"name": class}, "provisioner": PROVISIONER, "volumeBindingMode": "WaitForFirstConsumer",
+            });
+            self.create(self.all::<StorageClass>(), value).await?;
+        }
+        Ok(())
+    }
+
+    /// NodePools, with their NodeClasses as this cloud's, and DisruptionPolicies.
+    async fn make_policy(&self, policy: &Policy) -> Result<(), Broken> {
+        let mut classes = BTreeSet::new();
+        for pool in &policy.node_pools {
+            let mut value = serde_json::to_value(&**pool).unwrap_or_default();
+            let class = pool.spec.template.spec.node_class_ref.name.clone();
+            value["metadata"] = plain_metadata(&value["metadata"]);
+            value["spec"]["template"]["spec"]["nodeClassRef"] = json!({
+                "group": KWOKNodeClass::GROUP, "kind": KWOKNodeClass::KIND, "name": class,
+            });
+            if let Some(object) = value.as_object_mut() {
+                object.remove("status");
+            }
+            if classes.insert(class.clone()) {
+                let value = json!({"metadata": {"name": class}, "spec": {}});
+                self.create(self.all::<KWOKNodeClass>(), value).await?;
+            }
+            self.create(self.all::<NodePool>(), value).await?;
+        }
+        for policy in &policy.disruption_policies {
+            let mut value = serde_json::to_value(&**policy).unwrap_or_default();
+            value["metadata"] = plain_metadata(&value["metadata"]);
+            if let Some(object) = value.as_object_mut() {
+                object.remove("status");
+            }
+            self.create(self.all::<DisruptionPolicy>(), value).await?;
+        }
+        Ok(())
+    }
+
+    async fn make_owner(&self, index: u32, owner: &Owner) -> Result<(), Broken> {
+        let name = &owner.name;
+        if let Some(mut budget) = budget(owner) {
+            budget.status = None;
+            let value = serde_json::to_value(&budget).unwrap_or_default();
+            self.create(self.within::<PodDisruptionBudget>(&owner.namespace), value)
+                .await?;
+        }
+        let selector = json!({"matchLabels": pod_labels(owner)});
+        match owner.kind {
+            OwnerKind::Deployment => {
+                let value = json!({"metadata": {"name": name, "namespace": owner.namespace}, "spec": {
+                    "replicas": 0, "selector": selector, "template": template(owner),
+                }});
+                self.create(self.within::<Deployment>(&owner.namespace), value)
+                    .await
+            }
+            OwnerKind::StatefulSet => {
+                let claims: Vec<Value> = owner
+                    .claims
+                    .iter()
+                    .map(|claim| json!({"metadata": {"name": claim.metadata.name}, "spec": claim.spec}))
+                    .collect();
+                let value = json!({"metadata": {"name": name, "namespace": owner.namespace}, "spec": {
+                    "replicas": 0, "selector": selector, "template": template(owner), "serviceName": name,
+                    "podManagementPolicy": "Parallel", "volumeClaimTemplates": claims,
+                }});
+                self.create(self.within::<StatefulSet>(&owner.namespace), value)
+                    .await
+            }
+            OwnerKind::Job | OwnerKind::Bare => {
+                let _ = index;
+                Ok(())
+            }
+        }
+    }
+
+    /// Follows the timeline to its end.
+    pub(crate) async fn follow(&self, start: jiff::Timestamp) -> Result<(), Broken> {
+        for event in &self.timeline.events {
+            let span = jiff::SignedDuration::from_millis(i64::try_from(event.at_ms).unwrap_or(i64::MAX));
+            let due = start.saturating_add(span).unwrap_or(jiff::Timestamp::MAX);
+            if due > self.clock.now() {
+                self.clock.sleep_until(due).await;
+            }
+            let index = event.owner.0;
+            let Some(owner) = self.timeline.owners.get(index as usize) else {
+                continue;
+            };
+            match event.change {
+                Change::Replicas(replicas) => self.scale(index, owner, replicas).await?,
+                Change::Begin { pod, runs_ms } => self.begin(index, owner, pod, runs_ms).await?,
+                Change::End { pod } => self.end(owner, pod).await,
+            }
+        }
+        Ok(())
+    }
+
+    async fn scale(&self, index: u32, owner: &Owner, replicas: u32) -> Result<(), Broken> {
+        self.chronicle.scaled(index, replicas);
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        let parameters = PatchParams::default();
+        let answer = match owner.kind {
+            OwnerKind::StatefulSet => {
+                let sets = self.within::<StatefulSet>(&owner.namespace);
+                sets.patch(&owner.name, &parameters, &patch).await.map(drop)
+            }
+            _ => {
+                let deployments = self.within::<Deployment>(&owner.namespace);
+                deployments
+                    .patch(&owner.name, &parameters, &patch)
+                    .await
+                    .map(drop)
+            }
+        };
+        answer.map_err(|error| broken("a change of replicas", &error))
+    }
+
+    async fn begin(&self, index: u32, owner: &Owner, pod: u64, runs_ms: Option<u64>) -> Result<(), Broken> {
+        let (name, namespace) = (single_name(owner, pod), &owner.namespace);
+        self.chronicle.expect(namespace, &name, (index, pod), runs_ms);
+        let mut template = template(owner);
+        if owner.kind == OwnerKind::Bare {
+            let value = json!({
+                "metadata": {"name": name, "namespace": namespace, "labels": pod_labels(owner),
+                             "annotations": template["metadata"]["annotations"]},
+                "spec": template["spec"],
+            });
+            return self.create(self.within::<Pod>(namespace), value).await;
+        }
+        template["spec"]["restartPolicy"] = json!("Never");
+        let value = json!({"metadata": {"name": name, "namespace": namespace}, "spec": {
+            // However often its pod is evicted, it begins again.
+            "backoffLimit": i32::MAX, "template": template,
+        }});
+        self.create(self.within::<Job>(namespace), value).await
+    }
+
+    /// A pod ends that its owner has made; it may have ended already.
+    async fn end(&self, owner: &Owner, pod: u64) {
+        let name = single_name(owner, pod);
+        if owner.kind == OwnerKind::Job {
+            let jobs = self.within::<Job>(&owner.namespace);
+            drop(jobs.delete(&name, &DeleteParams::background()).await);
+        } else {
+            let pods = self.within::<Pod>(&owner.namespace);
+            drop(pods.delete(&name, &DeleteParams::default()).await);
+        }
+    }
+
+    /// Removes what has completed.
+    pub(crate) async fn tidy(&self, mut completed: UnboundedReceiver<Completed>) {
+        while let Some(Completed { owner, pod }) = completed.next().await {
+            if let Some(owner) = self.timeline.owners.get(owner as usize) {
+                // After the kubelet, whose write has told of it.
+                self.clock.sleep(Duration::from_millis(1)).await;
+                self.end(owner, pod).await;
+            }
+        }
+    }
+}
+
+/// The name of the Job or bare pod that is a pod of an owner.
+fn single_name(owner: &Owner, pod: u64) -> String {
+    spokeshave_simulate::owners::pod_name(owner.kind, &owner.name, pod)
+}
+
+/// The pods of an owner, as they are written into it. Probes and hooks would take time of their own; how long pods take is drawn.
+fn template(owner: &Owner) -> Value {
+    let mut template = serde_json::to_value(&*owner.template).unwrap_or_default();
+    let annotations = template["metadata"]["annotations"].take();
+    template["metadata"] = json!({"labels": pod_labels(owner), "annotations": annotations});
+    for list in ["containers", "initContainers"] {
+        for container in template["spec"][list].as_array_mut().into_iter().flatten() {
+            if let Some(container) = container.as_object_mut() {
+                for field in ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
+                    container.remove(field);
+                }
+                container
+                    .entry("image")
+                    .or_insert_with(|| json!("registry.k8s.io/pause:3.10"));
+            }
+        }
+    }
+    without_nulls(template)
+}
+
+/// What a user writes of metadata.
+fn plain_metadata(metadata: &Value) -> Value {
+    let mut kept = BTreeMap::new();
+    for field in ["name", "namespace", "labels", "annotations"] {
+        if !metadata[field].is_null() {
+            kept.insert(field, metadata[field].clone());
+        }
+    }
+    json!(kept)
+}
+
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(_, field)| !field.is_null());
+            Value::Object(kept.map(|(name, field)| (name, without_nulls(field))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
+}

@@ -1,0 +1,92 @@
+//! The two engines on the same small scenarios: the fast one gives the commands, the cost and the evictions of the operator itself.
+
+mod read;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use spokeshave_simulate::{Line, Model, Watch, live_watched};
+use spokeshave_simulate_full::agreement::{KeptLine, Told, common};
+use spokeshave_simulate_full::{Life, Refused, live};
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// A scenario of this crate, cut to so many hours.
+fn life(name: &str, seed: u64, hours: u64) -> Life {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("scenarios/{name}.yaml"));
+    let mut scene = read::scene(&file).unwrap();
+    scene.scenario.duration_ms = hours * HOUR_MS;
+    let timeline = spokeshave_scenario::generate(&scene.scenario, seed, &BTreeMap::new()).unwrap();
+    let mut world = (*scene.world).clone();
+    world.duration_ms = hours * HOUR_MS;
+    Life {
+        world: Arc::new(world),
+        timeline: Arc::new(timeline),
+        policy: scene.policies.remove(0),
+        seed,
+    }
+}
+
+fn fast(life: &Life) -> Told {
+    let mut lines = Vec::new();
+    let mut take = |line: Line<'_>| lines.push(KeptLine::from(line));
+    let watch = Watch {
+        lines: Some(&mut take),
+        objects: None,
+    };
+    let (world, timeline) = (&life.world, &life.timeline);
+    let run = live_watched(world, timeline, &life.policy, life.seed, &|| false, watch);
+    Told { run, lines }
+}
+
+fn full(life: &Life) -> Told {
+    let lines: Arc<Mutex<Vec<KeptLine>>> = Arc::default();
+    let sink = lines.clone();
+    let take = move |line: Line<'_>| sink.lock().unwrap().push(KeptLine::from(line));
+    let run = live(life, &|| false, Some(Box::new(take))).unwrap();
+    let lines = std::mem::take(&mut *lines.lock().unwrap());
+    Told { run, lines }
+}
+
+/// What both engines must say alike to the millisecond.
+fn agree(name: &str, seed: u64, hours: u64) -> Told {
+    let life = life(name, seed, hours);
+    let (fast, full) = (fast(&life), full(&life));
+    let (of_fast, of_full) = (fast.commands(), full.commands());
+    let same = common(&of_fast, &of_full);
+    assert_eq!(of_fast, of_full, "{name}, seed {seed}: {same} commands agree");
+    assert_eq!(fast.cost(), full.cost(), "{name}, seed {seed}");
+    assert_eq!(fast.evictions(), full.evictions(), "{name}, seed {seed}");
+    assert_eq!(
+        fast.run.measured.pending_born_ms, full.run.measured.pending_born_ms,
+        "{name}, seed {seed}"
+    );
+    full
+}
+
+#[test]
+fn a_cluster_that_does_not_change_costs_the_same() {
+    let told = agree("1-constant", 1, 2);
+    assert_eq!(told.run.measured.launches, 1);
+}
+
+#[test]
+fn nodes_that_are_taken_back_are_replaced_alike() {
+    let told = agree("6-spot", 1, 24);
+    assert!(told.evictions() > 0);
+}
+
+#[test]
+fn a_life_in_the_full_engine_can_be_repeated() {
+    let life = life("2-rising", 5, 1);
+    assert_eq!(full(&life).run.digest, full(&life).run.digest);
+}
+
+#[test]
+fn models_of_other_autoscalers_are_refused() {
+    let mut life = life("1-constant", 1, 1);
+    life.policy.model = Model::ClusterAutoscaler;
+    let refused = live(&life, &|| false, None).map(|run| run.digest);
+    assert_eq!(refused, Err(Refused::Model("now".to_owned())));
+}
