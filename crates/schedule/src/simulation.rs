@@ -163,6 +163,11 @@ impl<'a> Simulation<'a> {
     pub fn place(&mut self, pods: &[PodId]) -> PlacedSummary {
         self.last = self.engine.checkpoint();
         self.engine.place(pods);
+        self.summary()
+    }
+
+    /// What became of the pods of the last `place`.
+    fn summary(&mut self) -> PlacedSummary {
         let (on_nodes, on_claims) = self.engine.placed_since(self.last);
         let mut unplaced: Vec<PodId> = self.engine.unplaced().collect();
         let claims_opened = self.engine.claim_count() - self.last.claims;
@@ -178,6 +183,22 @@ impl<'a> Simulation<'a> {
             claims_opened,
             unplaced,
         }
+    }
+
+    /// Whether `place` would find a place for every pod with at most so many NodeClaims opened since the fork. It stops at the first pod that says no: what is
+    /// placed then is a beginning, to be reverted.
+    pub fn fits_within(&mut self, pods: &[PodId], fork: &Fork, claims: usize) -> bool {
+        self.last = self.engine.checkpoint();
+        if !self.engine.place_within(pods, fork.checkpoint.claims + claims) {
+            return false;
+        }
+        self.summary().is_complete() && self.claim_count_since(fork) <= claims
+    }
+
+    /// Whether some node that takes pods has room for this one, whatever else may keep it away. One that finds none has looked in vain. Amortised
+    /// O(nodes ÷ 64) words.
+    pub fn has_room(&mut self, pod: PodId) -> bool {
+        self.engine.has_room(pod)
     }
 
     /// Why a pod of the last `place` has no place. Worked out on demand.

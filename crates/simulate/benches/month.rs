@@ -1,5 +1,5 @@
 //! How fast the engine lives: 15 standing pods a node, 20 births a node and day, one policy, one seed.
-//! Run with `cargo bench -p spokeshave-simulate -- NODES DAYS`; without arguments, 100 nodes for a day.
+//! Run with `cargo bench -p spokeshave-simulate --bench month -- NODES DAYS`; without arguments, 100 nodes for a day. Days may be a fraction: `0.25` is six hours.
 
 #![allow(
     clippy::disallowed_methods,
@@ -37,7 +37,7 @@ fn owner(kind: OwnerKind, name: String, cpu: &str, memory: &str) -> Owner {
 }
 
 /// Deployments that follow the hour of the day, and jobs of half an hour, evenly over the day.
-fn timeline(nodes: u64, days: u64) -> Timeline {
+fn timeline(nodes: u64, hours: u64) -> Timeline {
     let mut owners = Vec::new();
     let mut events = Vec::new();
     let deployments = 40;
@@ -45,7 +45,7 @@ fn timeline(nodes: u64, days: u64) -> Timeline {
     for index in 0..deployments {
         let cpu = ["250m", "500m", "1"][index as usize % 3];
         owners.push(owner(OwnerKind::Deployment, format!("web-{index}"), cpu, "512Mi"));
-        for hour in 0..days * 24 {
+        for hour in 0..hours {
             // From 75 % at night to 100 % by day.
             let by_day = [
                 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 5, 5, 5, 5, 5, 5, 5, 4, 4, 3, 2, 1, 1, 0,
@@ -59,10 +59,10 @@ fn timeline(nodes: u64, days: u64) -> Timeline {
         }
     }
     owners.push(owner(OwnerKind::Job, "batch".to_owned(), "1", "1Gi"));
-    let births = nodes * 20 * days;
+    let births = nodes * 20 * hours / 24;
     for birth in 0..births {
         events.push(Event {
-            at_ms: birth * days * 24 * HOUR / births,
+            at_ms: birth * hours * HOUR / births,
             owner: OwnerId(deployments as u32),
             change: Change::Begin {
                 pod: birth,
@@ -75,16 +75,15 @@ fn timeline(nodes: u64, days: u64) -> Timeline {
 }
 
 fn main() {
-    let given: Vec<u64> = std::env::args()
+    let given: Vec<f64> = std::env::args()
         .filter_map(|argument| argument.parse().ok())
         .collect();
-    let (nodes, days) = (
-        given.first().copied().unwrap_or(100),
-        given.get(1).copied().unwrap_or(1),
-    );
+    let nodes = given.first().map_or(100, |nodes| *nodes as u64);
+    let days = given.get(1).copied().unwrap_or(1.0);
+    let hours = (days * 24.0) as u64;
     let types = spokeshave_example::fake_instance_types(16);
-    let world = World::new(spokeshave_example::epoch(), days * 24 * HOUR, types.into());
-    let timeline = timeline(nodes, days);
+    let world = World::new(spokeshave_example::epoch(), hours * HOUR, types.into());
+    let timeline = timeline(nodes, hours);
     let mut pool = spokeshave_example::node_pool("default");
     let consolidate_after = serde_json::from_value(json!("1m"));
     pool.spec.disruption.consolidate_after = consolidate_after.unwrap_or_default();

@@ -337,7 +337,7 @@ fn a_check_counts_without_simulating() {
 
 #[test]
 fn every_example_is_valid() {
-    for name in ["quick.yaml", "week.yaml", "night.yaml"] {
+    for name in ["quick.yaml", "week.yaml", "night.yaml", "month.yaml"] {
         let output = simulate(&[&example(name), "--check"]);
         assert!(output.status.success(), "{name}: {}", text(&output.stderr));
     }

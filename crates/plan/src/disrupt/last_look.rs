@@ -24,14 +24,39 @@ pub enum LastLook {
 
 /// Whether the pods of a command's nodes still have places: none may need a node that is not there yet.
 pub fn last_look(disruption: &Disruption, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> LastLook {
+    last_look_in(disruption, &mut snapshot.clone(), policy, now)
+}
+
+/// The same on a Snapshot that need not be copied: it is what it was when this returns.
+pub fn last_look_in(
+    disruption: &Disruption,
+    snapshot: &mut Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+) -> LastLook {
     if disruption.spec.method.is_static() {
         // It places no pods.
         return LastLook::Placed;
     }
     let nodes = disruption.spec.nodes.iter();
     let own: BTreeSet<&str> = nodes.map(|node| node.provider_id.as_str()).collect();
-    let standing = standing(snapshot, &own);
-    let snapshot = &standing;
+    let before = stand(snapshot, &own);
+    let found = look(disruption, &own, snapshot, policy, now);
+    for (node, in_command, marked_for_deletion) in before {
+        let view = &mut snapshot.nodes[node];
+        (view.in_command, view.marked_for_deletion) = (in_command, marked_for_deletion);
+    }
+    found
+}
+
+/// Looks at a Snapshot in which the command's nodes stand.
+fn look(
+    disruption: &Disruption,
+    own: &BTreeSet<&str>,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+) -> LastLook {
     let taken = snapshot.nodes.iter().any(|view| {
         view.in_command
             && disruption
@@ -108,15 +133,16 @@ fn kept_for_good(
     ))
 }
 
-/// The Snapshot as if these nodes were in no command. Those that go already, because their NodeClaims were deleted, go here, too.
-fn standing(snapshot: &Snapshot, own: &BTreeSet<&str>) -> Snapshot {
-    let mut standing = snapshot.clone();
-    for view in &mut standing.nodes {
+/// Lets these nodes stand as if they were in no command, and says what they were. Those that go already, because their NodeClaims were deleted, go here, too.
+fn stand(snapshot: &mut Snapshot, own: &BTreeSet<&str>) -> Vec<(usize, bool, bool)> {
+    let mut before = Vec::new();
+    for (index, view) in snapshot.nodes.iter_mut().enumerate() {
         if own.contains(view.provider_id.as_str()) {
+            before.push((index, view.in_command, view.marked_for_deletion));
             let goes = view.claim.as_ref().is_none_or(|claim| claim.is_deleting());
             view.in_command = false;
             view.marked_for_deletion &= goes;
         }
     }
-    standing
+    before
 }

@@ -49,7 +49,7 @@ pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Rep
 pub use consolidate::{Stage, decide_each_alone};
 pub use hurdle::Hurdle;
 pub use kept::Kept;
-pub use last_look::{LastLook, last_look};
+pub use last_look::{LastLook, last_look, last_look_in};
 pub use limits_left::beyond_limits;
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
 pub use pass::{disrupt, disrupt_keeping, disrupt_watched, judge};

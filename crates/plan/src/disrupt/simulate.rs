@@ -15,7 +15,7 @@ use spokeshave_model::Price;
 use spokeshave_model::Requirements;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
-use spokeshave_model::vector::ResourceVector;
+use spokeshave_model::vector::{CPU, MEMORY, ResourceVector};
 use spokeshave_schedule::{Fork, PackOptions, Simulation, Start};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -215,6 +215,18 @@ impl<'a> WhatIf<'a> {
                 continue;
             }
             self.statistics.steps += 1;
+            if claims == 0 && self.is_hopeless(candidate) {
+                #[cfg(debug_assertions)]
+                {
+                    let (step, fits) = self.step(claims, follow, &outer, candidate);
+                    debug_assert!(!fits, "a pod without room anywhere has no place");
+                    self.simulation.revert(step);
+                }
+                nodes.clear();
+                refused.extend(likeness);
+                kept = Some(false);
+                continue;
+            }
             let (step, fits) = self.step(claims, follow, &outer, candidate);
             nodes.clear();
             nodes.extend(self.simulation.nodes_since(&step));
@@ -240,6 +252,17 @@ impl<'a> WhatIf<'a> {
 }
 
 impl WhatIf<'_> {
+    /// Whether the largest pod of a node finds no room as things are. It finds none when the node is gone, either: the other pods only take more.
+    fn is_hopeless(&mut self, candidate: &Candidate) -> bool {
+        let moving = candidate.moving(self.snapshot);
+        let size = |pod: &&PodId| {
+            let requests = self.snapshot.requests(**pod);
+            (requests[CPU], requests[MEMORY])
+        };
+        let largest = moving.iter().max_by_key(size).copied();
+        largest.is_some_and(|pod| !self.simulation.has_room(pod))
+    }
+
     /// Removes one more node in a sweep; whether its pods find places, with at most so many new NodeClaims since its beginning.
     fn step(&mut self, claims: usize, follow: Follow, outer: &Fork, candidate: &Candidate) -> (Fork, bool) {
         let mut moving = candidate.moving(self.snapshot).into_owned();
@@ -251,8 +274,7 @@ impl WhatIf<'_> {
             moving = all;
         }
         self.simulation.remove_node(candidate.node);
-        let placed = self.simulation.place(&moving);
-        let fits = placed.is_complete() && self.simulation.claim_count_since(outer) <= claims;
+        let fits = self.simulation.fits_within(&moving, outer, claims);
         (step, fits)
     }
 }

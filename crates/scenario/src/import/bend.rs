@@ -2,7 +2,7 @@
 //!
 //! Owns arithmetic on timelines only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
@@ -96,21 +96,10 @@ fn scaled(wire: &WireQuantity, resource: &str, factor: f64) -> WireQuantity {
     }
 }
 
-/// The recording repeated: at its end everything is removed, and it starts again.
+/// The recording repeated. What is there at its end and at its start again lives on, pod by pod of one owner: a cluster does not stop where somebody has
+/// stopped to record it. What the start lacks ends at the seam, and what the end lacks begins there.
 fn repeated(timeline: &Timeline, duration_ms: u64) -> Result<Timeline, ImportError> {
-    let end = |event: &Event| match event.change {
-        Change::Begin {
-            runs_ms: Some(runs), ..
-        } => event.at_ms.saturating_add(runs),
-        _ => event.at_ms,
-    };
-    let span = timeline
-        .events
-        .iter()
-        .map(end)
-        .max()
-        .unwrap_or(0)
-        .saturating_add(1);
+    let span = span(timeline);
     let rounds = duration_ms.div_ceil(span);
     if rounds <= 1 {
         return Ok(timeline.clone());
@@ -120,56 +109,131 @@ fn repeated(timeline: &Timeline, duration_ms: u64) -> Result<Timeline, ImportErr
             .saturating_mul(2)
             .saturating_mul(rounds),
     )?;
-    let most = timeline.events.iter().filter_map(|event| match event.change {
+    let numbers = timeline.events.iter().filter_map(|event| match event.change {
         Change::Begin { pod, .. } | Change::End { pod } => Some(pod),
         Change::Replicas(_) => None,
     });
-    let pods = most.max().map_or(0, |most| most.saturating_add(1));
-    let mut events = Vec::new();
+    let mut repetition = Repetition {
+        timeline,
+        pods: numbers.max().map_or(0, |most| most.saturating_add(1)),
+        events: Vec::new(),
+        left: BTreeSet::new(),
+        scaled: BTreeSet::new(),
+    };
     for round in 0..rounds {
-        let offset = round.saturating_mul(span);
-        let number = |pod: u64| pod.saturating_add(pods.saturating_mul(round));
-        let mut left: BTreeMap<(OwnerId, Option<u64>), Change> = BTreeMap::new();
-        for event in &timeline.events {
+        repetition.add(round, round.saturating_mul(span));
+    }
+    let mut whole = Timeline {
+        owners: timeline.owners.clone(),
+        events: repetition.events,
+    };
+    // Of one instant, ends at a seam come before the beginnings, because they were added first.
+    whole.sort();
+    Ok(whole)
+}
+
+/// How long a recording is: until nothing in it changes any more.
+fn span(timeline: &Timeline) -> u64 {
+    let end = |event: &Event| match event.change {
+        Change::Begin {
+            runs_ms: Some(runs), ..
+        } => event.at_ms.saturating_add(runs),
+        _ => event.at_ms,
+    };
+    let last = timeline.events.iter().map(end).max();
+    last.unwrap_or(0).saturating_add(1)
+}
+
+/// Rounds of a recording, one after the other.
+struct Repetition<'a> {
+    timeline: &'a Timeline,
+    /// Above every number of a pod in the recording.
+    pods: u64,
+    events: Vec<Event>,
+    /// The pods that the round before has left, in the order of their numbers.
+    left: BTreeSet<(OwnerId, u64)>,
+    /// Owners to which the round before has left replicas.
+    scaled: BTreeSet<OwnerId>,
+}
+
+impl Repetition<'_> {
+    fn add(&mut self, round: u64, offset: u64) {
+        let mut names = self.seam(round, offset);
+        let mut left = BTreeSet::new();
+        let mut scaled = BTreeSet::new();
+        for event in &self.timeline.events {
             let change = match &event.change {
                 Change::Replicas(count) => {
-                    left.insert((event.owner, None), Change::Replicas(0));
+                    if *count > 0 {
+                        scaled.insert(event.owner);
+                    } else {
+                        scaled.remove(&event.owner);
+                    }
                     Change::Replicas(*count)
                 }
                 Change::Begin { pod, runs_ms } => {
-                    let pod = number(*pod);
+                    let lives_on = names.get(&(event.owner, *pod)).copied();
+                    let number = lives_on.unwrap_or_else(|| self.number(round, *pod));
                     if runs_ms.is_none() {
-                        left.insert((event.owner, Some(pod)), Change::End { pod });
+                        names.insert((event.owner, *pod), number);
+                        left.insert((event.owner, number));
+                    }
+                    if lives_on.is_some() {
+                        continue;
                     }
                     Change::Begin {
-                        pod,
+                        pod: number,
                         runs_ms: *runs_ms,
                     }
                 }
                 Change::End { pod } => {
-                    let pod = number(*pod);
-                    left.remove(&(event.owner, Some(pod)));
-                    Change::End { pod }
+                    let known = names.remove(&(event.owner, *pod));
+                    let number = known.unwrap_or_else(|| self.number(round, *pod));
+                    left.remove(&(event.owner, number));
+                    Change::End { pod: number }
                 }
             };
-            events.push(Event {
+            self.events.push(Event {
                 at_ms: event.at_ms.saturating_add(offset),
                 owner: event.owner,
                 change,
             });
         }
-        let ends = left.into_iter().map(|((owner, _), change)| Event {
-            at_ms: offset.saturating_add(span),
-            owner,
-            change,
-        });
-        events.extend(ends);
+        (self.left, self.scaled) = (left, scaled);
     }
-    let mut whole = Timeline {
-        owners: timeline.owners.clone(),
-        events,
-    };
-    // Of one instant, ends of a round come before the beginnings of the next, because they were added first.
-    whole.sort();
-    Ok(whole)
+
+    /// A pod of a round, which has the numbers of no other.
+    fn number(&self, round: u64, pod: u64) -> u64 {
+        pod.saturating_add(self.pods.saturating_mul(round))
+    }
+
+    /// Where a round begins: which pods of the round before live on as which of this one. The others end.
+    fn seam(&mut self, round: u64, at_ms: u64) -> BTreeMap<(OwnerId, u64), u64> {
+        let mut names = BTreeMap::new();
+        if round == 0 {
+            return names;
+        }
+        let mut left = std::mem::take(&mut self.left);
+        let mut scaled = std::mem::take(&mut self.scaled);
+        for event in self.timeline.events.iter().filter(|event| event.at_ms == 0) {
+            match event.change {
+                Change::Replicas(_) => {
+                    scaled.remove(&event.owner);
+                }
+                Change::Begin { pod, runs_ms: None } => {
+                    let all = (event.owner, 0)..=(event.owner, u64::MAX);
+                    if let Some(oldest) = left.range(all).next().copied() {
+                        left.remove(&oldest);
+                        names.insert((event.owner, pod), oldest.1);
+                    }
+                }
+                Change::Begin { .. } | Change::End { .. } => {}
+            }
+        }
+        let ends = left.into_iter().map(|(owner, pod)| (owner, Change::End { pod }));
+        let ends = ends.chain(scaled.into_iter().map(|owner| (owner, Change::Replicas(0))));
+        self.events
+            .extend(ends.map(|(owner, change)| Event { at_ms, owner, change }));
+        names
+    }
 }

@@ -68,6 +68,22 @@ impl Engine<'_> {
         None
     }
 
+    /// Whether some existing node that takes pods has room for this one; a pod that finds none has looked in vain.
+    pub(crate) fn has_room(&mut self, pod: PodId) -> bool {
+        let request = self.tables.snapshot.pod(pod).request;
+        let needs = &self.tables.snapshot.requests[request.index()];
+        let total = self.ledgers.rooms().usable().word_count();
+        for position in self.ledgers.skip_full_words(request, &self.tables)..total {
+            for bit in ones_of(self.ledgers.rooms().open_word(request, position)) {
+                if self.ledgers.has_room(request, needs, position * 64 + bit) {
+                    return true;
+                }
+            }
+        }
+        self.note_in_vain(pod);
+        false
+    }
+
     /// Which nodes topology leaves to a pod, in some words.
     pub(super) fn find_eligible_nodes(&mut self, variant: VariantId, words: Range<usize>) {
         let variant = &self.tables[variant];

@@ -42,7 +42,26 @@ impl Engine<'_> {
         self.unplaced.sort_unstable_by_key(|unplaced| unplaced.pod);
     }
 
+    /// Places pods until one of them has no place for good, or more claims than so many are planned; whether it came so far. What is placed then is a
+    /// beginning, which the caller has to revert.
+    pub(crate) fn place_within(&mut self, pods: &[PodId], most_claims: usize) -> bool {
+        if pods.iter().any(|pod| self.tables.snapshot.pod(*pod).is_virtual) {
+            // Those may be left over for the others' sake: all are placed first.
+            self.place(pods);
+            return true;
+        }
+        self.release(pods);
+        self.place_until(pods, |engine| {
+            engine.unplaced.is_empty() && engine.claim_count() <= most_claims
+        })
+    }
+
     fn place_all(&mut self, pods: &[PodId]) {
+        self.place_until(pods, |_| true);
+    }
+
+    /// Places pods for as long as `goes_on` says after each; whether it did to the end.
+    fn place_until(&mut self, pods: &[PodId], goes_on: impl Fn(&Self) -> bool) -> bool {
         let mut queue = std::mem::take(&mut self.queue);
         queue.waiting.clear();
         queue.failed.clear();
@@ -68,6 +87,10 @@ impl Engine<'_> {
                     queue.waiting.push_back((pod, length));
                 }
             }
+            if !goes_on(self) {
+                self.queue = queue;
+                return false;
+            }
         }
         for (pod, _) in queue.waiting.drain(..) {
             let view = self.tables.snapshot.pod(pod);
@@ -77,6 +100,7 @@ impl Engine<'_> {
         }
         self.unplaced.sort_unstable_by_key(|unplaced| unplaced.pod);
         self.queue = queue;
+        true
     }
 
     fn sort(&mut self, pods: &[PodId], queue: &mut Queue) {
@@ -106,7 +130,7 @@ impl Engine<'_> {
         let view = self.tables.snapshot.pod(pod);
         let shape = (view.class, view.request);
         // Attach limits tell pods of one shape apart, so what one could not, another may.
-        if view.attachments().is_empty()
+        if self.tables.attachments.of_pod(pod).is_none()
             && let Some((placements, no_place)) = queue.failed.get(&shape)
             && (*no_place == NoPlace::ForGood || *placements == queue.placements)
         {

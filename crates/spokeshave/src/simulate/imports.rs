@@ -58,7 +58,7 @@ pub(crate) fn read(document: &Document, dumps: &[PathBuf]) -> Result<Recordings>
     let snapshot: Vec<PathBuf> = dumps.iter().cloned().chain(named).collect();
     if !snapshot.is_empty() {
         for path in files::expand(&snapshot)? {
-            found.input(&path, &path.display().to_string(), "snapshot")?;
+            found.input(&path, &as_named(document, &path), "snapshot")?;
         }
         let inventory = inventory::read(&snapshot)?;
         let timeline = inventory.constant(scenario.start, scenario.duration_ms)?;
@@ -126,7 +126,7 @@ impl Recordings {
             let bytes = std::fs::read(path)
                 .map_err(|error| document.wrong(field, format!("cannot read {shown}: {error}")))?;
             self.inputs.push(Input {
-                file: shown.clone(),
+                file: as_named(document, path),
                 format: name.to_owned(),
                 sha256: sha256(&bytes),
                 licence: None,
@@ -173,6 +173,12 @@ fn time_in(path: &Path) -> Option<Timestamp> {
     );
     let zoned = civil.ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
     Some(zoned.timestamp())
+}
+
+/// A file as the scenario names it, from where that is: the same on every machine that has both.
+fn as_named(document: &Document, path: &Path) -> String {
+    let place = Path::new(&document.file).parent().unwrap_or(Path::new(""));
+    path.strip_prefix(place).unwrap_or(path).display().to_string()
 }
 
 /// What was done to a recording, in words.

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use spokeshave_comparison::{Comparison, Expectation, Policy, Setting};
 use spokeshave_scenario::Scenario;
 use spokeshave_scenario::file::{MODELS, ModelName, PolicySpec};
@@ -127,15 +127,16 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         let stop = Arc::clone(&stop);
         tokio::spawn(async move {
             signals::wait(None).await;
-            say("Interrupted: writing what has been simulated so far. Ctrl-C again ends it at once.");
             stop.store(true, Ordering::Relaxed);
+            say("Interrupted: writing what has been simulated so far. Ctrl-C again ends it at once.");
         })
     };
     let runs = working.await.context("the simulation has broken")??;
     interrupt.abort();
     let was_interrupted = stop.load(Ordering::Relaxed);
     if runs.is_empty() {
-        bail!("interrupted before anything had been simulated");
+        say("Interrupted before anything had been simulated.");
+        return Ok(ExitCode::from(INTERRUPTED));
     }
     let comparison = Comparison::of(facts, &runs, &expectations)?;
     let answer = match args.output {

@@ -232,6 +232,11 @@ impl LiveSnapshot {
         live
     }
 
+    /// The Snapshot, to look at it as if something were otherwise: what is changed must be changed back before the next change is taken in.
+    pub fn snapshot_for_a_look(&mut self) -> &mut Snapshot {
+        Arc::make_mut(&mut self.snapshot)
+    }
+
     /// The Snapshot of the objects as they are.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot

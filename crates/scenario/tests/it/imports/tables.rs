@@ -193,9 +193,9 @@ fn recordings_are_bent_to_size() {
     let names: std::collections::BTreeSet<&str> =
         copies.owners.iter().map(|owner| owner.name.as_str()).collect();
     assert_eq!(names.len(), copies.owners.len());
-    // Two and a half times: at the end of a round everything is removed, and the initial state is created again.
+    // Two and a half times: i0 lives on, i1 is born again at each seam, and the two that came later end there.
     let repeated = bent("repeat: true", 500_000);
-    assert_eq!(facts(&repeated), (2, 3 + 5 + 2, 4, 148_000, 450_002));
+    assert_eq!(facts(&repeated), (2, 3 + 4 + 1, 4, 148_000, 450_002));
     assert_eq!(
         facts(&bent("copies: 1", 140_000)).4,
         120_000,
@@ -207,4 +207,59 @@ fn recordings_are_bent_to_size() {
         2_592_000_000,
     );
     assert!(much.is_err_and(|error| error.to_string().contains("fit into memory")));
+}
+
+/// What is there on both sides of a seam lives across it, under whatever number the recording gives it there.
+#[test]
+fn a_pod_that_lives_across_the_seam_lives_on() {
+    let columns = "columns: {start: begin, end: finish, cpu: cores}";
+    let import = format!("format: csv, file: x, {columns}, repeat: true");
+    let table = "begin,finish,cores\n,50,1\n20,,1\n60,70,1\n";
+    let (plain, _) = read(&import, table.as_bytes()).expect("readable");
+    let found = bend(plain, &source(&import), 150_000).expect("small");
+    let events: Vec<(u64, Change)> = found
+        .events
+        .iter()
+        .map(|event| (event.at_ms, event.change.clone()))
+        .collect();
+    let begin = |pod| Change::Begin { pod, runs_ms: None };
+    let end = |pod| Change::End { pod };
+    // The table begins at its first time, 20; the seam is a millisecond after its last, 70.
+    let expected = [
+        (0, begin(0)),
+        (0, begin(1)),
+        (30_000, end(0)),
+        (40_000, begin(2)),
+        (50_000, end(2)),
+        // Pod 1 is the first pod of this round, and ends as that one did; the second one is new.
+        (50_001, begin(4)),
+        (80_001, end(1)),
+        (90_001, begin(5)),
+        (100_001, end(5)),
+        (100_002, begin(7)),
+        (130_002, end(4)),
+        (140_002, begin(8)),
+    ];
+    assert_eq!(events, expected);
+}
+
+#[test]
+fn replicas_stay_across_the_seam() {
+    let scale = |at_ms, replicas| spokeshave_scenario::Event {
+        at_ms,
+        owner: spokeshave_scenario::OwnerId(0),
+        change: Change::Replicas(replicas),
+    };
+    let (mut plain, _) = read("format: dlrm, file: x", DLRM.as_bytes()).expect("readable");
+    let asked = source("format: dlrm, file: x, repeat: true");
+    plain.events = vec![scale(0, 4), scale(10, 6)];
+    let found = bend(plain.clone(), &asked, 20).expect("small");
+    assert_eq!(found.events, [scale(0, 4), scale(10, 6), scale(11, 4)]);
+    // An owner that comes later in the recording is not there before that in any round.
+    plain.events = vec![scale(5, 6), scale(10, 5)];
+    let found = bend(plain, &asked, 20).expect("small");
+    assert_eq!(
+        found.events,
+        [scale(5, 6), scale(10, 5), scale(11, 0), scale(16, 6)]
+    );
 }

@@ -14,7 +14,7 @@ use spokeshave_model::Price;
 use spokeshave_plan::disrupt::advance::{
     Milestone, Present, PresentNode, WaitsFor, advance, expired, needs_pods_of_server,
 };
-use spokeshave_plan::disrupt::{LastLook, last_look};
+use spokeshave_plan::disrupt::{LastLook, last_look_in};
 use spokeshave_plan::disruption_policy::frozen;
 use spokeshave_plan::disruption_policy::workloads::still_counts;
 
@@ -110,8 +110,7 @@ impl Engine<'_> {
         let now = self.now();
         let mut present = self.present(&command);
         if needs_pods_of_server(&command, now) {
-            let snapshot = self.freeze(&[]);
-            match last_look(&command, &snapshot, &self.policy.settings, now) {
+            match self.look_again(&command) {
                 LastLook::Placed => {}
                 LastLook::NotYet => present.waits_for = Some(WaitsFor::Places),
                 LastLook::Lost(why) => present.crowded = Some(why),
@@ -133,6 +132,14 @@ impl Engine<'_> {
         }
         if let Some(again) = next.report.again {
             self.wake_in(milliseconds(again), Wake::Command(id));
+        }
+    }
+
+    fn look_again(&mut self, command: &Disruption) -> LastLook {
+        let (now, policy) = (self.now(), self.policy);
+        match self.freeze_for_a_look() {
+            Some(snapshot) => last_look_in(command, snapshot, &policy.settings, now),
+            None => LastLook::NotYet,
         }
     }
 

@@ -116,6 +116,13 @@ impl Engine<'_> {
         snapshot
     }
 
+    /// The Snapshot of now, of which nobody else has a copy while it is looked at; there always is one.
+    pub(super) fn freeze_for_a_look(&mut self) -> Option<&mut Snapshot> {
+        drop(self.freeze(&[]));
+        let live = self.operator.live.snapshot.as_mut();
+        live.map(LiveSnapshot::snapshot_for_a_look)
+    }
+
     /// Lowers everything: at the start, and when what can be launched has changed.
     fn show_everything(&mut self) {
         let state = self.cluster_state(&[]);
