@@ -149,6 +149,8 @@ impl ResourceVector {
 
 impl std::ops::Index<usize> for ResourceVector {
     type Output = i64;
+
+    #[inline]
     fn index(&self, index: usize) -> &i64 {
         &self.0[index]
     }

@@ -84,6 +84,21 @@ impl Bits {
         self.words.get(position).copied().unwrap_or(0)
     }
 
+    /// Adds members to the word at a position, growing as needed.
+    pub(crate) fn union_word(&mut self, position: usize, members: u64) {
+        if position >= self.words.len() {
+            self.words.resize(position + 1, 0);
+        }
+        self.words[position] |= members;
+    }
+
+    /// Removes members from the word at a position.
+    pub(crate) fn subtract_word(&mut self, position: usize, members: u64) {
+        if let Some(word) = self.words.get_mut(position) {
+            *word &= !members;
+        }
+    }
+
     /// How many words there are.
     pub(crate) fn word_count(&self) -> usize {
         self.words.len()
@@ -262,6 +277,11 @@ mod tests {
                 expected(&left & &right)
             );
         }
+        let mut words = bits(&left);
+        words.union_word(4, 0b101);
+        words.subtract_word(0, 0b10);
+        words.subtract_word(9, 1);
+        assert_eq!(members(&words), [0, 63, 64, 130, 200, 256, 258].into());
         assert_eq!(members(&Bits::full(70)), (0..70).collect());
         let mut one = Bits::full(64);
         one.remove(5);

@@ -150,7 +150,7 @@ impl<'a> Tables<'a> {
             kind_nodes[node.kind.index()].insert(index);
         }
         Tables {
-            topology: Shape::new(snapshot, &templates, &algebra),
+            topology: Shape::new(snapshot, options.tables.values(), &templates, &algebra),
             snapshot,
             options,
             attachments: Attachments::new(snapshot, &mut numbers),

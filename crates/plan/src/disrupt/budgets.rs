@@ -25,9 +25,8 @@ pub struct PoolBudget {
 /// By NodePool, how many nodes count, and how many of them use up allowance.
 pub(super) type Uses = BTreeMap<PoolId, (usize, usize)>;
 
-/// Counts a node.
-pub(super) fn count(uses: &mut Uses, pool: PoolId, is_disrupting: bool) {
-    let (nodes, disrupting) = uses.entry(pool).or_default();
+/// Counts a node of a NodePool.
+pub(super) fn count((nodes, disrupting): &mut (usize, usize), is_disrupting: bool) {
     *nodes += 1;
     *disrupting += usize::from(is_disrupting);
 }
@@ -63,8 +62,7 @@ impl BudgetMapping {
             if let Some(pool) = node.pool.filter(|_| is_counted) {
                 let waiting = node.in_command && !own.contains(node.provider_id.as_str());
                 count(
-                    &mut uses,
-                    pool,
+                    uses.entry(pool).or_default(),
                     !node.ready || node.marked_for_deletion || waiting,
                 );
             }

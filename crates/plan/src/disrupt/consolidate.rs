@@ -91,7 +91,9 @@ impl Numbered for Brief {
 
 /// Candidates that pass the common filter, highest savings ratio first.
 pub(super) fn candidates<'g>(ground: &'g Ground<'_>) -> Vec<&'g Candidate> {
-    ground.register.qualified().collect()
+    let mut candidates = Vec::with_capacity(ground.register.qualified_count());
+    candidates.extend(ground.register.qualified());
+    candidates
 }
 
 /// The others, and why they do not.

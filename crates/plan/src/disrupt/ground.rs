@@ -136,14 +136,18 @@ impl<'a> Ground<'a> {
 
 /// What budgets count. Nodes of `own`, by provider ID, use nothing up by being in a command.
 fn uses(snapshot: &Snapshot, register: &Register, own: &BTreeSet<&str>) -> Uses {
-    let mut uses = Uses::new();
+    let mut by_pool = vec![(0, 0); snapshot.pools.len()];
     for (node, entry) in register.entries().filter(|(_, entry)| entry.is_counted) {
         let is_own = || own.contains(snapshot.node(node).provider_id.as_str());
         if let Some(pool) = entry.pool {
-            budgets::count(&mut uses, pool, entry.is_out || (entry.in_command && !is_own()));
+            budgets::count(
+                &mut by_pool[pool.index()],
+                entry.is_out || (entry.in_command && !is_own()),
+            );
         }
     }
-    uses
+    let pools = (0..).map(PoolId).zip(by_pool);
+    pools.filter(|(_, (nodes, _))| *nodes > 0).collect()
 }
 
 /// Options of what-ifs: reserved capacity may be lost (D-077).

@@ -290,6 +290,11 @@ impl Register {
         &self.graceful
     }
 
+    /// How many candidates pass the common filter of consolidation.
+    pub(super) fn qualified_count(&self) -> usize {
+        self.order.len()
+    }
+
     /// Candidates that pass the common filter of consolidation, highest savings ratio first.
     pub(super) fn qualified(&self) -> impl Iterator<Item = &Candidate> {
         let candidate = |node: &NodeId| self.graceful[node.index()].as_ref().ok();

@@ -20,7 +20,7 @@ use super::patience;
 use super::simulate::{Follow, Placed, WhatIf, moves};
 use spokeshave_api::constants::MULTI_NODE_CANDIDATES;
 use spokeshave_model::Price;
-use spokeshave_model::snapshot::PodId;
+use spokeshave_model::snapshot::{PodId, PoolId};
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
 
@@ -342,9 +342,12 @@ impl<'s, 'a> Search<'s, 'a> {
 
     /// Goes through candidates in order and keeps each whose pods still find places with at most so many replacements.
     fn sweep(&mut self, what_if: &mut WhatIf<'a>, claims: usize, follow: Follow, order: &[usize]) {
+        let budgets = self.budgets();
+        let pools = (0..self.ground.snapshot.pools.len()).map(PoolId::from);
         let offers = Offers {
             candidates: self.candidates,
-            budgets: self.budgets(),
+            open: pools.map(|pool| budgets.remaining(pool) > 0).collect(),
+            budgets,
             order,
             next: 0,
             trying: None,
@@ -455,6 +458,8 @@ impl<'s, 'a> Search<'s, 'a> {
 struct Offers<'o> {
     candidates: &'o [&'o Candidate],
     budgets: BudgetMapping,
+    /// By NodePool, whether its budgets have something left.
+    open: Vec<bool>,
     order: &'o [usize],
     next: usize,
     trying: Option<usize>,
@@ -469,7 +474,9 @@ impl<'o> Offers<'o> {
         if was_kept == Some(true)
             && let Some(position) = self.trying
         {
-            self.budgets.take_node(self.candidates[position].place());
+            let (pool, node) = self.candidates[position].place();
+            self.budgets.take_node((pool, node));
+            self.open[pool.index()] = self.budgets.remaining(pool) > 0;
             self.kept.push(position);
         }
         if self.kept.len() >= MULTI_NODE_CANDIDATES || self.steps == 0 {
@@ -479,7 +486,8 @@ impl<'o> Offers<'o> {
         self.trying = None;
         while let Some(position) = self.order.get(self.next).copied() {
             self.next += 1;
-            if self.budgets.allows(self.candidates[position].place()) {
+            let (pool, node) = self.candidates[position].place();
+            if self.open[pool.index()] && self.budgets.policies.permits(node) {
                 self.trying = Some(position);
                 break;
             }

@@ -339,11 +339,8 @@ impl Moved<'_, '_> {
     /// Where the pods of the candidates went, in pod order; nobody moves virtual ones.
     pub(super) fn places(&mut self, candidates: &[&Candidate]) -> Vec<Placed> {
         let packing = self.simulation.packing_since(self.fork);
-        let mut wanted: BTreeMap<PodId, NodeId> = BTreeMap::new();
-        for candidate in candidates {
-            let moving = candidate.moving(self.snapshot);
-            wanted.extend(moving.iter().map(|pod| (*pod, candidate.node)));
-        }
+        let mut nodes: Vec<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
+        nodes.sort_unstable();
         let existing = packing.placements.existing.iter();
         let on_nodes = existing.flat_map(|(node, pods)| pods.iter().map(|pod| (*pod, Place::Node(*node))));
         let claims = packing.placements.claims.iter().enumerate();
@@ -352,8 +349,9 @@ impl Moved<'_, '_> {
         let mut places: Vec<Placed> = on_nodes
             .chain(on_claims)
             .filter_map(|(pod, to)| {
-                let from = *wanted.get(&pod)?;
-                (!self.snapshot.pod(pod).is_virtual).then_some(Placed { pod, from, to })
+                let view = self.snapshot.pod(pod);
+                let from = view.node.filter(|node| nodes.binary_search(node).is_ok())?;
+                (!view.is_virtual).then_some(Placed { pod, from, to })
             })
             .collect();
         places.sort_unstable_by_key(|placed| placed.pod);

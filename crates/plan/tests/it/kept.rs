@@ -495,5 +495,51 @@ fn a_kept_answer_is_asked_again_when_the_last_pod_that_kept_its_pods_away_is_gon
     assert_eq!(deleted(&world), ["kwok://a"]);
 }
 
+/// One of several pods that others want to be near makes no difference to them; the last one does.
+#[test]
+fn a_kept_answer_holds_until_the_last_pod_that_its_pods_want_to_be_near_is_gone() {
+    let types = vec![instance_type("small", 2, 4, &["a", "b"])];
+    let zone = "topology.kubernetes.io/zone";
+    let near = json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": zone}]}}});
+    let mut world = support::World::with_types(on_demand_pool("default"), types)
+        .node("a", "small")
+        .label_node("a", zone, "a")
+        .node("c", "small")
+        .label_node("c", zone, "a")
+        .pod_with("web", "c", "300m", &near);
+    for name in ["db-1", "db-2", "db-3"] {
+        world = world
+            .pod_with(name, "a", "100m", &pinned("a"))
+            .edit_pod(name, |pod| {
+                pod.metadata.labels = Some([("app".into(), "db".into())].into());
+            });
+    }
+    world.policy = only(Method::SingleNodeConsolidation);
+    let mut kept = Kept::default();
+    let mut pass = |world: &support::World| {
+        let outcome = keeping(world, &mut kept);
+        let nodes = outcome.commands.iter().flat_map(|command| &command.nodes);
+        let nodes: Vec<String> = nodes.map(|node| node.provider_id.clone()).collect();
+        (nodes, outcome.statistics.kept)
+    };
+    let near_db = vec!["kwok://c".to_owned()];
+    assert_eq!(pass(&world), (near_db.clone(), 0));
+    let without = |world: &mut support::World, name: &str| {
+        let pods = &mut world.state.pods;
+        pods.retain(|pod| pod.metadata.name.as_deref() != Some(name));
+    };
+    without(&mut world, "db-3");
+    assert_eq!(
+        pass(&world),
+        (near_db.clone(), 1),
+        "of node a something is asked, of c nothing"
+    );
+    without(&mut world, "db-2");
+    assert_eq!(pass(&world).0, near_db);
+    without(&mut world, "db-1");
+    assert_eq!(pass(&world), (Vec::new(), 0), "nobody is left to be near");
+}
+
 const SEEDS: u64 = 40;
 const STEPS: usize = 30;

@@ -6,7 +6,7 @@ use crate::template::{Numbers, UNLIMITED, daemon_alternatives};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::snapshot::{KindId, NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::vector::ResourceVector;
-use spokeshave_model::{ResourceName, taint};
+use spokeshave_model::{Requirements, ResourceName, taint};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn remaining(snapshot: &Snapshot, pool: PoolId) -> Remaining {
@@ -55,34 +55,41 @@ pub(super) fn reservations(snapshot: &Snapshot, numbers: &Numbers<'_>) -> Vec<i6
 /// P §6.1: allocatable minus what is bound minus what DaemonSets will still take.
 pub(super) fn free_capacity(snapshot: &Snapshot) -> Vec<i64> {
     let width = snapshot.resources.width();
-    let mut expected: FxHashMap<KindId, ResourceVector> = FxHashMap::with_hasher(FxBuildHasher);
-    let none = BTreeSet::new();
     let wanted: Vec<_> = snapshot.daemons.iter().map(daemon_alternatives).collect();
+    let mut expected: Vec<Option<ResourceVector>> = vec![None; snapshot.kinds.len()];
     let mut all = Vec::with_capacity(width * snapshot.nodes.len());
     for node in &snapshot.nodes {
-        let daemons = expected.entry(node.kind).or_insert_with(|| {
-            let kind = &snapshot.kinds[node.kind.index()];
-            let mut sum = ResourceVector::zero(width);
-            for (daemon, wanted) in snapshot.daemons.iter().zip(&wanted) {
-                if daemon.constraints.uses_resource_claims {
-                    continue;
-                }
-                let tolerated =
-                    taint::first_untolerated(&kind.taints, &daemon.constraints.tolerations).is_none();
-                let goes = |strict| kind.requirements.compatible(strict, &none).is_ok();
-                if tolerated && wanted.iter().any(goes) {
-                    sum.add(&daemon.requests);
-                }
-            }
-            sum
-        });
-        for resource in 0..width {
-            let expected = (daemons[resource] - node.daemon_requested[resource]).max(0);
-            let left = node.allocatable[resource].saturating_sub(node.requested[resource]);
-            all.push(left.saturating_sub(expected));
-        }
+        let expected =
+            expected[node.kind.index()].get_or_insert_with(|| expected_daemons(snapshot, &wanted, node.kind));
+        let amounts = node.allocatable.0.iter().zip(&node.requested.0);
+        let daemons = expected.0.iter().zip(&node.daemon_requested.0);
+        all.extend(
+            amounts
+                .zip(daemons)
+                .map(|((allocatable, requested), (expected, running))| {
+                    let left = allocatable.saturating_sub(*requested);
+                    left.saturating_sub((expected - running).max(0))
+                }),
+        );
     }
     all
+}
+
+/// What DaemonSets ask for on nodes of a kind; `wanted` says what each may select.
+fn expected_daemons(snapshot: &Snapshot, wanted: &[Vec<Requirements>], kind: KindId) -> ResourceVector {
+    let (kind, none) = (&snapshot.kinds[kind.index()], BTreeSet::new());
+    let mut sum = ResourceVector::zero(snapshot.resources.width());
+    for (daemon, wanted) in snapshot.daemons.iter().zip(wanted) {
+        if daemon.constraints.uses_resource_claims {
+            continue;
+        }
+        let tolerated = taint::first_untolerated(&kind.taints, &daemon.constraints.tolerations).is_none();
+        let goes = |strict| kind.requirements.compatible(strict, &none).is_ok();
+        if tolerated && wanted.iter().any(goes) {
+            sum.add(&daemon.requests);
+        }
+    }
+    sum
 }
 
 /// Host ports in use on each node, by number.

@@ -155,14 +155,26 @@ impl<'a> Ledgers<'a> {
         self.rooms.skip_full_words(request, &tables.unmarked)
     }
 
-    /// Whether a node has enough free for a request, which needs this much; remembers it if not.
+    /// The first of some of 64 nodes that has enough free for a request, which needs this much, as a number below 64; remembers of those before it that they
+    /// have not.
     #[inline]
-    pub(crate) fn has_room(&mut self, request: RequestId, needs: &ResourceVector, node: usize) -> bool {
-        let has_room = self.rooms.has_room(needs, node);
-        if !has_room && let Some(found) = self.rooms.remember_too_small(request, node, self.forks > 0) {
-            self.log.push(Entry::TooSmall(found));
+    pub(crate) fn first_with_room(
+        &mut self,
+        request: RequestId,
+        needs: &ResourceVector,
+        position: usize,
+        word: u64,
+    ) -> Option<usize> {
+        let first = self.rooms.first_with_room(needs, position, word);
+        let too_small = first.map_or(word, |first| word & ((1 << first) - 1));
+        if too_small != 0 {
+            let is_forked = self.forks > 0;
+            let found = self
+                .rooms
+                .remember_too_small(request, position, too_small, is_forked);
+            self.log.extend(found.map(Entry::TooSmall));
         }
-        has_room
+        first
     }
 
     #[inline]

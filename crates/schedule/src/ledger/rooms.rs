@@ -4,7 +4,7 @@
 //! Each change returns what undoes it; changes are undone in reverse order. It does not know which pod is where, and asks nobody whether one may be there.
 
 use super::initial;
-use crate::bits::Bits;
+use crate::bits::{Bits, ones_of};
 use crate::tables::{Attachments, Tables, are_attachable};
 use crate::template::Numbers;
 use rustc_hash::FxHashMap;
@@ -48,19 +48,25 @@ pub(super) struct Closed {
     node: NodeId,
 }
 
-/// A node was found too small for a request, as long as what was placed inside a fork stays there.
+/// Nodes were found too small for a request, as long as what was placed inside a fork stays there.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "without it the change cannot be undone"]
 pub(super) struct TooSmall {
     request: RequestId,
-    node: u32,
+    /// Of the word that they are in.
+    position: u32,
+    nodes: u64,
 }
 
-/// Nothing fits where capacity is overdrawn (P §3).
+/// Nothing fits where capacity is overdrawn (P §3). Most Snapshots have the first four resources only: these are compared without a loop, because this is said
+/// of every node that a pod looks at.
 #[inline]
-fn fits(needs: &ResourceVector, free: &[i64]) -> bool {
-    let mut both = needs.0.iter().zip(free);
-    !both.any(|(need, free)| need > free || *free < 0)
+fn fits(needs: &[i64], free: &[i64]) -> bool {
+    let fits = |need: &i64, free: &i64| (*need).max(0) <= *free;
+    match (needs, free) {
+        ([a, b, c, d], [e, f, g, h]) => fits(a, e) & fits(b, f) & fits(c, g) & fits(d, h),
+        _ => needs.iter().zip(free).all(|(need, free)| fits(need, free)),
+    }
 }
 
 impl<'a> Rooms<'a> {
@@ -104,10 +110,16 @@ impl<'a> Rooms<'a> {
         self.usable.word(position) & !self.too_small[request.index()].word(position)
     }
 
-    /// Whether a node has enough free for what a pod needs.
+    /// The first of some of 64 nodes that has enough free for what a pod needs, as a number below 64.
     #[inline]
-    pub(super) fn has_room(&self, needs: &ResourceVector, node: usize) -> bool {
-        fits(needs, self.free(node))
+    pub(super) fn first_with_room(
+        &self,
+        needs: &ResourceVector,
+        position: usize,
+        word: u64,
+    ) -> Option<usize> {
+        let needs = needs.0.as_slice();
+        ones_of(word).find(|bit| fits(needs, self.free(position * 64 + bit)))
     }
 
     /// Whether none of these host ports is in use on a node.
@@ -150,29 +162,40 @@ impl<'a> Rooms<'a> {
         *full as usize
     }
 
-    /// Remembers that a node is too small for a request. Free capacity only falls, so this stays so until it is undone; there is nothing to undo if the
-    /// node was too small before the outermost fork, or if there is no fork.
+    /// Remembers that some of 64 nodes are too small for a request. Free capacity only falls, so this stays so until it is undone; there is nothing to undo for
+    /// nodes that were too small before the outermost fork, or if there is no fork.
     pub(super) fn remember_too_small(
         &mut self,
         request: RequestId,
-        node: usize,
+        position: usize,
+        nodes: u64,
         is_forked: bool,
     ) -> Option<TooSmall> {
-        self.too_small[request.index()].insert(node);
-        let settled = &self.settled_free[node * self.width..(node + 1) * self.width];
-        let for_good = !fits(&self.requests[request.index()], settled);
-        (is_forked && !for_good).then(|| {
-            self.too_small_for_now += 1;
+        self.too_small[request.index()].union_word(position, nodes);
+        if !is_forked {
+            return None;
+        }
+        let needs = self.requests[request.index()].0.as_slice();
+        let settled = |bit: usize| {
+            let start = (position * 64 + bit) * self.width;
+            &self.settled_free[start..start + self.width]
+        };
+        let for_now = ones_of(nodes).filter(|bit| fits(needs, settled(*bit)));
+        let for_now = for_now.fold(0, |all: u64, bit| all | 1 << bit);
+        (for_now != 0).then(|| {
+            self.too_small_for_now += for_now.count_ones() as usize;
             TooSmall {
                 request,
-                node: node as u32,
+                position: position as u32,
+                nodes: for_now,
             }
         })
     }
 
-    pub(super) fn undo_too_small(&mut self, TooSmall { request, node }: TooSmall) {
-        self.too_small[request.index()].remove(node as usize);
-        self.too_small_for_now -= 1;
+    pub(super) fn undo_too_small(&mut self, found: TooSmall) {
+        let position = found.position as usize;
+        self.too_small[found.request.index()].subtract_word(position, found.nodes);
+        self.too_small_for_now -= found.nodes.count_ones() as usize;
     }
 
     /// Takes what a pod needs. `volumes` are those that count against a limit of the node.
@@ -287,7 +310,7 @@ impl<'a> Rooms<'a> {
         for (request, nodes) in self.too_small.iter().enumerate() {
             for node in nodes.ones() {
                 assert!(
-                    !self.has_room(&self.requests[request], node),
+                    !fits(&self.requests[request].0, self.free(node)),
                     "node {node} is remembered as too small for request {request}"
                 );
             }

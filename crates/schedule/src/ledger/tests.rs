@@ -116,7 +116,8 @@ fn rooms_are_as_if_what_was_undone_had_never_been() {
                 1 | 2 => {
                     let is_unknown = rooms.open_word(request, node / 64) >> (node % 64) & 1 == 1;
                     let needs = &snapshot.requests[request.index()];
-                    let found = is_unknown && !rooms.has_room(needs, node);
+                    let first = rooms.first_with_room(needs, node / 64, 1 << (node % 64));
+                    let found = is_unknown && first.is_none();
                     too_small += usize::from(found);
                     found.then_some(RoomChange::TooSmall(request, node))
                 }
@@ -136,7 +137,8 @@ fn rooms_are_as_if_what_was_undone_had_never_been() {
                 }
                 RoomChange::Close(node) => RoomUndo::Close(rooms.close(*node)),
                 RoomChange::TooSmall(request, node) => {
-                    RoomUndo::TooSmall(rooms.remember_too_small(*request, *node, true))
+                    let (position, nodes) = (*node / 64, 1 << (*node % 64));
+                    RoomUndo::TooSmall(rooms.remember_too_small(*request, position, nodes, true))
                 }
             },
             |rooms, _, undo| match undo {

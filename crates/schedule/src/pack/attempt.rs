@@ -1,7 +1,6 @@
 //! One attempt to place one pod: existing nodes, then planned NodeClaims, then a new one (P §6.3, §6.4).
 
 use super::{ClaimOrder, Engine, NoPlace};
-use crate::bits::ones_of;
 use crate::tables::VariantId;
 use spokeshave_model::snapshot::{NodeId, PodId};
 use std::ops::Range;
@@ -116,13 +115,15 @@ impl Engine<'_> {
         };
         let volumes = tables.attachments.of_pod(pod);
         for position in words {
-            let word = candidates.word(position) & self.ledgers.rooms().open_word(request, position) & mask;
-            for bit in ones_of(word) {
+            let mut word =
+                candidates.word(position) & self.ledgers.rooms().open_word(request, position) & mask;
+            while word != 0 {
+                let first = self.ledgers.first_with_room(request, needs, position, word);
+                let tried = first.map_or(word, |first| word & u64::MAX >> (63 - first));
+                self.statistics.nodes_tried += u64::from(tried.count_ones());
+                word &= !tried;
+                let Some(bit) = first else { break };
                 let index = position * 64 + bit;
-                self.statistics.nodes_tried += 1;
-                if !self.ledgers.has_room(request, needs, index) {
-                    continue;
-                }
                 let (node, rooms) = (NodeId::from(index), self.ledgers.rooms());
                 if !rooms.has_ports_free(node, &variant.ports, &tables.numbers) {
                     continue;

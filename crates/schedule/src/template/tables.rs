@@ -1,10 +1,11 @@
 //! Indexes of instance types that outlive a Snapshot: a NodePool's types stay the same for minutes, and indexing hundreds of them costs more than
-//! most placements.
+//! most placements. With them go the labels of nodes, which stay the same as well.
 //!
 //! It remembers and forgets; what an index says follows from its instance types and the names of resources alone, so that nothing decided can
 //! depend on whether one was remembered.
 
 use super::TypeIndex;
+use crate::topology::ValueTables;
 use spokeshave_model::InstanceType;
 use spokeshave_model::vector::ResourceTable;
 use std::fmt;
@@ -15,19 +16,27 @@ const MOST: usize = 256;
 
 /// Indexes of instance types, shared by all clones. Two are always equal: they hold nothing that could not be made again.
 #[derive(Clone, Default)]
-pub struct TypeTables(Arc<Mutex<Vec<Arc<TypeIndex>>>>);
+pub struct TypeTables {
+    indexes: Arc<Mutex<Vec<Arc<TypeIndex>>>>,
+    values: ValueTables,
+}
 
 impl TypeTables {
+    /// The labels of nodes.
+    pub(crate) fn values(&self) -> &ValueTables {
+        &self.values
+    }
+
     /// The index of these instance types, which are the same as long as they are the same allocation.
     pub(super) fn index(&self, types: &Arc<[InstanceType]>, table: &ResourceTable) -> Arc<TypeIndex> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.iter().find(|index| index.is_of(types, table)) {
             return Arc::clone(known);
         }
         drop(known);
         // Others may look things up meanwhile; two that make the same index make equal ones.
         let made = Arc::new(TypeIndex::new(types, table));
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         // What only its index still holds belongs to no Snapshot any more.
         known.retain(|index| Arc::strong_count(&index.types) > 1);
         if known.len() >= MOST {
@@ -59,7 +68,11 @@ mod tests {
     use spokeshave_model::Resources;
 
     fn kept(tables: &TypeTables) -> usize {
-        tables.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        tables
+            .indexes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 
     #[test]

@@ -242,13 +242,9 @@ impl<'a> Shape<'a> {
             .iter()
             .map(|template| template.domains(name, algebra))
             .collect();
+        let known = self.values.of(snapshot, name);
         let mut values: BTreeSet<&str> = domains.iter().flatten().map(String::as_str).collect();
-        values.extend(
-            snapshot
-                .nodes
-                .iter()
-                .filter_map(|node| node.labels.get(name).map(String::as_str)),
-        );
+        values.extend(known.values.iter().map(String::as_str));
         let values: Vec<String> = values.into_iter().map(ToOwned::to_owned).collect();
         let position = |value: &String| values.binary_search(value).ok();
         let reachable = domains
@@ -265,13 +261,15 @@ impl<'a> Shape<'a> {
             possible_of: Vec::new(),
             values: Vec::new(),
         };
-        for (index, node) in snapshot.nodes.iter().enumerate() {
-            let domain = node.labels.get(name).and_then(position);
-            match domain {
-                Some(domain) => key.nodes[domain].insert(index),
+        let numbers = known.values.iter().map(position);
+        let numbers: Vec<u32> = numbers.map(|at| at.map_or(NONE, |at| at as u32)).collect();
+        for (index, number) in known.of_node.iter().enumerate() {
+            let domain = numbers.get(*number as usize).copied().unwrap_or(NONE);
+            match key.nodes.get_mut(domain as usize) {
+                Some(nodes) => nodes.insert(index),
                 None => key.nodes_without.insert(index),
             }
-            key.of_node.push(domain.map_or(NONE, |domain| domain as u32));
+            key.of_node.push(domain);
         }
         key.values = values;
         self.keys.push(key);

@@ -30,10 +30,9 @@ pub(crate) struct Counts {
     claims_in: Vec<Vec<Bits>>,
     /// Template and requirements of each planned claim.
     claims: Vec<(usize, SetId)>,
-    /// Bound pods by class, each with its node and how often it counts: once, or not at all.
-    counted: Vec<(ClassId, NodeId, u32)>,
-    /// Per pod: where it is in `counted`.
-    counted_at: Vec<u32>,
+    bound: Bound,
+    /// Bound pods that do not count any more.
+    uncounted: Bits,
     /// Placements made so far, for groups that are added later.
     placed: Vec<(ClassId, Host)>,
     /// Nodes that were removed.
@@ -43,14 +42,13 @@ pub(crate) struct Counts {
 impl Counts {
     /// Counts bound, running pods (P-107).
     pub(crate) fn new(shape: &mut Shape<'_>, algebra: &Algebra<'_>) -> Self {
-        let (counted, counted_at) = bound_pods(shape.snapshot);
         let mut counts = Counts {
             groups: Vec::new(),
             present: Vec::new(),
             claims_in: Vec::new(),
             claims: Vec::new(),
-            counted,
-            counted_at,
+            bound: Bound::of(shape.snapshot),
+            uncounted: Bits::default(),
             placed: Vec::new(),
             removed: Bits::default(),
         };
@@ -112,22 +110,42 @@ impl Counts {
     fn count_all(&mut self, id: GroupId, shape: &mut Shape<'_>, algebra: &Algebra<'_>) {
         let members = std::mem::take(&mut shape.members[id.0 as usize]);
         for class in members.iter().copied() {
-            let first = self.counted.partition_point(|entry| entry.0 < class);
-            for position in first..self.counted.len() {
-                let (other, node, number) = self.counted[position];
-                if other != class {
-                    break;
+            let mut next = self.bound.first(class);
+            while let Some(pod) = next {
+                next = self.bound.after(pod);
+                if let Some(node) = shape.snapshot.pod(pod).node
+                    && !self.uncounted.contains(pod.index())
+                {
+                    self.count_bound(id, node, shape);
                 }
-                self.change(id, Host::Node(node), number, true, shape, algebra);
             }
         }
         for position in 0..self.placed.len() {
             let (class, host) = self.placed[position];
             if members.contains(&class) {
-                self.change(id, host, 1, true, shape, algebra);
+                self.change(id, host, true, shape, algebra);
             }
         }
         shape.members[id.0 as usize] = members;
+    }
+
+    /// Counts a bound pod in a new group.
+    #[inline]
+    fn count_bound(&mut self, id: GroupId, node: NodeId, shape: &Shape<'_>) {
+        let group = &mut self.groups[id.0 as usize];
+        let census = &shape.censuses[group.rule.census as usize];
+        if !census.kinds.contains(shape.kind_of[node.index()].index()) {
+            return;
+        }
+        if let Some(hosts) = &mut group.hosts {
+            hosts.add_node(node.index());
+        }
+        if let Some(key) = group.rule.key {
+            let domain = shape.keys[key as usize].of_node[node.index()];
+            if let Some(count) = group.counts.get_mut(domain as usize) {
+                *count += 1;
+            }
+        }
     }
 
     #[inline]
@@ -221,16 +239,16 @@ impl Counts {
         shape: &mut Shape<'_>,
         algebra: &Algebra<'_>,
     ) {
-        let at = self.counted_at.get(pod.index()).copied().unwrap_or(NONE);
-        if let Some((class, node, number)) = self.counted.get_mut(at as usize) {
-            *number = if counts {
-                *number + 1
-            } else {
-                number.saturating_sub(1)
-            };
-            let (class, node) = (*class, *node);
-            self.change_all(class, Host::Node(node), counts, shape, algebra);
+        let view = shape.snapshot.pod(pod);
+        let Some(node) = view.node.filter(|_| view.active && !self.bound.is_empty()) else {
+            return;
+        };
+        if counts {
+            self.uncounted.remove(pod.index());
+        } else {
+            self.uncounted.insert(pod.index());
         }
+        self.change_all(view.class, Host::Node(node), counts, shape, algebra);
     }
 
     fn change_all(
@@ -243,35 +261,23 @@ impl Counts {
     ) {
         for position in 0..shape.selecting[class.index()].len() {
             let group = shape.selecting[class.index()][position];
-            self.change(group, host, 1, add, shape, algebra);
+            self.change(group, host, add, shape, algebra);
         }
         for position in 0..shape.inverse_owned[class.index()].len() {
             let group = shape.inverse_owned[class.index()][position];
-            self.change(group, host, 1, add, shape, algebra);
+            self.change(group, host, add, shape, algebra);
         }
     }
 
-    fn change(
-        &mut self,
-        id: GroupId,
-        host: Host,
-        number: u32,
-        add: bool,
-        shape: &mut Shape<'_>,
-        algebra: &Algebra<'_>,
-    ) {
+    fn change(&mut self, id: GroupId, host: Host, add: bool, shape: &mut Shape<'_>, algebra: &Algebra<'_>) {
         let Some(group) = self.groups.get_mut(id.0 as usize) else {
             return;
         };
         let rule = group.rule;
         let census = &mut shape.censuses[rule.census as usize];
         let apply = |count: &mut u32| {
-            debug_assert!(add || *count >= number, "a count is undone that was never made");
-            *count = if add {
-                *count + number
-            } else {
-                count.saturating_sub(number)
-            };
+            debug_assert!(add || *count >= 1, "a count is undone that was never made");
+            *count = if add { *count + 1 } else { count.saturating_sub(1) };
         };
         match host {
             Host::Node(node) => {
@@ -279,7 +285,7 @@ impl Counts {
                     return;
                 }
                 if let Some(hosts) = &mut group.hosts {
-                    hosts.change(false, node.index(), number, add);
+                    hosts.change(false, node.index(), add);
                 }
                 if let Some(key) = rule.key {
                     let domain = shape.keys[key as usize].of_node[node.index()];
@@ -293,7 +299,7 @@ impl Counts {
                     return;
                 }
                 if let Some(hosts) = &mut group.hosts {
-                    hosts.change(true, index, number, add);
+                    hosts.change(true, index, add);
                 }
                 let Some(key) = rule.key else {
                     return;
@@ -354,12 +360,13 @@ impl Counts {
             present,
             claims_in,
             claims,
-            counted,
-            counted_at: _,
+            bound: _,
+            uncounted,
             placed,
             removed,
         } = self;
         let removed = removed.ones().collect::<Vec<_>>();
+        let uncounted = uncounted.ones().collect::<Vec<_>>();
         let groups = groups.iter().map(|group| {
             let hosts = group.hosts.as_ref().map(|hosts| hosts.counts());
             format!("{:?} {hosts:?}", group.counts)
@@ -369,7 +376,7 @@ impl Counts {
             format!("{:?}", domains.collect::<Vec<_>>())
         });
         [
-            vec![format!("{removed:?} {placed:?} {claims:?} {counted:?}")],
+            vec![format!("{removed:?} {placed:?} {claims:?} {uncounted:?}")],
             groups.collect(),
             present.iter().map(|present| format!("{present:?}")).collect(),
             claims_in.collect(),
@@ -384,30 +391,44 @@ impl Rule {
     }
 }
 
-/// The pods that run on nodes, by class, and where in that list each is; nothing where no rule counts pods.
-fn bound_pods(snapshot: &Snapshot) -> (Vec<(ClassId, NodeId, u32)>, Vec<u32>) {
-    if snapshot.classes.ruled().is_empty() {
-        return Default::default();
+/// The pods that run on nodes, as one chain for each class; nothing where no rule counts pods.
+#[derive(Clone, Debug, Default)]
+struct Bound {
+    /// By class, the pod that its chain begins with.
+    first: Vec<u32>,
+    /// By pod, the one that follows.
+    next: Vec<u32>,
+}
+
+impl Bound {
+    fn of(snapshot: &Snapshot) -> Self {
+        if snapshot.classes.ruled().is_empty() {
+            return Bound::default();
+        }
+        let mut bound = Bound {
+            first: vec![NONE; snapshot.classes.len()],
+            next: vec![NONE; snapshot.pods.len()],
+        };
+        for ((view, next), index) in snapshot.pods.iter().zip(&mut bound.next).zip(0..) {
+            if view.active && view.node.is_some() {
+                *next = std::mem::replace(&mut bound.first[view.class.index()], index);
+            }
+        }
+        bound
     }
-    let bound = || {
-        let active = snapshot.pods.iter().enumerate().filter(|(_, view)| view.active);
-        active.filter_map(|(index, view)| Some((view.class, view.node?, index as u32)))
-    };
-    // Classes are numbers without gaps.
-    let mut ends: Vec<u32> = vec![0; snapshot.classes.len() + 1];
-    bound().for_each(|(class, _, _)| ends[class.index() + 1] += 1);
-    for class in 1..ends.len() {
-        ends[class] += ends[class - 1];
+
+    fn is_empty(&self) -> bool {
+        self.first.is_empty()
     }
-    let mut next = ends;
-    let count = next[snapshot.classes.len()] as usize;
-    let mut counted: Vec<(ClassId, NodeId, u32)> = vec![(ClassId(0), NodeId(0), 1); count];
-    let mut counted_at = vec![NONE; snapshot.pods.len()];
-    for (class, node, index) in bound() {
-        let place = &mut next[class.index()];
-        (counted[*place as usize].0, counted[*place as usize].1) = (class, node);
-        counted_at[index as usize] = *place;
-        *place += 1;
+
+    fn first(&self, class: ClassId) -> Option<PodId> {
+        let first = self.first.get(class.index()).copied();
+        first.filter(|first| *first != NONE).map(PodId)
     }
-    (counted, counted_at)
+
+    fn after(&self, pod: PodId) -> Option<PodId> {
+        Some(self.next[pod.index()])
+            .filter(|next| *next != NONE)
+            .map(PodId)
+    }
 }

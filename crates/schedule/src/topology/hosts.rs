@@ -38,8 +38,22 @@ impl Hosts {
         }
     }
 
+    /// Counts one pod more on an existing node.
+    #[inline]
+    pub(super) fn add_node(&mut self, node: usize) {
+        if self.nodes.occupied.contains(node) {
+            return self.change(false, node, true);
+        }
+        // The first pod, as most are: a skew above one is not reached by it.
+        self.total += 1;
+        self.nodes.occupied.insert(node);
+        if self.max_skew == 0 {
+            self.nodes.over.insert(node);
+        }
+    }
+
     /// Changes the count of a host.
-    pub(super) fn change(&mut self, planned: bool, host: usize, number: u32, add: bool) {
+    pub(super) fn change(&mut self, planned: bool, host: usize, add: bool) {
         let (max_skew, key) = (self.max_skew, (planned, host as u32));
         let set = if planned {
             &mut self.claims
@@ -52,12 +66,12 @@ impl Hosts {
             0
         };
         let count = if add {
-            self.total += u64::from(number);
-            before + number
+            self.total += 1;
+            before + 1
         } else {
-            debug_assert!(before >= number, "a count is taken back that was never made");
-            self.total = self.total.saturating_sub(u64::from(number));
-            before.saturating_sub(number)
+            debug_assert!(before >= 1, "a count is taken back that was never made");
+            self.total = self.total.saturating_sub(1);
+            before.saturating_sub(1)
         };
         if count > 1 {
             self.counts.insert(key, count);

@@ -12,9 +12,11 @@ mod count;
 mod explain;
 mod group;
 mod hosts;
+mod values;
 
 pub(crate) use choose::Choice;
 pub(crate) use count::Counts;
+pub(crate) use values::ValueTables;
 
 use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
@@ -193,6 +195,7 @@ pub(crate) struct Bindings {
 #[derive(Clone, Debug)]
 pub(crate) struct Shape<'a> {
     snapshot: &'a Snapshot,
+    values: &'a ValueTables,
     /// Of each node, side by side, because every count asks for it.
     kind_of: Vec<KindId>,
     /// Nodes that are registered and not marked for deletion.
@@ -215,7 +218,12 @@ pub(crate) struct Shape<'a> {
 
 impl<'a> Shape<'a> {
     /// Registers every required anti-affinity there is (P-110), so that which groups exist does not depend on what is asked later.
-    pub(crate) fn new(snapshot: &'a Snapshot, templates: &[Template], algebra: &Algebra<'_>) -> Self {
+    pub(crate) fn new(
+        snapshot: &'a Snapshot,
+        values: &'a ValueTables,
+        templates: &[Template],
+        algebra: &Algebra<'_>,
+    ) -> Self {
         let classes = snapshot.classes.len();
         let standing = snapshot.nodes.iter().enumerate();
         let standing = standing.filter(|(_, node)| node.registered && !node.marked_for_deletion);
@@ -223,6 +231,7 @@ impl<'a> Shape<'a> {
             kind_of: snapshot.nodes.iter().map(|node| node.kind).collect(),
             standing: Bits::of(snapshot.nodes.len(), standing.map(|(index, _)| index)),
             snapshot,
+            values,
             keys: Vec::new(),
             key_ids: BTreeMap::new(),
             rules: Vec::new(),

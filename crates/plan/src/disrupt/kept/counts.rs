@@ -1,12 +1,14 @@
 //! Whose rules of topology look at pods that have come, gone or moved.
 //!
-//! It answers for classes, and says yes rather than no: which domain a rule compares is not looked at.
+//! It answers for classes, and says yes rather than no. Which domain a rule compares is looked at only where the rule asks no more than whether a domain has
+//! pods: affinity and anti-affinity do, so that one pod of several makes no difference to them.
 
 use spokeshave_model::constraints::{Constraints, PodTerm};
-use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::labels;
+use spokeshave_model::snapshot::{ClassId, NodeId, Snapshot};
 
 /// The classes that some rule binds: their own, or the anti-affinity of others.
-pub(super) fn bound(snapshot: &Snapshot) -> Vec<bool> {
+fn bound(snapshot: &Snapshot) -> Vec<bool> {
     let classes = &snapshot.classes;
     let mut bound = vec![false; classes.len()];
     for class in classes.ruled() {
@@ -24,30 +26,152 @@ pub(super) fn bound(snapshot: &Snapshot) -> Vec<bool> {
     bound
 }
 
-/// The classes with a rule that counts a pod of one of these, or that the anti-affinity of one of these keeps away.
-pub(super) fn affected(snapshot: &Snapshot, recounted: &[&Constraints]) -> Vec<bool> {
-    let classes = &snapshot.classes;
-    let mut affected = vec![false; classes.len()];
-    for other in recounted {
-        for class in classes.may_count(&other.labels) {
-            affected[class.index()] |= counts(&classes[class.index()], other);
-        }
-        for term in &other.anti_affinity {
-            for class in classes.selected(&term.selector) {
-                let namespace = &classes[class.index()].namespace;
-                affected[class.index()] |= term.namespaces.contains(namespace);
-            }
-        }
-    }
-    affected
+/// A pod that is counted now where it was not, or the other way round.
+#[derive(Clone, Copy)]
+pub(super) struct Recounted<'c> {
+    pub(super) constraints: &'c Constraints,
+    pub(super) node: Option<NodeId>,
 }
 
-/// Whether a rule of a class counts pods of another.
-fn counts(class: &Constraints, other: &Constraints) -> bool {
-    let spreads = class.spreads.iter();
-    let mut spreads = spreads.filter(|_| class.namespace == other.namespace);
+/// Whose rules of topology read other counts than before.
+#[derive(Default)]
+pub(super) struct Recounts {
+    /// By class.
+    differs: Vec<bool>,
+    /// Rules that ask only whether there is a pod in a domain, where there are others.
+    thinned: Vec<Thinned>,
+}
+
+/// A domain that has more or fewer pods than before, but always some, as seen by a rule of a class.
+struct Thinned {
+    class: ClassId,
+    /// The classes that the rule counts.
+    counted: Vec<ClassId>,
+    /// How many of their pods were there at least, before and after.
+    least: usize,
+}
+
+/// The pods of so many domains are counted; where more have changed, everything that looks at them counts as changed.
+const MOST_DOMAINS: usize = 4;
+
+impl Recounts {
+    /// `is_leaving` says of which nodes no pod counts. O(pods) for each domain of which only whether it has pods is asked.
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        recounted: &[Recounted<'_>],
+        is_leaving: impl Fn(NodeId) -> bool,
+    ) -> Self {
+        let classes = &snapshot.classes;
+        let mut recounts = Recounts {
+            differs: vec![false; classes.len()],
+            thinned: Vec::new(),
+        };
+        for other in recounted {
+            for class in classes.may_count(&other.constraints.labels) {
+                let rules = &classes[class.index()];
+                if spreads(rules, other.constraints) {
+                    recounts.differs[class.index()] = true;
+                }
+                let terms = rules.topology_terms();
+                for term in terms.filter(|term| selects(term, other.constraints)) {
+                    if recounts.differs[class.index()] {
+                        break;
+                    }
+                    let may_look = recounts.thinned.len() < MOST_DOMAINS;
+                    let others = || others_in_domain(snapshot, term, other.node?, &is_leaving);
+                    let others = may_look.then(others).flatten();
+                    let least = others
+                        .as_ref()
+                        .map_or(0, |(_, count)| count.saturating_sub(recounted.len()));
+                    match others.filter(|_| least > 0) {
+                        Some((counted, _)) => recounts.thinned.push(Thinned {
+                            class,
+                            counted,
+                            least,
+                        }),
+                        None => recounts.differs[class.index()] = true,
+                    }
+                }
+            }
+            for term in &other.constraints.anti_affinity {
+                for class in classes.selected(&term.selector) {
+                    let namespace = &classes[class.index()].namespace;
+                    recounts.differs[class.index()] |= term.namespaces.contains(namespace);
+                }
+            }
+        }
+        recounts
+    }
+
+    /// All classes that some rule binds count as such.
+    pub(super) fn add_bound(&mut self, snapshot: &Snapshot) {
+        for (class, is_bound) in self.differs.iter_mut().zip(bound(snapshot)) {
+            *class |= is_bound;
+        }
+    }
+
+    /// The classes whose rules may read something else.
+    pub(super) fn classes(&self) -> impl Iterator<Item = ClassId> + '_ {
+        let differing = (0..)
+            .map(ClassId)
+            .zip(&self.differs)
+            .filter(|(_, differs)| **differs);
+        let thinned = self.thinned.iter().map(|thinned| thinned.class);
+        differing.map(|(class, _)| class).chain(thinned)
+    }
+
+    /// Whether an answer about the pods of these nodes, which are of these classes, may have read something else. A rule that asks whether a domain has pods
+    /// is told the same as before as long as the answer cannot take the last of them away. Where `tells_counts`, it has them in words.
+    pub(super) fn may_change(
+        &self,
+        snapshot: &Snapshot,
+        classes: &[ClassId],
+        nodes: &[NodeId],
+        tells_counts: bool,
+    ) -> bool {
+        let differs = |class: &ClassId| self.differs.get(class.index()).copied().unwrap_or(true);
+        let empties = |thinned: &Thinned| {
+            let pods = nodes.iter().flat_map(|node| &snapshot.node(*node).pods);
+            let counted = pods.filter(|pod| thinned.counted.contains(&snapshot.pod(**pod).class));
+            tells_counts || counted.count() >= thinned.least
+        };
+        classes.iter().any(differs)
+            || self
+                .thinned
+                .iter()
+                .any(|thinned| classes.contains(&thinned.class) && empties(thinned))
+    }
+}
+
+/// The classes that a term counts, and how many of their pods are in the domain of a node; none where each node is a domain of its own.
+fn others_in_domain(
+    snapshot: &Snapshot,
+    term: &PodTerm,
+    node: NodeId,
+    is_leaving: impl Fn(NodeId) -> bool,
+) -> Option<(Vec<ClassId>, usize)> {
+    let key = term.topology_key.as_str();
+    let domain = |node: NodeId| snapshot.node(node).labels.get(key);
+    let own = domain(node).filter(|_| key != labels::HOSTNAME)?;
+    let mut counted = snapshot.classes.selected(&term.selector);
+    counted.retain(|class| {
+        term.namespaces
+            .contains(&snapshot.classes[class.index()].namespace)
+    });
+    let is_there = |node: NodeId| !is_leaving(node) && domain(node) == Some(own);
+    let pods = snapshot.pods.iter().filter(|view| counted.contains(&view.class));
+    let there = pods.filter(|view| view.active && view.node.is_some_and(is_there));
+    let count = there.count();
+    Some((counted, count))
+}
+
+/// Whether a spread of a class counts pods of another.
+fn spreads(class: &Constraints, other: &Constraints) -> bool {
+    let mut spreads = class
+        .spreads
+        .iter()
+        .filter(|_| class.namespace == other.namespace);
     spreads.any(|spread| spread.selector.matches(&other.labels))
-        || class.topology_terms().any(|term| selects(term, other))
 }
 
 fn selects(term: &PodTerm, class: &Constraints) -> bool {

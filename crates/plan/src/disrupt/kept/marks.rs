@@ -2,6 +2,8 @@
 //!
 //! Objects are compared by identity first: while they are held here no other object has their address. It decides nothing.
 
+use super::counts::Recounted;
+use super::pieces::Pieces;
 use crate::disrupt::register::is_restless;
 use crate::disrupt::signature::shape;
 use jiff::Timestamp;
@@ -143,48 +145,70 @@ fn is_same_claim(one: &NodeClaim, other: &NodeClaim) -> bool {
         && status(one) == status(other)
 }
 
-/// A pod, as far as what-ifs read it.
+/// A pod, as far as what-ifs read it. Small, because what comes or goes moves those behind it.
 #[derive(Clone)]
 pub(super) struct PodMark {
     object: Arc<Pod>,
     facts: PodFacts,
-    attachments: Option<Box<[(String, String)]>>,
+    /// What few pods have.
+    #[expect(
+        clippy::box_collection,
+        reason = "nearly all have none, and a mark is to be small"
+    )]
+    attachments: Option<Box<Vec<(String, String)>>>,
 }
 
 /// What is not in the object of a pod alone, and what is looked at often.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct PodFacts {
     class: ClassId,
     request: RequestId,
-    node: Option<NodeId>,
-    active: bool,
-    terminal: bool,
-    reschedulable: bool,
-    /// It is neither protected nor under a PodDisruptionBudget.
-    is_plain: bool,
-    is_restless: bool,
+    /// The number of its node; `NONE` without one.
+    node: u32,
+    traits: u8,
+}
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+const ACTIVE: u8 = 1;
+const TERMINAL: u8 = 2;
+const RESCHEDULABLE: u8 = 4;
+const RESTLESS: u8 = 8;
+/// It is neither protected nor under a PodDisruptionBudget.
+const PLAIN: u8 = 16;
+/// It has nothing of what most pods have nothing of.
+const COMMON: u8 = 32;
+
+fn is_plain(view: &PodView) -> bool {
+    view.budgets().is_empty() && matches!(view.do_not_disrupt(), DoNotDisrupt::Absent)
 }
 
 impl PodFacts {
-    /// This is said of every pod in every pass: what hangs on a pod is looked at only where there is something.
-    #[inline]
     fn of(view: &PodView) -> Self {
-        let is_common = view.is_common();
+        let traits = [
+            (ACTIVE, view.active),
+            (TERMINAL, view.terminal),
+            (RESCHEDULABLE, view.reschedulable),
+            (RESTLESS, is_restless(view)),
+            (PLAIN, is_plain(view)),
+            (COMMON, view.is_common()),
+        ];
+        let traits = traits.into_iter().filter(|(_, has)| *has);
         PodFacts {
             class: view.class,
             request: view.request,
-            node: view.node,
-            active: view.active,
-            terminal: view.terminal,
-            reschedulable: view.reschedulable,
-            is_plain: is_common
-                || (view.budgets().is_empty() && matches!(view.do_not_disrupt(), DoNotDisrupt::Absent)),
-            is_restless: if is_common {
-                view.provisionable
-            } else {
-                is_restless(view)
-            },
+            node: view.node.map_or(NONE, |node| node.0),
+            traits: traits.fold(0, |all, (one, _)| all | one),
         }
+    }
+
+    fn has(&self, which: u8) -> bool {
+        self.traits & which != 0
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        (self.node != NONE).then_some(NodeId(self.node))
     }
 }
 
@@ -194,28 +218,56 @@ impl PodMark {
         PodMark {
             object: Arc::clone(&view.object),
             facts: PodFacts::of(view),
-            attachments: (!attachments.is_empty()).then(|| attachments.into()),
+            attachments: (!attachments.is_empty()).then(|| Box::new(attachments.to_vec())),
         }
     }
 
-    #[inline]
     fn attaches_as(&self, view: &PodView) -> bool {
-        if view.is_common() {
-            return self.attachments.is_none();
-        }
-        self.attachments.as_deref().unwrap_or_default() == view.attachments()
+        let attachments = self.attachments.as_ref();
+        attachments.map_or(&[][..], |known| known) == view.attachments()
     }
 
-    /// Whether it is this pod, with the same volumes. Numbers are compared by the caller.
-    fn is(&self, view: &PodView) -> bool {
-        Arc::ptr_eq(&self.object, &view.object) && self.attaches_as(view)
+    /// Whether it is this pod with the same numbers. Of the many that have nothing rare it is said without a branch for each part, because it is asked of all pods
+    /// in every pass.
+    #[inline]
+    fn is_unchanged(&self, view: &PodView) -> bool {
+        let facts = &self.facts;
+        let object = Arc::as_ptr(&self.object).addr() ^ Arc::as_ptr(&view.object).addr();
+        let node = facts.node ^ view.node.map_or(NONE, |node| node.0);
+        let numbers = (facts.class.0 ^ view.class.0) | (facts.request.0 ^ view.request.0) | node;
+        let is_surely = (object == 0) & (numbers == 0) & facts.has(COMMON) & view.is_common();
+        is_surely || self.is(view, Some(facts.class), Some(facts.request))
+    }
+
+    fn has_rarities_of(&self, view: &PodView) -> bool {
+        self.facts.has(PLAIN) == is_plain(view) && self.attaches_as(view)
+    }
+
+    /// Whether it is this pod, where its numbers have become these. What follows from the object alone is the same for the same object.
+    #[inline]
+    fn is(&self, view: &PodView, class: Option<ClassId>, request: Option<RequestId>) -> bool {
+        let facts = &self.facts;
+        let is_same = Arc::ptr_eq(&self.object, &view.object)
+            && class == Some(view.class)
+            && request == Some(view.request)
+            && facts.node == view.node.map_or(NONE, |node| node.0)
+            && if view.is_common() {
+                facts.has(COMMON) || self.has_rarities_of(view)
+            } else {
+                self.has_rarities_of(view)
+            };
+        debug_assert!(
+            !is_same || (facts.traits | COMMON) == (PodFacts::of(view).traits | COMMON),
+            "what an object says of its pod is always the same"
+        );
+        is_same
     }
 }
 
 /// All pods, in order.
 #[derive(Clone)]
 pub(super) struct Pods {
-    marks: Vec<PodMark>,
+    marks: Pieces<PodMark>,
     requests: Arc<Vec<ResourceVector>>,
 }
 
@@ -281,7 +333,7 @@ impl Renumbered {
     /// The nodes that pods which have changed are or were on.
     pub(super) fn nodes<'n>(&'n self, snapshot: &'n Snapshot) -> impl Iterator<Item = NodeId> + 'n {
         self.changed.iter().flat_map(|changed| {
-            let before = changed.before.as_ref().and_then(|mark| mark.facts.node);
+            let before = changed.before.as_ref().and_then(|mark| mark.facts.node());
             let now = changed.now.and_then(|pod| snapshot.pod(pod).node);
             before.into_iter().chain(now)
         })
@@ -294,7 +346,7 @@ impl Renumbered {
     ) -> impl Iterator<Item = (Option<(ClassId, RequestId)>, Option<(ClassId, RequestId)>)> + 'n {
         self.changed.iter().map(|changed| {
             let before = changed.before.as_ref().map(|mark| mark.facts);
-            let before = before.filter(|facts| facts.reschedulable);
+            let before = before.filter(|facts| facts.has(RESCHEDULABLE));
             let now = changed.now.and_then(|pod| shape(snapshot.pod(pod)));
             (before.map(|facts| (facts.class, facts.request)), now)
         })
@@ -324,8 +376,8 @@ impl Renumbered {
                 !view.attachments().is_empty() || opens(&snapshot.classes[view.class.index()])
             });
             let in_place = changed.before.as_ref().zip(now).is_some_and(|(mark, view)| {
-                mark.facts.node == view.node
-                    && mark.facts.terminal == view.terminal
+                mark.facts.node() == view.node
+                    && mark.facts.has(TERMINAL) == view.terminal
                     && mark.attaches_as(view)
                     && classes[mark.facts.class.index()].host_ports
                         == snapshot.classes[view.class.index()].host_ports
@@ -334,28 +386,25 @@ impl Renumbered {
         })
     }
 
-    /// Constraints of the pods that are counted now where they were not, or the other way round.
+    /// The pods that are counted now where they were not, or the other way round: as they were, and as they are.
     pub(super) fn recounted<'c>(
         &self,
         classes: &'c [Arc<Constraints>],
         snapshot: &'c Snapshot,
-    ) -> Vec<&'c Constraints> {
+    ) -> Vec<Recounted<'c>> {
         let mut recounted = Vec::new();
         for changed in &self.changed {
-            let before = changed.before.as_ref();
-            let before = before.map(|mark| {
-                (
-                    &*classes[mark.facts.class.index()],
-                    mark.facts.node,
-                    mark.facts.active,
-                )
+            let before = changed.before.as_ref().map(|mark| {
+                let constraints = &*classes[mark.facts.class.index()];
+                (constraints, mark.facts.node(), mark.facts.has(ACTIVE))
             });
             let now = changed.now.map(|pod| {
                 let view = snapshot.pod(pod);
                 (snapshot.constraints(pod), view.node, view.active)
             });
             if before != now {
-                recounted.extend(before.into_iter().chain(now).map(|(class, _, _)| class));
+                let both = before.into_iter().chain(now);
+                recounted.extend(both.map(|(constraints, node, _)| Recounted { constraints, node }));
             }
         }
         recounted
@@ -393,30 +442,23 @@ impl Pods {
             Some(new) => new.get(class.index()).copied().flatten(),
         };
         let is_same = |mark: &PodMark, view: &PodView| {
-            let (then, now) = (mark.facts, PodFacts::of(view));
-            if !is_renumbered {
-                return then == now && mark.is(view);
-            }
-            let numbers = class(then.class).zip(request(then.request));
-            let renumbered = numbers.map(|(class, request)| PodFacts {
-                class,
-                request,
-                ..then
-            });
-            renumbered == Some(now) && mark.is(view)
+            mark.is(view, class(mark.facts.class), request(mark.facts.request))
         };
         let (mut old, mut new) = (0, 0);
         let mut steps: Vec<Step> = Vec::new();
-        while old < self.marks.len() || new < snapshot.pods.len() {
-            let (mark, view) = (self.marks.get(old), snapshot.pods.get(new));
-            let order = match (mark, view) {
-                (Some(mark), Some(view)) if is_same(mark, view) => {
-                    (old, new) = (old + 1, new + 1);
-                    continue;
-                }
+        loop {
+            let rest = &snapshot.pods[new..];
+            let same = if is_renumbered {
+                self.marks.same_from(old, rest, is_same)
+            } else {
+                self.marks.same_from(old, rest, PodMark::is_unchanged)
+            };
+            (old, new) = (old + same, new + same);
+            let order = match (self.marks.get(old), snapshot.pods.get(new)) {
                 (Some(mark), Some(view)) => place(&mark.object).cmp(&place(&view.object)),
                 (Some(_), None) => Ordering::Less,
-                (None, _) => Ordering::Greater,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => break,
             };
             if steps.len() >= most {
                 return None;
@@ -447,12 +489,12 @@ impl Pods {
         for (at, now, takes) in steps.iter().rev().copied() {
             let mark = now.map(|now| PodMark::of(&snapshot.pods[now]));
             let before = match (mark, takes) {
-                (Some(mark), true) => Some(std::mem::replace(&mut self.marks[at], mark)),
+                (Some(mark), true) => self.marks.replace(at, mark),
                 (Some(mark), false) => {
                     self.marks.insert(at, mark);
                     None
                 }
-                (None, _) => Some(self.marks.remove(at)),
+                (None, _) => self.marks.remove(at),
             };
             result.changed.push(Changed {
                 before,

@@ -17,6 +17,7 @@
 
 mod counts;
 mod marks;
+mod pieces;
 mod reads;
 mod seen;
 mod sets;
@@ -32,6 +33,7 @@ use super::candidates::Candidate;
 use super::ground::Ground;
 use super::register::Register;
 use crate::policy::Policy;
+use counts::Recounts;
 use jiff::Timestamp;
 use reads::Asked;
 use seen::Seen;
@@ -83,8 +85,9 @@ struct Own {
 
 /// What has changed that answers may have read.
 struct Read<'r> {
+    snapshot: &'r Snapshot,
     difference: &'r Difference,
-    counted_otherwise: &'r [bool],
+    recounts: &'r Recounts,
 }
 
 /// More nodes with other room than this are not looked at one by one: everything is dropped.
@@ -245,9 +248,13 @@ impl Own {
 }
 
 impl Read<'_> {
-    /// Whether an answer about these nodes that has read so much stays what it is.
-    fn is_same(&self, asked: &Asked, reads: &Reads) -> bool {
-        asked.survives(reads, self.difference, self.counted_otherwise)
+    /// Whether an answer about these nodes that has read so much stays what it is; `tells_counts` when it may say how many pods are where.
+    fn is_same(&self, nodes: &[NodeId], asked: &Asked, reads: &Reads, tells_counts: bool) -> bool {
+        let classes = asked.classes();
+        asked.survives(reads, self.difference)
+            && !self
+                .recounts
+                .may_change(self.snapshot, classes, nodes, tells_counts)
     }
 }
 
@@ -280,16 +287,16 @@ impl Answers {
             return None;
         }
         // What the pods that are gone kept away is known from their classes of before alone.
-        let mut counted_otherwise =
-            counts::affected(snapshot, &delta.pods.recounted(&delta.classes, snapshot));
+        let recounted = delta.pods.recounted(&delta.classes, snapshot);
+        let is_leaving = |node: NodeId| ground.register.entry(node).is_leaving();
+        let mut recounts = Recounts::of(snapshot, &recounted, is_leaving);
         if difference.base {
-            for (class, is_bound) in counted_otherwise.iter_mut().zip(counts::bound(snapshot)) {
-                *class |= is_bound;
-            }
+            recounts.add_bound(snapshot);
         }
         let read = Read {
+            snapshot,
             difference: &difference,
-            counted_otherwise: &counted_otherwise,
+            recounts: &recounts,
         };
         self.alone.renew(news, &read);
         self.sets.renew(news, &read);

@@ -99,13 +99,8 @@ impl Asked {
         Some(())
     }
 
-    /// Whether an answer about these pods that has read so much stays what it is although rooms and counts have changed.
-    pub(super) fn survives(
-        &self,
-        reads: &Reads,
-        difference: &Difference,
-        counted_otherwise: &[bool],
-    ) -> bool {
+    /// Whether an answer about these pods that has read so much stays what it is although rooms have changed.
+    pub(super) fn survives(&self, reads: &Reads, difference: &Difference) -> bool {
         let has_lost = |node: &NodeId| reads.nodes.binary_search(node).is_ok();
         let has_gained = |(node, room): &(NodeId, ResourceVector)| {
             if room.has_negative() {
@@ -116,10 +111,6 @@ impl Asked {
             let asked = reads.in_vain.as_ref();
             asked.is_some_and(|least| least.fits(room)) || (is_before && self.least.fits(room))
         };
-        let is_counted_otherwise =
-            |class: &ClassId| counted_otherwise.get(class.index()).copied().unwrap_or(true);
-        !difference.lost.iter().any(has_lost)
-            && !difference.gained.iter().any(has_gained)
-            && !self.classes.iter().any(is_counted_otherwise)
+        !difference.lost.iter().any(has_lost) && !difference.gained.iter().any(has_gained)
     }
 }

@@ -112,13 +112,16 @@ impl KeptSets {
                 if !pods.is_same() {
                     Arc::make_mut(&mut bare).renumber(&|pod| pods.of(pod))?;
                 }
-                read.is_same(&own.asked, &bare.reads).then_some((own, bare))
+                let is_same = read.is_same(&own.nodes, &own.asked, &bare.reads, bare.names_pods());
+                is_same.then_some((own, bare))
             });
         }
         for known in &mut self.sweeps {
             *known = known.take().and_then(|mut sweep| {
                 sweep.own.renew(news)?;
-                read.is_same(&sweep.own.asked, &sweep.reads).then_some(sweep)
+                let own = &sweep.own;
+                let is_same = read.is_same(&own.nodes, &own.asked, &sweep.reads, false);
+                is_same.then_some(sweep)
             });
         }
     }

@@ -229,7 +229,7 @@ impl Singles {
                 self.bares[node]
                     .as_ref()
                     .zip(self.asked[node].as_ref())
-                    .is_some_and(|(bare, asked)| read.is_same(asked, &bare.reads)),
+                    .is_some_and(|(bare, asked)| is_same(node, bare, asked, read)),
                 "what a glance lets through holds"
             );
         }
@@ -272,7 +272,7 @@ impl Singles {
             if !news.delta.has_same_classes() {
                 Arc::make_mut(asked).renumber(&news.delta)?;
             }
-            if !read.is_same(asked, &bare.reads) {
+            if !is_same(node, bare, asked, read) {
                 return None;
             }
             let pods = &news.delta.pods;
@@ -288,9 +288,18 @@ impl Singles {
     }
 }
 
+/// Whether an answer about a node stays what it is.
+fn is_same(node: usize, bare: &Bare<Brief>, asked: &Asked, read: &Read<'_>) -> bool {
+    read.is_same(&[NodeId::from(node)], asked, &bare.reads, bare.names_pods())
+}
+
+/// Whether a room is large enough. Most Snapshots have the first four resources only: these are compared without a loop.
 #[inline]
 fn fits(asked: &[i64], room: &ResourceVector) -> bool {
-    asked.iter().zip(&room.0).all(|(asked, room)| asked <= room)
+    match (asked, room.0.as_slice()) {
+        ([a, b, c, d], [e, f, g, h]) => (a <= e) & (b <= f) & (c <= g) & (d <= h),
+        (asked, room) => asked.iter().zip(room).all(|(asked, room)| asked <= room),
+    }
 }
 
 /// What a glance looks for.
@@ -314,9 +323,8 @@ impl<'r> LookedAt<'r> {
         for node in &read.difference.lost {
             looked_at.lost.insert(node.index());
         }
-        let counted = read.counted_otherwise.iter().enumerate();
-        for (class, _) in counted.filter(|(_, is_counted)| **is_counted) {
-            looked_at.classes.insert(class);
+        for class in read.recounts.classes() {
+            looked_at.classes.insert(class.index());
         }
         looked_at
     }

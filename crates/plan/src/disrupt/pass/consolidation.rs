@@ -34,11 +34,10 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
                     self.outcome.events.extend(events);
                 }
             }
-            let all = candidates.len();
-            let candidates: Vec<&Candidate> = candidates
-                .into_iter()
-                .filter(|candidate| !self.closed.contains_key(&candidate.pool))
-                .collect();
+            let (all, mut candidates) = (candidates.len(), candidates);
+            if !self.closed.is_empty() {
+                candidates.retain(|candidate| !self.closed.contains_key(&candidate.pool));
+            }
             let mut answers = Vec::new();
             if !candidates.is_empty() {
                 let mut what_if = self.settled();
@@ -47,6 +46,8 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
             } else if let Some(kept) = &mut self.kept {
                 kept.forget_answers();
             }
+            // Most have a Node and a NodeClaim to be told of.
+            self.outcome.events.reserve(2 * candidates.len());
             for (candidate, alone) in candidates.iter().zip(&answers) {
                 let events = &mut self.outcome.events;
                 if let Some(kept) = alone.kept_events() {
@@ -80,22 +81,24 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         let answers = consolidate::all_alone(ground, what_if, &unknown);
         singles.take_in(ground.snapshot, &unknown, answers, self.kept.is_some());
         let singles = self.singles.get_or_init(|| singles);
-        let settled = candidates.iter().map(|candidate| {
-            let (bare, glance) = singles.find(candidate)?;
+        let mut settled = Vec::with_capacity(candidates.len());
+        for candidate in candidates {
+            let Some((bare, glance)) = singles.find(candidate) else {
+                debug_assert!(false, "each was found or has just been kept");
+                return Vec::new();
+            };
             let events = singles.told(candidate);
-            Some(consolidate::settled(ground, candidate, bare, glance, events))
-        });
-        // Each was found or has just been kept.
-        settled.collect::<Option<Vec<Alone<'_>>>>().unwrap_or_default()
+            settled.push(consolidate::settled(ground, candidate, bare, glance, events));
+        }
+        settled
     }
 
     pub(super) fn sets(&mut self) -> Said {
         let (ground, frontier) = (self.ground, self.frontier);
         let mut what_if = self.know();
         let known = self.alone.get_or_insert_default();
-        let awake: Vec<usize> = (0..known.candidates.len())
-            .filter(|position| !consolidate::rests(frontier, ground, known.candidates[*position]))
-            .collect();
+        let mut awake: Vec<usize> = (0..known.candidates.len()).collect();
+        awake.retain(|position| !consolidate::rests(frontier, ground, known.candidates[*position]));
         let candidates: Vec<&Candidate> = awake.iter().map(|position| known.candidates[*position]).collect();
         let answers: Vec<&Alone<'_>> = awake.iter().map(|position| &known.answers[*position]).collect();
         let mut said = Said {
