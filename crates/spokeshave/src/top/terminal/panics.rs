@@ -55,7 +55,10 @@ fn a_panic_gives_the_terminal_back_and_is_readable() {
     }
     assert!(!child.wait().expect("it ends").success());
     let seen = String::from_utf8_lossy(&seen);
-    let at = |text: &str| seen.find(text).unwrap_or_else(|| panic!("no {text:?} in {seen:?}"));
+    let at = |text: &str| {
+        seen.find(text)
+            .unwrap_or_else(|| panic!("no {text:?} in {seen:?}"))
+    };
     assert!(at(LEAVE_ALTERNATE_SCREEN) < at("injected"), "{seen:?}");
     assert!(at(SHOW_CURSOR) < at("injected"), "{seen:?}");
     assert_eq!(modes(&theirs), before);
