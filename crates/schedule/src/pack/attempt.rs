@@ -73,10 +73,10 @@ impl Engine<'_> {
         let needs = &self.tables.snapshot.requests[request.index()];
         let total = self.ledgers.rooms().usable().word_count();
         for position in self.ledgers.skip_full_words(request, &self.tables)..total {
-            for bit in ones_of(self.ledgers.rooms().open_word(request, position)) {
-                if self.ledgers.has_room(request, needs, position * 64 + bit) {
-                    return true;
-                }
+            let word = self.ledgers.rooms().open_word(request, position);
+            let found = self.ledgers.first_with_room(request, needs, position, word);
+            if found.is_some() {
+                return true;
             }
         }
         self.note_in_vain(pod);
