@@ -1,6 +1,8 @@
 //! Both engines on the same scenarios: do they give the same commands in order, the same cost, the same evictions?
 //! Run with `just engines`, or `cargo run --release -p spokeshave-simulate-full --example engines -- [OPTIONS] [SCENARIO…]`.
 
+#![allow(clippy::disallowed_methods, reason = "an example that reads the clock")]
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -102,12 +104,6 @@ struct Sums {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(
-            std::env::var("RUST_LOG").unwrap_or_else(|_| "off".to_owned()),
-        ))
-        .with_writer(std::io::stderr)
-        .init();
     let args = Args::parse();
     let mut files = args.scenarios.clone();
     if files.is_empty() {

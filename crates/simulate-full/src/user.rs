@@ -57,9 +57,9 @@ impl User {
         made.map(drop).map_err(|error| broken(&what, &error))
     }
 
-    fn all<K: kube::Resource<DynamicType = ()>>(&self) -> Api<K>
+    fn all<K>(&self) -> Api<K>
     where
-        K: Clone + std::fmt::Debug + DeserializeOwned,
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
     {
         Api::all(self.client.clone())
     }
@@ -88,8 +88,8 @@ impl User {
             let namespace = daemon_set.metadata.namespace.as_deref().unwrap_or("default");
             self.create(self.within::<DaemonSet>(namespace), value).await?;
         }
-        for (index, owner) in (0..).zip(&self.timeline.owners) {
-            self.make_owner(index, owner).await?;
+        for owner in &self.timeline.owners {
+            self.make_owner(owner).await?;
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ impl User {
         Ok(())
     }
 
-    async fn make_owner(&self, index: u32, owner: &Owner) -> Result<(), Broken> {
+    async fn make_owner(&self, owner: &Owner) -> Result<(), Broken> {
         let name = &owner.name;
         if let Some(mut budget) = budget(owner) {
             budget.status = None;
@@ -179,10 +179,7 @@ impl User {
                 self.create(self.within::<StatefulSet>(&owner.namespace), value)
                     .await
             }
-            OwnerKind::Job | OwnerKind::Bare => {
-                let _ = index;
-                Ok(())
-            }
+            OwnerKind::Job | OwnerKind::Bare => Ok(()),
         }
     }
 
