@@ -235,7 +235,7 @@ async fn w_62_a_pod_behind_a_gate_names_nothing_until_it_is_open() {
         .await
         .with_operator();
     let gate = json!({"spec": {"schedulingGates": [{"name": "example.com/wait"}]}});
-    cluster.pod("gated", "16", gate).await;
+    cluster.pod("gated", "6", gate).await;
     cluster.run("web", 1, "1").await;
     cluster.pass(60).await;
     let gated: Pod = cluster.get("gated").await;

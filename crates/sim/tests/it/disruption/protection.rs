@@ -200,14 +200,14 @@ async fn invariant_1_a_guarded_pod_behind_a_watch_that_stands_still_keeps_its_no
     let (cluster, _operator) = faulty::Cluster::started(16, pool).await;
     two_nodes_and_web(&cluster, ["left", "right"]).await;
     let [beside, _] = beside_web_and_apart(&cluster, ["left", "right"]).await;
-    let (node, claim) = (cluster.node_of("web").await, cluster.claim_of_pod("web").await);
+    let claim = cluster.claim_of_pod("web").await;
     cluster
         .budget_named("guarded", "guarded", json!({"maxUnavailable": 0}))
         .await;
     cluster.scale(beside, 0).await;
     cluster.until_running(2).await;
     cluster.gate.still.lock().unwrap().insert("/pods");
-    let here = json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": node}}});
+    let here = json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": claim}}});
     cluster
         .deploy_with("guarded", 1, crate::words::template("guarded", "100m", here))
         .await;
