@@ -1,7 +1,8 @@
-//! Looking: reads a cluster, a dump or an operator again and again, judges what it has read, and hangs the view on a board.
+//! Looking: follows a cluster or an operator, or reads a dump, judges what it has read, and hangs the view on a board.
 //!
 //! Owns how often. It keeps the ledger and the history, in bounded memory, and changes nothing.
 
+mod followed;
 mod source;
 
 use std::sync::Arc;
@@ -44,6 +45,7 @@ pub(crate) async fn once(source: &mut Source) -> Result<Shown> {
 pub(crate) async fn keep_looking(mut source: Source, board: Board, stop: Shutdown) {
     let mut memory = Memory::default();
     let mut last: Option<Instant> = None;
+    source.follow();
     loop {
         let begun = Instant::now();
         let is_due = last.is_none_or(|last| last.elapsed() >= LONGEST);

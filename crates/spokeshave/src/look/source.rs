@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_controllers::{Observer, Seen};
@@ -13,16 +14,18 @@ use spokeshave_plan::Policy;
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_view::{Missing, World};
 
+use super::followed::Followed;
 use crate::cluster::Cluster;
 use crate::explain::source::beside_in_cluster;
+use crate::plan::dump::Dump;
 use crate::plan::ec2::Ec2;
 use crate::plan::world::{Origin, World as Read};
 use crate::plan::{self, SourceArgs, live};
 use crate::scheduler_config;
 use crate::text::say;
 
-/// How often a cluster is listed at most.
-const LISTING: Duration = Duration::from_secs(2);
+/// How often a cluster is looked at at most.
+const FOLLOWING: Duration = Duration::from_secs(1);
 /// Refresh interval for an operator.
 const OBSERVING: Duration = Duration::from_millis(300);
 
@@ -30,18 +33,20 @@ const OBSERVING: Duration = Duration::from_millis(300);
 pub(crate) enum Source {
     /// Read once.
     Still(Box<World>),
-    /// Listed again and again.
+    /// Listed when it is read, or followed.
     Listed(Box<Listed>),
     /// The operator in this process, and what was seen last.
     Operator(Observer, Option<Seen>),
 }
 
-/// A cluster that is listed.
+/// A cluster of which objects are read.
 pub(crate) struct Listed {
     cluster: Cluster,
     catalog: Catalog,
     ec2: Option<Ec2>,
     spread: Vec<TopologySpreadConstraint>,
+    /// Its lists, where they are followed, and the version that was read last.
+    followed: Option<(Followed, Option<u64>)>,
 }
 
 impl Source {
@@ -53,7 +58,7 @@ impl Source {
         if !args.filenames.is_empty() {
             let loaded = plan::load(args).await?;
             let beside = loaded.written.into_iter().map(|written| written.object).collect();
-            let world = world(loaded.world.state, beside, loaded.now, Vec::new());
+            let world = world(loaded.world.state, Beside::of(beside), loaded.now, Vec::new());
             return Ok(Source::Still(Box::new(world)));
         }
         let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
@@ -81,7 +86,16 @@ impl Source {
             catalog,
             ec2,
             spread,
+            followed: None,
         }))
+    }
+
+    /// From now on it is read again and again: a cluster is watched instead of listed each time.
+    pub(crate) fn follow(&mut self) {
+        if let Source::Listed(listed) = self {
+            let followed = Followed::new(listed.cluster.client.clone(), !listed.spread.is_empty());
+            listed.followed = Some((followed, None));
+        }
     }
 
     /// Description of the source.
@@ -130,7 +144,10 @@ impl Source {
     pub(crate) async fn has_changed(&self) -> bool {
         match self {
             Source::Still(_) => false,
-            Source::Listed(_) => true,
+            Source::Listed(listed) => match &listed.followed {
+                Some((followed, seen)) => *seen != Some(followed.version()),
+                None => true,
+            },
             Source::Operator(observer, Some(seen)) => !observer.is_same(seen).await,
             Source::Operator(_, None) => true,
         }
@@ -145,52 +162,81 @@ impl Source {
     pub(crate) fn pace(&self) -> Duration {
         match self {
             Source::Operator(..) => OBSERVING,
-            _ => LISTING,
+            _ => FOLLOWING,
         }
     }
 }
 
 impl Listed {
-    async fn read(&self) -> Result<World> {
+    async fn read(&mut self) -> Result<World> {
+        let now = self.cluster.ask_again().await?;
+        if let Some((followed, seen)) = &mut self.followed {
+            let version = followed.version();
+            let copies = followed.read().await?;
+            *seen = Some(version);
+            let beside = Beside {
+                attachments: copies.attachments,
+                disruptions: copies.disruptions,
+            };
+            let state = self.state(copies.dump, now);
+            return Ok(world(state, beside, now, copies.missing));
+        }
         let client = &self.cluster.client;
         let (mut dump, refused) = live::read_what_may_be_seen(client, !self.spread.is_empty()).await?;
-        let now = self.cluster.ask_again().await?;
         dump.written.retain(plan::Written::is_node_pool);
-        let types = self.catalog.instance_types();
-        let ec2 = self.ec2.as_ref();
-        let read = Read::new(dump, Origin::Cluster, types, ec2, self.spread.clone(), now);
-        let beside = beside_in_cluster(client).await;
+        let beside = Beside::of(beside_in_cluster(client).await);
         let missing = refused
             .into_iter()
             .map(|(resource, message)| Missing { resource, message });
-        Ok(world(read.state, beside, now, missing.collect()))
+        Ok(world(self.state(dump, now), beside, now, missing.collect()))
+    }
+
+    fn state(&self, dump: Dump, now: jiff::Timestamp) -> ClusterState {
+        let types = self.catalog.instance_types();
+        let ec2 = self.ec2.as_ref();
+        Read::new(dump, Origin::Cluster, types, ec2, self.spread.clone(), now).state
+    }
+}
+
+/// What decisions do not read.
+#[derive(Default)]
+struct Beside {
+    attachments: Vec<Arc<VolumeAttachment>>,
+    disruptions: Vec<Arc<Disruption>>,
+}
+
+impl Beside {
+    fn of(objects: Vec<Value>) -> Self {
+        let mut beside = Beside::default();
+        for object in objects {
+            match object["kind"].as_str() {
+                Some("VolumeAttachment") => {
+                    let read = serde_json::from_value(object);
+                    beside.attachments.extend(read.ok().map(Arc::new));
+                }
+                Some("Disruption") => match serde_json::from_value::<Disruption>(object) {
+                    Ok(disruption) => beside.disruptions.push(Arc::new(disruption)),
+                    Err(error) => say(&format!(
+                        "note: a Disruption cannot be read: {error}; shown as if it were absent"
+                    )),
+                },
+                _ => {}
+            }
+        }
+        beside
     }
 }
 
 /// With what decisions do not read, and with the nodes of commands under way marked as the controllers mark them.
-fn world(state: ClusterState, beside: Vec<Value>, now: jiff::Timestamp, missing: Vec<Missing>) -> World {
+fn world(state: ClusterState, beside: Beside, now: jiff::Timestamp, missing: Vec<Missing>) -> World {
     let mut world = World {
         state,
+        attachments: beside.attachments,
+        disruptions: beside.disruptions,
         missing,
         now,
         ..World::default()
     };
-    for object in beside {
-        match object["kind"].as_str() {
-            Some("VolumeAttachment") => {
-                world
-                    .attachments
-                    .extend(serde_json::from_value(object).ok().map(Arc::new));
-            }
-            Some("Disruption") => match serde_json::from_value::<Disruption>(object) {
-                Ok(disruption) => world.disruptions.push(Arc::new(disruption)),
-                Err(error) => say(&format!(
-                    "note: a Disruption cannot be read: {error}; shown as if it were absent"
-                )),
-            },
-            _ => {}
-        }
-    }
     let held = world.disruptions.iter().filter(|one| one.holds_nodes());
     let ids: Vec<String> = held
         .flat_map(|one| one.spec.nodes.iter().map(|node| node.provider_id.clone()))

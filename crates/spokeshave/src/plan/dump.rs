@@ -143,6 +143,46 @@ impl Dump {
         self.lists += other.lists;
     }
 
+    /// Takes in one object; a list that could not be taken apart as text is none.
+    pub(super) fn take_in(&mut self, found: Found) {
+        self.objects += 1;
+        match found {
+            Found::Node(object) => self.nodes.push(object),
+            Found::Pod(object) => self.pods.push(Arc::new(object)),
+            Found::NodePool(object) => self.node_pools.push(object),
+            Found::NodeClaim(object) => self.node_claims.push(object),
+            Found::NodeClass(object) => self.node_classes.push(object),
+            Found::DaemonSet(object) => self.daemon_sets.push(object),
+            Found::PodDisruptionBudget(object) => self.pod_disruption_budgets.push(object),
+            Found::Namespace(object) => self.namespaces.push(object),
+            Found::PersistentVolume(object) => self.persistent_volumes.push(object),
+            Found::PersistentVolumeClaim(object) => self.persistent_volume_claims.push(object),
+            Found::StorageClass(object) => self.storage_classes.push(object),
+            Found::CsiNode(object) => self.csi_nodes.push(object),
+            Found::Service(object) => self.services.push(object),
+            Found::Controller(key, selector) => {
+                self.controllers.insert(key, selector);
+            }
+            Found::DisruptionPolicy(object) => self.disruption_policies.push(object),
+            Found::Disruption(object) => self.disruptions.push(object),
+            Found::NodeOverlay(object) => self.node_overlays.push(object),
+            Found::CapacityBuffer(object) => self.capacity_buffers.push(object),
+            Found::PodTemplate(object) => {
+                self.named.pod_templates.insert(key(&object.metadata), object);
+            }
+            Found::Workload(found) => {
+                self.controllers.extend(found.selects);
+                let key = (found.kind, found.name);
+                self.named.workloads.insert(key, found.workload);
+                self.workloads.push(found.manifest);
+            }
+            Found::Runs(manifest) => self.workloads.push(manifest),
+            Found::Owner => {}
+            Found::Unknown(kind) => *self.skipped.entry(kind).or_default() += 1,
+            Found::List { .. } => self.objects -= 1,
+        }
+    }
+
     /// Neither an object nor a list, which may be empty.
     pub(crate) fn is_blank(&self) -> bool {
         self.objects + self.lists == 0
@@ -411,49 +451,16 @@ impl<'a> Reader<'a> {
     }
 
     fn keep(&mut self, document: &Document<'_>, item: Option<usize>, found: Found) -> Result<()> {
-        let dump = &mut self.dump;
-        dump.objects += 1;
         match found {
-            Found::Node(object) => dump.nodes.push(object),
             Found::Pod(object) => {
+                self.dump.objects += 1;
                 self.pods.push(object);
                 if self.pods.len() == PODS_TOGETHER {
                     self.flush();
                 }
             }
-            Found::NodePool(object) => dump.node_pools.push(object),
-            Found::NodeClaim(object) => dump.node_claims.push(object),
-            Found::NodeClass(object) => dump.node_classes.push(object),
-            Found::DaemonSet(object) => dump.daemon_sets.push(object),
-            Found::PodDisruptionBudget(object) => dump.pod_disruption_budgets.push(object),
-            Found::Namespace(object) => dump.namespaces.push(object),
-            Found::PersistentVolume(object) => dump.persistent_volumes.push(object),
-            Found::PersistentVolumeClaim(object) => dump.persistent_volume_claims.push(object),
-            Found::StorageClass(object) => dump.storage_classes.push(object),
-            Found::CsiNode(object) => dump.csi_nodes.push(object),
-            Found::Service(object) => dump.services.push(object),
-            Found::Controller(key, selector) => {
-                dump.controllers.insert(key, selector);
-            }
-            Found::DisruptionPolicy(object) => dump.disruption_policies.push(object),
-            Found::Disruption(object) => dump.disruptions.push(object),
-            Found::NodeOverlay(object) => dump.node_overlays.push(object),
-            Found::CapacityBuffer(object) => dump.capacity_buffers.push(object),
-            Found::PodTemplate(object) => {
-                dump.named.pod_templates.insert(key(&object.metadata), object);
-            }
-            Found::Workload(found) => {
-                dump.controllers.extend(found.selects);
-                let key = (found.kind, found.name);
-                dump.named.workloads.insert(key, found.workload);
-                dump.workloads.push(found.manifest);
-            }
-            Found::Runs(manifest) => dump.workloads.push(manifest),
-            Found::Owner => {}
-            Found::Unknown(kind) => *dump.skipped.entry(kind).or_default() += 1,
             Found::List { default, items } => {
-                dump.objects -= 1;
-                dump.lists += 1;
+                self.dump.lists += 1;
                 let line = line_of(self.text, document.offset);
                 for (index, value) in items.into_iter().enumerate() {
                     let item = Some(index + 1).or(item);
@@ -480,6 +487,7 @@ impl<'a> Reader<'a> {
                     }
                 }
             }
+            found => self.dump.take_in(found),
         }
         Ok(())
     }

@@ -66,18 +66,23 @@ const SPREAD_LISTS: [&str; 4] = [
 /// # Errors
 /// The cluster refuses a list.
 pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
-    let mut dump = Dump::default();
-    for (path, optional) in LISTS {
-        add(&mut dump, client, path, optional).await?;
-    }
-    match add(&mut dump, client, CLASSES, true).await {
-        Err(error) if !is_refusal(&error) => return Err(error),
-        _ => {}
-    }
-    let mut further: BTreeSet<&str> = BTreeSet::new();
+    let read = read_unless_refused(client, spread, |path| path == CLASSES).await;
+    read.map(|(dump, _)| dump)
+}
+
+/// The lists that decisions about every cluster read, and whether a cluster may lack them; `spread` when pods may get default topology spread.
+pub(crate) fn lists(spread: bool) -> Vec<(&'static str, bool)> {
+    let mut lists = LISTS.to_vec();
+    lists.push((CLASSES, true));
     if spread {
-        further.extend(SPREAD_LISTS);
+        lists.extend(SPREAD_LISTS.map(|path| (path, false)));
     }
+    lists
+}
+
+/// The lists that are read besides because of what these objects say.
+pub(crate) fn further(dump: &Dump) -> BTreeSet<&'static str> {
+    let mut further = BTreeSet::new();
     if !dump.capacity_buffers.is_empty() {
         further.extend(BUFFER_LISTS);
     }
@@ -87,10 +92,7 @@ pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
     if dump.hears_workloads() {
         further.extend(OWNER_LISTS);
     }
-    for path in further {
-        add(&mut dump, client, path, false).await?;
-    }
-    Ok(dump)
+    further
 }
 
 /// The same with restricted permissions: a forbidden kind is reported with the server's message, and skipped.
@@ -101,47 +103,55 @@ pub(crate) async fn read_what_may_be_seen(
     client: &Client,
     spread: bool,
 ) -> Result<(Dump, Vec<(String, String)>)> {
+    read_unless_refused(client, spread, |path| !is_needed(path)).await
+}
+
+/// Reads a cluster, without the lists that may be refused and are.
+async fn read_unless_refused(
+    client: &Client,
+    spread: bool,
+    may_be_refused: impl Fn(&str) -> bool,
+) -> Result<(Dump, Vec<(String, String)>)> {
     let mut dump = Dump::default();
     let mut refused = Vec::new();
-    let mut paths: Vec<(&str, bool)> = LISTS.to_vec();
-    paths.push((CLASSES, true));
-    if spread {
-        paths.extend(SPREAD_LISTS.map(|path| (path, false)));
-    }
-    for (path, optional) in paths {
-        match add(&mut dump, client, path, optional).await {
-            Err(error) if is_refusal(&error) && !["/api/v1/nodes", "/api/v1/pods"].contains(&path) => {
-                refused.push((resource(path), format!("{:#}", error.root_cause())));
+    let mut paths = lists(spread);
+    let mut read = BTreeSet::new();
+    while !paths.is_empty() {
+        for (path, optional) in paths {
+            read.insert(path);
+            match add(&mut dump, client, path, optional).await {
+                Err(error) if is_refusal(&error) && may_be_refused(path) => {
+                    refused.push((resource(path), format!("{:#}", error.root_cause())));
+                }
+                other => other?,
             }
-            other => other?,
         }
-    }
-    let mut further: BTreeSet<&str> = BTreeSet::new();
-    if !dump.capacity_buffers.is_empty() {
-        further.extend(BUFFER_LISTS);
-    }
-    if !dump.disruption_policies.is_empty() {
-        further.insert(LEDGER);
-    }
-    if dump.hears_workloads() {
-        further.extend(OWNER_LISTS);
-    }
-    for path in further {
-        add(&mut dump, client, path, false).await?;
+        let further = further(&dump).into_iter().filter(|path| !read.contains(path));
+        paths = further.map(|path| (path, false)).collect();
     }
     Ok((dump, refused))
 }
 
+/// Without this list there is nothing to see.
+pub(crate) fn is_needed(path: &str) -> bool {
+    ["/api/v1/nodes", "/api/v1/pods"].contains(&path)
+}
+
 fn is_refusal(error: &anyhow::Error) -> bool {
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<kube::Error>());
+    causes.any(is_refused)
+}
+
+/// The user may not do this.
+pub(crate) fn is_refused(error: &kube::Error) -> bool {
     let refused = [StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED].map(|code| code.as_u16());
-    error.chain().any(|cause| {
-        let cause = cause.downcast_ref::<kube::Error>();
-        matches!(cause, Some(kube::Error::Api(status)) if refused.contains(&status.code))
-    })
+    matches!(error, kube::Error::Api(status) if refused.contains(&status.code))
 }
 
 /// `/apis/karpenter.sh/v1/nodepools` → `nodepools.karpenter.sh`.
-fn resource(path: &str) -> String {
+pub(crate) fn resource(path: &str) -> String {
     let mut parts = path.trim_start_matches('/').split('/');
     let group = match parts.next() {
         Some("apis") => parts.next(),

@@ -12,6 +12,7 @@ pub(crate) mod files;
 pub(crate) mod format;
 #[cfg(test)]
 mod fuzz;
+mod item;
 pub(crate) mod live;
 mod object;
 mod regions;
@@ -40,6 +41,7 @@ use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats, WhatIf
 use world::{Origin, World};
 
 pub(crate) use args::{EXAMPLES, PlanArgs, SourceArgs};
+pub(crate) use item::Item;
 pub(crate) use written::Written;
 
 /// A plan, and how it is to be printed.

@@ -63,7 +63,7 @@ pub(crate) struct NodeClass {
     clippy::large_enum_variant,
     reason = "there is one at a time, and nearly always a pod"
 )]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Found {
     Node(Arc<Node>),
     Pod(Pod),
@@ -101,7 +101,7 @@ pub(super) enum Found {
 }
 
 /// What decisions read of a workload.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Controlled {
     pub(super) kind: WorkloadKind,
     /// `namespace/name`.

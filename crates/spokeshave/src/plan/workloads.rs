@@ -25,7 +25,7 @@ const MOST_PODS: usize = 20_000;
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// What a workload says about its pods.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadManifest {
     /// `Deployment`, `StatefulSet`, `ReplicaSet`, `Job` or `CronJob`.
     pub(crate) kind: &'static str,
