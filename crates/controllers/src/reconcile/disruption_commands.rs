@@ -132,6 +132,7 @@ impl Commands {
             destinations: self.destinations(disruption, &replacements),
             replacements,
             crowded: None,
+            guarded: None,
             beyond_limits: None,
             waits_for: None,
             queued_nodes,
@@ -438,6 +439,7 @@ impl Controller for Commands {
                     LastLook::Placed => {}
                     LastLook::NotYet => present.waits_for = Some(WaitsFor::Places),
                     LastLook::Lost(why) => present.crowded = Some(why),
+                    LastLook::Guarded(why) => present.guarded = Some(why),
                 }
             }
             if let Some(waits_for) = present.waits_for {

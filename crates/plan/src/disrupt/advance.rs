@@ -47,6 +47,8 @@ pub struct Present {
     pub destinations: Vec<(String, Option<Arc<Node>>)>,
     /// Why the pods have no places any more, when the nodes are about to be deleted ([`super::last_look`]).
     pub crowded: Option<String>,
+    /// Why a node would not be chosen any more, when the nodes are about to be deleted ([`super::last_look`]).
+    pub guarded: Option<String>,
     /// Why NodePools have no room under their limits for the replacements that do not exist yet ([`super::beyond_limits`]).
     pub beyond_limits: Option<String>,
     /// What has to come before the nodes may be deleted.
@@ -307,6 +309,7 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Ad
     let because = |cause: RollBackCause| move |why: String| (cause, why);
     let obstacle = protection(disruption, present, now)
         .map(because(RollBackCause::Protected))
+        .or_else(|| present.guarded.clone().map(because(RollBackCause::Protected)))
         .or_else(|| newcomer(disruption, present).map(because(RollBackCause::PodBound)))
         .or_else(|| lost_destination(present).map(because(RollBackCause::PlaceLost)))
         .or_else(|| present.crowded.clone().map(because(RollBackCause::PlaceLost)));

@@ -1,7 +1,7 @@
-//! The last look at a command, right before its nodes are deleted (invariant 8): do their pods still have places?
+//! The last look at a command, right before its nodes are deleted: may their pods still be evicted (invariant 1), and do they have places (invariant 8)?
 //!
-//! Between the second look and the deletion, pods of others come: while replacements start, or behind a watch that stood still. Who asks has made sure that
-//! the Snapshot knows the pods of the nodes that are to take some. It decides nothing anew: what is cheaper or allowed by a budget has been judged before.
+//! Between the second look and the deletion, pods of others come, and PodDisruptionBudgets: while replacements start, or behind a watch that stood still. Who
+//! asks has made sure that the Snapshot knows the pods of the nodes that are to take some. It decides nothing anew: what is cheaper has been judged before.
 
 use super::ground::what_if_options;
 use super::simulate::WhatIf;
@@ -20,6 +20,8 @@ pub enum LastLook {
     NotYet,
     /// Why the pods have no places any more.
     Lost(String),
+    /// Why a node would not be chosen now: no PodDisruptionBudget ever lets one of its pods go.
+    Guarded(String),
 }
 
 /// Whether the pods of a command's nodes still have places: none may need a node that is not there yet.
@@ -34,10 +36,6 @@ pub fn last_look_in(
     policy: &Policy,
     now: Timestamp,
 ) -> LastLook {
-    if disruption.spec.method.is_static() {
-        // It places no pods.
-        return LastLook::Placed;
-    }
     let nodes = disruption.spec.nodes.iter();
     let own: BTreeSet<&str> = nodes.map(|node| node.provider_id.as_str()).collect();
     let before = stand(snapshot, &own);
@@ -71,7 +69,11 @@ fn look(
         .filter(|node| is_own(node) && !snapshot.node(*node).marked_for_deletion)
         .collect();
     if let Some(why) = kept_for_good(disruption, snapshot, &nodes, now) {
-        return LastLook::Lost(why);
+        return LastLook::Guarded(why);
+    }
+    if disruption.spec.method.is_static() {
+        // It places no pods.
+        return LastLook::Placed;
     }
     let pods: Vec<PodId> = nodes
         .iter()
@@ -95,15 +97,16 @@ fn look(
     }
 }
 
-/// A pod that no PodDisruptionBudget ever lets go, on a node that would not have been chosen because of it: it was bound before the command was decided, behind a
-/// watch that stood still. With a terminationGracePeriod it would be deleted against its budget. Drift of such a NodeClaim goes on all the same (D-029).
+/// A pod that no PodDisruptionBudget ever lets go, on a node that would not be chosen now because of it: the pod was bound behind a watch that stood still, or the
+/// budget came later. With a terminationGracePeriod it would be deleted against its budget. Drift of such a NodeClaim goes on all the same (D-029).
 fn kept_for_good(
     disruption: &Disruption,
     snapshot: &Snapshot,
     nodes: &[NodeId],
     now: Timestamp,
 ) -> Option<String> {
-    let is_drift = disruption.spec.method == DisruptionMethod::Drift;
+    let method = disruption.spec.method;
+    let is_drift = matches!(method, DisruptionMethod::Drift | DisruptionMethod::StaticDrift);
     let may_force = |node: &NodeView| {
         let claim = node.claim.as_ref();
         is_drift && claim.is_some_and(|claim| claim.spec.termination_grace_period.is_some())

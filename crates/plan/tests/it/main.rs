@@ -23,6 +23,7 @@ mod disrupt_worlds;
 mod disruption_policies;
 mod expiry;
 mod kept;
+mod last_look;
 mod nominations;
 mod policy_forecast;
 mod provision;

@@ -11,7 +11,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// At most the values of so many keys are kept; those of the oldest go first.
+/// At most the values of so many keys are kept; those that nobody has asked for for longest go first.
 const MOST: usize = 16;
 
 /// Values of labels, shared by all clones.
@@ -58,34 +58,47 @@ impl Objects {
 }
 
 impl ValueTables {
-    /// The values of a key in a Snapshot. O(nodes) to compare each by address.
+    /// The values of a key in a Snapshot. O(nodes) to compare each by address; objects that have changed while their labels have not, as kubelets change them all
+    /// the time, cost no more than that.
     pub(super) fn of(&self, snapshot: &Snapshot, key: &str) -> Arc<Values> {
         let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = tables.iter().position(|values| values.key == key);
-        let known = at.map(|at| Arc::clone(&tables[at]));
-        if let Some(known) = known.as_ref().filter(|known| known.are_of(snapshot)) {
-            return Arc::clone(known);
-        }
-        let made = Arc::new(
-            known
-                .as_deref()
-                .unwrap_or(&Values::default())
-                .renewed(snapshot, key),
-        );
-        if let Some(at) = at {
-            tables.remove(at);
-        } else if tables.len() >= MOST {
+        let mut values = match at {
+            Some(at) => tables.remove(at),
+            None => Arc::default(),
+        };
+        if at.is_none() && tables.len() >= MOST {
             tables.remove(0);
         }
-        tables.push(Arc::clone(&made));
-        made
+        match values.other_objects(snapshot) {
+            Some(others) if others.is_empty() => {}
+            Some(others) => {
+                let known = Arc::make_mut(&mut values);
+                for index in others {
+                    known.objects[index] = Objects::of(&snapshot.nodes[index]);
+                }
+            }
+            None => values = Arc::new(values.renewed(snapshot, key)),
+        }
+        tables.push(Arc::clone(&values));
+        values
     }
 }
 
 impl Values {
-    fn are_of(&self, snapshot: &Snapshot) -> bool {
-        let mut both = self.objects.iter().zip(&snapshot.nodes);
-        self.objects.len() == snapshot.nodes.len() && both.all(|(objects, view)| objects.are_of(view))
+    /// Where a Snapshot has other objects, if the values are those of its nodes; none when they are not.
+    fn other_objects(&self, snapshot: &Snapshot) -> Option<Vec<usize>> {
+        if self.key.is_empty() || self.objects.len() != snapshot.nodes.len() {
+            return None;
+        }
+        let both = self.objects.iter().zip(&snapshot.nodes).enumerate();
+        let others = both.filter(|(_, (objects, view))| !objects.are_of(view));
+        others
+            .map(|(index, (_, view))| {
+                let known = self.values.get(self.of_node[index] as usize);
+                (known == view.labels.get(&self.key)).then_some(index)
+            })
+            .collect()
     }
 
     /// Those of another Snapshot: labels are looked up of nodes that are not where they were with the same objects.
@@ -165,13 +178,30 @@ mod tests {
                     state.nodes.remove(index);
                 } else {
                     let mut node = Node::clone(&state.nodes[index]);
-                    let zone = format!("zone-{}", dice.below(3));
-                    let labels = node.metadata.labels.get_or_insert_default();
-                    labels.insert(labels::ZONE.to_owned(), zone);
+                    if dice.below(2) == 0 {
+                        let zone = format!("zone-{}", dice.below(3));
+                        let labels = node.metadata.labels.get_or_insert_default();
+                        labels.insert(labels::ZONE.to_owned(), zone);
+                    }
                     state.nodes[index] = Arc::new(node);
                 }
             }
         }
-        assert!(tables.0.lock().unwrap_or_else(PoisonError::into_inner).len() <= MOST);
+    }
+
+    #[test]
+    fn the_key_that_nobody_has_asked_for_for_longest_goes() {
+        let tables = ValueTables::default();
+        let snapshot = lower(&random_world(3));
+        let keys: Vec<String> = (0..=MOST).map(|number| format!("key-{number}")).collect();
+        for key in keys.iter().take(MOST) {
+            tables.of(&snapshot, key);
+        }
+        let first = tables.of(&snapshot, &keys[0]);
+        tables.of(&snapshot, &keys[MOST]);
+        let kept = tables.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        assert_eq!(kept.len(), MOST);
+        assert!(kept.iter().all(|values| values.key != keys[1]));
+        assert!(kept.iter().any(|values| Arc::ptr_eq(values, &first)));
     }
 }

@@ -97,6 +97,53 @@ fn a_what_if_by_fork_equals_packing_anew() {
     }
 }
 
+/// Stopping at the first pod that says no says no where placing all would, and yes where all are placed, in sweeps of several nodes.
+#[test]
+fn whether_all_fit_is_told_early_and_right() {
+    let mut told = [0, 0];
+    for seed in 0..250 {
+        let (snapshot, options) = (lower(&random_world(seed)), options(seed));
+        let mut simulation = Simulation::new(&snapshot, &options);
+        simulation.base(&[]);
+        let (mut dice, count) = (Dice(seed), snapshot.nodes.len());
+        if count == 0 {
+            continue;
+        }
+        for claims in 0..3 {
+            let outer = simulation.fork();
+            let mut gone = Vec::new();
+            for _ in 0..count {
+                let node = NodeId::from(dice.below(count));
+                if gone.contains(&node) {
+                    continue;
+                }
+                let pods = movable(&snapshot, node);
+                let step = simulation.fork();
+                simulation.remove_node(node);
+                let early = simulation.fits_within(&pods, &outer, claims);
+                simulation.revert(step);
+                let step = simulation.fork();
+                simulation.remove_node(node);
+                let summary = simulation.place(&pods);
+                let fits = summary.is_complete() && simulation.claim_count_since(&outer) <= claims;
+                assert_eq!(
+                    early, fits,
+                    "seed {seed}, {claims} claims, without {gone:?} and {node:?}"
+                );
+                told[usize::from(fits)] += 1;
+                if fits {
+                    gone.push(node);
+                    simulation.commit(step);
+                } else {
+                    simulation.revert(step);
+                }
+            }
+            simulation.revert(outer);
+        }
+    }
+    assert!(told.iter().all(|count| *count > 500), "{told:?}");
+}
+
 /// What a used simulation says after pending pods were placed is what a fresh one says; forks nest.
 #[test]
 fn w_05_after_a_base_history_does_not_matter() {

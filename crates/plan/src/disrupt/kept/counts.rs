@@ -5,7 +5,7 @@
 
 use spokeshave_model::constraints::{Constraints, PodTerm};
 use spokeshave_model::labels;
-use spokeshave_model::snapshot::{ClassId, NodeId, Snapshot};
+use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
 
 /// The classes that some rule binds: their own, or the anti-affinity of others.
 fn bound(snapshot: &Snapshot) -> Vec<bool> {
@@ -45,17 +45,20 @@ pub(super) struct Recounts {
 /// A domain that has more or fewer pods than before, but always some, as seen by a rule of a class.
 struct Thinned {
     class: ClassId,
-    /// The classes that the rule counts.
+    /// The classes that the rule counts, in order.
     counted: Vec<ClassId>,
     /// How many of their pods were there at least, before and after.
     least: usize,
 }
 
-/// The pods of so many domains are counted; where more have changed, everything that looks at them counts as changed.
-const MOST_DOMAINS: usize = 4;
+/// So often the pods of a domain are counted; every further rule that looks at pods which have changed counts as changed.
+const MOST_LOOKS: usize = 4;
+
+/// Where more pods than this have changed, domains are not counted.
+const MOST_RECOUNTED: usize = 16;
 
 impl Recounts {
-    /// `is_leaving` says of which nodes no pod counts. O(pods) for each domain of which only whether it has pods is asked.
+    /// `is_leaving` says of which nodes no pod counts. O(pods) for each of a few domains of which only whether they have pods is asked.
     pub(super) fn of(
         snapshot: &Snapshot,
         recounted: &[Recounted<'_>],
@@ -66,6 +69,7 @@ impl Recounts {
             differs: vec![false; classes.len()],
             thinned: Vec::new(),
         };
+        let mut looks = 0;
         for other in recounted {
             for class in classes.may_count(&other.constraints.labels) {
                 let rules = &classes[class.index()];
@@ -77,7 +81,9 @@ impl Recounts {
                     if recounts.differs[class.index()] {
                         break;
                     }
-                    let may_look = recounts.thinned.len() < MOST_DOMAINS;
+                    // Where so many have changed, hardly a domain is sure to have kept some.
+                    let may_look = looks < MOST_LOOKS && recounted.len() <= MOST_RECOUNTED;
+                    looks += usize::from(may_look);
                     let others = || others_in_domain(snapshot, term, other.node?, &is_leaving);
                     let others = may_look.then(others).flatten();
                     let least = others
@@ -132,7 +138,11 @@ impl Recounts {
         let differs = |class: &ClassId| self.differs.get(class.index()).copied().unwrap_or(true);
         let empties = |thinned: &Thinned| {
             let pods = nodes.iter().flat_map(|node| &snapshot.node(*node).pods);
-            let counted = pods.filter(|pod| thinned.counted.contains(&snapshot.pod(**pod).class));
+            let is_counted = |pod: &&PodId| {
+                let class = snapshot.pod(**pod).class;
+                thinned.counted.binary_search(&class).is_ok()
+            };
+            let counted = pods.filter(is_counted);
             tells_counts || counted.count() >= thinned.least
         };
         classes.iter().any(differs)
@@ -143,7 +153,7 @@ impl Recounts {
     }
 }
 
-/// The classes that a term counts, and how many of their pods are in the domain of a node; none where each node is a domain of its own.
+/// The classes that a term counts, in order, and how many of their pods are in the domain of a node; none where each node is a domain of its own.
 fn others_in_domain(
     snapshot: &Snapshot,
     term: &PodTerm,
@@ -159,7 +169,8 @@ fn others_in_domain(
             .contains(&snapshot.classes[class.index()].namespace)
     });
     let is_there = |node: NodeId| !is_leaving(node) && domain(node) == Some(own);
-    let pods = snapshot.pods.iter().filter(|view| counted.contains(&view.class));
+    let pods = snapshot.pods.iter();
+    let pods = pods.filter(|view| counted.binary_search(&view.class).is_ok());
     let there = pods.filter(|view| view.active && view.node.is_some_and(is_there));
     let count = there.count();
     Some((counted, count))

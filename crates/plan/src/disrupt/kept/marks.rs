@@ -394,17 +394,19 @@ impl Renumbered {
     ) -> Vec<Recounted<'c>> {
         let mut recounted = Vec::new();
         for changed in &self.changed {
-            let before = changed.before.as_ref().map(|mark| {
+            // Only what is active on a node counts.
+            let before = changed.before.as_ref().filter(|mark| mark.facts.has(ACTIVE));
+            let before = before.and_then(|mark| {
                 let constraints = &*classes[mark.facts.class.index()];
-                (constraints, mark.facts.node(), mark.facts.has(ACTIVE))
+                Some((constraints, mark.facts.node()?))
             });
-            let now = changed.now.map(|pod| {
-                let view = snapshot.pod(pod);
-                (snapshot.constraints(pod), view.node, view.active)
-            });
+            let now = changed
+                .now
+                .filter(|pod| snapshot.pod(*pod).active)
+                .and_then(|pod| Some((snapshot.constraints(pod), snapshot.pod(pod).node?)));
             if before != now {
                 let both = before.into_iter().chain(now);
-                recounted.extend(both.map(|(constraints, node, _)| Recounted { constraints, node }));
+                recounted.extend(both.map(|(constraints, node)| Recounted { constraints, node }));
             }
         }
         recounted

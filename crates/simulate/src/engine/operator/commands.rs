@@ -114,6 +114,7 @@ impl Engine<'_> {
                 LastLook::Placed => {}
                 LastLook::NotYet => present.waits_for = Some(WaitsFor::Places),
                 LastLook::Lost(why) => present.crowded = Some(why),
+                LastLook::Guarded(why) => present.guarded = Some(why),
             }
         }
         let next = advance(&command, &present, now);
@@ -174,6 +175,7 @@ impl Engine<'_> {
             destinations: self.destinations(command, &replacements),
             replacements,
             crowded: None,
+            guarded: None,
             beyond_limits: None,
             waits_for: None,
             queued_nodes: holding.map(|other| other.spec.nodes.len()).sum(),
