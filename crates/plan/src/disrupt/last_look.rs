@@ -105,7 +105,7 @@ fn kept_for_good(
     nodes: &[NodeId],
     now: Timestamp,
 ) -> Option<String> {
-    let method = disruption.spec.method;
+    let method = &disruption.spec.method;
     let is_drift = matches!(method, DisruptionMethod::Drift | DisruptionMethod::StaticDrift);
     let may_force = |node: &NodeView| {
         let claim = node.claim.as_ref();

@@ -394,16 +394,14 @@ impl Renumbered {
     ) -> Vec<Recounted<'c>> {
         let mut recounted = Vec::new();
         for changed in &self.changed {
-            // Only what is active on a node counts.
+            // What has ended or is leaving does not count. What waits has no node, but may keep others away from the one that it will get.
             let before = changed.before.as_ref().filter(|mark| mark.facts.has(ACTIVE));
-            let before = before.and_then(|mark| {
+            let before = before.map(|mark| {
                 let constraints = &*classes[mark.facts.class.index()];
-                Some((constraints, mark.facts.node()?))
+                (constraints, mark.facts.node())
             });
-            let now = changed
-                .now
-                .filter(|pod| snapshot.pod(*pod).active)
-                .and_then(|pod| Some((snapshot.constraints(pod), snapshot.pod(pod).node?)));
+            let now = changed.now.filter(|pod| snapshot.pod(*pod).active);
+            let now = now.map(|pod| (snapshot.constraints(pod), snapshot.pod(pod).node));
             if before != now {
                 let both = before.into_iter().chain(now);
                 recounted.extend(both.map(|(constraints, node)| Recounted { constraints, node }));
