@@ -60,7 +60,7 @@ class Watch:
     """The changes of one kind, with the time at which each was seen."""
 
     def __init__(self, environment, columns, *what):
-        self.changes = []
+        self.changes, self.broke_off, self.is_ended = [], False, False
         command = ["kubectl", "get", *what, "--watch", "--output-watch-events", "--no-headers", "-o", f"custom-columns={columns}"]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         threading.Thread(target=self.read, daemon=True).start()
@@ -68,8 +68,10 @@ class Watch:
     def read(self):
         for line in self.process.stdout:
             self.changes.append((time.monotonic(), *line.split()))
+        self.broke_off = not self.is_ended
 
     def end(self):
+        self.is_ended = True
         self.process.terminate()
         self.process.wait()
 
@@ -93,8 +95,13 @@ class Observed(Bench):
             pass
 
     def end(self):
-        for watch in (self.nodes_seen, self.pods_seen, self.deployments_seen, self.pools_seen):
+        """Ends the watches. One that broke off before has not seen everything: its figures would flatter whoever was slow."""
+        watches = (self.nodes_seen, self.pods_seen, self.deployments_seen, self.pools_seen)
+        broke_off = any(watch.broke_off for watch in watches)
+        for watch in watches:
             watch.end()
+        if broke_off:
+            raise RuntimeError(f"{self.folder.name}: a watch broke off before the suite had ended")
 
     def turns(self):
         """When phases begin, with the replicas wanted from then on; and when the suite begins to clean up."""
@@ -176,7 +183,7 @@ def one_run(scenario, operator, repeat, port):
         command += [f"-ginkgo.focus=Performance {SCENARIOS[scenario]} should", "-test.timeout", "2h"]
         environment = {**os.environ, "KUBECONFIG": str(folder / "kubeconfig"), "OUTPUT_DIR": str(folder)}
         with open(folder / "suite.log", "wb") as log:
-            suite = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+            suite = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
             deadline = time.monotonic() + LONGEST_SECONDS
             while suite.poll() is None and time.monotonic() < deadline:
                 observed.sample()
@@ -198,6 +205,8 @@ def figures(scenario, operator, repeat, port, again):
     path = FOLDER / f"{scenario}-{operator}-{repeat}.json"
     if again or not path.exists():
         result = one_run(scenario, operator, repeat, port)
+        if not result["passed"]:
+            raise RuntimeError(f"{path.stem}: the suite failed: {json.dumps(result)}; its log is {run.TARGET}/suites/run/performance-{path.stem}/suite.log")
         path.write_text(json.dumps(result, indent=2) + "\n")
         print(f"{path.stem}: {json.dumps(result)}", file=sys.stderr, flush=True)
     return json.loads(path.read_text())
@@ -253,6 +262,10 @@ def main():
         for done in runs:
             try:
                 results.append(done.result())
+            except KeyboardInterrupt:
+                # What runs is finished; nothing else is begun.
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
             except Exception as error:  # One run that fails does not end the others.
                 print(f"a run failed: {error!r}", file=sys.stderr)
                 failed += 1

@@ -1,8 +1,8 @@
 //! The components of a cluster: scheduler, kubelets, workload controllers; everything through a Kubernetes client, on the Clock.
 //!
 //! Owns an implementation of Kubernetes' own rules that shares no code with our scheduling, so a shared bug cannot mask itself. It knows nothing
-//! of Karpenter and nothing of the API server behind the client. It ships: `spokeshave up` runs it, and `operator` runs its kubelets for nodes
-//! without machines. The laboratory that drives it on virtual time, with faults and checks, is the crate `sim`.
+//! of Karpenter and nothing of the API server behind the client. It ships: `spokeshave up` and the full engine of `simulate` run it, and `operator` runs
+//! its kubelets for nodes without machines. The laboratory that drives it on virtual time, with faults and checks, is the crate `sim`.
 
 mod attach_limits;
 mod budgets;
@@ -46,8 +46,8 @@ pub struct Options {
     pub disruption_budgets: bool,
     /// Binding of PersistentVolumeClaims, and VolumeAttachments of CSI volumes.
     pub volumes: bool,
-    /// Whether kubelets give signs of life: a Lease every ten seconds and their status every five minutes, as genuine ones do. Only comparisons turn
-    /// it off.
+    /// Whether kubelets give signs of life: a Lease every ten seconds and their status every five minutes, as genuine ones do. Comparisons and
+    /// the full engine of `simulate` turn it off.
     pub heartbeats: bool,
     /// Time from binding to Running.
     pub pod_start_delay: Duration,

@@ -48,5 +48,5 @@ pub use read_only::{WriteRefused, read_only};
 pub use readiness::Readiness;
 pub use reflector::{Reflector, WatchOptions};
 pub use server::{Document, HttpServer, bind};
-pub use shutdown::{Shutdown, TaskGroup};
+pub use shutdown::{Shutdown, TaskGroup, panics_here};
 pub use store::{Change, Index, Object, ObjectKey, Store, StoreOptions, Subscription};

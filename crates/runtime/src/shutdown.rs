@@ -3,6 +3,7 @@
 //! Owns the order of shutdown: first the signal, then every task finishes its current work, then late tasks are aborted
 //! and named. It never decides when to end.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -92,6 +93,16 @@ impl Shutdown {
     }
 }
 
+thread_local! {
+    static PANICS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many tasks of [`TaskGroup`]s have panicked on this thread: on a runtime of one thread, all of them.
+#[must_use]
+pub fn panics_here() -> usize {
+    PANICS.with(Cell::get)
+}
+
 /// Long-running tasks with names, ended together.
 #[derive(Debug, Default)]
 pub struct TaskGroup {
@@ -113,6 +124,7 @@ impl TaskGroup {
         let task: BoxFuture<'static, ()> = Box::pin(task);
         let guarded = async move {
             if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+                PANICS.with(|panics| panics.set(panics.get() + 1));
                 tracing::error!(task = label, "task panicked and has ended");
             }
         };

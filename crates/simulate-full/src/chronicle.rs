@@ -82,6 +82,9 @@ impl fmt::Debug for Chronicle {
     }
 }
 
+/// Controllers make pods at once.
+const LONGEST_WITHOUT_PODS_MS: u64 = 600_000;
+
 impl Chronicle {
     pub(crate) fn new(
         clock: SharedClock,
@@ -161,8 +164,16 @@ impl Chronicle {
 
     /// An owner wants so many pods from now on.
     pub(crate) fn scaled(&self, owner: u32, replicas: u32) {
-        let (mut state, _) = self.now();
-        state.scaled(owner, replicas);
+        let (mut state, now_ms) = self.now();
+        state.scaled(now_ms, owner, replicas);
+    }
+
+    /// A workload that has had no pod at all for ten minutes although it should: what the API server refused, or a controller that is gone.
+    pub(crate) fn without_pods(&self) -> Option<String> {
+        let before_ms = self.now_ms().checked_sub(LONGEST_WITHOUT_PODS_MS)?;
+        let owner = self.lock().without_pods(before_ms)?;
+        let owner = self.timeline.owners.get(owner)?;
+        Some(format!("{}/{}", owner.namespace, owner.name))
     }
 
     /// A write, told by the API server.

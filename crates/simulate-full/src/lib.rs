@@ -145,18 +145,51 @@ async fn lived(life: &Life, is_interrupted: &dyn Fn() -> bool, lines: Option<Lin
     start_operator(life, &server, &clock, &entropy, &chronicle, &mut tasks, &shutdown);
     let failure: Arc<OnceLock<String>> = Arc::default();
     let (told, following, start) = (failure.clone(), user.clone(), world.start);
-    tasks.spawn("user", async move {
+    let mut users = TaskGroup::new();
+    users.spawn("user", async move {
         if let Err(error) = following.follow(start).await {
             drop(told.set(error));
         }
     });
     tasks.spawn("completed", async move { user.tidy(completed).await });
-    let partial = pass(&clock, &chronicle, world, is_interrupted, &failure).await?;
+    let parts = Parts {
+        running: tasks.running(),
+        tasks: &tasks,
+        failure: &failure,
+    };
+    let partial = pass(&clock, &chronicle, world, is_interrupted, &parts).await?;
     let run = chronicle.finish(&policy.name, life.seed, partial);
     // What runs ends with its runtime.
     shutdown.request();
-    drop(tasks);
+    drop((users, tasks));
     Ok(run)
+}
+
+/// What must go on for as long as a cluster lives.
+struct Parts<'t> {
+    tasks: &'t TaskGroup,
+    /// How many there were at the start.
+    running: usize,
+    /// What the user was refused.
+    failure: &'t OnceLock<String>,
+}
+
+impl Parts<'_> {
+    /// Figures of a cluster of which a part is missing would be wrong.
+    fn check(&self, chronicle: &Chronicle) -> Result<(), String> {
+        if let Some(error) = self.failure.get() {
+            return Err(error.clone());
+        }
+        if self.tasks.running() < self.running || spokeshave_runtime::panics_here() > 0 {
+            return Err("a part of the simulated cluster has ended: this is a defect of Spokeshave, and standard error says more".to_owned());
+        }
+        match chronicle.without_pods() {
+            None => Ok(()),
+            Some(owner) => Err(format!(
+                "the simulated cluster makes no pods for {owner}: its API server refuses them, or they need something that is not simulated; run the scenario with --engine fast"
+            )),
+        }
+    }
 }
 
 /// Time passes until the end; true when it was interrupted before.
@@ -165,7 +198,7 @@ async fn pass(
     chronicle: &Chronicle,
     world: &World,
     is_interrupted: &dyn Fn() -> bool,
-    failure: &OnceLock<String>,
+    parts: &Parts<'_>,
 ) -> Result<bool, String> {
     loop {
         let left = world.duration_ms.saturating_sub(chronicle.now_ms());
@@ -173,9 +206,7 @@ async fn pass(
             return Ok(false);
         }
         clock.sleep(STEP.min(Duration::from_millis(left))).await;
-        if let Some(error) = failure.get() {
-            return Err(error.clone());
-        }
+        parts.check(chronicle)?;
         if chronicle.now_ms() < world.duration_ms && is_interrupted() {
             return Ok(true);
         }

@@ -12,6 +12,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
@@ -46,6 +47,13 @@ fn broken(what: &str, error: &dyn std::fmt::Display) -> Broken {
     format!("the simulated API server refuses {what}: {error}")
 }
 
+fn refused(what: &str, error: &kube::Error) -> Broken {
+    match error {
+        kube::Error::Api(status) => broken(what, &status.message),
+        other => broken(what, other),
+    }
+}
+
 impl User {
     async fn create<K>(&self, api: Api<K>, value: Value) -> Result<(), Broken>
     where
@@ -54,7 +62,7 @@ impl User {
         let what = format!("{} {}", K::kind(&()), value["metadata"]["name"]);
         let object: K = serde_json::from_value(value).map_err(|error| broken(&what, &error))?;
         let made = api.create(&PostParams::default(), &object).await;
-        made.map(drop).map_err(|error| broken(&what, &error))
+        made.map(drop).map_err(|error| refused(&what, &error))
     }
 
     fn all<K>(&self) -> Api<K>
@@ -115,6 +123,28 @@ impl User {
                 "metadata": {"name": class}, "provisioner": PROVISIONER, "volumeBindingMode": "WaitForFirstConsumer",
             });
             self.create(self.all::<StorageClass>(), value).await?;
+        }
+        self.make_priority_classes(world).await
+    }
+
+    /// The PriorityClasses that pods name, with the priority that these have.
+    async fn make_priority_classes(&self, world: &World) -> Result<(), Broken> {
+        let of_owners = self
+            .timeline
+            .owners
+            .iter()
+            .filter_map(|owner| owner.template.spec.as_ref());
+        let of_daemons = world.daemon_sets.iter();
+        let of_daemons = of_daemons.filter_map(|set| set.spec.template.spec.as_ref());
+        let named = of_owners.chain(of_daemons).filter_map(|spec| {
+            let name = spec.priority_class_name.clone()?;
+            Some((name, spec.priority.unwrap_or_default()))
+        });
+        // The system's own are there.
+        let named = named.filter(|(name, _)| !name.is_empty() && !name.starts_with("system-"));
+        for (name, priority) in named.collect::<BTreeMap<String, i32>>() {
+            let value = json!({"metadata": {"name": name}, "value": priority});
+            self.create(self.all::<PriorityClass>(), value).await?;
         }
         Ok(())
     }
@@ -221,7 +251,7 @@ impl User {
                     .map(drop)
             }
         };
-        answer.map_err(|error| broken("a change of replicas", &error))
+        answer.map_err(|error| refused("a change of replicas", &error))
     }
 
     async fn begin(&self, index: u32, owner: &Owner, pod: u64, runs_ms: Option<u64>) -> Result<(), Broken> {
@@ -273,7 +303,8 @@ fn single_name(owner: &Owner, pod: u64) -> String {
     spokeshave_simulate::owners::pod_name(owner.kind, &owner.name, pod)
 }
 
-/// The pods of an owner, as they are written into it. Probes and hooks would take time of their own; how long pods take is drawn.
+/// The pods of an owner, as they are written into it. Probes and hooks would take time of their own; how long pods take is drawn. There is one scheduler, and
+/// priorities follow from classes.
 fn template(owner: &Owner) -> Value {
     let mut template = serde_json::to_value(&*owner.template).unwrap_or_default();
     let annotations = template["metadata"]["annotations"].take();
@@ -288,6 +319,13 @@ fn template(owner: &Owner) -> Value {
                     .entry("image")
                     .or_insert_with(|| json!("registry.k8s.io/pause:3.10"));
             }
+        }
+    }
+    if let Some(spec) = template["spec"].as_object_mut() {
+        spec.remove("schedulerName");
+        let has_class = spec.get("priorityClassName").is_some_and(|name| !name.is_null());
+        if has_class {
+            spec.remove("priority");
         }
     }
     without_nulls(template)

@@ -161,6 +161,16 @@ pub fn pod_labels(owner: &Owner) -> BTreeMap<String, String> {
     labels
 }
 
+/// Owners of different kinds may have one name.
+fn budget_name(owner: &Owner) -> String {
+    match owner.kind {
+        OwnerKind::Deployment => owner.name.clone(),
+        OwnerKind::StatefulSet => format!("{}-statefulset", owner.name),
+        OwnerKind::Job => format!("{}-jobs", owner.name),
+        OwnerKind::Bare => format!("{}-pods", owner.name),
+    }
+}
+
 /// The PodDisruptionBudget over an owner's pods; none is allowed to go until they are counted.
 pub fn budget(owner: &Owner) -> Option<PodDisruptionBudget> {
     let text = owner.max_unavailable.as_deref()?;
@@ -172,7 +182,7 @@ pub fn budget(owner: &Owner) -> Option<PodDisruptionBudget> {
     Some(PodDisruptionBudget {
         metadata: ObjectMeta {
             namespace: Some(owner.namespace.clone()),
-            name: Some(owner.name.clone()),
+            name: Some(budget_name(owner)),
             ..ObjectMeta::default()
         },
         spec: Some(PodDisruptionBudgetSpec {

@@ -110,17 +110,27 @@ let stream = null;
 /** Stops listening. @type {(() => void) | null} */
 let stop = null;
 let heard = performance.now();
+/** When it was last begun anew, because nothing was heard. */
+let tried = 0;
 let due = 0;
 // A browser opens six connections to one server for all of its pages together. Of those that are visible one listens, and tells the others.
+// (Locks need https or a loopback address.) Where the one is silent for too long, each listens for itself until it is heard again.
 const others = "locks" in navigator ? new BroadcastChannel("changes") : null;
-if (others) others.onmessage = (event) => { if (!document.hidden) take(event.data.kind, event.data.text); };
+let alone = false;
+if (others) others.onmessage = (event) => {
+  if (document.hidden) return;
+  if (alone) { alone = false; close(); }
+  take(event.data.kind, event.data.text);
+};
 
 function listen() {
   if (stop || document.hidden) return;
   if (!others) { open(); stop = close; return; }
   const waiting = new AbortController();
-  stop = () => waiting.abort();
+  stop = () => { waiting.abort(); alone = false; close(); };
   navigator.locks.request("changes", { signal: waiting.signal }, () => new Promise((done) => {
+    alone = false;
+    close();
     open();
     stop = () => { close(); done(undefined); };
   })).catch(() => { /* hidden before its turn came */ });
@@ -129,7 +139,7 @@ function open() {
   stream = new EventSource("/api/changes");
   for (const kind of ["delta", "reset", "beat", "trouble"]) stream.addEventListener(kind, (event) => {
     take(kind, event.data);
-    others?.postMessage({ kind, text: event.data });
+    if (!alone) others?.postMessage({ kind, text: event.data });
   });
 }
 function close() {
@@ -140,7 +150,8 @@ function close() {
 function take(kind, text) {
   alive();
   if (kind === "trouble") state("off", text);
-  if (kind === "delta" || (kind === "reset" && text !== document.documentElement.dataset.revision)) {
+  const isOther = text !== "0" && text !== document.documentElement.dataset.revision;
+  if (kind === "delta" || ((kind === "reset" || kind === "beat") && isOther)) {
     clearTimeout(due);
     due = setTimeout(() => show(location.href), 30);
   }
@@ -160,7 +171,11 @@ setInterval(() => {
   if (document.hidden || performance.now() - heard < STALE_AFTER) return;
   const since = byId("top")?.querySelector(".when time")?.textContent ?? "";
   state("off", `stale since ${since}`);
-  if (stream && stream.readyState === EventSource.CLOSED) { close(); open(); }
+  // A connection can be open and dead, and who listens for all can be held up.
+  if (performance.now() - tried < STALE_AFTER) return;
+  tried = performance.now();
+  if (stream) close(); else alone = true;
+  open();
 }, 500);
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) { stop?.(); stop = null; } else { heard = performance.now(); listen(); show(location.href); }

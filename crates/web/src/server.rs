@@ -407,7 +407,7 @@ fn exchange(site: &Site, path: &str, rest: &str) -> Response<Body> {
     response
 }
 
-/// Server-sent events: `delta` with Changes, or `reset` for who has missed too much; a comment now and then.
+/// Server-sent events: `delta` with Changes, or `reset` for who has missed too much; a sign of life now and then.
 fn changes(board: Board, known: Option<u64>) -> Response<Body> {
     let body = StreamBody::new(events(board, known));
     answer::of(StatusCode::OK, "text/event-stream", body.boxed_unsync())
@@ -424,7 +424,7 @@ fn events(board: Board, known: Option<u64>) -> impl Stream<Item = Result<Frame<B
         let text = match board.news(known) {
             News::None => {
                 let _ = tokio::time::timeout(BEAT, next).await;
-                return Some((Ok(Frame::data(beat(&board).into())), (board, known, false)));
+                return Some((Ok(Frame::data(beat(&board, known).into())), (board, known, false)));
             }
             News::Changes(missed, newest) => {
                 let mut text = String::new();
@@ -445,11 +445,11 @@ fn events(board: Board, known: Option<u64>) -> impl Stream<Item = Result<Frame<B
     })
 }
 
-/// A sign of life; with what is wrong, if something is.
-fn beat(board: &Board) -> String {
+/// A sign of life, with the newest revision (0 before there is one); with what is wrong, if something is.
+fn beat(board: &Board, newest: Option<u64>) -> String {
     match board.why_not() {
         Some(why) => format!("event: trouble\ndata: {}\n\n", why.replace(['\n', '\r'], " ")),
-        None => "event: beat\ndata: ok\n\n".to_owned(),
+        None => format!("event: beat\ndata: {}\n\n", newest.unwrap_or(0)),
     }
 }
 

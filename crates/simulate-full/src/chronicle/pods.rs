@@ -18,6 +18,9 @@ use super::{Chronicle, Completed, HOUR_MS, PodKey, State};
 pub(super) struct OwnerTally {
     kind: OwnerKind,
     replicas: u32,
+    /// When pods were asked for that have not been seen; none has ever been.
+    unseen_since_ms: Option<u64>,
+    was_seen: bool,
     ready: u32,
     was_up: bool,
     is_down: bool,
@@ -34,6 +37,8 @@ impl OwnerTally {
         OwnerTally {
             kind: owner.kind,
             replicas: 0,
+            unseen_since_ms: None,
+            was_seen: false,
             ready: 0,
             was_up: false,
             is_down: false,
@@ -146,8 +151,19 @@ impl Chronicle {
 }
 
 impl State {
-    pub(super) fn scaled(&mut self, owner: u32, replicas: u32) {
+    /// The first owner of which pods have been asked for so long in vain.
+    pub(super) fn without_pods(&self, before_ms: u64) -> Option<usize> {
+        let is_late = |owner: &OwnerTally| {
+            owner.replicas > 0 && owner.unseen_since_ms.is_some_and(|since| since <= before_ms)
+        };
+        self.owners.iter().position(is_late)
+    }
+
+    pub(super) fn scaled(&mut self, now_ms: u64, owner: u32, replicas: u32) {
         let state = &mut self.owners[owner as usize];
+        if state.replicas == 0 && !state.was_seen {
+            state.unseen_since_ms = Some(now_ms);
+        }
         state.replicas = replicas;
         if replicas != 1 {
             state.was_up = false;
@@ -182,6 +198,8 @@ impl State {
         };
         self.pods.insert(key.clone(), tally);
         if let Some((owner, _)) = owner {
+            let of_owner = &mut self.owners[owner as usize];
+            (of_owner.was_seen, of_owner.unseen_since_ms) = (true, None);
             self.meter.pod_begins(owner);
             self.note_pod(now_ms, "born", key, "");
         }

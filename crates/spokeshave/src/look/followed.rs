@@ -352,3 +352,6 @@ fn said(error: &kube::Error) -> Answer {
         Answer::Failed(message)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use super::watch::Life;
 ///
 /// # Errors
 /// What was asked for needs the fast engine.
-pub(crate) fn check(args: &SimulateArgs, policies: &[Policy]) -> Result<()> {
+pub(crate) fn check(args: &SimulateArgs, policies: &[Policy], baseline: &str) -> Result<()> {
     if args.engine == EngineName::Fast {
         return Ok(());
     }
@@ -22,8 +22,13 @@ pub(crate) fn check(args: &SimulateArgs, policies: &[Policy]) -> Result<()> {
         problems.push("--engine full: this program was built without the embedded cluster".to_owned());
     }
     for policy in policies.iter().filter(|policy| policy.model != Model::Ours) {
+        let instead = if policy.name == baseline {
+            "choose another `baseline`"
+        } else {
+            "leave it out with --policy"
+        };
         problems.push(format!(
-            "--engine full: policy {:?} is a model, and the full engine runs Spokeshave's own controllers; leave it out with --policy, or use --engine fast",
+            "--engine full: policy {:?} is a model, and the full engine runs Spokeshave's own controllers; {instead}, or use --engine fast",
             policy.name
         ));
     }

@@ -67,7 +67,11 @@ pub(crate) async fn run(args: Box<SimulateArgs>) -> Result<ExitCode> {
 async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     let document = match &args.scenario {
         Some(path) => Document::read(path)?,
-        None => without_file::document(&args.filenames, args.duration_ms)?,
+        None => {
+            // Only the fast engine has models of other autoscalers, and of none.
+            let models = args.engine == args::EngineName::Fast;
+            without_file::document(&args.filenames, args.duration_ms, models)?
+        }
     };
     let scenario = &document.scenario;
     let seeds = args.seeds.unwrap_or(scenario.seeds);
@@ -81,7 +85,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     setting
         .policies
         .retain(|policy| names.contains(&policy.name.as_str()));
-    engine::check(args, &setting.policies)?;
+    engine::check(args, &setting.policies, &scenario.baseline)?;
     let outputs = outputs(args, scenario, &setting.policies)?;
     let recordings = imports::read(&document, &args.filenames)?;
     for note in &recordings.notes {

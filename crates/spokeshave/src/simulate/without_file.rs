@@ -13,11 +13,12 @@ use super::inventory;
 /// Of this many seeds a table still comes in seconds.
 const SEEDS: u32 = 5;
 
-/// The workloads of dumps as they are, under the NodePools of the dumps as they are, and beside them without any consolidation.
+/// The workloads of dumps as they are, under the NodePools of the dumps as they are, and, where the engine has `models`, beside them without any
+/// consolidation.
 ///
 /// # Errors
 /// A dump cannot be read.
-pub(crate) fn document(paths: &[PathBuf], duration_ms: u64) -> Result<Document> {
+pub(crate) fn document(paths: &[PathBuf], duration_ms: u64, models: bool) -> Result<Document> {
     if paths.iter().any(|path| path == Path::new("-")) {
         bail!("-f -: a dump is read more than once, so that it has to be a file");
     }
@@ -34,6 +35,8 @@ pub(crate) fn document(paths: &[PathBuf], duration_ms: u64) -> Result<Document> 
         manifests: Vec::new(),
         settings: SettingsSpec::default(),
     };
+    let mut policies = vec![policy("now", ModelName::Ours)];
+    policies.extend(models.then(|| policy("never", ModelName::None)));
     let scenario = Scenario {
         name,
         start: start_of(inventory.newest()),
@@ -44,7 +47,7 @@ pub(crate) fn document(paths: &[PathBuf], duration_ms: u64) -> Result<Document> 
         cluster: ClusterSpec::default(),
         workloads: Vec::new(),
         cloud: CloudSpec::default(),
-        policies: vec![policy("now", ModelName::Ours), policy("never", ModelName::None)],
+        policies,
         baseline: "now".to_owned(),
         expect: Vec::new(),
     };

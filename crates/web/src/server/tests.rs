@@ -217,7 +217,7 @@ async fn a_stream_tells_what_was_missed_or_starts_anew() {
     };
     let mut stream = Box::pin(events(board.clone(), Some(1)));
     assert_eq!(text(stream.next().await), "retry: 1000\n\n");
-    assert_eq!(text(stream.next().await), "event: beat\ndata: ok\n\n");
+    assert_eq!(text(stream.next().await), "event: beat\ndata: 1\n\n");
     publish(&board, 2, 3);
     publish(&board, 3, 1);
     let told = text(stream.next().await);

@@ -1,7 +1,7 @@
 //! A panic while the terminal is ours: the test runs itself once more, on a terminal of its own, and panics there.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
@@ -12,6 +12,8 @@ use super::{Ours, give_back_on_panic};
 
 /// Set where the test runs for the second time.
 const SECOND: &str = "SPOKESHAVE_TEST_PANICS";
+/// Written when the program has ended.
+const END: &str = "-- the end --";
 const LEAVE_ALTERNATE_SCREEN: &str = "\u{1b}[?1049l";
 const SHOW_CURSOR: &str = "\u{1b}[?25h";
 
@@ -48,12 +50,20 @@ fn a_panic_gives_the_terminal_back_and_is_readable() {
         .stderr(side())
         .spawn()
         .expect("it runs");
-    let (mut ours, mut seen, mut buffer) = (File::from(ours), Vec::new(), [0; 4096]);
-    while !String::from_utf8_lossy(&seen).contains("test result") {
-        let read = ours.read(&mut buffer).expect("the test's own end");
-        seen.extend_from_slice(&buffer[..read]);
-    }
+    let mut ours = File::from(ours);
+    let reading = std::thread::spawn(move || {
+        let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
+        while !String::from_utf8_lossy(&seen).contains(END) {
+            let read = ours.read(&mut buffer).expect("their side is open");
+            seen.extend_from_slice(&buffer[..read]);
+        }
+        (ours, seen)
+    });
     assert!(!child.wait().expect("it ends").success());
+    // However it ended, reading ends.
+    (&theirs).write_all(END.as_bytes()).expect("written");
+    // Modes are those of a terminal whose other side is open.
+    let (_ours, seen) = reading.join().expect("read");
     let seen = String::from_utf8_lossy(&seen);
     let at = |text: &str| {
         seen.find(text)

@@ -1,0 +1,242 @@
+use std::sync::Mutex;
+
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, PostParams};
+use kube::client::Body;
+use serde_json::{Value, json};
+use spokeshave_api::NodePool;
+use spokeshave_apiserver::{ApiServer, Config};
+use tower::ServiceExt as _;
+
+use super::*;
+
+/// Requests that the user may not make: what their path begins with, and whether only watching is meant.
+type Refusals = Arc<Mutex<Vec<(&'static str, bool)>>>;
+
+/// An API server, a client that may do everything, and one of a user of whom some requests are refused.
+fn a_cluster() -> (Client, Client, Refusals) {
+    let start = jiff::Timestamp::UNIX_EPOCH;
+    let server = ApiServer::new(Config::new(Arc::new(move || start), 7));
+    let refusals = Refusals::default();
+    let (inner, refused) = (server.clone(), Arc::clone(&refusals));
+    let guarded = tower::service_fn(move |request: Request<Body>| {
+        let is_watch = request
+            .uri()
+            .query()
+            .is_some_and(|query| query.contains("watch="));
+        let path = request.uri().path();
+        let is_refused =
+            |(prefix, watches): &(&str, bool)| path.starts_with(prefix) && (is_watch || !watches);
+        let refuses = refused.lock().unwrap().iter().any(is_refused);
+        let server = inner.service();
+        async move {
+            if refuses {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+                                    "message": "sam may not do this", "code": 403});
+                let body = Full::new(status.to_string().into()).map_err(|never| match never {});
+                return Ok(Response::builder().status(403).body(body.boxed_unsync()).unwrap());
+            }
+            let answer = server.oneshot(request).await?;
+            let boxed = answer.map(|body| {
+                body.map_err(Box::<dyn std::error::Error + Send + Sync>::from)
+                    .boxed_unsync()
+            });
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(boxed)
+        }
+    });
+    (
+        Client::new(server.service(), "default"),
+        Client::new(guarded, "default"),
+        refusals,
+    )
+}
+
+async fn create<K>(api: Api<K>, value: Value)
+where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::Serialize
+        + serde::de::DeserializeOwned,
+{
+    let object: K = serde_json::from_value(value).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
+async fn pod(client: &Client, name: &str) {
+    let value = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    create(Api::<Pod>::default_namespaced(client.clone()), value).await;
+}
+
+fn pods(copies: &Copies) -> Vec<&str> {
+    let names = copies.dump.pods.iter().map(|pod| pod.metadata.name.as_deref());
+    names.flatten().collect()
+}
+
+/// Reads until something is as it should be; what never is ends with the pods that were seen.
+async fn until(followed: &mut Followed, is_meant: impl Fn(&Copies) -> bool) -> Copies {
+    let mut seen = Vec::new();
+    for _ in 0..600 {
+        let copies = followed.read().await.unwrap();
+        if is_meant(&copies) {
+            return copies;
+        }
+        seen = pods(&copies).into_iter().map(str::to_owned).collect();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("it never came about: {seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_changes_and_goes_is_seen_without_listing_again() {
+    let (admin, user, refusals) = a_cluster();
+    create(
+        Api::<Node>::all(admin.clone()),
+        json!({"metadata": {"name": "n"}}),
+    )
+    .await;
+    pod(&admin, "one").await;
+    let mut followed = Followed::new(user, false);
+    let copies = followed.read().await.unwrap();
+    assert_eq!((copies.dump.nodes.len(), pods(&copies)), (1, vec!["one"]));
+    assert!(
+        copies.missing.is_empty(),
+        "a cluster without NodePools is none that hides them"
+    );
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let version = followed.version();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(followed.version(), version, "nothing has changed");
+    pod(&admin, "two").await;
+    until(&mut followed, |copies| pods(copies) == ["one", "two"]).await;
+    assert_ne!(followed.version(), version);
+    // Its watches go on, although the lists are refused now.
+    let listed = ["/api/v1/pods", "/api/v1/nodes"].map(|path| (path, false));
+    refusals.lock().unwrap().extend(listed);
+    let own = Api::<Pod>::default_namespaced(admin.clone());
+    own.delete("one", &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
+    until(&mut followed, |copies| pods(copies) == ["two"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_installed_later_appears() {
+    let (admin, user, _) = a_cluster();
+    let mut followed = Followed::new(user, false);
+    assert!(followed.read().await.unwrap().dump.node_pools.is_empty());
+    for definition in spokeshave_api::crds::crds() {
+        create(
+            Api::<CustomResourceDefinition>::all(admin.clone()),
+            serde_json::to_value(definition).unwrap(),
+        )
+        .await;
+    }
+    let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+    let pool = json!({"metadata": {"name": "default"}, "spec": {"template": {"spec": {"nodeClassRef": class, "requirements": []}}}});
+    create(Api::<NodePool>::all(admin.clone()), pool).await;
+    until(&mut followed, |copies| copies.dump.node_pools.len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_seen_is_named_and_seen_once_it_may() {
+    let (admin, user, refusals) = a_cluster();
+    pod(&admin, "one").await;
+    let refused = [
+        "/apis/policy/v1/poddisruptionbudgets",
+        "/apis/spokeshave.dev/v1alpha1/disruptions",
+    ];
+    refusals.lock().unwrap().extend(refused.map(|path| (path, false)));
+    let mut followed = Followed::new(user, false);
+    let copies = followed.read().await.unwrap();
+    let missing: Vec<(&str, &str)> = copies
+        .missing
+        .iter()
+        .map(|one| (one.resource.as_str(), one.message.as_str()))
+        .collect();
+    assert!(
+        matches!(missing[..], [("poddisruptionbudgets.policy", message)] if message.contains("sam may not do this")),
+        "{missing:?}"
+    );
+    refusals.lock().unwrap().clear();
+    until(&mut followed, |copies| copies.missing.is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_pods_there_is_nothing_to_see() {
+    let (_, user, refusals) = a_cluster();
+    refusals.lock().unwrap().push(("/api/v1/pods", false));
+    let read = Followed::new(user, false).read().await;
+    let error = read.map(|copies| pods(&copies).len()).unwrap_err().to_string();
+    assert!(
+        error.contains("does not list /api/v1/pods") && error.contains("sam may not"),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_listed_and_not_watched_is_listed_again() {
+    let (admin, user, refusals) = a_cluster();
+    refusals.lock().unwrap().push(("/api/v1/pods", true));
+    let mut followed = Followed::new(user, false);
+    assert!(pods(&followed.read().await.unwrap()).is_empty());
+    pod(&admin, "late").await;
+    until(&mut followed, |copies| pods(copies) == ["late"]).await;
+}
+
+/// What is followed is what is listed.
+#[tokio::test(start_paused = true)]
+async fn every_list_has_a_kind_and_is_followed() {
+    for (path, _) in live::lists(true) {
+        assert!(identity(path).is_some(), "{path}");
+    }
+    assert_eq!(
+        identity("/apis/apps/v1/daemonsets"),
+        Some(("apps/v1".to_owned(), "DaemonSet".to_owned()))
+    );
+    assert_eq!(
+        identity("/api/v1/pods"),
+        Some(("v1".to_owned(), "Pod".to_owned()))
+    );
+    let (admin, user, _) = a_cluster();
+    for name in ["a", "b"] {
+        pod(&admin, name).await;
+        create(
+            Api::<Node>::all(admin.clone()),
+            json!({"metadata": {"name": name}}),
+        )
+        .await;
+    }
+    let copies = Followed::new(user, true).read().await.unwrap();
+    let (listed, refused) = live::read_what_may_be_seen(&admin, true).await.unwrap();
+    assert_eq!(
+        (copies.dump.objects, copies.missing.len(), pods(&copies)),
+        (
+            listed.objects,
+            refused.len(),
+            listed
+                .pods
+                .iter()
+                .filter_map(|pod| pod.metadata.name.as_deref())
+                .collect()
+        )
+    );
+}
+
+/// An object that nobody can read costs itself.
+#[test]
+fn an_unreadable_object_is_counted_and_named() {
+    let mut dump = Dump::default();
+    let text = json!({"metadata": {"name": "odd"}, "spec": {"containers": "none"}}).to_string();
+    let kind = ("v1".to_owned(), "Pod".to_owned());
+    Item::read(&kind, "default/odd", "/api/v1/pods", &text).add_to(&mut dump);
+    assert_eq!((dump.objects, dump.pods.len()), (1, 0));
+    let told = dump.unreadable[0].to_string();
+    assert!(
+        told.starts_with("/api/v1/pods: Pod default/odd cannot be read: "),
+        "{told}"
+    );
+}
