@@ -207,7 +207,7 @@ pub static METRICS: &[Metric] = metrics![
     |run| Some(run.short_lived_nodes as f64);
     "movedAgain", "Pods moved again", Count, "pods moved twice within an hour",
     |run| Some(run.moved_again as f64);
-    "savingsLost", "Savings lost", Count, "commands after which the same NodePool launched a node within an hour",
+    "savingsLost", "Savings lost", Count, "commands of which everything saved was bought again by launches in the same NodePool within an hour",
     |run| Some(run.savings_lost as f64);
     "launches", "Launches", Count, "instances launched",
     |run| Some(run.launches as f64);

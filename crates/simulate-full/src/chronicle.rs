@@ -16,13 +16,14 @@ use serde_json::Value;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_apiserver::{Commit, Identity};
 use spokeshave_cluster::Pace;
-use spokeshave_model::{InstanceType, Offering};
+use spokeshave_model::{InstanceType, Offering, Price};
 use spokeshave_ports::SharedClock;
 use spokeshave_scenario::Timeline;
 use spokeshave_simulate::draws::Draws;
 use spokeshave_simulate::least::Least;
 use spokeshave_simulate::log::{Line, LogDigest, command_text};
 use spokeshave_simulate::meter::Meter;
+use spokeshave_simulate::savings::Savings;
 use spokeshave_simulate::{Engine, Run, World};
 
 use crate::names::Names;
@@ -71,8 +72,8 @@ struct State {
     refused: BTreeSet<PodKey>,
     /// Phases of commands, by name.
     commands: BTreeMap<String, DisruptionPhase>,
-    /// Commands with savings, by NodePool and time of their start.
-    savings: Vec<(u64, String)>,
+    /// What commands have saved lately.
+    savings: Savings,
     completed: UnboundedSender<Completed>,
 }
 
@@ -108,7 +109,7 @@ impl Chronicle {
             evicting: BTreeSet::new(),
             refused: BTreeSet::new(),
             commands: BTreeMap::new(),
-            savings: Vec::new(),
+            savings: Savings::default(),
             completed,
         };
         Chronicle {
@@ -209,7 +210,7 @@ impl Chronicle {
         state.note(now_ms, "phase", &name, &format!("{phase:?}"));
         if before == Some(DisruptionPhase::Starting) && phase != DisruptionPhase::RolledBack {
             state.meter.count(|counted| &mut counted.commands);
-            state.saves(now_ms, &command);
+            state.savings.note(now_ms, &command);
         }
     }
 
@@ -300,19 +301,9 @@ impl State {
         }
     }
 
-    fn saves(&mut self, now_ms: u64, command: &Disruption) {
-        self.savings.retain(|(at_ms, _)| now_ms - at_ms < HOUR_MS);
-        if let Some(node) = command.spec.nodes.first().filter(|_| command.spec.savings != "0") {
-            self.savings.push((now_ms, node.node_pool.clone()));
-        }
-    }
-
-    /// A NodePool launches for waiting pods: what was saved in it within the last hour was not saved for long.
-    fn savings_are_lost(&mut self, now_ms: u64, pool: &str) {
-        self.savings.retain(|(at_ms, _)| now_ms - at_ms < HOUR_MS);
-        let before = self.savings.len();
-        self.savings.retain(|(_, of)| of != pool);
-        for _ in self.savings.len()..before {
+    /// A NodePool has launched an instance for waiting pods: it costs what was saved before.
+    fn savings_are_lost(&mut self, now_ms: u64, pool: &str, price: Price) {
+        for _ in 0..self.savings.bought(now_ms, pool, price) {
             self.meter.count(|counted| &mut counted.savings_lost);
         }
     }

@@ -20,6 +20,7 @@ mod pods;
 mod queue;
 mod refusals;
 pub mod run;
+pub mod savings;
 mod scheduler;
 mod shapes;
 pub mod world;

@@ -83,10 +83,6 @@ impl Chronicle {
         if commit.old.is_none() {
             let command = annotation(commit.new, labels::DISRUPTION);
             state.note(now_ms, "nodeclaim", commit.name, command);
-            let pool = commit.new["metadata"]["labels"][labels::NODE_POOL].as_str();
-            if let Some(pool) = pool.filter(|_| command.is_empty()) {
-                state.savings_are_lost(now_ms, pool);
-            }
         }
     }
 
@@ -148,6 +144,12 @@ impl State {
             capacity_type,
             launched_ms: now_ms,
         });
+        let claim = &machine.claim;
+        let pool = claim["metadata"]["labels"][labels::NODE_POOL].as_str();
+        let pool = pool.filter(|_| annotation(claim, labels::DISRUPTION).is_empty());
+        if let Some(pool) = pool.map(str::to_owned) {
+            self.savings_are_lost(now_ms, &pool, offering.price);
+        }
         self.measure(name);
     }
 

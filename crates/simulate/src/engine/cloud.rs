@@ -71,6 +71,7 @@ impl Engine<'_> {
             instance_type.name, capacity_type, offering.price
         );
         self.log.add(self.now_ms, "launched", claim.name_of(), &line);
+        self.savings_are_lost(&claim, offering.price);
         if let Some(found) = self.cluster.machine_mut(machine) {
             found.instance = Some(Instance {
                 price: offering.price,

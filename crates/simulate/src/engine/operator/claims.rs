@@ -449,16 +449,11 @@ impl Engine<'_> {
         claim.metadata.generate_name = None;
         claim.metadata.uid = Some(format!("claim-{number}"));
         claim.metadata.creation_timestamp = Some(Time(whole_seconds(now)));
-        let is_replacement = claim.annotation(labels::DISRUPTION).is_some();
         let more = claim
             .annotation(labels::DISRUPTION)
             .unwrap_or_default()
             .to_owned();
         self.log.add(self.now_ms, "nodeclaim", claim.name_of(), &more);
-        if !is_replacement && let Some(pool) = claim.node_pool() {
-            let pool = pool.to_owned();
-            self.savings_are_lost(&pool);
-        }
         self.operator.last_launch_ms = Some(self.now_ms);
         let machine = self.cluster.add_claim(claim);
         self.cluster.assign(machine, assigned);

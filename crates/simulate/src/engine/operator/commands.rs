@@ -22,7 +22,7 @@ use crate::cluster::{Named as _, patched};
 use crate::engine::Engine;
 use crate::log::command_text;
 use crate::queue::Wake;
-use crate::world::{HOUR_MS, milliseconds};
+use crate::world::milliseconds;
 
 impl Engine<'_> {
     /// Writes a command down.
@@ -240,23 +240,17 @@ impl Engine<'_> {
     }
 
     fn note_savings(&mut self, command: &Disruption) {
-        let now_ms = self.now_ms;
-        self.operator
-            .savings
-            .retain(|(at_ms, _)| now_ms - at_ms < HOUR_MS);
-        if let Some(node) = command.spec.nodes.first().filter(|_| command.spec.savings != "0") {
-            self.operator.savings.push((now_ms, node.node_pool.clone()));
-        }
+        self.operator.savings.note(self.now_ms, command);
     }
 
-    /// A NodePool launches for waiting pods: what was saved in it within the last hour was not saved for long.
-    pub(super) fn savings_are_lost(&mut self, pool: &str) {
-        let now_ms = self.now_ms;
-        let savings = &mut self.operator.savings;
-        savings.retain(|(at_ms, _)| now_ms - at_ms < HOUR_MS);
-        let before = savings.len();
-        savings.retain(|(_, of)| of != pool);
-        for _ in savings.len()..before {
+    /// An instance is launched: for waiting pods it costs what was saved before.
+    pub(in crate::engine) fn savings_are_lost(&mut self, claim: &NodeClaim, price: Price) {
+        if claim.annotation(labels::DISRUPTION).is_some() {
+            return;
+        }
+        let Some(pool) = claim.node_pool() else { return };
+        let lost = self.operator.savings.bought(self.now_ms, pool, price);
+        for _ in 0..lost {
             self.meter.count(|counted| &mut counted.savings_lost);
         }
     }

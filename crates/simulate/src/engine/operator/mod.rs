@@ -21,6 +21,7 @@ use spokeshave_api::{NodePool, hash, labels};
 use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier, Kept};
 use spokeshave_plan::launch_backoff::LaunchBackoff;
 
+use crate::savings::Savings;
 use crate::world::{Policy, World};
 
 pub(crate) use claims::Launch;
@@ -69,8 +70,8 @@ pub(crate) struct Operator {
     last_launch_ms: Option<u64>,
     /// When the next turn is due.
     turn_ms: Option<u64>,
-    /// Commands with savings, by NodePool and time of their start, for the figure `savings_lost`.
-    savings: Vec<(u64, String)>,
+    /// What commands have saved lately, for the figure `savings_lost`.
+    pub(crate) savings: Savings,
     /// Ordinals of StatefulSets whose pod is terminating, for which the successor waits.
     pub(crate) stopping_ordinals: BTreeSet<(u32, u64)>,
     /// Of these, the evicted ones, with the time of the voluntary eviction.
@@ -116,7 +117,7 @@ impl Operator {
             unneeded: BTreeMap::new(),
             last_launch_ms: None,
             turn_ms: None,
-            savings: Vec::new(),
+            savings: Savings::default(),
             stopping_ordinals: BTreeSet::new(),
             moved_ordinals: BTreeMap::new(),
         }
