@@ -262,7 +262,7 @@ def judge(story, runs):
         if word != expected:
             text = f"{story.scenario}, {policy.title}: shows it: {word}; stated: {expected}; {values}"
             (failed if policy.must else news).append(text)
-        measured = "; ".join(f"{span(min(each), max(each))} {figure.unit}" for figure, each in zip(story.figures, values))
+        measured = "; ".join(f"{figure.unit}: {span(min(each), max(each))}" for figure, each in zip(story.figures, values))
         rows.append([policy.title, measured, word])
     return rows, failed, news
 
@@ -270,7 +270,7 @@ def judge(story, runs):
 def markdown(tables):
     lines = ["| Story, and what counts as the pain | Policy | Measured, over the seeds | Shows it |", "|---|---|---|---|"]
     for story, rows in tables:
-        ranges = "; ".join(f"{span(*figure.pain)} {figure.unit}, without it {span(*figure.free)}" for figure in story.figures)
+        ranges = "; ".join(f"{figure.unit}: {span(*figure.pain)}, without the pain {span(*figure.free)}" for figure in story.figures)
         about = f"{story.reported}. *{ranges}*"
         for row in rows:
             lines.append(f"| {' | '.join([about, *row])} |")
