@@ -70,6 +70,12 @@ simulations *options:
     {{build}}
     python3 -B e2e/simulations.py "$@"
 
+# What users have reported of autoscalers, lived again by models and by ours (e2e/simulations/stories); fails when a model does not show its pain or ours does
+# (`--write`: writes the table into docs/simulate-engine.md; give names of stories to run only those). A minute of processor time.
+stories *options:
+    {{build}}
+    python3 -B e2e/stories.py "$@"
+
 # The two engines of `simulate` on the scenarios of crates/simulate-full/scenarios, seed by seed: commands in order, cost, evictions (`--seeds N`, `--logs DIR`;
 # give scenario files to run only those). Half an hour of processor time.
 engines *options:
