@@ -6,7 +6,8 @@
 //! lower the price each time but the last, safe commands lower it each time, and prices are finitely many: so moves end.
 //!
 //! Markets change prices, too, and no plan is to blame for that: what the nodes that were there before have become dearer or cheaper by is taken out of the
-//! comparison, and after a tenth of the whole it is another market, in which plans are trusted again.
+//! comparison, and after a tenth of the whole it is another market, in which plans are trusted again. Nor is a plan to blame for nodes that no command has taken
+//! away, because they were interrupted, have expired or were deleted by somebody, and for what came in their place: from there it begins anew.
 
 use super::candidates::Candidate;
 use super::command::{Command, Destination};
@@ -38,6 +39,7 @@ pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&
         workload,
         lowest: present,
         acted: false,
+        taken: Vec::new(),
         disappointed: false,
         prices,
         shifted: Price::ZERO,
@@ -45,6 +47,9 @@ pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&
     let Some(calm) = before.filter(|calm| calm.workload == workload) else {
         return Some(fresh(prices));
     };
+    if has_other_nodes(calm, &prices) {
+        return Some(fresh(prices));
+    }
     let shift = Shift::between(&calm.prices, &prices);
     let shifted = shift.size.saturating_add(calm.shifted);
     if i128::from(shifted.0) * ANOTHER_MARKET >= i128::from(price.0) && shifted > Price::ZERO {
@@ -57,10 +62,21 @@ pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&
         workload,
         lowest: lowest.min(present),
         acted: false,
+        taken: Vec::new(),
         disappointed,
         prices,
         shifted: if disappointed { shifted } else { Price::ZERO },
     })
+}
+
+/// Whether nodes are gone that no command has taken away, or have come without any command.
+fn has_other_nodes(calm: &Calm, prices: &[(u64, Price)]) -> bool {
+    let is_in =
+        |list: &[(u64, Price)], node: u64| list.binary_search_by_key(&node, |(other, _)| *other).is_ok();
+    let mut gone = calm.prices.iter().filter(|(node, _)| !is_in(prices, *node));
+    let has_come = || prices.iter().any(|(node, _)| !is_in(&calm.prices, *node));
+    gone.any(|(node, _)| calm.taken.binary_search(node).is_err())
+        || (!calm.acted && calm.taken.is_empty() && has_come())
 }
 
 /// Prices that have changed by one part in so many of the whole make another market.
@@ -199,6 +215,7 @@ fn accepts(snapshot: &Snapshot, view: &NodeView, pod: PodId) -> bool {
 mod tests {
     use super::*;
     use jiff::Timestamp;
+    use spokeshave_api::hash::digest;
     use spokeshave_example::{Shape, cluster};
     use spokeshave_model::lower;
 
@@ -224,6 +241,13 @@ mod tests {
         view.price = Price(view.price.0 + more);
     }
 
+    /// A command has taken this node.
+    fn acts_on(snapshot: &Snapshot, position: usize, calm: &mut Calm) {
+        calm.acted = true;
+        calm.taken.push(digest(&snapshot.nodes[position].provider_id));
+        calm.taken.sort_unstable();
+    }
+
     fn is_disappointed(snapshot: &Snapshot, calm: &mut Calm) -> bool {
         *calm = seen(snapshot, Some(calm));
         calm.disappointed
@@ -238,7 +262,7 @@ mod tests {
             assert!(!is_disappointed(&world, &mut calm), "{percent} percent");
         }
         // A command whose replacement is cheaper, while all others become a little dearer.
-        calm.acted = true;
+        acts_on(&world, 0, &mut calm);
         dearer(&mut world, 1);
         replaced(&mut world, 0, -10_000_000);
         assert!(!is_disappointed(&world, &mut calm));
@@ -253,6 +277,7 @@ mod tests {
     fn invariant_17_what_has_disappointed_is_trusted_again_in_another_market() {
         let mut world = snapshot();
         let mut calm = seen(&world, None);
+        acts_on(&world, 0, &mut calm);
         replaced(&mut world, 0, 1);
         assert!(is_disappointed(&world, &mut calm), "the same pods cost more");
         for percent in [2, -2, 2, -2] {
@@ -262,7 +287,45 @@ mod tests {
         }
         dearer(&mut world, 3);
         assert!(!is_disappointed(&world, &mut calm), "a tenth in sum");
+        acts_on(&world, 1, &mut calm);
         replaced(&mut world, 1, 1);
         assert!(is_disappointed(&world, &mut calm), "trusted once");
+    }
+
+    #[test]
+    fn invariant_17_nodes_that_others_have_taken_are_no_disappointment() {
+        let mut world = snapshot();
+        let mut calm = seen(&world, None);
+        replaced(&mut world, 0, 50_000_000);
+        assert!(
+            !is_disappointed(&world, &mut calm),
+            "an interruption, and what came for its pods"
+        );
+        acts_on(&world, 1, &mut calm);
+        replaced(&mut world, 1, -1);
+        replaced(&mut world, 2, 50_000_000);
+        assert!(
+            !is_disappointed(&world, &mut calm),
+            "another one beside a command"
+        );
+        acts_on(&world, 3, &mut calm);
+        replaced(&mut world, 3, 1);
+        assert!(is_disappointed(&world, &mut calm), "the command's own");
+        replaced(&mut world, 4, 1);
+        assert!(
+            !is_disappointed(&world, &mut calm),
+            "and it begins anew with the next interruption"
+        );
+        // A node more, without any command: somebody has launched it.
+        let mut more = world.nodes[5].clone();
+        more.provider_id = "one-more".to_owned();
+        world.nodes.push(more);
+        assert!(!is_disappointed(&world, &mut calm), "a node that came by itself");
+        acts_on(&world, 6, &mut calm);
+        let mut more = world.nodes[5].clone();
+        more.provider_id = "pods-have-scattered".to_owned();
+        world.nodes.push(more);
+        world.nodes[6].provider_id = "replacement".to_owned();
+        assert!(is_disappointed(&world, &mut calm), "a node more after a command");
     }
 }

@@ -5,6 +5,7 @@ use super::command::{Command, Method};
 use super::rounds::Round;
 use super::verdict::Verdict;
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::hash::digest;
 use spokeshave_model::{Event, Price};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -153,12 +154,43 @@ pub(crate) struct Calm {
     pub(crate) lowest: (Price, usize),
     /// A command has been started since.
     pub(crate) acted: bool,
+    /// The nodes that commands have begun to take since, as `prices` has them, in order.
+    pub(crate) taken: Vec<u64>,
     /// A command has not made things better.
     pub(crate) disappointed: bool,
     /// What each node cost, by a hash of its provider ID, in order: prices also change by themselves.
     pub(crate) prices: Vec<(u64, Price)>,
     /// By how much they have done so since a command has not made things better, rises and falls added up.
     pub(crate) shifted: Price,
+}
+
+impl Calm {
+    /// Commands are started.
+    pub(crate) fn acts(&mut self, commands: &[Command]) {
+        self.acted = true;
+        for node in commands.iter().flat_map(|command| &command.nodes) {
+            let node = digest(&node.provider_id);
+            let is_known = self
+                .prices
+                .binary_search_by_key(&node, |(other, _)| *other)
+                .is_ok();
+            if let Err(at) = self.taken.binary_search(&node)
+                && is_known
+            {
+                self.taken.insert(at, node);
+            }
+        }
+    }
+
+    /// A command has not taken its nodes after all.
+    fn spares(&mut self, command: &Command) {
+        self.acted = false;
+        for node in &command.nodes {
+            if let Ok(at) = self.taken.binary_search(&digest(&node.provider_id)) {
+                self.taken.remove(at);
+            }
+        }
+    }
 }
 
 /// A fruitless pass.
@@ -210,7 +242,7 @@ impl Frontier {
         self.settled = None;
         // Nothing was done, so nothing could have become better.
         if let Some(calm) = &mut self.calm {
-            calm.acted = false;
+            calm.spares(command);
         }
         for key in back_off_keys(command) {
             let entry = self.back_offs.entry(key).or_insert(BackOff {

@@ -448,7 +448,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         } else {
             frontier.seed = 0;
             if let Some(calm) = &mut frontier.calm {
-                calm.acted = true;
+                calm.acts(&self.outcome.commands);
             }
         }
         self.outcome
