@@ -78,6 +78,12 @@ fn nodes_that_are_taken_back_are_replaced_alike() {
 }
 
 #[test]
+fn pods_with_a_priority_class_and_a_scheduler_of_their_own_run() {
+    let told = agree("7-priority", 1, 1);
+    assert!(told.cost() > 0);
+}
+
+#[test]
 fn a_life_in_the_full_engine_can_be_repeated() {
     let life = life("2-rising", 5, 1);
     assert_eq!(full(&life).run.digest, full(&life).run.digest);
