@@ -204,8 +204,8 @@ STORIES = {
         [Figure("commands that failed", failures_in_drought, (60, 1_000), (0, 20))],
         {
             "karpenter": model(must=PAIN),
-            "now": ours("same NodePool", known=BETWEEN),
-            "converge": ours("`convergence: {}`", known=BETWEEN),
+            "now": ours("same NodePool", known=PAIN),
+            "converge": ours("`convergence: {}`", known=PAIN),
             "hold": ours("`hold` after failed launches", must=FREE),
         },
     ),
@@ -215,8 +215,8 @@ STORIES = {
         [Figure("hours until spot again", hours_until_spot, (11, 12), (0, 4))],
         {
             "karpenter": model(known=FREE),
-            "now": ours("same NodePool", known=BETWEEN),
-            "converge": ours("`convergence: {}`", known=BETWEEN),
+            "now": ours("same NodePool", must=FREE),
+            "converge": ours("`convergence: {}`", must=FREE),
             "hold": ours("`hold` after failed launches", must=FREE),
         },
     ),
