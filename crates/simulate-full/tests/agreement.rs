@@ -77,6 +77,13 @@ fn nodes_that_are_taken_back_are_replaced_alike() {
     assert!(told.evictions() > 0);
 }
 
+/// A seed in which both live alike although much is consolidated: what the fast engine makes of a command is what the operator makes of it.
+#[test]
+fn commands_are_those_of_the_operator() {
+    let told = agree("4-budgets", 3, 12);
+    assert!(told.commands().len() > 10, "{}", told.commands().len());
+}
+
 #[test]
 fn pods_with_a_priority_class_and_a_scheduler_of_their_own_run() {
     let told = agree("7-priority", 1, 1);
