@@ -1,3 +1,5 @@
+//! A cluster that is followed by users with all rights and with few: what comes, goes, is hidden, or was not there before.
+
 use std::sync::Mutex;
 
 use http::{Request, Response};
