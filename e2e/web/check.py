@@ -304,6 +304,31 @@ def eight_tabs_are_all_live(playwright):
 
 
 @check
+def a_page_that_is_held_up_blinds_no_other(playwright):
+    """Whoever listens for all is busy with something else: the others listen for themselves until it is back."""
+    live = "document.querySelector('#live').textContent === 'live'"
+    with Running("up", "-f", str(Path(__file__).parent / "shop.yaml"), "--speed", "20") as running, Browser(playwright) as browser:
+        first, second = browser.page, browser.context.new_page()
+        first.goto(running.url)
+        until(first, live)
+        second.goto(running.origin)
+        until(second, live)
+        # Not waited for: the page is busy for half a minute.
+        first.evaluate("setTimeout(() => { const end = Date.now() + 30000; while (Date.now() < end); }, 0)")
+        deployment = "/apis/apps/v1/namespaces/shop/deployments/web"
+        second.wait_for_timeout(7000)
+        replicas = running.api("GET", deployment)["spec"]["replicas"] + 2
+        running.api("PATCH", deployment, {"spec": {"replicas": replicas}})
+        shown = running.wait("two more", lambda view: running.api("GET", deployment)["status"].get("readyReplicas") == replicas)["revision"]
+        until(second, f"Number(document.documentElement.dataset.revision) >= {shown} && {live}", timeout=15000)
+        # A page that comes now is not blind either.
+        third = browser.context.new_page()
+        third.goto(running.origin)
+        until(third, live, timeout=15000)
+        until(first, live, timeout=60000)
+
+
+@check
 def the_time_line_is_the_record(playwright):
     """A bar for each command of the ledger, and the sums that it shows are those of the Disruption objects."""
     with Running("up", "-f", str(Path(__file__).parent / "shop.yaml"), "--speed", "20") as running, Browser(playwright) as browser:
