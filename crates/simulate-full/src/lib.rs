@@ -109,6 +109,7 @@ fn unlimited() -> ClientOptions {
 
 async fn lived(life: &Life, is_interrupted: &dyn Fn() -> bool, lines: Option<Lines>) -> Result<Run, String> {
     let (world, timeline, policy) = (&life.world, &life.timeline, &life.policy);
+    let panics = spokeshave_runtime::panics_here();
     let time = VirtualClock::new(world.start);
     let clock: SharedClock = time.clone();
     let entropy = Entropy::new(life.seed).child("full");
@@ -154,6 +155,7 @@ async fn lived(life: &Life, is_interrupted: &dyn Fn() -> bool, lines: Option<Lin
     tasks.spawn("completed", async move { user.tidy(completed).await });
     let parts = Parts {
         running: tasks.running(),
+        panics,
         tasks: &tasks,
         failure: &failure,
     };
@@ -170,6 +172,8 @@ struct Parts<'t> {
     tasks: &'t TaskGroup,
     /// How many there were at the start.
     running: usize,
+    /// How many have panicked on this thread in other lives.
+    panics: usize,
     /// What the user was refused.
     failure: &'t OnceLock<String>,
 }
@@ -180,7 +184,7 @@ impl Parts<'_> {
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
         }
-        if self.tasks.running() < self.running || spokeshave_runtime::panics_here() > 0 {
+        if self.tasks.running() < self.running || spokeshave_runtime::panics_here() > self.panics {
             return Err("a part of the simulated cluster has ended: this is a defect of Spokeshave, and standard error says more".to_owned());
         }
         match chronicle.without_pods() {

@@ -26,6 +26,11 @@ impl Draws {
         self.0.suffix(&format!("claim/{machine}"), 5)
     }
 
+    /// Another one, because another machine has that by chance.
+    pub fn claim_suffix_again(&self, machine: u32, attempt: u32) -> String {
+        self.0.suffix(&format!("claim/{machine}/{attempt}"), 5)
+    }
+
     /// From the launch call to its answer, in milliseconds.
     pub fn launch_ms(&self, machine: u32, delays: &Delays) -> u64 {
         self.of_machine("launch", machine, delays.launch)

@@ -69,14 +69,12 @@ pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&
     })
 }
 
-/// Whether nodes are gone that no command has taken away, or have come without any command.
+/// Whether nodes are gone that no command has taken away. One that has come says nothing: it may be what the pods of a command needed in the end.
 fn has_other_nodes(calm: &Calm, prices: &[(u64, Price)]) -> bool {
     let is_in =
         |list: &[(u64, Price)], node: u64| list.binary_search_by_key(&node, |(other, _)| *other).is_ok();
     let mut gone = calm.prices.iter().filter(|(node, _)| !is_in(prices, *node));
-    let has_come = || prices.iter().any(|(node, _)| !is_in(&calm.prices, *node));
     gone.any(|(node, _)| calm.taken.binary_search(node).is_err())
-        || (!calm.acted && calm.taken.is_empty() && has_come())
 }
 
 /// Prices that have changed by one part in so many of the whole make another market.
@@ -316,16 +314,24 @@ mod tests {
             !is_disappointed(&world, &mut calm),
             "and it begins anew with the next interruption"
         );
-        // A node more, without any command: somebody has launched it.
-        let mut more = world.nodes[5].clone();
-        more.provider_id = "one-more".to_owned();
-        world.nodes.push(more);
-        assert!(!is_disappointed(&world, &mut calm), "a node that came by itself");
         acts_on(&world, 6, &mut calm);
         let mut more = world.nodes[5].clone();
         more.provider_id = "pods-have-scattered".to_owned();
         world.nodes.push(more);
         world.nodes[6].provider_id = "replacement".to_owned();
         assert!(is_disappointed(&world, &mut calm), "a node more after a command");
+    }
+
+    #[test]
+    fn invariant_17_a_node_that_a_commands_pods_need_late_is_its_own() {
+        let mut world = snapshot();
+        let mut calm = seen(&world, None);
+        acts_on(&world, 0, &mut calm);
+        let gone = world.nodes.remove(0);
+        assert!(!is_disappointed(&world, &mut calm), "it has saved something");
+        let mut more = gone;
+        more.provider_id = "late".to_owned();
+        world.nodes.push(more);
+        assert!(is_disappointed(&world, &mut calm), "and lost it again");
     }
 }

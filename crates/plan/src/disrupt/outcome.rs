@@ -184,12 +184,12 @@ impl Calm {
 
     /// A command has not taken its nodes after all.
     fn spares(&mut self, command: &Command) {
-        self.acted = false;
         for node in &command.nodes {
             if let Ok(at) = self.taken.binary_search(&digest(&node.provider_id)) {
                 self.taken.remove(at);
             }
         }
+        self.acted &= !self.taken.is_empty();
     }
 }
 

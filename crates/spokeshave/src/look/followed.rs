@@ -27,10 +27,11 @@ use crate::plan::{Item, live};
 /// Pause until a list is read again whose watch is refused.
 const LISTING: Duration = Duration::from_secs(10);
 
-/// Lists that no decision reads. Who may not see them does without.
+/// Lists that decisions read only where there are DisruptionPolicies. Who may not see them does without.
 const BESIDE: [&str; 2] = [DISRUPTIONS, "/apis/storage.k8s.io/v1/volumeattachments"];
 
 const DISRUPTIONS: &str = "/apis/spokeshave.dev/v1alpha1/disruptions";
+const POLICIES: &str = "/apis/spokeshave.dev/v1alpha1/disruptionpolicies";
 
 /// Kinds by the last part of the path of their list.
 const KINDS: [(&str, &str); 24] = [
@@ -190,6 +191,11 @@ impl Followed {
     pub(super) async fn read(&mut self) -> Result<Copies> {
         loop {
             self.answered().await;
+            if self.following.try_join_next().is_some() {
+                return Err(anyhow!(
+                    "a list is not followed any more: this is a defect of Spokeshave; start it again"
+                ));
+            }
             let copies = self.copies()?;
             let further = live::further(&copies.dump);
             let new: Vec<&str> = further
@@ -224,14 +230,18 @@ impl Followed {
             attachments: Vec::new(),
             missing: Vec::new(),
         };
+        let policies = self.lists.get(POLICIES);
+        let looks_back = policies.is_some_and(|list| !list.copy().objects.is_empty());
         for (path, list) in &self.lists {
+            let is_beside = BESIDE.contains(path) && !(looks_back && *path == DISRUPTIONS);
             let copy = list.copy();
             let refused = |message: &str| anyhow!("the cluster does not list {path}: {message}");
             match &copy.answer {
+                Some(_) if is_beside => {}
                 Some(Answer::Absent) if !list.optional => return Err(refused("it does not know it")),
                 Some(Answer::Failed(message)) => return Err(refused(message)),
                 Some(Answer::Refused(message)) if live::is_needed(path) => return Err(refused(message)),
-                Some(Answer::Refused(message)) if !BESIDE.contains(path) => copies.missing.push(Missing {
+                Some(Answer::Refused(message)) => copies.missing.push(Missing {
                     resource: live::resource(path),
                     message: message.clone(),
                 }),
@@ -275,7 +285,7 @@ impl Follower {
                     // What has been listed may be out of date by now, or cannot be watched at all.
                     Err(watcher::Error::WatchStartFailed(_)) => break,
                     // It is resumed, or begun anew.
-                    Err(_) => {}
+                    Err(error) => self.fail_unless_listed(&error),
                 }
             }
             tokio::time::sleep(LISTING).await;
@@ -321,6 +331,12 @@ impl Follower {
                 lock(&self.copy).objects.remove(&key(&object.metadata));
                 self.news.add();
             }
+        }
+    }
+
+    fn fail_unless_listed(&self, error: &watcher::Error) {
+        if lock(&self.copy).answer.is_none() {
+            self.answer(Answer::Failed(error.to_string()));
         }
     }
 

@@ -440,7 +440,15 @@ impl Engine<'_> {
         let number = self.cluster.made();
         let name = claim.metadata.name.clone().unwrap_or_else(|| {
             let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
-            format!("{prefix}{}", self.draws.claim_suffix(number))
+            let is_free = |name: &String| self.cluster.of_claim(name).is_none();
+            let first = format!("{prefix}{}", self.draws.claim_suffix(number));
+            // Two of thousands are the same by chance: then another is drawn, as the operator's next pass has one drawn by the API server.
+            let more =
+                (1..).map(|attempt| format!("{prefix}{}", self.draws.claim_suffix_again(number, attempt)));
+            std::iter::once(first)
+                .chain(more)
+                .find(is_free)
+                .unwrap_or_default()
         });
         if self.cluster.of_claim(&name).is_some() {
             return;
