@@ -133,15 +133,14 @@ def failures_in_drought(run):
 def hours_until_spot(run):
     """After the drought, until 99 of 100 nodes are spot instances; 12, the rest of the run, where that never comes."""
     there = up(run, 14 * HOUR)
-    for at, what, name, more in run.of("launched", "ended"):
-        if at <= 14 * HOUR:
-            continue
-        if sum(one[1] == "spot" for one in there.values()) >= 0.99 * len(there):
-            return round((at - 14 * HOUR) / HOUR, 1)
+    later = [event for event in run.of("launched", "ended") if event[0] > 14 * HOUR]
+    for at, what, name, more in [(14 * HOUR, "", "", ""), *later]:
         if what == "launched":
             there[name] = more.split()
-        else:
+        elif what == "ended":
             there.pop(name, None)
+        if there and sum(one[1] == "spot" for one in there.values()) >= 0.99 * len(there):
+            return round((at - 14 * HOUR) / HOUR, 1)
     return 12
 
 

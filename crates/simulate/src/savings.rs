@@ -22,6 +22,7 @@ struct Saved {
 impl Savings {
     /// A command has started.
     pub fn note(&mut self, now_ms: u64, command: &Disruption) {
+        self.forget_before(now_ms);
         let saved: Option<Price> = command.spec.savings.parse().ok();
         let node = command.spec.nodes.first();
         if let Some((left, node)) = saved.filter(|saved| *saved > Price::ZERO).zip(node) {
@@ -36,7 +37,7 @@ impl Savings {
     /// A NodePool has launched an instance of this price for waiting pods: so much of what was saved in it within the last hour is gone, of the newest command
     /// first. Returns of how many commands nothing is left.
     pub fn bought(&mut self, now_ms: u64, pool: &str, price: Price) -> u64 {
-        self.0.retain(|saved| now_ms - saved.at_ms < WITHIN_MS);
+        self.forget_before(now_ms);
         let mut price = price;
         for saved in self.0.iter_mut().rev().filter(|saved| saved.pool == pool) {
             let taken = saved.left.min(price);
@@ -46,6 +47,11 @@ impl Savings {
         let before = self.0.len();
         self.0.retain(|saved| saved.left > Price::ZERO);
         (before - self.0.len()) as u64
+    }
+
+    /// What was saved longer ago has paid.
+    fn forget_before(&mut self, now_ms: u64) {
+        self.0.retain(|saved| now_ms - saved.at_ms < WITHIN_MS);
     }
 }
 

@@ -18,7 +18,7 @@ use spokeshave_plan::disrupt::advance::{
 };
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::disrupt::words;
-use spokeshave_plan::disrupt::{LastLook, beyond_limits, last_look};
+use spokeshave_plan::disrupt::{beyond_limits, last_look};
 use spokeshave_plan::disruption_policy::frozen;
 use spokeshave_plan::disruption_policy::workloads::still_counts;
 use spokeshave_plan::report;
@@ -435,12 +435,7 @@ impl Controller for Commands {
                 present.waits_for = Some(WaitsFor::Watch);
             } else {
                 let snapshot = self.cluster.snapshot_with(&[]).await;
-                match last_look(&disruption, &snapshot, &self.cluster.policy, now) {
-                    LastLook::Placed => {}
-                    LastLook::NotYet => present.waits_for = Some(WaitsFor::Places),
-                    LastLook::Lost(why) => present.crowded = Some(why),
-                    LastLook::Guarded(why) => present.guarded = Some(why),
-                }
+                present.look_finds(last_look(&disruption, &snapshot, &self.cluster.policy, now));
             }
             if let Some(waits_for) = present.waits_for {
                 tracing::debug!(

@@ -71,10 +71,11 @@ pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&
 
 /// Whether nodes are gone that no command has taken away. One that has come says nothing: it may be what the pods of a command needed in the end.
 fn has_other_nodes(calm: &Calm, prices: &[(u64, Price)]) -> bool {
-    let is_in =
-        |list: &[(u64, Price)], node: u64| list.binary_search_by_key(&node, |(other, _)| *other).is_ok();
-    let mut gone = calm.prices.iter().filter(|(node, _)| !is_in(prices, *node));
-    gone.any(|(node, _)| calm.taken.binary_search(node).is_err())
+    let mut nodes = calm.prices.iter().map(|(node, _)| node);
+    nodes.any(|node| {
+        let is_gone = prices.binary_search_by_key(node, |(other, _)| *other).is_err();
+        is_gone && calm.taken.binary_search(node).is_err()
+    })
 }
 
 /// Prices that have changed by one part in so many of the whole make another market.

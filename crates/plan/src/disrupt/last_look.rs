@@ -3,6 +3,7 @@
 //! Between the second look and the deletion, pods of others come, and PodDisruptionBudgets: while replacements start, or behind a watch that stood still. Who
 //! asks has made sure that the Snapshot knows the pods of the nodes that are to take some. It decides nothing anew: what is cheaper has been judged before.
 
+use super::advance::{Present, WaitsFor};
 use super::ground::what_if_options;
 use super::simulate::WhatIf;
 use crate::policy::Policy;
@@ -22,6 +23,18 @@ pub enum LastLook {
     Lost(String),
     /// Why a node would not be chosen now: no PodDisruptionBudget ever lets one of its pods go.
     Guarded(String),
+}
+
+impl Present {
+    /// Takes in what a last look has found.
+    pub fn look_finds(&mut self, found: LastLook) {
+        match found {
+            LastLook::Placed => {}
+            LastLook::NotYet => self.waits_for = Some(WaitsFor::Places),
+            LastLook::Lost(why) => self.crowded = Some(why),
+            LastLook::Guarded(why) => self.guarded = Some(why),
+        }
+    }
 }
 
 /// Whether the pods of a command's nodes still have places: none may need a node that is not there yet.

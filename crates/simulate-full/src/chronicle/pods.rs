@@ -18,9 +18,10 @@ use super::{Chronicle, Completed, HOUR_MS, PodKey, State};
 pub(super) struct OwnerTally {
     kind: OwnerKind,
     replicas: u32,
-    /// When pods were asked for that have not been seen; none has ever been.
-    unseen_since_ms: Option<u64>,
-    was_seen: bool,
+    /// When it was last scaled up from nothing.
+    wanted_since_ms: u64,
+    /// It has had a pod.
+    had_pods: bool,
     ready: u32,
     was_up: bool,
     is_down: bool,
@@ -37,8 +38,8 @@ impl OwnerTally {
         OwnerTally {
             kind: owner.kind,
             replicas: 0,
-            unseen_since_ms: None,
-            was_seen: false,
+            wanted_since_ms: 0,
+            had_pods: false,
             ready: 0,
             was_up: false,
             is_down: false,
@@ -153,16 +154,15 @@ impl Chronicle {
 impl State {
     /// The first owner of which pods have been asked for so long in vain.
     pub(super) fn without_pods(&self, before_ms: u64) -> Option<usize> {
-        let is_late = |owner: &OwnerTally| {
-            owner.replicas > 0 && owner.unseen_since_ms.is_some_and(|since| since <= before_ms)
-        };
+        let is_late =
+            |owner: &OwnerTally| owner.replicas > 0 && !owner.had_pods && owner.wanted_since_ms <= before_ms;
         self.owners.iter().position(is_late)
     }
 
     pub(super) fn scaled(&mut self, now_ms: u64, owner: u32, replicas: u32) {
         let state = &mut self.owners[owner as usize];
-        if state.replicas == 0 && !state.was_seen {
-            state.unseen_since_ms = Some(now_ms);
+        if state.replicas == 0 {
+            state.wanted_since_ms = now_ms;
         }
         state.replicas = replicas;
         if replicas != 1 {
@@ -198,8 +198,7 @@ impl State {
         };
         self.pods.insert(key.clone(), tally);
         if let Some((owner, _)) = owner {
-            let of_owner = &mut self.owners[owner as usize];
-            (of_owner.was_seen, of_owner.unseen_since_ms) = (true, None);
+            self.owners[owner as usize].had_pods = true;
             self.meter.pod_begins(owner);
             self.note_pod(now_ms, "born", key, "");
         }

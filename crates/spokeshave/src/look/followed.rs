@@ -28,9 +28,8 @@ use crate::plan::{Item, live};
 const LISTING: Duration = Duration::from_secs(10);
 
 /// Lists that decisions read only where there are DisruptionPolicies. Who may not see them does without.
-const BESIDE: [&str; 2] = [DISRUPTIONS, "/apis/storage.k8s.io/v1/volumeattachments"];
+const BESIDE: [&str; 2] = [live::LEDGER, "/apis/storage.k8s.io/v1/volumeattachments"];
 
-const DISRUPTIONS: &str = "/apis/spokeshave.dev/v1alpha1/disruptions";
 const POLICIES: &str = "/apis/spokeshave.dev/v1alpha1/disruptionpolicies";
 
 /// Kinds by the last part of the path of their list.
@@ -233,7 +232,7 @@ impl Followed {
         let policies = self.lists.get(POLICIES);
         let looks_back = policies.is_some_and(|list| !list.copy().objects.is_empty());
         for (path, list) in &self.lists {
-            let is_beside = BESIDE.contains(path) && !(looks_back && *path == DISRUPTIONS);
+            let is_beside = BESIDE.contains(path) && !(looks_back && *path == live::LEDGER);
             let copy = list.copy();
             let refused = |message: &str| anyhow!("the cluster does not list {path}: {message}");
             match &copy.answer {

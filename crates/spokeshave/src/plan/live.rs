@@ -51,7 +51,7 @@ const OWNER_LISTS: [&str; 4] = [
 ];
 
 /// What DisruptionPolicies look back on.
-const LEDGER: &str = "/apis/spokeshave.dev/v1alpha1/disruptions";
+pub(crate) const LEDGER: &str = "/apis/spokeshave.dev/v1alpha1/disruptions";
 
 /// What default topology spread reads besides.
 const SPREAD_LISTS: [&str; 4] = [

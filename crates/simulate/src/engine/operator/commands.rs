@@ -12,7 +12,7 @@ use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::Price;
 use spokeshave_plan::disrupt::advance::{
-    Milestone, Present, PresentNode, WaitsFor, advance, expired, needs_pods_of_server,
+    Milestone, Present, PresentNode, advance, expired, needs_pods_of_server,
 };
 use spokeshave_plan::disrupt::{LastLook, last_look_in};
 use spokeshave_plan::disruption_policy::frozen;
@@ -110,12 +110,7 @@ impl Engine<'_> {
         let now = self.now();
         let mut present = self.present(&command);
         if needs_pods_of_server(&command, now) {
-            match self.look_again(&command) {
-                LastLook::Placed => {}
-                LastLook::NotYet => present.waits_for = Some(WaitsFor::Places),
-                LastLook::Lost(why) => present.crowded = Some(why),
-                LastLook::Guarded(why) => present.guarded = Some(why),
-            }
+            present.look_finds(self.look_again(&command));
         }
         let next = advance(&command, &present, now);
         for (action, milestone) in next.actions.iter().zip(&next.report.milestones) {
