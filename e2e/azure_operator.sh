@@ -64,6 +64,8 @@ END
 kubectl wait --for=condition=Ready aksnodeclass/default --timeout=60s
 kubectl wait --for=condition=Ready nodepool/default --timeout=60s
 
+# Whether Azure has a machine of this NodeClaim. The answer is read whole: grep -q, which stops reading, would end what writes it with SIGPIPE.
+has_machine() { [[ "$(listed)" == *"\"$1\""* ]]; }
 # A Deployment comes, and goes.
 story() {
     kubectl apply -f - >/dev/null <<'END'
@@ -82,13 +84,13 @@ END
     kubectl wait --for=condition=Launched nodeclaim --all --timeout=60s
     local claim
     claim=$(kubectl get nodeclaims -o jsonpath='{.items[0].metadata.name}')
-    listed | grep -q "\"$claim\"" || { echo "Azure has no machine of NodeClaim $claim: $(listed)" >&2; exit 1; }
+    has_machine "$claim" || { echo "Azure has no machine of NodeClaim $claim: $(listed)" >&2; exit 1; }
     kubectl get nodeclaim "$claim" -o jsonpath='{.metadata.labels.node\.kubernetes\.io/instance-type} {.status.providerID}{"\n"}'
 
     kubectl delete deployment web >/dev/null
     kubectl delete nodeclaim --all --timeout=60s
     for _ in $(seq 30); do
-        listed | grep -q "\"$claim\"" || { echo "machine of $claim has ended"; return; }
+        has_machine "$claim" || { echo "machine of $claim has ended"; return; }
     done
     echo "the machine of NodeClaim $claim is still there: $(listed)" >&2
     exit 1

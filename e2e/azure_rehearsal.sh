@@ -28,6 +28,12 @@ until_() {
 }
 running() { [ "$(kubectl get pods -l "app=$1" --field-selector status.phase=Running -o name | wc -l)" -eq "$2" ]; }
 nodes() { kubectl get nodeclaims -l "$1" -o jsonpath='{range .items[*]}{.metadata.name}{"\n"}{end}'; }
+# A whole list is read before its first line is taken: who stops reading ends kubectl with SIGPIPE, which pipefail makes the script's end.
+first_node() {
+    local all
+    all=$(nodes "$1")
+    echo "${all%%$'\n'*}"
+}
 image_of() { kubectl get nodeclaim "$1" -o jsonpath='{.status.imageID}'; }
 no_claims() { [ -z "$(kubectl get nodeclaims -o name)" ]; }
 deployment() {
@@ -42,7 +48,7 @@ kubectl patch nodepool default --type=merge -p '{"spec":{"disruption":{"budgets"
 
 deployment web 6
 until_ "six pods run on nodes that have joined" running web 6
-claim=$(nodes karpenter.sh/nodepool=default | head -n 1)
+claim=$(first_node karpenter.sh/nodepool=default)
 kubectl get nodes -o wide
 
 echo "a DisruptionPolicy that freezes the NodePool, a node that opts out, and a new image"
@@ -83,7 +89,7 @@ echo "spot capacity that is taken back"
 kubectl patch nodepool default --type=merge -p '{"spec":{"template":{"spec":{"requirements":[{"key":"karpenter.sh/capacity-type","operator":"In","values":["spot"]},{"key":"karpenter.azure.com/sku-family","operator":"In","values":["D"]}]}}}}' >/dev/null
 spot() { [ "$(kubectl get nodeclaims -l karpenter.sh/capacity-type=spot -o name | wc -l)" -gt 0 ] && [ -z "$(nodes karpenter.sh/capacity-type=on-demand)" ] && running web 6; }
 until_ "the nodes are spot machines" spot
-claim=$(nodes karpenter.sh/capacity-type=spot | head -n 1)
+claim=$(first_node karpenter.sh/capacity-type=spot)
 kubectl annotate node "aks-$claim" azure.spokeshave.dev/message=spot_evicted >/dev/null
 until_ "the machine of NodeClaim $claim was taken back" gone
 until_ "its pods run elsewhere" running web 6

@@ -18,7 +18,7 @@ target=${CARGO_TARGET_DIR:-target}
 binary=${BINARY:-$target/$rust_target/release/spokeshave}
 
 if [ -z "${BINARY:-}" ]; then
-    rustup target list --installed | grep -qx "$rust_target" || rustup target add "$rust_target" || {
+    rustup target list --installed | grep -x "$rust_target" >/dev/null || rustup target add "$rust_target" || {
         echo "the standard library for $rust_target cannot be had here; the workflow builds it: .github/workflows/release.yaml" >&2
         exit 3
     }

@@ -17,7 +17,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # A linker's note says whether it asks for an interpreter, which a static program does not.
-if readelf -l "$binary" | grep -q 'Requesting program interpreter'; then
+if readelf -l "$binary" | grep 'Requesting program interpreter' >/dev/null; then
     if [ "${ALLOW_DYNAMIC:-}" != 1 ]; then
         echo "$binary is not static: it would not start in an image without a C library" >&2
         exit 1

@@ -239,7 +239,7 @@ expect "it has no reads" "^0$" audit '"verb":"\(get\|list\|watch\)"'
 # --- Stopping and starting
 
 children() { pgrep -d "${1:- }" -P "$server"; }
-gone() { ps -o stat= -p "$1" | grep -qv Z || echo gone; } # PID,PID...
+gone() { ps -o stat= -p "$1" | grep -v Z >/dev/null || echo gone; } # PID,PID...
 
 if command -v ss >/dev/null; then
   expect "it listens on loopback only" "^0$" \

@@ -11,6 +11,7 @@ mod image;
 mod links;
 mod openapi_facts;
 mod protobuf_facts;
+mod scripts;
 mod specification;
 mod tidy;
 

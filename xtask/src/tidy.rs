@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::specification::Specification;
-use crate::{behaviours, circles, citations, features, links};
+use crate::{behaviours, circles, citations, features, links, scripts};
 
 /// One row: a crate, and the crates of ours that its normal (not development) dependencies may name.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -290,6 +290,7 @@ pub fn run() -> Result<()> {
     citations::check(&root, &specification, &mut findings)?;
     let ids = behaviours::check(&root, &specification, &mut findings)?;
     circles::check(&root, &mut findings)?;
+    scripts::check(&root, &mut findings)?;
     links::check(&root, &documents(&root)?, &mut findings)?;
     if findings.is_empty() {
         println!(
