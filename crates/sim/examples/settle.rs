@@ -145,13 +145,17 @@ fn main() -> ExitCode {
             .init();
     }
     let mut wanted = scenarios();
+    let names: Vec<&str> = wanted.iter().map(|scenario| scenario.name).collect();
+    if let Some(unknown) = arguments
+        .scenarios
+        .iter()
+        .find(|name| !names.contains(&name.as_str()))
+    {
+        eprintln!("settle: no scenario {unknown}; there are: {}", names.join(", "));
+        return ExitCode::from(2);
+    }
     if !arguments.scenarios.is_empty() {
         wanted.retain(|scenario| arguments.scenarios.iter().any(|name| name == scenario.name));
-    }
-    if wanted.is_empty() {
-        let names: Vec<&str> = scenarios().iter().map(|scenario| scenario.name).collect();
-        eprintln!("settle: no such scenario; there are: {}", names.join(", "));
-        return ExitCode::from(2);
     }
     let text = std::fs::read_to_string(committed()).unwrap_or_else(|_| "{}".to_owned());
     let mut table: Table = match serde_json::from_str(&text) {
@@ -190,7 +194,10 @@ fn main() -> ExitCode {
                 }
             }
             None if arguments.write => drop(table.insert(scenario.name.to_owned(), sum)),
-            None => println!("{}: no committed figures yet; --write makes them", scenario.name),
+            None => {
+                println!("{}: no committed figures; --write makes them", scenario.name);
+                fine = false;
+            }
         }
     }
     if arguments.write && fine {

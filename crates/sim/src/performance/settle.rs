@@ -1,12 +1,14 @@
-//! Workloads grow, then shrink: what the cluster costs, how many pods are moved, and how long it takes until nothing changes any more.
+//! Workloads grow, then shrink, or their nodes drift: what the cluster costs, how many pods are moved, and how long it takes until nothing changes any more.
 //!
 //! Everything is on virtual time and drawn from a seed, so a figure depends on the decisions and not on the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde_json::Value;
-use spokeshave_api::NodeClaim;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_runtime::Api;
 
 use super::figures::Figures;
 use super::{Kind, Workload, deploy, large, prepare, running, small, wide, workload};
@@ -46,10 +48,21 @@ pub struct Scenario {
     pub write_time: Duration,
     /// Seeds it is run with.
     pub seeds: &'static [u64],
+    /// Workloads that run before these, if any: what grows then displaces what shrinks.
+    pub earlier: Vec<Workload>,
     /// The workloads at their largest.
     pub before: Vec<Workload>,
-    /// The same, shrunk.
-    pub after: Vec<Workload>,
+    /// What becomes of them.
+    pub change: Change,
+}
+
+/// What happens once the workloads are at their largest.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// They shrink to these.
+    Shrink(Vec<Workload>),
+    /// The NodePool's template changes, and all nodes have drifted.
+    Drift,
 }
 
 /// The scenario that `cargo test` lives; `just settle` lives all of them.
@@ -75,10 +88,15 @@ pub fn scenarios() -> Vec<Scenario> {
         spread: SPREAD,
         write_time: Duration::ZERO,
         seeds,
+        earlier: Vec::new(),
         before,
-        after,
+        change: Change::Shrink(after),
     };
     let mix = |kind, replicas| vec![small(kind, replicas), large(Kind::Plain, replicas)];
+    let protected = |mut workloads: Vec<Workload>| {
+        workloads.push(workload("protected", "900m", "450Mi", Kind::DoNotDisrupt, 100));
+        workloads
+    };
     vec![
         Scenario {
             registration_seconds: 1,
@@ -103,12 +121,41 @@ pub fn scenarios() -> Vec<Scenario> {
             ..at_once("bench-in-steps", &[1], bench(250), bench(150))
         },
         at_once("basic", &[1], mix(Kind::Plain, 500), mix(Kind::Plain, 350)),
+        Scenario {
+            spread: Duration::ZERO,
+            write_time: WRITE_TIME * 4,
+            ..at_once(
+                "basic-by-the-wall-clock",
+                &[11, 12, 13],
+                mix(Kind::Plain, 500),
+                mix(Kind::Plain, 350),
+            )
+        },
         at_once(
             "host-name-spreading",
             &[1],
             mix(Kind::HostSpread, 250),
             mix(Kind::HostSpread, 175),
         ),
+        at_once(
+            "do-not-disrupt",
+            &[1],
+            protected(mix(Kind::HostSpread, 500)),
+            protected(mix(Kind::HostSpread, 250)),
+        ),
+        Scenario {
+            change: Change::Drift,
+            ..at_once("drift", &[1], mix(Kind::HostSpread, 300), Vec::new())
+        },
+        Scenario {
+            earlier: vec![small(Kind::HostAnti, 500)],
+            ..at_once(
+                "interference",
+                &[1],
+                vec![small(Kind::HostAnti, 250), large(Kind::HostAnti, 500)],
+                vec![small(Kind::HostAnti, 400), large(Kind::HostAnti, 200)],
+            )
+        },
         at_once("wide-deployments", &[1], wide(35, 30), wide(25, 20)),
     ]
 }
@@ -253,7 +300,14 @@ async fn live_in(
         bytes: before.bytes,
         ..Seen::default()
     };
-    deploy(lab, &scenario.after).await.map_err(told)?;
+    match &scenario.change {
+        Change::Shrink(after) => deploy(lab, after).await.map_err(told)?,
+        Change::Drift => {
+            let annotation = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
+            let pools: Api<NodePool> = Api::all(lab.client.clone());
+            lab.merge(&pools, "default", annotation).await.map_err(told)?;
+        }
+    }
     settle(lab, scenario, &mut seen, &mut figures, moment).await?;
     figures.price = lab.invariants.cost();
     figures.nodes = lab.list_values::<NodeClaim>().await.len();
@@ -267,6 +321,12 @@ async fn live_in(
 /// Lets the workloads grow until all their pods run.
 async fn grow(lab: &Lab, scenario: &Scenario) -> Result<(), String> {
     let began = lab.clock.now();
+    if !scenario.earlier.is_empty() {
+        deploy(lab, &scenario.earlier)
+            .await
+            .map_err(|error| error.to_string())?;
+        until_running(lab, &scenario.earlier, began).await?;
+    }
     for step in 1..=scenario.steps {
         let part = |one: &Workload| Workload {
             replicas: one.replicas * step / scenario.steps,
@@ -278,7 +338,12 @@ async fn grow(lab: &Lab, scenario: &Scenario) -> Result<(), String> {
             lab.clock.sleep(scenario.pause).await;
         }
     }
-    while running(lab).await != pods(&scenario.before) {
+    until_running(lab, &scenario.before, began).await
+}
+
+/// Waits until all pods of these workloads run.
+async fn until_running(lab: &Lab, workloads: &[Workload], began: Timestamp) -> Result<(), String> {
+    while running(lab).await != pods(workloads) {
         if lab.clock.since(began) > LIMIT {
             return Err("not all pods run after an hour".to_owned());
         }
@@ -296,6 +361,10 @@ async fn settle(
     moment: &mut impl FnMut(&Moment),
 ) -> Result<(), String> {
     let start = lab.clock.now();
+    let wanted = match &scenario.change {
+        Change::Shrink(after) => pods(after),
+        Change::Drift => pods(&scenario.before),
+    };
     let (mut last, mut state) = (Duration::ZERO, (0, 0, 0, 0));
     let mut paid: i64 = 0;
     for look in 0_u64.. {
@@ -320,7 +389,7 @@ async fn settle(
             });
         }
         let is_rest = elapsed.saturating_sub(last) > REST && elapsed >= PAID;
-        if is_rest && running(lab).await == pods(&scenario.after) {
+        if is_rest && running(lab).await == wanted {
             figures.paid = paid / 3600;
             figures.seconds = last.as_secs();
             return Ok(());

@@ -4,6 +4,7 @@
 //! give it.
 
 mod machines;
+mod names;
 mod pods;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,8 @@ use serde_json::Value;
 use spokeshave_apiserver::Commit;
 
 use spokeshave_cluster::quantities::{self, Amounts};
+
+use self::names::Names;
 
 pub(crate) use machines::{Attachment, Claim, Instance, Node, Pool};
 pub(crate) use pods::{Budget, Pod};
@@ -128,6 +131,10 @@ pub(crate) struct View {
     pub(crate) nodes: BTreeMap<String, Arc<Node>>,
     pub(crate) claims: BTreeMap<String, Arc<Claim>>,
     pub(crate) claims_by_uid: BTreeMap<String, String>,
+    /// By provider ID.
+    nodes_by_machine: Names,
+    /// The same.
+    claims_by_machine: Names,
     pub(crate) instances: BTreeMap<String, Arc<Instance>>,
     pub(crate) pools: BTreeMap<String, Arc<Pool>>,
     pub(crate) budgets: BTreeMap<Key, Arc<Budget>>,
@@ -181,6 +188,8 @@ impl View {
             nodes: BTreeMap::new(),
             claims: BTreeMap::new(),
             claims_by_uid: BTreeMap::new(),
+            nodes_by_machine: Names::default(),
+            claims_by_machine: Names::default(),
             instances: BTreeMap::new(),
             pools: BTreeMap::new(),
             budgets: BTreeMap::new(),
@@ -232,21 +241,11 @@ impl View {
     }
 
     pub(crate) fn node_of_claim(&self, claim: &Claim) -> Option<&Arc<Node>> {
-        if claim.provider_id.is_empty() {
-            return None;
-        }
-        self.nodes
-            .values()
-            .find(|node| node.provider_id == claim.provider_id)
+        self.nodes.get(self.nodes_by_machine.first(&claim.provider_id)?)
     }
 
     pub(crate) fn claim_of_node(&self, node: &Node) -> Option<&Arc<Claim>> {
-        if node.provider_id.is_empty() {
-            return None;
-        }
-        self.claims
-            .values()
-            .find(|claim| claim.provider_id == node.provider_id)
+        self.claims.get(self.claims_by_machine.first(&node.provider_id)?)
     }
 
     pub(crate) fn pods_on(&self, node: &str) -> impl Iterator<Item = &Arc<Pod>> {
@@ -349,6 +348,10 @@ impl View {
                 if after.is_none() {
                     self.last_departure.remove(&key.1);
                 }
+                let machine =
+                    |node: Option<&Arc<Node>>| node.map_or(String::new(), |node| node.provider_id.clone());
+                self.nodes_by_machine
+                    .change(&key.1, &machine(before.as_ref()), &machine(after.as_ref()));
                 put(&mut self.nodes, key.1, after.clone());
                 Change::Node(Pair { before, after })
             }
@@ -373,6 +376,11 @@ impl View {
                 if let Some(after) = &after {
                     self.claims_by_uid.insert(after.uid.clone(), key.1.clone());
                 }
+                let machine = |claim: Option<&Arc<Claim>>| {
+                    claim.map_or(String::new(), |claim| claim.provider_id.clone())
+                };
+                self.claims_by_machine
+                    .change(&key.1, &machine(before.as_ref()), &machine(after.as_ref()));
                 put(&mut self.claims, key.1, after.clone());
                 Change::Claim(Pair { before, after })
             }
