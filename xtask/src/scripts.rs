@@ -19,7 +19,9 @@ pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<()> {
 }
 
 fn early_ends(shown: &str, text: &str) -> Vec<String> {
-    if !text.contains("pipefail") {
+    // What has no first line of its own is sourced, by scripts that set pipefail.
+    let is_sourced = !text.starts_with("#!");
+    if !is_sourced && !text.contains("pipefail") {
         return Vec::new();
     }
     let code = text
@@ -93,7 +95,8 @@ mod tests {
             let with = format!("set -euo pipefail\n{line}\n");
             assert_eq!(early_ends("a.sh", &with).len(), 1, "{line}");
             assert!(early_ends("a.sh", &with)[0].starts_with("a.sh:2: "));
-            assert!(early_ends("a.sh", &format!("set -eu\n{line}\n")).is_empty());
+            assert!(early_ends("a.sh", &format!("#!/bin/sh\nset -eu\n{line}\n")).is_empty());
+            assert_eq!(early_ends("sourced.sh", &format!("{line}\n")).len(), 1, "{line}");
         }
     }
 
