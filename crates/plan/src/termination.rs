@@ -1,12 +1,13 @@
 //! The end of Nodes and NodeClaims (D §8, P §9.6), step by step, as functions of their objects and now.
 //!
 //! Owns the order of the steps, the tiers of the drain and the deadline rules: the NodeClaim's end here, the Node's in `node`, which pods go when and
-//! what is told of them in `pods`. It never calls a cloud and never evicts: it says what to do.
+//! what is told of them in `pods`, in which order across nodes in `turns`. It never calls a cloud and never evicts: it says what to do.
 
 mod node;
 mod pods;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub use pods::{
     EvictionStep, claims_of_kept_pods, delete_after, evicted_event, eviction_reason, eviction_step,
     refused_event, rejected_event,
 };
+pub use turns::{LONGEST_WAIT, Size, Turns};
 
 /// Pause between two looks while pods are past their deadline (D-340), and after writes whose result is to be seen.
 const POLL: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use spokeshave_model::Pod;
 use spokeshave_model::{ObjectKind, ObjectRef};
 use spokeshave_plan::blockers::Refusal;
-use spokeshave_plan::termination::{self, EvictionStep, deadline};
+use spokeshave_plan::termination::{self, EvictionStep, Size, Turns, deadline};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue, TokenBucket, WorkQueue};
 
 use crate::act::error::ExecuteError;
@@ -64,6 +64,8 @@ pub(crate) struct Evictions {
     queue: WorkQueue<EvictionKey>,
     /// How often each pod was refused: a refusal is no fault, so it has a back-off apart from the queue's.
     refusals: Mutex<BTreeMap<EvictionKey, (u32, Refusal)>>,
+    /// Who waits for larger pods (W-63). Lost with a restart: the next leader is handed all pods anew.
+    turns: Mutex<Turns>,
     /// The bound on evictions, if there is one.
     bucket: Mutex<Option<TokenBucket>>,
 }
@@ -82,15 +84,33 @@ impl Evictions {
             journal,
             queue,
             refusals: Mutex::default(),
+            turns: Mutex::default(),
             bucket: Mutex::new(rate.map(|rate| TokenBucket::new(rate.per_second, rate.burst))),
         })
     }
 
-    /// Hands a pod over; one that waits for its next try keeps waiting.
-    pub(crate) fn add(&self, key: EvictionKey) {
-        if self.queue.failures(&key) == 0 && !self.refusals().contains_key(&key) {
-            self.queue.add(key);
+    /// Hands the pods of a node over, with the size of those that take turns; one that waits for its turn or for its next try keeps waiting.
+    pub(crate) fn add_all(&self, pods: Vec<(EvictionKey, Option<Size>)>) {
+        let now = self.cluster.now();
+        let mut turns = self.turns();
+        let mut is_new = |key: &EvictionKey| {
+            !turns.contains(&key.uid, now)
+                && self.queue.failures(key) == 0
+                && !self.refusals().contains_key(key)
+        };
+        let pods: Vec<_> = pods.into_iter().filter(|(key, _)| is_new(key)).collect();
+        // All are known before the first is tried.
+        for (key, size) in &pods {
+            if let Some(size) = size {
+                turns.add(&key.uid, *size, now);
+            }
         }
+        drop(turns);
+        pods.into_iter().for_each(|(key, _)| self.queue.add(key));
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refusals(&self) -> MutexGuard<'_, BTreeMap<EvictionKey, (u32, Refusal)>> {
@@ -160,10 +180,27 @@ impl Evictions {
         };
         let deadline = claim.map(|claim| deadline(claim)).transpose()?.flatten();
         let reason = termination::eviction_reason(claim.map(|claim| &**claim));
-        let (action, event) = match termination::eviction_step(&pod, deadline, self.cluster.now()) {
+        let now = self.cluster.now();
+        // A pod whose deadline comes before the next try is looked at right then (D-328).
+        let due = || {
+            termination::delete_after(&pod, deadline).map_or(Duration::MAX, |start| {
+                let left = self.cluster.clock.until(start);
+                left.saturating_add(Duration::from_millis(1))
+            })
+        };
+        let (action, event) = match termination::eviction_step(&pod, deadline, now) {
             EvictionStep::Drop => return Ok(Requeue::Done),
-            EvictionStep::Keep => return Ok(Requeue::After(PROTECTED_POLL)),
-            EvictionStep::Evict(action) => (action, None),
+            EvictionStep::Keep => {
+                self.turns().leave(&key.uid);
+                return Ok(Requeue::After(PROTECTED_POLL));
+            }
+            EvictionStep::Evict(action) => {
+                let wait = self.turns().wait(&key.uid, now);
+                if !wait.is_zero() {
+                    return Ok(Requeue::After(wait.min(due())));
+                }
+                (action, None)
+            }
             EvictionStep::Delete(action, event) => (action, Some(event)),
         };
         let evicting = event.is_none();
@@ -173,6 +210,7 @@ impl Evictions {
         let target = ObjectRef::namespaced(ObjectKind::Pod, &key.namespace, &key.name, &key.uid);
         match self.hands.run(&action).await {
             Ok(()) => {
+                self.turns().accept(&key.uid, self.cluster.now());
                 if evicting {
                     self.journal.families.pods_eviction_requests.inc(&["200"]);
                 }
@@ -192,15 +230,20 @@ impl Evictions {
                 Ok(Requeue::Done)
             }
             Err(error @ ExecuteError::Refused { .. }) => {
+                // A server that is busy refuses nobody for long.
+                let is_busy = matches!(
+                    &error,
+                    ExecuteError::Refused {
+                        code: 429,
+                        by_budget: false,
+                        ..
+                    }
+                );
                 let wait = self.refused(&key, &target, node.as_deref(), error);
-                // A pod whose deadline comes before the next try is looked at right then (D-328).
-                let due = termination::delete_after(&pod, deadline).map(|start| {
-                    self.cluster
-                        .clock
-                        .until(start)
-                        .saturating_add(Duration::from_millis(1))
-                });
-                Ok(Requeue::After(wait.min(due.unwrap_or(Duration::MAX))))
+                if !is_busy {
+                    self.turns().leave(&key.uid);
+                }
+                Ok(Requeue::After(wait.min(due())))
             }
             Err(error) => Err(error.into()),
         }
@@ -262,6 +305,10 @@ impl Controller for Evictions {
         let result = self.try_once(key.clone()).await;
         if matches!(result, Ok(Requeue::Done)) {
             self.refusals().remove(&key);
+        }
+        // Nobody waits for a pod that is gone, or whose eviction fails.
+        if !matches!(result, Ok(Requeue::After(_))) {
+            self.turns().leave(&key.uid);
         }
         result
     }

@@ -8,11 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{Conditioned, DRAINED, VOLUMES_DETACHED};
 use spokeshave_api::{NodeClaim, labels};
-use spokeshave_model::Pod;
 use spokeshave_model::pod::node_name;
+use spokeshave_model::{ObjectRef, Pod};
 use spokeshave_plan::blockers::{self, BLOCKED_AFTER, Blocker};
 use spokeshave_plan::lifecycle::node_ref;
-use spokeshave_plan::termination::{self, NodeEnd, NodeNext};
+use spokeshave_plan::termination::{self, NodeEnd, NodeNext, Size};
 use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_runtime::{ReconcileError, Requeue};
 
@@ -124,6 +124,25 @@ impl NodeTermination {
                     .clone()
             })
             .collect()
+    }
+
+    /// Hands pods to the eviction queue. Where a disruption has planned places for them, they take turns.
+    fn hand_over(&self, evict: &[ObjectRef], end: &NodeEnd<'_>, now: Timestamp) {
+        let deadline = end
+            .claim
+            .and_then(|claim| termination::deadline(claim).ok().flatten());
+        let by_uid: BTreeMap<&str, &Pod> = end
+            .pods
+            .iter()
+            .filter_map(|pod| Some((pod.metadata.uid.as_deref()?, &**pod)))
+            .collect();
+        let name = end.node.metadata.name.as_deref().unwrap_or_default();
+        let with_size = |target: &ObjectRef| {
+            let pod = by_uid.get(target.uid.as_str());
+            let size = pod.and_then(|pod| Size::of_turn(pod, end.claim, deadline, now));
+            (EvictionKey::new(target, name), size)
+        };
+        self.evictions.add_all(evict.iter().map(with_size).collect());
     }
 
     async fn is_gone(&self, claim: &NodeClaim) -> Result<bool, ReconcileError> {
@@ -337,9 +356,7 @@ impl Controller for NodeTermination {
             self.journal
                 .note(DecisionKind::Drain, &name, what, "the node is to go", None);
         }
-        for target in step.evict {
-            self.evictions.add(EvictionKey::new(&target, &name));
-        }
+        self.hand_over(&step.evict, &end, now);
         if let Some(claim) = &claim
             && matches!(step.next, NodeNext::Wait(_))
         {

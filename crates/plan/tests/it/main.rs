@@ -21,6 +21,7 @@ mod disrupt_seeds;
 mod disrupt_sets;
 mod disrupt_worlds;
 mod disruption_policies;
+mod eviction_turns;
 mod expiry;
 mod kept;
 mod last_look;

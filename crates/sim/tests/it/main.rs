@@ -8,6 +8,7 @@ mod appendix;
 mod clouds;
 mod disruption;
 mod disruption_deaths;
+mod eviction_turns;
 mod faulty;
 mod features;
 mod invariants;

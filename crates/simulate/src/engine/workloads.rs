@@ -475,6 +475,9 @@ impl Engine<'_> {
         let Some(pod) = self.pods.get(id) else { return };
         let (parent, number, machine, turn) = (pod.parent, pod.number, pod.machine, pods::turn(&pod.object));
         let (shape, was_stopping) = (pod.shape, pod.stage == Stage::Stopping);
+        if let Some(uid) = pod.object.metadata.uid.as_deref().filter(|_| pod.queued) {
+            self.operator.turns.leave(uid);
+        }
         self.pod_removed(id);
         self.note_pod("left", id, "");
         self.pods.remove(id);

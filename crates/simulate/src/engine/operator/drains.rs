@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_model::{Action, Pod};
-use spokeshave_plan::termination::{self, EvictionStep, NodeEnd, NodeNext};
+use spokeshave_plan::termination::{self, EvictionStep, NodeEnd, NodeNext, Size};
 
 use crate::engine::Engine;
 use crate::pods::{Parent, PodId, Stage};
 use crate::queue::Wake;
-use crate::world::milliseconds;
+use crate::world::{Model, milliseconds};
 
 /// First and longest delay after a refusal, in milliseconds (D-327).
 const FIRST_DELAY_MS: u64 = 100;
@@ -88,6 +88,9 @@ impl Engine<'_> {
             return false;
         };
         step.actions.iter().for_each(|action| self.apply(action));
+        let takes_turns = self.policy.model == Model::Ours;
+        let deadline = claim.as_deref();
+        let deadline = deadline.and_then(|claim| termination::deadline(claim).ok().flatten());
         for target in &step.report.evict {
             let found = self.cluster.machine(machine).and_then(|found| {
                 let mut pods = found.pods.iter().copied();
@@ -96,9 +99,16 @@ impl Engine<'_> {
                     pod.is_some_and(|pod| pod.object.metadata.uid.as_deref() == Some(&target.uid))
                 })
             });
-            if let Some(id) = found {
-                self.queue_eviction(id);
+            let Some(id) = found else { continue };
+            let size = self
+                .pods
+                .get(id)
+                .filter(|pod| takes_turns && !pod.queued)
+                .and_then(|pod| Size::of_turn(&pod.object, claim.as_deref(), deadline, now));
+            if let Some(size) = size {
+                self.operator.turns.add(&target.uid, size, now);
             }
+            self.queue_eviction(id);
         }
         match step.report.next {
             NodeNext::Wait(wait) if wait.is_zero() => true,
@@ -147,12 +157,24 @@ impl Engine<'_> {
         let reason = termination::eviction_reason(claim.as_deref());
         let is_voluntary = !reason.is_empty() && reason != "Forceful Termination";
         let key = spokeshave_model::pod::key(&pod.object);
+        let uid = pod.object.metadata.uid.clone().unwrap_or_default();
+        let due = termination::delete_after(&pod.object, deadline).map_or(u64::MAX, |due| {
+            let left = due.duration_since(now).as_millis();
+            u64::try_from(left).unwrap_or(0).saturating_add(1)
+        });
+        let wait = self.operator.turns.wait(&uid, now);
         let grace = match termination::eviction_step(&pod.object, deadline, now) {
             EvictionStep::Drop => {
+                self.operator.turns.leave(&uid);
                 self.leave_queue(id);
                 return;
             }
+            EvictionStep::Evict(_) if !wait.is_zero() => {
+                self.wake_in(milliseconds(wait).max(1).min(due), Wake::Evict(id));
+                return;
+            }
             EvictionStep::Keep => {
+                self.operator.turns.leave(&uid);
                 self.wake_in(PROTECTED_MS, Wake::Evict(id));
                 return;
             }
@@ -162,15 +184,11 @@ impl Engine<'_> {
                     self.meter.count(|counted| &mut counted.budget_waits);
                 }
                 let delay = (FIRST_DELAY_MS << refusals.min(10)).min(LONGEST_DELAY_MS);
-                let due = termination::delete_after(&pod.object, deadline);
-                let due = due.map(|due| {
-                    let left = due.duration_since(now).as_millis();
-                    u64::try_from(left).unwrap_or(0).saturating_add(1)
-                });
+                self.operator.turns.leave(&uid);
                 if let Some(pod) = self.pods.get_mut(id) {
                     pod.refusals = pod.refusals.saturating_add(1);
                 }
-                self.wake_in(delay.min(due.unwrap_or(u64::MAX)), Wake::Evict(id));
+                self.wake_in(delay.min(due), Wake::Evict(id));
                 return;
             }
             EvictionStep::Evict(_) => None,
@@ -181,6 +199,7 @@ impl Engine<'_> {
                 _ => None,
             },
         };
+        self.operator.turns.accept(&uid, now);
         self.leave_queue(id);
         self.log.add(self.now_ms, "evicted", &key, &reason);
         self.replace(id, grace, is_voluntary);

@@ -20,6 +20,7 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodePool, hash, labels};
 use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier, Kept};
 use spokeshave_plan::launch_backoff::LaunchBackoff;
+use spokeshave_plan::termination::Turns;
 
 use crate::savings::Savings;
 use crate::world::{Policy, World};
@@ -70,6 +71,8 @@ pub(crate) struct Operator {
     last_launch_ms: Option<u64>,
     /// When the next turn is due.
     turn_ms: Option<u64>,
+    /// Who waits for larger pods to be evicted (W-63).
+    pub(crate) turns: Turns,
     /// What commands have saved lately, for the figure `savings_lost`.
     pub(crate) savings: Savings,
     /// Ordinals of StatefulSets whose pod is terminating, for which the successor waits.
@@ -117,6 +120,7 @@ impl Operator {
             unneeded: BTreeMap::new(),
             last_launch_ms: None,
             turn_ms: None,
+            turns: Turns::default(),
             savings: Savings::default(),
             stopping_ordinals: BTreeSet::new(),
             moved_ordinals: BTreeMap::new(),
