@@ -63,8 +63,12 @@ class Run:
         return [name for name in fields["nodes"].split(",") if name]
 
 
+# Days of the story of swaps: what a day of rest ends brings many moves at once, and a single day may begin or end with it.
+SWAP_DAYS = 3
+
+
 def moves_a_day(run):
-    return len(run.moves(since=2 * HOUR))
+    return round(len(run.moves(since=2 * HOUR)) / SWAP_DAYS)
 
 
 def swaps_a_day(run):
@@ -79,7 +83,7 @@ def swaps_a_day(run):
         if same:
             removed.remove(same[0])
             count += at >= 2 * HOUR
-    return count
+    return round(count / SWAP_DAYS)
 
 
 def restless_hours(run):
