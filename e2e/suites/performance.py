@@ -245,17 +245,20 @@ def main():
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"by default all: {', '.join(SCENARIOS)}")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2, help="runs at once")
+    parser.add_argument("--operator", choices=OPERATORS, help="only this one; by default both")
     parser.add_argument("--port", type=int, default=19080, help="metrics of the first operator; each run takes two ports")
     parser.add_argument("--again", action="store_true", help="repeat runs whose figures are there")
     options = parser.parse_args()
     unknown = set(options.scenarios) - set(SCENARIOS)
     if unknown:
         parser.error(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
-    run.build("operator")
+    operators = [options.operator] if options.operator else OPERATORS
+    if "upstream" in operators:
+        run.build("operator")
     run.build("oracle")
     run.build("suites", SUITES="performance")
     FOLDER.mkdir(parents=True, exist_ok=True)
-    wanted = [(scenario, operator, repeat) for repeat in range(1, options.repeats + 1) for scenario in options.scenarios or SCENARIOS for operator in OPERATORS]
+    wanted = [(scenario, operator, repeat) for repeat in range(1, options.repeats + 1) for scenario in options.scenarios or SCENARIOS for operator in operators]
     results, failed = [], 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         runs = [pool.submit(figures, *one, options.port + 2 * index, options.again) for index, one in enumerate(wanted)]
