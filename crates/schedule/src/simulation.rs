@@ -166,6 +166,12 @@ impl<'a> Simulation<'a> {
         self.summary()
     }
 
+    /// Puts a pod on this node if it takes the pod, wherever that is bound now; whether it does.
+    pub fn place_on(&mut self, pod: PodId, node: NodeId) -> bool {
+        self.engine.release(&[pod]);
+        self.engine.place_on(pod, node)
+    }
+
     /// What became of the pods of the last `place`.
     fn summary(&mut self) -> PlacedSummary {
         let (on_nodes, on_claims) = self.engine.placed_since(self.last);

@@ -7,7 +7,8 @@
 //!
 //! Markets change prices, too, and no plan is to blame for that: what the nodes that were there before have become dearer or cheaper by is taken out of the
 //! comparison, and after a tenth of the whole it is another market, in which plans are trusted again. Nor is a plan to blame for nodes that no command has taken
-//! away, because they were interrupted, have expired or were deleted by somebody, and for what came in their place: from there it begins anew.
+//! away, because they were interrupted, have expired or were deleted by somebody, and for what came in their place: from there it begins anew. A node that has come and
+//! that no pod uses costs nothing here: it is what a command that was rolled back leaves, or what pods did not need after all, and it goes for being empty.
 
 use super::candidates::Candidate;
 use super::command::{Command, Destination};
@@ -32,7 +33,7 @@ pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&
         return before.cloned();
     }
     let workload = register.signature();
-    let prices = register.prices().to_vec();
+    let prices = used_prices(register, before);
     let price: Price = prices.iter().map(|(_, price)| *price).sum();
     let present = (price, prices.len());
     let fresh = |prices| Calm {
@@ -67,6 +68,21 @@ pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&
         prices,
         shifted: if disappointed { shifted } else { Price::ZERO },
     })
+}
+
+/// What the nodes cost, without those that have come since and that no pod uses.
+fn used_prices(register: &Register, before: Option<&Calm>) -> Vec<(u64, Price)> {
+    let is_known = |node: u64| {
+        let known = before.is_none_or(|calm| calm.prices.is_empty());
+        known || before.is_some_and(|calm| calm.knows(node))
+    };
+    let prices = register.prices();
+    if prices.iter().all(|(node, _)| is_known(*node)) {
+        return prices.to_vec();
+    }
+    let unused: BTreeSet<u64> = register.unused().collect();
+    let counts = |(node, _): &&(u64, Price)| is_known(*node) || !unused.contains(node);
+    prices.iter().filter(counts).copied().collect()
 }
 
 /// Whether nodes are gone that no command has taken away. One that has come says nothing: it may be what the pods of a command needed in the end.
@@ -321,6 +337,29 @@ mod tests {
         world.nodes.push(more);
         world.nodes[6].provider_id = "replacement".to_owned();
         assert!(is_disappointed(&world, &mut calm), "a node more after a command");
+    }
+
+    #[test]
+    fn invariant_17_a_node_that_no_pod_uses_is_no_disappointment_until_one_does() {
+        let mut world = snapshot();
+        let mut calm = seen(&world, None);
+        // A command is rolled back when its replacement is there.
+        acts_on(&world, 0, &mut calm);
+        calm.taken.clear();
+        calm.acted = false;
+        let mut spare = world.nodes[5].clone();
+        spare.provider_id = "replacement".to_owned();
+        spare.pods = Default::default();
+        world.nodes.push(spare);
+        assert!(!is_disappointed(&world, &mut calm), "it came");
+        assert!(!is_disappointed(&world, &mut calm), "it stays");
+        let spare = world.nodes.pop().unwrap();
+        assert!(!is_disappointed(&world, &mut calm), "it went");
+        world.nodes.push(NodeView {
+            pods: world.nodes[5].pods.clone(),
+            ..spare
+        });
+        assert!(is_disappointed(&world, &mut calm), "pods use it");
     }
 
     #[test]

@@ -103,11 +103,26 @@ fn look(
         0 => Some(format!("its pods have no place any more: {}", moved.refusal())),
         _ => Some("its pods would need another node now: others have taken their places".to_owned()),
     });
+    let replacements = replacement_nodes(disruption, snapshot);
     match lost {
         None => LastLook::Placed,
+        Some(_) if !replacements.is_empty() && what_if.has_places_with_last(&nodes, &pods, &replacements) => {
+            LastLook::Placed
+        }
         Some(_) if taken => LastLook::NotYet,
         Some(why) => LastLook::Lost(why),
     }
+}
+
+/// The nodes that have come for the command.
+fn replacement_nodes(disruption: &Disruption, snapshot: &Snapshot) -> Vec<NodeId> {
+    let replacements = disruption.spec.replacements.iter();
+    let claims: BTreeSet<&str> = replacements.map(|one| one.node_claim.as_str()).collect();
+    let is_one = |node: &NodeId| {
+        let claim = snapshot.node(*node).claim_name();
+        claim.is_some_and(|claim| claims.contains(claim))
+    };
+    snapshot.node_ids().filter(is_one).collect()
 }
 
 /// A pod that no PodDisruptionBudget ever lets go, on a node that would not be chosen now because of it: the pod was bound behind a watch that stood still, or the

@@ -165,18 +165,22 @@ pub(crate) struct Calm {
 }
 
 impl Calm {
-    /// Commands are started.
+    /// Whether it has the price of a node, by the hash of its provider ID.
+    pub(crate) fn knows(&self, node: u64) -> bool {
+        self.prices
+            .binary_search_by_key(&node, |(other, _)| *other)
+            .is_ok()
+    }
+
+    /// Commands are started. Those that take nothing but nodes that no pod has used have nothing to make better.
     pub(crate) fn acts(&mut self, commands: &[Command]) {
-        self.acted = true;
         for node in commands.iter().flat_map(|command| &command.nodes) {
             let node = digest(&node.provider_id);
-            let is_known = self
-                .prices
-                .binary_search_by_key(&node, |(other, _)| *other)
-                .is_ok();
-            if let Err(at) = self.taken.binary_search(&node)
-                && is_known
-            {
+            if !self.knows(node) {
+                continue;
+            }
+            self.acted = true;
+            if let Err(at) = self.taken.binary_search(&node) {
                 self.taken.insert(at, node);
             }
         }

@@ -335,6 +335,12 @@ impl Register {
     pub(super) fn prices(&self) -> &[(u64, Price)] {
         &self.prices
     }
+
+    /// The nodes without a pod that would have to move, as `prices` has them.
+    pub(super) fn unused(&self) -> impl Iterator<Item = u64> + '_ {
+        let unused = self.entries.iter().filter(|entry| entry.reschedulable == 0);
+        unused.map(|entry| entry.digest)
+    }
 }
 
 /// Where more nodes than this have changed, all are sorted.

@@ -173,6 +173,38 @@ impl<'a> WhatIf<'a> {
         answer
     }
 
+    /// Whether the pods of these nodes have places without a new NodeClaim where the `last` nodes are asked last, as those of NodeClaims are that are yet to
+    /// come. Nodes that are there are asked in their own order, which may put pods on a replacement that were planned elsewhere, and leave others without a place.
+    pub(super) fn has_places_with_last(&mut self, nodes: &[NodeId], pods: &[PodId], last: &[NodeId]) -> bool {
+        let mut elsewhere: FxHashSet<PodId> = FxHashSet::default();
+        let fork = self.simulation.fork();
+        nodes.iter().for_each(|node| self.simulation.remove_node(*node));
+        self.simulation.withhold(last.iter().copied());
+        let unplaced = self.simulation.place(pods).unplaced;
+        elsewhere.extend(unplaced);
+        elsewhere.extend(
+            self.simulation
+                .claims_since(&fork)
+                .into_iter()
+                .flat_map(|claim| claim.pods),
+        );
+        self.simulation.revert(fork);
+
+        let (rest, others): (Vec<PodId>, Vec<PodId>) = pods.iter().partition(|pod| elsewhere.contains(*pod));
+        let fork = self.simulation.fork();
+        nodes.iter().for_each(|node| self.simulation.remove_node(*node));
+        let mut has_places = rest
+            .iter()
+            .all(|pod| last.iter().any(|node| self.simulation.place_on(*pod, *node)));
+        if has_places {
+            self.simulation.withhold(last.iter().copied());
+            let unplaced = self.simulation.place(&others).unplaced;
+            has_places = unplaced.is_empty() && self.simulation.claim_count_since(&fork) == 0;
+        }
+        self.simulation.revert(fork);
+        has_places
+    }
+
     /// Removes nodes one after another as long as all their pods find places and at most `claims` new NodeClaims are needed; `offer` names the
     /// next node, and is told whether the last one was kept. `look` sees the result before everything is put back.
     pub(super) fn sweep<'c, R>(

@@ -101,3 +101,42 @@ fn invariant_1_d_029_a_node_goes_only_if_budgets_will_let_its_pods_go() {
         }
     }
 }
+
+/// Node `old` with pods of 3, 2 and 2 cores, of which `stays` has room for the first; `comes` has come for the others, and is asked first because of its name.
+fn look_beside_a_replacement(cores: i64) -> LastLook {
+    let types = vec![
+        example::instance_type("eight", 8, 32, &["a"]),
+        example::instance_type("four", 4, 32, &["a"]),
+        example::instance_type("three", cores, 32, &["a"]),
+    ];
+    let pod = |name: &str, cpu: &str| example::pending_pod(name, cpu, "1Gi", &json!({}));
+    let mut state = ClusterState::default().with_pool(example::node_pool("default"), types.clone());
+    for (name, cpu, node) in [
+        ("one", "1", "stays"),
+        ("large", "3", "old"),
+        ("two", "2", "old"),
+        ("three", "2", "old"),
+    ] {
+        state = state.with_pod(example::bound(pod(name, cpu), node));
+    }
+    for (name, of) in [("comes", &types[2]), ("old", &types[0]), ("stays", &types[1])] {
+        state = state.with_node(example::node("default", name, of, "a", "spot"));
+    }
+    state.in_command.insert("kwok://old".to_owned());
+    state.marked_for_deletion.insert("kwok://old".to_owned());
+    let mut disruption = command(&["old"], &["comes"], "SingleNodeConsolidation");
+    disruption.spec.nodes[0].provider_id = "kwok://old".to_owned();
+    last_look(
+        &disruption,
+        &lower(&state),
+        &Policy::default(),
+        Time(example::epoch()).0,
+    )
+}
+
+#[test]
+fn invariant_8_a_replacement_takes_the_pods_that_were_planned_on_it() {
+    assert_eq!(look_beside_a_replacement(4), LastLook::Placed);
+    let lost = look_beside_a_replacement(3);
+    assert!(matches!(lost, LastLook::Lost(_)), "{lost:?}");
+}

@@ -33,7 +33,7 @@ impl Engine<'_> {
     }
 
     /// Puts a pod on a node if that takes it, with as many of its preferences as can be kept there.
-    fn place_on(&mut self, pod: PodId, node: NodeId) -> bool {
+    pub(crate) fn place_on(&mut self, pod: PodId, node: NodeId) -> bool {
         let class = self.tables.snapshot.pod(pod).class;
         if self.tables.snapshot.classes[class.index()].uses_resource_claims {
             return false;
