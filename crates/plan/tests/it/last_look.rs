@@ -102,8 +102,8 @@ fn invariant_1_d_029_a_node_goes_only_if_budgets_will_let_its_pods_go() {
     }
 }
 
-/// Node `old` with pods of 3, 2 and 2 cores, of which `stays` has room for the first; `comes` has come for the others, and is asked first because of its name.
-fn look_beside_a_replacement(cores: i64) -> LastLook {
+/// Node `old` with pods of 2.8, 1.9 and 1.9 cores, of which `stays` has room for the first; `comes` has come for the others, and is asked first because of its name.
+fn look_beside_a_replacement(cores: i64, replacements: &[&str]) -> LastLook {
     let types = vec![
         example::instance_type("eight", 8, 32, &["a"]),
         example::instance_type("four", 4, 32, &["a"]),
@@ -113,9 +113,9 @@ fn look_beside_a_replacement(cores: i64) -> LastLook {
     let mut state = ClusterState::default().with_pool(example::node_pool("default"), types.clone());
     for (name, cpu, node) in [
         ("one", "1", "stays"),
-        ("large", "3", "old"),
-        ("two", "2", "old"),
-        ("three", "2", "old"),
+        ("large", "2800m", "old"),
+        ("two", "1900m", "old"),
+        ("three", "1900m", "old"),
     ] {
         state = state.with_pod(example::bound(pod(name, cpu), node));
     }
@@ -124,7 +124,7 @@ fn look_beside_a_replacement(cores: i64) -> LastLook {
     }
     state.in_command.insert("kwok://old".to_owned());
     state.marked_for_deletion.insert("kwok://old".to_owned());
-    let mut disruption = command(&["old"], &["comes"], "SingleNodeConsolidation");
+    let mut disruption = command(&["old"], replacements, "SingleNodeConsolidation");
     disruption.spec.nodes[0].provider_id = "kwok://old".to_owned();
     last_look(
         &disruption,
@@ -136,7 +136,12 @@ fn look_beside_a_replacement(cores: i64) -> LastLook {
 
 #[test]
 fn invariant_8_a_replacement_takes_the_pods_that_were_planned_on_it() {
-    assert_eq!(look_beside_a_replacement(4), LastLook::Placed);
-    let lost = look_beside_a_replacement(3);
-    assert!(matches!(lost, LastLook::Lost(_)), "{lost:?}");
+    assert_eq!(look_beside_a_replacement(4, &["claim-comes"]), LastLook::Placed);
+    let small = look_beside_a_replacement(3, &["claim-comes"]);
+    assert!(matches!(small, LastLook::Lost(_)), "{small:?}");
+    let by_name = look_beside_a_replacement(4, &[]);
+    assert!(
+        matches!(by_name, LastLook::Lost(_)),
+        "asked first, it takes what fits elsewhere: {by_name:?}"
+    );
 }
