@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -18,6 +18,7 @@ use spokeshave_model::pod::{self, DoNotDisrupt, is_terminating, is_waited_for_in
 use spokeshave_model::selector::Selector;
 use spokeshave_model::{Action, Event, EventType, ObjectRef, Subresource};
 
+use crate::durations::signed;
 use crate::lifecycle::claim_ref;
 use crate::report::first_few;
 use crate::termination::tier;
@@ -282,7 +283,7 @@ pub fn postponed_blocker(claim: &NodeClaim, why: &str) -> Blocker {
 /// The cloud was asked long ago, and still has the instance.
 #[must_use]
 pub fn overdue_blocker(claim: &NodeClaim, asked: Timestamp, now: Timestamp) -> Option<Blocker> {
-    let limit = SignedDuration::try_from(INSTANCE_OVERDUE).unwrap_or(SignedDuration::MAX);
+    let limit = signed(INSTANCE_OVERDUE);
     let overdue = now.duration_since(asked) >= limit;
     overdue.then(|| {
         let message = format!(

@@ -13,6 +13,7 @@ pub mod consolidatable;
 pub mod disrupt;
 pub mod disruption_policy;
 pub mod drift;
+mod durations;
 pub mod dynamic_resources;
 pub mod garbage_collection;
 pub mod identity;

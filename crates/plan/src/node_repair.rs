@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{Action, Event, EventType, ObjectRef, Subresource};
 
+use crate::durations::signed;
 use crate::lifecycle::{claim_ref, node_ref};
 
 /// More broken nodes than this share of all, rounded up, are not repaired (D-257).
@@ -52,7 +53,7 @@ pub fn unhealthy(node: &Node, policies: &[RepairPolicy]) -> Option<Unhealthy> {
             .as_ref()
             .map(|time| time.0)
             .or(created)?;
-        let toleration = SignedDuration::try_from(policy.toleration).unwrap_or(SignedDuration::MAX);
+        let toleration = signed(policy.toleration);
         Some(Unhealthy {
             condition_type: policy.condition_type.clone(),
             due: since.saturating_add(toleration).unwrap_or(Timestamp::MAX),

@@ -89,24 +89,24 @@ impl Evictions {
         })
     }
 
-    /// Hands the pods of a node over, with the size of those that take turns; one that waits for its turn or for its next try keeps waiting.
-    pub(crate) fn add_all(&self, pods: Vec<(EvictionKey, Option<Size>)>) {
+    /// Hands the pods of a node over; one that waits for its turn or for its next try keeps waiting. `size_of_turn` tells, of a pod that does not wait yet, whether it takes
+    /// turns, by its UID.
+    pub(crate) fn add_all(&self, mut pods: Vec<EvictionKey>, size_of_turn: impl Fn(&str) -> Option<Size>) {
         let now = self.cluster.now();
         let mut turns = self.turns();
-        let mut is_new = |key: &EvictionKey| {
+        pods.retain(|key| {
             !turns.contains(&key.uid, now)
                 && self.queue.failures(key) == 0
                 && !self.refusals().contains_key(key)
-        };
-        let pods: Vec<_> = pods.into_iter().filter(|(key, _)| is_new(key)).collect();
+        });
         // All are known before the first is tried.
-        for (key, size) in &pods {
-            if let Some(size) = size {
-                turns.add(&key.uid, *size, now);
+        for key in &pods {
+            if let Some(size) = size_of_turn(&key.uid) {
+                turns.add(&key.uid, size, now);
             }
         }
         drop(turns);
-        pods.into_iter().for_each(|(key, _)| self.queue.add(key));
+        pods.into_iter().for_each(|key| self.queue.add(key));
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {

@@ -126,23 +126,18 @@ impl NodeTermination {
             .collect()
     }
 
-    /// Hands pods to the eviction queue. Where a disruption has planned places for them, they take turns.
+    /// Hands pods to the eviction queue. On a node that a command removes, they take turns.
     fn hand_over(&self, evict: &[ObjectRef], end: &NodeEnd<'_>, now: Timestamp) {
         let deadline = end
             .claim
             .and_then(|claim| termination::deadline(claim).ok().flatten());
-        let by_uid: BTreeMap<&str, &Pod> = end
-            .pods
-            .iter()
-            .filter_map(|pod| Some((pod.metadata.uid.as_deref()?, &**pod)))
-            .collect();
         let name = end.node.metadata.name.as_deref().unwrap_or_default();
-        let with_size = |target: &ObjectRef| {
-            let pod = by_uid.get(target.uid.as_str());
-            let size = pod.and_then(|pod| Size::of_turn(pod, end.claim, deadline, now));
-            (EvictionKey::new(target, name), size)
-        };
-        self.evictions.add_all(evict.iter().map(with_size).collect());
+        let keys = evict.iter().map(|target| EvictionKey::new(target, name));
+        self.evictions.add_all(keys.collect(), |uid| {
+            let mut pods = end.pods.iter();
+            let pod = pods.find(|pod| pod.metadata.uid.as_deref() == Some(uid))?;
+            Size::of_turn(pod, end.claim, deadline, now)
+        });
     }
 
     async fn is_gone(&self, claim: &NodeClaim) -> Result<bool, ReconcileError> {

@@ -5,8 +5,9 @@
 
 use super::record::{is_protected, realised, replacement_claim};
 use super::steps::{condition_patch, taint_patch};
+use crate::durations::signed;
 use crate::report::count;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use spokeshave_api::conditions::{Conditioned, INITIALIZED};
@@ -570,7 +571,7 @@ pub fn expired<'a>(
     finished.sort_by_key(|(time, disruption)| (*time, disruption.name().to_owned()));
     let surplus = finished.len().saturating_sub(entries);
     let far_too_many = finished.len().saturating_sub(entries.saturating_mul(COUNTING));
-    let keep = SignedDuration::try_from(keep).unwrap_or(SignedDuration::MAX);
+    let keep = signed(keep);
     finished
         .iter()
         .enumerate()

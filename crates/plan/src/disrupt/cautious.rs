@@ -72,16 +72,15 @@ pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&
 
 /// What the nodes cost, without those that have come since and that no pod uses.
 fn used_prices(register: &Register, before: Option<&Calm>) -> Vec<(u64, Price)> {
-    let is_known = |node: u64| {
-        let known = before.is_none_or(|calm| calm.prices.is_empty());
-        known || before.is_some_and(|calm| calm.knows(node))
-    };
     let prices = register.prices();
-    if prices.iter().all(|(node, _)| is_known(*node)) {
+    let Some(calm) = before.filter(|calm| !calm.prices.is_empty()) else {
+        return prices.to_vec();
+    };
+    if prices.iter().all(|(node, _)| calm.knows(*node)) {
         return prices.to_vec();
     }
     let unused: BTreeSet<u64> = register.unused().collect();
-    let counts = |(node, _): &&(u64, Price)| is_known(*node) || !unused.contains(node);
+    let counts = |(node, _): &&(u64, Price)| calm.knows(*node) || !unused.contains(node);
     prices.iter().filter(counts).copied().collect()
 }
 

@@ -8,10 +8,11 @@
 //! NodePools with `consolidateAfter: 0s` have said that they do not wait. Emptiness and drift are never asked to.
 
 use super::command::Command;
+use crate::durations::signed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use spokeshave_model::snapshot::{NodeView, PoolId, Snapshot};
 
 /// A window of consolidateAfter is waited for so long at the most.
@@ -101,7 +102,7 @@ fn window(consolidate_after: Option<Duration>) -> Option<Duration> {
 
 fn after(since: Timestamp, window: Duration) -> Timestamp {
     let wait = window.min(LONGEST_WINDOW).saturating_add(MORE);
-    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    let wait = signed(wait);
     since.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 

@@ -6,6 +6,7 @@
 use super::forecast::{PoolNodes, lanes};
 use super::rules::covers;
 use crate::calendar::{Interval, Window, calendar_with};
+use crate::durations::signed;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::disruption::DisruptionPhase;
@@ -79,10 +80,6 @@ pub fn soft_of<'a>(
         }
     }
     first
-}
-
-fn signed(duration: std::time::Duration) -> SignedDuration {
-    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
 /// When a NodeClaim is due, and when `expireAfter` takes it.

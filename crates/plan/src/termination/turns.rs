@@ -5,19 +5,20 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON};
 use spokeshave_model::Pod;
 use spokeshave_model::pod::{self, is_evictable, is_terminating};
 
 use super::pods::{delete_after, tier};
+use crate::durations::signed;
 
 /// No pod waits longer for larger ones.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// How long smaller pods wait once the eviction of the last larger one was accepted: its replacement is created and scheduled meanwhile.
 const BINDING: Duration = Duration::from_secs(1);
-/// The nodes of one command begin to drain one after the other: nobody goes before none has begun for this long …
+/// The nodes of one command begin to drain one after the other: nobody goes before no pod has been added for this long …
 const BEGINNING: Duration = Duration::from_millis(500);
 /// … but waits for that no longer than this.
 const LONGEST_BEGINNING: Duration = Duration::from_secs(2);
@@ -228,10 +229,6 @@ impl Turns {
             self.sizes.remove(&size);
         }
     }
-}
-
-fn signed(duration: Duration) -> SignedDuration {
-    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
 /// What is left of a duration that began at an instant.
