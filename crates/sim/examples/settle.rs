@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use clap::Parser as _;
 use spokeshave_sim::performance::figures::{Figures, Table};
-use spokeshave_sim::performance::settle::{Moment, Scenario, live, scenarios};
+use spokeshave_sim::performance::settle::{Moment, Options, Scenario, live, scenarios};
 
 /// As in the product; unoptimised it is slower than the system's.
 #[cfg(not(debug_assertions))]
@@ -34,6 +34,9 @@ struct Arguments {
     /// Print the progress of each run to standard error
     #[arg(long)]
     moments: bool,
+    /// Print there, too, which pods share which nodes whenever that has changed
+    #[arg(long, requires = "moments")]
+    layouts: bool,
     /// Say on standard error what the operator says
     #[arg(long)]
     trace: bool,
@@ -61,9 +64,16 @@ fn run(scenario: &Scenario, seed: u64, arguments: &Arguments) -> Result<Figures,
                 moment.moved,
                 moment.commands
             );
+            if let Some(layout) = &moment.layout {
+                eprint!("{layout}");
+            }
         }
     };
-    runtime.block_on(live(scenario, seed, arguments.nominate, tell))
+    let options = Options {
+        nominate_pods: arguments.nominate,
+        layouts: arguments.layouts,
+    };
+    runtime.block_on(live(scenario, seed, options, tell))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for reading")]

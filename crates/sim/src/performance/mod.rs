@@ -4,6 +4,7 @@
 pub mod churn;
 pub mod figures;
 pub mod guard;
+pub mod layout;
 pub mod settle;
 
 use k8s_openapi::api::apps::v1::Deployment;

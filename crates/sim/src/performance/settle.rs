@@ -11,7 +11,7 @@ use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 
 use super::figures::Figures;
-use super::{Kind, Workload, deploy, large, prepare, running, small, wide, workload};
+use super::{Kind, Workload, deploy, large, layout, prepare, running, small, wide, workload};
 use crate::lab::{Lab, LabOptions, RunLog};
 
 /// How often the cluster is sampled.
@@ -248,24 +248,35 @@ pub struct Moment {
     pub moved: usize,
     /// Commands so far.
     pub commands: usize,
+    /// Which pods share which nodes, where it has changed and was asked for.
+    pub layout: Option<String>,
 }
 
-/// Runs a scenario, with or without pending pods that name the node that they were planned on; `moment` is called with samples after the scale-down.
+/// What of a run is not said by its scenario.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Pending pods name the node that they were planned on.
+    pub nominate_pods: bool,
+    /// Samples tell which pods share which nodes.
+    pub layouts: bool,
+}
+
+/// Runs a scenario; `moment` is called with samples after the scale-down.
 ///
 /// # Errors
 /// The server's; or that pods did not run, that it never came to rest, or what it broke.
 pub async fn live(
     scenario: &Scenario,
     seed: u64,
-    nominate_pods: bool,
+    options: Options,
     mut moment: impl FnMut(&Moment),
 ) -> Result<Figures, String> {
-    let mut options = LabOptions::new(seed);
-    options.operator.nominate_pods = nominate_pods;
-    options.cluster.spread = scenario.spread;
-    options.write_time = scenario.write_time;
-    let mut lab = Lab::new(options).await;
-    let answer = live_in(&mut lab, scenario, &mut moment).await;
+    let mut lab_options = LabOptions::new(seed);
+    lab_options.operator.nominate_pods = options.nominate_pods;
+    lab_options.cluster.spread = scenario.spread;
+    lab_options.write_time = scenario.write_time;
+    let mut lab = Lab::new(lab_options).await;
+    let answer = live_in(&mut lab, scenario, options.layouts, &mut moment).await;
     let broken = lab.invariants.violations();
     lab.end().await;
     match broken.first() {
@@ -281,6 +292,7 @@ fn pods(workloads: &[Workload]) -> u32 {
 async fn live_in(
     lab: &mut Lab,
     scenario: &Scenario,
+    layouts: bool,
     moment: &mut impl FnMut(&Moment),
 ) -> Result<Figures, String> {
     let told = |error: kube::Error| error.to_string();
@@ -308,7 +320,7 @@ async fn live_in(
             lab.merge(&pools, "default", annotation).await.map_err(told)?;
         }
     }
-    settle(lab, scenario, &mut seen, &mut figures, moment).await?;
+    settle(lab, scenario, layouts, &mut seen, &mut figures, moment).await?;
     figures.price = lab.invariants.cost();
     figures.nodes = lab.list_values::<NodeClaim>().await.len();
     figures.moved = seen.moved;
@@ -356,6 +368,7 @@ async fn until_running(lab: &Lab, workloads: &[Workload], began: Timestamp) -> R
 async fn settle(
     lab: &Lab,
     scenario: &Scenario,
+    layouts: bool,
     seen: &mut Seen,
     figures: &mut Figures,
     moment: &mut impl FnMut(&Moment),
@@ -367,6 +380,7 @@ async fn settle(
     };
     let (mut last, mut state) = (Duration::ZERO, (0, 0, 0, 0));
     let mut paid: i64 = 0;
+    let mut told = String::new();
     for look in 0_u64.. {
         let elapsed = lab.clock.since(start);
         seen.look(&lab.log);
@@ -379,6 +393,11 @@ async fn settle(
             paid += cost * i64::try_from(LOOK.as_secs()).unwrap_or(1);
         }
         if look.is_multiple_of(5) {
+            let mut layout = None;
+            if layouts {
+                layout = Some(layout::layout(lab).await).filter(|now| *now != told);
+                told = layout.clone().unwrap_or(told);
+            }
             moment(&Moment {
                 seconds: elapsed.as_secs(),
                 price: cost,
@@ -386,6 +405,7 @@ async fn settle(
                 ended: seen.ended,
                 moved: seen.moved,
                 commands: seen.commands.len(),
+                layout,
             });
         }
         let is_rest = elapsed.saturating_sub(last) > REST && elapsed >= PAID;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use spokeshave_sim::performance::figures::{Figures, Table};
-use spokeshave_sim::performance::settle::{BENCH, live, scenarios};
+use spokeshave_sim::performance::settle::{BENCH, Options, live, scenarios};
 
 fn run(seed: u64) -> Figures {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -15,7 +15,7 @@ fn run(seed: u64) -> Figures {
     let all = scenarios();
     let bench = all.iter().find(|one| one.name == BENCH).expect("the bench");
     runtime
-        .block_on(live(bench, seed, false, |_| ()))
+        .block_on(live(bench, seed, Options::default(), |_| ()))
         .expect("it comes to rest and breaks nothing")
 }
 
