@@ -9,11 +9,13 @@ mod command;
 mod node;
 mod pods;
 mod spread;
+mod suspects;
 
 pub use command::{CommandCheck, check_command};
+pub use suspects::suspects;
 
 use node::{ConcreteNode, claim_nodes, existing_node};
-use spokeshave_model::placement::Placements;
+use spokeshave_model::placement::{Placements, PlannedClaim};
 use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::{ResourceName, Resources};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +52,7 @@ pub fn check_placements(snapshot: &Snapshot, batch: &[PodId], placements: &Place
         hosts.push(check_existing(snapshot, node, &batch, arrivals, &mut violations));
     }
     for (number, claim) in placements.claims.iter().enumerate() {
-        let place = format!("claim {number} ({})", snapshot.pool(claim.pool).name);
+        let place = claim_place(snapshot, number, claim);
         if claim.launches.is_empty() {
             violations.push(Violation {
                 place: place.clone(),
@@ -90,6 +92,16 @@ pub fn check_placements(snapshot: &Snapshot, batch: &[PodId], placements: &Place
     violations
 }
 
+/// What a planned claim is called.
+pub(crate) fn claim_place(snapshot: &Snapshot, number: usize, claim: &PlannedClaim) -> String {
+    format!("claim {number} ({})", snapshot.pool(claim.pool).name)
+}
+
+/// What a NodePool is called.
+pub(crate) fn pool_place(snapshot: &Snapshot, pool: PoolId) -> String {
+    format!("nodepool {}", snapshot.pool(pool).name)
+}
+
 /// A node or a future node with its pods, for rules that relate pods to each other.
 pub(crate) struct Host {
     pub(crate) place: String,
@@ -117,7 +129,7 @@ fn check_once(
         claim
             .pods
             .iter()
-            .map(move |pod| (format!("claim {number}"), *pod))
+            .map(move |pod| (claim_place(snapshot, number, claim), *pod))
     });
     for (place, pod) in on_nodes.chain(on_claims) {
         let problem = if !seen.insert(pod) {
@@ -202,11 +214,7 @@ fn check_node(
         }
         let volumes = &snapshot.constraints(*pod).volume_terms;
         let reachable = |labels: &BTreeMap<String, String>| {
-            volumes.is_empty()
-                || volumes.iter().any(|term| {
-                    term.iter()
-                        .all(|requirement| pods::requirement_matches(requirement, labels))
-                })
+            volumes.is_empty() || volumes.iter().any(|term| pods::volume_term_matches(term, labels))
         };
         if !node.possible_labels.iter().all(reachable) {
             report(format!("its volumes cannot be reached from {}", node.name));
@@ -259,8 +267,8 @@ fn check_limits(snapshot: &Snapshot, placements: &Placements, violations: &mut V
         largest.set(ResourceName::NODES, 1);
         total.add(&largest);
     }
-    for (pool, usage) in usage {
-        let pool = snapshot.pool(pool);
+    for (id, usage) in usage {
+        let pool = snapshot.pool(id);
         for (resource, limit) in pool
             .limits
             .iter()
@@ -273,7 +281,7 @@ fn check_limits(snapshot: &Snapshot, placements: &Placements, violations: &mut V
                 text(usage.get(resource))
             );
             violations.push(Violation {
-                place: format!("nodepool {}", pool.name),
+                place: pool_place(snapshot, id),
                 pod: None,
                 problem,
             });

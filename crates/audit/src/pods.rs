@@ -3,9 +3,9 @@
 use crate::{Host, Violation};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 use spokeshave_model::Pod;
-use spokeshave_model::Requirement;
 use spokeshave_model::constraints::{Constraints, PodTerm};
 use spokeshave_model::snapshot::{PodId, Snapshot};
+use spokeshave_model::{Requirement, Requirements};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Labels = BTreeMap<String, String>;
@@ -104,6 +104,19 @@ pub(crate) fn requirement_matches(requirement: &Requirement, labels: &Labels) ->
     }
 }
 
+/// One alternative of a pod's volumes against a node's labels: drivers and older volumes name zones by labels of their own, which mean the same.
+pub(crate) fn volume_term_matches(term: &Requirements, labels: &Labels) -> bool {
+    let mut known = labels.clone();
+    for (key, value) in labels {
+        let canonical = spokeshave_model::labels::normalize(key);
+        if !known.contains_key(canonical) {
+            known.insert(canonical.to_owned(), value.clone());
+        }
+    }
+    term.iter()
+        .all(|requirement| requirement_matches(requirement, &known))
+}
+
 /// Node selector and required terms of lowered constraints; keys that a node gets only by registering count as present.
 pub(crate) fn constraints_match(constraints: &Constraints, labels: &Labels) -> bool {
     let mut labels = labels.clone();
@@ -113,7 +126,7 @@ pub(crate) fn constraints_match(constraints: &Constraints, labels: &Labels) -> b
     ] {
         labels.insert(key.to_owned(), "true".to_owned());
     }
-    let all = |requirements: &spokeshave_model::Requirements| {
+    let all = |requirements: &Requirements| {
         requirements
             .iter()
             .all(|requirement| requirement_matches(requirement, &labels))
@@ -165,9 +178,15 @@ pub(crate) fn check_pod_terms(snapshot: &Snapshot, hosts: &[Host], violations: &
                 }
                 let theirs = domains(&hosts[*other_number], *other_number, &term.topology_key);
                 if own.iter().any(|domain| theirs.contains(domain)) {
+                    // It is about the one that the plan has placed, whichever of the two does not want the other.
+                    let (place, subject, other) = if *arrives {
+                        (number, pod, other)
+                    } else {
+                        (other_number, other, pod)
+                    };
                     violations.push(Violation {
-                        place: hosts[*number].place.clone(),
-                        pod: Some(snapshot.pod(*pod).key()),
+                        place: hosts[*place].place.clone(),
+                        pod: Some(snapshot.pod(*subject).key()),
                         problem: format!(
                             "anti-affinity over {} with {}",
                             term.topology_key,

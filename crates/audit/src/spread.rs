@@ -3,6 +3,7 @@
 //! A spread constraint promises something about the moment of each placement; the finished plan shows it only where every pod that is counted
 //! is bound by an equal constraint. Those are checked; others are left alone rather than accused wrongly.
 
+use crate::suspects::RESERVATION;
 use crate::{Host, Violation};
 use spokeshave_model::constraints::Spread;
 use spokeshave_model::placement::Placements;
@@ -154,18 +155,26 @@ fn violation(snapshot: &Snapshot, host: &Host, pod: PodId, problem: String) -> V
     }
 }
 
-/// No existing node gets more volumes of a driver than it can attach (P-117).
+/// No existing node gets more volumes of a driver than it can attach (P-117). As for kube-scheduler, one that has too many already takes pods that bring none.
 pub(crate) fn check_attachments(snapshot: &Snapshot, hosts: &[Host], violations: &mut Vec<Violation>) {
     for (host, node) in hosts
         .iter()
         .zip(&snapshot.nodes)
         .filter(|(host, _)| !host.arrivals.is_empty())
     {
-        let pods = host.residents.iter().chain(&host.arrivals);
-        let attached: BTreeSet<&(String, String)> =
-            pods.flat_map(|pod| snapshot.pod(*pod).attachments()).collect();
+        let volumes = |pods: &[PodId]| -> BTreeSet<&(String, String)> {
+            pods.iter()
+                .flat_map(|pod| snapshot.pod(*pod).attachments())
+                .collect()
+        };
+        let (attached, coming) = (volumes(&host.residents), volumes(&host.arrivals));
         for (driver, limit) in &node.attach_limits {
-            let count = attached.iter().filter(|(other, _)| other == driver).count();
+            let of_driver = |volume: &&&(String, String)| volume.0 == *driver;
+            let new = coming.difference(&attached).filter(of_driver).count();
+            if new == 0 {
+                continue;
+            }
+            let count = new + attached.iter().filter(of_driver).count();
             if i64::try_from(count).is_ok_and(|count| count > *limit) {
                 let problem = format!("{count} volumes of {driver}, limit {limit}");
                 violations.push(Violation {
@@ -220,7 +229,7 @@ pub(crate) fn check_reservations(
     }
     for ((_, id), capacity) in left.into_iter().filter(|(_, capacity)| *capacity < 0) {
         violations.push(Violation {
-            place: format!("reservation {id}"),
+            place: format!("{RESERVATION}{id}"),
             pod: None,
             problem: format!(
                 "is promised to {} NodeClaims more than it has instances",

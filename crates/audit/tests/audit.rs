@@ -1,13 +1,14 @@
 //! Plans that are wrong in one way each: the audit must name it. And one that is right.
 
 use serde_json::{Value, json};
-use spokeshave_audit::check_placements;
-use spokeshave_example::{instance_type, labelled, node, node_pool, offering, pending_pod};
+use spokeshave_audit::{check_placements, suspects};
+use spokeshave_example::{bound, instance_type, labelled, node, node_pool, offering, pending_pod};
 use spokeshave_model::placement::{Launch, Placements, PlannedClaim};
 use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::{
     ClusterState, InstanceType, Price, Requirement, Requirements, Resources, labels, lower,
 };
+use std::sync::Arc;
 
 const ZONES: [&str; 2] = ["a", "b"];
 
@@ -271,4 +272,103 @@ fn reservations_are_not_promised_twice() {
         &problems(&snapshot, vec![pinned(0), pinned(1)], &[]),
         "is promised to 1 NodeClaims more than it has instances",
     );
+}
+
+#[test]
+fn p_117_a_node_with_too_many_volumes_takes_pods_that_bring_none() {
+    let using = |name: &str, claim: &str| {
+        let spec = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]});
+        pending_pod(name, "100m", "1Mi", &spec)
+    };
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_node(node("default", "n", &types()[1], "a", "spot"))
+        .with_pods([
+            pending_pod("a-bare", "100m", "1Mi", &json!({})),
+            using("b-same", "one"),
+            using("c-new", "three"),
+            bound(using("d-there", "one"), "n"),
+            bound(using("e-there", "two"), "n"),
+        ]);
+    let csi_node = json!({"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": "n", "allocatable": {"count": 1}}]}});
+    let csi_node = Arc::new(serde_json::from_value(csi_node).expect("a CSINode"));
+    state.volumes.csi_nodes.insert("n".to_owned(), csi_node);
+    let class = json!({"metadata": {"name": "disk"}, "provisioner": "ebs.csi.aws.com", "volumeBindingMode": "WaitForFirstConsumer"});
+    let class = Arc::new(serde_json::from_value(class).expect("a class"));
+    state.volumes.storage_classes.insert("disk".to_owned(), class);
+    for claim in ["one", "two", "three"] {
+        let object = json!({"metadata": {"namespace": "default", "name": claim}, "spec": {"storageClassName": "disk"}});
+        let object = Arc::new(serde_json::from_value(object).expect("a claim"));
+        state.volumes.claims.insert(format!("default/{claim}"), object);
+    }
+    let snapshot = lower(&state);
+    let on_node = |pod: u32| {
+        let placements = on_node(&[pod]);
+        let found = check_placements(&snapshot, &[PodId(pod)], &placements);
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert!(on_node(0).is_empty(), "{:?}", on_node(0));
+    assert!(on_node(1).is_empty(), "its volume is there: {:?}", on_node(1));
+    assert_finds(&on_node(2), "3 volumes of ebs.csi.aws.com, limit 1");
+}
+
+/// Pods on node `n`.
+fn on_node(pods: &[u32]) -> Placements {
+    let pods = pods.iter().map(|pod| PodId(*pod)).collect();
+    Placements {
+        existing: [(NodeId(0), pods)].into(),
+        ..Placements::default()
+    }
+}
+
+/// The numbers of the pods that have to go, and that each is told why.
+fn suspected(snapshot: &Snapshot, batch: &[u32], placements: &Placements) -> Vec<u32> {
+    let batch: Vec<PodId> = batch.iter().map(|pod| PodId(*pod)).collect();
+    let violations = check_placements(snapshot, &batch, placements);
+    let found = suspects(snapshot, &batch, placements, &violations);
+    assert!(found.values().all(|text| !text.is_empty()));
+    found.into_keys().map(|pod| pod.0).collect()
+}
+
+#[test]
+fn a_violation_is_of_the_pods_that_ask_for_the_same_or_of_all_that_are_put_there() {
+    let zonal = json!({"nodeSelector": {"topology.kubernetes.io/zone": "b"}});
+    let pods = [zonal.clone(), zonal, json!({}), json!({})];
+    let snapshot = snapshot(node_pool("default"), &pods);
+    let batch = [0, 1, 2, 3];
+    assert!(suspected(&snapshot, &batch, &on_node(&[2])).is_empty());
+    // The second asks for the same as the first, although it has no place: without the first it would be where that was.
+    assert_eq!(suspected(&snapshot, &batch, &on_node(&[0, 2])), [0, 1]);
+    // Nobody in particular is one too many.
+    let full = Placements {
+        claims: vec![claim(&[0], &[1, 2, 3], Some("b")), claim(&[1], &[0], Some("b"))],
+        ..Placements::default()
+    };
+    assert_eq!(suspected(&snapshot, &batch, &full), [1, 2, 3]);
+    let twice = Placements {
+        claims: vec![claim(&[1], &[2], None)],
+        ..on_node(&[2])
+    };
+    assert_eq!(
+        suspected(&snapshot, &batch, &twice),
+        [2, 3],
+        "also what cannot be"
+    );
+}
+
+#[test]
+fn a_pod_that_is_there_and_wants_no_company_accuses_the_one_that_comes() {
+    let apart = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": labels::ZONE, "labelSelector": {"matchLabels": {"app": "web"}}}]}}});
+    let web = |name: &str, spec: &Value| labelled(pending_pod(name, "100m", "1Mi", spec), &[("app", "web")]);
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_node(node("default", "n", &types()[0], "a", "spot"))
+        .with_pods([web("a", &json!({})), bound(web("b", &apart), "n")]);
+    let snapshot = lower(&state);
+    let placements = Placements {
+        claims: vec![claim(&[0], &[0], Some("a"))],
+        ..Placements::default()
+    };
+    assert_eq!(suspected(&snapshot, &[0], &placements), [0]);
 }

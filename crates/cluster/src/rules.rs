@@ -132,9 +132,12 @@ pub fn untolerated<'a>(spec: &PodSpec, node: &'a Node, effects: &[&str]) -> Opti
 
 /// Host ports that a pod occupies: address, port, protocol.
 pub fn host_ports(spec: &PodSpec) -> Vec<(String, i32, String)> {
+    let init = spec.init_containers.iter().flatten();
+    let sidecars = init.filter(|container| container.restart_policy.as_deref() == Some("Always"));
     let ports = spec
         .containers
         .iter()
+        .chain(sidecars)
         .flat_map(|container| container.ports.iter().flatten());
     ports
         .filter_map(|port| {

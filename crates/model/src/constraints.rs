@@ -371,9 +371,13 @@ fn lower_term(
 }
 
 fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
+    // What ends before the containers start opens its ports to nobody else's harm; sidecars stay (P-114).
+    let init = spec.init_containers.iter().flatten();
+    let sidecars = init.filter(|container| pod::is_sidecar(container));
     let ports = spec
         .containers
         .iter()
+        .chain(sidecars)
         .flat_map(|container| container.ports.iter().flatten());
     let mut ports: Vec<HostPort> = ports
         .filter_map(|port| {

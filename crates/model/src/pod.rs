@@ -260,19 +260,51 @@ pub fn eviction_cost(pod: &Pod) -> i64 {
 pub const EVICTION_COST_UNIT: i64 = 1 << 27;
 
 /// P-124: the pod's requests as kube-scheduler counts them, plus `pods: 1`: containers and side-cars summed, the peak of init
-/// containers in their order, pod-level resources, overhead, and on live pods the larger of requested and allocated.
+/// containers in their order, pod-level resources, overhead, and on live pods the larger of requested and allocated; of a resize that the node can never
+/// give, what is allocated.
 pub fn requests(pod: &Pod) -> Resources {
     let Some(spec) = pod.spec.as_ref() else {
         return Resources::from_amounts([(ResourceName::PODS, 1)]);
     };
-    let status = pod.status.as_ref();
-    let statuses = status.and_then(|status| status.container_statuses.as_deref());
-    let init_statuses = status.and_then(|status| status.init_container_statuses.as_deref());
-    requests_of(
-        spec,
-        statuses.unwrap_or_default(),
-        init_statuses.unwrap_or_default(),
-    )
+    requests_of(spec, Granted::of(pod))
+}
+
+/// What a pod's status has to say about its requests (in-place resize).
+#[derive(Clone, Copy, Default)]
+struct Granted<'a> {
+    containers: &'a [ContainerStatus],
+    init_containers: &'a [ContainerStatus],
+    /// The node can never give what the spec asks for now.
+    is_infeasible: bool,
+}
+
+impl<'a> Granted<'a> {
+    fn of(pod: &'a Pod) -> Self {
+        let Some(status) = &pod.status else {
+            return Self::default();
+        };
+        let mut conditions = status.conditions.iter().flatten();
+        let pending = conditions.find(|condition| condition.type_ == "PodResizePending");
+        Self {
+            containers: status.container_statuses.as_deref().unwrap_or_default(),
+            init_containers: status.init_container_statuses.as_deref().unwrap_or_default(),
+            is_infeasible: pending.is_some_and(|pending| pending.reason.as_deref() == Some("Infeasible")),
+        }
+    }
+
+    /// What a container counts with.
+    fn requests(&self, container: &Container, is_init: bool) -> Resources {
+        let statuses = if is_init {
+            self.init_containers
+        } else {
+            self.containers
+        };
+        let status = statuses.iter().find(|status| status.name == container.name);
+        // What was refused for good is not coming: the pod keeps what it has, here and wherever its successor goes.
+        let refused = self.is_infeasible && status.is_some_and(|status| status.resources.is_some());
+        let asked = container.resources.as_ref().filter(|_| !refused);
+        requests_with_status(asked, status)
+    }
 }
 
 /// The limits of a pod as the scheduler adds them up: sidecars count beside the containers, other init containers one after the other, and overhead
@@ -301,7 +333,7 @@ pub fn limits(pod: &Pod) -> Resources {
 pub fn requests_of_template(spec: &PodSpec) -> Resources {
     let mut spec = spec.clone();
     default_requests(&mut spec);
-    requests_of(&spec, &[], &[])
+    requests_of(&spec, Granted::default())
 }
 
 /// The containers of a pod, and then those that begin before them.
@@ -321,10 +353,8 @@ pub fn default_requests(spec: &mut PodSpec) {
     }
 }
 
-fn requests_of(spec: &PodSpec, statuses: &[ContainerStatus], init_statuses: &[ContainerStatus]) -> Resources {
-    let mut total = sum_of_containers(spec, |container, is_init| {
-        container_requests(container, if is_init { init_statuses } else { statuses })
-    });
+fn requests_of(spec: &PodSpec, granted: Granted<'_>) -> Resources {
+    let mut total = sum_of_containers(spec, |container, is_init| granted.requests(container, is_init));
     if let Some(pod_level) = &spec.resources {
         for (name, amount) in requests_with_status(Some(pod_level), None).iter() {
             total.set(name, amount);
@@ -333,6 +363,11 @@ fn requests_of(spec: &PodSpec, statuses: &[ContainerStatus], init_statuses: &[Co
     total.add(&Resources::from_quantities_lossy(spec.overhead.as_ref()));
     total.add(&Resources::from_amounts([(ResourceName::PODS, 1)]));
     total
+}
+
+/// Whether an init container keeps running beside the containers.
+pub(crate) fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
 }
 
 /// What containers need at most at one time (P-124): `of` tells what one needs, and hears whether it is an init container.
@@ -345,7 +380,7 @@ fn sum_of_containers(spec: &PodSpec, of: impl Fn(&Container, bool) -> Resources)
     let mut peak = Resources::new();
     for container in spec.init_containers.iter().flatten() {
         let mut needed = of(container, true);
-        if container.restart_policy.as_deref() == Some("Always") {
+        if is_sidecar(container) {
             total.add(&needed);
             sidecars.add(&needed);
             needed.clone_from(&sidecars);
@@ -356,11 +391,6 @@ fn sum_of_containers(spec: &PodSpec, of: impl Fn(&Container, bool) -> Resources)
     }
     total.raise_to(&peak);
     total
-}
-
-fn container_requests(container: &Container, statuses: &[ContainerStatus]) -> Resources {
-    let status = statuses.iter().find(|status| status.name == container.name);
-    requests_with_status(container.resources.as_ref(), status)
 }
 
 /// The first request that is no amount: an API server refuses it, a file may hold it. Nothing can be planned for such a pod.
@@ -465,6 +495,23 @@ mod tests {
             "status": {"containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0, "allocatedResources": {"cpu": "3"}}]}
         });
         assert_eq!(requests(&pod(value)).get("cpu"), 3000);
+    }
+
+    #[test]
+    fn p_124_an_infeasible_resize_asks_for_what_the_pod_has() {
+        let cpu = |reason: &str, container: serde_json::Value| {
+            let pending = json!({"type": "PodResizePending", "status": "True", "reason": reason});
+            let status = json!({"conditions": [pending], "containerStatuses": [container]});
+            let spec = json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "100"}}}]});
+            requests(&pod(json!({"spec": spec, "status": status}))).get("cpu")
+        };
+        let status = |allocated: &str, actual: &str| {
+            json!({"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": actual}}})
+        };
+        assert_eq!(cpu("Infeasible", status("1", "2")), 2000);
+        assert_eq!(cpu("Infeasible", status("2", "1")), 2000);
+        assert_eq!(cpu("Deferred", status("1", "2")), 100_000, "it may still come");
     }
 
     #[test]

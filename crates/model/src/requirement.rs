@@ -99,6 +99,10 @@ pub struct Requirement {
     gte: Option<i64>,
     lte: Option<i64>,
     min_values: Option<u32>,
+    /// It came of a requirement that demanded the label, so that an absent one does not satisfy it, although it reads as `NotIn` or `DoesNotExist`. Never
+    /// set where the operator says so by itself: equal requirements stay equal, whatever they were made of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    present: bool,
 }
 
 impl Requirement {
@@ -111,6 +115,7 @@ impl Requirement {
             gte: None,
             lte: None,
             min_values: None,
+            present: false,
         };
         let mut values = values.into_iter().map(Into::into);
         match operator {
@@ -131,6 +136,7 @@ impl Requirement {
                     _ => {}
                 }
                 requirement.complement = requirement.gte.is_some() || requirement.lte.is_some();
+                requirement.present = !requirement.complement;
             }
         }
         requirement
@@ -240,9 +246,20 @@ impl Requirement {
         }
     }
 
-    /// True for `NotIn` and `DoesNotExist`, which an absent label satisfies.
+    /// Whether an absent label satisfies it: true for `NotIn` and `DoesNotExist`, unless they came of something that demanded the label, as `Exists` and
+    /// `NotIn` of one key together do.
     pub fn is_satisfied_by_absence(&self) -> bool {
+        self.reads_as_absence() && !self.present
+    }
+
+    /// The same by the operator alone, which is all that upstream's algebra of NodePools and instance types looks at (P-034, P-036).
+    pub(crate) fn reads_as_absence(&self) -> bool {
         matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
+    }
+
+    /// Whether nothing satisfies it, because it demands the label and allows no value, as `In [a]` and `NotIn [a]` together do.
+    pub fn is_contradiction(&self) -> bool {
+        self.present && self.operator() == Operator::DoesNotExist
     }
 
     fn within_bounds(&self, value: &str) -> bool {
@@ -290,10 +307,12 @@ impl Requirement {
     #[must_use]
     pub fn intersection(&self, other: &Requirement) -> Requirement {
         let min_values = self.min_values.max(other.min_values);
+        let demanded = !(self.is_satisfied_by_absence() && other.is_satisfied_by_absence());
         let (gte, lte) = (self.gte.max(other.gte), min_option(self.lte, other.lte));
         if matches!((gte, lte), (Some(gte), Some(lte)) if gte > lte) {
-            return Requirement::new::<&str>(&self.key, Operator::DoesNotExist, [])
-                .with_min_values(min_values);
+            let mut none = Requirement::does_not_exist(&self.key).with_min_values(min_values);
+            none.present = demanded;
+            return none;
         }
         let complement = self.complement && other.complement;
         let values: BTreeSet<String> = match (self.complement, other.complement) {
@@ -309,12 +328,14 @@ impl Requirement {
             gte,
             lte,
             min_values,
+            present: false,
         };
         let bounds = result.clone();
         result.values.retain(|value| bounds.within_bounds(value));
         if !complement {
             (result.gte, result.lte) = (None, None);
         }
+        result.present = demanded && result.reads_as_absence();
         result
     }
 
@@ -533,6 +554,11 @@ mod tests {
                 left.has_intersection(&right),
                 both.operator() != Operator::DoesNotExist,
                 "{left} ∩ {right} = {both}"
+            );
+            assert_eq!(
+                both.is_satisfied_by_absence(),
+                left.is_satisfied_by_absence() && right.is_satisfied_by_absence(),
+                "absence: {left} ∩ {right} = {both}"
             );
         }
     }

@@ -157,7 +157,7 @@ impl Requirements {
             let (Some(existing), Some(incoming)) = (self.0.get(key), incoming.0.get(key)) else {
                 continue;
             };
-            let both_absent = existing.is_satisfied_by_absence() && incoming.is_satisfied_by_absence();
+            let both_absent = existing.reads_as_absence() && incoming.reads_as_absence();
             if !both_absent && !existing.has_intersection(incoming) {
                 return Err(Incompatibility::NoCommonValue {
                     incoming: incoming.clone(),
@@ -169,7 +169,8 @@ impl Requirements {
     }
 
     /// P §2.2: whether a thing with these requirements satisfies the incoming ones. A key that is neither defined here nor in
-    /// `allow_undefined` must be NotIn or DoesNotExist.
+    /// `allow_undefined` must be NotIn or DoesNotExist. As upstream, what came of `Exists` and `NotIn` counts as NotIn: a node that is launched for it
+    /// gets the label. Of a node that is there, ask [`satisfy`](Self::satisfy).
     pub fn compatible(
         &self,
         incoming: &Requirements,
@@ -177,7 +178,7 @@ impl Requirements {
     ) -> Result<(), Incompatibility> {
         for requirement in incoming.iter() {
             let key = requirement.key();
-            if self.contains(key) || allow_undefined.contains(key) || requirement.is_satisfied_by_absence() {
+            if self.contains(key) || allow_undefined.contains(key) || requirement.reads_as_absence() {
                 continue;
             }
             return Err(Incompatibility::UndefinedLabel {
@@ -186,6 +187,13 @@ impl Requirements {
             });
         }
         self.intersects(incoming)
+    }
+
+    /// Whether a node with these labels satisfies what is asked, as Kubernetes sees it: a label that it does not have must not be demanded.
+    #[must_use]
+    pub fn satisfy(&self, asked: &Requirements) -> bool {
+        let defined = |one: &Requirement| self.contains(one.key()) || one.is_satisfied_by_absence();
+        asked.iter().all(defined) && self.intersects(asked).is_ok()
     }
 
     /// A known key that contains the given one, or ends with what follows its slash (P-038).
@@ -296,6 +304,38 @@ mod tests {
             team.compatible(&ask(Operator::DoesNotExist, &[]), &well_known())
                 .is_err()
         );
+    }
+
+    #[test]
+    fn p_034_a_node_without_the_label_does_not_satisfy_what_demands_it() {
+        use Operator::{DoesNotExist, Exists, Gt, In, NotIn};
+        let bare = Requirements::new();
+        let labelled = set([Requirement::is("team", "5")]);
+        let ask = |asked: &[(Operator, &[&str])]| -> Requirements {
+            let asked = asked.iter();
+            asked
+                .map(|(operator, values)| Requirement::new("team", *operator, values.iter().copied()))
+                .collect()
+        };
+        for (asked, of_bare, of_labelled) in [
+            (ask(&[(Exists, &[]), (NotIn, &["gpu"])]), false, true),
+            (ask(&[(Gt, &["3"]), (NotIn, &["8"])]), false, true),
+            (ask(&[(In, &["5"]), (NotIn, &["5"])]), false, false),
+            (ask(&[(In, &["5"]), (In, &["6"])]), false, false),
+            (ask(&[(NotIn, &["5"])]), true, false),
+            (ask(&[(DoesNotExist, &[])]), true, false),
+            (ask(&[(In, &["5"])]), false, true),
+        ] {
+            assert_eq!(
+                (bare.satisfy(&asked), labelled.satisfy(&asked)),
+                (of_bare, of_labelled),
+                "{asked}"
+            );
+        }
+        // A node that is launched gets the label, so NodePools are asked as upstream asks them.
+        let some = ask(&[(Exists, &[]), (NotIn, &["gpu"])]);
+        assert!(bare.compatible(&some, &BTreeSet::new()).is_ok());
+        assert_eq!(some.custom_labels(&well_known())["team"], "0");
     }
 
     #[test]

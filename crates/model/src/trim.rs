@@ -26,7 +26,7 @@ const READ_ANNOTATIONS: [&str; 5] = [
 ];
 
 /// Conditions of pods that somebody reads: whether it has a place, and whether it serves; of one that waits also whether the plan has named its node.
-const READ_CONDITIONS: [&str; 2] = ["PodScheduled", "Ready"];
+const READ_CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "PodResizePending"];
 
 /// Requests, ports of the host, volumes that bind to a place, and what is known of its own place and readiness stay.
 pub fn pod(pod: &mut Pod) {

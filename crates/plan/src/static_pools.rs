@@ -2,18 +2,20 @@
 //!
 //! Owns the arithmetic and the order. Who is in a command is told to it; it counts nothing itself and writes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned, READY};
 use spokeshave_api::{NodeClaim, NodePool, Quantity, WireForm, labels};
-use spokeshave_model::Pod;
-use spokeshave_model::Requirements;
 use spokeshave_model::pod::{self, DoNotDisrupt};
+use spokeshave_model::{Pod, Requirement, Requirements};
 
 /// Shares are counted in parts of a million.
 const WHOLE: i128 = 1_000_000;
+
+/// What clouds put before their domain in the keys of labels: `karpenter.k8s.aws`, `topology.k8s.aws`, `kubernetes.azure.com`.
+const CLOUD_SUBDOMAINS: [&str; 3] = ["karpenter.", "topology.", "kubernetes."];
 
 /// How many NodeClaims of a NodePool are in which state (D-355).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +90,31 @@ fn node_limit(pool: &NodePool) -> Option<usize> {
 /// D-356: a NodeClaim straight from the template, without instance types and without requests.
 #[must_use]
 pub fn template_claim(pool: &NodePool) -> NodeClaim {
-    crate::node_claim::of_template(pool, template_labels(pool), &template_requirements(pool))
+    let requirements = template_requirements(pool);
+    // P-068: no cloud sets a custom label, and a node without one that its NodePool requires has drifted (D-227).
+    let mut own = requirements.custom_labels(&cloud_keys(pool, &requirements));
+    own.extend(template_labels(pool));
+    crate::node_claim::of_template(pool, own, &requirements)
+}
+
+/// The required keys whose labels a cloud sets at launch. No value is chosen for them: a NodeClaim's own label would win over that of its instance (P-161).
+fn cloud_keys(pool: &NodePool, requirements: &Requirements) -> BTreeSet<String> {
+    let group = &pool.spec.template.spec.node_class_ref.group;
+    let required = requirements.iter().map(Requirement::key);
+    required
+        .filter(|key| labels::WELL_KNOWN.contains(key) || is_of_cloud(key, group))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+/// Whether a key belongs to the cloud whose node classes are of this API group.
+fn is_of_cloud(key: &str, group: &str) -> bool {
+    let domain = labels::domain(key);
+    let base = group.strip_prefix("karpenter.").unwrap_or(group);
+    let beside = domain
+        .strip_suffix(base)
+        .is_some_and(|rest| CLOUD_SUBDOMAINS.contains(&rest));
+    beside || (!domain.is_empty() && domain == group)
 }
 
 /// The labels that a NodeClaim has from its template.
@@ -176,7 +202,9 @@ fn remaining_lifetime(claim: &NodeClaim, now: Timestamp) -> i128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drift;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use spokeshave_api::conditions::LAUNCHED;
     use spokeshave_api::{NodeClaimSpec, NodePoolSpec};
 
     fn at(second: i64) -> Timestamp {
@@ -284,6 +312,65 @@ mod tests {
             .collect();
         assert!(keys.contains(&labels::ZONE) && !keys.contains(&labels::INSTANCE_TYPE));
         assert_eq!(claim.metadata.owner_references.unwrap()[0].uid, "uid-p");
+    }
+
+    #[test]
+    fn p_068_d_227_a_claim_has_the_custom_labels_that_its_pool_requires_and_does_not_drift() {
+        let of = |requirement: serde_json::Value| {
+            let mut pool = pool(1, None);
+            pool.spec.template.spec.requirements =
+                serde_json::from_value(serde_json::json!([requirement])).unwrap();
+            let mut claim = template_claim(&pool);
+            claim.set_true(LAUNCHED, at(0));
+            (
+                drift::check(&claim, Some(&pool), Some(&[]), at(60)).unwrap(),
+                claim,
+            )
+        };
+        for (requirement, value) in [
+            (
+                serde_json::json!({"key": "rack", "operator": "In", "values": ["b"]}),
+                "b",
+            ),
+            (
+                serde_json::json!({"key": "rack", "operator": "In", "values": ["d", "c"]}),
+                "c",
+            ),
+            (serde_json::json!({"key": "rack", "operator": "Exists"}), "0"),
+            (
+                serde_json::json!({"key": "rack", "operator": "Gt", "values": ["4"]}),
+                "5",
+            ),
+        ] {
+            let (finding, claim) = of(requirement.clone());
+            assert_eq!(finding, drift::Finding::AskCloud, "{requirement}");
+            assert_eq!(claim.label("rack"), Some(value), "{requirement}");
+        }
+        // The cloud says what these are.
+        for key in [
+            labels::ZONE,
+            "karpenter.kwok.sh/instance-size",
+            "topology.kwok.sh/zone-id",
+        ] {
+            let values = serde_json::json!({"key": key, "operator": "In", "values": ["x", "y"]});
+            assert_eq!(of(values).1.label(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn p_068_keys_of_a_cloud_are_told_by_their_domain() {
+        for (key, group, expected) in [
+            ("karpenter.k8s.aws/instance-family", "karpenter.k8s.aws", true),
+            ("topology.k8s.aws/zone-id", "karpenter.k8s.aws", true),
+            ("kubernetes.azure.com/os-sku", "karpenter.azure.com", true),
+            ("clouds.example.com/size", "clouds.example.com", true),
+            ("example.com/team", "karpenter.example.com", false),
+            ("team.example.com/name", "karpenter.example.com", false),
+            ("rack", "karpenter.k8s.aws", false),
+            ("rack", "", false),
+        ] {
+            assert_eq!(is_of_cloud(key, group), expected, "{key} {group}");
+        }
     }
 
     #[test]

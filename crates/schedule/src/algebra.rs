@@ -78,7 +78,7 @@ impl<'a> Algebra<'a> {
             Arc::clone(&self.sets[base.index()]),
             Arc::clone(&self.sets[incoming.index()]),
         );
-        let joined = left.compatible(&right, self.well_known).is_ok().then(|| {
+        let joined = self.go_together(&left, &right).is_ok().then(|| {
             let mut joined = (*left).clone();
             joined.add_all(&right);
             self.intern(joined)
@@ -89,9 +89,21 @@ impl<'a> Algebra<'a> {
 
     /// Why `join` says no.
     pub(crate) fn why_not(&self, base: SetId, incoming: SetId) -> Option<Incompatibility> {
-        self.get(base)
-            .compatible(self.get(incoming), self.well_known)
-            .err()
+        self.go_together(self.get(base), self.get(incoming)).err()
+    }
+
+    /// Upstream's answer, but that nothing goes with what contradicts itself: a node would come up without the label, and the pod would not run on it. Of
+    /// well-known keys the instance types say so.
+    fn go_together(&self, base: &Requirements, incoming: &Requirements) -> Result<(), Incompatibility> {
+        base.compatible(incoming, self.well_known)?;
+        let mut contradictions = incoming.iter().filter(|one| one.is_contradiction());
+        match contradictions.find(|one| !self.well_known.contains(one.key())) {
+            None => Ok(()),
+            Some(one) => Err(Incompatibility::UndefinedLabel {
+                key: one.key().to_owned(),
+                typo_of: None,
+            }),
+        }
     }
 
     /// `base` with one key narrowed further.

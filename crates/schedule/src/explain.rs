@@ -6,6 +6,7 @@
 use crate::options::PackOptions;
 use crate::outcome::UnplacedPod;
 use crate::pack::{Engine, PackRequest, pack};
+use crate::tables::names_what_is_demanded;
 use spokeshave_model::Requirements;
 use spokeshave_model::constraints::Constraints;
 use spokeshave_model::derivation::{Blocker, Derivation, NodeObstacle};
@@ -205,8 +206,8 @@ fn obstacle_of(
     if let Some(taint) = taint::first_untolerated(&kind.taints, &constraints.tolerations) {
         return Some(NodeObstacle::Taint(taint::format_taint(taint)));
     }
-    let none = BTreeSet::new();
-    let goes = |wanted: &Requirements| kind.requirements.compatible(wanted, &none).is_ok();
+    let reaches = |wanted: &Requirements| kind.requirements.satisfy(wanted);
+    let goes = |wanted: &Requirements| reaches(wanted) && names_what_is_demanded(view, wanted);
     let terms = &constraints.required_terms;
     if !goes(&constraints.node_selector) || (!terms.is_empty() && !terms.iter().any(goes)) {
         return Some(NodeObstacle::Labels);
@@ -221,7 +222,7 @@ fn obstacle_of(
         let resource = snapshot.resources.name(resource).to_owned();
         return Some(NodeObstacle::Insufficient { resource, short });
     }
-    if !constraints.volume_terms.is_empty() && !constraints.volume_terms.iter().any(goes) {
+    if !constraints.volume_terms.is_empty() && !constraints.volume_terms.iter().any(reaches) {
         return Some(NodeObstacle::Volumes);
     }
     let (kind, key) = engine.topology_obstacle(pod, node)?;

@@ -18,8 +18,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use spokeshave_model::constraints::Constraints;
 use spokeshave_model::placement::{Launch, Launches};
-use spokeshave_model::snapshot::{ClassId, PoolId, Snapshot};
-use spokeshave_model::{Requirements, taint};
+use spokeshave_model::snapshot::{ClassId, NodeView, PoolId, Snapshot};
+use spokeshave_model::{Requirements, labels, taint};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Index;
@@ -93,6 +93,31 @@ pub(crate) struct Tables<'a> {
     tolerate_prefer_no_schedule: bool,
     kind_nodes: Vec<Bits>,
     accepting: FxHashMap<SetId, Arc<Bits>>,
+    /// Nodes without one of the labels that have older names.
+    unlabelled: FxHashMap<&'static str, Arc<Bits>>,
+}
+
+/// The labels that have older names. What is known of a node's labels goes by these (P-033), because volumes may name them by the older ones; but for the
+/// selectors of pods Kubernetes knows no other names.
+const RENAMED: [&str; 5] = [
+    labels::ZONE,
+    labels::REGION,
+    labels::ARCH,
+    labels::OS,
+    labels::INSTANCE_TYPE,
+];
+
+/// The labels with older names that are demanded.
+fn demanded(asked: &Requirements) -> impl Iterator<Item = &'static str> {
+    RENAMED.into_iter().filter(move |key| {
+        let asked = asked.find(key);
+        asked.is_some_and(|asked| !asked.is_satisfied_by_absence())
+    })
+}
+
+/// Whether a node has what a pod demands by its own name, and not by an older one only.
+pub(crate) fn names_what_is_demanded(node: &NodeView, asked: &Requirements) -> bool {
+    demanded(asked).all(|key| node.labels.contains_key(key))
 }
 
 /// A variant that stands in for those of its class: another set of constraints, to ask whether they would do.
@@ -162,6 +187,7 @@ impl<'a> Tables<'a> {
             tolerate_prefer_no_schedule: templates.iter().any(prefers),
             kind_nodes,
             accepting: FxHashMap::with_hasher(FxBuildHasher),
+            unlabelled: FxHashMap::with_hasher(FxBuildHasher),
             algebra,
             numbers,
             templates,
@@ -261,6 +287,10 @@ impl<'a> Tables<'a> {
         let volume_sets: Vec<SetId> = terms.map(|term| self.algebra.intern(term.clone())).collect();
         let accepted = self.accepting(all);
         let mut nodes = Bits::clone(&accepted);
+        let demanded: SmallVec<[&'static str; RENAMED.len()]> = demanded(self.algebra.get(all)).collect();
+        for key in demanded {
+            nodes.subtract(&self.unlabelled(key));
+        }
         let kinds = self.snapshot.kinds.iter().zip(&self.kind_nodes);
         for (_, members) in kinds.filter(|(kind, _)| {
             !kind.taints.is_empty()
@@ -300,16 +330,26 @@ impl<'a> Tables<'a> {
         }
     }
 
+    /// The existing nodes that do not have a label by this name.
+    fn unlabelled(&mut self, key: &'static str) -> Arc<Bits> {
+        let nodes = &self.snapshot.nodes;
+        let known = self.unlabelled.entry(key).or_insert_with(|| {
+            let without = nodes.iter().enumerate();
+            let without = without.filter(|(_, node)| !node.labels.contains_key(key));
+            Arc::new(Bits::of(nodes.len(), without.map(|(index, _)| index)))
+        });
+        Arc::clone(known)
+    }
+
     /// The existing nodes whose labels satisfy a requirement set; undefined keys do not (P §6.4).
     fn accepting(&mut self, set: SetId) -> Arc<Bits> {
         if let Some(known) = self.accepting.get(&set) {
             return Arc::clone(known);
         }
         let asked = self.algebra.get(set);
-        let none = BTreeSet::new();
         let mut nodes = Bits::new(self.snapshot.nodes.len());
         for (kind, members) in self.snapshot.kinds.iter().zip(&self.kind_nodes) {
-            if kind.requirements.compatible(asked, &none).is_ok() {
+            if kind.requirements.satisfy(asked) {
                 nodes.union(members);
             }
         }

@@ -442,13 +442,9 @@ fn key_position(keys: &mut Vec<String>, key: &str) -> usize {
 
 /// Selectors, affinity and taints.
 fn suits(constraints: &Constraints, host: &Host) -> Suits {
-    let none = BTreeSet::new();
-    let selected = host.labels.compatible(&constraints.node_selector, &none).is_ok();
+    let selected = host.labels.satisfy(&constraints.node_selector);
     let terms = &constraints.required_terms;
-    let wanted = terms.is_empty()
-        || terms
-            .iter()
-            .any(|term| host.labels.compatible(term, &none).is_ok());
+    let wanted = terms.is_empty() || terms.iter().any(|term| host.labels.satisfy(term));
     let tolerates = taint::first_untolerated(&host.taints, &constraints.tolerations).is_none();
     match (selected && wanted, tolerates) {
         (false, _) => Suits::No,

@@ -1,5 +1,7 @@
 //! Nodes for pods that do not fit (P §5): collect pods for a moment, freeze a Snapshot, plan, check the plan, create NodeClaims.
 
+mod audited;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +24,7 @@ use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{ObjectKey, Shutdown};
 use tokio::sync::Notify;
 
+use self::audited::Decision;
 use crate::act::error::ExecuteError;
 use crate::act::hands::Hands;
 use crate::observe::decision::DecisionKind;
@@ -222,20 +225,25 @@ impl Provisioner {
             Some(snapshot) => Arc::new(snapshot),
             None => self.cluster.snapshot().await,
         };
-        let (mut outcome, zones) = self.decide(&snapshot, |_| true);
+        let Some(mut decision) = self.decide_soundly(&snapshot, |_| true) else {
+            return;
+        };
         if self.cluster.options.feature_gates.capacity_buffer {
-            self.hands.report_buffers(&tally(&snapshot, &outcome)).await;
+            let tallies = tally(&snapshot, &decision.outcome);
+            self.hands.report_buffers(&tallies).await;
         }
-        if !avoids_zones || outcome.unschedulable.is_empty() {
-            return self.carry_out(&snapshot, &outcome, zones).await;
+        if !avoids_zones || decision.outcome.unschedulable.is_empty() {
+            return self.carry_out(&snapshot, decision).await;
         }
         // Who has a place where nodes join goes there. The others are planned for in every zone, once the new NodeClaims count.
-        let left = outcome.take_unschedulable().into_iter();
+        let left = decision.outcome.take_unschedulable().into_iter();
         let left: BTreeSet<String> = left.map(|pod| snapshot.pod(pod).uid().to_owned()).collect();
-        self.carry_out(&snapshot, &outcome, zones).await;
+        self.carry_out(&snapshot, decision).await;
         let snapshot = self.cluster.snapshot().await;
-        let (outcome, zones) = self.decide(&snapshot, |pod| left.contains(snapshot.pod(pod).uid()));
-        self.carry_out(&snapshot, &outcome, zones).await;
+        let is_left = |pod| left.contains(snapshot.pod(pod).uid());
+        if let Some(decision) = self.decide_soundly(&snapshot, is_left) {
+            self.carry_out(&snapshot, decision).await;
+        }
     }
 
     /// Decides about the pods that are meant, and counts them, also by the zone they will be in.
@@ -278,15 +286,19 @@ impl Provisioner {
         (outcome, zones)
     }
 
-    /// Tells of an outcome and makes it true, unless the audit has something against it.
-    async fn carry_out(&self, snapshot: &Snapshot, outcome: &Provisioned, zones: Zones) {
+    /// Tells of what was decided and makes it true.
+    async fn carry_out(&self, snapshot: &Snapshot, decision: Decision) {
+        let Decision {
+            outcome,
+            zones,
+            refused,
+        } = decision;
+        let outcome = &outcome;
         if outcome.pods.is_empty() {
             return nominations::follow(&self.cluster, &self.hands, snapshot, outcome).await;
         }
-        if !self.is_sound(snapshot, outcome) {
-            return;
-        }
-        let failed: BTreeSet<_> = outcome.unschedulable.iter().map(|one| one.pod).collect();
+        let failed = outcome.unschedulable.iter().map(|one| one.pod);
+        let failed: BTreeSet<PodId> = failed.chain(refused.keys().copied()).collect();
         for pod in outcome.real_pods(snapshot) {
             let uid = snapshot.pod(pod).uid();
             self.journal.pod_times.decided(uid, !failed.contains(&pod));
@@ -294,6 +306,7 @@ impl Provisioner {
         self.count_zones(zones);
         self.warn_of_preferences(snapshot, outcome, self.cluster.now());
         self.report(snapshot, outcome);
+        self.tell_of_refused(snapshot, outcome, &refused);
         let plan = outcome.plan(snapshot, &self.cluster.policy);
         for event in &plan.events {
             self.hands.tell(event);
@@ -303,18 +316,6 @@ impl Provisioner {
         }
         nominations::follow(&self.cluster, &self.hands, snapshot, outcome).await;
         self.create(snapshot, outcome, &plan).await;
-    }
-
-    /// Whether an independent check has nothing against the plan.
-    fn is_sound(&self, snapshot: &Snapshot, outcome: &Provisioned) -> bool {
-        let violations = spokeshave_audit::check_placements(snapshot, &outcome.pods, &outcome.placements);
-        for violation in violations.iter().take(5) {
-            tracing::error!(%violation, "the plan breaks a rule and is not carried out");
-        }
-        if !violations.is_empty() {
-            self.journal.families.audit_violations.add(&[], 1.0);
-        }
-        violations.is_empty()
     }
 
     /// No pod waits: gauges of those that did would keep saying so, because without pods there is no pass.
@@ -371,12 +372,9 @@ impl Provisioner {
         for (reason, mut pods) in reasons {
             pods.sort_unstable();
             let pods = report::first_pods(snapshot, &pods, 3);
-            let line = format!("{pods}: {reason}");
-            let mut unplaced = self.unplaced.lock().unwrap_or_else(PoisonError::into_inner);
-            if !unplaced.is_due(line, self.cluster.now()) {
+            if !self.is_line_due(format!("{pods}: {reason}")) {
                 continue;
             }
-            drop(unplaced);
             tracing::error!(Pods = pods, error = &*reason, "could not schedule pod");
             self.journal.note(
                 DecisionKind::Unschedulable,
@@ -386,6 +384,12 @@ impl Provisioner {
                 None,
             );
         }
+    }
+
+    /// Whether a line about pods without a place is to be said again.
+    fn is_line_due(&self, line: String) -> bool {
+        let mut unplaced = self.unplaced.lock().unwrap_or_else(PoisonError::into_inner);
+        unplaced.is_due(line, self.cluster.now())
     }
 
     /// B-52: virtual pods without a place are told of on their buffer.

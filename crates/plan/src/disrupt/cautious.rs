@@ -219,10 +219,7 @@ fn accepts(snapshot: &Snapshot, view: &NodeView, pod: PodId) -> bool {
     let constraints = snapshot.constraints(pod);
     let kind = &snapshot.kinds[view.kind.index()];
     taint::first_untolerated(&kind.taints, &constraints.tolerations).is_none()
-        && kind
-            .requirements
-            .compatible(&constraints.strict_requirements(), &BTreeSet::new())
-            .is_ok()
+        && kind.requirements.satisfy(&constraints.strict_requirements())
 }
 
 #[cfg(test)]

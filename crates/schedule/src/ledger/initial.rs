@@ -7,7 +7,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::snapshot::{KindId, NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::vector::ResourceVector;
 use spokeshave_model::{Requirements, ResourceName, taint};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub(super) fn remaining(snapshot: &Snapshot, pool: PoolId) -> Remaining {
     let view = snapshot.pool(pool);
@@ -77,14 +77,21 @@ pub(super) fn free_capacity(snapshot: &Snapshot) -> Vec<i64> {
 
 /// What DaemonSets ask for on nodes of a kind; `wanted` says what each may select.
 fn expected_daemons(snapshot: &Snapshot, wanted: &[Vec<Requirements>], kind: KindId) -> ResourceVector {
-    let (kind, none) = (&snapshot.kinds[kind.index()], BTreeSet::new());
+    let kind = &snapshot.kinds[kind.index()];
+    // Soft taints keep no DaemonSet away: kube-scheduler places its pods there all the same.
+    let hard: Vec<_> = kind
+        .taints
+        .iter()
+        .filter(|taint| taint.effect != taint::PREFER_NO_SCHEDULE)
+        .cloned()
+        .collect();
     let mut sum = ResourceVector::zero(snapshot.resources.width());
     for (daemon, wanted) in snapshot.daemons.iter().zip(wanted) {
         if daemon.constraints.uses_resource_claims {
             continue;
         }
-        let tolerated = taint::first_untolerated(&kind.taints, &daemon.constraints.tolerations).is_none();
-        let goes = |strict| kind.requirements.compatible(strict, &none).is_ok();
+        let tolerated = taint::first_untolerated(&hard, &daemon.constraints.tolerations).is_none();
+        let goes = |strict: &Requirements| kind.requirements.satisfy(strict);
         if tolerated && wanted.iter().any(goes) {
             sum.add(&daemon.requests);
         }

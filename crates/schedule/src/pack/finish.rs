@@ -10,7 +10,7 @@ use crate::tables::Shortlist;
 use spokeshave_model::placement::{Launch, Launches, Placements, PlannedClaim};
 use spokeshave_model::reason::{FilterFailure, Reason};
 use spokeshave_model::snapshot::{NodeId, PodId};
-use spokeshave_model::{CapacityType, Price, Requirement, Requirements, labels};
+use spokeshave_model::{CapacityType, Operator, Price, Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -228,11 +228,25 @@ impl Engine<'_> {
     }
 }
 
-/// Without the keys that exist in the simulation only.
+/// Without the keys that exist in the simulation only, and without those that an API server refuses in a NodeClaim: a pod can ask only that such a label is
+/// absent, as it will be, and one preference must not keep the NodeClaim from being created, and all pods on it from their node.
 pub(super) fn shown(requirements: &Requirements) -> Requirements {
     let mut shown = requirements.clone();
     for key in [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED] {
         shown.remove(key);
     }
+    let absent = requirements
+        .iter()
+        .filter(|requirement| matches!(requirement.operator(), Operator::NotIn | Operator::DoesNotExist));
+    for key in absent.map(Requirement::key).filter(|key| is_refused(key)) {
+        shown.remove(key);
+    }
     shown
+}
+
+/// Whether the CRD of NodeClaims refuses requirements with this key. Its rule looks at how the text before the slash ends, which is wider than P-037.
+fn is_refused(key: &str) -> bool {
+    let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
+    let is_ours = domain.ends_with("karpenter.sh") && !labels::WELL_KNOWN.contains(&key);
+    is_ours || labels::is_restricted(key)
 }

@@ -43,6 +43,12 @@ impl TypeIndex {
         Arc::ptr_eq(&self.types, types) && self.table == *table
     }
 
+    /// Whether a type or an offering, be it to be had now or not, says anything about a label.
+    pub(super) fn declares(&self, key: &str) -> bool {
+        let mut offerings = self.types.iter().flat_map(|one| &one.offerings);
+        self.keys.contains_key(key) || offerings.any(|offering| offering.requirements.contains(key))
+    }
+
     /// What an offer asks for.
     pub(super) fn requirements(&self, offer: &Offer) -> &Requirements {
         &offer.at.find(&self.types).requirements

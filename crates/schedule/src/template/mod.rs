@@ -203,7 +203,10 @@ impl Template {
             return *known as usize;
         }
         let asked = algebra.get(set);
-        let requirements = self.matching_types(asked);
+        let mut requirements = self.matching_types(asked);
+        if self.lacks_label(asked, algebra) {
+            requirements.clear();
+        }
         let mut offering = Bits::new(self.index.variants.len());
         let (mut offers, mut reserved) = (Vec::new(), Vec::new());
         for (index, offer) in self.index.offers.iter().enumerate() {
@@ -234,6 +237,19 @@ impl Template {
 
     pub(crate) fn fact(&self, facts: usize) -> &Facts {
         &self.facts[facts]
+    }
+
+    /// Whether a well-known label is demanded that neither the NodePool nor any instance type declares: its nodes would come up without it.
+    fn lacks_label(&self, asked: &Requirements, algebra: &Algebra<'_>) -> bool {
+        let own = algebra.get(self.set);
+        asked.iter().any(|one| {
+            let key = one.key();
+            let by_pool = || own.find(key).is_some_and(|own| !own.is_satisfied_by_absence());
+            !one.is_satisfied_by_absence()
+                && algebra.well_known().contains(key)
+                && !by_pool()
+                && !self.index.declares(key)
+        })
     }
 
     fn matching_types(&self, asked: &Requirements) -> Bits {

@@ -7,7 +7,7 @@ use crate::template::Template;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::constraints::{Constraints, PodTerm, Spread};
 use spokeshave_model::snapshot::ClassId;
-use spokeshave_model::taint::Toleration;
+use spokeshave_model::taint::{Taint, Toleration};
 use spokeshave_model::{Requirements, labels, taint};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -152,6 +152,7 @@ impl<'a> Shape<'a> {
             kind: identity.kind,
             key: key.map(|key| key as u32),
             census: census as u32,
+            counts_all_nodes: identity.filter.alternatives.is_empty(),
             max_skew,
             min_domains: identity.min_domains.and_then(|count| u32::try_from(count).ok()),
         });
@@ -199,13 +200,11 @@ impl<'a> Shape<'a> {
             return *known;
         }
         let snapshot = self.snapshot;
-        let none = BTreeSet::new();
-        let tolerated =
-            |taints| tolerations.is_none_or(|list| taint::first_untolerated(taints, list).is_none());
+        let tolerated = |taints: &[Taint]| tolerations.is_none_or(|list| are_tolerated(taints, list));
         let kinds = snapshot.kinds.iter().enumerate().filter(|(_, kind)| {
-            let compatible = |wanted: &Requirements| kind.requirements.compatible(wanted, &none).is_ok();
+            let satisfied = |wanted: &Requirements| kind.requirements.satisfy(wanted);
             let alternatives = &filter.alternatives;
-            (alternatives.is_empty() || alternatives.iter().any(compatible)) && tolerated(&kind.taints)
+            (alternatives.is_empty() || alternatives.iter().any(satisfied)) && tolerated(&kind.taints)
         });
         let kinds = Bits::of(snapshot.kinds.len(), kinds.map(|(index, _)| index));
         let reaching = templates
@@ -277,4 +276,12 @@ impl<'a> Shape<'a> {
         self.key_ids.insert(name.to_owned(), key);
         key
     }
+}
+
+/// Whether none of the taints keeps such pods away. Kubernetes looks at those only that can: soft ones do not hide a node from a spread.
+fn are_tolerated(taints: &[Taint], tolerations: &[Toleration]) -> bool {
+    let mut hard = taints
+        .iter()
+        .filter(|taint| taint.effect != taint::PREFER_NO_SCHEDULE);
+    hard.all(|taint| tolerations.iter().any(|one| taint::tolerates(one, taint)))
 }

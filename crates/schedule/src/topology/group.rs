@@ -26,7 +26,7 @@ impl<'c> Universe<'c> {
 impl Group {
     /// Whether a domain exists for this group.
     fn exists(&self, universe: Universe<'_>, domain: usize) -> bool {
-        universe.offered.contains(domain) || self.counts[domain] > 0 || universe.present[domain] > 0
+        universe.offered.contains(domain) || self.has_nodes(universe, domain)
     }
 
     /// The domains that exist, in order.
@@ -43,10 +43,30 @@ impl Group {
         selects && !pod_domains.ones().any(|domain| self.populated(domain))
     }
 
-    /// The lowest count over the domains a pod may use (P-101, P-102).
+    /// Whether there are nodes in a domain, or will be.
+    fn has_nodes(&self, universe: Universe<'_>, domain: usize) -> bool {
+        self.counts[domain] > 0 || universe.present[domain] > 0
+    }
+
+    /// Domains that a pod may not use and that a spread compares with all the same (P-105): those that have nodes. What NodePools merely offer has none
+    /// for kube-scheduler, and such a pod never makes one there.
+    fn compared<'a>(
+        &'a self,
+        universe: Universe<'a>,
+        pod_domains: &'a Bits,
+    ) -> impl Iterator<Item = usize> + 'a {
+        // Most pods may use every domain, and nothing is left to compare.
+        let others = self.rule.counts_all_nodes && pod_domains.count() < self.counts.len();
+        let looked_at = if others { self.counts.len() } else { 0 };
+        (0..looked_at)
+            .filter(move |domain| !pod_domains.contains(*domain) && self.has_nodes(universe, *domain))
+    }
+
+    /// The lowest count over the domains a pod may use (P-101, P-102), and those it is compared with.
     fn minimum(&self, universe: Universe<'_>, pod_domains: &Bits) -> u32 {
         let (mut minimum, mut supported) = (u32::MAX, 0);
-        for domain in pod_domains.ones().filter(|domain| self.exists(universe, *domain)) {
+        let usable = pod_domains.ones().filter(|domain| self.exists(universe, *domain));
+        for domain in usable.chain(self.compared(universe, pod_domains)) {
             supported += 1;
             minimum = minimum.min(self.counts[domain]);
         }

@@ -126,6 +126,8 @@ struct Rule {
     /// The label key, as a number; `None` for hostname.
     key: Option<u32>,
     census: u32,
+    /// Whether nodes count that the pods' own node selectors exclude: nodeAffinityPolicy is Ignore, or they have none.
+    counts_all_nodes: bool,
     max_skew: u32,
     min_domains: Option<u32>,
 }

@@ -1,6 +1,6 @@
 //! Why a pod has no node, counted per node and NodePool, and what would help.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::pod::requests;
@@ -301,8 +301,7 @@ fn refusal(facts: &Facts<'_>, id: PodId, node: NodeId) -> String {
     }
     let constraints = facts.snapshot.constraints(id);
     let kind = &facts.snapshot.kinds[view.kind.index()];
-    let none = BTreeSet::new();
-    let goes = |wanted: &Requirements| kind.requirements.compatible(wanted, &none).is_ok();
+    let goes = |wanted: &Requirements| kind.requirements.satisfy(wanted);
     let terms = &constraints.required_terms;
     if !goes(&constraints.node_selector) || (!terms.is_empty() && !terms.iter().any(goes)) {
         return "whose labels do not satisfy it".to_owned();

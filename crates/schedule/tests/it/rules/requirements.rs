@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use spokeshave_example::{instance_type, node, node_pool};
-use spokeshave_model::{ClusterState, InstanceType, Resources};
+use spokeshave_model::{ClusterState, InstanceType, Requirement, Resources, labels};
 use spokeshave_schedule::{PackOptions, PreferencePolicy};
 
 use super::{pod, summary, zones};
@@ -89,6 +89,41 @@ fn p_085_existing_nodes_need_defined_labels_and_tolerated_taints() {
         summary(&run(&state.with_pod(pod("p", "1", json!({}))))),
         ["zone-b: p"]
     );
+}
+
+#[test]
+fn p_034_no_node_is_launched_for_what_contradicts_itself() {
+    let spec = json!({"nodeSelector": {"team": "a"}, "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}]}}}});
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pod(pod("p", "1", spec));
+    assert_eq!(
+        summary(&run(&state)),
+        [r#"p: incompatible requirements, label "team" does not have known values (NodePool=default)"#]
+    );
+}
+
+#[test]
+fn p_035_a_well_known_label_that_no_type_declares_is_on_no_node() {
+    let told = |types: Vec<InstanceType>, key: &str| {
+        let state = ClusterState::default()
+            .with_pool(node_pool("default"), types)
+            .with_pod(pod("p", "1", json!({"nodeSelector": {key: "x"}})));
+        summary(&run(&state))
+    };
+    for key in [labels::REGION, labels::WINDOWS_BUILD] {
+        let told = told(types(), key);
+        assert!(
+            told[0].starts_with("p: no instance type met all requirements"),
+            "{told:?}"
+        );
+    }
+    let mut regional = types();
+    for one in &mut regional {
+        one.requirements.add(Requirement::is(labels::REGION, "x"));
+    }
+    assert_eq!(told(regional, labels::REGION), ["default/small: p"]);
 }
 
 #[test]
@@ -232,6 +267,40 @@ fn p_092_preferences_respected_or_ignored() {
         ..PackOptions::default()
     };
     assert_eq!(summary(&run_with(&state, &ignore)), ["default/small: p"]);
+}
+
+#[test]
+fn p_037_p_069_keys_that_a_nodeclaim_may_not_have_do_not_reach_it_when_they_are_to_be_absent() {
+    let term = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+    let preferring = |name: &str, preference: Value| {
+        let terms = json!([{"weight": 1, "preference": preference}]);
+        pod(
+            name,
+            "100m",
+            json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}}),
+        )
+    };
+    let required = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [term("other-karpenter.sh/x", "DoesNotExist", json!(null))]}}}});
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pods([
+            preferring(
+                "a",
+                term("karpenter.sh/provisioner-name", "DoesNotExist", json!(null)),
+            ),
+            preferring("b", term("sub.karpenter.sh/x", "NotIn", json!(["y"]))),
+            preferring("c", term("team", "DoesNotExist", json!(null))),
+            pod("d", "100m", required),
+        ]);
+    let result = run(&state);
+    assert_eq!(summary(&result), ["default/small: a b c d"]);
+    let claim = &result.1.placements.claims[0];
+    let keys: Vec<&str> = claim.requirements.iter().map(|one| one.key()).collect();
+    let mut theirs = keys.iter().filter(|key| key.contains("karpenter.sh"));
+    let allowed = ["karpenter.sh/nodepool", "karpenter.sh/capacity-type"];
+    assert!(theirs.all(|key| allowed.contains(key)), "{keys:?}");
+    assert!(keys.contains(&"team"), "{keys:?}");
 }
 
 #[test]

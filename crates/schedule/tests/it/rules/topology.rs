@@ -89,6 +89,62 @@ fn p_105_example_7_spread_counts_only_domains_the_pod_may_use() {
     assert_eq!(summary(&run(&state)), ["n: p"]);
 }
 
+/// A spread over zones of pods `app: web`, with more fields.
+fn web_spread(name: &str, cpu: &str, policies: &Value, spec: &Value) -> spokeshave_model::Pod {
+    let mut constraint = json!({"maxSkew": 1, "topologyKey": labels::ZONE, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}}});
+    let mut merged = spec.clone();
+    if let (Some(into), Some(from)) = (constraint.as_object_mut(), policies.as_object()) {
+        into.extend(from.clone());
+    }
+    merged["topologySpreadConstraints"] = json!([constraint]);
+    spokeshave_example::labelled(pod(name, cpu, merged), &[("app", "web")])
+}
+
+#[test]
+fn p_105_soft_taints_hide_no_node_from_a_spread_that_honours_taints() {
+    let types = vec![instance_type("small", 2, 4, &["a", "b"])];
+    let (full, claim) = node("default", "full", &types[0], "a", "spot");
+    let state = |effect: &str| {
+        let mut full = full.clone();
+        full.spec.get_or_insert_default().taints =
+            serde_json::from_value(json!([{"key": "t", "effect": effect}])).ok();
+        let web = |name: &str| web_spread(name, "900m", &json!({"nodeTaintsPolicy": "Honor"}), &json!({}));
+        ClusterState::default()
+            .with_pool(node_pool("default"), types.clone())
+            .with_node((full, claim.clone()))
+            .with_pods(["old-1", "old-2"].map(|name| spokeshave_example::bound(web(name), "full")))
+            .with_pod(web("new"))
+    };
+    // Zone a has two of the pods; behind a taint that keeps pods away they do not count.
+    let text = |zone: &str| format!("topology.kubernetes.io/zone In [{zone}]");
+    assert_eq!(zones(&run(&state("PreferNoSchedule"))), [text("b")]);
+    assert_eq!(zones(&run(&state("NoSchedule"))), [text("a")]);
+}
+
+#[test]
+fn p_105_a_spread_that_ignores_affinity_is_compared_with_nodes_that_its_pods_may_not_use() {
+    let types = types();
+    let pods = |policy: &str| {
+        let pinned = json!({"nodeSelector": {labels::ZONE: "a"}});
+        let policy = json!({"nodeAffinityPolicy": policy});
+        ["w1", "w2", "w3"].map(|name| web_spread(name, "1500m", &policy, &pinned))
+    };
+    let pool = ClusterState::default().with_pool(node_pool("default"), types.clone());
+    let with_other = pool
+        .clone()
+        .with_node(node("default", "other", &types[0], "b", "spot"));
+    let unplaced = |state: &ClusterState, policy: &str| {
+        let (_, packing) = run(&state.clone().with_pods(pods(policy)));
+        packing.unplaced.len()
+    };
+    // Zone b stays empty, so that zone a may hold one pod: nodes for more would be bought in vain.
+    assert_eq!(unplaced(&with_other, "Ignore"), 2);
+    assert_eq!(unplaced(&with_other, "Honor"), 0);
+    // A zone without nodes is none for kube-scheduler.
+    assert_eq!(unplaced(&pool, "Ignore"), 0);
+}
+
 #[test]
 fn p_106_a_planned_node_is_spread_over_domains_its_pool_can_reach() {
     let types = types();

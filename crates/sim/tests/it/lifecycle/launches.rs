@@ -555,3 +555,33 @@ async fn p_053_a_disrupted_node_triggers_a_pass_every_ten_seconds() {
         "it is gone"
     );
 }
+
+// A pod of which packing believes that a node could be made for it, and the audit does not, holds up nobody else, not even who would share its node.
+#[tokio::test(start_paused = true)]
+async fn invariant_22_a_pod_whose_place_the_audit_refuses_holds_up_nobody_else() {
+    let cluster = Cluster::new(127).await;
+    cluster.pool("default", json!({})).await;
+    // Between 2 and 4 there is only 3, which it does not want: no label can be given to a node that would do.
+    let impossible = json!([
+        {"key": "example.com/slot", "operator": "Gt", "values": ["2"]},
+        {"key": "example.com/slot", "operator": "Lt", "values": ["4"]},
+        {"key": "example.com/slot", "operator": "NotIn", "values": ["3"]},
+    ]);
+    let affinity = json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchExpressions": impossible}]}}}}});
+    // Larger than what is left of a node that is made for the other.
+    cluster
+        .deploy_with("odd", 3, template("odd", "5", affinity))
+        .await;
+    cluster.deploy("web", 1, "1").await;
+    let operator = cluster.operator(Setup::default());
+    let took = cluster.until_running_of("web", 1).await;
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let refused = cluster.told("FailedScheduling").await;
+    let is_told = |(pod, message): &(String, String)| {
+        pod.starts_with("Pod/odd-") && message.contains("the audit has refused the place planned for it")
+    };
+    assert!(refused.iter().any(is_told), "{refused:?}");
+    assert!(sum(&operator.metrics, "spokeshave_audit_violations_total") > 0.0);
+    assert_eq!(cluster.names::<NodeClaim>().await.len(), 1, "none for the others");
+}
