@@ -34,6 +34,11 @@ pub(crate) trait Controller: Send + Sync + 'static {
         100
     }
 
+    /// Looks at keys that fail, over all of them: how many a second, and how many at once.
+    fn retry_bucket(_options: &Options) -> Option<(f64, u32)> {
+        RateLimit::DEFAULT.bucket
+    }
+
     /// What brings keys into its queue; nothing for one that is handed its keys.
     fn subscribe(self: &Arc<Self>, _on: &mut Triggers<'_, Self::Key>) {}
 
@@ -170,7 +175,7 @@ impl<'a> Controllers<'a> {
             rate_limit: RateLimit {
                 base,
                 max,
-                ..RateLimit::DEFAULT
+                bucket: M::Controller::retry_bucket(&self.cluster.options),
             },
         };
         let queue = WorkQueue::new(name, self.cluster.clock.clone(), options, self.metrics);

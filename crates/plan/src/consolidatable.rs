@@ -11,6 +11,7 @@ use spokeshave_model::Pod;
 use spokeshave_model::pod::{is_daemon, is_terminal, is_terminating, node_name};
 use spokeshave_model::{Action, Subresource};
 
+use crate::durations::signed;
 use crate::lifecycle::claim_ref;
 
 /// D-036, D-037: the node whose clock a change of a pod restarts.
@@ -68,27 +69,52 @@ pub fn pod_event_time(before: Option<&Pod>, after: &Pod, now: Timestamp) -> Time
     known.map_or(now, |time| time.min(now))
 }
 
-/// D-036: the write of a pod event at `event`, unless one less than 10 s older, or a later one, is written already.
-#[must_use]
-pub fn pod_event_action(claim: &NodeClaim, event: Timestamp) -> Option<Action> {
-    let after = pod_event(claim, event)?;
-    Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false)
+/// What becomes of a pod event (D-036).
+#[derive(Clone, Debug, PartialEq)]
+pub enum PodEventStep {
+    /// Nothing: it is written already, or a later one is.
+    Known,
+    /// It is to be written after this time, because less than 10 s have passed since the one that is written. Upstream loses it (W-42).
+    Wait(Duration),
+    /// Write it.
+    Write(Action),
 }
 
-/// The NodeClaim after the write of `pod_event_action`; `None` when there is nothing to write.
+/// What becomes now of a pod event that was at `event`.
 #[must_use]
-pub fn pod_event(claim: &NodeClaim, event: Timestamp) -> Option<NodeClaim> {
-    let last = claim
-        .status
-        .as_ref()
-        .and_then(|status| status.last_pod_event_time.as_ref());
-    let gap = SignedDuration::try_from(POD_EVENT_DEDUPLICATION).unwrap_or(SignedDuration::ZERO);
-    if last.is_some_and(|last| event.duration_since(last.0) < gap) {
+pub fn pod_event_step(claim: &NodeClaim, event: Timestamp, now: Timestamp) -> PodEventStep {
+    match pod_event_wait(claim, event, now) {
+        None => PodEventStep::Known,
+        Some(wait) if !wait.is_zero() => PodEventStep::Wait(wait),
+        Some(_) => {
+            let after = with_pod_event(claim, event);
+            let action = Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false);
+            action.map_or(PodEventStep::Known, PodEventStep::Write)
+        }
+    }
+}
+
+/// How long a pod event still waits until it may be written (D-036); `None` when nothing is to be written for it.
+#[must_use]
+pub fn pod_event_wait(claim: &NodeClaim, event: Timestamp, now: Timestamp) -> Option<Duration> {
+    let status = claim.status.as_ref();
+    let Some(last) = status.and_then(|status| status.last_pod_event_time.as_ref()) else {
+        return Some(Duration::ZERO);
+    };
+    // What is written has lost its fraction of a second.
+    if event.as_second() <= last.0.as_second() {
         return None;
     }
+    let left = signed(POD_EVENT_DEDUPLICATION).saturating_sub(now.duration_since(last.0));
+    Some(Duration::try_from(left).unwrap_or(Duration::ZERO))
+}
+
+/// The NodeClaim once a pod event is written.
+#[must_use]
+pub fn with_pod_event(claim: &NodeClaim, event: Timestamp) -> NodeClaim {
     let mut after = claim.clone();
     after.status.get_or_insert_default().last_pod_event_time = Some(Time(event));
-    Some(after)
+    after
 }
 
 /// D-041, D-042: the write that brings the condition up to date, and when to look again.
@@ -249,8 +275,8 @@ mod tests {
         let mut claim = initialized();
         claim.status.as_mut().unwrap().last_pod_event_time = Some(Time(at(6)));
         assert_eq!(
-            pod_event_action(&claim, at(5)),
-            None,
+            pod_event_step(&claim, at(5), at(500)),
+            PodEventStep::Known,
             "an older event changes nothing"
         );
     }
@@ -279,8 +305,42 @@ mod tests {
     #[test]
     fn d_036_p_175_writes_are_ten_seconds_apart() {
         let mut claim = initialized();
-        assert!(pod_event_action(&claim, at(0)).is_some());
+        assert_eq!(pod_event_wait(&claim, at(0), at(0)), Some(Duration::ZERO));
         claim.status.as_mut().unwrap().last_pod_event_time = Some(Time(at(0)));
-        assert!(pod_event_action(&claim, at(9)).is_none() && pod_event_action(&claim, at(10)).is_some());
+        assert_eq!(pod_event_wait(&claim, at(9), at(9)), Some(Duration::from_secs(1)));
+        assert_eq!(pod_event_wait(&claim, at(10), at(10)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn d_036_w_42_an_event_soon_after_another_is_written_as_soon_as_it_may_be() {
+        let seconds = |seconds| PodEventStep::Wait(Duration::from_secs(seconds));
+        let mut claim = initialized();
+        assert!(matches!(
+            pod_event_step(&claim, at(0), at(0)),
+            PodEventStep::Write(_)
+        ));
+        claim = with_pod_event(&claim, at(0));
+        assert_eq!(pod_event_step(&claim, at(4), at(4)), seconds(6));
+        assert_eq!(
+            pod_event_step(&claim, at(9), at(9)),
+            seconds(1),
+            "a later one does not wait anew"
+        );
+        let PodEventStep::Write(Action::Patch { patch, .. }) = pod_event_step(&claim, at(9), at(10)) else {
+            panic!("ten seconds have passed");
+        };
+        assert_eq!(
+            patch["status"]["lastPodEventTime"],
+            serde_json::to_value(Time(at(9))).unwrap(),
+            "when it was, not when it is written"
+        );
+        claim = with_pod_event(&claim, at(9));
+        assert_eq!(pod_event_step(&claim, at(9), at(10)), PodEventStep::Known);
+        let fraction = at(9) + SignedDuration::from_millis(400);
+        assert_eq!(
+            pod_event_step(&claim, fraction, at(30)),
+            PodEventStep::Known,
+            "the server keeps whole seconds"
+        );
     }
 }

@@ -35,6 +35,8 @@ pub(crate) enum Wake {
     InstanceEnds(u32),
     /// A NodeClaim is reconciled.
     Claim(u32),
+    /// A pod event that came too soon after another is written on the NodeClaim of its node.
+    PodEvent(u32),
     /// A Node that is being deleted is reconciled.
     Node(u32),
     /// A refused eviction is tried again.

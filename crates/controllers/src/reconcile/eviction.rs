@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use spokeshave_api::NodeClaim;
 use spokeshave_model::Pod;
 use spokeshave_model::{ObjectKind, ObjectRef};
 use spokeshave_plan::blockers::Refusal;
@@ -24,6 +26,9 @@ const PROTECTED_POLL: Duration = Duration::from_secs(10);
 
 /// Evictions that are worked on at once, at one core and at sixty (D-327).
 const WORKERS: (usize, usize) = (100, 5000);
+
+/// Tries a second of pods that failed, over all of them, at one core and at sixty; ten times as many at once (D-327).
+const RETRIES: (usize, usize) = (100, 5000);
 
 /// First and longest delay after a refusal.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -68,6 +73,8 @@ pub(crate) struct Evictions {
     turns: Mutex<Turns>,
     /// The bound on evictions, if there is one.
     bucket: Mutex<Option<TokenBucket>>,
+    /// When it is whose turn under that bound. Nobody sleeps until then: workers are there for those that may go now.
+    reserved: Mutex<BTreeMap<EvictionKey, Timestamp>>,
 }
 
 impl Evictions {
@@ -86,25 +93,29 @@ impl Evictions {
             refusals: Mutex::default(),
             turns: Mutex::default(),
             bucket: Mutex::new(rate.map(|rate| TokenBucket::new(rate.per_second, rate.burst))),
+            reserved: Mutex::default(),
         })
     }
 
-    /// Hands the pods of a node over; one that waits for its turn or for its next try keeps waiting. `size_of_turn` tells, of a pod that does not wait yet, whether it takes
-    /// turns, by its UID.
+    /// Hands the pods of a node over; one that waits for larger ones or for its next try keeps waiting. One that waits for its turn under the bound on evictions keeps that, but is
+    /// looked at: the wait may be long, and its deadline may have come forward. `size_of_turn` tells, of a pod that does not wait yet, whether it takes turns, by its UID.
     pub(crate) fn add_all(&self, mut pods: Vec<EvictionKey>, size_of_turn: impl Fn(&str) -> Option<Size>) {
         let now = self.cluster.now();
         let mut turns = self.turns();
+        let reserved = self.reserved();
         pods.retain(|key| {
-            !turns.contains(&key.uid, now)
-                && self.queue.failures(key) == 0
-                && !self.refusals().contains_key(key)
+            let waits = turns.contains(&key.uid, now)
+                || self.queue.failures(key) != 0
+                || self.refusals().contains_key(key);
+            !waits || reserved.contains_key(key)
         });
         // All are known before the first is tried.
-        for key in &pods {
+        for key in pods.iter().filter(|key| !reserved.contains_key(*key)) {
             if let Some(size) = size_of_turn(&key.uid) {
                 turns.add(&key.uid, size, now);
             }
         }
+        drop(reserved);
         drop(turns);
         pods.into_iter().for_each(|key| self.queue.add(key));
     }
@@ -115,6 +126,10 @@ impl Evictions {
 
     fn refusals(&self) -> MutexGuard<'_, BTreeMap<EvictionKey, (u32, Refusal)>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reserved(&self) -> MutexGuard<'_, BTreeMap<EvictionKey, Timestamp>> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a refusal; returns how many there were before it.
@@ -145,41 +160,60 @@ impl Evictions {
         self.refusals().get(&key).map(|(_, refusal)| refusal.clone())
     }
 
-    /// The turn of a request under the bound on evictions; zero when it may go now.
-    fn turn(&self) -> Duration {
-        let now = self.cluster.now();
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket
-            .as_mut()
-            .map_or(Duration::ZERO, |bucket| bucket.reserve(now))
+    /// How long a pod that may be evicted still waits: for larger ones, and after that for its turn under the bound on evictions. Zero when it may go now, which uses its turn up.
+    fn wait(&self, key: &EvictionKey, now: Timestamp) -> Duration {
+        let reserved = self.reserved().get(key).copied();
+        let turn = if let Some(turn) = reserved {
+            turn
+        } else {
+            let wait = self.turns().wait(&key.uid, now);
+            if !wait.is_zero() {
+                return wait;
+            }
+            self.next_turn(now)
+        };
+        let left = Duration::try_from(turn.duration_since(now)).unwrap_or(Duration::ZERO);
+        if left.is_zero() {
+            self.reserved().remove(key);
+        } else {
+            self.reserved().insert(key.clone(), turn);
+        }
+        left
     }
 
-    async fn try_once(&self, key: EvictionKey) -> Result<Requeue, ReconcileError> {
-        let Some(pod) = self
-            .cluster
-            .stores
-            .pods
-            .get(&ObjectKey::namespaced(&key.namespace, &key.name))
-        else {
-            return Ok(Requeue::Done);
-        };
-        if pod.metadata.uid.as_deref() != Some(&key.uid) {
-            return Ok(Requeue::Done);
+    /// Takes the next turn under the bound on evictions, which is now where there is none.
+    fn next_turn(&self, now: Timestamp) -> Timestamp {
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = bucket
+            .as_mut()
+            .map_or(Duration::ZERO, |bucket| bucket.reserve(now));
+        now.saturating_add(wait).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The pod of a key, unless it is gone or another one has its name.
+    fn pod(&self, key: &EvictionKey) -> Option<Arc<Pod>> {
+        let name = ObjectKey::namespaced(&key.namespace, &key.name);
+        let pod = self.cluster.stores.pods.get(&name)?;
+        (pod.metadata.uid.as_deref() == Some(&key.uid)).then_some(pod)
+    }
+
+    /// The NodeClaim of a node; with several none counts (D-307).
+    fn claim_of(&self, node: Option<&Node>) -> Option<Arc<NodeClaim>> {
+        let id = node?.spec.as_ref()?.provider_id.as_deref()?;
+        match &self.cluster.stores.claims_by_provider_id.get(id)[..] {
+            [claim] => Some(claim.clone()),
+            _ => None,
         }
-        let node = self.cluster.stores.nodes.get_named(&key.node);
-        let id = node
-            .as_ref()
-            .and_then(|node| node.spec.as_ref()?.provider_id.clone())
-            .unwrap_or_default();
-        // D-307: with several NodeClaims none counts.
-        let claims = self.cluster.stores.claims_by_provider_id.get(&id);
-        let claim = if let [claim] = &claims[..] {
-            Some(claim)
-        } else {
-            None
+    }
+
+    async fn try_once(&self, key: &EvictionKey) -> Result<Requeue, ReconcileError> {
+        let Some(pod) = self.pod(key) else {
+            return Ok(Requeue::Done);
         };
-        let deadline = claim.map(|claim| deadline(claim)).transpose()?.flatten();
-        let reason = termination::eviction_reason(claim.map(|claim| &**claim));
+        let node = self.cluster.stores.nodes.get_named(&key.node);
+        let claim = self.claim_of(node.as_deref());
+        let deadline = claim.as_deref().map(deadline).transpose()?.flatten();
+        let reason = termination::eviction_reason(claim.as_deref());
         let now = self.cluster.now();
         // A pod whose deadline comes before the next try is looked at right then (D-328).
         let due = || {
@@ -188,14 +222,19 @@ impl Evictions {
                 left.saturating_add(Duration::from_millis(1))
             })
         };
-        let (action, event) = match termination::eviction_step(&pod, deadline, now) {
+        let step = termination::eviction_step(&pod, deadline, now);
+        if !matches!(step, EvictionStep::Evict(_)) {
+            // Whoever is not evicted now gives its turn up: turns that are kept for later would all be due at once then.
+            self.reserved().remove(key);
+        }
+        let (action, event) = match step {
             EvictionStep::Drop => return Ok(Requeue::Done),
             EvictionStep::Keep => {
                 self.turns().leave(&key.uid);
-                return Ok(Requeue::After(PROTECTED_POLL));
+                return Ok(Requeue::After(PROTECTED_POLL.min(due())));
             }
             EvictionStep::Evict(action) => {
-                let wait = self.turns().wait(&key.uid, now);
+                let wait = self.wait(key, now);
                 if !wait.is_zero() {
                     return Ok(Requeue::After(wait.min(due())));
                 }
@@ -204,9 +243,6 @@ impl Evictions {
             EvictionStep::Delete(action, event) => (action, Some(event)),
         };
         let evicting = event.is_none();
-        if evicting {
-            self.cluster.clock.sleep(self.turn()).await;
-        }
         let target = ObjectRef::namespaced(ObjectKind::Pod, &key.namespace, &key.name, &key.uid);
         match self.hands.run(&action).await {
             Ok(()) => {
@@ -239,13 +275,19 @@ impl Evictions {
                         ..
                     }
                 );
-                let wait = self.refused(&key, &target, node.as_deref(), error);
+                let wait = self.refused(key, &target, node.as_deref(), error);
                 if !is_busy {
                     self.turns().leave(&key.uid);
                 }
                 Ok(Requeue::After(wait.min(due())))
             }
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                // It is counted and waits like any failure, but of two times the queue keeps the earlier: no outage makes it miss its deadline.
+                if evicting {
+                    self.queue.add_after(key.clone(), due());
+                }
+                Err(error.into())
+            }
         }
     }
 
@@ -300,11 +342,17 @@ impl Controller for Evictions {
         options.scaled(WORKERS.0, WORKERS.1)
     }
 
-    /// One try; whatever ends the waiting forgets the refusals.
+    fn retry_bucket(options: &Options) -> Option<(f64, u32)> {
+        let per_second = u32::try_from(options.scaled(RETRIES.0, RETRIES.1)).unwrap_or(u32::MAX);
+        Some((f64::from(per_second), per_second.saturating_mul(10)))
+    }
+
+    /// One try; whatever ends the waiting forgets the refusals and the turn.
     async fn reconcile(self: Arc<Self>, key: EvictionKey) -> Looked {
-        let result = self.try_once(key.clone()).await;
+        let result = self.try_once(&key).await;
         if matches!(result, Ok(Requeue::Done)) {
             self.refusals().remove(&key);
+            self.reserved().remove(&key);
         }
         // Nobody waits for a pod that is gone, or whose eviction fails.
         if !matches!(result, Ok(Requeue::After(_))) {
@@ -330,5 +378,18 @@ mod tests {
         let delays: Vec<u128> = (0..9).map(|count| backoff(count).as_millis()).collect();
         assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
         assert_eq!(backoff(u32::MAX), LONGEST_DELAY);
+    }
+
+    #[test]
+    fn d_327_tries_after_failures_grow_with_the_cores() {
+        let at = |cpu_requests_milli| {
+            let options = Options {
+                cpu_requests_milli,
+                ..Options::default()
+            };
+            Evictions::retry_bucket(&options)
+        };
+        assert_eq!(at(1000), Some((100.0, 1000)));
+        assert_eq!(at(60_000), Some((5000.0, 50_000)));
     }
 }

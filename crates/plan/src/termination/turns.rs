@@ -98,6 +98,8 @@ enum Standing {
     Overdue,
     /// Its eviction was accepted, and its replacement has its second.
     Accepted,
+    /// Its eviction was accepted when nobody waited for it any more. It is known for as long as the other, because news of its end may come late.
+    AcceptedLate,
 }
 
 /// What goes on among the pods of one size.
@@ -167,22 +169,22 @@ impl Turns {
             return;
         };
         match turn.standing {
-            Standing::Accepted => {}
-            Standing::Overdue => self.remove(uid),
+            Standing::Accepted | Standing::AcceptedLate => return,
+            Standing::Overdue => turn.standing = Standing::AcceptedLate,
             Standing::Waits => {
                 turn.standing = Standing::Accepted;
                 let going = self.sizes.entry(turn.size).or_default();
                 going.waiting -= 1;
                 going.binding += 1;
                 going.accepted = Some(now);
-                self.accepted.push_back((now, uid.to_owned()));
             }
         }
+        self.accepted.push_back((now, uid.to_owned()));
     }
 
     /// Nobody waits for a pod any more: it was refused, is protected or gone. One whose eviction was accepted stays until its replacement has had its second.
     pub fn leave(&mut self, uid: &str) {
-        let is_accepted = |turn: &Turn| turn.standing == Standing::Accepted;
+        let is_accepted = |turn: &Turn| matches!(turn.standing, Standing::Accepted | Standing::AcceptedLate);
         if !self.pods.get(uid).is_some_and(is_accepted) {
             self.remove(uid);
         }
@@ -215,7 +217,7 @@ impl Turns {
         let Some(turn) = self.pods.remove(uid) else { return };
         match turn.standing {
             Standing::Waits => self.count(turn.size, |going| going.waiting -= 1),
-            Standing::Overdue => {}
+            Standing::Overdue | Standing::AcceptedLate => {}
             Standing::Accepted => self.count(turn.size, |going| going.binding -= 1),
         }
     }

@@ -175,7 +175,15 @@ fn w_63_whoever_is_overdue_keeps_its_place_and_nobody_waits_for_it() {
     assert_eq!(turns.wait("small", at(6_000)), GO, "it is known");
     turns.accept("large", at(6_000));
     assert_eq!(turns.wait("small", at(6_000)), GO);
-    assert!(!turns.contains("large", at(6_000)));
+    turns.leave("large");
+    turns.add("large", large(), at(6_900));
+    assert_eq!(
+        turns.wait("small", at(6_900)),
+        GO,
+        "known until late news has come"
+    );
+    assert!(turns.contains("large", at(6_999)));
+    assert!(!turns.contains("large", at(7_000)));
     assert!(turns.contains("small", at(60_000)), "until it has gone");
     turns.leave("small");
     assert!(!turns.contains("small", at(60_000)));
@@ -206,6 +214,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 enum Standing {
     Waits { since: u64 },
     Accepted { at: u64 },
+    AcceptedLate { at: u64 },
 }
 
 proptest! {
@@ -218,8 +227,12 @@ proptest! {
         let mut last_added = None;
         let mut now = 0_u64;
         for step in steps {
-            known.retain(|_, (_, standing)| !matches!(*standing, Standing::Accepted { at } if now - at >= 1_000));
+            known.retain(|_, (_, standing)| match *standing {
+                Standing::Waits { .. } => true,
+                Standing::Accepted { at } | Standing::AcceptedLate { at } => now - at < 1_000,
+            });
             let is_overdue = |standing: &Standing| matches!(*standing, Standing::Waits { since } if now - since >= 5_000);
+            let is_waited_for = |standing: &Standing| !is_overdue(standing) && !matches!(standing, Standing::AcceptedLate { .. });
             match step {
                 Step::Pass(milliseconds) => now += u64::from(milliseconds),
                 Step::Add(pod, size) => {
@@ -238,7 +251,7 @@ proptest! {
                 Step::Accept(pod) => {
                     turns.accept(&pod.to_string(), at(now));
                     match known.get_mut(&pod) {
-                        Some((_, standing)) if is_overdue(standing) => drop(known.remove(&pod)),
+                        Some((_, standing)) if is_overdue(standing) => *standing = Standing::AcceptedLate { at: now },
                         Some((_, standing @ Standing::Waits { .. })) => *standing = Standing::Accepted { at: now },
                         Some(_) | None => {}
                     }
@@ -248,7 +261,7 @@ proptest! {
                     let must_wait = known.get(&pod).is_some_and(|(size, standing)| {
                         let Standing::Waits { since } = *standing else { return false };
                         let begins = last_added.is_some_and(|last| now - last < 500) && now - since < 2_000;
-                        let larger = known.values().any(|(other, its)| other > size && !is_overdue(its));
+                        let larger = known.values().any(|(other, its)| other > size && is_waited_for(its));
                         !is_overdue(standing) && (begins || larger)
                     });
                     prop_assert_eq!(!wait.is_zero(), must_wait, "pod {} at {} ms of {:?}: {:?}", pod, now, known, wait);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_controllers::EvictionRate;
-use spokeshave_sim::lab::LabOptions;
+use spokeshave_sim::lab::{LabOptions, Rates};
 
 use crate::plain::Cluster;
 use crate::words::*;
@@ -169,6 +169,49 @@ async fn w_63_nobody_waits_for_a_pod_that_is_refused() {
     assert!(large.iter().all(|(_, status)| *status == 429), "{large:?}");
     let gap = first(&small) - first(&large);
     assert!((0.0..1.0).contains(&gap), "{large:?} {small:?}");
+}
+
+/// A server that is busy refuses everybody: a large pod is still to go, and the small ones wait for it, though never longer than the longest wait.
+#[tokio::test(start_paused = true)]
+async fn w_63_a_busy_server_is_no_refusal() {
+    let mut options = LabOptions::new(107);
+    options.operator.eviction_rate = Some(EvictionRate {
+        per_second: 1.0,
+        burst: 1,
+    });
+    let mut cluster = Cluster::of_two_sizes_with(options, json!({})).await;
+    let weather = cluster.lab.weather("a");
+    cluster.drift().await;
+    cluster
+        .until("the first large pod is evicted", async |cluster| {
+            !cluster.evictions("large").is_empty()
+        })
+        .await;
+    // The turn of the second comes a second later.
+    weather.set(Rates {
+        too_many: 1.0,
+        ..Rates::default()
+    });
+    cluster
+        .until(
+            "the eviction of a large pod finds the server busy",
+            async |cluster| {
+                let text = String::from_utf8_lossy(&cluster.lab.log.bytes()).into_owned();
+                let busy = |line: &str| line.contains("TooMany") && line.contains("/pods/large-");
+                text.lines().any(busy)
+            },
+        )
+        .await;
+    weather.set(Rates::default());
+    cluster.until_evicted().await;
+    let (large, small) = (cluster.evictions("large"), cluster.evictions("small"));
+    assert!(
+        last(&large) - first(&large) >= 2.0,
+        "a second, and what a busy server asks for: {large:?}"
+    );
+    assert!(first(&small) - last(&large) >= 1.0, "{large:?} {small:?}");
+    cluster.until_running(LARGE + SMALL).await;
+    cluster.assert_kept();
 }
 
 #[tokio::test(start_paused = true)]

@@ -255,6 +255,7 @@ impl<'a> Engine<'a> {
             Wake::SpotEnd(machine) => self.spot_end(machine),
             Wake::InstanceEnds(machine) => self.instance_ends(machine),
             Wake::Claim(machine) => self.claim_is_due(machine),
+            Wake::PodEvent(machine) => self.write_pod_event(machine),
             Wake::Node(machine) => self.node_is_due(machine),
             Wake::Evict(pod) => self.evict(pod),
             Wake::Batch(batch) => self.batch_closes(batch),

@@ -11,7 +11,7 @@ use spokeshave_api::NodeClaim;
 use spokeshave_controllers::{EvictionRate, Options as OperatorOptions};
 use spokeshave_provider_kwok::KwokOptions;
 
-use crate::faulty::{Cluster, Setup};
+use crate::faulty::{Cluster, Running, Setup};
 use crate::words::*;
 
 // W-22, issue 6: what blocks a drain is named with the arithmetic of the budget, and cleared when it no longer does.
@@ -269,37 +269,217 @@ async fn w_30_an_instance_that_never_joined_and_may_not_end_yet_says_so() {
     cluster.assert_no_leak().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn d_327_evictions_keep_to_the_rate_that_was_set() {
+/// The name of the annotation that protects a pod.
+const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// The name of the annotation that says when a node's time is over.
+const DEADLINE: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+
+/// Pods are evicted one after the other, one a second.
+fn one_a_second() -> Setup {
     let rate = EvictionRate {
         per_second: 1.0,
         burst: 1,
     };
-    let setup = Setup::with_options(OperatorOptions {
+    Setup::with_options(OperatorOptions {
         eviction_rate: Some(rate),
         ..OperatorOptions::default()
+    })
+}
+
+/// How many evictions were accepted.
+fn evicted(operator: &Running) -> f64 {
+    let family = "karpenter_pods_eviction_requests_total";
+    value(&operator.metrics, family, "code=\"200\"")
+}
+
+/// Pods on a node that are not asked to go.
+async fn stay_on(cluster: &Cluster, node: &str) -> Vec<String> {
+    let mut pods = cluster.list::<Pod>().await;
+    pods.retain(|pod| {
+        let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        on == Some(node) && pod.metadata.deletion_timestamp.is_none()
     });
-    let (cluster, operator) = Cluster::started_with(34, json!({}), setup).await;
+    pods.iter().map(Pod::name_any).collect()
+}
+
+/// Waits until a node with some 30 pods is gone, of which one a second is evicted. Gives how many were.
+async fn until_drained_slowly(cluster: &Cluster, operator: &Running, claim: &str) -> f64 {
+    let (start, before) = (cluster.clock.now(), evicted(operator));
+    while cluster.exists::<NodeClaim>(claim).await {
+        let count = evicted(operator) - before;
+        let seconds = cluster.clock.since(start).as_secs_f64();
+        assert!(count <= seconds + 2.0, "{count} evictions in {seconds} s");
+        cluster.pass(1).await;
+        assert!(
+            cluster.clock.since(start) < Duration::from_secs(150),
+            "the drain goes on, and each try takes one turn"
+        );
+    }
+    evicted(operator) - before
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_327_evictions_keep_to_the_rate_that_was_set() {
+    let (cluster, operator) = Cluster::started_with(34, json!({}), one_a_second()).await;
     cluster.run("web", 30, "100m").await;
     let claim = cluster.claim_of_pod("web").await;
     let on_node = cluster.list::<Pod>().await.len();
-    let start = cluster.clock.now();
     cluster.delete::<NodeClaim>(&claim).await;
-    let mut evicted = 0.0;
-    while cluster.names::<NodeClaim>().await.contains(&claim) {
-        evicted = value(
-            &operator.metrics,
-            "karpenter_pods_eviction_requests_total",
-            "code=\"200\"",
-        );
-        let seconds = cluster.clock.since(start).as_secs_f64();
-        assert!(evicted <= seconds + 2.0, "{evicted} evictions in {seconds} s");
-        cluster.pass(1).await;
-        assert!(
-            cluster.clock.since(start) < Duration::from_secs(600),
-            "the drain goes on"
-        );
-    }
+    let evicted = until_drained_slowly(&cluster, &operator, &claim).await;
     assert!(on_node >= 30 && evicted >= 10.0, "{evicted} of {on_node}");
     cluster.until_running_of("web", 30).await;
+}
+
+// More pods wait for their turn than there are workers: deadlines are not up to the rate, and need a worker at once.
+#[tokio::test(start_paused = true)]
+async fn d_327_d_336_pods_that_wait_for_their_turn_hold_up_no_deadline() {
+    let (cluster, _operator) = Cluster::started_with(35, json!({}), one_a_second()).await;
+    cluster.run("web", 300, "10m").await;
+    let crowded = cluster.names::<NodeClaim>().await;
+    cluster.run("late", 1, "6").await;
+    let claim = cluster.claim_of_pod("late").await;
+    assert!(!crowded.contains(&claim), "it has another node");
+    for one in &crowded {
+        cluster.delete::<NodeClaim>(one).await;
+    }
+    cluster.pass(20).await;
+    let over = async |claim: String| {
+        let node = cluster.get::<NodeClaim>(&claim).await.status.unwrap().node_name;
+        let now = cluster.clock.now().to_string();
+        cluster.annotate::<NodeClaim>(&claim, DEADLINE, now).await;
+        cluster.delete::<NodeClaim>(&claim).await;
+        node.unwrap()
+    };
+    let node = over(claim).await;
+    cluster.pass(5).await;
+    assert_eq!(stay_on(&cluster, &node).await, Vec::<String>::new());
+    // The same for one whose pods wait for their turn already.
+    let mut fullest = (String::new(), 0);
+    for one in crowded {
+        let Some(found) = cluster.find::<NodeClaim>(&one).await else {
+            continue;
+        };
+        let node = found.status.unwrap().node_name.unwrap();
+        let pods = stay_on(&cluster, &node).await.len();
+        if pods > fullest.1 {
+            fullest = (one, pods);
+        }
+    }
+    assert!(fullest.1 > 20, "some have minutes to wait: {fullest:?}");
+    let node = over(fullest.0).await;
+    cluster.pass(15).await;
+    assert_eq!(stay_on(&cluster, &node).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_322_d_328_a_pod_that_is_protected_while_it_waits_for_its_turn_stays() {
+    let (cluster, operator) = Cluster::started_with(36, json!({}), one_a_second()).await;
+    cluster.run("web", 30, "100m").await;
+    let claim = cluster.claim_of_pod("web").await;
+    let node = cluster.node_of("web").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.pass(5).await;
+    let waiting = stay_on(&cluster, &node).await;
+    let before = evicted(&operator);
+    assert!(waiting.len() >= 5 && before >= 1.0, "{waiting:?}");
+    for pod in &waiting {
+        cluster.annotate::<Pod>(pod, DO_NOT_DISRUPT, "true").await;
+    }
+    cluster.pass(60).await;
+    let meanwhile = evicted(&operator) - before;
+    // One request may have been on its way.
+    assert!(meanwhile <= 1.0, "{meanwhile} evictions of protected pods");
+    // They have lost their turns: in the minute that has passed all of these would have come.
+    let waiting = stay_on(&cluster, &node).await;
+    for pod in &waiting {
+        cluster.annotate::<Pod>(pod, DO_NOT_DISRUPT, Value::Null).await;
+    }
+    let evicted = until_drained_slowly(&cluster, &operator, &claim).await;
+    assert!(evicted >= 4.0, "{evicted} of {waiting:?}");
+    cluster.until_running_of("web", 30).await;
+}
+
+/// The network between the operator and the API server is cut, or there again.
+fn cut(cluster: &Cluster, is_cut: bool) {
+    cluster.invariants.disturb();
+    cluster.gate.cut.store(is_cut, Ordering::Relaxed);
+}
+
+// Tries that failed come back within their longest pause: 300 at 10 a second, the rate of other controllers, would take half a minute.
+#[tokio::test(start_paused = true)]
+async fn d_327_evictions_go_on_at_once_after_an_outage() {
+    let (cluster, operator) = Cluster::started(37, json!({})).await;
+    cluster.run("web", 300, "10m").await;
+    cluster.budget("web", json!({"maxUnavailable": 0})).await;
+    cluster.pass(5).await;
+    let nodes = cluster.names::<Node>().await;
+    for claim in cluster.names::<NodeClaim>().await {
+        cluster.delete::<NodeClaim>(&claim).await;
+    }
+    cluster.pass(20).await;
+    assert_eq!(evicted(&operator), 0.0, "the budget refuses");
+    cut(&cluster, true);
+    cluster.pass(60).await;
+    cluster.delete::<PodDisruptionBudget>("web").await;
+    cut(&cluster, false);
+    cluster.pass(13).await;
+    for node in nodes {
+        assert_eq!(stay_on(&cluster, &node).await, Vec::<String>::new());
+    }
+    assert!(evicted(&operator) >= 300.0);
+    cluster.until_running_of("web", 300).await;
+}
+
+// D-334: the deadline less the pod's grace comes 30 s after the deletion, between two tries that are ten seconds apart by then.
+#[tokio::test(start_paused = true)]
+async fn d_328_d_334_a_deadline_is_kept_although_the_tries_before_it_failed() {
+    let grace = json!({"template": {"spec": {"terminationGracePeriod": "1m"}}});
+    let (cluster, _operator, claim) = Cluster::one_node(38, grace).await;
+    cluster.budget("web", json!({"minAvailable": 1})).await;
+    cluster.pass(5).await;
+    let node = cluster.node_of("web").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.pass(2).await;
+    cut(&cluster, true);
+    cluster.pass(26).await;
+    cut(&cluster, false);
+    assert_eq!(stay_on(&cluster, &node).await.len(), 1, "there is time left");
+    cluster.pass(3).await;
+    assert_eq!(stay_on(&cluster, &node).await, Vec::<String>::new());
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+}
+
+// W-42: upstream loses an event that comes soon after another, and consolidates the node as if it had been left alone.
+#[tokio::test(start_paused = true)]
+async fn d_036_w_42_a_pod_event_soon_after_another_is_written_late_and_once() {
+    let (cluster, _operator, claim) = Cluster::one_node(39, json!({})).await;
+    let last = async || {
+        let status = cluster.get::<NodeClaim>(&claim).await.status.unwrap();
+        status.last_pod_event_time.unwrap().0
+    };
+    cluster.pass(60).await;
+    let before = last().await;
+    cluster.pod("first", "10m", json!({})).await;
+    cluster
+        .until("the first event is written", async |_| last().await > before)
+        .await;
+    let first = last().await;
+    cluster.pass(7).await;
+    cluster.pod("second", "10m", json!({})).await;
+    cluster
+        .until("the second event is written", async |_| last().await > first)
+        .await;
+    let late = cluster.clock.since(first).as_secs();
+    assert!((10..=12).contains(&late), "after the pause: {late} s");
+    let second = last().await;
+    let gap = second.duration_since(first).as_secs();
+    assert!(
+        (7..10).contains(&gap),
+        "when it was, not when it is written: {gap} s"
+    );
+    let version = async || cluster.get::<NodeClaim>(&claim).await.resource_version();
+    let written = version().await;
+    cluster.pass(60).await;
+    assert_eq!(written, version().await, "nothing more is written");
 }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, DRIFTED, INITIALIZED, LAUNCHED};
+use spokeshave_api::constants::POD_EVENT_DEDUPLICATION;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::labels::{self, disrupted_taint};
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Action, ObjectKind};
-use spokeshave_plan::consolidatable::{disturbed_node, pod_event, with_condition};
+use spokeshave_plan::consolidatable::{disturbed_node, pod_event_wait, with_condition, with_pod_event};
 use spokeshave_plan::drift;
 use spokeshave_plan::lifecycle::{self, Liveness};
 use spokeshave_plan::termination::{self, ClaimStep};
@@ -267,11 +268,45 @@ impl Engine<'_> {
         else {
             return;
         };
-        if let Some(after) = pod_event(&claim, now) {
-            self.write_claim(machine, after);
+        let events = self.operator.pod_events.entry(machine).or_default();
+        events.newest = events.newest.max(Some(now));
+        self.write_pod_event(machine);
+        self.command_of_claim_changes(&claim);
+    }
+
+    /// Writes the newest pod event of a node; one that comes too soon after another is written later (W-42).
+    pub(crate) fn write_pod_event(&mut self, machine: u32) {
+        let (now, now_ms) = (self.now(), self.now_ms);
+        let claim = self
+            .cluster
+            .machine(machine)
+            .and_then(|found| found.claim.clone());
+        let Some(events) = self.operator.pod_events.get_mut(&machine) else {
+            return;
+        };
+        let newest = events.newest;
+        let (Some(claim), Some(newest)) = (claim, newest) else {
+            if now_ms >= events.paused_until_ms {
+                self.operator.pod_events.remove(&machine);
+            }
+            return;
+        };
+        if now_ms < events.paused_until_ms {
+            return;
+        }
+        let Some(wait) = pod_event_wait(&claim, newest, now) else {
+            self.operator.pod_events.remove(&machine);
+            return;
+        };
+        let is_written = wait.is_zero();
+        let pause = milliseconds(if is_written { POD_EVENT_DEDUPLICATION } else { wait });
+        events.newest = events.newest.filter(|_| !is_written);
+        events.paused_until_ms = now_ms.saturating_add(pause);
+        self.wake_in(pause, Wake::PodEvent(machine));
+        if is_written {
+            self.write_claim(machine, with_pod_event(&claim, newest));
             self.look_at_claim_now(machine);
         }
-        self.command_of_claim_changes(&claim);
     }
 
     /// Writes a NodeClaim.

@@ -71,6 +71,8 @@ pub(crate) struct Operator {
     last_launch_ms: Option<u64>,
     /// When the next turn is due.
     turn_ms: Option<u64>,
+    /// Pod events of nodes that are not written yet, and the pauses between writes (D-036).
+    pub(crate) pod_events: BTreeMap<u32, PodEvents>,
     /// Who waits for larger pods to be evicted (W-63).
     pub(crate) turns: Turns,
     /// What commands have saved lately, for the figure `savings_lost`.
@@ -79,6 +81,15 @@ pub(crate) struct Operator {
     pub(crate) stopping_ordinals: BTreeSet<(u32, u64)>,
     /// Of these, the evicted ones, with the time of the voluntary eviction.
     pub(crate) moved_ordinals: BTreeMap<(u32, u64), Option<u64>>,
+}
+
+/// Pod events of one node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PodEvents {
+    /// The newest that is not written yet.
+    newest: Option<Timestamp>,
+    /// Until when nothing more is written.
+    paused_until_ms: u64,
 }
 
 /// The batching window of provisioning.
@@ -120,6 +131,7 @@ impl Operator {
             unneeded: BTreeMap::new(),
             last_launch_ms: None,
             turn_ms: None,
+            pod_events: BTreeMap::new(),
             turns: Turns::default(),
             savings: Savings::default(),
             stopping_ordinals: BTreeSet::new(),
