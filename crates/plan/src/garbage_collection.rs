@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::NodeClaim;
-use spokeshave_api::conditions::{Conditioned, REGISTERED};
+use spokeshave_api::conditions::{Conditioned, INITIALIZED, REGISTERED};
 use spokeshave_api::constants::{LEAKED_INSTANCE_AGE, REGISTRATION_TIMEOUT};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::state_node::is_node_ready;
 use spokeshave_model::{Event, EventType};
 
@@ -39,6 +40,29 @@ pub fn claims_without_instance(
     };
     claims.iter().filter(orphaned).cloned().collect()
 }
+
+/// Replacements that are not up and whose command is no more: somebody has deleted it, or the API server refused to delete them when it was taken back
+/// (W-33, invariant 10). `command` finds a Disruption by its name.
+pub fn orphaned_replacements(
+    claims: &[Arc<NodeClaim>],
+    command: impl Fn(&str) -> Option<Arc<Disruption>>,
+    now: Timestamp,
+) -> Vec<Arc<NodeClaim>> {
+    let orphaned = |claim: &&Arc<NodeClaim>| {
+        let Some(name) = claim.annotation(labels::DISRUPTION) else {
+            return false;
+        };
+        let created = claim.metadata.creation_timestamp.as_ref();
+        !claim.is_deleting()
+            && !claim.is_true(INITIALIZED)
+            && created.is_some_and(|created| now.duration_since(created.0) >= ORPHAN_AGE)
+            && command(name).is_none_or(|command| command.phase() == DisruptionPhase::RolledBack)
+    };
+    claims.iter().filter(orphaned).cloned().collect()
+}
+
+/// The watch of Disruptions tells of a new one within this time.
+const ORPHAN_AGE: SignedDuration = SignedDuration::from_mins(1);
 
 /// D-252: instances older than 30 s that no NodeClaim names. `instances` were listed before `claims`. A claim that is still launching has not
 /// recorded its provider ID, but its instance carries its name.
@@ -184,6 +208,50 @@ mod tests {
 
     fn names(found: &[Arc<NodeClaim>]) -> Vec<&str> {
         found.iter().map(|claim| claim.name()).collect()
+    }
+
+    #[test]
+    fn w_33_a_replacement_whose_command_is_no_more_goes() {
+        let of = |name: &str, command: &str| {
+            let mut claim = claim(name, None);
+            let annotations = claim.metadata.annotations.get_or_insert_default();
+            annotations.insert(labels::DISRUPTION.to_owned(), command.to_owned());
+            claim
+        };
+        let mut up = of("up", "deleted");
+        up.set_true(INITIALIZED, at(2));
+        let claims: Vec<Arc<NodeClaim>> = [
+            of("a", "deleted"),
+            of("b", "rolled-back"),
+            of("c", "running"),
+            up,
+            claim("d", None),
+        ]
+        .into_iter()
+        .map(Arc::new)
+        .collect();
+        let command = |name: &str| {
+            let phase = match name {
+                "rolled-back" => "RolledBack",
+                "running" => "Replacing",
+                _ => return None,
+            };
+            let spec = serde_json::json!({
+                "method": "Drift", "reason": "Drifted", "decision": "Replace", "decidedAt": "2023-11-14T22:13:20.000000Z", "nodes": [], "replacements": [],
+                "priceBefore": "2", "priceAfter": "1", "savings": "1", "evictions": 2, "nodeSummary": "n", "replacementSummary": "-",
+            });
+            let value =
+                serde_json::json!({"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}});
+            Some(Arc::new(serde_json::from_value::<Disruption>(value).unwrap()))
+        };
+        assert_eq!(
+            names(&orphaned_replacements(&claims, command, at(60))),
+            ["a", "b"]
+        );
+        assert!(
+            orphaned_replacements(&claims, command, at(59)).is_empty(),
+            "its watch may be late"
+        );
     }
 
     #[test]

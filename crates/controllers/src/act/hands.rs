@@ -17,6 +17,7 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{DisruptionPolicy, NodeClaim, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Plan, Subresource};
+use spokeshave_plan::disrupt::advance::Advance;
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{
     Api, ClientWrites, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store,
@@ -191,30 +192,40 @@ impl Hands {
         self.run_unless_stale(&plan.actions).await
     }
 
-    /// The same, with `done` called with the index of each action that has succeeded. A deletion of what is gone already has.
+    /// The same, with `done` called with the index of each action that has succeeded. A deletion of what is gone already has. One that fails does not keep
+    /// others from being asked for (D-111); what is no deletion follows it only where the command `goes_on`.
     ///
     /// # Errors
     /// Any other failure, the first.
-    pub(crate) async fn carry_out_each<Report>(
+    pub(crate) async fn carry_out_each(
         &self,
-        plan: &Plan<Report>,
+        plan: &Plan<Advance>,
         done: impl Fn(usize),
     ) -> Result<bool, ExecuteError> {
         for event in &plan.events {
             self.tell(event);
         }
+        let mut failed = None;
         for (index, action) in plan.actions.iter().enumerate() {
+            let deletes = matches!(action, Action::Delete { .. });
+            if failed.is_some() && !deletes && !plan.report.goes_on {
+                break;
+            }
             match self.run(action).await {
-                Err(error) if error.is_not_found() && matches!(action, Action::Delete { .. }) => {}
+                Err(error) if error.is_not_found() && deletes => {}
                 Err(error) if error.is_conflict() || error.is_not_found() => {
                     tracing::debug!(%error, "will be looked at again");
-                    return Ok(false);
+                    return failed.map_or(Ok(false), Err);
+                }
+                Err(error) if deletes => {
+                    failed.get_or_insert(error);
+                    continue;
                 }
                 result => result?,
             }
             done(index);
         }
-        Ok(true)
+        failed.map_or(Ok(true), Err)
     }
 
     /// Creates a NodeClaim and returns it with its name.

@@ -170,12 +170,12 @@ impl DisruptionLoop {
     fn pick_up(&self) -> Thread {
         let mut thread = Thread::default();
         let mut failed: Vec<Arc<Disruption>> = self.cluster.stores.disruptions.snapshot();
-        failed.sort_by_key(|one| spokeshave_plan::disrupt::advance::finished_at(one));
+        failed.sort_by_key(|one| spokeshave_plan::disrupt::history::finished_at(one));
         for disruption in failed {
             let command = command_of(&disruption);
             match disruption.phase() {
                 DisruptionPhase::RolledBack => {
-                    let ended = spokeshave_plan::disrupt::advance::finished_at(&disruption);
+                    let ended = spokeshave_plan::disrupt::history::finished_at(&disruption);
                     thread.frontier.failed(&command, ended);
                 }
                 DisruptionPhase::Succeeded => thread.frontier.succeeded(&command),

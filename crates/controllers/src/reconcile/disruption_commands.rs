@@ -14,13 +14,14 @@ use spokeshave_api::{DisruptionReason, NodeClaim, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::{Action, Price};
 use spokeshave_plan::disrupt::advance::{
-    Milestone, Present, PresentNode, WaitsFor, advance, expired, finished_at, is_gone, needs_pods_of_server,
+    Milestone, Present, PresentNode, WaitsFor, advance, is_gone, needs_pods_of_server,
 };
+use spokeshave_plan::disrupt::history::{Keep, expired, finished_at};
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::disrupt::words;
 use spokeshave_plan::disrupt::{beyond_limits, last_look};
-use spokeshave_plan::disruption_policy::frozen;
 use spokeshave_plan::disruption_policy::workloads::still_counts;
+use spokeshave_plan::disruption_policy::{frozen, is_of_wave};
 use spokeshave_plan::report;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
@@ -38,6 +39,9 @@ const WORKERS: (usize, usize) = (100, 1000);
 
 /// So many nodes' pods are listed at the same time.
 const LISTS_AT_ONCE: usize = 20;
+
+/// Pause between two looks at what is kept beyond its time.
+const KEPT_LOOK: Duration = Duration::from_secs(3600);
 
 /// The controller of Disruptions.
 #[derive(Debug)]
@@ -179,7 +183,8 @@ impl Commands {
         })
     }
 
-    /// The nodes that are to take pods, without those that another command has taken since: it has found places for these pods, too.
+    /// The nodes that are to take pods, without those that another command has taken since: it has found places for these pods, too. One that had ended before
+    /// this one was decided says nothing: a node that is there now only has an old name.
     fn destinations(
         &self,
         disruption: &Disruption,
@@ -193,7 +198,8 @@ impl Commands {
             .filter_map(|claim| claim.node_name());
         let mut names: BTreeSet<&str> = there.chain(new).collect();
         stores.disruptions.for_each(|_, other| {
-            if other.phase() != DisruptionPhase::RolledBack {
+            let ended_before = other.is_finished() && finished_at(other) <= disruption.spec.decided_at.0;
+            if other.phase() != DisruptionPhase::RolledBack && !ended_before {
                 for node in &other.spec.nodes {
                     names.remove(node.name.as_str());
                 }
@@ -209,14 +215,26 @@ impl Commands {
     async fn keep_ledger(&self, disruption: &Disruption) -> Result<Requeue, ReconcileError> {
         let now = self.cluster.now();
         let all = self.cluster.stores.disruptions.snapshot();
-        let has_policies = !self.cluster.stores.disruption_policies.is_empty();
+        let policies = self.cluster.stores.disruption_policies.snapshot();
+        let policies_are_none = policies.is_empty();
+        let keeps = |one: &Disruption| {
+            let policies = policies.iter().map(|policy| &**policy);
+            if is_of_wave(one, policies) {
+                Keep::Always
+            } else if !policies_are_none && still_counts(one, now) {
+                Keep::WhileFew
+            } else {
+                Keep::No
+            }
+        };
         let gone = expired(
             all.iter().map(|disruption| &**disruption),
             DISRUPTION_HISTORY,
             DISRUPTION_HISTORY_ENTRIES,
-            |one| has_policies && still_counts(one, now),
+            keeps,
             now,
         );
+        let is_gone = gone.iter().any(|target| target.uid == disruption.uid());
         for target in gone {
             match self.hands.run(&Action::delete(target)).await {
                 Ok(()) => {}
@@ -227,11 +245,22 @@ impl Commands {
         let passed =
             Duration::try_from(now.duration_since(finished_at(disruption))).unwrap_or(Duration::ZERO);
         let left = DISRUPTION_HISTORY.saturating_sub(passed);
-        Ok(if left.is_zero() {
+        Ok(if is_gone {
             Requeue::Done
         } else {
-            Requeue::After(left)
+            // What a roll-out keeps for longer is looked at again later.
+            Requeue::After(if left.is_zero() { KEPT_LOOK } else { left })
         })
+    }
+
+    /// Reads from the API server which pods are where. False where the watch knows less, or the server does not answer: the command waits for it, but not for ever.
+    async fn knows(&self, disruption: &Disruption, present: &mut Present) -> bool {
+        let own = self.list_pods(disruption, present).await;
+        let others = self.read_destinations(present).await;
+        for error in [own.as_ref().err(), others.as_ref().err()].into_iter().flatten() {
+            tracing::warn!(Disruption = disruption.name(), %error, "its pods and nodes could not be read");
+        }
+        own.unwrap_or(false) && others.unwrap_or(false)
     }
 
     fn created(&self, disruption: &Disruption, claim: &NodeClaim, reason: &str) {
@@ -429,9 +458,7 @@ impl Controller for Commands {
         let mut present = self.present(&disruption);
         let now = self.cluster.now();
         if needs_pods_of_server(&disruption, now) {
-            let knows_own = self.list_pods(&disruption, &mut present).await?;
-            let knows_others = self.read_destinations(&mut present).await?;
-            if !knows_own || !knows_others {
+            if !self.knows(&disruption, &mut present).await {
                 present.waits_for = Some(WaitsFor::Watch);
             } else {
                 let snapshot = self.cluster.snapshot_with(&[]).await;

@@ -8,7 +8,7 @@ use spokeshave_api::NodeClaim;
 use spokeshave_api::constants::GARBAGE_COLLECTION_PERIOD;
 use spokeshave_model::{Action, Event, EventType};
 use spokeshave_plan::garbage_collection::{
-    MissingNodes, claims_without_instance, given_up_event, leaked_instances,
+    MissingNodes, claims_without_instance, given_up_event, leaked_instances, orphaned_replacements,
 };
 use spokeshave_plan::lifecycle::claim_ref;
 use spokeshave_plan::nodepool::pool_ref;
@@ -185,6 +185,16 @@ impl Controller for Garbage {
             if let Err(error) = self
                 .delete_claim(&claim, "its Node has been gone for too long")
                 .await
+            {
+                failure.get_or_insert(error);
+            }
+        }
+        let command = |name: &str| self.cluster.stores.disruptions.get_named(name);
+        for claim in orphaned_replacements(&claims_after, command, self.cluster.now()) {
+            if self.cluster.is_ours(&claim)
+                && let Err(error) = self
+                    .delete_claim(&claim, "the command that it was to replace nodes for is no more")
+                    .await
             {
                 failure.get_or_insert(error);
             }

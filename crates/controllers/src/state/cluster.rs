@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_api::disruption::Disruption;
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
@@ -248,14 +248,10 @@ impl Cluster {
                 .iter()
                 .map(|(id, until)| (id.clone(), Nomination { until: *until }))
                 .collect();
-            nominations.extend(replacement_nodes.into_iter().map(|id| {
-                (
-                    id,
-                    Nomination {
-                        until: Timestamp::MAX,
-                    },
-                )
-            }));
+            for (id, until) in replacement_nodes {
+                let known = nominations.entry(id).or_insert(Nomination { until });
+                known.until = known.until.max(until);
+            }
             let (mut assigned, mut claims_with_room) = (BTreeSet::new(), BTreeSet::new());
             for (claim, pods) in &memory.assigned {
                 if pods.iter().all(|pod| self.still_waits(pod)) {
@@ -397,23 +393,19 @@ impl Cluster {
         found
     }
 
-    /// Nodes that have come for the pods of a command under way, by provider ID: they are kept for them.
-    fn replacement_nodes(&self) -> Vec<String> {
+    /// Nodes that have come for the pods of a command under way, by provider ID: they are kept for them, but not for as long as one drain hangs.
+    fn replacement_nodes(&self) -> Vec<(String, Timestamp)> {
         let mut names = Vec::new();
         self.stores.disruptions.for_each(|_, disruption| {
             if !disruption.is_finished() {
-                names.extend(
-                    disruption
-                        .spec
-                        .replacements
-                        .iter()
-                        .map(|one| one.node_claim.clone()),
-                );
+                let until = kept_until(disruption);
+                let replacements = disruption.spec.replacements.iter();
+                names.extend(replacements.map(|one| (one.node_claim.clone(), until)));
             }
         });
-        let id = |name: String| {
+        let id = |(name, until): (String, Timestamp)| {
             let claim = self.stores.node_claims.get_named(&name)?;
-            claim.provider_id().map(str::to_owned)
+            Some((claim.provider_id()?.to_owned(), until))
         };
         names.into_iter().filter_map(id).collect()
     }
@@ -473,3 +465,22 @@ impl Cluster {
         Some(CannotLaunch::of(pool, &trouble, types.as_deref(), self.now()))
     }
 }
+
+/// Until when the replacements of a command are kept for the pods of its nodes: for as long as it waits for them, and for a while once its nodes drain. A drain
+/// that hangs longer makes its pods wait, but does not keep an empty node from going, or a drifted one from being replaced.
+fn kept_until(disruption: &Disruption) -> Timestamp {
+    let deleted = disruption
+        .status
+        .as_ref()
+        .and_then(|status| status.deleted_at.as_ref());
+    match deleted {
+        Some(deleted) if disruption.phase() == DisruptionPhase::Draining => deleted
+            .0
+            .saturating_add(KEPT_WHILE_DRAINING)
+            .unwrap_or(Timestamp::MAX),
+        _ => Timestamp::MAX,
+    }
+}
+
+/// How long replacements are kept for pods of nodes that drain.
+const KEPT_WHILE_DRAINING: SignedDuration = SignedDuration::from_mins(10);

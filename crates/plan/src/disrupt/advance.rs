@@ -5,7 +5,6 @@
 
 use super::record::{is_protected, realised, replacement_claim};
 use super::steps::{condition_patch, taint_patch};
-use crate::durations::signed;
 use crate::report::count;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -113,6 +112,8 @@ pub struct Advance {
     pub milestones: Vec<Option<Milestone>>,
     /// When to look again if nothing changes before; `None` when nothing is left to wait for.
     pub again: Option<Duration>,
+    /// What follows a deletion that fails is done all the same: the command is taken back, and what it could not delete is collected later.
+    pub goes_on: bool,
 }
 
 /// Writes, each with what it completes.
@@ -123,7 +124,11 @@ fn plan(steps: Steps, events: Vec<Event>, again: Option<Duration>) -> Plan<Advan
     Plan {
         events,
         actions,
-        report: Advance { milestones, again },
+        report: Advance {
+            milestones,
+            again,
+            goes_on: false,
+        },
     }
 }
 
@@ -170,6 +175,12 @@ pub fn time_limit(queued_nodes: usize) -> Duration {
         .clamp(COMMAND_TIMEOUT_MINIMUM, COMMAND_TIMEOUT_MAXIMUM)
 }
 
+/// How long the first steps may take: two writes for each node, one after the other.
+fn start_limit(nodes: usize) -> Duration {
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    COMMAND_START_LIMIT.max(COMMAND_TIMEOUT_PER_NODE.saturating_mul(nodes).saturating_mul(2))
+}
+
 /// D-098: taints, then conditions, then replacements, then the status that says so.
 fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Advance> {
     let spec = &disruption.spec;
@@ -179,7 +190,7 @@ fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Adv
             .iter()
             .filter(|node| node.live().is_some() && node.node.is_some())
     };
-    if age(disruption, now) > COMMAND_START_LIMIT {
+    if age(disruption, now) > start_limit(spec.nodes.len()) {
         let why = "its first steps were interrupted; it is decided again";
         return roll_back(disruption, present, RollBackCause::Interrupted, why, now);
     }
@@ -320,6 +331,16 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Ad
     if let Some(waits_for) = present.waits_for {
         return wait(disruption, present, waits_for, now);
     }
+    let stay = present.nodes.iter().filter(|node| node.is_live()).count();
+    if stay > 0 && deleting_for(disruption, now) > COMMAND_TIMEOUT_MINIMUM {
+        // Deletions that are refused do not keep nodes tainted, and the budget used, for ever (D-114, D-115). What was deleted goes on.
+        let why = format!(
+            "{} could not be deleted within {}",
+            count(stay, "node"),
+            minutes(COMMAND_TIMEOUT_MINIMUM)
+        );
+        return roll_back(disruption, present, RollBackCause::TimedOut, &why, now);
+    }
     let mut steps = Vec::new();
     let mut events = Vec::new();
     for (index, node) in present.nodes.iter().enumerate() {
@@ -338,6 +359,23 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Ad
     plan(steps, events, Some(Duration::ZERO))
 }
 
+/// Time since the nodes of a command were to be deleted.
+fn deleting_for(disruption: &Disruption, now: Timestamp) -> Duration {
+    let since = disruption
+        .status
+        .as_ref()
+        .and_then(|status| status.deleted_at.as_ref());
+    let passed = since.and_then(|since| Duration::try_from(now.duration_since(since.0)).ok());
+    passed.unwrap_or(Duration::ZERO)
+}
+
+fn minutes(duration: Duration) -> String {
+    count(
+        usize::try_from(duration.as_secs() / 60).unwrap_or(usize::MAX),
+        "minute",
+    )
+}
+
 /// Looks again soon; what never comes does not keep nodes tainted for ever.
 fn wait(disruption: &Disruption, present: &Present, waits_for: WaitsFor, now: Timestamp) -> Plan<Advance> {
     let limit = time_limit(present.queued_nodes).saturating_add(COMMAND_TIMEOUT_MINIMUM);
@@ -346,8 +384,7 @@ fn wait(disruption: &Disruption, present: &Present, waits_for: WaitsFor, now: Ti
             WaitsFor::Watch => "the watch of pods is still behind",
             WaitsFor::Places => "places that another command was to make are still missing",
         };
-        let minutes = usize::try_from(limit.as_secs() / 60).unwrap_or(usize::MAX);
-        let why = format!("{what} {} after the decision", count(minutes, "minute"));
+        let why = format!("{what} {} after the decision", minutes(limit));
         return roll_back(disruption, present, RollBackCause::TimedOut, &why, now);
     }
     plan(Steps::new(), Vec::new(), Some(WATCH_LAG))
@@ -435,7 +472,9 @@ fn roll_back(
     });
     let conditions = staying().filter_map(|node| condition_patch(node.live()?, None, now));
     let clean = taints.chain(conditions).map(|action| (action, None));
-    plan(deletes.chain(status).chain(clean).collect(), Vec::new(), None)
+    let mut plan = plan(deletes.chain(status).chain(clean).collect(), Vec::new(), None);
+    plan.report.goes_on = true;
+    plan
 }
 
 /// Whether a node of the command may not go any more: annotated by hand, or a pod on it, since it was decided. Drift of a NodeClaim with a
@@ -550,45 +589,4 @@ fn status_from(
     status.message = Some(message.to_owned());
     let target = ObjectRef::cluster(ObjectKind::Disruption, disruption.name(), disruption.uid());
     Action::patch(target, Subresource::Status, disruption, &after, true)
-}
-
-/// So many times as many are kept where they still count for a rate or a quota.
-const COUNTING: usize = 10;
-
-/// The finished commands that are too old or too many, oldest first. Those that `counts` names stay, where there are not ten times too many.
-pub fn expired<'a>(
-    disruptions: impl IntoIterator<Item = &'a Disruption>,
-    keep: Duration,
-    entries: usize,
-    counts: impl Fn(&Disruption) -> bool,
-    now: Timestamp,
-) -> Vec<ObjectRef> {
-    let mut finished: Vec<(Timestamp, &Disruption)> = disruptions
-        .into_iter()
-        .filter(|disruption| disruption.is_finished() && !disruption.is_deleting())
-        .map(|disruption| (finished_at(disruption), disruption))
-        .collect();
-    finished.sort_by_key(|(time, disruption)| (*time, disruption.name().to_owned()));
-    let surplus = finished.len().saturating_sub(entries);
-    let far_too_many = finished.len().saturating_sub(entries.saturating_mul(COUNTING));
-    let keep = signed(keep);
-    finished
-        .iter()
-        .enumerate()
-        .filter(|(index, (time, one))| {
-            let is_surplus = *index < far_too_many || (*index < surplus && !counts(one));
-            is_surplus || now.duration_since(*time) >= keep
-        })
-        .map(|(_, (_, disruption))| {
-            ObjectRef::cluster(ObjectKind::Disruption, disruption.name(), disruption.uid())
-        })
-        .collect()
-}
-
-/// When a command ended; its decision when that is not known.
-pub fn finished_at(disruption: &Disruption) -> Timestamp {
-    let status = disruption.status.as_ref();
-    status
-        .and_then(|status| status.finished_at.as_ref())
-        .map_or(disruption.spec.decided_at.0, |time| time.0)
 }

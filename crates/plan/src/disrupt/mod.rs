@@ -21,6 +21,7 @@ mod evaluate;
 mod events;
 mod ground;
 mod headroom;
+pub mod history;
 mod hurdle;
 mod judge;
 mod kept;

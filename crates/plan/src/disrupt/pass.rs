@@ -20,7 +20,7 @@ use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled
 use super::register::Register;
 use super::simulate::{Follow, WhatIf};
 use super::verdict::Verdict;
-use super::{cost, drift, rounds};
+use super::{consolidate, cost, drift, rounds};
 use crate::policy::Policy;
 use consolidation::Known;
 use jiff::{SignedDuration, Timestamp};
@@ -254,6 +254,8 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         let mut empty: Vec<Candidate> = Vec::new();
         for candidate in ground.register.graceful().iter().flatten() {
             match emptiness::empty(snapshot, candidate, &Lifted::new()) {
+                // What did not stand a moment ago rests (W-10).
+                Ok(()) if consolidate::rests(self.frontier, ground, candidate) => {}
                 Ok(()) => empty.push(candidate.clone()),
                 Err(stop) if matches!(stop.hurdle, Hurdle::ConsolidationDisabled | Hurdle::Policy) => {
                     let events = events::unconsolidatable(snapshot, candidate.node, &stop.text);

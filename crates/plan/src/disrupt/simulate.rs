@@ -10,11 +10,12 @@ use super::ground::Ground;
 use super::outcome::DisruptStatistics;
 use crate::provision::{pending_among, pending_pods};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
 use rustc_hash::FxHashSet;
 use spokeshave_model::Price;
 use spokeshave_model::Requirements;
 use spokeshave_model::placement::PlannedClaim;
-use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, NodeView, PodId, PoolId, Snapshot};
 use spokeshave_model::vector::{CPU, MEMORY, ResourceVector};
 use spokeshave_schedule::{Fork, PackOptions, Simulation, Start};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +89,7 @@ impl<'a> WhatIf<'a> {
         WhatIf::upon(snapshot, options, &leaving, pending_pods(snapshot).0, None)
     }
 
-    /// Pods that wait, and with a time those of nodes that are leaving, have their places; nodes of commands take none.
+    /// Pods that wait, and with a time those of nodes that are leaving, have their places; nodes of commands take none, nor do those that are closed.
     fn upon(
         snapshot: &'a Snapshot,
         options: &'a PackOptions,
@@ -109,6 +110,7 @@ impl<'a> WhatIf<'a> {
             .filter(|pod| now.is_some_and(|now| snapshot.is_currently_reschedulable(*pod, now)));
         let pods: BTreeSet<PodId> = pending.into_iter().chain(displaced).collect();
         simulation.base(&pods.into_iter().collect::<Vec<_>>());
+        simulation.withhold(snapshot.node_ids().filter(|node| is_closed(snapshot.node(*node))));
         WhatIf {
             snapshot,
             simulation,
@@ -411,6 +413,20 @@ pub(super) struct Placed {
     pub(super) pod: PodId,
     from: NodeId,
     to: Place,
+}
+
+/// Whether a node is cordoned or not ready. A pod that tolerates everything could be placed there, but the command that relies on it would be rolled back
+/// before its nodes are deleted (invariant 8), each time anew (W-64).
+fn is_closed(node: &NodeView) -> bool {
+    let is_closing = |taint: &Taint| {
+        matches!(
+            taint.key.as_str(),
+            "node.kubernetes.io/unschedulable"
+                | "node.kubernetes.io/not-ready"
+                | "node.kubernetes.io/unreachable"
+        )
+    };
+    node.taints.iter().any(is_closing)
 }
 
 /// Moves with names.

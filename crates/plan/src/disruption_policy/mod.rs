@@ -28,7 +28,7 @@ pub(crate) use convergence::{Payback, claimed, is_judged, paybacks};
 pub use limits::{Limits, Rule};
 pub use lint::{PolicyFinding, lint};
 pub use memo::Memo;
-pub use rollout::order;
+pub use rollout::{is_of_wave, order};
 pub use rules::{frozen, limits, limits_with};
 pub use status::{Fault, faults, status, status_with};
 

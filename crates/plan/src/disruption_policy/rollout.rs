@@ -104,6 +104,23 @@ fn taken<'a>(snapshot: &'a Snapshot, pool: &str, since: Timestamp, own: &BTreeSe
     taken
 }
 
+/// Whether a command counts for the present wave of some roll-out: the ledger keeps it for as long as that lasts (invariant 25).
+pub fn is_of_wave<'a>(one: &Disruption, policies: impl IntoIterator<Item = &'a DisruptionPolicy>) -> bool {
+    if one.spec.reason != DisruptionReason::Drifted {
+        return false;
+    }
+    let statuses = policies.into_iter().filter_map(|policy| policy.status.as_ref());
+    let mut rollouts = statuses.flat_map(|status| &status.rollouts);
+    rollouts.any(|rollout| {
+        one.spec.decided_at.0 >= rollout.wave_since.0
+            && one
+                .spec
+                .nodes
+                .iter()
+                .any(|node| node.node_pool == rollout.node_pool)
+    })
+}
+
 /// Nodes that a command holds which is not in the ledger yet.
 fn unwritten(scene: &Scene<'_>, pool: u32, written: &[&DisruptedNode]) -> usize {
     let pools = scene.memo.pools();
@@ -132,59 +149,74 @@ fn count(number: usize) -> i64 {
 /// Adds what the roll-outs of a policy leave to drift now.
 pub(super) fn add(scene: &Scene<'_>, rollout: &Rollout, limits: &mut Vec<Limit>) {
     let domains = scene.memo.pools();
-    for pool in &scene.snapshot.pools {
+    for (index, pool) in scene.snapshot.pools.iter().enumerate() {
         if !scene.selects(&pool.name) {
             continue;
         }
         let domain = domains.find(&pool.name);
-        let status = known(scene.policy, pool);
-        let waits_for = match status {
-            Some(status) => status.waits_for.clone(),
-            None => has_objects(rollout).then(|| "nobody has looked at health.objects yet".to_owned()),
-        };
-        let (left, message) = match status {
-            _ if rollout.paused => (None, "the roll-out is paused".to_owned()),
-            _ if waits_for.is_some() => {
-                let waits_for = waits_for.unwrap_or_default();
-                (None, format!("the roll-out waits: {waits_for}"))
-            }
-            Some(status) if status.phase != RolloutPhase::Rolling => {
-                let message = status.message.clone().unwrap_or_default();
-                (None, format!("the roll-out waits: {message}"))
-            }
-            _ => {
-                let (wave, size, since) = match status {
-                    Some(status) => (status.wave, status.size, status.wave_since.0),
-                    // Until the status says that it has begun, there is room for the canary.
-                    None => (
-                        1,
-                        size(rollout, 1, 0),
-                        earlier(scene.now, SignedDuration::from_hours(24)),
-                    ),
-                };
-                let taken = taken(scene.snapshot, &pool.name, since, scene.own);
-                let used = count(taken.nodes.len() + unwritten(scene, domain, &taken.nodes));
-                let message = format!(
-                    "wave {wave} is {}, {used} of which have begun",
-                    crate::report::count(usize::try_from(size).unwrap_or(0), "node")
-                );
-                (Some((size - used, used)), message)
-            }
+        let Some((left, message)) = says(scene, rollout, PoolId::from(index), domain) else {
+            continue;
         };
         let mut stands = rule(scene, "spec.rollout", &message, scene.all());
         stands.within = Some((domains.of.clone(), domain));
         stands.domain = Some(pool.name.clone());
         limits.push(Limit {
             rule: stands.into(),
-            left: match left {
-                None => Left::Nothing,
-                Some((left, used)) => Left::Amount {
-                    left,
-                    is_unused: used == 0,
-                },
-            },
+            left,
         });
     }
+}
+
+/// What the roll-out of a NodePool leaves to drift now, and what it says for people; `None` where there is nothing to roll out.
+fn says(scene: &Scene<'_>, rollout: &Rollout, pool: PoolId, domain: u32) -> Option<(Left, String)> {
+    if rollout.paused {
+        return Some((Left::Nothing, "the roll-out is paused".to_owned()));
+    }
+    let view = scene.snapshot.pool(pool);
+    let (wave, size, since) = match known(scene.policy, view) {
+        Some(status) => {
+            if let Some(waits_for) = &status.waits_for {
+                return Some((Left::Nothing, format!("the roll-out waits: {waits_for}")));
+            }
+            if status.phase != RolloutPhase::Rolling {
+                let message = status.message.clone().unwrap_or_default();
+                return Some((Left::Nothing, format!("the roll-out waits: {message}")));
+            }
+            (status.wave, status.size, status.wave_since.0)
+        }
+        None => {
+            let drifted = drifted_since(scene.snapshot, pool)?;
+            if has_objects(rollout) {
+                let message = "the roll-out waits: nobody has looked at health.objects yet";
+                return Some((Left::Nothing, message.to_owned()));
+            }
+            // Until the status says that it has begun, there is room for the canary. What went before anything had drifted was of another roll-out.
+            let day_ago = earlier(scene.now, SignedDuration::from_hours(24));
+            (1, size(rollout, 1, 0), day_ago.max(earlier(drifted, BEFORE)))
+        }
+    };
+    let taken = taken(scene.snapshot, &view.name, since, scene.own);
+    let used = count(taken.nodes.len() + unwritten(scene, domain, &taken.nodes));
+    let message = format!(
+        "wave {wave} is {}, {} of which have begun",
+        crate::report::count(usize::try_from(size).unwrap_or(0), "node"),
+        used.min(size)
+    );
+    let left = Left::Amount {
+        left: size - used,
+        is_unused: used == 0,
+    };
+    Some((left, message))
+}
+
+/// Since when the first of a NodePool's nodes has drifted, those included that are on their way out; `None` when none has.
+fn drifted_since(snapshot: &Snapshot, pool: PoolId) -> Option<Timestamp> {
+    let own = snapshot.nodes.iter().filter(|node| node.pool == Some(pool));
+    let drifts = own.filter_map(|node| {
+        let drifted = node.claim.as_ref()?.condition(DRIFTED)?;
+        (drifted.status == "True").then_some(drifted.last_transition_time)
+    });
+    drifts.min()
 }
 
 /// Whether other objects have a say.

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, INITIALIZED, Status};
 use spokeshave_api::constants::COMMAND_TAINT_SETTLE;
-use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_model::{Action, ObjectKind, Pod};
-use spokeshave_plan::disrupt::advance::{Milestone, Present, WaitsFor, advance, expired, time_limit};
+use spokeshave_plan::disrupt::advance::{Milestone, Present, WaitsFor, advance, time_limit};
 use spokeshave_plan::disrupt::revocable;
 
 #[test]
@@ -201,6 +201,48 @@ fn d_114_w_32_the_time_limit_holds_only_while_something_is_waited_for() {
     world.run(at(601), FOR_EVER);
     assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack);
     assert_eq!((world.tainted(), world.marked()), (0, 0));
+}
+
+#[test]
+fn d_114_d_115_nodes_whose_deletion_is_refused_are_given_back() {
+    let mut world = World::new(command(&["a", "b", "c"], &["x"], "MultiNodeConsolidation"));
+    world.run(at(1), FOR_EVER);
+    world.initialise("x");
+    world.run(at(2), 1);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Deleting);
+    // The API server refuses to delete `a` and `c`.
+    let delete = |name: &str, world: &mut World| {
+        world.claims.get_mut(name).unwrap().metadata.deletion_timestamp = Some(Time(at(20)));
+    };
+    delete("b", &mut world);
+    let again = advance(&world.disruption, &world.present(), at(600));
+    assert_eq!(
+        again
+            .actions
+            .iter()
+            .filter(|action| matches!(action, Action::Delete { .. }))
+            .count(),
+        2
+    );
+    assert!(!again.report.goes_on, "not all are deleted: it does not drain");
+    let next = advance(&world.disruption, &world.present(), at(603));
+    assert!(
+        next.report.goes_on,
+        "the ledger says so even where a replacement cannot be deleted"
+    );
+    world.run(at(603), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack);
+    let message = world
+        .disruption
+        .status
+        .as_ref()
+        .and_then(|status| status.message.clone());
+    assert_eq!(
+        message.as_deref(),
+        Some("2 nodes could not be deleted within 10 minutes")
+    );
+    assert_eq!(world.tainted(), 1, "what is deleted goes on");
+    assert!(!world.claims["x"].is_deleting(), "it is up");
 }
 
 #[test]
@@ -520,39 +562,4 @@ fn invariant_37_a_death_after_every_write() {
             assert_eq!((world.tainted(), world.marked()), (0, 0));
         }
     }
-}
-
-#[test]
-fn the_ledger_keeps_the_newest_within_time_and_number() {
-    let ended = |name: &str, second: i64| {
-        let mut one = command(&["a"], &[], "Emptiness");
-        one.metadata.name = Some(name.to_owned());
-        let status = json!({"phase": "Succeeded", "finishedAt": at(second).to_string()});
-        one.status = Some(serde_json::from_value(status).unwrap());
-        one
-    };
-    let mut all: Vec<Disruption> = (0..5).map(|index| ended(&format!("d{index}"), index)).collect();
-    all.push(command(&["a"], &[], "Emptiness"));
-    let names = |keep, entries, now| -> Vec<String> {
-        expired(&all, Duration::from_secs(keep), entries, |_| false, at(now))
-            .into_iter()
-            .map(|one| one.name)
-            .collect()
-    };
-    assert_eq!(names(100, 10, 50), Vec::<String>::new());
-    assert_eq!(names(100, 3, 50), ["d0", "d1"], "too many");
-    assert_eq!(names(100, 10, 102), ["d0", "d1", "d2"], "too old");
-    // What still counts for a rate stays, up to ten times as many.
-    let counting = |entries| {
-        let counts = |one: &Disruption| one.name() == "d0";
-        let gone = expired(&all, Duration::from_secs(100), entries, counts, at(50));
-        gone.into_iter().map(|one| one.name).collect::<Vec<_>>()
-    };
-    assert_eq!(counting(3), ["d1"]);
-    assert_eq!(counting(0), ["d0", "d1", "d2", "d3", "d4"], "not without end");
-    assert_eq!(
-        names(0, 0, 500),
-        ["d0", "d1", "d2", "d3", "d4"],
-        "what is under way is never forgotten"
-    );
 }

@@ -1,7 +1,7 @@
 //! Emptiness at its second look: what is left of a command when a node of it has to stay.
 
 use crate::support::plain::{cluster, edit_claim, pool_with, running, types, unlimited};
-use crate::support::{World, on_demand_pool, pinned, text};
+use crate::support::{World, acts, later, on_demand_pool, pinned, text};
 use serde_json::json;
 use spokeshave_api::Budget;
 use spokeshave_example::epoch;
@@ -223,4 +223,21 @@ fn d_087_d_089_validation_reduces_and_rejects() {
     let validation = second_look(&command, &later);
     assert_eq!(validation.command, None);
     assert_eq!(validation.dropped.len(), 3);
+}
+
+#[test]
+fn w_10_an_emptiness_command_that_did_not_stand_rests_too() {
+    let world = World::new(on_demand_pool("default")).node("f", "small");
+    let first = world.pass();
+    let [command] = &first.commands[..] else {
+        panic!("{:?}", acts(&world))
+    };
+    let mut frontier = Frontier::default();
+    frontier.failed(command, world.now);
+    let pass = |seconds| {
+        disrupt(&world.snapshot(), &world.policy, later(seconds), &frontier)
+            .commands
+            .len()
+    };
+    assert_eq!((pass(0), pass(59), pass(61)), (0, 0, 1));
 }

@@ -7,9 +7,11 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::disruption_policy::{RolloutPhase, RolloutStatus};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
 use spokeshave_example::Dice;
-use spokeshave_plan::disruption_policy::{frozen, limits, status};
+use spokeshave_plan::disrupt::history::{Keep, expired};
+use spokeshave_plan::disruption_policy::{frozen, is_of_wave, limits, status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Six nodes that are there for a day, all of which have drifted.
 fn six(rollout: &Value) -> World {
@@ -146,6 +148,52 @@ fn replaced(mut world: World, old: &str, new: &str) -> World {
     gone(&mut world, old);
     brought(&mut world, new);
     arrives(world, new, true, 0)
+}
+
+/// What the policy says stops disruption of a node by drift now.
+fn said(world: &World, node: &str) -> Option<String> {
+    let snapshot = world.snapshot();
+    let node = snapshot.find_node(node).expect("it is there");
+    let left = limits(&snapshot, &DisruptionReason::Drifted, world.now, &BTreeSet::new());
+    left.blocker(node).map(|rule| rule.message.clone())
+}
+
+/// What came of a roll-out that is over is no business of the next one, and while nothing has drifted there is nothing to hold back.
+#[test]
+fn a_roll_out_that_is_over_holds_back_nothing_and_the_next_has_a_canary_of_its_own() {
+    let all = ["a", "b", "c", "d", "e", "f"];
+    let mut world = six(&json!({"waves": ["100%"], "soak": "10m"}));
+    for wave in [&all[..1], &all[1..]] {
+        look(&mut world).expect("goes on");
+        for node in wave {
+            world = replaced(world, node, &format!("new-{node}"));
+        }
+        look(&mut world);
+        pass(&mut world, 10);
+    }
+    assert_eq!(look(&mut world), None, "it is over");
+    look(&mut world);
+    let after = world.state.disruption_policies[0].status.clone();
+    let active = after.expect("a status").active;
+    assert!(active.is_empty(), "nothing is said of it: {active:?}");
+    pass(&mut world, 30);
+    let since = world.now.duration_since(later(0)).as_secs();
+    for node in all {
+        world = world.drifted(&format!("new-{node}"), since);
+    }
+    assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "a canary");
+    command(&mut world, "new-a", "Replacing", None);
+    assert_eq!(
+        room(&world, &DisruptionReason::Drifted),
+        0,
+        "before anything is written"
+    );
+    command(&mut world, "new-b", "Replacing", None);
+    assert_eq!(
+        said(&world, "new-c").as_deref(),
+        Some("wave 1 is 1 node, 1 of which have begun"),
+        "no more than there are"
+    );
 }
 
 /// It changes no hash of the NodePool: what tells is that a node which the roll-out has brought has drifted itself.
@@ -349,4 +397,32 @@ fn lives_to_its_end(seed: u64) {
 #[test]
 fn healthy_roll_outs_are_never_halted() {
     (0..1000).for_each(lives_to_its_end);
+}
+
+/// Invariant 25: what a wave has taken is remembered for as long as the wave lasts, however slowly its nodes drain.
+#[test]
+fn invariant_25_the_ledger_keeps_a_wave_that_lasts_for_days() {
+    let mut world = six(&json!({"canary": 2, "soak": "1h"}));
+    look(&mut world).expect("a roll-out");
+    pass(&mut world, 1);
+    gone(&mut world, "a");
+    look(&mut world);
+    pass(&mut world, 2 * 24 * 60);
+    let forgotten = |world: &World| {
+        let policies = || world.state.disruption_policies.iter().map(|policy| &**policy);
+        let keeps = |one: &Disruption| {
+            if is_of_wave(one, policies()) {
+                Keep::Always
+            } else {
+                Keep::No
+            }
+        };
+        let all = world.state.disruptions.iter().map(|one| &**one);
+        expired(all, Duration::from_secs(86_400), 200, keeps, world.now).len()
+    };
+    assert_eq!(forgotten(&world), 0, "two days later");
+    assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "of two");
+    let mut over = world.clone();
+    over.state.disruption_policies.clear();
+    assert_eq!(forgotten(&over), 1, "once nobody counts it");
 }

@@ -1,0 +1,68 @@
+//! The ledger's length: which Disruptions that have ended are forgotten.
+//!
+//! Owns age and number. Why one is kept for longer, its caller says.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use spokeshave_api::disruption::Disruption;
+use spokeshave_model::{ObjectKind, ObjectRef};
+
+use crate::durations::signed;
+
+/// So many times as many are kept where they still count for a rate or a quota.
+const COUNTING: usize = 10;
+
+/// Why a finished command stays in the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// It does not, once there are too many or it is too old.
+    No,
+    /// It counts for a rate or a quota: though there are too many, if there are not ten times too many.
+    WhileFew,
+    /// It counts for the wave of a roll-out, however long that lasts: without it the wave would begin anew.
+    Always,
+}
+
+/// The finished commands that are too old or too many, oldest first, as far as `keeps` lets them go.
+pub fn expired<'a>(
+    disruptions: impl IntoIterator<Item = &'a Disruption>,
+    keep: Duration,
+    entries: usize,
+    keeps: impl Fn(&Disruption) -> Keep,
+    now: Timestamp,
+) -> Vec<ObjectRef> {
+    let mut finished: Vec<(Timestamp, &Disruption)> = disruptions
+        .into_iter()
+        .filter(|disruption| disruption.is_finished() && !disruption.is_deleting())
+        .map(|disruption| (finished_at(disruption), disruption))
+        .collect();
+    finished.sort_by_key(|(time, disruption)| (*time, disruption.name().to_owned()));
+    let surplus = finished.len().saturating_sub(entries);
+    let far_too_many = finished.len().saturating_sub(entries.saturating_mul(COUNTING));
+    let keep = signed(keep);
+    finished
+        .iter()
+        .enumerate()
+        .filter(|(index, (time, one))| {
+            let is_old = now.duration_since(*time) >= keep;
+            (is_old || *index < surplus)
+                && match keeps(one) {
+                    Keep::No => true,
+                    Keep::WhileFew => is_old || *index < far_too_many,
+                    Keep::Always => false,
+                }
+        })
+        .map(|(_, (_, disruption))| {
+            ObjectRef::cluster(ObjectKind::Disruption, disruption.name(), disruption.uid())
+        })
+        .collect()
+}
+
+/// When a command ended; its decision when that is not known.
+pub fn finished_at(disruption: &Disruption) -> Timestamp {
+    let status = disruption.status.as_ref();
+    status
+        .and_then(|status| status.finished_at.as_ref())
+        .map_or(disruption.spec.decided_at.0, |time| time.0)
+}
