@@ -221,12 +221,12 @@ impl Inner {
         class: &EC2NodeClass,
         now: Timestamp,
     ) -> Result<Vec<spokeshave_api::ec2_node_class::Ami>, ImageProblem> {
-        let interval = self.options.ami_refresh_interval;
-        if let Some(known) = self.looked_up.images(class, &self.clock, interval) {
+        let (minor, interval) = (self.version.minor(), self.options.ami_refresh_interval);
+        if let Some(known) = self.looked_up.images(class, minor, &self.clock, interval) {
             return Ok(known);
         }
-        let found = self.find_images(class, now).await?;
-        self.looked_up.keep_images(class, &found, now);
+        let found = self.find_images(class, minor, now).await?;
+        self.looked_up.keep_images(class, minor, &found, now);
         Ok(found)
     }
 
@@ -243,9 +243,10 @@ impl Inner {
     async fn find_images(
         &self,
         class: &EC2NodeClass,
+        minor: u32,
         now: Timestamp,
     ) -> Result<Vec<spokeshave_api::ec2_node_class::Ami>, ImageProblem> {
-        let look_up = selectors::images(class, self.options.kubernetes_minor)?;
+        let look_up = selectors::images(class, minor)?;
         let mut values = BTreeMap::new();
         for name in look_up.parameters() {
             match self.aws.ssm.parameter(name).await {

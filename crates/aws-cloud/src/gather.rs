@@ -1,14 +1,14 @@
 //! Questions about single instances that become one call: with 1,000 instances to end EC2 is asked a few times and not 2,000 times.
 //!
-//! Owns who waits for which call. The first that asks makes the call for all that joined it. EC2 refuses a whole call for one ID that it does not know:
-//! then each ID is asked for by itself.
+//! Owns who waits for which call. The first that asks makes the call for all that joined it. EC2 refuses a whole call for one ID that it does not know, that
+//! is malformed, or whose instance is protected: then each ID is asked for by itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::channel::oneshot;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_aws::errors::ApiError;
@@ -21,6 +21,8 @@ const IDLE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(1);
 /// As many IDs as one call names.
 const MOST: usize = 500;
+/// As many calls for single IDs as are made at once.
+const AT_ONCE: usize = 8;
 
 /// What a call gives for each ID that it has something for.
 pub(crate) type Answers<T> = Result<BTreeMap<String, T>, ApiError>;
@@ -119,22 +121,46 @@ impl<T: Clone + Send> Gather<T> {
         ids.sort();
         ids.dedup();
         let answers = call(ids.clone()).await;
-        let refused = answers.as_ref().is_err_and(ApiError::is_not_found);
+        let refused = answers.as_ref().is_err_and(may_be_about_one);
         if !refused || ids.len() == 1 {
             for (id, sender) in batch.waiting {
                 drop(sender.send(share(&id, &answers)));
             }
             return;
         }
-        let mut single = BTreeMap::new();
-        for id in ids {
-            let answers = call(vec![id.clone()]).await;
-            single.insert(id, answers);
-        }
+        let single = ask_singly(&ids, call).await;
         for (id, sender) in batch.waiting {
             drop(sender.send(share(&id, &single[&id])));
         }
     }
+}
+
+/// Whether an error may be about one ID of many. Where EC2 has not answered, wants fewer calls or does not know the caller, it is about all of them.
+/// (`AuthFailure` alone is also what EC2 says of a single resource.)
+fn may_be_about_one(error: &ApiError) -> bool {
+    let is_unknown = error.is_unauthenticated() && error.code != "AuthFailure";
+    !error.code.is_empty() && !error.is_rate_limited() && !is_unknown
+}
+
+/// Asks for each ID by itself, a few at a time. After an answer that is about all of them no more calls are made: it is the answer for the rest as well.
+async fn ask_singly<'a, T>(
+    ids: &[String],
+    call: impl Fn(Vec<String>) -> BoxFuture<'a, Answers<T>>,
+) -> BTreeMap<String, Answers<T>> {
+    let mut single: BTreeMap<String, Answers<T>> = BTreeMap::new();
+    let mut about_all: Option<ApiError> = None;
+    for few in ids.chunks(AT_ONCE) {
+        if let Some(error) = &about_all {
+            single.extend(few.iter().map(|id| (id.clone(), Err(error.clone()))));
+            continue;
+        }
+        let calls: Vec<BoxFuture<'a, Answers<T>>> = few.iter().map(|id| call(vec![id.clone()])).collect();
+        let answers = join_all(calls).await;
+        let mut errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+        about_all = errors.find(|error| !may_be_about_one(error)).cloned();
+        single.extend(few.iter().cloned().zip(answers));
+    }
+    single
 }
 
 fn share<T: Clone>(id: &str, answers: &Answers<T>) -> Share<T> {
@@ -210,6 +236,76 @@ mod tests {
         let found = |id: &str| Ok(Some(format!("about {id}")));
         assert_eq!(answers, [found("i-1"), Ok(None), found("i-2")]);
         assert_eq!(*calls.lock().unwrap(), [3, 1, 1, 1]);
+    }
+
+    /// An EC2 that refuses a call with the ID `protected` in one way, and every call for a single ID in another, if there is one.
+    fn refusing(
+        calls: &Arc<Mutex<Vec<usize>>>,
+        (of_batch, of_single): (&'static str, Option<&'static str>),
+    ) -> impl Fn(Vec<String>) -> BoxFuture<'static, Answers<String>> + use<> {
+        let calls = calls.clone();
+        move |ids| {
+            calls.lock().unwrap().push(ids.len());
+            let code = match of_single {
+                Some(code) if ids.len() == 1 => Some(code),
+                _ => ids.iter().any(|id| id == "protected").then_some(of_batch),
+            };
+            let answers = ids.into_iter().map(|id| (id.clone(), format!("about {id}")));
+            let answer = match code {
+                Some(code) => Err(ApiError::new(code, "refused")),
+                None => Ok(answers.collect()),
+            };
+            std::future::ready(answer).boxed()
+        }
+    }
+
+    /// What comes of 20 questions, one of them about the ID `protected`, and the sizes of the calls.
+    async fn asked_20(codes: (&'static str, Option<&'static str>)) -> (Vec<Share<String>>, Vec<usize>) {
+        let (gather, clock, calls) = (Gather::new("tests", Meter::default()), clock(), Arc::default());
+        let mut ids: Vec<String> = (0..19).map(|number| format!("i-{number}")).collect();
+        ids.push("protected".to_owned());
+        let asked = ids
+            .iter()
+            .map(|id| gather.ask(id, &clock, refusing(&calls, codes)));
+        let answers = join_all(asked).await;
+        let calls = calls.lock().unwrap().clone();
+        (answers, calls)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_075_an_instance_that_cannot_be_ended_and_a_malformed_id_fail_alone() {
+        for code in [
+            "OperationNotPermitted",
+            "InvalidInstanceID.Malformed",
+            "UnauthorizedOperation",
+        ] {
+            let (answers, calls) = asked_20((code, None)).await;
+            let (refused, others) = answers.split_last().unwrap();
+            assert_eq!(*refused, Err(ApiError::new(code, "refused")));
+            assert!(
+                others.iter().all(|answer| matches!(answer, Ok(Some(_)))),
+                "{code}: {others:?}"
+            );
+            assert_eq!(calls, [vec![20], vec![1; 20]].concat(), "{code}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_075_what_is_about_every_id_is_not_asked_again_for_each() {
+        for code in ["RequestLimitExceeded", "ExpiredToken", ""] {
+            let (answers, calls) = asked_20((code, None)).await;
+            let refused = Err(ApiError::new(code, "refused"));
+            assert!(
+                answers.iter().all(|answer| *answer == refused),
+                "{code}: {answers:?}"
+            );
+            assert_eq!(calls, [20], "{code}");
+        }
+        // Too many calls, said to the first few of them: the others are not made.
+        let (answers, calls) = asked_20(("OperationNotPermitted", Some("RequestLimitExceeded"))).await;
+        let refused = Err(ApiError::new("RequestLimitExceeded", "refused"));
+        assert!(answers.iter().all(|answer| *answer == refused), "{answers:?}");
+        assert_eq!(calls, [vec![20], vec![1; AT_ONCE]].concat());
     }
 
     #[tokio::test(start_paused = true)]

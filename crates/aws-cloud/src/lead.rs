@@ -63,6 +63,7 @@ impl Inner {
             self.follow_types(),
             self.follow_prices(),
             self.follow_shifts(),
+            self.version.follow(&self.client, &self.clock),
             self.learn_memory(),
         );
     }

@@ -29,6 +29,7 @@ mod reservations;
 mod shifts;
 mod templates;
 mod verdicts;
+mod version;
 
 pub use meter::Meter;
 pub use options::AwsOptions;

@@ -21,6 +21,8 @@ struct Answers {
     /// UID and generation of the class that was asked for.
     of: (Option<String>, Option<i64>),
     images: Option<(Timestamp, Vec<Ami>)>,
+    /// Minor version of Kubernetes that the images were looked for.
+    images_for: u32,
     subnets: Option<(Timestamp, Vec<FoundSubnet>)>,
 }
 
@@ -38,16 +40,17 @@ impl LookedUp {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The images of a class that were found no longer ago than this.
+    /// The images of a class that were found for this version of Kubernetes, and no longer ago than this.
     pub(crate) fn images(
         &self,
         class: &EC2NodeClass,
+        minor: u32,
         clock: &SharedClock,
         interval: Duration,
     ) -> Option<Vec<Ami>> {
         let kept = self.lock();
         let answers = kept.get(class.name()).filter(|kept| kept.of == identity(class))?;
-        young(answers.images.as_ref(), clock, interval)
+        young(answers.images.as_ref(), clock, interval).filter(|_| answers.images_for == minor)
     }
 
     /// The subnets of a class that were found no longer ago than this.
@@ -74,10 +77,13 @@ impl LookedUp {
         change(answers);
     }
 
-    /// Keeps images that were found at a time.
-    pub(crate) fn keep_images(&self, class: &EC2NodeClass, images: &[Ami], at: Timestamp) {
+    /// Keeps images that were found at a time for a version of Kubernetes.
+    pub(crate) fn keep_images(&self, class: &EC2NodeClass, minor: u32, images: &[Ami], at: Timestamp) {
         if !images.is_empty() {
-            self.change(class, |kept| kept.images = Some((at, images.to_vec())));
+            self.change(class, |kept| {
+                kept.images = Some((at, images.to_vec()));
+                kept.images_for = minor;
+            });
         }
     }
 

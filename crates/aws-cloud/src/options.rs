@@ -19,7 +19,7 @@ pub struct AwsOptions {
     pub cluster_ca_bundle: Option<String>,
     /// Address of the cluster's DNS service; decides whether nodes have IPv6.
     pub cluster_dns: Option<IpAddr>,
-    /// Minor version of Kubernetes, for images by alias.
+    /// Minor version of Kubernetes at the start, for images by alias; upgrades are noticed later.
     pub kubernetes_minor: u32,
     /// No call leaves the VPC for services without endpoints there: IAM and pricing.
     pub isolated_vpc: bool,

@@ -40,6 +40,7 @@ use crate::ports::Aws;
 use crate::recent::{self, Recent};
 use crate::templates::Templates;
 use crate::verdicts::Verdicts;
+use crate::version::Version;
 
 const MINUTES: u64 = 60;
 
@@ -96,6 +97,7 @@ pub(crate) struct Inner {
     pub(crate) hindrances: Hindrances,
     pub(crate) seen: Described,
     pub(crate) looked_up: LookedUp,
+    pub(crate) version: Version,
     addresses: Mutex<Addresses>,
     /// The cluster, as EKS says.
     eks: Mutex<Option<replies::Cluster>>,
@@ -158,6 +160,7 @@ impl AwsProvider {
             hindrances: Hindrances::default(),
             seen: Described::default(),
             looked_up: LookedUp::default(),
+            version: Version::new(options.kubernetes_minor),
             addresses: Mutex::default(),
             eks: Mutex::default(),
             known: Mutex::default(),

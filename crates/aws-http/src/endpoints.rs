@@ -80,25 +80,56 @@ fn dns_suffix(region: &str) -> &'static str {
     found.map_or("amazonaws.com", |(_, suffix)| suffix)
 }
 
-/// Host and region of IAM, which every partition has once.
-fn global_iam(region: &str) -> (String, &'static str) {
-    let suffix = dns_suffix(region);
-    if region.starts_with("cn-") {
-        (format!("iam.cn-north-1.{suffix}"), "cn-north-1")
-    } else if region.starts_with("us-gov-") {
-        (format!("iam.us-gov.{suffix}"), "us-gov-west-1")
-    } else if region.starts_with("us-isob-") {
-        (format!("iam.us-isob-east-1.{suffix}"), "us-isob-east-1")
-    } else if region.starts_with("us-isof-") {
-        (format!("iam.us-isof-south-1.{suffix}"), "us-isof-south-1")
-    } else if region.starts_with("eu-isoe-") {
-        (format!("iam.eu-isoe-west-1.{suffix}"), "eu-isoe-west-1")
-    } else if region.starts_with("us-iso-") {
-        (format!("iam.us-iso-east-1.{suffix}"), "us-iso-east-1")
-    } else if region.starts_with("eusc-") {
-        (format!("iam.eusc-de-east-1.{suffix}"), "eusc-de-east-1")
+/// Region in which IAM lives, which every partition has once.
+fn home_of_iam(region: &str) -> &'static str {
+    const HOMES: [(&str, &str); 7] = [
+        ("cn-", "cn-north-1"),
+        ("us-gov-", "us-gov-west-1"),
+        ("us-isob-", "us-isob-east-1"),
+        ("us-isof-", "us-isof-south-1"),
+        ("eu-isoe-", "eu-isoe-west-1"),
+        ("us-iso-", "us-iso-east-1"),
+        ("eusc-", "eusc-de-east-1"),
+    ];
+    let found = HOMES.iter().find(|(prefix, _)| region.starts_with(prefix));
+    found.map_or("us-east-1", |(_, home)| home)
+}
+
+/// Host of IAM, and the region for which its requests are signed, as in AWS's rule set of its endpoints.
+fn global_iam(region: &str, use_fips: bool) -> (String, &'static str) {
+    let (home, suffix) = (home_of_iam(region), dns_suffix(region));
+    let host = match (home, use_fips) {
+        ("us-east-1", false) => format!("iam.{suffix}"),
+        ("us-gov-west-1", _) => format!("iam.us-gov.{suffix}"),
+        ("us-iso-east-1" | "us-isob-east-1", true) => format!("iam-fips.{home}.{suffix}"),
+        (_, true) => format!("iam-fips.{suffix}"),
+        (_, false) => format!("iam.{home}.{suffix}"),
+    };
+    let signing_region = match (home, use_fips) {
+        ("cn-north-1", true) => "cn-northwest-1",
+        _ => home,
+    };
+    (host, signing_region)
+}
+
+/// What stands before the region in the host name of a service, as in AWS's rule sets of their endpoints.
+fn name_in_host(service: Service, region: &str, use_fips: bool) -> String {
+    let name = match service {
+        Service::Pricing => "api.pricing",
+        _ => service.signing_name(),
+    };
+    // In GovCloud the usual hosts of these services are FIPS already, and there are no others.
+    let is_fips_already = region.starts_with("us-gov-")
+        && matches!(
+            service,
+            Service::Ec2 | Service::Eks | Service::Sqs | Service::Ssm | Service::Sts
+        );
+    if !use_fips || is_fips_already {
+        name.to_owned()
+    } else if service == Service::Eks && dns_suffix(region) == "amazonaws.com" {
+        "fips.eks".to_owned()
     } else {
-        (format!("iam.{suffix}"), "us-east-1")
+        format!("{name}-fips")
     }
 }
 
@@ -106,23 +137,11 @@ fn global_iam(region: &str) -> (String, &'static str) {
 #[must_use]
 pub fn endpoint(service: Service, region: &str, use_fips: bool) -> Endpoint {
     let regional = |region: &str| {
-        let fips = if use_fips { "-fips" } else { "" };
-        let name = service.signing_name();
-        match service {
-            Service::Pricing => format!("api.{name}{fips}.{region}.{}", dns_suffix(region)),
-            _ => format!("{name}{fips}.{region}.{}", dns_suffix(region)),
-        }
+        let name = name_in_host(service, region, use_fips);
+        format!("{name}.{region}.{}", dns_suffix(region))
     };
     let (host, signing_region) = match service {
-        Service::Iam => {
-            let (host, signing_region) = global_iam(region);
-            let host = if use_fips && signing_region == "us-east-1" {
-                host.replacen("iam", "iam-fips", 1)
-            } else {
-                host
-            };
-            (host, signing_region)
-        }
+        Service::Iam => global_iam(region, use_fips),
         Service::Pricing => {
             // It exists in a few regions only.
             let near = pricing_region(region);
@@ -189,15 +208,84 @@ mod tests {
         );
     }
 
+    /// What botocore 1.43.11 makes of AWS's rule sets, service by service.
     #[test]
-    fn fips_is_part_of_the_host_name() {
-        assert_eq!(
-            endpoint(Service::Ec2, "us-east-2", true).url,
-            "https://ec2-fips.us-east-2.amazonaws.com"
-        );
-        assert_eq!(
-            endpoint(Service::Iam, "us-east-2", true).url,
-            "https://iam-fips.amazonaws.com"
-        );
+    fn fips_hosts_are_those_of_the_rule_sets_of_aws() {
+        let cases = [
+            (Service::Ec2, "us-east-2", "ec2-fips.us-east-2.amazonaws.com"),
+            (Service::Ec2, "us-gov-west-1", "ec2.us-gov-west-1.amazonaws.com"),
+            (Service::Ec2, "us-gov-east-1", "ec2.us-gov-east-1.amazonaws.com"),
+            (Service::Ec2, "us-iso-east-1", "ec2-fips.us-iso-east-1.c2s.ic.gov"),
+            (Service::Eks, "us-east-1", "fips.eks.us-east-1.amazonaws.com"),
+            (Service::Eks, "ca-west-1", "fips.eks.ca-west-1.amazonaws.com"),
+            (Service::Eks, "us-gov-west-1", "eks.us-gov-west-1.amazonaws.com"),
+            (Service::Eks, "us-gov-east-1", "eks.us-gov-east-1.amazonaws.com"),
+            (Service::Eks, "cn-north-1", "eks-fips.cn-north-1.amazonaws.com.cn"),
+            (
+                Service::Eks,
+                "eusc-de-east-1",
+                "eks-fips.eusc-de-east-1.amazonaws.eu",
+            ),
+            (Service::Sqs, "us-west-2", "sqs-fips.us-west-2.amazonaws.com"),
+            (Service::Sqs, "us-gov-west-1", "sqs.us-gov-west-1.amazonaws.com"),
+            (
+                Service::Ssm,
+                "ca-central-1",
+                "ssm-fips.ca-central-1.amazonaws.com",
+            ),
+            (Service::Ssm, "us-gov-east-1", "ssm.us-gov-east-1.amazonaws.com"),
+            (Service::Sts, "us-east-1", "sts-fips.us-east-1.amazonaws.com"),
+            (Service::Sts, "us-gov-west-1", "sts.us-gov-west-1.amazonaws.com"),
+            (Service::Iam, "us-east-2", "iam-fips.amazonaws.com"),
+            (Service::Iam, "us-gov-east-1", "iam.us-gov.amazonaws.com"),
+            (Service::Iam, "cn-north-1", "iam-fips.amazonaws.com.cn"),
+            (Service::Iam, "us-iso-east-1", "iam-fips.us-iso-east-1.c2s.ic.gov"),
+            (
+                Service::Iam,
+                "us-isob-east-1",
+                "iam-fips.us-isob-east-1.sc2s.sgov.gov",
+            ),
+            (Service::Iam, "us-isof-south-1", "iam-fips.csp.hci.ic.gov"),
+            (Service::Iam, "eu-isoe-west-1", "iam-fips.cloud.adc-e.uk"),
+            (Service::Iam, "eusc-de-east-1", "iam-fips.amazonaws.eu"),
+            (
+                Service::Pricing,
+                "us-east-2",
+                "api.pricing-fips.us-east-1.amazonaws.com",
+            ),
+            (
+                Service::ArcZonalShift,
+                "us-east-1",
+                "arc-zonal-shift-fips.us-east-1.amazonaws.com",
+            ),
+            (
+                Service::ArcZonalShift,
+                "us-gov-west-1",
+                "arc-zonal-shift-fips.us-gov-west-1.amazonaws.com",
+            ),
+        ];
+        for (service, region, host) in cases {
+            let endpoint = endpoint(service, region, true);
+            assert_eq!(endpoint.url, format!("https://{host}"), "{service:?} in {region}");
+        }
+        let signed = |region| endpoint(Service::Iam, region, true).signing_region;
+        assert_eq!(signed("us-east-2"), "us-east-1");
+        assert_eq!(signed("us-gov-east-1"), "us-gov-west-1");
+        assert_eq!(signed("cn-north-1"), "cn-northwest-1");
+    }
+
+    #[test]
+    fn iam_has_one_host_in_each_partition() {
+        for (region, host) in [
+            ("us-gov-east-1", "iam.us-gov.amazonaws.com"),
+            ("cn-northwest-1", "iam.cn-north-1.amazonaws.com.cn"),
+            ("us-iso-west-1", "iam.us-iso-east-1.c2s.ic.gov"),
+            ("us-isob-east-1", "iam.us-isob-east-1.sc2s.sgov.gov"),
+            ("us-isof-south-1", "iam.us-isof-south-1.csp.hci.ic.gov"),
+            ("eu-isoe-west-1", "iam.eu-isoe-west-1.cloud.adc-e.uk"),
+            ("eusc-de-east-1", "iam.eusc-de-east-1.amazonaws.eu"),
+        ] {
+            assert_eq!(of(Service::Iam, region).0, format!("https://{host}"));
+        }
     }
 }

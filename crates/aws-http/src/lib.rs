@@ -11,6 +11,7 @@ pub mod error;
 pub mod iam;
 pub mod load;
 pub mod pricing;
+mod proxy;
 pub mod query;
 pub mod services;
 pub mod session;

@@ -8,8 +8,6 @@ use std::time::Duration;
 use aws_config::BehaviorVersion;
 use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_http_client::proxy::ProxyConfig;
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-use aws_smithy_http_client::{Builder, Connector};
 use aws_smithy_runtime_api::client::http::{HttpConnectorSettings, SharedHttpConnector};
 use aws_types::SdkConfig;
 use aws_types::region::Region;
@@ -17,6 +15,7 @@ use aws_types::service_config::ServiceConfigKey;
 use spokeshave_ports::{Entropy, SharedClock};
 
 use crate::endpoints::Service;
+use crate::proxy::{CredentialsClient, connector};
 use crate::session::{Session, SessionOptions};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,9 +59,8 @@ pub async fn load(
     clock: SharedClock,
     entropy: &Entropy,
 ) -> Result<Session, LoadError> {
-    let tls = || Provider::Rustls(CryptoMode::Ring);
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
-        .http_client(Builder::new().tls_provider(tls()).build_https())
+        .http_client(CredentialsClient::default())
         .sleep_impl(TokioSleep::new());
     if let Some(region) = region {
         loader = loader.region(Region::new(region));
@@ -73,12 +71,7 @@ pub async fn load(
     let settings = HttpConnectorSettings::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .build();
-    let connector = Connector::builder()
-        .tls_provider(tls())
-        .connector_settings(settings)
-        .sleep_impl(TokioSleep::new())
-        .proxy_config(ProxyConfig::from_env())
-        .build();
+    let connector = connector(settings, ProxyConfig::from_env());
     let options = SessionOptions {
         endpoint_urls: endpoint_urls(&config),
         use_fips: config.use_fips().unwrap_or(false),

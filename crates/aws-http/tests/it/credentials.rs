@@ -152,6 +152,82 @@ async fn irsa_trades_the_token_of_the_service_account_at_sts() {
     );
 }
 
+/// Where STS is reached through the proxy only: a host that does not exist, so that whoever asks it directly gets no answer.
+const BEHIND_THE_PROXY: &str = "http://sts.behind-the-proxy.invalid";
+
+#[tokio::test]
+async fn irsa_goes_through_the_proxy_of_the_environment_as_the_calls_after_it() {
+    let proxy = security_tokens(Reply::new(200, ASSUMED)).await;
+    let token = File::new("proxied", "the-token-of-the-service-account");
+    let said = ask(&[
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", token.path()),
+        ("AWS_ROLE_ARN", "arn:aws:iam::1:role/Spokeshave"),
+        ("AWS_REGION", "eu-west-3"),
+        ("AWS_ENDPOINT_URL_STS", BEHIND_THE_PROXY),
+        ("HTTP_PROXY", &proxy.url),
+    ])
+    .await;
+    assert_eq!(said, "arn:aws:iam::1:role/x in eu-west-3");
+    let asked = proxy.asked();
+    assert!(asked[0].body.contains("Action=AssumeRoleWithWebIdentity"));
+    assert_eq!(key_of(&asked[1]), "AKIDFOUND");
+    for one in &asked {
+        let through = format!("POST {BEHIND_THE_PROXY}/");
+        assert!(one.head.starts_with(&through), "{}", one.head);
+    }
+}
+
+#[tokio::test]
+async fn irsa_asks_https_proxy_for_a_tunnel_to_sts() {
+    let proxy = Server::routed(|_| Reply::new(403, "")).await;
+    let token = File::new("tunnelled", "the-token-of-the-service-account");
+    let said = ask(&[
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", token.path()),
+        ("AWS_ROLE_ARN", "arn:aws:iam::1:role/Spokeshave"),
+        ("AWS_REGION", "eu-west-3"),
+        ("HTTPS_PROXY", &proxy.url),
+    ])
+    .await;
+    assert!(said.contains("no credentials"), "{said}");
+    let asked = proxy.asked();
+    let first = asked.first().expect("the proxy was asked");
+    let tunnel = "CONNECT sts.eu-west-3.amazonaws.com:443 ";
+    assert!(first.head.starts_with(tunnel), "{}", first.head);
+}
+
+#[tokio::test]
+async fn what_gives_credentials_on_the_machine_is_asked_directly_also_with_a_proxy() {
+    let proxy = Server::routed(|_| Reply::new(200, IDENTITY)).await;
+    let agent = Server::routed(|_| Reply::new(200, KEYS)).await;
+    let imds = Server::routed(metadata).await;
+    let token = File::new("direct", "the-token-of-the-pod");
+    let agents_url = format!("{}/v1/credentials", agent.url);
+    let of_the_pod = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", agents_url.as_str()),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.path()),
+        ("AWS_REGION", "ap-south-1"),
+    ];
+    let of_the_instance = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url.as_str())];
+    for source in [&of_the_pod[..], &of_the_instance[..]] {
+        let proxied = [
+            ("AWS_ENDPOINT_URL_STS", BEHIND_THE_PROXY),
+            ("HTTP_PROXY", proxy.url.as_str()),
+        ];
+        let said = ask(&[source, &proxied[..]].concat()).await;
+        assert_eq!(said, "arn:aws:iam::1:role/x in ap-south-1");
+    }
+    let asked = proxy.asked();
+    assert_eq!(asked.len(), 2, "the calls to STS, and nothing else: {asked:?}");
+    assert!(asked.iter().all(|one| key_of(one) == "AKIDFOUND"), "{asked:?}");
+    let agents = [agent.asked(), imds.asked()].concat();
+    assert!(
+        agents
+            .iter()
+            .all(|one| one.head.starts_with("GET /") || one.head.starts_with("PUT /")),
+        "{agents:?}"
+    );
+}
+
 #[tokio::test]
 async fn a_role_that_does_not_trust_the_service_account_is_named_with_what_to_do() {
     let denied = "<ErrorResponse xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>Not authorized to perform sts:AssumeRoleWithWebIdentity</Message></Error></ErrorResponse>";

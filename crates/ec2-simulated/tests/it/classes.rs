@@ -1,6 +1,7 @@
 //! EC2NodeClasses that cannot work: each says what to do, and none keeps another one from being ready.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -149,6 +150,45 @@ async fn a_030_a_class_on_the_newest_images_follows_a_release_within_minutes() {
         !before.is_empty() && before.is_disjoint(&after),
         "{before:?} {after:?}"
     );
+}
+
+/// A control plane is upgraded under a running operator: images of the new version are found within minutes, also where found ones are kept for a day, and
+/// an API server that still answers in the old version brings none of the old ones back.
+#[tokio::test(start_paused = true)]
+async fn a_026_images_of_aliases_follow_an_upgrade_of_the_control_plane() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    world
+        .class(
+            "windows",
+            json!({"amiSelectorTerms": [{"alias": "windows2025@latest"}]}),
+        )
+        .await;
+    let _provider =
+        world.provider_set(|options| options.ami_refresh_interval = Duration::from_secs(24 * 3600));
+    world.pass(60).await;
+    let images = async || {
+        let class = world.class_now("default").await;
+        let amis = class.status.into_iter().flat_map(|status| status.amis);
+        amis.map(|ami| ami.id).collect::<BTreeSet<_>>()
+    };
+    let windows = async || condition(&world.class_now("windows").await, "AMIsReady");
+    let before = images().await;
+    assert_eq!(windows().await.1, "UnsupportedAlias");
+    // Nothing changes before the version does.
+    world.pass(10 * 60).await;
+    assert_eq!(images().await, before);
+    world.serve_version(35);
+    world.pass(7 * 60).await;
+    let after = images().await;
+    assert!(
+        !before.is_empty() && !after.is_empty() && before.is_disjoint(&after),
+        "{before:?} {after:?}"
+    );
+    assert_eq!(windows().await.0, "True");
+    world.serve_version(34);
+    world.pass(20 * 60).await;
+    assert_eq!(images().await, after);
+    assert_eq!(windows().await.0, "True");
 }
 
 /// Rehearsals are made once in half an hour while nothing changes, again at once when the class does, and never where they are switched off.

@@ -1,10 +1,13 @@
 //! A cluster's API server with one EC2NodeClass, and the shipped provider on the simulated EC2.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use http::{Request, Response};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, PostParams};
+use kube::client::Body;
 use serde_json::{Value, json};
 use spokeshave_api::crds::{Cloud, crds_of};
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool, Operator, Requirement, labels};
@@ -14,6 +17,7 @@ use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
 use spokeshave_ec2_simulated::{Options, REGION, SimulatedEc2};
 use spokeshave_ports::{CloudProvider as _, SharedClock, SharedWrites, TokioClock};
 use spokeshave_runtime::{ClientWrites, read_only};
+use tower::BoxError;
 
 pub(crate) const CLUSTER: &str = "rehearsal";
 
@@ -21,6 +25,26 @@ pub(crate) struct World {
     pub(crate) clock: SharedClock,
     pub(crate) client: kube::Client,
     pub(crate) cloud: SimulatedEc2,
+    /// Minor version of Kubernetes that the API server tells providers.
+    minor: Arc<AtomicU32>,
+}
+
+/// A client whose API server says that it is Kubernetes `1.<minor>`.
+fn of_version(client: kube::Client, minor: Arc<AtomicU32>) -> kube::Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, minor) = (client.clone(), minor.load(Ordering::Relaxed));
+        async move {
+            if request.uri().path() != "/version" {
+                return client.send(request).await.map_err(BoxError::from);
+            }
+            let version = json!({
+                "major": "1", "minor": format!("{minor}+"), "gitVersion": format!("v1.{minor}.0-eks-0123456"), "gitCommit": "",
+                "gitTreeState": "clean", "buildDate": "2026-01-01T00:00:00Z", "goVersion": "go1.25", "compiler": "gc", "platform": "linux/amd64",
+            });
+            Ok(Response::new(Body::from(version.to_string().into_bytes())))
+        }
+    });
+    kube::Client::new(service, "default")
 }
 
 impl World {
@@ -35,7 +59,12 @@ impl World {
             created.unwrap();
         }
         let cloud = SimulatedEc2::new(clock.clone(), options);
-        let world = World { clock, client, cloud };
+        let world = World {
+            clock,
+            client,
+            cloud,
+            minor: Arc::default(),
+        };
         world.class("default", json!({})).await;
         world
     }
@@ -109,12 +138,18 @@ impl World {
         options.kubernetes_minor = 34;
         options.interruption_queue = Some(CLUSTER.to_owned());
         set(&mut options);
+        self.serve_version(options.kubernetes_minor);
         Arc::new(AwsProvider::new(
             services,
-            read_only(self.client.clone()),
+            read_only(of_version(self.client.clone(), self.minor.clone())),
             self.clock.clone(),
             options,
         ))
+    }
+
+    /// From now on the API server is Kubernetes `1.<minor>`.
+    pub(crate) fn serve_version(&self, minor: u32) {
+        self.minor.store(minor, Ordering::Relaxed);
     }
 
     pub(crate) async fn pass(&self, seconds: u64) {
