@@ -47,6 +47,24 @@ for values in "$folder"/values/*.yaml; do
 done
 [ "$(ls "$folder/expected")" = "$(ls "$folder/values")" ] || { echo "$folder/expected has files of values that are no more" >&2; exit 1; }
 
+# What the notes call unknown is what values.yaml does not have.
+python3 -B - charts/spokeshave <<'KNOWN'
+import re, sys
+values = open(f"{sys.argv[1]}/values.yaml", encoding="utf-8").read()
+notes = open(f"{sys.argv[1]}/templates/_ignored.tpl", encoding="utf-8").read()
+settings = values.split("\nsettings:\n", 1)[1].split("\n\n", 1)[0]
+gates = settings.split("  featureGates:\n", 1)[1]
+quoted = lambda text: set(re.findall(r'"(\w+)"', text))
+lists = [quoted(found) for found in re.findall(r"\$known :?= list (.*?) -\}\}", notes)] + [quoted(re.search(r"has \$key \(list (.*?)\)", notes)[1])]
+keys = [set(re.findall(pattern, text, re.M)) for pattern, text in ((r"^(\w+):", values), (r"^  (\w+):", settings), (r"^    (\w+):", gates))]
+if len(lists) != 3 or not all(keys):
+    sys.exit("_ignored.tpl or values.yaml is not written as it was")
+# Helm itself makes `global`.
+wrong = [sorted(known - {"global"} ^ there) for known, there in zip(lists, keys)]
+if any(wrong):
+    sys.exit(f"_ignored.tpl and values.yaml differ in {wrong}")
+KNOWN
+
 # The recommended values are those that are rendered above.
 diff <(grep -v '^#' charts/spokeshave/recommended.yaml) <(grep -v '^#\|^controller:' "$folder/values/recommended.yaml")
 
@@ -66,6 +84,10 @@ refused() {
 refused "controller.image.repository" --set controller.image.repository=
 refused "controller.image.repository" --set controller.image.repository=public.ecr.aws/karpenter/controller
 refused "cloudProvider" --set cloudProvider=gcp
+# A values file of Karpenter's chart for AWS, which says nothing of the provider.
+refused "settings.clusterName is \"c\", and cloudProvider is kwok, whose nodes have no machines: set cloudProvider=aws" --set settings.clusterName=c
+refused "settings.interruptionQueue is \"q\", and cloudProvider is kwok" --set settings.interruptionQueue=q
+refused "settings.clusterName is \"old\", and cloudProvider is kwok" --values "$folder/values/old-karpenter.yaml" --set cloudProvider=kwok
 refused "azure.subscriptionID: needed" --set cloudProvider=azure
 refused "settings.clusterEndpoint: needed" --values "$folder/values/azure.yaml" --set settings.clusterEndpoint=
 refused "networkPlugin" --set azure.networkPlugin=kubenet
@@ -104,4 +126,4 @@ for board in charts/spokeshave/dashboards/*.json; do
     grep -qF "  $(basename "$board"): |" "$rendered" || { echo "$board is in no ConfigMap" >&2; exit 1; }
     boards=$((boards + 1))
 done
-echo "charts, by Helm $version: $(ls "$folder/values" | wc -l) sets of values as expected, 26 refused, $boards boards"
+echo "charts, by Helm $version: $(ls "$folder/values" | wc -l) sets of values as expected, 28 refused, $boards boards"

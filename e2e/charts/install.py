@@ -356,6 +356,8 @@ def tell(arguments):
         for word in ("webhook: there is no webhook", "settings.assumeRoleARN: use a profile", "settings.featureGates.drift:"):
             if word not in said:
                 raise Wrong(f"the notes do not say {word!r}: {said[-1500:]}")
+        if "no chart knows" in said:
+            raise Wrong(f"the notes call a value unknown that values.yaml has: {said[-1500:]}")
         helm.chart("install", "everything-on")
         template = cluster.call("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}")["spec"]["template"]
         template["metadata"]["name"] = "probe"

@@ -1,9 +1,9 @@
 {{/*
 What was asked for and has no counterpart here, a line each: values of Karpenter's chart for AWS and of its older versions, values that no chart knows, and
-what depends on kinds that the cluster does not have.
+what depends on kinds that the cluster does not have. e2e/charts/check.sh compares the lists with values.yaml.
 */}}
 {{- define "spokeshave.ignored" -}}
-{{- $known := list "nameOverride" "fullnameOverride" "additionalLabels" "additionalAnnotations" "cloudProvider" "simulateKubelets" "imagePullPolicy" "imagePullSecrets" "service" "serviceAccount" "additionalClusterRoleRules" "serviceMonitor" "prometheusRule" "dashboards" "networkPolicy" "replicas" "revisionHistoryLimit" "strategy" "podLabels" "podAnnotations" "podDisruptionBudget" "podSecurityContext" "priorityClassName" "terminationGracePeriodSeconds" "hostNetwork" "schedulerName" "dnsPolicy" "dnsConfig" "initContainers" "nodeSelector" "affinity" "topologySpreadConstraints" "tolerations" "extraVolumes" "controller" "azure" "provider" "logLevel" "logFormat" "logOutputPaths" "settings" "global" -}}
+{{- $known := list "nameOverride" "fullnameOverride" "additionalLabels" "additionalAnnotations" "cloudProvider" "shadow" "ignoreOtherOperators" "simulateKubelets" "imagePullPolicy" "imagePullSecrets" "service" "serviceAccount" "additionalClusterRoleRules" "serviceMonitor" "prometheusRule" "dashboards" "disruptionPolicies" "networkPolicy" "replicas" "revisionHistoryLimit" "strategy" "podLabels" "podAnnotations" "podDisruptionBudget" "podSecurityContext" "priorityClassName" "terminationGracePeriodSeconds" "hostNetwork" "schedulerName" "dnsPolicy" "dnsConfig" "initContainers" "nodeSelector" "affinity" "topologySpreadConstraints" "tolerations" "extraVolumes" "controller" "azure" "provider" "logLevel" "logFormat" "logOutputPaths" "settings" "global" -}}
 {{- $reasons := dict
   "webhook" "there is no webhook, as in Karpenter since 1.1"
   "logConfig" "use logLevel and logOutputPaths, as in Karpenter since 1.0"
@@ -16,10 +16,10 @@ what depends on kinds that the cluster does not have.
   {{ $key }}: {{ default "no chart knows this value; see `helm show values`" (get $reasons $key) }}
 {{- end }}
 {{- end }}
-{{- $aws := "it is for AWS, and not there yet" -}}
 {{- $reasons = dict
   "assumeRoleARN" "use a profile or the role of the service account" "assumeRoleDuration" "use a profile or the role of the service account"
-  "eksControlPlane" $aws "enableZonalShift" $aws "amiRefreshInterval" $aws "subnetRefreshInterval" $aws "awsFeatureGates" $aws
+  "eksControlPlane" "EKS is asked for details of the cluster in any case"
+  "awsFeatureGates" "its gate NodeClassCEL is not supported: expressions in spec.kubelet are not evaluated"
 -}}
 {{- $known = list "batchMaxDuration" "batchIdleDuration" "preferencePolicy" "minValuesPolicy" "ignoreDRARequests" "disableClusterStateObservability" "schedulerConfig" "instanceTypes" "consolidationReplacements" "nominatePods" "evictionQPS" "evictionBurst" "kubeClientQPS" "kubeClientBurst" "featureGates" "clusterName" "clusterEndpoint" "clusterCABundle" "clusterDNSIP" "isolatedVPC" "vmMemoryOverheadPercent" "interruptionQueue" "reservedENIs" "disableDryRun" "enableZonalShift" "amiRefreshInterval" "subnetRefreshInterval" -}}
 {{- range $key, $_ := .Values.settings }}

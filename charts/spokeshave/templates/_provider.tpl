@@ -52,3 +52,33 @@
 {{- include "spokeshave.providerMounts" . -}}
 {{- end -}}
 {{- end -}}
+
+{{/* A values file of Karpenter's chart says nothing of the provider, and the default has no machines: pods would wait for nodes that nobody makes. */}}
+{{- define "spokeshave.refuseCloudWithoutMachines" -}}
+{{- if eq .Values.cloudProvider "kwok" -}}
+{{- range $setting := list "clusterName" "interruptionQueue" -}}
+{{- with get $.Values.settings $setting -}}
+{{- fail (printf "settings.%s is %q, and cloudProvider is kwok, whose nodes have no machines: set cloudProvider=aws (clusterName also goes with azure), or leave settings.%s empty" $setting (toString .) $setting) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The provider's kinds of NodeClasses, a rule for each: a dictionary with root and verbs. */}}
+{{- define "spokeshave.nodeClassRules" }}
+{{- $values := .root.Values -}}
+{{- $verbs := .verbs -}}
+{{- $kinds := list (dict "group" "karpenter.kwok.sh" "plural" "kwoknodeclasses") -}}
+{{- if eq $values.cloudProvider "aws" -}}
+{{- $kinds = list (dict "group" "karpenter.k8s.aws" "plural" "ec2nodeclasses") -}}
+{{- else if eq $values.cloudProvider "azure" -}}
+{{- $kinds = list (dict "group" "karpenter.azure.com" "plural" "aksnodeclasses") -}}
+{{- else if eq $values.cloudProvider "grpc" -}}
+{{- $kinds = $values.provider.nodeClasses -}}
+{{- end -}}
+{{- range $kinds }}
+  - apiGroups: [{{ .group }}]
+    resources: [{{ .plural }}]
+    verbs: [{{ $verbs }}]
+{{- end }}
+{{- end }}

@@ -229,6 +229,7 @@ impl Operator {
                 self.client.clone(),
                 kind.clone(),
                 self.clock.clone(),
+                self.metrics.clone(),
                 shutdown.clone(),
             );
             tasks.spawn(format!("watch {}", kind.kind), watch);

@@ -3,6 +3,7 @@
 //! Owns the copy, and the messages until they are acknowledged. Writes are core's to send; the copy takes in their results.
 
 mod conditions;
+mod failing;
 mod messages;
 
 pub use conditions::hear;
@@ -11,7 +12,6 @@ pub use messages::Messages;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::runtime::watcher::{self, Event};
@@ -20,8 +20,7 @@ use serde::de::DeserializeOwned;
 use spokeshave_ports::{SharedClock, Write, WriteError, Writes};
 use tokio::sync::Notify;
 
-/// Pause after a watch that broke off.
-const RETRY: Duration = Duration::from_secs(1);
+use failing::Failing;
 
 /// Cluster-scoped objects of one kind, by name.
 #[derive(Debug)]
@@ -34,6 +33,8 @@ pub struct Mirror<K> {
 struct State<K> {
     objects: BTreeMap<String, Arc<K>>,
     is_filled: bool,
+    /// Lists and watches that failed.
+    failures: u64,
 }
 
 impl<K> Default for Mirror<K> {
@@ -42,6 +43,7 @@ impl<K> Default for Mirror<K> {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
                 is_filled: false,
+                failures: 0,
             }),
             changed: Notify::new(),
         }
@@ -62,6 +64,11 @@ impl<K> Mirror<K> {
     pub fn all(&self) -> Option<Vec<Arc<K>>> {
         let state = self.state();
         state.is_filled.then(|| state.objects.values().cloned().collect())
+    }
+
+    /// How many lists and watches have failed so far: for whoever serves metrics.
+    pub fn failures(&self) -> u64 {
+        self.state().failures
     }
 
     /// Completes after the next change, or at once when there was one since the last call.
@@ -96,11 +103,12 @@ where
         Ok(object)
     }
 
-    /// Keeps the copy up to date for ever.
+    /// Keeps the copy up to date for ever. After a failure it pauses, longer each time.
     pub async fn watch(&self, client: Client, clock: &SharedClock) {
         let api: Api<K> = Api::all(client);
         let mut stream = watcher::watcher(api, watcher::Config::default()).boxed();
         let mut fresh: BTreeMap<String, Arc<K>> = BTreeMap::new();
+        let mut failing = Failing::new(&K::kind(&()));
         while let Some(event) = stream.next().await {
             match event {
                 Ok(Event::Init) => fresh.clear(),
@@ -111,19 +119,57 @@ where
                     let mut state = self.state();
                     state.objects = std::mem::take(&mut fresh);
                     state.is_filled = true;
+                    failing.works();
                 }
                 Ok(Event::Apply(object)) => {
+                    failing.works();
                     self.state().objects.insert(object.name_any(), Arc::new(object));
                 }
                 Ok(Event::Delete(object)) => {
+                    failing.works();
                     self.state().objects.remove(&object.name_any());
                 }
                 Err(error) => {
-                    tracing::debug!(%error, kind = %K::kind(&()), "watching");
-                    clock.sleep(RETRY).await;
+                    self.state().failures += 1;
+                    clock.sleep(failing.failed(&error)).await;
                 }
             }
             self.changed.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::Node;
+    use kube::client::Body;
+    use spokeshave_ports::TokioClock;
+
+    use super::*;
+
+    /// An API server that allows nothing.
+    async fn forbids(_: http::Request<Body>) -> Result<http::Response<Body>, Infallible> {
+        let status = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}"#;
+        let mut answer = http::Response::new(Body::from(status.as_bytes().to_vec()));
+        *answer.status_mut() = http::StatusCode::FORBIDDEN;
+        Ok(answer)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_cannot_be_watched_is_counted_and_asked_for_less_and_less() {
+        let client = Client::new(tower::service_fn(forbids), "default");
+        let clock = TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
+        let mirror: Mirror<Node> = Mirror::default();
+        // Failures at 0, 1, 3, 7, 15, 31, 61 and 91 seconds.
+        let watching = tokio::time::timeout(Duration::from_secs(100), mirror.watch(client, &clock));
+        assert!(watching.await.is_err(), "it never gives up");
+        assert_eq!(mirror.failures(), 8);
+        assert!(
+            mirror.all().is_none(),
+            "what was never listed is not known to be gone"
+        );
     }
 }

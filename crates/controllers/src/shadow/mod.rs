@@ -180,6 +180,7 @@ impl Shadow {
                 self.client.clone(),
                 kind.clone(),
                 self.clock.clone(),
+                self.operator.metrics().clone(),
                 shutdown.clone(),
             );
             tasks.spawn(format!("watch {}", kind.kind), watch);

@@ -116,12 +116,15 @@ impl Metrics {
         }
     }
 
-    /// A number that only grows. Its name ends in `_total`.
+    /// A number that only grows. Its name ends in `_total`. Without labels it is shown from the start, as Go does: Prometheus sees no growth in a series
+    /// that begins with its first increment.
     #[must_use]
     pub fn counter(&self, name: &str, help: &str, labels: &[&str]) -> Counter {
-        Counter {
-            family: self.family(name, help, labels, Kind::Counter),
+        let family = self.family(name, help, labels, Kind::Counter);
+        if labels.is_empty() {
+            family.add(&[], 0.0);
         }
+        Counter { family }
     }
 
     /// A number that goes up and down.

@@ -45,6 +45,8 @@ pub(super) fn register(metrics: &Metrics) {
         open_files: metrics.gauge("process_open_fds", "Number of open file descriptors.", &[]),
         max_files: metrics.gauge("process_max_fds", "Maximum number of open file descriptors.", &[]),
     };
+    // It is shown once it was read, as the others are.
+    process.cpu.remove(&[]);
     metrics.before_render(move || process.refresh());
 }
 

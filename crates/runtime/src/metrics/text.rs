@@ -121,7 +121,23 @@ fn go_float(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use spokeshave_ports::TokioClock;
+
     use super::*;
+    use crate::Metrics;
+
+    /// P §16: a counter without labels is there from the start, and whoever asks for it a second time does not set it back.
+    #[test]
+    fn p_207_a_counter_without_labels_is_shown_before_its_first_increment() {
+        let metrics = Metrics::new(TokioClock::new(Timestamp::UNIX_EPOCH, 1.0).shared());
+        let counter = metrics.counter("messages_total", "Dealt with.", &[]);
+        let _ = metrics.counter("nodeclaims_total", "By NodePool.", &["nodepool"]);
+        let head = "# HELP messages_total Dealt with.\n# TYPE messages_total counter\n";
+        assert_eq!(metrics.render(), format!("{head}messages_total 0\n"));
+        counter.inc(&[]);
+        let _ = metrics.counter("messages_total", "Dealt with.", &[]);
+        assert_eq!(metrics.render(), format!("{head}messages_total 1\n"));
+    }
 
     /// Go's output for the same numbers.
     #[test]

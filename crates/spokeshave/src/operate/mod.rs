@@ -3,14 +3,13 @@
 //! Owns the order in which they start and stop. Kubelets without machines run beside them in builds with the feature `embedded` only.
 
 mod args;
-
-use std::net::{Ipv4Addr, SocketAddr};
+mod listeners;
 
 use anyhow::{Context as _, Result};
 use spokeshave_controllers::shadow::Shadow;
 use spokeshave_controllers::{EvictionRate, LeaderElectionOptions, Operator, Options};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
-use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, bind, read_only};
+use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, read_only};
 
 use crate::connection::{configuration, connect, seed};
 use crate::look::Source;
@@ -20,6 +19,7 @@ use crate::web::Page;
 use crate::{clouds, logging, remote_provider, scheduler_config, shadow, signals};
 
 pub(crate) use args::{EXAMPLES, OperatorArgs};
+use listeners::listen;
 
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
@@ -195,11 +195,6 @@ fn simulate_kubelets(
     anyhow::bail!(
         "--simulate-kubelets: this program was built without the embedded cluster; build it with the feature embedded"
     )
-}
-
-async fn listen(port: u16, purpose: &str) -> Result<tokio::net::TcpListener> {
-    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-    Ok(bind(address, purpose).await?)
 }
 
 fn controller_options(settings: &Settings) -> Options {
