@@ -2,6 +2,8 @@
 //!
 //! Owns how a patch changes a document. Server-side apply, which also keeps owners, is in `managed_fields`.
 
+use json_patch::jsonptr::Pointer;
+use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
 
 use crate::schema::types::{Node, TypeSchema};
@@ -17,7 +19,7 @@ pub enum PatchError {
     DoesNotApply(String),
 }
 
-/// Applies a JSON patch.
+/// Applies a JSON patch. As on a genuine server, keys that an object lacks are null to `test` and can be replaced.
 ///
 /// # Errors
 /// The patch is malformed, or an operation does not fit the document.
@@ -25,9 +27,40 @@ pub fn json_patch(document: &Value, patch: &Value) -> Result<Value, PatchError> 
     let operations: json_patch::Patch = serde_json::from_value(patch.clone())
         .map_err(|error| PatchError::Malformed(format!("error decoding patch: {error}")))?;
     let mut result = document.clone();
-    json_patch::patch(&mut result, &operations)
-        .map_err(|error| PatchError::DoesNotApply(error.to_string()))?;
+    // One by one, since which keys are missing depends on the operations before.
+    for (index, operation) in operations.0.into_iter().enumerate() {
+        let Some(operation) = lenient(&result, operation) else {
+            continue;
+        };
+        json_patch::patch(&mut result, &[operation]).map_err(|mut error| {
+            error.operation = index;
+            PatchError::DoesNotApply(error.to_string())
+        })?;
+    }
     Ok(result)
+}
+
+/// The operation as the RFC would have it written for a key that may be missing; `None` if there is nothing to do.
+fn lenient(document: &Value, operation: PatchOperation) -> Option<PatchOperation> {
+    match operation {
+        PatchOperation::Replace(replace) if lacks_key(document, &replace.path) => {
+            Some(PatchOperation::Add(AddOperation {
+                path: replace.path,
+                value: replace.value,
+            }))
+        }
+        PatchOperation::Test(test) if test.value.is_null() && lacks_key(document, &test.path) => None,
+        other => Some(other),
+    }
+}
+
+/// Whether the path leads to an object that is there but has no such key.
+fn lacks_key(document: &Value, path: &Pointer) -> bool {
+    let Some((parent, key)) = path.split_back() else {
+        return false;
+    };
+    let parent = document.pointer(parent.as_str()).and_then(Value::as_object);
+    parent.is_some_and(|parent| !parent.contains_key(&*key.decoded()))
 }
 
 /// Applies a merge patch.
@@ -347,6 +380,34 @@ mod tests {
             json_patch(&document, &json!({"op": "add"})),
             Err(PatchError::Malformed(_))
         ));
+    }
+
+    #[test]
+    fn json_patches_replace_and_test_keys_that_are_missing() {
+        let document = json!({"a": {"b": 1}, "list": [1]});
+        let apply = |patch: Value| json_patch(&document, &patch);
+        let replaced = apply(json!([
+            {"op": "replace", "path": "/a/x~1y", "value": 2},
+            {"op": "remove", "path": "/a/b"},
+            {"op": "test", "path": "/a/b", "value": null},
+            {"op": "replace", "path": "/a/b", "value": {}},
+            {"op": "replace", "path": "/a/b/c", "value": 3},
+        ]));
+        assert_eq!(replaced, Ok(json!({"a": {"x/y": 2, "b": {"c": 3}}, "list": [1]})));
+        for refused in [
+            json!({"op": "replace", "path": "/nothing/b", "value": 2}),
+            json!({"op": "replace", "path": "/list/1", "value": 2}),
+            json!({"op": "test", "path": "/nothing/b", "value": null}),
+            json!({"op": "test", "path": "/a/c", "value": 1}),
+            json!({"op": "test", "path": "/a/b", "value": null}),
+            json!({"op": "remove", "path": "/a/c"}),
+        ] {
+            let first = json!({"op": "test", "path": "/a/c", "value": null});
+            let Err(PatchError::DoesNotApply(message)) = apply(json!([first, refused])) else {
+                panic!("{refused} applies");
+            };
+            assert!(message.contains("'/1'"), "it names the operation: {message}");
+        }
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

@@ -242,7 +242,8 @@ async fn clean_up(world: &World, limit: i32, how: &str, jobs: &[Arc<Job>]) -> Re
     Ok(())
 }
 
-async fn delete(world: &World, job: &Job) -> Result<(), ReconcileError> {
+/// Deletes a Job and, in the background, its pods.
+pub(super) async fn delete(world: &World, job: &Job) -> Result<(), ReconcileError> {
     if is_deleting(&job.metadata) {
         return Ok(());
     }

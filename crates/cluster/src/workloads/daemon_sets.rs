@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 
-use super::{create_pod, delete_pod, pod_of, template_hash, write_status};
+use super::{count_available, create_pod, delete_pod, pod_of, template_hash, until_available, write_status};
 use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, node_of, owner, uid};
 use crate::rules;
 use crate::world::World;
@@ -40,6 +40,7 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     };
     let (mut desired, mut current, mut ready, mut misscheduled, mut updated) = (0, 0, 0, 0, 0);
     let mut outdated: Vec<Arc<Pod>> = Vec::new();
+    let mut serving: Vec<Arc<Pod>> = Vec::new();
     for node in &nodes {
         let node_name = name(&node.metadata);
         let here: Vec<&Arc<Pod>> = pods
@@ -66,6 +67,7 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
             Some(pod) => {
                 current += 1;
                 ready += i32::from(is_ready(pod));
+                serving.push((*pod).clone());
                 if is_updated(pod) {
                     updated += 1;
                 } else {
@@ -77,15 +79,20 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     for pod in without_node(&pods, &nodes) {
         delete_pod(&world, pod).await?;
     }
-    for pod in to_roll(&set, outdated, desired, ready) {
+    let (now, min_ready) = (world.clock.now(), set.spec.min_ready_seconds);
+    let (available, again) = count_available(&serving, min_ready, now);
+    let available = i32::try_from(available).unwrap_or(i32::MAX);
+    let is_available = |pod: &Pod| until_available(pod, min_ready, now).is_some_and(|wait| wait.is_zero());
+    for pod in to_roll(&set, outdated, desired, available, is_available) {
         delete_pod(&world, &pod).await?;
     }
     let status = json!({
-        "desiredNumberScheduled": desired, "currentNumberScheduled": current, "numberReady": ready, "numberAvailable": ready, "updatedNumberScheduled": updated,
-        "numberMisscheduled": misscheduled, "numberUnavailable": if desired > ready { json!(desired - ready) } else { Value::Null }, "observedGeneration": set.metadata.generation,
+        "desiredNumberScheduled": desired, "currentNumberScheduled": current, "numberReady": ready, "numberAvailable": available, "updatedNumberScheduled": updated,
+        "numberMisscheduled": misscheduled, "numberUnavailable": if desired > available { json!(desired - available) } else { Value::Null }, "observedGeneration": set.metadata.generation,
     });
     let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
-    write_status(&world, &world.daemon_sets, &*set, &before, status).await
+    write_status(&world, &world.daemon_sets, &*set, &before, status).await?;
+    Ok(again)
 }
 
 /// Pods that were made for a node which went before they were bound: nothing else takes them away.
@@ -96,8 +103,14 @@ fn without_node<'a>(pods: &'a [Arc<Pod>], nodes: &'a [Arc<Node>]) -> impl Iterat
     })
 }
 
-/// Pods of an older template that may go now: those that are not ready, and of the others as many as may be missing.
-fn to_roll(set: &DaemonSet, outdated: Vec<Arc<Pod>>, desired: i32, ready: i32) -> Vec<Arc<Pod>> {
+/// Pods of an older template that may go now: those that are not available, and of the others as many as may be missing.
+fn to_roll(
+    set: &DaemonSet,
+    outdated: Vec<Arc<Pod>>,
+    desired: i32,
+    available: i32,
+    is_available: impl Fn(&Pod) -> bool,
+) -> Vec<Arc<Pod>> {
     let strategy = set.spec.update_strategy.as_ref();
     if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete") {
         return Vec::new();
@@ -113,8 +126,8 @@ fn to_roll(set: &DaemonSet, outdated: Vec<Arc<Pod>>, desired: i32, ready: i32) -
             (desired * percent + 99) / 100
         }
     };
-    let may_go = usize::try_from(limit.max(1) - (desired - ready)).unwrap_or(0);
-    let (well, ill): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = outdated.into_iter().partition(|pod| is_ready(pod));
+    let may_go = usize::try_from(limit.max(1) - (desired - available)).unwrap_or(0);
+    let (well, ill): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = outdated.into_iter().partition(|pod| is_available(pod));
     ill.into_iter().chain(well.into_iter().take(may_go)).collect()
 }
 

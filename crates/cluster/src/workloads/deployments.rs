@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
+use super::deployment_status::status;
+use super::rollout::{self, Limits, Side};
 use super::{template_hash, write_status};
-use crate::objects::{is_deleting, name, namespace, owner, time, uid};
+use crate::objects::{is_deleting, name, namespace, owner, uid};
 use crate::world::{World, is_race};
 
 const HASH: &str = "pod-template-hash";
@@ -38,14 +39,24 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
         )
         .await;
     }
-    if let Some(newest) = &newest {
+    if let Some(newest) = &newest
+        && keep_up(&world, &deployment, newest, &sets).await?
+    {
+        return Ok(Requeue::After(std::time::Duration::ZERO));
+    }
+    if deployment.spec.paused == Some(true) {
+        resize(&world, &deployment, &sets).await?;
+    } else if let Some(newest) = &newest {
         roll(&world, &deployment, newest, &sets).await?;
+    }
+    if let Some(newest) = &newest {
         prune(&world, &deployment, newest, &sets).await?;
     }
     let sets = world.replica_sets_by_owner.get(uid(&deployment.metadata));
-    let status = status(&world, &deployment, &new_name, &sets);
+    let (status, again) = status(world.clock.now(), &deployment, &new_name, &sets);
     let before = serde_json::to_value(&deployment.status).unwrap_or(Value::Null);
-    write_status(&world, &world.deployments, &*deployment, &before, status).await
+    write_status(&world, &world.deployments, &*deployment, &before, status).await?;
+    Ok(again)
 }
 
 fn revision(set: &ReplicaSet) -> i64 {
@@ -86,7 +97,7 @@ async fn create_set(
             "name": set_name, "namespace": namespace(&deployment.metadata), "labels": template.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),
             "annotations": {REVISION: revision.to_string()}, "ownerReferences": [owner("apps/v1", "Deployment", &deployment.metadata)],
         },
-        "spec": {"replicas": 0, "selector": selector, "template": template},
+        "spec": {"replicas": 0, "minReadySeconds": deployment.spec.min_ready_seconds, "selector": selector, "template": template},
     });
     let set: ReplicaSet = serde_json::from_value(set)?;
     let api: Api<ReplicaSet> = Api::namespaced(world.client.clone(), namespace(&deployment.metadata));
@@ -95,8 +106,17 @@ async fn create_set(
         Err(error) if is_race(&error) => {}
         Err(error) => return Err(Box::new(error)),
     }
+    write_revision(world, deployment, &revision.to_string()).await?;
+    Ok(Requeue::After(std::time::Duration::ZERO))
+}
+
+async fn write_revision(
+    world: &World,
+    deployment: &Deployment,
+    revision: &str,
+) -> Result<(), ReconcileError> {
     let deployments: Api<Deployment> = Api::namespaced(world.client.clone(), namespace(&deployment.metadata));
-    let patch = json!({"metadata": {"annotations": {REVISION: revision.to_string()}}});
+    let patch = json!({"metadata": {"annotations": {REVISION: revision}}});
     match deployments
         .patch(
             name(&deployment.metadata),
@@ -109,39 +129,60 @@ async fn create_set(
         Err(error) if is_race(&error) => {}
         Err(error) => return Err(Box::new(error)),
     }
-    Ok(Requeue::After(std::time::Duration::ZERO))
+    Ok(())
 }
 
-/// `maxSurge` rounds up, `maxUnavailable` down; at least one of them lets things move.
-fn bounds(deployment: &Deployment, wanted: i32) -> (i32, i32) {
-    let strategy = deployment.spec.strategy.as_ref();
-    if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
-        return (0, wanted);
-    }
-    let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
-    let of = |value: Option<&IntOrString>, up: bool| match value {
-        Some(IntOrString::Int(number)) => *number,
-        Some(IntOrString::String(text)) => {
-            let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(25);
-            if up {
-                (wanted * percent + 99) / 100
-            } else {
-                wanted * percent / 100
-            }
+/// Writes to the newest set what its Deployment owes it: the highest revision, also when it was an older one before (`kubectl rollout undo`),
+/// and `minReadySeconds`, which is no part of the template. Whether anything had to be written.
+async fn keep_up(
+    world: &World,
+    deployment: &Deployment,
+    newest: &ReplicaSet,
+    sets: &[Arc<ReplicaSet>],
+) -> Result<bool, ReconcileError> {
+    let Some(patch) = owed(deployment, newest, sets) else {
+        let current = revision(newest).to_string();
+        let annotations = deployment.metadata.annotations.as_ref();
+        if annotations.and_then(|annotations| annotations.get(REVISION)) == Some(&current) {
+            return Ok(false);
         }
-        None if up => (wanted * 25 + 99) / 100,
-        None => wanted * 25 / 100,
+        write_revision(world, deployment, &current).await?;
+        return Ok(true);
     };
-    let surge = of(rolling.and_then(|rolling| rolling.max_surge.as_ref()), true);
-    let unavailable = of(
-        rolling.and_then(|rolling| rolling.max_unavailable.as_ref()),
-        false,
-    );
-    if surge == 0 && unavailable == 0 {
-        (0, 1)
-    } else {
-        (surge, unavailable)
+    let api: Api<ReplicaSet> = Api::namespaced(world.client.clone(), namespace(&newest.metadata));
+    match api
+        .patch(
+            name(&newest.metadata),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Ok(written) => world.replica_sets.note_written(written),
+        Err(error) if is_race(&error) => {}
+        Err(error) => return Err(Box::new(error)),
     }
+    Ok(true)
+}
+
+/// The change that the newest set needs, if any.
+fn owed(deployment: &Deployment, newest: &ReplicaSet, sets: &[Arc<ReplicaSet>]) -> Option<Value> {
+    let others = sets
+        .iter()
+        .filter(|set| name(&set.metadata) != name(&newest.metadata));
+    let number = revision(newest).max(others.map(|set| revision(set)).max().unwrap_or(0) + 1);
+    let min_ready = deployment.spec.min_ready_seconds.unwrap_or(0);
+    let mut patch = json!({"metadata": {"resourceVersion": newest.metadata.resource_version}});
+    let mut needed = false;
+    if number != revision(newest) {
+        patch["metadata"]["annotations"] = json!({REVISION: number.to_string()});
+        needed = true;
+    }
+    if min_ready != newest.spec.min_ready_seconds.unwrap_or(0) {
+        patch["spec"] = json!({"minReadySeconds": min_ready});
+        needed = true;
+    }
+    needed.then_some(patch)
 }
 
 /// Moves replicas from the old sets to the newest one.
@@ -151,61 +192,29 @@ async fn roll(
     newest: &ReplicaSet,
     sets: &[Arc<ReplicaSet>],
 ) -> Result<(), ReconcileError> {
-    let wanted = deployment.spec.replicas.unwrap_or(1);
-    let (surge, unavailable) = bounds(deployment, wanted);
     let old: Vec<&Arc<ReplicaSet>> = sets
         .iter()
         .filter(|set| name(&set.metadata) != name(&newest.metadata))
         .collect();
-    let recreate = deployment
-        .spec
-        .strategy
-        .as_ref()
-        .and_then(|strategy| strategy.type_.as_deref())
-        == Some("Recreate");
-    let old_total: i32 = old.iter().map(|set| replicas(set)).sum();
-    let old_running: i32 = old
-        .iter()
-        .map(|set| set.status.as_ref().map_or(0, |status| status.replicas))
-        .sum();
-    let room = wanted + surge - old_total;
-    let target = if recreate && old_running > 0 {
-        0
-    } else {
-        room.clamp(0, wanted).max(replicas(newest).min(wanted))
-    };
-    scale(
-        world,
-        newest,
-        if old_total == 0 && !(recreate && old_running > 0) {
-            wanted
-        } else {
-            target
-        },
-    )
-    .await?;
-    let available: i32 = sets
-        .iter()
-        .map(|set| {
-            set.status
-                .as_ref()
-                .and_then(|status| status.available_replicas)
-                .unwrap_or(0)
-        })
-        .sum();
-    let mut may_go = available - (wanted - unavailable);
-    for set in old {
-        let unready = replicas(set)
-            - set
-                .status
-                .as_ref()
-                .and_then(|status| status.available_replicas)
-                .unwrap_or(0);
-        let step = replicas(set).min(unready.max(0) + may_go.max(0));
-        if step > 0 {
-            may_go -= (step - unready.max(0)).max(0);
-            scale(world, set, replicas(set) - step).await?;
-        }
+    let sides: Vec<Side> = old.iter().map(|set| Side::of(set)).collect();
+    let (of_newest, of_old) = rollout::next(&Limits::of(deployment), Side::of(newest), &sides);
+    scale(world, newest, of_newest).await?;
+    for (set, wanted) in old.into_iter().zip(of_old) {
+        scale(world, set, wanted).await?;
+    }
+    Ok(())
+}
+
+/// A paused Deployment still follows its number of replicas.
+async fn resize(
+    world: &World,
+    deployment: &Deployment,
+    sets: &[Arc<ReplicaSet>],
+) -> Result<(), ReconcileError> {
+    let sides: Vec<Side> = sets.iter().map(|set| Side::of(set)).collect();
+    let resized = rollout::resized(&Limits::of(deployment), &sides);
+    for (set, wanted) in sets.iter().zip(resized) {
+        scale(world, set, wanted).await?;
     }
     Ok(())
 }
@@ -255,66 +264,41 @@ async fn prune(
     Ok(())
 }
 
-fn status(world: &World, deployment: &Deployment, newest: &str, sets: &[Arc<ReplicaSet>]) -> Value {
-    let sum = |of: fn(&k8s_openapi::api::apps::v1::ReplicaSetStatus) -> i32| -> i32 {
-        sets.iter().filter_map(|set| set.status.as_ref()).map(of).sum()
-    };
-    let total = sum(|status| status.replicas);
-    let ready = sum(|status| status.ready_replicas.unwrap_or(0));
-    let available = sum(|status| status.available_replicas.unwrap_or(0));
-    let updated: i32 = sets
-        .iter()
-        .filter(|set| name(&set.metadata) == newest)
-        .filter_map(|set| set.status.as_ref())
-        .map(|status| status.replicas)
-        .sum();
-    let wanted = deployment.spec.replicas.unwrap_or(1);
-    let (_, unavailable) = bounds(deployment, wanted);
-    let enough = available >= wanted - unavailable;
-    let complete = updated == wanted && total == wanted && available == wanted;
-    let now = time(world.clock.now());
-    let known = deployment
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref())
-        .unwrap_or_default();
-    let condition = |kind: &str, holds: bool, reason: &str, message: String| {
-        let state = if holds { "True" } else { "False" };
-        let before = known.iter().find(|one| one.type_.as_deref() == Some(kind));
-        let transition = before
-            .filter(|one| one.status.as_deref() == Some(state))
-            .and_then(|one| one.last_transition_time.clone())
-            .unwrap_or_else(|| now.clone());
-        let update = before
-            .filter(|one| one.status.as_deref() == Some(state) && one.reason.as_deref() == Some(reason))
-            .and_then(|one| one.last_update_time.clone())
-            .unwrap_or_else(|| now.clone());
-        json!({"type": kind, "status": state, "reason": reason, "message": message, "lastTransitionTime": transition, "lastUpdateTime": update})
-    };
-    let progress = if complete {
-        (
-            "NewReplicaSetAvailable",
-            format!("ReplicaSet \"{newest}\" has successfully progressed."),
-        )
-    } else {
-        (
-            "ReplicaSetUpdated",
-            format!("ReplicaSet \"{newest}\" is progressing."),
-        )
-    };
-    let availability = if enough {
-        ("MinimumReplicasAvailable", "Deployment has minimum availability.")
-    } else {
-        (
-            "MinimumReplicasUnavailable",
-            "Deployment does not have minimum availability.",
-        )
-    };
-    let number = |value: i32| if value == 0 { Value::Null } else { json!(value) };
-    json!({
-        "observedGeneration": deployment.metadata.generation,
-        "replicas": number(total), "updatedReplicas": number(updated), "readyReplicas": number(ready), "availableReplicas": number(available),
-        "unavailableReplicas": number((wanted - available).max(0)),
-        "conditions": [condition("Progressing", true, progress.0, progress.1), condition("Available", enough, availability.0, availability.1.to_owned())],
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(set_name: &str, number: &str) -> Arc<ReplicaSet> {
+        let object = json!({"metadata": {"name": set_name, "annotations": {REVISION: number}}, "spec": {"selector": {}}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    fn deployment(min_ready: Option<i32>) -> Deployment {
+        let object = json!({"metadata": {"name": "web"}, "spec": {"selector": {}, "template": {}, "minReadySeconds": min_ready}});
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_set_that_is_the_newest_again_gets_the_next_revision() {
+        let sets = [set("a", "1"), set("b", "2"), set("c", "3")];
+        let next = |newest: &ReplicaSet| {
+            let patch = owed(&deployment(None), newest, &sets)?;
+            patch["metadata"]["annotations"][REVISION]
+                .as_str()
+                .map(str::to_owned)
+        };
+        assert_eq!(next(&sets[0]).as_deref(), Some("4"));
+        assert_eq!(next(&sets[1]).as_deref(), Some("4"));
+        assert_eq!(next(&sets[2]), None, "it has the highest");
+        assert_eq!(owed(&deployment(None), &set("c", "7"), &sets), None);
+    }
+
+    #[test]
+    fn min_ready_seconds_reach_the_newest_set() {
+        let sets = [set("a", "1")];
+        let patch = owed(&deployment(Some(30)), &sets[0], &sets).unwrap();
+        assert_eq!(patch["spec"], json!({"minReadySeconds": 30}));
+        assert_eq!(patch["metadata"].get("annotations"), None);
+        assert_eq!(owed(&deployment(Some(0)), &sets[0], &sets), None);
+    }
 }

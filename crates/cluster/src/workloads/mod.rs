@@ -3,13 +3,17 @@
 mod autoscalers;
 mod cron_jobs;
 mod daemon_sets;
+mod deployment_status;
 mod deployments;
 mod jobs;
 mod replica_sets;
+mod rollout;
 mod stateful_sets;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -19,7 +23,7 @@ use spokeshave_runtime::{
     WorkQueue, run_controller,
 };
 
-use crate::objects::{controller_of, has_ended, is_deleting, name, namespace};
+use crate::objects::{condition, controller_of, has_ended, is_deleting, name, namespace};
 use crate::world::{World, is_race};
 
 const WORKERS: usize = 8;
@@ -148,6 +152,51 @@ fn active(pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
         .collect()
 }
 
+/// How long until `seconds` after `since`; zero when that has passed.
+fn left(since: Timestamp, seconds: i64, now: Timestamp) -> Duration {
+    let left = SignedDuration::from_secs(seconds).saturating_sub(now.duration_since(since));
+    Duration::try_from(left).unwrap_or_default()
+}
+
+/// How long until a pod has been Ready for `minReadySeconds`; zero when it is available, `None` when it is not Ready.
+fn until_available(pod: &Pod, min_ready: Option<i32>, now: Timestamp) -> Option<Duration> {
+    let ready = condition(pod, "Ready").filter(|condition| condition.status == "True")?;
+    let min_ready = i64::from(min_ready.unwrap_or(0));
+    if min_ready <= 0 {
+        return Some(Duration::ZERO);
+    }
+    Some(left(ready.last_transition_time.as_ref()?.0, min_ready, now))
+}
+
+/// How many of these pods are available, and when to look at the others again: that a pod has been Ready for long enough is no change of it.
+fn count_available<'a>(
+    pods: impl IntoIterator<Item = &'a Arc<Pod>>,
+    min_ready: Option<i32>,
+    now: Timestamp,
+) -> (usize, Requeue) {
+    let (mut available, mut again) = (0, Requeue::Done);
+    for wait in pods
+        .into_iter()
+        .filter_map(|pod| until_available(pod, min_ready, now))
+    {
+        if wait.is_zero() {
+            available += 1;
+        } else {
+            again = sooner(again, Requeue::After(wait));
+        }
+    }
+    (available, again)
+}
+
+/// The look that comes first.
+fn sooner(one: Requeue, other: Requeue) -> Requeue {
+    match (one, other) {
+        (Requeue::After(one), Requeue::After(other)) => Requeue::After(one.min(other)),
+        (Requeue::Done, other) => other,
+        (one, _) => one,
+    }
+}
+
 /// A pod from a template.
 fn pod_of(template: &PodTemplateSpec, pod_namespace: &str, owner: OwnerReference) -> Pod {
     let metadata = template.metadata.clone().unwrap_or_default();
@@ -261,4 +310,27 @@ fn template_hash(template: &PodTemplateSpec) -> String {
         rest = (rest / 27) ^ (rest << 3);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pods_are_available_when_they_have_been_ready_for_long_enough() {
+        let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
+        let pod = |state: &str, second: i64| -> Arc<Pod> {
+            let condition = json!({"type": "Ready", "status": state, "lastTransitionTime": crate::objects::time(at(second))});
+            Arc::new(serde_json::from_value(json!({"status": {"conditions": [condition]}})).unwrap())
+        };
+        let pods = [pod("True", 0), pod("True", 10), pod("False", 0), pod("True", 20)];
+        let look = |min_ready: Option<i32>, second: i64| count_available(&pods, min_ready, at(second));
+        let after = |seconds: u64| Requeue::After(Duration::from_secs(seconds));
+        assert_eq!(look(None, 20), (3, Requeue::Done));
+        assert_eq!(look(Some(30), 20), (0, after(10)));
+        assert_eq!(look(Some(30), 30), (1, after(10)));
+        assert_eq!(look(Some(30), 45), (2, after(5)));
+        assert_eq!(look(Some(30), 50), (3, Requeue::Done));
+    }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 
-use super::{active, create_pod, delete_pod, pod_of, write_status};
+use super::{active, count_available, create_pod, delete_pod, pod_of, write_status};
 use crate::objects::{is_deleting, is_ready, name, namespace, node_of, owner, phase, uid};
 use crate::world::World;
 
@@ -42,11 +42,13 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     }
     let pods = active(&world.pods_by_owner.get(uid(&set.metadata)));
     let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+    let (available, again) = count_available(&pods, set.spec.min_ready_seconds, world.clock.now());
     let status = json!({
-        "replicas": pods.len(), "fullyLabeledReplicas": pods.len(), "readyReplicas": ready, "availableReplicas": ready, "observedGeneration": set.metadata.generation,
+        "replicas": pods.len(), "fullyLabeledReplicas": pods.len(), "readyReplicas": ready, "availableReplicas": available, "observedGeneration": set.metadata.generation,
     });
     let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
-    write_status(&world, &world.replica_sets, &*set, &before, status).await
+    write_status(&world, &world.replica_sets, &*set, &before, status).await?;
+    Ok(again)
 }
 
 /// Unassigned before assigned, pending before running, not ready before ready, cheap before dear, crowded before lonely, young before old.

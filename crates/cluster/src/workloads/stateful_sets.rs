@@ -8,7 +8,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
-use super::{create_pod, delete_pod, pod_of, template_hash, write_status};
+use super::{count_available, create_pod, delete_pod, pod_of, template_hash, until_available, write_status};
 use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, owner, uid};
 use crate::world::{World, is_race};
 
@@ -29,6 +29,8 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
         pods.iter()
             .find(|pod| name(&pod.metadata) == format!("{}-{ordinal}", name(&set.metadata)))
     };
+    let (now, min_ready) = (world.clock.now(), set.spec.min_ready_seconds);
+    let is_available = |pod: &Pod| until_available(pod, min_ready, now).is_some_and(|wait| wait.is_zero());
     let mut held = false;
     for ordinal in 0..wanted {
         match find(ordinal) {
@@ -52,7 +54,7 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
                 delete_pod(&world, pod).await?;
                 held = true;
             }
-            Some(pod) => held |= !is_ready(pod) || is_deleting(&pod.metadata),
+            Some(pod) => held |= !is_available(pod) || is_deleting(&pod.metadata),
         }
         if held && !parallel {
             break;
@@ -77,6 +79,7 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
             break;
         }
     }
+    let rolled = rolls_from(&set).unwrap_or(wanted)..wanted;
     let outdated = pods.iter().filter(|pod| {
         pod.metadata
             .labels
@@ -84,7 +87,7 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
             .is_none_or(|labels| labels.get(REVISION) != Some(&revision))
     });
     let mut outdated: Vec<_> = outdated
-        .filter(|pod| ordinal_of(pod).is_some_and(|ordinal| ordinal < wanted))
+        .filter(|pod| ordinal_of(pod).is_some_and(|ordinal| rolled.contains(&ordinal)))
         .collect();
     outdated.sort_by_key(|pod| std::cmp::Reverse(ordinal_of(pod)));
     if !held
@@ -94,10 +97,9 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
         delete_pod(&world, pod).await?;
     }
     let pods = world.pods_by_owner.get(uid(&set.metadata));
-    let ready = pods
-        .iter()
-        .filter(|pod| is_ready(pod) && !is_deleting(&pod.metadata))
-        .count();
+    let staying = || pods.iter().filter(|pod| !is_deleting(&pod.metadata));
+    let ready = staying().filter(|pod| is_ready(pod)).count();
+    let (available, again) = count_available(staying(), min_ready, now);
     let updated = pods
         .iter()
         .filter(|pod| {
@@ -108,11 +110,25 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
         })
         .count();
     let status = json!({
-        "replicas": pods.len(), "readyReplicas": ready, "availableReplicas": ready, "currentReplicas": updated, "updatedReplicas": updated,
+        "replicas": pods.len(), "readyReplicas": ready, "availableReplicas": available, "currentReplicas": updated, "updatedReplicas": updated,
         "currentRevision": revision, "updateRevision": revision, "observedGeneration": set.metadata.generation, "collisionCount": 0,
     });
     let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
-    write_status(&world, &world.stateful_sets, &*set, &before, status).await
+    write_status(&world, &world.stateful_sets, &*set, &before, status).await?;
+    Ok(again)
+}
+
+/// The lowest ordinal that a new template reaches; none when its pods wait for somebody to delete them.
+fn rolls_from(set: &StatefulSet) -> Option<usize> {
+    let Some(strategy) = &set.spec.update_strategy else {
+        return Some(0);
+    };
+    if strategy.type_.as_deref() == Some("OnDelete") {
+        return None;
+    }
+    let rolling = strategy.rolling_update.as_ref();
+    let partition = rolling.and_then(|rolling| rolling.partition).unwrap_or(0);
+    Some(usize::try_from(partition).unwrap_or(0))
 }
 
 /// Each ordinal has its own claims, created once from the templates.
@@ -150,4 +166,22 @@ async fn claim_volumes(
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_strategy_says_which_ordinals_are_rolled() {
+        let from = |strategy: Value| {
+            let object = json!({"metadata": {"name": "s"}, "spec": {"selector": {}, "template": {}, "updateStrategy": strategy}});
+            rolls_from(&serde_json::from_value(object).unwrap())
+        };
+        assert_eq!(from(Value::Null), Some(0));
+        assert_eq!(from(json!({"type": "RollingUpdate"})), Some(0));
+        let partition = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 2}});
+        assert_eq!(from(partition), Some(2));
+        assert_eq!(from(json!({"type": "OnDelete"})), None);
+    }
 }
