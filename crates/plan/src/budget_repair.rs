@@ -15,13 +15,46 @@ const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Stands in a proposed budget where its reasons belong, until it is known which reasons a finding is about.
 pub(crate) const ONLY: &str = "{only}";
 
-/// A value as one would write it in YAML.
+/// A value for a sentence: a text without quotes.
 pub(crate) fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
         other => other.to_string(),
     }
+}
+
+/// A value as YAML for a field that takes a text: `*/5 * * * *` would be read as an alias, and `10` as a number.
+pub(crate) fn text_value(value: &Value) -> String {
+    match value {
+        Value::Array(_) | Value::Object(_) => value.to_string(),
+        Value::Null => String::new(),
+        other => text(&scalar(other)),
+    }
+}
+
+/// A text as YAML. A text of JSON is one of YAML as well.
+fn text(text: &str) -> String {
+    if is_text_without_quotes(text) {
+        text.to_owned()
+    } else {
+        Value::from(text).to_string()
+    }
+}
+
+/// On the safe side: what some version of YAML reads as a number, a date or a word of its own has quotes.
+fn is_text_without_quotes(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    let words = ["true", "false", "yes", "no", "on", "off", "y", "n", "null"];
+    let is_number =
+        lower.parse::<f64>().is_ok() || ["0x", "0o", "0b"].iter().any(|prefix| lower.starts_with(prefix));
+    text.starts_with(|letter: char| letter.is_ascii_alphanumeric())
+        && text
+            .chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-' | '/'))
+        && text.contains(|letter: char| letter.is_ascii_alphabetic())
+        && !is_number
+        && !words.contains(&lower.as_str())
 }
 
 /// `a`, `a and b`, `a, b and c`.
@@ -84,7 +117,7 @@ pub(crate) fn reasons_line(value: &Value) -> String {
     };
     let named = words.iter().map(|word| match reason(word) {
         ReasonRepair::Is(reason) => reason.to_string(),
-        ReasonRepair::NeverLimited | ReasonRepair::Unknown => word.clone(),
+        ReasonRepair::NeverLimited | ReasonRepair::Unknown => text(word),
     });
     format!("reasons: [{}]", named.collect::<Vec<_>>().join(", "))
 }
@@ -489,6 +522,34 @@ mod tests {
         ] {
             assert_eq!(schedule(bad).as_deref(), good, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_is_to_be_written_is_read_as_the_same_text() {
+        for (value, written) in [
+            (serde_json::json!("*/5 * * * *"), "\"*/5 * * * *\""),
+            (serde_json::json!("@daily"), "\"@daily\""),
+            (serde_json::json!("10"), "\"10\""),
+            (serde_json::json!(10), "\"10\""),
+            (serde_json::json!("10%"), "\"10%\""),
+            (serde_json::json!(true), "\"true\""),
+            (serde_json::json!("No"), "\"No\""),
+            (serde_json::json!("1e3"), "\"1e3\""),
+            (serde_json::json!("0x1f"), "\"0x1f\""),
+            (serde_json::json!("2026-01-01"), "\"2026-01-01\""),
+            (serde_json::json!("a: \"b\""), "\"a: \\\"b\\\"\""),
+            (serde_json::json!(""), "\"\""),
+            (serde_json::json!("8h"), "8h"),
+            (serde_json::json!("Never"), "Never"),
+            (serde_json::json!(["Empty"]), "[\"Empty\"]"),
+            (Value::Null, ""),
+        ] {
+            assert_eq!(text_value(&value), written, "{value}");
+        }
+        assert_eq!(
+            reasons_line(&serde_json::json!(["drift", "*"])),
+            "reasons: [Drifted, \"*\"]"
+        );
     }
 
     #[test]

@@ -5,14 +5,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use spokeshave_api::{DisruptionPolicy, GoDuration};
+use spokeshave_api::{DisruptionPolicy, NodePool};
+use spokeshave_story::explain::near_matches;
 
 use crate::cluster::Cluster;
 
@@ -35,7 +36,7 @@ pub(crate) struct FreezeArgs {
     /// The reason, shown wherever the freeze is reported
     #[arg(long, value_name = "TEXT")]
     because: String,
-    /// How long, such as 2h or 1h30m; by default until `thaw`
+    /// How long, such as 2h, 1h30m or 1d; by default until `thaw`
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
     /// The cluster; by default the current one of KUBECONFIG or ~/.kube/config
@@ -53,9 +54,41 @@ pub(crate) struct ThawArgs {
 
 /// A time that is more than none.
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    let parsed = parsed.to_std().filter(|duration| !duration.is_zero());
-    parsed.ok_or_else(|| "expected a duration above zero, such as 2h".to_owned())
+    let expected = "expected a duration above zero, such as 2h, 1h30m or 1d";
+    match spokeshave_scenario::duration_ms(text) {
+        Ok(0) => Err(format!("is 0; {expected}")),
+        Ok(milliseconds) => Ok(Duration::from_millis(milliseconds)),
+        Err(problem) => Err(format!("{problem}; {expected}")),
+    }
+}
+
+/// Refuses names that no NodePool has: a policy that selects none freezes nothing, and would look as if it did.
+fn refuse_unknown(wanted: &[String], known: &[&str]) -> Result<()> {
+    let unknown = wanted.iter().filter(|name| !known.contains(&name.as_str()));
+    let unknown: Vec<String> = unknown
+        .map(|name| {
+            let near = near_matches(name, known.iter().copied());
+            let hint = match (near.is_empty(), known) {
+                (false, _) => format!("did you mean {}?", near.join(", ")),
+                (true, []) => "there is none at all".to_owned(),
+                (true, known) => format!("there are: {}", known.join(", ")),
+            };
+            format!("there is no NodePool {name:?}; {hint}")
+        })
+        .collect();
+    if !unknown.is_empty() {
+        bail!("{}\nnothing was frozen", unknown.join("\n"));
+    }
+    Ok(())
+}
+
+/// What a freeze is about, as the beginning of a sentence.
+fn subject(node_pools: &[String]) -> String {
+    match node_pools {
+        [] => "all NodePools are".to_owned(),
+        [one] => format!("NodePool {one} is"),
+        several => format!("NodePools {} are", several.join(", ")),
+    }
 }
 
 /// The object, whole.
@@ -78,13 +111,20 @@ fn policy(args: &FreezeArgs, until: Option<Timestamp>) -> Value {
 /// Freezes, and prints it.
 ///
 /// # Errors
-/// The cluster does not answer, refuses the object, or does not know the kind.
+/// The cluster does not answer, refuses the object, or does not know the kind; or there is no such NodePool.
 pub(crate) async fn freeze(args: &FreezeArgs) -> Result<String> {
     let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
     let length = args.duration.map(SignedDuration::try_from).transpose();
     let length = length.context("--for is too long")?;
     let until = length.map(|length| cluster.now.checked_add(length)).transpose();
     let until = until.context("--for is too long")?;
+    if !args.node_pools.is_empty() {
+        let pools: Api<NodePool> = Api::all(cluster.client.clone());
+        let pools = pools.list(&ListParams::default()).await;
+        let pools = pools.context("cannot list NodePools")?.items;
+        let names: Vec<&str> = pools.iter().map(NodePool::name).collect();
+        refuse_unknown(&args.node_pools, &names)?;
+    }
     let api: Api<DisruptionPolicy> = Api::all(cluster.client);
     // Server-side apply by one owner, so that fields set by an earlier freeze only are removed.
     let parameters = PatchParams::apply("spokeshave-freeze").force();
@@ -93,13 +133,10 @@ pub(crate) async fn freeze(args: &FreezeArgs) -> Result<String> {
         .context(
             "the cluster rejects the DisruptionPolicy freeze; are its CRDs those of `spokeshave crds`?",
         )?;
-    let what = match args.node_pools.as_slice() {
-        [] => "all NodePools".to_owned(),
-        names => format!("NodePools {}", names.join(", ")),
-    };
     let end = until.map_or_else(|| "spokeshave thaw".to_owned(), |until| until.to_string());
     Ok(format!(
-        "voluntary disruption of {what} is frozen until {end}: {}\n",
+        "{} frozen until {end}, no voluntary disruption: {}\n",
+        subject(&args.node_pools),
         args.because
     ))
 }
@@ -144,6 +181,47 @@ mod tests {
     #[test]
     fn a_freeze_lasts_for_more_than_no_time() {
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
-        assert!(duration("0s").is_err() && duration("two hours").is_err());
+        assert_eq!(duration("1d"), Ok(Duration::from_secs(86_400)));
+        for wrong in ["0s", "two hours", "5", "-1h"] {
+            let said = duration(wrong).expect_err(wrong);
+            assert!(said.ends_with("such as 2h, 1h30m or 1d"), "{said}");
+        }
+    }
+
+    #[test]
+    fn names_that_no_nodepool_has_are_refused() {
+        let names = |names: &[&str]| -> Vec<String> { names.iter().map(ToString::to_string).collect() };
+        let known = ["batch", "default"];
+        assert!(refuse_unknown(&names(&["default", "batch"]), &known).is_ok());
+        for (wanted, known, expected) in [
+            (
+                &["batch", "defualt"][..],
+                &known[..],
+                "there is no NodePool \"defualt\"; did you mean default?\nnothing was frozen",
+            ),
+            (
+                &["zzzzzzz"][..],
+                &known[..],
+                "there is no NodePool \"zzzzzzz\"; there are: batch, default\nnothing was frozen",
+            ),
+            (
+                &["default"][..],
+                &known[..0],
+                "there is no NodePool \"default\"; there is none at all\nnothing was frozen",
+            ),
+        ] {
+            let said = refuse_unknown(&names(wanted), known)
+                .expect_err("there is none")
+                .to_string();
+            assert_eq!(said, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_frozen_is_named() {
+        let names = |names: &[&str]| -> Vec<String> { names.iter().map(ToString::to_string).collect() };
+        assert_eq!(subject(&[]), "all NodePools are");
+        assert_eq!(subject(&names(&["x"])), "NodePool x is");
+        assert_eq!(subject(&names(&["x", "y"])), "NodePools x, y are");
     }
 }

@@ -77,7 +77,7 @@ pub(crate) async fn run(args: &RolloutArgs) -> Result<String> {
         What::Pause { policy } => (policy, json!({"paused": true}), "paused".to_owned()),
         What::Resume { policy } => {
             let patch = json!({"paused": null, "resumedAt": cluster.now.to_string()});
-            (policy, patch, "goes on".to_owned())
+            (policy, patch, "resumed".to_owned())
         }
         What::Approve { policy, node_pool } => {
             let found = of(&api, policy).await?;
@@ -135,11 +135,17 @@ fn table(policies: &[DisruptionPolicy]) -> String {
     for policy in policies.iter().filter(|policy| policy.spec.rollout.is_some()) {
         let rollouts = policy.status.as_ref().map(|status| status.rollouts.as_slice());
         let rollouts = rollouts.unwrap_or_default();
+        let is_paused = policy.spec.rollout.as_ref().is_some_and(|rollout| rollout.paused);
         if rollouts.is_empty() {
-            let _ = writeln!(out, "DisruptionPolicy {}: nothing to roll out", policy.name());
+            let paused = if is_paused { "paused; " } else { "" };
+            let _ = writeln!(
+                out,
+                "DisruptionPolicy {}: {paused}nothing to roll out",
+                policy.name()
+            );
         }
         for one in rollouts {
-            line(&mut out, policy.name(), one);
+            line(&mut out, policy.name(), is_paused, one);
         }
     }
     if out.is_empty() {
@@ -148,11 +154,17 @@ fn table(policies: &[DisruptionPolicy]) -> String {
     out
 }
 
-fn line(out: &mut String, policy: &str, one: &RolloutStatus) {
+fn line(out: &mut String, policy: &str, is_paused: bool, one: &RolloutStatus) {
+    // The phase is where it was when it was paused, and where it will be when it is resumed.
+    let phase = if is_paused {
+        format!("paused ({})", one.phase)
+    } else {
+        one.phase.to_string()
+    };
     let _ = writeln!(
         out,
-        "DisruptionPolicy {policy}, NodePool {}: {}, {} left",
-        one.node_pool, one.phase, one.remaining
+        "DisruptionPolicy {policy}, NodePool {}: {phase}, {} left",
+        one.node_pool, one.remaining
     );
     if let Some(message) = &one.message {
         let _ = writeln!(out, "{}", wrap(message, 2, 4));
@@ -166,6 +178,7 @@ fn line(out: &mut String, policy: &str, one: &RolloutStatus) {
     }
     let pool = &one.node_pool;
     let _ = match one.phase {
+        _ if is_paused => writeln!(out, "  to continue: spokeshave rollout resume {policy}"),
         RolloutPhase::WaitingForApproval => {
             writeln!(out, "  to start it: spokeshave rollout approve {policy} {pool}")
         }
@@ -203,6 +216,28 @@ mod tests {
             "DisruptionPolicy careful: nothing to roll out\n"
         );
         assert_eq!(table(&[]), "no DisruptionPolicy has spec.rollout\n");
+    }
+
+    #[test]
+    fn a_pause_is_told_whatever_the_controllers_have_written() {
+        let mut paused = waiting();
+        paused.spec.rollout.as_mut().expect("a roll-out").paused = true;
+        let told = table(&[paused.clone()]);
+        assert!(
+            told.starts_with(
+                "DisruptionPolicy careful, NodePool default: paused (WaitingForApproval), 9 left\n"
+            ),
+            "{told}"
+        );
+        assert!(
+            told.ends_with("  to continue: spokeshave rollout resume careful\n"),
+            "{told}"
+        );
+        paused.status = None;
+        assert_eq!(
+            table(&[paused]),
+            "DisruptionPolicy careful: paused; nothing to roll out\n"
+        );
     }
 
     #[test]

@@ -309,7 +309,7 @@ fn a_second_cluster_does_not_take_the_name_of_one_that_runs() {
     ];
     let second = spokeshave(&arguments, &[]);
     assert_eq!(second.code, Some(1), "{}", second.text);
-    for part in ["another `spokeshave up` runs", &path, "--kubeconfig"] {
+    for part in ["another `spokeshave up` is running", &path, "--kubeconfig"] {
         assert!(second.text.contains(part), "{part} is not in: {}", second.text);
     }
     assert_eq!(std::fs::read_to_string(&running.kubeconfig).ok(), Some(before));

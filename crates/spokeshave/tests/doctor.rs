@@ -71,3 +71,40 @@ fn nothing_wrong_is_exit_code_0() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "Nothing is wrong.\n");
     assert_eq!(output.status.code(), Some(0));
 }
+
+/// What is thrown away cannot be called fine: it is a finding, with its file, its line and the reason.
+#[test]
+fn an_object_that_is_left_out_is_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("wrong.yaml");
+    for (text, object, place, why) in [
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  namespace: shop\nspec:\n  containers: 7\n",
+            "Pod shop/a",
+            ", document 1, line 7: ",
+            "it cannot be read: ",
+        ),
+        (
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata:\n  name: a\nspec:\n  template:\n    spec:\n      requirements: []\n      expireAfer: 1h\n      nodeClassRef: {group: g, kind: K, name: c}\n",
+            "NodePool a",
+            ":9: ",
+            "the API server would refuse it: ",
+        ),
+    ] {
+        std::fs::write(&file, text).expect("written");
+        let output = run(&file, "json");
+        assert_eq!(output.status.code(), Some(3), "{object}");
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let found = &answer["findings"][0];
+        assert_eq!(found["code"], "object-left-out", "{answer:#}");
+        assert_eq!(
+            (&found["level"], &found["object"]),
+            (&"error".into(), &object.into())
+        );
+        let proof = found["proof"].as_str().expect("a proof");
+        assert!(
+            proof.starts_with(&format!("{}{place}{why}", file.display())),
+            "{proof}"
+        );
+    }
+}

@@ -284,6 +284,20 @@ fn thirty_wrong_files_are_named_with_line_and_suggestion() {
 }
 
 #[test]
+fn an_empty_file_is_said_to_be_empty() {
+    for nothing in ["", "# to be written\n"] {
+        let (_folder, path) = folder(nothing);
+        let output = simulate(&[&path.display().to_string(), "--check"]);
+        let expected = format!(
+            "error: {}:1: the file is empty; expected a Scenario\n",
+            path.display()
+        );
+        assert_eq!(text(&output.stderr), expected);
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_no_mistake_of_the_scenario() {
     let (folder, path) = folder(&SCENARIO.replace("pools.yaml", "pool.yaml"));
     let output = simulate(&[&path.display().to_string()]);
@@ -321,6 +335,7 @@ fn a_check_counts_without_simulating() {
     for expected in [
         "pods a day",
         "peak cores",
+        "6 hours from 2026-03-02T00:00:00Z, of which the first 30 minutes are warm-up and not counted",
         "events",
         "patient.cost <= 2 * now.cost",
     ] {

@@ -32,7 +32,7 @@ pub(crate) fn panel(
 
 fn nothing() -> Markup {
     html! {
-        p .empty { "Choose a node: a box, or its name in the table. Here stands why it stays, what is in the way, and what would happen without that." }
+        p .empty { "Choose a node: a box, or its name in the table. Why it stays, what is in the way, and what would happen without that." }
     }
 }
 

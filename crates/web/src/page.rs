@@ -75,7 +75,7 @@ fn help() -> Markup {
         ("s", "size by the next thing"),
         ("arrows", "move between boxes"),
         ("Enter", "open the box"),
-        ("w", "think the first blocker away, or put it back"),
+        ("w", "assume the first blocker away, or put it back"),
         ("b", "to the boxes"),
         ("p", "to the pending pods"),
         ("t", "to the table"),

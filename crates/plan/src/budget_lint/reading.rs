@@ -56,7 +56,7 @@ fn unknown_fields(disruption: &Value, findings: &mut Vec<Finding>) {
                         .to_owned(),
                     Some(format!(
                         "template:\n  spec:\n    expireAfter: {}",
-                        repair::scalar(&disruption[key])
+                        repair::text_value(&disruption[key])
                     )),
                 )
             });
@@ -87,7 +87,7 @@ fn read_budget(index: usize, entry: &Value, findings: &mut Vec<Finding>) -> Budg
             ),
             Some(known) => (
                 format!("no such field; {known} is meant"),
-                Some(format!("{known}: {}", repair::scalar(&entry[key]))),
+                Some(format!("{known}: {}", repair::text_value(&entry[key]))),
             ),
             None => (
                 "no such field; a budget has nodes, reasons, schedule and duration, and its times are UTC"

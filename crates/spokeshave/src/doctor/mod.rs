@@ -9,9 +9,10 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_model::{ClusterState, lower};
-use spokeshave_story::doctor::{Finding, Level, doctor};
+use spokeshave_story::doctor::{self, Finding, Level};
 
 use crate::arguments::OutputFormat;
+use crate::plan::schema::LeftOut;
 use crate::plan::{self, SourceArgs};
 
 /// Shown after the help.
@@ -56,13 +57,16 @@ pub(crate) struct Diagnosis {
 }
 
 impl Diagnosis {
-    pub(crate) fn of(state: &ClusterState, now: Timestamp) -> Self {
-        let snapshot = lower(state);
+    pub(crate) fn of(state: &ClusterState, left_out: &[LeftOut], now: Timestamp) -> Self {
+        let mut findings = doctor::doctor(state, &lower(state), now);
+        let left_out = left_out.iter();
+        findings.extend(left_out.map(|one| doctor::left_out(one.object.clone(), &one.place, &one.why)));
+        doctor::sort(&mut findings);
         Self {
             api_version: "doctor.spokeshave.dev/v1alpha1",
             kind: "Diagnosis",
             now,
-            findings: doctor(state, &snapshot, now),
+            findings,
         }
     }
 }
@@ -73,7 +77,8 @@ impl Diagnosis {
 /// The files or the catalog cannot be read, or the cluster does not answer.
 pub(crate) async fn run(args: &DoctorArgs) -> Result<Answer> {
     let loaded = plan::load(&args.source).await?;
-    let diagnosis = Diagnosis::of(&loaded.world.state, loaded.now);
+    let world = &loaded.world;
+    let diagnosis = Diagnosis::of(&world.state, &world.left_out, loaded.now);
     let text = match args.output {
         OutputFormat::Table => table::render(&diagnosis.findings),
         OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),

@@ -82,6 +82,10 @@ impl Wanted {
                 };
                 (Some(kind), name.clone())
             }
+            // A node may well be called `node.example.com`.
+            [word] if !word.contains('.') && Kind::parse(word).is_some() => {
+                bail!("expected a name after {word}, such as `{word} NAME`");
+            }
             [word] => match word.split_once('/').map(|(kind, name)| (Kind::parse(kind), name)) {
                 Some((Some(kind), name)) => (Some(kind), name.to_owned()),
                 // `shop/web-1` can only be a pod.
@@ -260,6 +264,16 @@ mod tests {
             find(&["pod", "api-1"], Some("shop")),
             Ok((Kind::Pod, "shop/api-1".to_owned()))
         );
+    }
+
+    #[test]
+    fn a_kind_alone_asks_for_a_name() {
+        for word in ["node", "pods", "np"] {
+            let expected = format!("expected a name after {word}, such as `{word} NAME`");
+            assert_eq!(find(&[word], None), Err(expected));
+        }
+        let said = find(&["node.example.com"], None).expect_err("there is none");
+        assert!(said.starts_with("there is no "), "{said}");
     }
 
     #[test]

@@ -93,6 +93,8 @@ pub(crate) struct Unreadable {
     pub(crate) kind: String,
     /// `Pod shop/web-1`, as far as it is known.
     pub(crate) object: String,
+    /// The name of its file; empty for an object of a cluster.
+    pub(crate) file: String,
     /// Its location.
     pub(crate) place: String,
     /// What is wrong with it.
@@ -523,6 +525,7 @@ impl<'a> Reader<'a> {
         self.dump.objects += 1;
         self.dump.unreadable.push(Unreadable {
             object: format!("{kind} {name}"),
+            file: self.origin.to_owned(),
             kind,
             place,
             problem: wrong.message.to_owned(),

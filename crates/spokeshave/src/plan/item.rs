@@ -38,6 +38,7 @@ impl Item {
             Kept::Unreadable(Box::new(Unreadable {
                 kind: identity.1.clone(),
                 object: format!("{} {name}", identity.1),
+                file: String::new(),
                 place: path.to_owned(),
                 problem: without_place(&error.to_string()).to_owned(),
             }))

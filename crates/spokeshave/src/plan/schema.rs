@@ -7,14 +7,51 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use spokeshave_apiserver::CompiledCrd;
 
-use super::dump::Dump;
+use super::dump::{Dump, Unreadable};
 
 /// Causes that are named; an object with more is wrong all over.
 const MOST_CAUSES: usize = 3;
 
+/// An object that counts as absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    /// `Pod shop/web-1`, as far as it is known.
+    pub(crate) object: String,
+    /// Its file and line; for an object of a cluster, its list.
+    pub(crate) place: String,
+    /// `the API server would refuse it: …`.
+    pub(crate) why: String,
+}
+
+impl LeftOut {
+    /// For standard error.
+    pub(crate) fn note(&self) -> String {
+        format!(
+            "{}: {} is left out, because {}",
+            self.place, self.object, self.why
+        )
+    }
+}
+
+impl From<&Unreadable> for LeftOut {
+    fn from(unreadable: &Unreadable) -> Self {
+        let (file, place) = (&unreadable.file, &unreadable.place);
+        // Where there are several files, the place names its own already.
+        let place = match file.is_empty() || place.starts_with(file.as_str()) {
+            true => place.clone(),
+            false => format!("{file}, {place}"),
+        };
+        Self {
+            object: unreadable.object.clone(),
+            place,
+            why: format!("it cannot be read: {}", unreadable.problem),
+        }
+    }
+}
+
 /// Takes the NodePools out of a dump that an API server would refuse, and says why.
-pub(crate) fn leave_out(dump: &mut Dump) -> Vec<String> {
-    let mut notes = Vec::new();
+pub(crate) fn leave_out(dump: &mut Dump) -> Vec<LeftOut> {
+    let mut refused = Vec::new();
     for written in dump.written.iter().filter(|written| written.is_node_pool()) {
         let Some((field, why)) = refusal("NodePool", &written.object) else {
             continue;
@@ -23,13 +60,14 @@ pub(crate) fn leave_out(dump: &mut Dump) -> Vec<String> {
         let known = dump.node_pools.len();
         dump.node_pools.retain(|pool| pool.name() != name);
         if dump.node_pools.len() < known {
-            notes.push(format!(
-                "{}: NodePool {name} is left out, because the API server would refuse it: {why}",
-                written.place_of(&field)
-            ));
+            refused.push(LeftOut {
+                object: format!("NodePool {name}"),
+                place: written.place_of(&field),
+                why: format!("the API server would refuse it: {why}"),
+            });
         }
     }
-    notes
+    refused
 }
 
 /// The first field of a NodePool or DisruptionPolicy that is wrong, and what is wrong. An object from a cluster has been accepted there.

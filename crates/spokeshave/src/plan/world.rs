@@ -22,7 +22,8 @@ use spokeshave_plan::report::some_of;
 
 use super::dump::{Dump, Named, key};
 use super::ec2::{self, Ec2};
-use super::{schema, workloads};
+use super::schema::{self, LeftOut};
+use super::workloads;
 use crate::text::count;
 
 /// Where a dump comes from.
@@ -46,6 +47,8 @@ pub(crate) struct World {
     pub(crate) notes: Vec<String>,
     /// Of these, the one that names NodePools without a status.
     pub(crate) taken_as_ready: Option<String>,
+    /// Objects that count as absent, all of which the notes name.
+    pub(crate) left_out: Vec<LeftOut>,
 }
 
 impl World {
@@ -63,8 +66,11 @@ impl World {
     ) -> Self {
         let owner_annotations = dump.owner_annotations();
         let mut notes = notes(&dump, origin);
+        let mut left_out: Vec<LeftOut> = dump.unreadable.iter().map(LeftOut::from).collect();
         if origin != Origin::Cluster {
-            notes.extend(schema::leave_out(&mut dump));
+            let refused = schema::leave_out(&mut dump);
+            notes.extend(refused.iter().map(LeftOut::note));
+            left_out.extend(refused);
             notes.extend(workloads::expand(&mut dump));
         }
         let supported = supported(&dump, origin);
@@ -171,6 +177,7 @@ impl World {
             state,
             notes,
             taken_as_ready,
+            left_out,
         }
     }
 }

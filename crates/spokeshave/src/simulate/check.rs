@@ -4,6 +4,7 @@ use serde::Serialize;
 use spokeshave_scenario::{Facts, OwnerKind, Scenario, Timeline};
 
 use crate::arguments::OutputFormat;
+use crate::text::count;
 
 const DAY_MS: f64 = 86_400_000.0;
 
@@ -17,6 +18,9 @@ pub(crate) struct Check {
     start: String,
     days: f64,
     warmup_days: f64,
+    /// The same two as they were given, for people.
+    #[serde(skip)]
+    time: String,
     seeds: u32,
     policies: Vec<String>,
     baseline: String,
@@ -48,6 +52,7 @@ impl Check {
             start: scenario.start.to_string(),
             days: (scenario.duration_ms as f64 / DAY_MS * 1_000.0).round() / 1_000.0,
             warmup_days: (scenario.warmup_ms as f64 / DAY_MS * 1_000.0).round() / 1_000.0,
+            time: time(scenario),
             seeds,
             policies: policies.to_vec(),
             baseline: scenario.baseline.clone(),
@@ -93,13 +98,7 @@ impl Check {
         }
         let mut rows = vec![
             ("scenario", self.name.clone()),
-            (
-                "time",
-                format!(
-                    "{} days from {}, of which the first {} are not counted",
-                    self.days, self.start, self.warmup_days
-                ),
-            ),
+            ("time", self.time.clone()),
             (
                 "runs",
                 format!(
@@ -133,7 +132,58 @@ impl Check {
     }
 }
 
+/// How long it is, from when, and how much of that is warm-up.
+fn time(scenario: &Scenario) -> String {
+    let all = format!("{} from {}", length(scenario.duration_ms), scenario.start);
+    if scenario.warmup_ms == 0 {
+        return all;
+    }
+    let first = length(scenario.warmup_ms);
+    let are = if first.ends_with('s') { "are" } else { "is" };
+    format!("{all}, of which the first {first} {are} warm-up and not counted")
+}
+
+/// A length of time in whole words: `1 day`, `2 days 6 hours`.
+fn length(milliseconds: u64) -> String {
+    let mut rest = milliseconds;
+    let mut words = Vec::new();
+    for (unit, length) in [
+        ("day", 86_400_000),
+        ("hour", 3_600_000),
+        ("minute", 60_000),
+        ("second", 1_000),
+    ] {
+        let number = usize::try_from(rest / length).unwrap_or(usize::MAX);
+        if number > 0 {
+            words.push(count(number, unit));
+        }
+        rest %= length;
+    }
+    if words.is_empty() {
+        words.push("less than a second".to_owned());
+    }
+    words.join(" ")
+}
+
 /// To one decimal.
 fn rounded(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_told_in_whole_words() {
+        for (milliseconds, expected) in [
+            (86_400_000, "1 day"),
+            (21_600_000, "6 hours"),
+            (604_800_000, "7 days"),
+            (131_400_000, "1 day 12 hours 30 minutes"),
+            (250, "less than a second"),
+        ] {
+            assert_eq!(length(milliseconds), expected);
+        }
+    }
 }

@@ -62,6 +62,10 @@ impl Document {
                 invalid(line, &format!("is not valid YAML: {}", without_place(&message)))
             })
             .and_then(|json| serde_json::from_str(&json).map_err(|error| invalid(1, &error.to_string())))?;
+        // Comments alone are no more than nothing.
+        if value.is_null() {
+            return Err(invalid(1, "the file is empty; expected a Scenario"));
+        }
         let lines = Lines::of(text, false, 1);
         match Scenario::read(&value) {
             Ok(scenario) => Ok(Self {

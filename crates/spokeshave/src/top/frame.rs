@@ -9,6 +9,7 @@ use spokeshave_view::{NodeRow, Phase, View, share};
 use spokeshave_web::Shown;
 
 use super::panes;
+use crate::text::count;
 
 /// How a piece looks, where there are colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -348,7 +349,7 @@ fn head(view: &View, width: usize) -> Vec<Line> {
     let mut first = vec![
         piece(price, Tone::Bold),
         piece(of_month, Tone::Dim),
-        piece(format!("  {} nodes", header.nodes), Tone::Bold),
+        piece(format!("  {}", count(header.nodes, "node")), Tone::Bold),
     ];
     for (number, name) in [
         (header.coming, "coming"),
@@ -359,7 +360,7 @@ fn head(view: &View, width: usize) -> Vec<Line> {
             first.push(piece(format!(" {number} {name}"), Tone::Warn));
         }
     }
-    first.push(piece(format!("  {} pods", header.pods), Tone::Bold));
+    first.push(piece(format!("  {}", count(header.pods, "pod")), Tone::Bold));
     if header.pending > 0 {
         first.push(piece(format!(" {} pending", header.pending), Tone::Bad));
     }

@@ -205,7 +205,7 @@ async fn refuse_if_taken(path: &std::path::Path) -> Result<()> {
     let asked = crate::cluster::Cluster::reach(Some(path));
     if let Ok(Ok(_)) = tokio::time::timeout(LONGEST_ANSWER, asked).await {
         anyhow::bail!(
-            "another `spokeshave up` runs, which {} leads to; end it, or name another file with --kubeconfig",
+            "another `spokeshave up` is running: {} points to it; end it, or name another file with --kubeconfig",
             path.display()
         );
     }

@@ -113,9 +113,27 @@ pub fn doctor(state: &ClusterState, snapshot: &Snapshot, now: Timestamp) -> Vec<
     findings.extend(pods::findings(snapshot));
     findings.extend(pools::findings(&standing, snapshot, now));
     findings.extend(policies::findings(snapshot, now));
+    sort(&mut findings);
+    findings
+}
+
+/// An object that is in no state, because it is not what its kind has to be; `place` is its file and line.
+#[must_use]
+pub fn left_out(object: String, place: &str, why: &str) -> Finding {
+    Finding::new(
+        Level::Error,
+        "object-left-out",
+        object,
+        "it is not examined, and everything else is as if it were absent".to_owned(),
+        format!("{place}: {why}"),
+    )
+    .suggest("correct it, and run this again")
+}
+
+/// Brings findings in the order of [`doctor`].
+pub fn sort(findings: &mut [Finding]) {
     findings.sort_by(|left, right| {
         let key = |finding: &Finding| (finding.level, finding.object.clone(), finding.code);
         key(left).cmp(&key(right))
     });
-    findings
 }

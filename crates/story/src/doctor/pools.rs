@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, READY, VALIDATION_SUCCEEDED};
 use spokeshave_model::resources::{ResourceName, Resources};
-use spokeshave_model::snapshot::{PodId, PoolId, PoolView, Snapshot};
+use spokeshave_model::snapshot::{InstanceTypesProblem, PodId, PoolId, PoolView, Snapshot};
 use spokeshave_model::taint::first_untolerated;
 use spokeshave_model::{InstanceType, snapshot::DaemonView};
 use spokeshave_schedule::MinValuesPolicy;
@@ -13,7 +14,7 @@ use super::pdb::{Standing, Verdict};
 use super::{Finding, Level};
 use spokeshave_plan::budget_lint;
 use spokeshave_plan::report::{count, some_of};
-use spokeshave_plan::standing::{eligible, no_instance_type, not_supported};
+use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, no_instance_type, not_supported};
 
 /// Findings about NodePools.
 pub(super) fn findings(standing: &Standing, snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
@@ -36,24 +37,75 @@ fn object(pool: &PoolView) -> String {
     format!("NodePool {}", pool.name)
 }
 
+/// Why nothing is launched from it, or why that is not known here.
 fn unusable(snapshot: &Snapshot, pool: &PoolView) -> Option<Finding> {
-    let why = if pool.supported {
-        // The operator's setting is not in the cluster: what is said of minValues is true of the default.
-        no_instance_type(snapshot, pool, MinValuesPolicy::Strict)?
-    } else {
-        not_supported(pool)
-    };
-    Some(
-        Finding::new(
-            Level::Error,
-            "pool-unusable",
+    if !pool.supported {
+        return Some(nothing_to_launch(pool, not_supported(pool)));
+    }
+    if !pool.ready {
+        return Some(not_ready(pool));
+    }
+    if pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere) {
+        let finding = Finding::new(
+            Level::Note,
+            "pool-types-unknown",
             object(pool),
-            "nothing can be launched from it".to_owned(),
-            why,
-        )
-        .field("spec.template.spec.requirements")
-        .suggest("widen the requirement that is named"),
+            "whether its instance types meet its requirements is not examined".to_owned(),
+            KNOWN_ELSEWHERE.to_owned(),
+        );
+        return Some(finding);
+    }
+    // The operator's setting is not in the cluster: what is said of minValues is true of the default.
+    let why = no_instance_type(snapshot, pool, MinValuesPolicy::Strict)?;
+    Some(nothing_to_launch(pool, why))
+}
+
+fn nothing_to_launch(pool: &PoolView, why: String) -> Finding {
+    Finding::new(
+        Level::Error,
+        "pool-unusable",
+        object(pool),
+        "nothing can be launched from it".to_owned(),
+        why,
     )
+    .field("spec.template.spec.requirements")
+    .suggest("widen the requirement that is named")
+}
+
+/// A condition that is False stays so until somebody acts. One that nobody has judged yet may only take time, or no operator is there.
+fn not_ready(pool: &PoolView) -> Finding {
+    let types = [VALIDATION_SUCCEEDED, NODE_CLASS_READY, READY];
+    let mut conditions = types.iter().filter_map(|type_| pool.object.condition(type_));
+    let message = "nothing is launched from it: it is not Ready".to_owned();
+    let Some(condition) = conditions.find(|condition| condition.status == "False") else {
+        return Finding::new(
+            Level::Note,
+            "pool-not-ready",
+            object(pool),
+            message,
+            "no operator has judged it yet: its condition Ready is neither True nor False".to_owned(),
+        );
+    };
+    let said = [&condition.message, &condition.reason];
+    let said = said.into_iter().find(|said| !said.is_empty());
+    let proof = format!(
+        "condition {} is False{}",
+        condition.type_,
+        said.map(|said| format!(": {said}")).unwrap_or_default()
+    );
+    let finding = Finding::new(Level::Error, "pool-not-ready", object(pool), message, proof);
+    let kind = &pool.object.spec.template.spec.node_class_ref.kind;
+    match condition.type_.as_str() {
+        NODE_CLASS_READY => finding.field("spec.template.spec.nodeClassRef").suggest(format!(
+            "the name of a {kind} that is there and Ready: `kubectl get {}` lists them",
+            kind.to_lowercase()
+        )),
+        VALIDATION_SUCCEEDED => finding.field("spec").suggest("correct what the condition names"),
+        _ => finding.suggest(format!(
+            "correct what its conditions name: `kubectl describe nodepool {}`",
+            pool.name
+        )),
+    }
 }
 
 /// A limit that is reached, or that leaves less than any instance type.

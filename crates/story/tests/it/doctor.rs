@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use spokeshave_example::{Dice, epoch, instance_type, node_pool};
 use spokeshave_model::Pod;
+use spokeshave_model::snapshot::InstanceTypesProblem;
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_story::doctor::pdb::{Verdict, standing};
 use spokeshave_story::doctor::{Finding, Level, doctor};
@@ -373,6 +374,65 @@ fn nodepools_pods_and_daemons() {
     let findings = doctor(&state, &lower(&state), epoch());
     assert_eq!(of(&findings, "do-not-disrupt-for-ever")[0].object, "Pod shop/a");
     assert_eq!(of(&findings, "missing-requests")[0].object, "Pod shop/a");
+}
+
+#[test]
+fn nodepools_that_are_not_ready_or_that_only_their_operator_knows() {
+    let condition = |type_: &str, status: &str, message: &str| {
+        json!({"type": type_, "status": status, "reason": "Why", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    let pool = |name: &str, conditions: Value| {
+        let mut pool = node_pool(name);
+        pool.status.get_or_insert_default().conditions =
+            serde_json::from_value(conditions).expect("conditions");
+        Arc::new(pool)
+    };
+    let not_found = condition("NodeClassReady", "False", "NodeClass not found on cluster");
+    let not_ready = condition("Ready", "False", "NodeClassReady=False");
+    let ready = json!([condition("Ready", "True", "")]);
+    let types: Arc<[_]> = Arc::from(vec![instance_type("small", 2, 4, &["a"])]);
+    let state = ClusterState {
+        node_pools: vec![
+            pool("misspelt", json!([not_found, not_ready])),
+            pool(
+                "new",
+                json!([condition("Ready", "Unknown", "object is awaiting reconciliation")]),
+            ),
+            pool("elsewhere", ready.clone()),
+            pool("fine", ready),
+        ],
+        instance_types: [
+            ("misspelt".to_owned(), Ok(types.clone())),
+            ("new".to_owned(), Ok(types.clone())),
+            ("elsewhere".to_owned(), Err(InstanceTypesProblem::KnownElsewhere)),
+            ("fine".to_owned(), Ok(types)),
+        ]
+        .into(),
+        ..ClusterState::default()
+    };
+    let findings = doctor(&state, &lower(&state), epoch());
+    let said: Vec<(Level, &str, &str)> = findings
+        .iter()
+        .map(|found| (found.level, found.code, found.object.as_str()))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            (Level::Error, "pool-not-ready", "NodePool misspelt"),
+            (Level::Note, "pool-types-unknown", "NodePool elsewhere"),
+            (Level::Note, "pool-not-ready", "NodePool new"),
+        ],
+        "{findings:#?}"
+    );
+    assert_eq!(
+        findings[0].proof,
+        "condition NodeClassReady is False: NodeClass not found on cluster"
+    );
+    assert_eq!(
+        findings[0].suggestion.as_deref(),
+        Some("the name of a KWOKNodeClass that is there and Ready: `kubectl get kwoknodeclass` lists them")
+    );
 }
 
 #[test]
