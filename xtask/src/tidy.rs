@@ -84,6 +84,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "spokeshave-api",
             "spokeshave-audit",
+            "spokeshave-mirror",
             "spokeshave-model",
             "spokeshave-plan",
             "spokeshave-ports",

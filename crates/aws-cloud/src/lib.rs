@@ -34,3 +34,4 @@ mod version;
 pub use meter::Meter;
 pub use options::AwsOptions;
 pub use provider::AwsProvider;
+pub use version::minor_version;

@@ -27,15 +27,16 @@ impl Version {
 
     /// Takes a minor version as API servers write it; tells the one before, if this one is newer.
     fn raise(&self, minor: &str) -> Option<u32> {
-        let minor = number(minor)?;
+        let minor = minor_version(minor)?;
         let before = self.0.fetch_max(minor, Ordering::Relaxed);
         (minor > before).then_some(before)
     }
 }
 
-/// The number in a minor version, which some clusters write as `34+`.
-fn number(minor: &str) -> Option<u32> {
-    let digits = minor.split(|one: char| !one.is_ascii_digit()).next()?;
+/// The number in a minor version as API servers write it, some of them as `34+`.
+#[must_use]
+pub fn minor_version(text: &str) -> Option<u32> {
+    let digits = text.split(|one: char| !one.is_ascii_digit()).next()?;
     digits.parse().ok()
 }
 

@@ -36,6 +36,11 @@ fn raise(sum: &mut Amounts, other: &Amounts) {
     }
 }
 
+/// Whether an init container keeps running beside the containers.
+pub(crate) fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
 fn requests_of(container: &Container) -> Amounts {
     amounts(
         container
@@ -55,7 +60,7 @@ pub fn pod_requests(spec: &PodSpec) -> Amounts {
         let mut moment = running.clone();
         add(&mut moment, &own);
         raise(&mut peak, &moment);
-        if container.restart_policy.as_deref() == Some("Always") {
+        if is_sidecar(container) {
             add(&mut running, &own);
         }
     }

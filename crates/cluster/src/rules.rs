@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::objects::{name, namespace, selects};
+use crate::quantities::is_sidecar;
 
 /// Labels of a namespace.
 pub type Labels = BTreeMap<String, String>;
@@ -133,7 +134,7 @@ pub fn untolerated<'a>(spec: &PodSpec, node: &'a Node, effects: &[&str]) -> Opti
 /// Host ports that a pod occupies: address, port, protocol.
 pub fn host_ports(spec: &PodSpec) -> Vec<(String, i32, String)> {
     let init = spec.init_containers.iter().flatten();
-    let sidecars = init.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let sidecars = init.filter(|container| is_sidecar(container));
     let ports = spec
         .containers
         .iter()

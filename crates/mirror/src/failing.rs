@@ -13,7 +13,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Failures of one watch since it last worked.
 #[derive(Debug)]
-pub(crate) struct Failing {
+pub struct Failing {
     kind: String,
     /// What was said of it last.
     cause: Option<String>,
@@ -22,7 +22,8 @@ pub(crate) struct Failing {
 
 impl Failing {
     /// A watch that has not failed yet.
-    pub(crate) fn new(kind: &str) -> Self {
+    #[must_use]
+    pub fn new(kind: &str) -> Self {
         Failing {
             kind: kind.to_owned(),
             cause: None,
@@ -31,15 +32,16 @@ impl Failing {
     }
 
     /// The server answers well.
-    pub(crate) fn works(&mut self) {
+    pub fn works(&mut self) {
         self.cause = None;
         self.pause = FIRST_PAUSE;
     }
 
     /// Says what fails, unless it was said already, and returns how long to pause.
-    pub(crate) fn failed(&mut self, error: &Error) -> Duration {
+    pub fn failed(&mut self, error: &Error) -> Duration {
         let kind = &self.kind;
-        if is_expired(error) {
+        let status = status_code(error);
+        if status == Some(410) {
             // The server answers, and a list is what it asks for: this happens to every watch, and what failed before it is over.
             tracing::debug!(%error, kind, "what the watch was to go on from is forgotten, listing again");
             self.works();
@@ -48,8 +50,13 @@ impl Failing {
         let cause = error.to_string();
         if self.cause.as_deref() == Some(cause.as_str()) {
             tracing::debug!(%error, kind, "watch failed again, retrying");
+        } else if status == Some(404) {
+            tracing::warn!(
+                kind,
+                "the API server does not know this kind: install its CustomResourceDefinition; until then no such object is known"
+            );
         } else {
-            tracing::warn!(%error, kind, "watch failed, retrying: until it works, the provider knows these objects as they were last, or not at all");
+            tracing::warn!(%error, kind, "watch failed, retrying: until it works, these objects are known as they were last, or not at all");
         }
         self.cause = Some(cause);
         let pause = self.pause;
@@ -58,11 +65,14 @@ impl Failing {
     }
 }
 
-/// Whether a watch failed because what it was to go on from is forgotten.
-fn is_expired(error: &Error) -> bool {
+/// What the API server has answered, where it has.
+fn status_code(error: &Error) -> Option<u16> {
     match error {
-        Error::WatchError(status) | Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 410,
-        _ => false,
+        Error::InitialListFailed(kube::Error::Api(status))
+        | Error::WatchStartFailed(kube::Error::Api(status))
+        | Error::WatchFailed(kube::Error::Api(status))
+        | Error::WatchError(status) => Some(status.code),
+        _ => None,
     }
 }
 
@@ -86,12 +96,14 @@ mod tests {
         failing.works();
         assert_eq!(failing.failed(&Error::NoResourceVersion), FIRST_PAUSE);
         // The server asks for a list, which need not wait.
-        failing.failed(&Error::NoResourceVersion);
-        assert_eq!(
-            failing.failed(&Error::WatchError(refused(410, "too old"))),
-            FIRST_PAUSE
-        );
-        assert_eq!(failing.failed(&Error::NoResourceVersion), FIRST_PAUSE);
+        for expired in [
+            Error::WatchError(refused(410, "too old")),
+            Error::InitialListFailed(kube::Error::Api(refused(410, "too old"))),
+        ] {
+            failing.failed(&Error::NoResourceVersion);
+            assert_eq!(failing.failed(&expired), FIRST_PAUSE);
+            assert_eq!(failing.failed(&Error::NoResourceVersion), FIRST_PAUSE);
+        }
     }
 
     #[test]

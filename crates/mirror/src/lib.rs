@@ -7,6 +7,7 @@ mod failing;
 mod messages;
 
 pub use conditions::hear;
+pub use failing::Failing;
 pub use messages::Messages;
 
 use std::collections::BTreeMap;
@@ -20,8 +21,6 @@ use serde::de::DeserializeOwned;
 use spokeshave_ports::{SharedClock, Write, WriteError, Writes};
 use tokio::sync::Notify;
 
-use failing::Failing;
-
 /// Cluster-scoped objects of one kind, by name.
 #[derive(Debug)]
 pub struct Mirror<K> {
@@ -33,8 +32,6 @@ pub struct Mirror<K> {
 struct State<K> {
     objects: BTreeMap<String, Arc<K>>,
     is_filled: bool,
-    /// Lists and watches that failed.
-    failures: u64,
 }
 
 impl<K> Default for Mirror<K> {
@@ -43,7 +40,6 @@ impl<K> Default for Mirror<K> {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
                 is_filled: false,
-                failures: 0,
             }),
             changed: Notify::new(),
         }
@@ -64,11 +60,6 @@ impl<K> Mirror<K> {
     pub fn all(&self) -> Option<Vec<Arc<K>>> {
         let state = self.state();
         state.is_filled.then(|| state.objects.values().cloned().collect())
-    }
-
-    /// How many lists and watches have failed so far: for whoever serves metrics.
-    pub fn failures(&self) -> u64 {
-        self.state().failures
     }
 
     /// Completes after the next change, or at once when there was one since the last call.
@@ -130,7 +121,6 @@ where
                     self.state().objects.remove(&object.name_any());
                 }
                 Err(error) => {
-                    self.state().failures += 1;
                     clock.sleep(failing.failed(&error)).await;
                 }
             }
@@ -142,6 +132,7 @@ where
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     use k8s_openapi::api::core::v1::Node;
@@ -150,23 +141,29 @@ mod tests {
 
     use super::*;
 
-    /// An API server that allows nothing.
-    async fn forbids(_: http::Request<Body>) -> Result<http::Response<Body>, Infallible> {
+    /// How an API server answers that allows nothing.
+    fn forbidden() -> http::Response<Body> {
         let status = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}"#;
         let mut answer = http::Response::new(Body::from(status.as_bytes().to_vec()));
         *answer.status_mut() = http::StatusCode::FORBIDDEN;
-        Ok(answer)
+        answer
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kind_that_cannot_be_watched_is_counted_and_asked_for_less_and_less() {
+    async fn a_kind_that_cannot_be_watched_is_asked_for_less_and_less() {
+        let asked = Arc::new(AtomicU64::new(0));
+        let counted = asked.clone();
+        let forbids = move |_: http::Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(Ok::<_, Infallible>(forbidden()))
+        };
         let client = Client::new(tower::service_fn(forbids), "default");
         let clock = TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
         let mirror: Mirror<Node> = Mirror::default();
         // Failures at 0, 1, 3, 7, 15, 31, 61 and 91 seconds.
         let watching = tokio::time::timeout(Duration::from_secs(100), mirror.watch(client, &clock));
         assert!(watching.await.is_err(), "it never gives up");
-        assert_eq!(mirror.failures(), 8);
+        assert_eq!(asked.load(Ordering::Relaxed), 8);
         assert!(
             mirror.all().is_none(),
             "what was never listed is not known to be gone"

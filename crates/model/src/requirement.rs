@@ -253,7 +253,7 @@ impl Requirement {
     }
 
     /// The same by the operator alone, which is all that upstream's algebra of NodePools and instance types looks at (P-034, P-036).
-    pub(crate) fn reads_as_absence(&self) -> bool {
+    pub fn reads_as_absence(&self) -> bool {
         matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
     }
 

@@ -39,6 +39,14 @@ pub fn first_untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) ->
         .find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 
+/// The same of the taints that keep pods away: a soft one (`PreferNoSchedule`) does not.
+pub fn first_untolerated_hard<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
+    taints
+        .iter()
+        .filter(|taint| taint.effect != PREFER_NO_SCHEDULE)
+        .find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+}
+
 /// Taint identity as Kubernetes defines it: key and effect.
 pub fn same_taint(left: &Taint, right: &Taint) -> bool {
     left.key == right.key && left.effect == right.effect

@@ -324,11 +324,11 @@ impl Provisioned {
             .map(|(pod, problem)| (*pod, Reason::Problem(problem.clone())));
         let ignored = ignored
             .filter(|(pod, reason)| reason.is_reported() && !snapshot.pod(*pod).is_virtual)
-            .map(|(pod, reason)| failed_scheduling_event(snapshot, pod, &reason));
+            .map(|(pod, reason)| failed_scheduling_event(snapshot, pod, &reason.to_string()));
         let failed = self
             .worded(snapshot, policy)
             .filter(|(unplaced, _)| unplaced.reason.is_reported())
-            .map(|(unplaced, text)| failed_event(snapshot, unplaced.pod, &text));
+            .map(|(unplaced, text)| failed_scheduling_event(snapshot, unplaced.pod, &text));
         let nominated = self
             .nominated_nodes(snapshot)
             .into_iter()
@@ -347,11 +347,7 @@ impl Provisioned {
 }
 
 /// Event FailedScheduling (P §17).
-pub fn failed_scheduling_event(snapshot: &Snapshot, pod: PodId, reason: &Reason) -> Event {
-    failed_event(snapshot, pod, &reason.to_string())
-}
-
-fn failed_event(snapshot: &Snapshot, pod: PodId, reason: &str) -> Event {
+pub fn failed_scheduling_event(snapshot: &Snapshot, pod: PodId, reason: &str) -> Event {
     let message = format!("Failed to schedule pod, {reason}");
     Event::new(
         pod_ref(snapshot, pod),

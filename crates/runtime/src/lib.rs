@@ -46,7 +46,7 @@ pub use metrics::{
 pub use queue::{QueueOptions, WorkQueue};
 pub use read_only::{WriteRefused, read_only};
 pub use readiness::Readiness;
-pub use reflector::{Reflector, WatchOptions};
+pub use reflector::{Reflector, WatchOptions, watch_failures};
 pub use server::{Document, HttpServer, bind};
 pub use shutdown::{Shutdown, TaskGroup, panics_here};
 pub use store::{Change, Index, Object, ObjectKey, Store, StoreOptions, Subscription};

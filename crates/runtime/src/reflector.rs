@@ -27,6 +27,15 @@ const BACKOFF_BASE: Duration = Duration::from_millis(800);
 /// Longest delay after a failure; client-go's value.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
+/// The counter of failed lists and watches, by kind, for all that watch.
+pub fn watch_failures(metrics: &Metrics) -> Counter {
+    metrics.counter(
+        "spokeshave_watch_failures_total",
+        "Failed lists and watches, by kind. Each is followed by a growing pause.",
+        &["kind"],
+    )
+}
+
 /// What to watch.
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
@@ -112,11 +121,7 @@ impl<K: Object> Reflector<K> {
             config,
             clock,
             entropy: entropy.child("reflector"),
-            failures: metrics.counter(
-                "spokeshave_watch_failures_total",
-                "Failed lists and watches, by kind. Each is followed by a growing pause.",
-                &["kind"],
-            ),
+            failures: watch_failures(metrics),
         }
     }
 

@@ -44,12 +44,6 @@ pub(crate) struct Surroundings {
     pub(crate) reads_only: bool,
 }
 
-/// The number in a minor version, which some clusters write as `34+`.
-pub(crate) fn minor_version(text: &str) -> u32 {
-    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or(0)
-}
-
 /// Starts a cloud.
 ///
 /// # Errors

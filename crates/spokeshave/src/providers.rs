@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::{Args, ValueHint};
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
+use spokeshave_aws_cloud::minor_version;
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_grpc::sanity::{Restart, SanityOptions, Untried, check};
 use spokeshave_provider_grpc::{Server, ServerOptions, TlsAcceptor, serve_tls, serve_unix};
@@ -221,7 +222,7 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
     let (shutdown, mut tasks) = (Shutdown::new(), TaskGroup::new());
     let surroundings = Surroundings {
         client,
-        minor: clouds::minor_version(&version.minor),
+        minor: minor_version(&version.minor).unwrap_or(0),
         version: version.git_version,
         reads_only: false,
         clock: clock.clone(),

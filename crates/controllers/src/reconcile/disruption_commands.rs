@@ -3,7 +3,7 @@
 //! One key a command, so that none waits for another (W-31). It remembers nothing: what it knows of a command stands in the cluster.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _, stream};
@@ -16,12 +16,11 @@ use spokeshave_model::{Action, Price};
 use spokeshave_plan::disrupt::advance::{
     Milestone, Present, PresentNode, WaitsFor, advance, is_gone, needs_pods_of_server,
 };
-use spokeshave_plan::disrupt::history::{Keep, expired, finished_at};
+use spokeshave_plan::disrupt::history::{expired, finished_at};
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::disrupt::words;
 use spokeshave_plan::disrupt::{beyond_limits, last_look};
-use spokeshave_plan::disruption_policy::workloads::still_counts;
-use spokeshave_plan::disruption_policy::{frozen, is_of_wave};
+use spokeshave_plan::disruption_policy::{frozen, keep};
 use spokeshave_plan::report;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
@@ -31,6 +30,7 @@ use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;
 use crate::observe::journal::termination_mode;
+use crate::observe::repeats::Repeats;
 use crate::options::Options;
 use crate::state::cluster::Cluster;
 
@@ -49,6 +49,8 @@ pub(crate) struct Commands {
     cluster: Arc<Cluster>,
     hands: Hands,
     journal: Arc<Journal>,
+    /// What could not be read, as it was said: a command looks once a second.
+    unread: Mutex<Repeats>,
 }
 
 impl Commands {
@@ -57,6 +59,7 @@ impl Commands {
             cluster,
             hands,
             journal,
+            unread: Mutex::default(),
         })
     }
 
@@ -216,22 +219,11 @@ impl Commands {
         let now = self.cluster.now();
         let all = self.cluster.stores.disruptions.snapshot();
         let policies = self.cluster.stores.disruption_policies.snapshot();
-        let policies_are_none = policies.is_empty();
-        let keeps = |one: &Disruption| {
-            let policies = policies.iter().map(|policy| &**policy);
-            if is_of_wave(one, policies) {
-                Keep::Always
-            } else if !policies_are_none && still_counts(one, now) {
-                Keep::WhileFew
-            } else {
-                Keep::No
-            }
-        };
         let gone = expired(
             all.iter().map(|disruption| &**disruption),
             DISRUPTION_HISTORY,
             DISRUPTION_HISTORY_ENTRIES,
-            keeps,
+            |one| keep(one, &policies, now),
             now,
         );
         let is_gone = gone.iter().any(|target| target.uid == disruption.uid());
@@ -258,7 +250,11 @@ impl Commands {
         let own = self.list_pods(disruption, present).await;
         let others = self.read_destinations(present).await;
         for error in [own.as_ref().err(), others.as_ref().err()].into_iter().flatten() {
-            tracing::warn!(Disruption = disruption.name(), %error, "its pods and nodes could not be read");
+            let line = format!("{}: {error}", disruption.name());
+            let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+            if unread.is_due(line, self.cluster.now()) {
+                tracing::warn!(Disruption = disruption.name(), %error, "its pods and nodes could not be read");
+            }
         }
         own.unwrap_or(false) && others.unwrap_or(false)
     }

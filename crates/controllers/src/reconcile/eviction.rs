@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::NodeClaim;
 use spokeshave_model::Pod;
 use spokeshave_model::{ObjectKind, ObjectRef};
 use spokeshave_plan::blockers::Refusal;
@@ -197,21 +196,14 @@ impl Evictions {
         (pod.metadata.uid.as_deref() == Some(&key.uid)).then_some(pod)
     }
 
-    /// The NodeClaim of a node; with several none counts (D-307).
-    fn claim_of(&self, node: Option<&Node>) -> Option<Arc<NodeClaim>> {
-        let id = node?.spec.as_ref()?.provider_id.as_deref()?;
-        match &self.cluster.stores.claims_by_provider_id.get(id)[..] {
-            [claim] => Some(claim.clone()),
-            _ => None,
-        }
-    }
-
     async fn try_once(&self, key: &EvictionKey) -> Result<Requeue, ReconcileError> {
         let Some(pod) = self.pod(key) else {
             return Ok(Requeue::Done);
         };
         let node = self.cluster.stores.nodes.get_named(&key.node);
-        let claim = self.claim_of(node.as_deref());
+        let claim = node
+            .as_deref()
+            .and_then(|node| self.cluster.stores.claim_of_node(node));
         let deadline = claim.as_deref().map(deadline).transpose()?.flatten();
         let reason = termination::eviction_reason(claim.as_deref());
         let now = self.cluster.now();

@@ -102,13 +102,10 @@ impl Controller for NodeRepair {
         let Some(node) = self.cluster.stores.nodes.get_named(&name) else {
             return Ok(Requeue::Done);
         };
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        let claims = id.map(|id| self.cluster.stores.claims_by_provider_id.get(id));
-        let claims = claims.unwrap_or_default();
-        let [claim] = &claims[..] else {
+        let Some(claim) = self.cluster.stores.claim_of_node(&node) else {
             return Ok(Requeue::Done);
         };
-        if !self.cluster.is_ours(claim) {
+        if !self.cluster.is_ours(&claim) {
             return Ok(Requeue::Done);
         }
         let (total, sick) = {
@@ -118,7 +115,7 @@ impl Controller for NodeRepair {
                 .copied()
                 .unwrap_or_default()
         };
-        match repair_step(&node, claim, sick, total, &self.policies, self.cluster.now()) {
+        match repair_step(&node, &claim, sick, total, &self.policies, self.cluster.now()) {
             RepairStep::Nothing => Ok(Requeue::Done),
             RepairStep::Wait(left) => Ok(Requeue::After(left)),
             RepairStep::Blocked(events) => {
@@ -136,8 +133,8 @@ impl Controller for NodeRepair {
                     Err(error) if error.is_not_found() => return Ok(Requeue::Done),
                     Err(error) => return Err(error.into()),
                 }
-                self.journal.count_disrupted(claim, "unhealthy");
-                self.journal.count_initiated(claim, "unhealthy");
+                self.journal.count_disrupted(&claim, "unhealthy");
+                self.journal.count_initiated(&claim, "unhealthy");
                 let image = claim
                     .status
                     .as_ref()

@@ -63,15 +63,6 @@ impl NodeTermination {
         })
     }
 
-    /// The Node's claim: the only one with its provider ID (D-307).
-    fn claim_of(&self, node: &Node) -> Option<Arc<NodeClaim>> {
-        let id = node.spec.as_ref()?.provider_id.as_deref()?;
-        match &self.cluster.stores.claims_by_provider_id.get(id)[..] {
-            [claim] => Some(claim.clone()),
-            _ => None,
-        }
-    }
-
     /// D-299: only Nodes of this cloud's NodeClasses are handled. One whose label somebody took away is known by its claim.
     fn is_managed(&self, node: &Node, claim: Option<&NodeClaim>) -> bool {
         let kinds = self.cluster.cloud.supported_node_classes();
@@ -291,7 +282,7 @@ impl Controller for NodeTermination {
         };
         let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
         let held = finalizers.iter().any(|one| one == labels::TERMINATION_FINALIZER);
-        let claim = self.claim_of(&node);
+        let claim = self.cluster.stores.claim_of_node(&node);
         if node.metadata.deletion_timestamp.is_none() || !held || !self.is_managed(&node, claim.as_deref()) {
             return Ok(Requeue::Done);
         }

@@ -2,6 +2,7 @@
 //!
 //! Owns the list, the watches and what changes of a store mean to a Snapshot. It decides nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -95,6 +96,15 @@ stores! {
 }
 
 impl Stores {
+    /// The NodeClaim of a Node: the only one with its provider ID. With several none counts (D-307).
+    pub(crate) fn claim_of_node(&self, node: &Node) -> Option<Arc<NodeClaim>> {
+        let id = node.spec.as_ref()?.provider_id.as_deref()?;
+        match &self.claims_by_provider_id.get(id)[..] {
+            [claim] => Some(claim.clone()),
+            _ => None,
+        }
+    }
+
     /// Starts all watches; those that only some features need where these are asked for.
     pub(crate) fn watch(
         &self,

@@ -1,6 +1,6 @@
 //! The ledger's length: which Disruptions that have ended are forgotten.
 //!
-//! Owns age and number. Why one is kept for longer, its caller says.
+//! Owns age and number. Why one is kept for longer, policies say (`disruption_policy::keep`).
 
 use std::time::Duration;
 
@@ -8,21 +8,11 @@ use jiff::Timestamp;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::{ObjectKind, ObjectRef};
 
+use crate::disruption_policy::Keep;
 use crate::durations::signed;
 
 /// So many times as many are kept where they still count for a rate or a quota.
 const COUNTING: usize = 10;
-
-/// Why a finished command stays in the ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// It does not, once there are too many or it is too old.
-    No,
-    /// It counts for a rate or a quota: though there are too many, if there are not ten times too many.
-    WhileFew,
-    /// It counts for the wave of a roll-out, however long that lasts: without it the wave would begin anew.
-    Always,
-}
 
 /// The finished commands that are too old or too many, oldest first, as far as `keeps` lets them go.
 pub fn expired<'a>(

@@ -20,6 +20,7 @@ use spokeshave_model::labels;
 use spokeshave_model::snapshot::{NodeId, PoolId, PoolView, Snapshot};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const SOAK: SignedDuration = SignedDuration::from_mins(10);
 /// Commands from a moment before a wave was written down belong to it.
@@ -105,11 +106,11 @@ fn taken<'a>(snapshot: &'a Snapshot, pool: &str, since: Timestamp, own: &BTreeSe
 }
 
 /// Whether a command counts for the present wave of some roll-out: the ledger keeps it for as long as that lasts (invariant 25).
-pub fn is_of_wave<'a>(one: &Disruption, policies: impl IntoIterator<Item = &'a DisruptionPolicy>) -> bool {
+pub(crate) fn is_of_wave(one: &Disruption, policies: &[Arc<DisruptionPolicy>]) -> bool {
     if one.spec.reason != DisruptionReason::Drifted {
         return false;
     }
-    let statuses = policies.into_iter().filter_map(|policy| policy.status.as_ref());
+    let statuses = policies.iter().filter_map(|policy| policy.status.as_ref());
     let mut rollouts = statuses.flat_map(|status| &status.rollouts);
     rollouts.any(|rollout| {
         one.spec.decided_at.0 >= rollout.wave_since.0

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use spokeshave_api::disruption::Disruption;
-use spokeshave_plan::disrupt::history::{Keep, expired};
+use spokeshave_plan::disrupt::history::expired;
+use spokeshave_plan::disruption_policy::Keep;
 
 use crate::support::command_world::{at, command};
 

@@ -7,8 +7,8 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::disruption_policy::{RolloutPhase, RolloutStatus};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
 use spokeshave_example::Dice;
-use spokeshave_plan::disrupt::history::{Keep, expired};
-use spokeshave_plan::disruption_policy::{frozen, is_of_wave, limits, status};
+use spokeshave_plan::disrupt::history::expired;
+use spokeshave_plan::disruption_policy::{frozen, keep, limits, status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -409,14 +409,7 @@ fn invariant_25_the_ledger_keeps_a_wave_that_lasts_for_days() {
     look(&mut world);
     pass(&mut world, 2 * 24 * 60);
     let forgotten = |world: &World| {
-        let policies = || world.state.disruption_policies.iter().map(|policy| &**policy);
-        let keeps = |one: &Disruption| {
-            if is_of_wave(one, policies()) {
-                Keep::Always
-            } else {
-                Keep::No
-            }
-        };
+        let keeps = |one: &Disruption| keep(one, &world.state.disruption_policies, world.now);
         let all = world.state.disruptions.iter().map(|one| &**one);
         expired(all, Duration::from_secs(86_400), 200, keeps, world.now).len()
     };

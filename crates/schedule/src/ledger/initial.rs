@@ -78,19 +78,14 @@ pub(super) fn free_capacity(snapshot: &Snapshot) -> Vec<i64> {
 /// What DaemonSets ask for on nodes of a kind; `wanted` says what each may select.
 fn expected_daemons(snapshot: &Snapshot, wanted: &[Vec<Requirements>], kind: KindId) -> ResourceVector {
     let kind = &snapshot.kinds[kind.index()];
-    // Soft taints keep no DaemonSet away: kube-scheduler places its pods there all the same.
-    let hard: Vec<_> = kind
-        .taints
-        .iter()
-        .filter(|taint| taint.effect != taint::PREFER_NO_SCHEDULE)
-        .cloned()
-        .collect();
     let mut sum = ResourceVector::zero(snapshot.resources.width());
     for (daemon, wanted) in snapshot.daemons.iter().zip(wanted) {
         if daemon.constraints.uses_resource_claims {
             continue;
         }
-        let tolerated = taint::first_untolerated(&hard, &daemon.constraints.tolerations).is_none();
+        // Soft taints keep no DaemonSet away: kube-scheduler places its pods there all the same.
+        let tolerated =
+            taint::first_untolerated_hard(&kind.taints, &daemon.constraints.tolerations).is_none();
         let goes = |strict: &Requirements| kind.requirements.satisfy(strict);
         if tolerated && wanted.iter().any(goes) {
             sum.add(&daemon.requests);

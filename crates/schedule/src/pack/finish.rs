@@ -10,7 +10,7 @@ use crate::tables::Shortlist;
 use spokeshave_model::placement::{Launch, Launches, Placements, PlannedClaim};
 use spokeshave_model::reason::{FilterFailure, Reason};
 use spokeshave_model::snapshot::{NodeId, PodId};
-use spokeshave_model::{CapacityType, Operator, Price, Requirement, Requirements, labels};
+use spokeshave_model::{CapacityType, Price, Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -235,9 +235,7 @@ pub(super) fn shown(requirements: &Requirements) -> Requirements {
     for key in [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED] {
         shown.remove(key);
     }
-    let absent = requirements
-        .iter()
-        .filter(|requirement| matches!(requirement.operator(), Operator::NotIn | Operator::DoesNotExist));
+    let absent = requirements.iter().filter(|one| one.reads_as_absence());
     for key in absent.map(Requirement::key).filter(|key| is_refused(key)) {
         shown.remove(key);
     }

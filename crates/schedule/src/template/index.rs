@@ -231,16 +231,11 @@ impl Template {
     ) {
         let count = self.index.variants.len();
         let taints = &snapshot.pool(self.pool).taints;
-        let hard: Vec<_> = taints
-            .iter()
-            .filter(|taint| taint.effect != taint::PREFER_NO_SCHEDULE)
-            .cloned()
-            .collect();
         let mut runs: Vec<Vec<usize>> = vec![Vec::new(); count];
         for (daemon_index, daemon) in snapshot.daemons.iter().enumerate() {
             let constraints = &daemon.constraints;
             if constraints.uses_resource_claims
-                || taint::first_untolerated(&hard, &constraints.tolerations).is_some()
+                || taint::first_untolerated_hard(taints, &constraints.tolerations).is_some()
             {
                 continue;
             }

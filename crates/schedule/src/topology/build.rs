@@ -7,7 +7,7 @@ use crate::template::Template;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::constraints::{Constraints, PodTerm, Spread};
 use spokeshave_model::snapshot::ClassId;
-use spokeshave_model::taint::{Taint, Toleration};
+use spokeshave_model::taint::Toleration;
 use spokeshave_model::{Requirements, labels, taint};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -200,7 +200,9 @@ impl<'a> Shape<'a> {
             return *known;
         }
         let snapshot = self.snapshot;
-        let tolerated = |taints: &[Taint]| tolerations.is_none_or(|list| are_tolerated(taints, list));
+        // As Kubernetes: soft taints do not hide a node from a spread.
+        let tolerated =
+            |taints| tolerations.is_none_or(|list| taint::first_untolerated_hard(taints, list).is_none());
         let kinds = snapshot.kinds.iter().enumerate().filter(|(_, kind)| {
             let satisfied = |wanted: &Requirements| kind.requirements.satisfy(wanted);
             let alternatives = &filter.alternatives;
@@ -276,12 +278,4 @@ impl<'a> Shape<'a> {
         self.key_ids.insert(name.to_owned(), key);
         key
     }
-}
-
-/// Whether none of the taints keeps such pods away. Kubernetes looks at those only that can: soft ones do not hide a node from a spread.
-fn are_tolerated(taints: &[Taint], tolerations: &[Toleration]) -> bool {
-    let mut hard = taints
-        .iter()
-        .filter(|taint| taint.effect != taint::PREFER_NO_SCHEDULE);
-    hard.all(|taint| tolerations.iter().any(|one| taint::tolerates(one, taint)))
 }

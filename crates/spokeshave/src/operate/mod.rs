@@ -6,6 +6,7 @@ mod args;
 mod listeners;
 
 use anyhow::{Context as _, Result};
+use spokeshave_aws_cloud::minor_version;
 use spokeshave_controllers::shadow::Shadow;
 use spokeshave_controllers::{EvictionRate, LeaderElectionOptions, Operator, Options};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
@@ -67,7 +68,7 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         &clouds::Surroundings {
             client: client.clone(),
             version: version.git_version.clone(),
-            minor: clouds::minor_version(&version.minor),
+            minor: minor_version(&version.minor).unwrap_or(0),
             clock: clock.clone(),
             entropy: entropy.clone(),
             shutdown: shutdown.clone(),

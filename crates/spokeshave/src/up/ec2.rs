@@ -8,12 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use kube::Client;
 use spokeshave_api::EC2NodeClass;
-use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
+use spokeshave_aws_cloud::{AwsOptions, AwsProvider, minor_version};
 use spokeshave_ec2_simulated::{Options, REGION, SimulatedEc2};
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{Shutdown, TaskGroup, read_only};
 
-use crate::clouds::{self, Cloud, minor_version};
+use crate::clouds::{self, Cloud};
 use crate::up::manifests::{self, Manifest};
 
 const DEFAULTS: &str = include_str!("../../assets/default-aws.yaml");
@@ -58,7 +58,7 @@ pub(crate) async fn start(
 ) -> Result<Cloud> {
     let version = client.apiserver_version().await;
     let version = version.context("the API server does not say its version")?;
-    let minor = minor_version(&version.minor);
+    let minor = minor_version(&version.minor).unwrap_or(0);
     let cloud = SimulatedEc2::new(
         clock.clone(),
         Options {

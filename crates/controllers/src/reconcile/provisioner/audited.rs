@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use spokeshave_model::snapshot::{PodId, Snapshot};
-use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef};
-use spokeshave_plan::{Provisioned, report};
+use spokeshave_plan::{Provisioned, failed_scheduling_event, report};
 
 use super::{Provisioner, Zones};
 use crate::observe::decision::DecisionKind;
@@ -49,6 +48,10 @@ impl Provisioner {
     /// The pods because of which an independent check has something against the plan: none if it has nothing, and no answer if it cannot tell.
     fn suspects(&self, snapshot: &Snapshot, outcome: &Provisioned) -> Option<BTreeMap<PodId, String>> {
         let (pods, placements) = (&outcome.pods, &outcome.placements);
+        if pods.is_empty() {
+            // Nothing is carried out: the check would go through all nodes for it.
+            return Some(BTreeMap::new());
+        }
         let violations = spokeshave_audit::check_placements(snapshot, pods, placements);
         if violations.is_empty() {
             return Some(BTreeMap::new());
@@ -72,7 +75,7 @@ impl Provisioner {
         let mut reasons: BTreeMap<String, Vec<PodId>> = BTreeMap::new();
         for (pod, violation) in refused.iter().filter(|(pod, _)| real(pod)) {
             let reason = format!("the audit has refused the place planned for it, {violation}");
-            self.hands.tell(&refused_event(snapshot, *pod, &reason));
+            self.hands.tell(&failed_scheduling_event(snapshot, *pod, &reason));
             reasons.entry(reason).or_default().push(*pod);
         }
         let count: usize = reasons.values().map(Vec::len).sum();
@@ -94,15 +97,4 @@ impl Provisioner {
             self.journal.note(kind, &pods, "cannot be placed", reason, None);
         }
     }
-}
-
-/// Event FailedScheduling (P §17).
-fn refused_event(snapshot: &Snapshot, pod: PodId, reason: &str) -> Event {
-    let view = snapshot.pod(pod);
-    let meta = &view.object.metadata;
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let (namespace, name) = (text(&meta.namespace), text(&meta.name));
-    let object = ObjectRef::namespaced(ObjectKind::Pod, &namespace, &name, view.uid());
-    let message = format!("Failed to schedule pod, {reason}");
-    Event::new(object, EventType::Warning, "FailedScheduling", message).within_seconds(300)
 }

@@ -12,10 +12,9 @@ use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::Price;
 use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance, needs_pods_of_server};
-use spokeshave_plan::disrupt::history::{Keep, expired};
+use spokeshave_plan::disrupt::history::expired;
 use spokeshave_plan::disrupt::{LastLook, last_look_in};
-use spokeshave_plan::disruption_policy::workloads::still_counts;
-use spokeshave_plan::disruption_policy::{frozen, is_of_wave};
+use spokeshave_plan::disruption_policy::{frozen, keep};
 
 use crate::cluster::{Named as _, patched};
 use crate::engine::Engine;
@@ -61,20 +60,11 @@ impl Engine<'_> {
     fn cut_ledger(&mut self) {
         let now = self.now();
         let policies = &self.policy.disruption_policies;
-        let keeps = |one: &Disruption| {
-            if is_of_wave(one, policies.iter().map(|policy| &**policy)) {
-                Keep::Always
-            } else if !policies.is_empty() && still_counts(one, now) {
-                Keep::WhileFew
-            } else {
-                Keep::No
-            }
-        };
         let gone: BTreeSet<String> = expired(
             self.cluster.commands.values().map(|command| &**command),
             DISRUPTION_HISTORY,
             DISRUPTION_HISTORY_ENTRIES,
-            keeps,
+            |one| keep(one, policies, now),
             now,
         )
         .into_iter()
