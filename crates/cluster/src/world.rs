@@ -46,6 +46,8 @@ pub(crate) struct World {
     pub(crate) csi_drivers: Store<CSIDriver>,
     /// Pods by the UID of the owner that controls them.
     pub(crate) pods_by_owner: Index<Pod>,
+    /// Pods that no owner controls, by namespace.
+    pub(crate) orphans: Index<Pod>,
     /// Jobs by the UID of the CronJob that controls them.
     pub(crate) jobs_by_owner: Index<Job>,
     /// Pods by the name of their node.
@@ -78,6 +80,10 @@ impl World {
                     .map(|owner| owner.uid.clone())
                     .into_iter()
                     .collect()
+            }),
+            orphans: pods.index(move |pod| match controller_of(&pod.metadata) {
+                Some(_) => Vec::new(),
+                None => vec![namespace(&pod.metadata).to_owned()],
             }),
             jobs_by_owner: jobs.index(move |job| {
                 controller_of(&job.metadata)

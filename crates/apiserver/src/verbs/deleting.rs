@@ -1,8 +1,8 @@
-//! Deletion: grace periods, finalizers, owners and dependents, and namespaces that empty themselves.
+//! Deletion: finalizers, owners and dependents, and namespaces that empty themselves.
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::admission_policy::Attributes;
@@ -13,6 +13,7 @@ use crate::store::state::{ApiServer, Place, Scope, State};
 use crate::verbs::answer::Answer;
 use crate::verbs::definitions;
 use crate::verbs::delete_options::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
+use crate::verbs::grace::begin_grace;
 use crate::verbs::reading::Filter;
 use crate::verbs::writing::seconds;
 use crate::wire::request::Request;
@@ -156,7 +157,7 @@ impl ApiServer {
             self.orphan(state, after.uid());
             self.drop_finalizer(state, &storage, key, ORPHAN);
         } else if has_finalizer(&after.value, FOREGROUND) {
-            self.delete_dependents(state, after.uid());
+            self.delete_dependents(state, after.uid(), Propagation::Foreground);
             self.release_foreground(state, &storage, key);
         }
         if resource.is("", "namespaces") {
@@ -180,7 +181,7 @@ impl ApiServer {
         if definitions::is_definition(resource) {
             retire_definition(state, &gone.value);
         }
-        self.delete_dependents(state, gone.uid());
+        self.delete_dependents(state, gone.uid(), Propagation::Background);
         for owner in gone.value["metadata"]["ownerReferences"]
             .as_array()
             .into_iter()
@@ -204,7 +205,7 @@ impl ApiServer {
     }
 
     /// Dependents all of whose owners are gone (or going in the foreground) are deleted; others lose the reference.
-    fn delete_dependents(&self, state: &mut State, uid: &str) {
+    fn delete_dependents(&self, state: &mut State, uid: &str, propagation: Propagation) {
         for (storage, key) in places_of_dependents(state, uid) {
             let Some(stored) = state.stored(&storage, &key) else {
                 continue;
@@ -221,9 +222,38 @@ impl ApiServer {
             if has_others {
                 state.commit(&storage, &key, without_owner(&stored.value, uid), false);
             } else if stored.value["metadata"]["deletionTimestamp"].is_null() {
-                self.delete_object(state, &resource, &key, &stored);
+                match propagation {
+                    Propagation::Foreground => self.delete_in_turn(state, &resource, &key, &stored),
+                    _ => self.delete_object(state, &resource, &key, &stored),
+                }
             }
         }
+    }
+
+    /// Deletes a dependent of an owner that waits for it: it waits for its own dependents, so that the owner goes last.
+    fn delete_in_turn(&self, state: &mut State, resource: &Arc<Resource>, key: &Key, stored: &Arc<Stored>) {
+        let own = places_of_dependents(state, stored.uid());
+        // Nothing here protects the claims of a pod while it runs: they go after it.
+        if own.is_empty() || resource.is("", "pods") {
+            return self.delete_object(state, resource, key, stored);
+        }
+        let mut stored = stored.clone();
+        let mut found = own.iter().filter_map(|(storage, key)| state.stored(storage, key));
+        // In a circle of owners, each would wait for another.
+        if found.any(|dependent| has_finalizer(&dependent.value, FOREGROUND)) {
+            let mut value = stored.value.clone();
+            let owners = value["metadata"]["ownerReferences"].as_array_mut();
+            for owner in owners.into_iter().flatten() {
+                owner["blockOwnerDeletion"] = json!(false);
+            }
+            stored = state.commit(&resource.storage(), key, value, false);
+        }
+        let options = DeleteOptions {
+            propagation: Some(Propagation::Foreground),
+            ..DeleteOptions::background()
+        };
+        let outcome = outcome(resource, &stored, &options, self.now());
+        self.carry_out(state, resource, key, &stored, outcome);
     }
 
     fn orphan(&self, state: &mut State, uid: &str) {
@@ -278,7 +308,7 @@ impl ApiServer {
         self.commit_update(state, &scope, value);
     }
 
-    /// A new object whose owners are all deleted is deleted too.
+    /// A new object whose owners are all deleted, or going in the foreground, is deleted too.
     pub(crate) fn collect_if_orphaned(&self, state: &mut State, scope: &Scope, stored: &Arc<Stored>) {
         let Some(owners) = stored.value["metadata"]["ownerReferences"]
             .as_array()
@@ -286,12 +316,18 @@ impl ApiServer {
         else {
             return;
         };
-        let any_exists = owners
-            .iter()
-            .filter_map(|owner| owner["uid"].as_str())
-            .any(|uid| state.by_uid.contains_key(uid));
+        // An owner that goes in the foreground waits for its dependents: it keeps none of them.
+        let stays = |uid: &str| {
+            let place = state.by_uid.get(uid);
+            let owner = place.and_then(|(storage, key)| state.stored(storage, key));
+            owner.is_some_and(|owner| {
+                owner.value["metadata"]["deletionTimestamp"].is_null()
+                    || !has_finalizer(&owner.value, FOREGROUND)
+            })
+        };
+        let mut uids = owners.iter().filter_map(|owner| owner["uid"].as_str());
         // A real collector runs a little later; the difference is visible only in races.
-        if !any_exists {
+        if !uids.any(stays) {
             self.delete_object(state, &scope.resource, &scope.key(), stored);
         }
     }
@@ -444,46 +480,6 @@ fn outcome(resource: &Resource, stored: &Stored, options: &DeleteOptions, now: T
     }
 }
 
-/// Starts or shortens the grace period of a pod. True while it lasts.
-fn begin_grace(pod: &mut Value, options: &DeleteOptions, now: Timestamp) -> bool {
-    let asked = options
-        .grace_period_seconds
-        .map(|seconds| if seconds < 0 { 1 } else { seconds });
-    let metadata = &pod["metadata"];
-    let begun = metadata["deletionTimestamp"]
-        .as_str()
-        .and_then(|text| text.parse::<Timestamp>().ok());
-    let Some(due) = begun else {
-        let bound = pod["spec"]["nodeName"]
-            .as_str()
-            .is_some_and(|name| !name.is_empty());
-        let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-        let own = pod["spec"]["terminationGracePeriodSeconds"]
-            .as_i64()
-            .map_or(30, |seconds| if seconds < 0 { 1 } else { seconds });
-        let grace = if bound && !ended { asked.unwrap_or(own) } else { 0 };
-        pod["metadata"]["deletionTimestamp"] = json!(seconds(
-            now.saturating_add(SignedDuration::from_secs(grace))
-                .unwrap_or(now)
-        ));
-        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
-        bump_generation(pod);
-        return grace > 0;
-    };
-    let left = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    match asked {
-        Some(asked) if asked < left => {
-            let sooner = due
-                .saturating_sub(SignedDuration::from_secs(left - asked))
-                .unwrap_or(due);
-            pod["metadata"]["deletionTimestamp"] = json!(seconds(sooner));
-            pod["metadata"]["deletionGracePeriodSeconds"] = json!(asked);
-            asked > 0
-        }
-        _ => left > 0,
-    }
-}
-
 /// Kinds whose deletion answers with the object; others answer with a Status.
 fn returns_deleted(resource: &Resource) -> bool {
     match resource.group.as_str() {
@@ -565,7 +561,8 @@ fn remove_finalizer(value: &mut Value, name: &str) {
     }
 }
 
-fn bump_generation(value: &mut Value) {
+/// Counts a change of what is wanted.
+pub(super) fn bump_generation(value: &mut Value) {
     if let Some(generation) = value["metadata"]["generation"].as_i64() {
         value["metadata"]["generation"] = json!(generation + 1);
     }

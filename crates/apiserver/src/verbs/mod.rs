@@ -6,6 +6,7 @@ pub(crate) mod definitions;
 pub(crate) mod delete_options;
 pub(crate) mod deleting;
 pub(crate) mod discovery;
+pub(crate) mod grace;
 pub(crate) mod openapi;
 pub(crate) mod proxy;
 pub(crate) mod reading;

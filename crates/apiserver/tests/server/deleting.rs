@@ -178,6 +178,100 @@ async fn owners_wait_for_their_dependents_in_the_foreground() {
 }
 
 #[tokio::test]
+async fn a_dependent_that_comes_late_does_not_hold_an_owner_in_the_foreground() {
+    let client = Client::new();
+    let owner = owned(&client).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/held"]}});
+    client.patch(&format!("{MAPS}/child"), MERGE, held).await.ok();
+    client
+        .delete_with(
+            &format!("{MAPS}/owner"),
+            json!({"propagationPolicy": "Foreground"}),
+        )
+        .await
+        .ok();
+    let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true});
+    client
+        .post(
+            MAPS,
+            json!({"metadata": {"name": "late", "ownerReferences": [reference]}}),
+        )
+        .await
+        .ok();
+    assert!(
+        !client.exists(&format!("{MAPS}/late")).await,
+        "its owner is going"
+    );
+    let free = json!({"metadata": {"finalizers": null}});
+    client.patch(&format!("{MAPS}/child"), MERGE, free).await.ok();
+    assert!(
+        names(&client.get(MAPS).await.ok()).is_empty(),
+        "the owner has gone as well"
+    );
+}
+
+#[tokio::test]
+async fn the_foreground_waits_for_dependents_of_dependents() {
+    let client = Client::new();
+    owned(&client).await;
+    let child = client.get(&format!("{MAPS}/child")).await.ok();
+    let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "child", "uid": child["metadata"]["uid"], "blockOwnerDeletion": true});
+    client
+        .post(
+            MAPS,
+            json!({"metadata": {"name": "grandchild", "ownerReferences": [reference], "finalizers": ["example.com/held"]}}),
+        )
+        .await
+        .ok();
+    client
+        .delete_with(
+            &format!("{MAPS}/owner"),
+            json!({"propagationPolicy": "Foreground"}),
+        )
+        .await
+        .ok();
+    let child = client.get(&format!("{MAPS}/child")).await.ok();
+    assert_eq!(child["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    assert!(client.exists(&format!("{MAPS}/owner")).await);
+    client
+        .patch(
+            &format!("{MAPS}/grandchild"),
+            MERGE,
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await
+        .ok();
+    assert!(
+        names(&client.get(MAPS).await.ok()).is_empty(),
+        "each goes after its own dependents"
+    );
+}
+
+#[tokio::test]
+async fn a_circle_of_owners_in_the_foreground_waits_for_nobody() {
+    let client = Client::new();
+    owned(&client).await;
+    let child = client.get(&format!("{MAPS}/child")).await.ok();
+    let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "child", "uid": child["metadata"]["uid"], "blockOwnerDeletion": true});
+    client
+        .patch(
+            &format!("{MAPS}/owner"),
+            MERGE,
+            json!({"metadata": {"ownerReferences": [reference]}}),
+        )
+        .await
+        .ok();
+    client
+        .delete_with(
+            &format!("{MAPS}/owner"),
+            json!({"propagationPolicy": "Foreground"}),
+        )
+        .await
+        .ok();
+    assert!(names(&client.get(MAPS).await.ok()).is_empty());
+}
+
+#[tokio::test]
 async fn orphans_stay_and_forget_their_owner() {
     let client = Client::new();
     owned(&client).await;

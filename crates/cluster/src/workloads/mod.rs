@@ -1,6 +1,7 @@
 //! Workload controllers: what turns Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs into pods, and what says how many.
 
 mod autoscalers;
+mod claims;
 mod cron_jobs;
 mod daemon_sets;
 mod deployment_status;
@@ -87,12 +88,22 @@ impl Workloads {
             .map(|(kind, queue)| (kind, queue.clone()))
             .collect();
         world.pods.on_change(move |change| {
-            let Some(pod) = change.object() else { return };
-            let Some(owner) = controller_of(&pod.metadata) else {
+            // Whoever has lost a pod looks as well.
+            for owner in claims::controllers(change) {
+                if let Some((_, queue)) = queues.iter().find(|(kind, _)| *kind == owner.kind) {
+                    queue.add(ObjectKey::namespaced(&change.key.namespace, &owner.name));
+                }
+            }
+        });
+        let (replica_sets, store) = (this.replica_sets.clone(), world.replica_sets.clone());
+        world.pods.on_change(move |change| {
+            let Some(orphan) = claims::new_orphan(change) else {
                 return;
             };
-            if let Some((_, queue)) = queues.iter().find(|(kind, _)| *kind == owner.kind) {
-                queue.add(ObjectKey::namespaced(namespace(&pod.metadata), &owner.name));
+            for set in store.in_namespace(&change.key.namespace) {
+                if claims::selects_pod(&set, orphan) {
+                    replica_sets.add(ObjectKey::of(&*set));
+                }
             }
         });
         let (daemon_sets, store) = (this.daemon_sets.clone(), world.daemon_sets.clone());
@@ -146,10 +157,11 @@ fn follow<K: Object>(store: &Store<K>, queue: &WorkQueue<ObjectKey>) {
 
 /// Pods of an owner that count: neither ended nor on their way out.
 fn active(pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
-    pods.iter()
-        .filter(|pod| !has_ended(pod) && !is_deleting(&pod.metadata))
-        .cloned()
-        .collect()
+    pods.iter().filter(|pod| is_active(pod)).cloned().collect()
+}
+
+fn is_active(pod: &Pod) -> bool {
+    !has_ended(pod) && !is_deleting(&pod.metadata)
 }
 
 /// How long until `seconds` after `since`; zero when that has passed.

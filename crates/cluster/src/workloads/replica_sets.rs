@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 
-use super::{active, count_available, create_pod, delete_pod, pod_of, write_status};
+use super::{active, claims, count_available, create_pod, delete_pod, pod_of, write_status};
 use crate::objects::{is_deleting, is_ready, name, namespace, node_of, owner, phase, uid};
 use crate::world::World;
 
@@ -20,6 +21,14 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     if is_deleting(&set.metadata) {
         return Ok(Requeue::Done);
     }
+    if !claims::settle(&world, &set).await? {
+        return Ok(Requeue::Stale);
+    }
+    // While pods were claimed, it may have been scaled or deleted.
+    let is_same = |now: &Arc<ReplicaSet>| now.metadata.uid == set.metadata.uid && !is_deleting(&now.metadata);
+    let Some(set) = world.replica_sets.get(&key).filter(is_same) else {
+        return Ok(Requeue::Done);
+    };
     let wanted = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
     let pods = active(&world.pods_by_owner.get(uid(&set.metadata)));
     if pods.len() < wanted
