@@ -193,8 +193,10 @@ pub static METRICS: &[Metric] = metrics![
     |run| Some(run.wasted_micros as f64 / MICROS);
     "idleNodeHours", "Idle node-hours", NodeHours, "node-hours without any pod but those of DaemonSets",
     |run| Some(run.idle_node_ms as f64 / HOUR_MS);
-    "interruptions", "Pods cut short", Count, "pods killed before their grace period had ended",
+    "interruptions", "Interruptions", Count, "spot instances that the cloud announced to take back",
     |run| Some(run.interruptions as f64);
+    "podsCutShort", "Pods cut short", Count, "pods killed before their grace period had ended",
+    |run| Some(run.pods_cut_short as f64);
     "singleReplicaDown", "Single replicas down", Seconds,
     "time without a ready pod, over owners that want exactly one",
     |run| Some(run.single_replica_down_ms as f64 / 1000.0);
@@ -215,9 +217,9 @@ pub static METRICS: &[Metric] = metrics![
     |run| Some(run.failed_launches as f64);
     "commands", "Commands", Count, "commands of disruption carried out",
     |run| Some(run.commands as f64);
-    "peakNodes", "Most nodes", Count, "largest number of nodes at once",
+    "peakNodes", "Most nodes", Count, "largest number of nodes at once, after the warm-up",
     |run| Some(run.peak_nodes as f64);
-    "peakPods", "Most pods", Count, "largest number of workload pods at once",
+    "peakPods", "Most pods", Count, "largest number of workload pods at once, after the warm-up",
     |run| Some(run.peak_pods as f64);
 ];
 

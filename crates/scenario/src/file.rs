@@ -55,8 +55,8 @@ pub struct ExpectSpec {
 pub struct ClusterSpec {
     /// Files with NodePools, NodeClasses, DaemonSets and DisruptionPolicies, relative to the scenario's file.
     pub manifests: Vec<String>,
-    /// A dump whose workloads run from the start to the end.
-    pub snapshot: Option<String>,
+    /// Dumps whose workloads run from the start to the end; of two objects with one name the later one counts.
+    pub snapshot: Vec<String>,
     /// A file with instance types; none: the built-in ones.
     pub catalog: Option<String>,
     /// Whether the scheduler prefers full nodes (`MostAllocated`) to empty ones.
@@ -249,7 +249,7 @@ fn scenario(item: &Item<'_>) -> Option<Scenario> {
         None => Some(Vec::new()),
     };
     if let (Some(cluster), Some(workloads)) = (&cluster, &workloads)
-        && cluster.snapshot.is_none()
+        && cluster.snapshot.is_empty()
         && workloads.is_empty()
     {
         return spec.wrong("has neither workloads nor cluster.snapshot, so that nothing would run");
@@ -301,7 +301,7 @@ fn no_policy(text: &str, names: &[&str]) -> String {
 fn cluster(item: &Item<'_>) -> Option<ClusterSpec> {
     let fields = item.fields(&["manifests", "snapshot", "catalog", "scheduler"])?;
     let manifests = files(&fields, "manifests");
-    let snapshot = fields.read("snapshot", |item| item.text().map(str::to_owned));
+    let snapshot = files(&fields, "snapshot");
     let catalog = fields.read("catalog", |item| item.text().map(str::to_owned));
     let most_allocated = match fields.get("scheduler") {
         Some(item) => item
@@ -312,8 +312,8 @@ fn cluster(item: &Item<'_>) -> Option<ClusterSpec> {
             }),
         None => Some(false),
     };
-    let manifests = manifests?;
-    if manifests.is_empty() && snapshot.is_none() {
+    let (manifests, snapshot) = (manifests?, snapshot?);
+    if manifests.is_empty() && snapshot.is_empty() {
         return fields.wrong("has neither manifests nor snapshot, so that there is no NodePool; write for example `manifests: [pools.yaml]`");
     }
     Some(ClusterSpec {

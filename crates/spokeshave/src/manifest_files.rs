@@ -36,11 +36,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
             note_kustomization(&file.display().to_string());
             continue;
         }
-        let extension = file
-            .extension()
-            .and_then(|extension| extension.to_str())
-            .unwrap_or_default();
-        if file.is_file() && EXTENSIONS.contains(&extension) {
+        if is_manifest(&file) {
             files.push(file);
         }
     }
@@ -49,6 +45,15 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
         bail!("{} has no file that ends in .yaml, .yml or .json", path.display());
     }
     Ok(files)
+}
+
+/// Whether a file of a directory counts as a manifest.
+pub(crate) fn is_manifest(file: &Path) -> bool {
+    let extension = file
+        .extension()
+        .and_then(|extension| extension.to_str())
+        .unwrap_or_default();
+    file.is_file() && EXTENSIONS.contains(&extension) && !is_kustomization(file)
 }
 
 /// kustomize's own file: a recipe for manifests and no manifest.

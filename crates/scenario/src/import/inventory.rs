@@ -70,7 +70,11 @@ impl Inventory {
                 let key = (pod.meta.namespace().to_owned(), pod.meta.name().to_owned());
                 self.pods.insert(key, *pod);
             }
-            Object::Budget(budget) => self.budgets.push(budget),
+            Object::Budget(budget) => {
+                self.budgets
+                    .retain(|known| (&known.namespace, &known.name) != (&budget.namespace, &budget.name));
+                self.budgets.push(budget);
+            }
             Object::Other => {}
         }
     }

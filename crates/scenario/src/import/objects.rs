@@ -110,6 +110,8 @@ pub struct Pod {
 pub struct Budget {
     /// Its namespace.
     pub namespace: String,
+    /// Its name.
+    pub name: String,
     /// Whom it is for.
     pub selector: LabelSelector,
     /// How many may be away: a number or a percentage.
@@ -153,7 +155,9 @@ impl Object {
                 Object::Workload(Box::new(workload(kind, serde_json::from_str(json)?)))
             }
             "Pod" => Object::Pod(Box::new(pod(serde_json::from_str(json)?))),
-            "PodDisruptionBudget" => Object::Budget(budget(serde_json::from_str(json)?)),
+            "PodDisruptionBudget" => {
+                budget(serde_json::from_str(json)?).map_or(Object::Other, Object::Budget)
+            }
             _ => Object::Other,
         })
     }
@@ -321,17 +325,19 @@ struct BudgetSpec {
     min_available: Option<IntOrString>,
 }
 
-fn budget(read: AnyBudget) -> Budget {
+/// Without a selector it is for no pod; an empty one selects all.
+fn budget(read: AnyBudget) -> Option<Budget> {
     let text = |value: Option<IntOrString>| {
         value.map(|value| match value {
             IntOrString::Int(number) => number.to_string(),
             IntOrString::String(text) => text,
         })
     };
-    Budget {
+    Some(Budget {
         namespace: read.metadata.namespace().to_owned(),
-        selector: read.spec.selector.unwrap_or_default(),
+        name: read.metadata.name().to_owned(),
+        selector: read.spec.selector?,
         max_unavailable: text(read.spec.max_unavailable),
         min_available: text(read.spec.min_available),
-    }
+    })
 }

@@ -1,6 +1,7 @@
 //! Tables of pods: one row for each, with its beginning, end and requests; and Azure's table of requests to a service.
 //!
-//! Owns the columns of the presets `openb`, `dlrm` and `azure-llm`, and what an empty time means. The order of rows does not matter.
+//! Owns the columns of the presets `openb`, `dlrm` and `azure-llm`, what an empty time means, and that all times of a table are written alike. The order
+//! of rows does not matter.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,6 +98,64 @@ struct Positions {
     gpu: Option<usize>,
     group: Option<usize>,
     density: Option<usize>,
+}
+
+/// How a time is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Seconds,
+    Instant,
+}
+
+impl Form {
+    fn shown(self) -> &'static str {
+        match self {
+            Form::Seconds => "a number of seconds",
+            Form::Instant => "an instant",
+        }
+    }
+}
+
+/// The times of a table, which have one form: seconds beside instants would lie decades apart, and a simulation would never come to the later ones.
+struct Times {
+    /// The form of the first one.
+    form: Option<Form>,
+    /// Where that is; none for a preset, whose form is known.
+    line: Option<u64>,
+}
+
+impl Times {
+    fn of(layout: &Layout) -> Self {
+        Self {
+            form: layout.from_zero.then_some(Form::Seconds),
+            line: None,
+        }
+    }
+
+    /// Milliseconds of the cell of a row that begins in this line.
+    fn read(&mut self, text: &str, column: &str, line: u64) -> Result<Option<i64>, String> {
+        let Some((form, milliseconds)) = time(text, column)? else {
+            return Ok(None);
+        };
+        match self.form {
+            Some(known) if known != form => {
+                let place = self.line.map_or_else(
+                    || "as this format has them".to_owned(),
+                    |line| format!("as in line {line}"),
+                );
+                Err(format!(
+                    "{column} {text:?} is {}; expected {}, {place}: all times of a table are written alike",
+                    form.shown(),
+                    known.shown()
+                ))
+            }
+            Some(_) => Ok(Some(milliseconds)),
+            None => {
+                (self.form, self.line) = (Some(form), Some(line));
+                Ok(Some(milliseconds))
+            }
+        }
+    }
 }
 
 /// A table, row by row: a row is bounded before the parser has collected it, whether it is a line or goes over many within quotes.
@@ -203,11 +262,12 @@ pub(crate) fn read(format: Format, columns: &Columns, bytes: &[u8]) -> Result<Ti
         density: layout.density.map(|name| position(&head, name)).transpose()?,
     };
     let mut pods: Vec<(Size, Option<i64>, Option<i64>)> = Vec::new();
+    let mut times = Times::of(&layout);
     let mut row = csv::StringRecord::new();
     while table.next(&mut row)? {
         let line = row.position().map_or(0, csv::Position::line);
-        let pod =
-            pod(&row, &positions, &layout).map_err(|problem| ImportError::new(Place::Line(line), problem))?;
+        let pod = pod(&row, line, &positions, &layout, &mut times)
+            .map_err(|problem| ImportError::new(Place::Line(line), problem))?;
         pods.push(pod);
         if pods.len() as u64 * 2 > crate::generate::MOST_EVENTS {
             return Err(ImportError::new(
@@ -226,19 +286,21 @@ pub(crate) fn read(format: Format, columns: &Columns, bytes: &[u8]) -> Result<Ti
     timeline(pods, base)
 }
 
-/// One row.
+/// One row, which begins in this line.
 fn pod(
     row: &csv::StringRecord,
+    line: u64,
     positions: &Positions,
     layout: &Layout,
+    times: &mut Times,
 ) -> Result<(Size, Option<i64>, Option<i64>), String> {
     let cell = |position: usize| row.get(position).unwrap_or_default().trim();
     let columns = &layout.columns;
-    let start = time(cell(positions.start), &columns.start)?;
+    let start = times.read(cell(positions.start), &columns.start, line)?;
     let end_name = columns.end.as_deref().unwrap_or_default();
     let end = positions
         .end
-        .map_or(Ok(None), |position| time(cell(position), end_name))?;
+        .map_or(Ok(None), |position| times.read(cell(position), end_name, line))?;
     if let (Some(start), Some(end)) = (start, end)
         && end < start
     {
@@ -279,21 +341,21 @@ fn pod(
     ))
 }
 
-/// Milliseconds of a time cell: seconds, or an instant. Empty, and `NaN` as pandas writes it: none.
-fn time(text: &str, column: &str) -> Result<Option<i64>, String> {
+/// Form and milliseconds of a time cell: seconds, or an instant. Empty, and `NaN` as pandas writes it: none.
+fn time(text: &str, column: &str) -> Result<Option<(Form, i64)>, String> {
     if text.is_empty() || text.eq_ignore_ascii_case("nan") {
         return Ok(None);
     }
     if let Ok(seconds) = text.parse::<f64>() {
         return match seconds.is_finite() && seconds.abs() <= MOST_SECONDS {
-            true => Ok(Some(libm::round(seconds * 1_000.0) as i64)),
+            true => Ok(Some((Form::Seconds, libm::round(seconds * 1_000.0) as i64))),
             false => Err(format!(
                 "{column} {text:?} is not a time of ten years at most, in seconds"
             )),
         };
     }
     match instant(text) {
-        Some(instant) => Ok(Some(instant.as_millisecond())),
+        Some(instant) => Ok(Some((Form::Instant, instant.as_millisecond()))),
         None => Err(format!(
             "{column} {text:?} is neither a number of seconds nor an instant such as 2026-03-02T00:00:00Z"
         )),

@@ -58,7 +58,7 @@ fn the_complete_example_means_what_it_says() {
         (found.duration_ms, found.warmup_ms, found.seeds),
         (2_592_000_000, 86_400_000, 10)
     );
-    assert_eq!(found.cluster.snapshot.as_deref(), Some("monday.yaml"));
+    assert_eq!(found.cluster.snapshot, ["monday.yaml"]);
     assert_eq!(found.cluster.catalog, None);
     let Kind::Deployments {
         count: 40,
@@ -108,6 +108,15 @@ fn the_complete_example_means_what_it_says() {
         "10m"
     );
     assert_eq!((found.baseline.as_str(), found.expect.len()), ("now", 2));
+}
+
+#[test]
+fn a_cluster_may_begin_with_several_dumps() {
+    let text = COMPLETE.replace("snapshot: monday.yaml", "snapshot: [shop.yaml, system.yaml]");
+    let found = Scenario::read(&document(&text)).expect("valid");
+    assert_eq!(found.cluster.snapshot, ["shop.yaml", "system.yaml"]);
+    let wrong = problems(&text.replace("system.yaml", "\"\""));
+    assert_eq!(wrong[0].field, "spec.cluster.snapshot[1]");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use spokeshave_scenario::file::{Merge, ModelName, PolicySpec};
 use spokeshave_simulate::{Model, Policy, World};
 
 use super::document::Document;
+use super::manifests;
 use crate::lines::Lines;
 use crate::plan::dump::Dump;
 use crate::plan::ec2::Ec2;
@@ -79,8 +80,8 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         .chain(&scenario.cluster.manifests);
     paths.extend(named.map(|path| beside(&document.file, path)));
     let dump = files::read(&paths)?;
+    manifests::refuse_wrong(&paths_of(document, &scenario.cluster.manifests))?;
     let base = patchable(&dump);
-    let budgets = dump.pod_disruption_budgets.clone();
     for object in &base {
         refuse_wrong(object)?;
     }
@@ -105,8 +106,9 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         }
     }
     world.daemon_sets = state.daemon_sets;
+    let budgets = state.pod_disruption_budgets;
     for spec in scenario.policies.iter().filter(|spec| !spec.manifests.is_empty()) {
-        let own = own_paths(document, spec);
+        let own = paths_of(document, &spec.manifests);
         let all: Vec<PathBuf> = paths.iter().chain(&own).cloned().collect();
         let dump = Dump {
             pods: Vec::new(),
@@ -158,12 +160,13 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     })
 }
 
-fn shown(paths: &[PathBuf]) -> String {
+/// Paths for a sentence.
+pub(crate) fn shown(paths: &[PathBuf]) -> String {
     let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     paths.join(", ")
 }
 
-/// NodePools as they were written, and DisruptionPolicies; of two with one name the later one counts.
+/// NodePools as they were written, and DisruptionPolicies; of two with one name, as of a dump and of a manifest, the later one counts.
 fn patchable(dump: &Dump) -> Vec<Patchable> {
     let pools = dump.written.iter().filter(|written| written.is_node_pool());
     let pools = pools.map(|written| Patchable {
@@ -198,9 +201,9 @@ fn refuse_wrong(object: &Patchable) -> Result<()> {
     }
 }
 
-/// The manifests of a policy.
-fn own_paths(document: &Document, spec: &PolicySpec) -> Vec<PathBuf> {
-    let paths = spec.manifests.iter();
+/// Files that a scenario names.
+fn paths_of(document: &Document, names: &[String]) -> Vec<PathBuf> {
+    let paths = names.iter();
     paths.map(|path| beside(&document.file, path)).collect()
 }
 
@@ -229,7 +232,8 @@ fn policy(document: &Document, spec: &PolicySpec, base: &[Patchable]) -> Result<
     let own = match spec.manifests.is_empty() {
         true => Vec::new(),
         false => {
-            let dump = files::read(&own_paths(document, spec))?;
+            let paths = paths_of(document, &spec.manifests);
+            let dump = files::read(&paths)?;
             if let Some(kind) = foreign(&dump) {
                 return Err(document.wrong(
                     &spec.path,
@@ -240,11 +244,8 @@ fn policy(document: &Document, spec: &PolicySpec, base: &[Patchable]) -> Result<
                 )
                 .into());
             }
-            let own = patchable(&dump);
-            for object in &own {
-                refuse_wrong(object)?;
-            }
-            own
+            manifests::refuse_wrong(&paths)?;
+            patchable(&dump)
         }
     };
     let is_replaced = |object: &&Patchable| {
@@ -363,4 +364,64 @@ pub(crate) fn start_of(newest: Option<Timestamp>) -> Timestamp {
     const DAY_MS: i64 = 86_400_000;
     let newest = newest.map_or(0, |newest| newest.as_millisecond());
     Timestamp::from_millisecond(newest - newest.rem_euclid(DAY_MS)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+    use super::*;
+
+    const SCENARIO: &str = "\
+apiVersion: simulate.spokeshave.dev/v1alpha1
+kind: Scenario
+metadata: {name: files}
+spec:
+  start: 2026-03-02T00:00:00Z
+  duration: 1h
+  cluster: {snapshot: [monday.yaml, tuesday.yaml]}
+  workloads:
+  - name: web
+    deployments: {count: 2, cpu: 250m, memory: 512Mi}
+    replicas: 2
+  policies:
+  - {name: now}
+";
+
+    /// The dump of a cluster with a NodePool, and with a budget of so many pods.
+    fn dump(most: i32) -> String {
+        format!(
+            "\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {{name: default}}
+spec:
+  template:
+    spec:
+      nodeClassRef: {{group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}}
+      requirements: []
+  disruption: {{consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {{name: web, namespace: shop}}
+spec: {{maxUnavailable: {most}, selector: {{}}}}
+"
+        )
+    }
+
+    #[test]
+    fn of_two_budgets_with_one_name_the_later_one_counts() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (name, most) in [("monday.yaml", 1), ("tuesday.yaml", 2)] {
+            std::fs::write(folder.path().join(name), dump(most)).expect("written");
+        }
+        let file = folder.path().join("scenario.yaml").display().to_string();
+        let document = Document::parse(&file, SCENARIO).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let setting = read(&document, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let specs: Vec<_> = setting.budgets.iter().map(|budget| &budget.spec).collect();
+        assert_eq!(specs.len(), 1, "{specs:?}");
+        let most = specs[0].as_ref().and_then(|spec| spec.max_unavailable.clone());
+        assert_eq!(most, Some(IntOrString::Int(2)));
+    }
 }

@@ -19,7 +19,7 @@ use spokeshave_scenario::source::{FORMATS, Format, Source};
 use spokeshave_scenario::workload::Kind;
 use spokeshave_scenario::{Change, Timeline};
 
-use super::cluster::beside;
+use super::cluster::{beside, shown};
 use super::document::Document;
 use super::inventory;
 use crate::plan::files;
@@ -63,9 +63,10 @@ pub(crate) fn read(document: &Document, dumps: &[PathBuf]) -> Result<Recordings>
         let inventory = inventory::read(&snapshot)?;
         let timeline = inventory.constant(scenario.start, scenario.duration_ms)?;
         if timeline.owners.is_empty() {
+            let those = if snapshot.len() == 1 { "it" } else { "them" };
             found.notes.push(format!(
-                "{}: there is no pod and no workload in it",
-                snapshot[0].display()
+                "{}: there is no pod and no workload in {those}",
+                shown(&snapshot)
             ));
         }
         found.notes.extend(inventory.notes());
@@ -228,7 +229,9 @@ pub(crate) fn protect(timeline: &mut Timeline, budgets: &[Arc<PodDisruptionBudge
                     .namespace
                     .clone()
                     .unwrap_or_else(|| "default".to_owned()),
-                selector: spec.selector.clone().unwrap_or_default(),
+                name: budget.metadata.name.clone().unwrap_or_default(),
+                // None selects nothing, an empty one everything.
+                selector: spec.selector.clone()?,
                 max_unavailable: text(&spec.max_unavailable),
                 min_available: text(&spec.min_available),
             })

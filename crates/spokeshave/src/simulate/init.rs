@@ -12,6 +12,7 @@ use spokeshave_scenario::import::inventory::Inventory;
 
 use super::args::InitArgs;
 use super::cluster::start_of;
+use super::overwriting::is_same;
 use super::{inventory, recorder};
 use crate::plan::files;
 use crate::text::say;
@@ -26,7 +27,17 @@ pub(crate) async fn run(args: &InitArgs) -> Result<String> {
     let paths = match args.filenames.is_empty() {
         false => args.filenames.clone(),
         true => {
-            let text = recorder::dump(args.kubeconfig.as_deref()).await?;
+            let kubeconfig = args.kubeconfig.as_deref();
+            if kubeconfigs(kubeconfig)
+                .iter()
+                .any(|path| is_same(&args.dump, path))
+            {
+                bail!(
+                    "--dump {}: this is the kubeconfig, which would be written over; expected another file",
+                    args.dump.display()
+                );
+            }
+            let text = recorder::dump(kubeconfig).await?;
             std::fs::write(&args.dump, text)
                 .with_context(|| format!("cannot write {}", args.dump.display()))?;
             say(&format!(
@@ -36,26 +47,31 @@ pub(crate) async fn run(args: &InitArgs) -> Result<String> {
             vec![args.dump.clone()]
         }
     };
-    let [path]: [PathBuf; 1] = files::expand(&paths)?.try_into().map_err(|paths: Vec<PathBuf>| {
-        anyhow::anyhow!(
-            "a scenario begins with one dump, and there are {} files; write all objects into one file first",
-            paths.len()
-        )
-    })?;
-    if path == Path::new("-") {
+    let paths = files::expand(&paths)?;
+    if paths.iter().any(|path| path == Path::new("-")) {
         bail!("-f -: the scenario names its dump, so that it has to be a file");
     }
-    let inventory = inventory::read(std::slice::from_ref(&path))?;
-    scenario(&path, &inventory)
+    let inventory = inventory::read(&paths)?;
+    scenario(&paths, &inventory)
 }
 
-/// The text for a dump.
-fn scenario(path: &Path, inventory: &Inventory) -> Result<String> {
+/// Files by which this or another command reaches a cluster: the given one, those of `$KUBECONFIG`, and that of the home directory.
+fn kubeconfigs(given: Option<&Path>) -> Vec<PathBuf> {
+    let variable = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let named = std::env::split_paths(&variable).filter(|path| !path.as_os_str().is_empty());
+    let at_home = std::env::home_dir().map(|home| home.join(".kube").join("config"));
+    let given = given.map(Path::to_owned);
+    given.into_iter().chain(named).chain(at_home).collect()
+}
+
+/// The text for some dumps.
+fn scenario(paths: &[PathBuf], inventory: &Inventory) -> Result<String> {
     let start = start_of(inventory.newest());
     let timeline = inventory.constant(start, WEEK_MS)?;
     let facts = Facts::of(&timeline);
-    let stem = path
-        .file_stem()
+    let stem = paths
+        .first()
+        .and_then(|path| path.file_stem())
         .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let letters = stem.to_lowercase();
     let name: String = letters
@@ -73,7 +89,11 @@ fn scenario(path: &Path, inventory: &Inventory) -> Result<String> {
         "" => "cluster",
         name => name,
     };
-    let file = serde_json::to_string(&path.display().to_string())?;
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let (files, those) = match &names[..] {
+        [name] => (serde_json::to_string(name)?, "this dump"),
+        names => (serde_json::to_string(names)?, "these dumps"),
+    };
     let mut text = String::new();
     let _ = write!(
         text,
@@ -89,8 +109,8 @@ spec:
   warmup: 6h               # the cluster begins without nodes; what filling it costs is not counted
   seeds: 5
   cluster:
-    snapshot: {file}       # workloads, NodePools, DaemonSets and PodDisruptionBudgets are those of this dump
-  # Beside what is in the dump, for example:
+    snapshot: {files}       # workloads, NodePools, DaemonSets and PodDisruptionBudgets are those of {those}
+  # Beside what is in {those}, for example:
   # workloads:
   # - name: web
   #   deployments: {{count: 10, cpu: [250m, 500m], memory: 512Mi, spread: zone, maxUnavailable: 10%}}
@@ -107,7 +127,7 @@ spec:
   # expect:
   # - patient.cost <= 1.02 * now.cost
 ",
-        shown = path.display(),
+        shown = names.join(", "),
         owners = facts.owners,
         pods = facts.peak_pods,
         cores = facts.peak_cpu_milli as f64 / 1_000.0,
@@ -127,17 +147,24 @@ mod tests {
         let deployment = r#"{"kind": "Deployment", "metadata": {"name": "web", "creationTimestamp": "2026-03-03T10:00:00Z"},
             "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "500m"}}}]}}}}"#;
         inventory.add(Object::read(deployment, None).expect("readable"));
-        let text = scenario(Path::new("a b/Cluster \"one\".yaml"), &inventory).expect("small");
+        let paths = [PathBuf::from("a b/Cluster \"one\".yaml")];
+        let text = scenario(&paths, &inventory).expect("small");
         let read = Document::parse("x.yaml", &text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
         assert_eq!(read.scenario.name, "cluster--one");
         assert_eq!(read.scenario.start.to_string(), "2026-03-03T00:00:00Z");
-        assert_eq!(
-            read.scenario.cluster.snapshot.as_deref(),
-            Some("a b/Cluster \"one\".yaml")
-        );
+        assert_eq!(read.scenario.cluster.snapshot, ["a b/Cluster \"one\".yaml"]);
         assert!(
             text.contains("1 workloads, 3 pods, 1.5 cores at the peak"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_scenario_begins_with_all_of_several_dumps() {
+        let paths = ["shop.yaml", "system.yaml"].map(PathBuf::from);
+        let text = scenario(&paths, &Inventory::default()).expect("small");
+        let read = Document::parse("x.yaml", &text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+        assert_eq!(read.scenario.name, "shop");
+        assert_eq!(read.scenario.cluster.snapshot, ["shop.yaml", "system.yaml"]);
     }
 }

@@ -37,22 +37,48 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Inventory> {
     Ok(inventory)
 }
 
+/// One object of a file.
+pub(crate) struct Piece<'a> {
+    /// The line on which it begins.
+    pub(crate) line: usize,
+    /// It, as JSON.
+    pub(crate) json: &'a str,
+    /// The kind of the items of its list, for one that does not say its own.
+    pub(crate) kind: Option<&'a str>,
+    /// Its text, from that line on.
+    pub(crate) text: &'a str,
+    /// The text is a sequence of which it is the one element.
+    pub(crate) in_sequence: bool,
+}
+
+/// Takes objects, in the order of their file.
+type Take<'t> = &'t mut dyn FnMut(&Piece<'_>);
+
 /// Adds the objects of one file.
 ///
 /// # Errors
 /// It is neither YAML nor JSON.
 pub(crate) fn add(file: &str, bytes: &[u8], inventory: &mut Inventory) -> Result<()> {
+    let mut take = |piece: &Piece<'_>| object(file, piece, inventory);
+    each(file, bytes, &mut take)
+}
+
+/// Hands over the objects of one file.
+///
+/// # Errors
+/// It is neither YAML nor JSON.
+pub(crate) fn each(file: &str, bytes: &[u8], take: Take<'_>) -> Result<()> {
     let text = as_text(bytes).with_context(|| file.to_owned())?;
     for document in documents(text) {
         match document.style() {
-            Style::Json => json(file, text, &document, inventory)?,
-            Style::Yaml => block(file, text, &document, inventory)?,
+            Style::Json => json(file, text, &document, take)?,
+            Style::Yaml => block(file, text, &document, take)?,
         }
     }
     Ok(())
 }
 
-fn json(file: &str, text: &str, document: &Document<'_>, inventory: &mut Inventory) -> Result<()> {
+fn json(file: &str, text: &str, document: &Document<'_>, take: Take<'_>) -> Result<()> {
     let mut stream = serde_json::Deserializer::from_str(document.text).into_iter::<&RawValue>();
     while let Some(value) = stream.next() {
         let first = line_of(text, document.offset);
@@ -64,12 +90,37 @@ fn json(file: &str, text: &str, document: &Document<'_>, inventory: &mut Invento
             )
         })?;
         let offset = document.offset + (stream.byte_offset() - value.get().len());
-        value_of(file, line_of(text, offset), value.get(), inventory)?;
+        let mut walk = Walk::new(value.get(), line_of(text, offset));
+        let values: Vec<&RawValue> = serde_json::from_str(value.get()).unwrap_or_else(|_| vec![value]);
+        for one in values {
+            value_of(file, walk.line_of(one.get()), one.get(), one.get(), take)?;
+        }
     }
     Ok(())
 }
 
-fn block(file: &str, text: &str, document: &Document<'_>, inventory: &mut Inventory) -> Result<()> {
+/// Finds the lines of parts of a text that are asked for in order, in one walk over it.
+struct Walk<'t> {
+    text: &'t str,
+    at: usize,
+    line: usize,
+}
+
+impl<'t> Walk<'t> {
+    fn new(text: &'t str, line: usize) -> Self {
+        Walk { text, at: 0, line }
+    }
+
+    fn line_of(&mut self, part: &str) -> usize {
+        let begin = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        let passed = self.text.as_bytes().get(self.at..begin).unwrap_or_default();
+        self.line += passed.iter().filter(|byte| **byte == b'\n').count();
+        self.at = self.at.max(begin);
+        self.line
+    }
+}
+
+fn block(file: &str, text: &str, document: &Document<'_>, take: Take<'_>) -> Result<()> {
     let invalid = |line: usize, error: &yaml::Problem| {
         let inner = error.location().map_or(1, |location| location.line());
         let line = line + usize::try_from(inner).unwrap_or(1).max(1) - 1;
@@ -81,20 +132,26 @@ fn block(file: &str, text: &str, document: &Document<'_>, inventory: &mut Invent
     let Some(parts) = list_parts(document.text) else {
         let line = line_of(text, document.offset);
         let json = yaml::to_json(document.text).map_err(|error| invalid(line, &error))?;
-        return value_of(file, line, &json, inventory);
+        return value_of(file, line, &json, document.text, take);
     };
     let header = yaml::to_json(&parts.header).unwrap_or_default();
     let kind = serde_json::from_str::<Envelope<'_>>(&header).map_or(String::new(), |head| head.kind);
     for (offset, item) in parts.items {
         let line = line_of(text, document.offset + offset);
         let json = yaml::only_item_to_json(item).map_err(|error| invalid(line, &error))?;
-        object(file, line, &json, kind.strip_suffix("List"), inventory);
+        take(&Piece {
+            line,
+            json: &json,
+            kind: kind_of_items(&kind),
+            text: item,
+            in_sequence: true,
+        });
     }
     Ok(())
 }
 
-/// An object, or a list of them.
-fn value_of(file: &str, line: usize, json: &str, inventory: &mut Inventory) -> Result<()> {
+/// An object, or a list of them; `text` is that of the whole.
+fn value_of(file: &str, line: usize, json: &str, text: &str, take: Take<'_>) -> Result<()> {
     let envelope: Envelope<'_> = serde_json::from_str(json).map_err(|error| {
         anyhow!(
             "{file}:{line}: is not a Kubernetes object: {}",
@@ -103,26 +160,39 @@ fn value_of(file: &str, line: usize, json: &str, inventory: &mut Inventory) -> R
     })?;
     match envelope.items.filter(|_| envelope.kind.ends_with("List")) {
         Some(items) => {
+            let mut walk = Walk::new(json, line);
             for item in items {
-                object(
-                    file,
-                    line,
-                    item.get(),
-                    envelope.kind.strip_suffix("List"),
-                    inventory,
-                );
+                take(&Piece {
+                    line: walk.line_of(item.get()),
+                    json: item.get(),
+                    kind: kind_of_items(&envelope.kind),
+                    text: item.get(),
+                    in_sequence: false,
+                });
             }
         }
-        None => object(file, line, json, None, inventory),
+        None => take(&Piece {
+            line,
+            json,
+            kind: None,
+            text,
+            in_sequence: false,
+        }),
     }
     Ok(())
 }
 
-fn object(file: &str, line: usize, json: &str, default: Option<&str>, inventory: &mut Inventory) {
-    match Object::read(json, default.filter(|kind| !kind.is_empty())) {
+/// `Pod` of a `PodList`.
+fn kind_of_items(kind: &str) -> Option<&str> {
+    kind.strip_suffix("List").filter(|kind| !kind.is_empty())
+}
+
+fn object(file: &str, piece: &Piece<'_>, inventory: &mut Inventory) {
+    match Object::read(piece.json, piece.kind) {
         Ok(object) => inventory.add(object),
         Err(error) => say(&format!(
-            "note: {file}:{line}: an object cannot be read and is left out: {}",
+            "note: {file}:{}: an object cannot be read and is left out: {}",
+            piece.line,
             without_place(&error.to_string())
         )),
     }

@@ -10,6 +10,8 @@ mod engine;
 mod imports;
 mod init;
 mod inventory;
+mod manifests;
+mod overwriting;
 mod recorder;
 mod runs;
 mod watch;
@@ -73,6 +75,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
             without_file::document(&args.filenames, args.duration_ms, models)?
         }
     };
+    overwriting::refuse(args, &document)?;
     let scenario = &document.scenario;
     let seeds = args.seeds.unwrap_or(scenario.seeds);
     let chosen = chosen(scenario, &args.policies)?;

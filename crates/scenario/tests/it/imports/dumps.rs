@@ -137,6 +137,44 @@ fn a_dump_without_workloads_has_those_of_its_pods() {
     );
 }
 
+/// As for Kubernetes: no selector selects nothing, an empty one everything.
+#[test]
+fn a_budget_without_a_selector_is_for_no_pod() {
+    for (spec, expected) in [
+        (serde_json::json!({"maxUnavailable": 1}), None),
+        (
+            serde_json::json!({"maxUnavailable": 1, "selector": {}}),
+            Some("1"),
+        ),
+    ] {
+        let budget = serde_json::json!({"kind": "PodDisruptionBudget", "metadata": {"namespace": "shop", "name": "all"}, "spec": spec});
+        let timeline = inventory(&[deployment("web", 3, "1"), budget])
+            .constant("2026-03-02T00:00:00Z".parse().expect("an instant"), HOUR_MS)
+            .expect("small");
+        assert_eq!(timeline.owners[0].max_unavailable.as_deref(), expected, "{spec}");
+    }
+}
+
+/// As of two dumps of one cluster that were written one after the other.
+#[test]
+fn of_two_budgets_with_one_name_the_later_one_counts() {
+    let budget = |namespace: &str, most: i32| {
+        serde_json::json!({"kind": "PodDisruptionBudget", "metadata": {"namespace": namespace, "name": "all"},
+            "spec": {"maxUnavailable": most, "selector": {}}})
+    };
+    let found = inventory(&[
+        deployment("web", 3, "1"),
+        budget("shop", 1),
+        budget("other", 3),
+        budget("shop", 2),
+    ]);
+    assert_eq!(found.budgets().len(), 2);
+    let timeline = found
+        .constant("2026-03-02T00:00:00Z".parse().expect("an instant"), HOUR_MS)
+        .expect("small");
+    assert_eq!(timeline.owners[0].max_unavailable.as_deref(), Some("2"));
+}
+
 #[test]
 fn cron_jobs_of_a_dump_go_on_as_long_as_they_used_to_run() {
     let cron = serde_json::json!({"kind": "CronJob", "metadata": {"namespace": "shop", "name": "nightly"}, "spec": {"schedule": "0 1 * * *",

@@ -112,6 +112,21 @@ fn tables_name_the_line_that_is_wrong() {
             "line 5: creation_time \"1e300\" is not a time of ten years at most",
         ),
         (
+            CSV,
+            "team,begin,finish,cores,mem\na,2026-03-02T00:00:00Z,,1,2\nb,600,,1,2\n".to_owned(),
+            "line 3: begin \"600\" is a number of seconds; expected an instant, as in line 2",
+        ),
+        (
+            CSV,
+            "team,begin,finish,cores,mem\na,,100,1,2\nb,2026-03-02T00:00:00Z,,1,2\n".to_owned(),
+            "line 3: begin \"2026-03-02T00:00:00Z\" is an instant; expected a number of seconds, as in line 2",
+        ),
+        (
+            "format: dlrm, file: x",
+            DLRM.replace(",100.0,110.0", ",2026-03-02T00:00:00Z,110.0"),
+            "line 4: creation_time \"2026-03-02T00:00:00Z\" is an instant; expected a number of seconds, as this format has them",
+        ),
+        (
             "format: dlrm, file: x",
             DLRM.lines().next().expect("a head").to_owned(),
             "holds a head and no rows",

@@ -1,0 +1,341 @@
+//! The files of `spokeshave simulate`: manifests that are wrong, outputs that would write over something, several dumps to begin with.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const SCENARIO: &str = "\
+apiVersion: simulate.spokeshave.dev/v1alpha1
+kind: Scenario
+metadata: {name: files}
+spec:
+  start: 2026-03-02T00:00:00Z
+  duration: 1h
+  cluster:
+    manifests: [pools.yaml, more.yaml]
+  workloads:
+  - name: web
+    deployments: {count: 2, cpu: 250m, memory: 512Mi}
+    replicas: 2
+  policies:
+  - {name: now}
+  - {name: other, manifests: [own.yaml]}
+";
+
+const POOLS: &str = "\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
+      requirements: []
+  disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m}
+";
+
+const BUDGET: &str = "\
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {app: web}
+";
+
+const DAEMON_SET: &str = "\
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: kube-system}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec:
+      containers:
+      - name: main
+        resources: {requests: {cpu: 100m}}
+";
+
+const POLICY: &str = "\
+apiVersion: spokeshave.dev/v1alpha1
+kind: DisruptionPolicy
+metadata: {name: converge}
+spec:
+  convergence: {}
+";
+
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, text).expect("written");
+    path.display().to_string()
+}
+
+/// A folder with the scenario and what it names.
+fn folder() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write(folder.path(), "pools.yaml", POOLS);
+    write(folder.path(), "more.yaml", BUDGET);
+    write(folder.path(), "own.yaml", POLICY);
+    let scenario = write(folder.path(), "scenario.yaml", SCENARIO);
+    (folder, scenario)
+}
+
+fn simulate(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    command.arg("simulate").args(arguments).env("COLUMNS", "160");
+    command.output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What `--check` says of a scenario one of whose files has this text, which it refuses as a mistake of the scenario.
+fn refusal(name: &str, manifest: &str) -> (String, String) {
+    let (folder, scenario) = folder();
+    let path = write(folder.path(), name, manifest);
+    let output = simulate(&[&scenario, "--check"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{manifest}: {said}");
+    assert!(output.stdout.is_empty(), "{manifest}");
+    (said, path)
+}
+
+#[test]
+fn manifests_that_an_api_server_would_refuse_are_named_with_line_and_what_was_expected() {
+    for manifest in [BUDGET, DAEMON_SET] {
+        let (folder, scenario) = folder();
+        write(folder.path(), "more.yaml", manifest);
+        let output = simulate(&[&scenario, "--check"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let refused = "would be refused by the API server:";
+    for (manifest, from, to, expected) in [
+        (
+            POOLS,
+            "consolidateAfter: 1m",
+            "consolidateAfter: soon",
+            format!(":9: NodePool default {refused} spec.disruption.consolidateAfter"),
+        ),
+        (
+            BUDGET,
+            "maxUnavailable: 1\n",
+            "maxUnavailable: 110%\n",
+            format!(
+                ":5: PodDisruptionBudget web {refused} spec.maxUnavailable: \"110%\" is not valid; expected a number of pods, or a percentage from 0% to 100%"
+            ),
+        ),
+        (
+            BUDGET,
+            "maxUnavailable: 1\n",
+            "maxUnavailable: -1\n",
+            format!(":5: PodDisruptionBudget web {refused} spec.maxUnavailable: -1 is not valid"),
+        ),
+        (
+            BUDGET,
+            "maxUnavailable: 1\n",
+            "maxUnavailable: 1\n  minAvailable: 1\n",
+            format!(
+                ":6: PodDisruptionBudget web {refused} spec.minAvailable: is set beside maxUnavailable; expected one of the two"
+            ),
+        ),
+        (
+            BUDGET,
+            "matchLabels: {app: web}",
+            "matchExpressions: [{key: app, operator: Is, values: [web]}]",
+            format!(
+                ":7: PodDisruptionBudget web {refused} spec.selector.matchExpressions[0]: operator \"Is\" is not known; expected one of In"
+            ),
+        ),
+        (
+            BUDGET,
+            "maxUnavailable",
+            "maxUnavailble",
+            format!(":5: PodDisruptionBudget web {refused} spec.maxUnavailble: unknown field"),
+        ),
+        (
+            BUDGET,
+            "maxUnavailable: 1",
+            "maxUnavailable: [1]",
+            ":5: PodDisruptionBudget web cannot be read: ".to_owned(),
+        ),
+        (
+            DAEMON_SET,
+            "labels: {app: agent}",
+            "labels: {app: agnt}",
+            format!(
+                ":7: DaemonSet kube-system/agent {refused} spec.template.metadata.labels: spec.selector does not select them"
+            ),
+        ),
+        (
+            DAEMON_SET,
+            "  selector: {matchLabels: {app: agent}}\n",
+            "",
+            format!(":4: DaemonSet kube-system/agent {refused} spec.selector: is missing or empty"),
+        ),
+        (
+            DAEMON_SET,
+            "cpu: 100m",
+            "cpu: much",
+            format!(
+                ":11: DaemonSet kube-system/agent {refused} spec.template.spec.containers[0].resources.requests.cpu: \"much\" is not valid; expected a quantity from 0 on"
+            ),
+        ),
+        (
+            DAEMON_SET,
+            "containers:",
+            "container:",
+            format!(":9: DaemonSet kube-system/agent {refused} spec.template.spec.container: unknown field"),
+        ),
+    ] {
+        assert!(manifest.contains(from), "{from}");
+        let (said, path) = refusal("more.yaml", &manifest.replacen(from, to, 1));
+        let expected = format!("error: {path}{expected}");
+        assert!(said.contains(&expected), "expected {expected}\nfound {said}");
+    }
+}
+
+#[test]
+fn an_object_that_is_twice_in_the_manifests_is_refused() {
+    for (kind, twice) in [
+        ("NodePool default", POOLS.to_owned()),
+        ("PodDisruptionBudget web", format!("{BUDGET}---\n{BUDGET}")),
+    ] {
+        let (said, path) = refusal("more.yaml", &twice);
+        assert!(said.contains(&format!("{kind} is also at ")), "{said}");
+        assert!(said.contains(&path), "{said}");
+        assert!(
+            said.contains("expected one object of each name: leave one out or rename it"),
+            "{said}"
+        );
+    }
+}
+
+/// What a policy brings is judged as well, and may have the name of something in the cluster's manifests, which it replaces.
+#[test]
+fn manifests_of_a_policy_are_judged_as_they_were_written() {
+    let misspelt = POLICY.replace("convergence", "convergense");
+    let (said, path) = refusal("own.yaml", &misspelt);
+    let expected = format!(
+        "error: {path}:5: DisruptionPolicy converge would be refused by the API server: spec.convergense"
+    );
+    assert!(said.contains(&expected), "expected {expected}\nfound {said}");
+    let (folder, scenario) = folder();
+    write(folder.path(), "own.yaml", POOLS);
+    let output = simulate(&[&scenario, "--check"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn no_output_is_written_over_an_input_or_another_output() {
+    let (folder, scenario) = folder();
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let (pools, fresh) = (place("pools.yaml"), place("fresh.html"));
+    // The same file by another way.
+    let roundabout = place("./pools.yaml");
+    for (arguments, expected) in [
+        (
+            ["--report", &scenario, "--events", &fresh],
+            format!(
+                "--report {scenario}: this is the scenario, which would be written over; expected another file"
+            ),
+        ),
+        (
+            ["--report", &fresh, "--events", &roundabout],
+            format!("--events {roundabout}: this is a manifest of the scenario, which would be written over"),
+        ),
+        (
+            ["--report", &fresh, "--perfetto", &fresh],
+            format!("--perfetto {fresh}: --report is written to this file; expected another one"),
+        ),
+    ] {
+        let mut all = vec![scenario.as_str()];
+        all.extend(arguments);
+        let output = simulate(&all);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&expected), "expected {expected}\nfound {said}");
+        assert!(output.stdout.is_empty(), "nothing was simulated");
+    }
+    assert_eq!(fs::read_to_string(&scenario).expect("still there"), SCENARIO);
+    assert_eq!(fs::read_to_string(pools).expect("still there"), POOLS);
+    assert!(!Path::new(&fresh).exists());
+}
+
+#[test]
+fn a_dump_is_not_written_over_a_kubeconfig() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at_home = folder.path().join(".kube");
+    fs::create_dir(&at_home).expect("a folder");
+    let config = "apiVersion: v1\nkind: Config\n";
+    let given = write(folder.path(), "given", config);
+    let named = write(folder.path(), "named", config);
+    let usual = write(&at_home, "config", config);
+    let list = std::env::join_paths([Path::new("/nowhere/config"), Path::new(&named)]).expect("no colon");
+    for (arguments, dump) in [
+        (&["--kubeconfig", given.as_str()][..], &given),
+        (&[][..], &named),
+        (&[][..], &usual),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+        command.args(["simulate", "init", "--dump", dump]).args(arguments);
+        command.env("KUBECONFIG", &list).env("HOME", folder.path());
+        let output = command.output().expect("the program runs");
+        let said = text(&output.stderr);
+        assert!(!output.status.success(), "{dump}: {said}");
+        assert!(
+            said.contains("this is the kubeconfig, which would be written over"),
+            "{dump}: {said}"
+        );
+        assert_eq!(fs::read_to_string(dump).expect("still there"), config);
+    }
+}
+
+#[test]
+fn dumps_without_pods_are_all_named() {
+    let (folder, scenario) = folder();
+    let dumps = SCENARIO.replace("manifests: [pools.yaml, more", "snapshot: [pools.yaml, more");
+    write(folder.path(), "scenario.yaml", &dumps);
+    let output = simulate(&[&scenario, "--check"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let expected = format!(
+        "{}, {}: there is no pod and no workload in them",
+        place("pools.yaml"),
+        place("more.yaml")
+    );
+    assert!(said.contains(&expected), "expected {expected}\nfound {said}");
+}
+
+#[test]
+fn a_scenario_file_begins_with_several_dumps() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let deployment = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, creationTimestamp: 2026-03-02T00:00:00Z}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, resources: {requests: {cpu: 500m}}}]}
+";
+    let shop = write(folder.path(), "shop.yaml", deployment);
+    let pools = write(folder.path(), "pools.yaml", POOLS);
+    let output = simulate(&["init", "-f", &shop, "-f", &pools]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let scenario = write(folder.path(), "scenario.yaml", &text(&output.stdout));
+    let output = simulate(&[&scenario, "--check", "-o", "json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let check: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (&check["deployments"], &check["peakPods"]),
+        (&1.into(), &3.into())
+    );
+}
