@@ -1,12 +1,13 @@
 //! Launches that ask for the same are one call (A5.5, A-074): with 1,000 NodeClaims at once EC2 is asked a few times and not 1,000 times.
 //!
-//! Owns who waits for which call. The first that asks makes the call for all that joined it; when it is given up, the others are told that there was no
-//! answer.
+//! Owns who waits for which call. It is made by all that wait for it: whoever gives up takes it from nobody else, and it ends with the last.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::channel::oneshot;
+use futures::future::{BoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_aws::errors::{ApiError, launch_reason};
@@ -26,6 +27,9 @@ const MOST: usize = 1000;
 /// What one launch gets of a call: an instance, or none; and the errors of the whole call.
 pub(crate) type Share = Result<(Option<Launched>, Vec<FleetError>), ApiError>;
 
+/// A call under way, from the first that asks on.
+type Call = BoxFuture<'static, ()>;
+
 #[derive(Debug)]
 struct Batch {
     request: FleetRequest,
@@ -33,12 +37,14 @@ struct Batch {
     touched: Timestamp,
     waiting: Vec<oneshot::Sender<Share>>,
     number: u64,
+    /// Only those that wait for it hold it.
+    call: Option<WeakShared<Call>>,
 }
 
-/// Fleets that are about to be asked for.
-#[derive(Debug, Default)]
+/// Fleets that are about to be asked for. Clones are the same.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Fleets {
-    open: Mutex<(u64, Vec<Batch>)>,
+    open: Arc<Mutex<(u64, Vec<Batch>)>>,
     meter: Meter,
 }
 
@@ -51,12 +57,19 @@ impl Fleets {
         }
     }
 
+    fn open(&self) -> MutexGuard<'_, (u64, Vec<Batch>)> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Launches one instance.
-    pub(crate) async fn launch(&self, ec2: &dyn Ec2, clock: &SharedClock, request: FleetRequest) -> Share {
-        let (sender, receiver) = oneshot::channel();
-        if let Some(number) = self.join(request, sender, clock.now()) {
-            self.lead(number, ec2, clock).await;
-        }
+    pub(crate) async fn launch(
+        &self,
+        ec2: Arc<dyn Ec2>,
+        clock: &SharedClock,
+        request: FleetRequest,
+    ) -> Share {
+        let (call, receiver) = self.join(ec2, clock, request);
+        call.await;
         let lost = |_| {
             Err(ApiError::new(
                 "",
@@ -66,33 +79,49 @@ impl Fleets {
         receiver.await.unwrap_or_else(lost)
     }
 
-    /// Joins a call; the number of a new one.
-    fn join(&self, request: FleetRequest, sender: oneshot::Sender<Share>, now: Timestamp) -> Option<u64> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Joins a call, or begins a new one. It goes on while somebody polls it.
+    fn join(
+        &self,
+        ec2: Arc<dyn Ec2>,
+        clock: &SharedClock,
+        request: FleetRequest,
+    ) -> (Shared<Call>, oneshot::Receiver<Share>) {
+        let (sender, receiver) = oneshot::channel();
+        let now = clock.now();
+        let mut open = self.open();
         let fitting =
             |batch: &&mut Batch| batch.waiting.len() < MOST && batch.request.is_same_but_for_count(&request);
-        if let Some(batch) = open.1.iter_mut().find(fitting) {
+        // One of which nobody waits any more is about to be removed.
+        if let Some(batch) = open.1.iter_mut().find(fitting)
+            && let Some(call) = batch.call.as_ref().and_then(WeakShared::upgrade)
+        {
             batch.touched = now;
             batch.waiting.push(sender);
-            return None;
+            return (call, receiver);
         }
         open.0 += 1;
         let number = open.0;
+        let call = self.clone().make(number, ec2, clock.clone()).boxed().shared();
         open.1.push(Batch {
             request,
             opened: now,
             touched: now,
             waiting: vec![sender],
             number,
+            call: call.downgrade(),
         });
-        Some(number)
+        (call, receiver)
     }
 
-    async fn lead(&self, number: u64, ec2: &dyn Ec2, clock: &SharedClock) {
-        let guard = Given { fleets: self, number };
-        let batch = loop {
+    /// Makes a call when its time has come, and hands out what comes of it to those that still wait.
+    async fn make(self, number: u64, ec2: Arc<dyn Ec2>, clock: SharedClock) {
+        let guard = Given {
+            fleets: self.clone(),
+            number,
+        };
+        let mut batch = loop {
             clock.sleep(IDLE).await;
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = self.open();
             let now = clock.now();
             let passed = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or_default();
             let Some(index) = open.1.iter().position(|batch| batch.number == number) else {
@@ -105,6 +134,7 @@ impl Fleets {
             }
         };
         drop(guard);
+        batch.waiting.retain(|sender| !sender.is_canceled());
         let window = clock.since(batch.opened);
         self.meter.batch("create_fleet", window, batch.waiting.len());
         let mut request = batch.request;
@@ -114,6 +144,8 @@ impl Fleets {
             Ok(reply) => {
                 self.count(&request, &reply.errors);
                 let mut launched = reply.launched.into_iter();
+                // Those that have given up meanwhile come last: where there are too few instances, nobody goes without for their sake.
+                batch.waiting.sort_by_key(oneshot::Sender::is_canceled);
                 for sender in batch.waiting {
                     drop(sender.send(Ok((launched.next(), reply.errors.clone()))));
                 }
@@ -139,24 +171,20 @@ impl Fleets {
     }
 }
 
-/// Removes a call that is given up before it was made, so that nobody joins it any more.
-struct Given<'a> {
-    fleets: &'a Fleets,
+/// Removes a call that is given up by all before it was made, so that nobody joins it any more.
+struct Given {
+    fleets: Fleets,
     number: u64,
 }
 
-impl Drop for Given<'_> {
+impl Drop for Given {
     fn drop(&mut self) {
-        let mut open = self.fleets.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.1.retain(|batch| batch.number != self.number);
+        self.fleets.open().1.retain(|batch| batch.number != self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use jiff::Timestamp;
     use spokeshave_ports::TokioClock;
     use spokeshave_provider_aws::replies::FleetReply;
 
@@ -202,7 +230,7 @@ mod tests {
         let (fleets, ec2, clock) = (Fleets::default(), cloud(1000), clock());
         let launches = (0..50).map(|number| {
             let kind = if number % 2 == 0 { "even" } else { "odd" };
-            fleets.launch(&*ec2, &clock, request(kind))
+            fleets.launch(ec2.clone(), &clock, request(kind))
         });
         let shares = futures::future::join_all(launches).await;
         assert_eq!(ec2.fleets_asked(), [25, 25]);
@@ -217,7 +245,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_074_what_is_missing_of_a_call_goes_without_and_learns_why() {
         let (fleets, ec2, clock) = (Fleets::default(), cloud(2), clock());
-        let launches = (0..3).map(|_| fleets.launch(&*ec2, &clock, request("a")));
+        let launches = (0..3).map(|_| fleets.launch(ec2.clone(), &clock, request("a")));
         let shares: Vec<_> = futures::future::join_all(launches)
             .await
             .into_iter()
@@ -239,7 +267,7 @@ mod tests {
             let (fleets, ec2, clock) = (&fleets, &ec2, &clock);
             async move {
                 clock.sleep(Duration::from_millis(20 * number)).await;
-                fleets.launch(&**ec2, clock, request("a")).await
+                fleets.launch(ec2.clone(), clock, request("a")).await
             }
         });
         futures::future::join_all(launches).await;
@@ -250,16 +278,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_joined_a_launch_that_is_given_up_is_told() {
+    async fn a_074_who_gives_up_takes_the_launch_from_nobody_that_joined_it() {
         let (fleets, ec2, clock) = (Fleets::default(), cloud(1000), clock());
-        let mut first = Box::pin(fleets.launch(&*ec2, &clock, request("a")));
+        let mut first = Box::pin(fleets.launch(ec2.clone(), &clock, request("a")));
         assert!(futures::poll!(&mut first).is_pending());
-        let second = fleets.launch(&*ec2, &clock, request("a"));
-        tokio::pin!(second);
+        let mut second = Box::pin(fleets.launch(ec2.clone(), &clock, request("a")));
         assert!(futures::poll!(&mut second).is_pending());
         drop(first);
-        assert!(second.await.is_err(), "nobody makes the call any more");
-        let third = fleets.launch(&*ec2, &clock, request("a")).await;
-        assert!(third.unwrap().0.is_some(), "and nobody joins it any more");
+        assert!(second.await.unwrap().0.is_some());
+        assert_eq!(ec2.fleets_asked(), [1], "nobody waits for the other");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_074_a_launch_that_nobody_waits_for_any_more_is_not_made_and_not_joined() {
+        let (fleets, ec2, clock) = (Fleets::default(), cloud(1000), clock());
+        let mut first = Box::pin(fleets.launch(ec2.clone(), &clock, request("a")));
+        assert!(futures::poll!(&mut first).is_pending());
+        drop(first);
+        assert!(fleets.open().1.is_empty());
+        clock.sleep(LONGEST).await;
+        assert!(ec2.fleets_asked().is_empty());
+        let next = fleets.launch(ec2.clone(), &clock, request("a")).await;
+        assert!(next.unwrap().0.is_some());
+        assert_eq!(ec2.fleets_asked(), [1]);
     }
 }

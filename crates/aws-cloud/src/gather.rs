@@ -1,7 +1,7 @@
 //! Questions about single instances that become one call: with 1,000 instances to end EC2 is asked a few times and not 2,000 times.
 //!
-//! Owns who waits for which call. The first that asks makes the call for all that joined it. EC2 refuses a whole call for one ID that it does not know, that
-//! is malformed, or whose instance is protected: then each ID is asked for by itself.
+//! Owns who waits for which call. The first that asks makes the call for all that joined it; when it is given up, they ask again. EC2 refuses a whole call for
+//! one ID that it does not know, that is malformed, or whose instance is protected: then each ID is asked for by itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,12 +69,16 @@ impl<T: Clone + Send> Gather<T> {
         clock: &SharedClock,
         call: impl Fn(Vec<String>) -> BoxFuture<'a, Answers<T>>,
     ) -> Share<T> {
-        let (sender, receiver) = oneshot::channel();
-        if let Some(number) = self.join_call(id, sender, clock.now()) {
-            self.make_call(number, clock, call).await;
+        loop {
+            let (sender, receiver) = oneshot::channel();
+            if let Some(number) = self.join_call(id, sender, clock.now()) {
+                self.make_call(number, clock, &call).await;
+            }
+            // The time of whoever made the call was over, which is not the time of those that joined it.
+            if let Ok(share) = receiver.await {
+                return share;
+            }
         }
-        let given_up = |_| Err(ApiError::new("", "the call that was shared was given up"));
-        receiver.await.unwrap_or_else(given_up)
     }
 
     fn join_call(&self, id: &str, sender: oneshot::Sender<Share<T>>, now: Timestamp) -> Option<u64> {
@@ -309,17 +313,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_joined_a_call_that_is_given_up_is_told_and_nobody_joins_it_any_more() {
+    async fn a_075_who_joined_a_call_that_is_given_up_asks_again() {
         let (gather, clock, calls) = (Gather::new("tests", Meter::default()), clock(), Arc::default());
         let mut first = Box::pin(gather.ask("i-1", &clock, ec2(&calls)));
         assert!(futures::poll!(&mut first).is_pending());
-        let mut second = Box::pin(gather.ask("i-2", &clock, ec2(&calls)));
-        assert!(futures::poll!(&mut second).is_pending());
+        let others = ["i-2", "i-3"].map(|id| gather.ask(id, &clock, ec2(&calls)));
+        let mut others = Box::pin(join_all(others));
+        assert!(futures::poll!(&mut others).is_pending());
         drop(first);
-        assert!(second.await.is_err());
-        assert_eq!(
-            gather.ask("i-3", &clock, ec2(&calls)).await,
-            Ok(Some("about i-3".to_owned()))
-        );
+        let about = |id: &str| Ok(Some(format!("about {id}")));
+        assert_eq!(others.await, [about("i-2"), about("i-3")]);
+        assert_eq!(*calls.lock().unwrap(), [2], "both in one call");
     }
 }

@@ -137,6 +137,11 @@ impl Inner {
             &self.options.cluster_name,
         )
         .map_err(|error| create("InvalidTags", &error))?;
+        if !self.dns.is_settled() {
+            return Err(CloudError::Other(
+                "the address of the DNS service is not known yet".to_owned(),
+            ));
+        }
         let cluster = self.cluster();
         let context = Context {
             class: &class,
@@ -187,7 +192,8 @@ impl Inner {
             Asked::Failed(no_launch(error))
         })?;
         let names: Vec<String> = request.launch_template_names().map(str::to_owned).collect();
-        let answer = self.fleets.launch(&*self.aws.ec2, &self.clock, request).await;
+        let ec2 = self.aws.ec2.clone();
+        let answer = self.fleets.launch(ec2, &self.clock, request).await;
         let (launched, errors) = match answer {
             Ok(answer) => answer,
             Err(error) => {

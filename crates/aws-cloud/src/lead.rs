@@ -64,12 +64,15 @@ impl Inner {
             self.follow_prices(),
             self.follow_shifts(),
             self.version.follow(&self.client, &self.clock),
+            self.dns.follow(&self.client, &self.clock),
             self.learn_memory(),
         );
     }
 
     /// All of it. Works for as long as it is polled.
     pub(crate) async fn lead(&self, writes: &dyn Writes) {
+        // What classes are judged by is what nodes are launched with.
+        self.dns.find(&self.client, &self.clock).await;
         futures::join!(
             self.follow(),
             self.reconcile_classes(writes),

@@ -7,6 +7,7 @@ mod batch;
 mod belongings;
 mod classes;
 mod described;
+mod dns;
 #[cfg(test)]
 mod fake;
 mod gather;

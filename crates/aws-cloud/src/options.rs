@@ -17,7 +17,7 @@ pub struct AwsOptions {
     pub cluster_endpoint: Option<String>,
     /// Certificates of the API server, PEM in base64.
     pub cluster_ca_bundle: Option<String>,
-    /// Address of the cluster's DNS service; decides whether nodes have IPv6.
+    /// Address of the cluster's DNS service, which decides whether nodes have IPv6; the Service `kube-system/kube-dns` is asked for it when there is none.
     pub cluster_dns: Option<IpAddr>,
     /// Minor version of Kubernetes at the start, for images by alias; upgrades are noticed later.
     pub kubernetes_minor: u32,

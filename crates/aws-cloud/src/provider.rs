@@ -29,6 +29,7 @@ use spokeshave_provider_aws::user_data::Cluster;
 
 use crate::batch::Fleets;
 use crate::described::Described;
+use crate::dns::Dns;
 use crate::gather::{Answers, Gather};
 use crate::in_hand::Messages;
 use crate::looked_up::LookedUp;
@@ -98,6 +99,7 @@ pub(crate) struct Inner {
     pub(crate) seen: Described,
     pub(crate) looked_up: LookedUp,
     pub(crate) version: Version,
+    pub(crate) dns: Dns,
     addresses: Mutex<Addresses>,
     /// The cluster, as EKS says.
     eks: Mutex<Option<replies::Cluster>>,
@@ -161,6 +163,7 @@ impl AwsProvider {
             seen: Described::default(),
             looked_up: LookedUp::default(),
             version: Version::new(options.kubernetes_minor),
+            dns: Dns::new(options.cluster_dns),
             addresses: Mutex::default(),
             eks: Mutex::default(),
             known: Mutex::default(),
@@ -206,12 +209,13 @@ impl Inner {
         locked(&self.addresses)
     }
 
-    /// The cluster as nodes are told of it: settings first, then what EKS says.
+    /// The cluster as nodes are told of it: settings first, then what EKS and the cluster itself say.
     pub(crate) fn cluster(&self) -> Cluster {
         let eks = locked(&self.eks).clone().unwrap_or_default();
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         let cidr = eks.service_ipv6_cidr.or(eks.service_ipv4_cidr);
         let mut cluster = self.options.cluster(cidr);
+        cluster.dns = self.dns.address();
         if cluster.endpoint.is_empty() {
             cluster.endpoint = eks.endpoint;
         }

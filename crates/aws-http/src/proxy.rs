@@ -1,10 +1,9 @@
 //! How the chain of credentials reaches STS: through the proxy that the environment names, like every later call. What gives credentials on the machine
 //! itself is asked directly: no proxy can reach it.
 //!
-//! Owns the connectors, and which hosts are never asked through a proxy.
+//! Owns the connectors. Which hosts are never asked through a proxy is `provider-common`'s, for every cloud.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,9 +17,7 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use http::Uri;
-
-/// Where instances (`fd00:ec2::254`) and the agent of Pod Identity (`fd00:ec2::23`) are asked in IPv6.
-const AGENTS: [u16; 2] = [0xfd00, 0x0ec2];
+use spokeshave_provider_common::proxies::is_of_the_machine;
 
 /// A connector with these time-outs.
 pub(crate) fn connector(settings: HttpConnectorSettings, proxy: ProxyConfig) -> Connector {
@@ -64,7 +61,7 @@ struct ByHost {
 
 impl HttpConnector for ByHost {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        if is_of_the_machine(request.uri()) {
+        if is_asked_directly(request.uri()) {
             self.direct.call(request)
         } else {
             self.by_proxy.call(request)
@@ -72,16 +69,10 @@ impl HttpConnector for ByHost {
     }
 }
 
-/// Whether a host is the machine's own business: loopback and link-local addresses, as which the metadata of instances (`169.254.169.254`) and the agents of
-/// Pod Identity (`169.254.170.23`) and ECS (`169.254.170.2`) are asked, and the same in IPv6.
-fn is_of_the_machine(uri: &str) -> bool {
+/// Whether an address is the machine's own business. What is no address is left to the proxy, which says so.
+fn is_asked_directly(uri: &str) -> bool {
     let uri: Option<Uri> = uri.parse().ok();
-    let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
-    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        Ok(IpAddr::V4(address)) => address.is_link_local() || address.is_loopback(),
-        Ok(IpAddr::V6(address)) => address.is_loopback() || address.segments().starts_with(&AGENTS),
-        Err(_) => host.eq_ignore_ascii_case("localhost"),
-    }
+    uri.as_ref().and_then(Uri::host).is_some_and(is_of_the_machine)
 }
 
 #[cfg(test)]
@@ -92,26 +83,17 @@ mod tests {
     fn the_agents_of_the_machine_are_asked_directly_and_sts_is_not() {
         for direct in [
             "http://169.254.169.254/latest/api/token",
-            "http://[fd00:ec2::254]/latest/api/token",
-            "http://169.254.170.23/v1/credentials",
             "http://[fd00:ec2::23]:80/v1/credentials",
-            "http://169.254.170.2/v2/credentials/a",
             "http://127.0.0.1:8080/",
-            "http://[::1]/",
-            "http://LocalHost:8080/",
         ] {
-            assert!(is_of_the_machine(direct), "{direct}");
+            assert!(is_asked_directly(direct), "{direct}");
         }
         for through in [
             "https://sts.eu-west-3.amazonaws.com/",
             "https://sts.amazonaws.com",
-            "http://10.0.0.1/",
-            "http://[fd00:ec3::23]/",
-            "https://169.254.169.254.example.com/",
-            "https://localhost.example.com/",
             "",
         ] {
-            assert!(!is_of_the_machine(through), "{through}");
+            assert!(!is_asked_directly(through), "{through}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Owns the order of the steps. Each of them is decided in `provider-azure`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -78,11 +79,12 @@ enum Refused {
 }
 
 impl Inner {
-    /// Launches a machine for a NodeClaim, or finds the one that it has.
+    /// Launches a machine for a NodeClaim, or finds the one that it has. Types that are given are those of the class as core corrects them: they count in
+    /// every attempt.
     pub(crate) async fn launch(
         &self,
         claim: &NodeClaim,
-        types: Option<&[InstanceType]>,
+        given: Option<&[InstanceType]>,
     ) -> Result<NodeClaim, CloudError> {
         let class_name = &claim.spec.node_class_ref.name;
         let Some(class) = self.class(class_name) else {
@@ -140,12 +142,11 @@ impl Inner {
         let (mut last, since) = (None, self.clock().now());
         for _ in 0..ATTEMPTS {
             let sold;
-            let types = match types {
-                // What was given does not know what has run out since.
-                Some(types) if last.is_none() => types,
+            let types = match given {
+                Some(given) if last.is_none() => given,
                 _ => {
-                    sold = self.types_of(&class)?;
-                    &sold
+                    sold = self.sold_now(&class, given)?;
+                    &sold[..]
                 }
             };
             let choice = choice::choose(types, claim).map_err(|error| match error {
@@ -157,7 +158,7 @@ impl Inner {
                 Err(Refused::Final(error)) => return Err(error),
                 Err(Refused::Next(error)) => last = Some(error),
                 Err(Refused::Later(error)) => {
-                    let nothing = choice::choose(&self.types_of(&class)?, claim).err();
+                    let nothing = choice::choose(&self.sold_now(&class, given)?, claim).err();
                     if let Some(nothing @ ChoiceError::NothingAvailable(_)) = nothing {
                         return Err(CloudError::InsufficientCapacity(nothing.to_string()));
                     }
@@ -169,6 +170,19 @@ impl Inner {
             }
         }
         Err(last.unwrap_or_else(|| create("LaunchFailed", &"nothing was tried")))
+    }
+
+    /// What may be bought now: what was given does not know what has run out since.
+    fn sold_now(
+        &self,
+        class: &AKSNodeClass,
+        given: Option<&[InstanceType]>,
+    ) -> Result<Arc<[InstanceType]>, CloudError> {
+        let market = self.types_of(class)?;
+        Ok(match given {
+            Some(given) => choice::still_sold(given, &market).into(),
+            None => market,
+        })
     }
 
     /// A machine of the claim's name exists: what was launched is not launched again (Z-031).
@@ -207,6 +221,8 @@ impl Inner {
                 "AKS does not say yet which virtual machine machine {name} is"
             )));
         }
+        // Lists may not know of it yet, no more than of one that has just been launched.
+        self.remember(&machine.name);
         let got = self.as_node_claim(machine);
         Ok(machines::launched(claim, class, got))
     }

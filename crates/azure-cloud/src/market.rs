@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::AKSNodeClass;
 use spokeshave_model::{InstanceType, PriceFeed};
 use spokeshave_provider_azure::class_hash::class_hash;
@@ -43,7 +43,16 @@ struct State {
     quota_read: Option<Timestamp>,
     unavailable: Unavailable,
     /// By the hash of the class.
-    lists: BTreeMap<String, (Version, Arc<[InstanceType]>)>,
+    lists: BTreeMap<String, Listed>,
+}
+
+/// A list that was given.
+#[derive(Debug)]
+struct Listed {
+    of: Version,
+    types: Arc<[InstanceType]>,
+    /// When it was last asked for.
+    asked: Timestamp,
 }
 
 /// What Azure sells now.
@@ -104,8 +113,9 @@ impl PriceReading {
 /// How often a page of prices is asked for in a row before the list is begun again.
 const MOST_TRIES: u32 = 5;
 
-/// Lists that are kept: as many as a cluster has classes, and some that were.
-const MOST_LISTS: usize = 64;
+/// A list that nobody asks for any more is kept for so long. Core asks for those of classes in use every few seconds: one that had gone meanwhile would
+/// be another allocation at each look.
+const LIST_LASTS: SignedDuration = SignedDuration::from_hours(1);
 
 impl Market {
     pub(crate) fn new() -> Self {
@@ -220,9 +230,12 @@ impl Market {
             unavailable: state.unavailable.version(),
         };
         let hash = class_hash(class);
-        let kept = state.lists.get(&hash).cloned();
-        if let Some((_, list)) = kept.as_ref().filter(|(of, _)| *of == version) {
-            return Some(list.clone());
+        let kept = state.lists.get_mut(&hash).map(|kept| {
+            kept.asked = now;
+            (kept.of, kept.types.clone())
+        });
+        if let Some((_, types)) = kept.as_ref().filter(|(of, _)| *of == version) {
+            return Some(types.clone());
         }
         let market = offerings::Market {
             prices: &state.prices,
@@ -231,14 +244,19 @@ impl Market {
             now,
         };
         let fresh = offerings::instance_types(&state.skus, class, settings, &market);
-        let list = match kept {
-            Some((_, list)) if *list == *fresh => list,
+        let types: Arc<[InstanceType]> = match kept {
+            Some((_, types)) if *types == *fresh => types,
             _ => fresh.into(),
         };
-        if state.lists.len() >= MOST_LISTS {
-            state.lists.clear();
-        }
-        state.lists.insert(hash, (version, list.clone()));
-        Some(list)
+        let listed = Listed {
+            of: version,
+            types: types.clone(),
+            asked: now,
+        };
+        state.lists.insert(hash, listed);
+        state
+            .lists
+            .retain(|_, one| now.duration_since(one.asked) <= LIST_LASTS);
+        Some(types)
     }
 }

@@ -333,7 +333,10 @@ impl Inner {
                 found.map_err(|error| cloud_error("looking a machine up", &error))?
             }
         };
-        if found.is_none() {
+        if found.is_some() {
+            // Made since ARM said that there is none, as by a launch whose reply was lost.
+            locked(&self.gone).remove(name);
+        } else {
             locked(&self.launched).remove(name);
             locked(&self.gone).insert(name.to_owned(), self.clock().now());
         }

@@ -1,6 +1,8 @@
 //! Requests to Azure over HTTP, and who asks: the ports of `azure-cloud`, served.
 //!
-//! Owns connections, limits of time and size, and files. What is asked, and what a reply means, is `azure-cloud`'s.
+//! Owns connections, also those through proxies, limits of time and size, and files. What is asked, and what a reply means, is `azure-cloud`'s.
+
+mod proxy;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,22 +13,25 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::ClientConfig;
 use serde::Deserialize;
 use spokeshave_azure_cloud::{Assertion, Endpoints, Http, Request, Response};
+
+use crate::proxy::{Connector, Proxies};
 
 /// A request that takes longer has no reply.
 const LONGEST: Duration = Duration::from_secs(60);
 /// A larger reply is none: the list of sizes of a location is about 10 MB.
 const LARGEST_BYTES: usize = 64 << 20;
 
-/// Sends requests over HTTP and HTTPS. It follows no redirections: a token goes where it was meant to.
+/// Sends requests over HTTP and HTTPS, through the proxies that the environment names. It follows no redirections: a token goes where it was meant to.
 #[derive(Clone)]
 pub struct HttpClient {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<HttpsConnector<Connector>, Full<Bytes>>,
+    proxies: Proxies,
 }
 
 impl fmt::Debug for HttpClient {
@@ -41,14 +46,22 @@ impl HttpClient {
     /// # Errors
     /// When the machine's certificates cannot be read.
     pub fn new() -> std::io::Result<Self> {
+        Self::through(Proxies::of_environment())
+    }
+
+    fn through(proxies: Proxies) -> std::io::Result<Self> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(provider)?
-            .https_or_http()
-            .enable_http1()
-            .build();
+        let trusted = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(std::io::Error::other)?
+            .with_native_roots()?
+            .with_no_client_auth();
+        let trusted = Arc::new(trusted);
+        let connector = Connector::new(proxies.clone(), trusted.clone());
+        let connector = HttpsConnector::from((connector, trusted));
         Ok(HttpClient {
             client: Client::builder(TokioExecutor::new()).build(connector),
+            proxies,
         })
     }
 
@@ -61,9 +74,13 @@ impl HttpClient {
         for (name, value) in &request.headers {
             builder = builder.header(name, value);
         }
-        let request = builder
+        let mut request = builder
             .body(Full::new(Bytes::from(request.body)))
             .map_err(|error| format!("the request cannot be sent: {error}"))?;
+        if let Some(authorization) = self.proxies.authorization(request.uri()) {
+            let headers = request.headers_mut();
+            headers.insert(http::header::PROXY_AUTHORIZATION, authorization);
+        }
         let reply = self
             .client
             .request(request)

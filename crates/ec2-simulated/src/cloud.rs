@@ -12,6 +12,7 @@ use spokeshave_api::EC2NodeClass;
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::replies::{CapacityReservation, Image, Instance};
+use spokeshave_provider_aws::requests::LaunchTemplateData;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -332,6 +333,13 @@ impl SimulatedEc2 {
     #[must_use]
     pub fn templates(&self) -> Vec<String> {
         self.state().templates.keys().cloned().collect()
+    }
+
+    /// From what instances of a launch template are made, if there is one of that name.
+    #[must_use]
+    pub fn template(&self, name: &str) -> Option<LaunchTemplateData> {
+        let state = self.state();
+        state.templates.get(name).map(|template| template.data.clone())
     }
 
     /// Names of instance profiles.

@@ -6,6 +6,7 @@
 //! | [`claims`] | labels and status of an instance |
 //! | [`for_sale`] | what a NodeClaim asks for, which offerings would do, which is cheapest |
 //! | [`left_out`] | what has run out lately |
+//! | [`proxies`] | which hosts are asked directly, whatever proxy there is |
 //! | [`readiness`] | whether a NodeClass may be launched from |
 //! | [`status_patch`] | what is written of a NodeClass: its status, its finalizer's end |
 //!
@@ -19,5 +20,6 @@ pub mod claims;
 pub mod class_hash;
 pub mod for_sale;
 pub mod left_out;
+pub mod proxies;
 pub mod readiness;
 pub mod status_patch;

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use prost::Message;
 use spokeshave_model::{InstanceType, Offering};
 
@@ -47,13 +48,23 @@ impl Row {
     }
 }
 
+/// What has come of a snapshot.
+#[derive(Debug, Default)]
+struct Coming {
+    generation: u64,
+    rows: BTreeMap<String, Row>,
+    prices_read_at: Option<Timestamp>,
+}
+
 /// The copy.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     rows: BTreeMap<String, Row>,
     generation: u64,
+    /// When prices were last read, if they change.
+    prices_read_at: Option<Timestamp>,
     /// A snapshot that is not whole yet.
-    coming: Option<(u64, BTreeMap<String, Row>)>,
+    coming: Option<Coming>,
     /// Bytes received since the snapshot began that rows are made of.
     bytes: usize,
     given: Option<Arc<[InstanceType]>>,
@@ -78,7 +89,7 @@ impl Catalog {
         let current = self
             .coming
             .as_ref()
-            .map_or(self.generation, |(coming, _)| *coming);
+            .map_or(self.generation, |coming| coming.generation);
         if chunk.generation < current {
             return Err(format!(
                 "generation {} after generation {current}; generations only grow",
@@ -86,7 +97,10 @@ impl Catalog {
             ));
         }
         if chunk.generation > current {
-            self.coming = Some((chunk.generation, BTreeMap::new()));
+            self.coming = Some(Coming {
+                generation: chunk.generation,
+                ..Coming::default()
+            });
             self.bytes = 0;
         }
         self.bytes = self.bytes.saturating_add(self.new_bytes(chunk));
@@ -96,10 +110,16 @@ impl Catalog {
         }
         let mut problems = Vec::new();
         let is_snapshot = self.coming.is_some();
-        let rows = match &mut self.coming {
-            Some((_, rows)) => rows,
-            None => &mut self.rows,
+        let (rows, prices_read_at) = match &mut self.coming {
+            Some(coming) => (&mut coming.rows, &mut coming.prices_read_at),
+            None => (&mut self.rows, &mut self.prices_read_at),
         };
+        if let Some(told) = &chunk.prices_read_at {
+            match convert::timestamp_of(told) {
+                Some(read_at) => *prices_read_at = Some(read_at),
+                None => problems.push(format!("prices_read_at {told:?} is no time")),
+            }
+        }
         for message in &chunk.types {
             match Row::read(message) {
                 Ok(row) => drop(rows.insert(message.name.clone(), row)),
@@ -111,11 +131,12 @@ impl Catalog {
         }
         change(rows, &chunk.deltas, &mut problems);
         if chunk.snapshot_complete
-            && let Some((generation, rows)) = self.coming.take()
+            && let Some(coming) = self.coming.take()
         {
-            (self.generation, self.rows) = (generation, rows);
+            (self.generation, self.rows) = (coming.generation, coming.rows);
+            self.prices_read_at = coming.prices_read_at;
             self.give();
-        } else if !is_snapshot {
+        } else if !(is_snapshot || chunk.types.is_empty() && chunk.deltas.is_empty()) {
             self.give();
         }
         Ok(problems)
@@ -153,6 +174,11 @@ impl Catalog {
     /// The types by name; `None` before the first snapshot is whole.
     pub(crate) fn types(&self) -> Option<Arc<[InstanceType]>> {
         self.given.clone()
+    }
+
+    /// When prices were last read; `None` where they do not age.
+    pub(crate) fn prices_read_at(&self) -> Option<Timestamp> {
+        self.prices_read_at
     }
 
     /// A type, and its offering of this ID.

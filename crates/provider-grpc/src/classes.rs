@@ -2,17 +2,20 @@
 //!
 //! Owns reading them, and what is written of them by what the provider says. What a class means is the provider's.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use serde_json::{Map, Value, json};
 use spokeshave_ports::{NodeClassKind, SharedClock, Write, WriteTarget, Writes};
 use tonic::Status;
 
+use crate::agenda::{Agenda, PERIOD, Seen, Settled, after};
 use crate::link::{Client, within};
 use crate::wire;
 
@@ -20,8 +23,8 @@ use crate::wire;
 const FINALIZER: &str = "spokeshave.dev/provider";
 /// Time for one verdict.
 const VERDICT_LIMIT: Duration = Duration::from_secs(60);
-/// Pause between two looks at all classes.
-const PERIOD: Duration = Duration::from_secs(5);
+/// Most NodeClasses that the provider is asked about at a time.
+const MOST_AT_A_TIME: usize = 16;
 
 /// Where NodeClasses are read. What is written of them goes through core.
 pub trait NodeClasses: Debug + Send + Sync {
@@ -164,48 +167,57 @@ fn status_patch(
     Ok(json!({"metadata": {"resourceVersion": object.metadata.resource_version}, "status": status}))
 }
 
-/// When a class is looked at again, and at which state it was.
-type Due = BTreeMap<String, (Option<i64>, Timestamp)>;
-
 /// Keeps the status of NodeClasses true whose provider does not judge them (no capability `NODE_CLASS_STATUS`): they are ready as they are.
 pub(crate) async fn approve(place: Place<'_>, kinds: &[NodeClassKind]) {
-    let Place {
-        source,
-        writes,
-        clock,
-    } = place;
     loop {
         for kind in kinds {
-            match source.list(kind).await {
-                Ok(objects) => {
-                    for object in objects.iter().filter(|object| !is_approved(object)) {
-                        let name = object.metadata.name.as_deref().unwrap_or_default();
-                        let patch = status_patch(object, &wire::NodeClassVerdict::default(), clock.now());
-                        let written = match patch {
-                            Ok(patch) => write_class(writes, kind, (name, true), patch).await,
-                            Err(error) => Err(error),
-                        };
-                        if let Err(error) = written {
-                            tracing::warn!(%kind, name, error, "the status of a NodeClass is not written; it is tried again");
-                        }
-                    }
+            for one in place.listed(kind).await.into_iter().flatten() {
+                if let Err(error) = one.approve().await {
+                    let name = one.name();
+                    tracing::warn!(%kind, name, error, "the status of a NodeClass is not written; it is tried again");
                 }
-                Err(error) => tracing::warn!(%kind, error, "NodeClasses cannot be read"),
             }
         }
-        clock.sleep(PERIOD).await;
+        place.clock.sleep(PERIOD).await;
     }
+}
+
+/// Takes our finalizer off NodeClasses of a provider that has judged them before and does not any more: nobody else ever would. Nobody puts it on again
+/// meanwhile, so that once is enough.
+pub(crate) async fn release(place: Place<'_>, kinds: &[NodeClassKind]) {
+    loop {
+        let mut is_done = true;
+        for kind in kinds {
+            let Some(listed) = place.listed(kind).await else {
+                is_done = false;
+                continue;
+            };
+            for one in listed {
+                if let Err(error) = one.release().await {
+                    is_done = false;
+                    let name = one.name();
+                    tracing::warn!(%kind, name, error, "the finalizer {FINALIZER} of a NodeClass is not taken off; it is tried again");
+                }
+            }
+        }
+        if is_done {
+            return std::future::pending().await;
+        }
+        place.clock.sleep(PERIOD).await;
+    }
+}
+
+fn conditions(object: &DynamicObject) -> &[Value] {
+    let conditions = object.data.pointer("/status/conditions");
+    conditions
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice)
 }
 
 /// Whether there is nothing to write: it is on its way out, ready in this generation, or another's to judge: a status in which more stands than we write
 /// is never overridden.
 fn is_approved(object: &DynamicObject) -> bool {
-    let conditions = object
-        .data
-        .pointer("/status/conditions")
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
-    let is_settled = match conditions {
+    let is_settled = match conditions(object) {
         [] => false,
         [one] if one["type"] == "Ready" && one["status"] == "True" && one["reason"] == "Ready" => {
             one["observedGeneration"].as_i64() == object.metadata.generation
@@ -215,31 +227,61 @@ fn is_approved(object: &DynamicObject) -> bool {
     object.metadata.deletion_timestamp.is_some() || is_settled
 }
 
-/// Keeps the status of the provider's NodeClasses true, for as long as it leads.
+/// Keeps the status of the provider's NodeClasses true, for as long as it leads. One about which the provider does not answer delays no other.
 pub(crate) async fn reconcile(
     place: Place<'_>,
     kinds: &[NodeClassKind],
     client: impl Fn() -> Option<Client>,
     leader_term: u64,
 ) {
-    let mut due = Due::new();
+    let mut agenda = Agenda::default();
+    let mut under_way = FuturesUnordered::new();
     loop {
-        if let Some(client) = client() {
+        let client = client();
+        let mut waiting: VecDeque<One<'_>> = VecDeque::new();
+        if client.is_some() {
             for kind in kinds {
-                match place.source.list(kind).await {
-                    Ok(objects) => {
-                        for object in objects {
-                            let one = One { place, kind, object };
-                            if let Err(error) = one.settle(client.clone(), leader_term, &mut due).await {
-                                tracing::warn!(%kind, error, "a NodeClass is not settled; it is tried again");
-                            }
-                        }
-                    }
-                    Err(error) => tracing::warn!(%kind, error, "NodeClasses cannot be read"),
-                }
+                let listed = place.listed(kind).await.into_iter().flatten();
+                let now = place.clock.now();
+                let is_due = |one: &One<'_>| !one.is_over() && agenda.is_due(one.uid(), one.seen(), now);
+                waiting.extend(listed.filter(is_due));
             }
         }
-        place.clock.sleep(PERIOD).await;
+        let mut next = place.clock.sleep(PERIOD);
+        loop {
+            while under_way.len() < MOST_AT_A_TIME
+                && let Some(client) = &client
+                && let Some(one) = waiting.pop_front()
+            {
+                agenda.begin(one.uid());
+                under_way.push(one.settle(client.clone(), leader_term));
+            }
+            tokio::select! {
+                biased;
+                Some(settled) = under_way.next() => agenda.note(settled, place.clock.now()),
+                () = &mut next => break,
+            }
+        }
+    }
+}
+
+impl<'a> Place<'a> {
+    /// The classes of a kind; `None` when they cannot be read, which is logged.
+    async fn listed(self, kind: &'a NodeClassKind) -> Option<Vec<One<'a>>> {
+        match self.source.list(kind).await {
+            Ok(objects) => {
+                let one = |object| One {
+                    place: self,
+                    kind,
+                    object,
+                };
+                Some(objects.into_iter().map(one).collect())
+            }
+            Err(error) => {
+                tracing::warn!(%kind, error, "NodeClasses cannot be read");
+                None
+            }
+        }
     }
 }
 
@@ -250,88 +292,128 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    async fn write(&self, patch: Value, is_status: bool) -> Result<(), String> {
-        write_class(self.place.writes, self.kind, (self.name(), is_status), patch).await
-    }
-
     fn name(&self) -> &str {
         self.object.metadata.name.as_deref().unwrap_or_default()
     }
 
-    async fn settle(&self, mut client: Client, leader_term: u64, due: &mut Due) -> Result<(), String> {
-        let metadata = &self.object.metadata;
-        let finalizers = metadata.finalizers.clone().unwrap_or_default();
-        let is_held = finalizers.iter().any(|one| one == FINALIZER);
+    fn uid(&self) -> &str {
+        self.object.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    fn seen(&self) -> Seen {
+        Seen {
+            generation: self.object.metadata.generation,
+            is_deleted: self.object.metadata.deletion_timestamp.is_some(),
+        }
+    }
+
+    fn finalizers(&self) -> &[String] {
+        self.object.metadata.finalizers.as_deref().unwrap_or_default()
+    }
+
+    fn is_held(&self) -> bool {
+        self.finalizers().iter().any(|one| one == FINALIZER)
+    }
+
+    /// It is on its way out, and what was made for it is taken away.
+    fn is_over(&self) -> bool {
+        self.seen().is_deleted && !self.is_held()
+    }
+
+    async fn write(&self, patch: Value, is_status: bool) -> Result<(), String> {
+        write_class(self.place.writes, self.kind, (self.name(), is_status), patch).await
+    }
+
+    /// Says that it is ready, unless another does. By our finalizer a class is known whose status is the verdict of a provider that did judge it, which we
+    /// wrote: the verdict goes first, and the finalizer after it.
+    async fn approve(&self) -> Result<(), String> {
+        let is_settled = is_approved(&self.object);
+        if self.is_held() {
+            if self.seen().is_deleted || (is_settled && conditions(&self.object).len() == 1) {
+                return self.release().await;
+            }
+        } else if is_settled {
+            return Ok(());
+        }
+        let verdict = wire::NodeClassVerdict::default();
+        let patch = status_patch(&self.object, &verdict, self.place.clock.now())?;
+        self.write(patch, true).await
+    }
+
+    /// Takes our finalizer off, where it stands.
+    async fn release(&self) -> Result<(), String> {
+        if !self.is_held() {
+            return Ok(());
+        }
+        let others = self.finalizers().iter().filter(|one| *one != FINALIZER);
+        let others: Vec<String> = others.cloned().collect();
+        self.set_finalizers(&others).await
+    }
+
+    async fn settle(self, client: Client, leader_term: u64) -> Settled {
+        let again = self.look(client, leader_term).await;
+        if let Err(error) = &again {
+            let (kind, name) = (self.kind, self.name());
+            tracing::warn!(%kind, name, error, "a NodeClass is not settled; it is tried again");
+        }
+        Settled {
+            uid: self.uid().to_owned(),
+            seen: self.seen(),
+            again: again.map_err(drop),
+        }
+    }
+
+    /// Does what its state asks for, and says when it is looked at again; `None` with the next round.
+    async fn look(&self, mut client: Client, leader_term: u64) -> Result<Option<Timestamp>, String> {
         let request = wire::NodeClassRequest {
             node_class: Some(message(self.kind, &self.object)),
             leader_term,
         };
-        if metadata.deletion_timestamp.is_some() {
-            return if is_held {
-                self.finalize(client, request, finalizers).await
-            } else {
-                Ok(())
-            };
+        if self.seen().is_deleted {
+            return self.finalize(client, request).await;
         }
-        let uid = metadata.uid.clone().unwrap_or_default();
-        let is_known = due.get(&uid).is_some_and(|(generation, at)| {
-            *generation == metadata.generation && self.place.clock.now() < *at
-        });
-        if is_known {
-            return Ok(());
+        if !self.is_held() {
+            let others = self.finalizers().iter().cloned();
+            let finalizers: Vec<String> = others.chain([FINALIZER.to_owned()]).collect();
+            self.set_finalizers(&finalizers).await?;
+            return Ok(None);
         }
-        if !is_held {
-            let finalizers: Vec<String> = finalizers.into_iter().chain([FINALIZER.to_owned()]).collect();
-            return self.set_finalizers(&finalizers).await;
-        }
-        let verdict = within(
-            self.place.clock,
-            VERDICT_LIMIT,
-            client.reconcile_node_class(request),
-        )
-        .await;
-        let verdict = verdict
-            .ok_or_else(|| format!("{}: no verdict within {} s", self.name(), VERDICT_LIMIT.as_secs()))?;
-        let verdict = verdict
-            .map_err(|status| format!("{}: {:?}: {}", self.name(), status.code(), status.message()))?;
-        let verdict = verdict.into_inner();
+        let verdict = self.answer(client.reconcile_node_class(request)).await?;
         let now = self.place.clock.now();
         let patch = status_patch(&self.object, &verdict, now)?;
         self.write(patch, true).await?;
-        let again = verdict
-            .requeue_after
-            .and_then(|after| Duration::try_from(after).ok());
-        let again = again.map_or(Timestamp::MAX, |after| {
-            now.saturating_add(after).unwrap_or(Timestamp::MAX)
-        });
-        due.insert(uid, (metadata.generation, again));
-        Ok(())
+        let again = pause(verdict.requeue_after);
+        Ok(Some(again.map_or(Timestamp::MAX, |pause| after(now, pause))))
     }
 
     async fn finalize(
         &self,
         mut client: Client,
         request: wire::NodeClassRequest,
-        finalizers: Vec<String>,
-    ) -> Result<(), String> {
-        let verdict = within(
-            self.place.clock,
-            VERDICT_LIMIT,
-            client.finalize_node_class(request),
-        )
-        .await;
-        let verdict = verdict.ok_or_else(|| format!("{}: no answer about its end", self.name()))?;
-        let verdict = verdict
-            .map_err(|status| format!("{}: {:?}: {}", self.name(), status.code(), status.message()))?;
-        if !verdict.get_ref().done {
-            return Err(format!(
-                "{} waits for {}",
-                self.name(),
-                verdict.get_ref().waiting_for
-            ));
+    ) -> Result<Option<Timestamp>, String> {
+        let verdict = self.answer(client.finalize_node_class(request)).await?;
+        if verdict.done {
+            self.release().await?;
+            return Ok(None);
         }
-        let left: Vec<String> = finalizers.into_iter().filter(|one| one != FINALIZER).collect();
-        self.set_finalizers(&left).await
+        let (kind, name) = (self.kind, self.name());
+        let waiting_for = verdict.waiting_for;
+        tracing::info!(%kind, name, waiting_for, "a NodeClass that is deleted is kept until its provider is done with it");
+        let again = pause(verdict.requeue_after);
+        Ok(again.map(|pause| after(self.place.clock.now(), pause)))
+    }
+
+    /// What the provider says of it, in time.
+    async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, String> {
+        let answer = within(self.place.clock, VERDICT_LIMIT, call).await;
+        match answer {
+            Some(Ok(answer)) => Ok(answer.into_inner()),
+            Some(Err(status)) => Err(format!("{:?}: {}", status.code(), status.message())),
+            None => Err(format!("no answer within {} s", VERDICT_LIMIT.as_secs())),
+        }
     }
 
     async fn set_finalizers(&self, finalizers: &[String]) -> Result<(), String> {
@@ -339,6 +421,10 @@ impl One<'_> {
         let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
         self.write(patch, false).await
     }
+}
+
+fn pause(requeue_after: Option<prost_types::Duration>) -> Option<Duration> {
+    Duration::try_from(requeue_after?).ok()
 }
 
 #[cfg(test)]

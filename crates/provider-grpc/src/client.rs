@@ -14,7 +14,7 @@ use spokeshave_api::{NodeClaim, NodeClassRef, NodePool};
 use spokeshave_mirror::Messages;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_model::volumes::Unsupported;
-use spokeshave_model::{InstanceType, Resources};
+use spokeshave_model::{InstanceType, PriceFeed, Resources};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RegistrationHook,
     RepairPolicy, SharedClock, SharedWrites, Writes,
@@ -23,7 +23,7 @@ use tonic::Code;
 
 use crate::class_hash::{self, Stamp, Stamps};
 use crate::classes::{self, NodeClasses, Place};
-use crate::errors::{ConnectError, answered, launch_error, no_answer};
+use crate::errors::{ConnectError, answered, launch_error, no_answer, termination};
 use crate::events::Events;
 use crate::feed::{self, Feed, Source};
 use crate::gate::Gate;
@@ -185,7 +185,9 @@ impl Inner {
                 name: reference.name.clone(),
             }))
         });
-        Ok(feed.clone())
+        let feed = feed.clone();
+        feed.note_use();
+        Ok(feed)
     }
 
     async fn create(
@@ -212,10 +214,8 @@ impl Inner {
         let types = launch::suitable(corrected.unwrap_or(&types), &requirements, &requests);
         let class = feed.source.class().await?;
         let mut request = launch::request(claim, class, &requirements, self.link.term());
-        request.candidates = launch::candidates(&types, &feed.catalog(), &requirements, &self.well_known);
-        if corrected.is_some() {
-            request.corrected_types = types.iter().map(convert::type_message).collect();
-        }
+        let candidates = launch::candidates(&types, &feed.catalog(), &requirements, &self.well_known);
+        launch::name_candidates(&mut request, candidates, corrected);
         let stamp = self.stamp(claim, &request);
         let instance = self.launched(client, &feed, request).await?;
         let now = self.clock.now();
@@ -243,6 +243,9 @@ impl Inner {
     ) -> Result<Instance, CloudError> {
         let started = self.clock.now();
         loop {
+            if let Some(failure) = self.events.failure(&request.nodeclaim_uid) {
+                return Err(failure);
+            }
             let answer = within(&self.clock, LAUNCH_LIMIT, client.launch(request.clone())).await;
             if let Some(Err(status)) = &answer
                 && status.code() == Code::AlreadyExists
@@ -255,15 +258,18 @@ impl Inner {
             let reply = answered("Launch", LAUNCH_LIMIT, answer)?;
             feed::observe(feed, &reply.observed);
             let pending = match reply.outcome {
-                Some(Outcome::Instance(instance)) => match instance.state() {
-                    InstanceState::Failed | InstanceState::Gone => {
+                Some(Outcome::Instance(instance)) => {
+                    let uid = &request.nodeclaim_uid;
+                    let has_failed = self.events.note_launch(uid, &instance.provider_id)
+                        || matches!(instance.state(), InstanceState::Failed | InstanceState::Gone);
+                    if has_failed {
                         return Err(CloudError::InsufficientCapacity(format!(
                             "the provider says that instance {} has failed",
                             instance.provider_id
                         )));
                     }
-                    _ => return Ok(instance),
-                },
+                    return Ok(instance);
+                }
                 Some(Outcome::Failure(failure)) => return Err(launch_error(failure)),
                 Some(Outcome::Pending(pending)) => pending,
                 None => {
@@ -272,9 +278,6 @@ impl Inner {
                     ));
                 }
             };
-            if let Some(failure) = self.events.failure(&request.nodeclaim_uid) {
-                return Err(failure);
-            }
             if self.clock.since(started) > PENDING_LIMIT {
                 return Err(CloudError::Timeout(format!(
                     "the launch for NodeClaim {} is still under way; it is asked for again",
@@ -303,7 +306,9 @@ impl Inner {
 
     /// An instance as a NodeClaim, with what any catalog knows of it.
     fn as_claim(&self, instance: Instance) -> Result<NodeClaim, String> {
-        if instance.state() == InstanceState::Failed && !instance.provider_id.is_empty() {
+        let has_failed =
+            instance.state() == InstanceState::Failed || self.events.has_failed(&instance.nodeclaim_uid);
+        if has_failed && !instance.provider_id.is_empty() {
             self.tell_failure(&instance);
         }
         let feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -341,6 +346,10 @@ impl Inner {
 
     /// Everything or an error (G-011): what is collected as leaked follows from it.
     async fn list(&self) -> Result<Vec<NodeClaim>, CloudError> {
+        self.feeds
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|_, feed| feed.is_used());
         let client = self.link.client()?;
         let received = within(&self.clock, LIST_LIMIT, instance_list::receive(client)).await;
         let instances = received.unwrap_or_else(|| Err(no_answer("ListInstances", LIST_LIMIT)))?;
@@ -374,14 +383,8 @@ impl Inner {
             leader_term: self.link.term(),
         };
         let answer = within(&self.clock, TERMINATE_LIMIT, client.terminate(request)).await;
-        let answer = answered("Terminate", TERMINATE_LIMIT, answer)?;
-        if answer.state() == InstanceState::Gone {
-            return Err(CloudError::NodeClaimNotFound(format!(
-                "instance {} is gone",
-                claim.provider_id().unwrap_or_default()
-            )));
-        }
-        Ok(())
+        let reply = answered("Terminate", TERMINATE_LIMIT, answer)?;
+        termination(reply, claim.provider_id().unwrap_or_default())
     }
 
     /// Whoever announces `DRIFT` decides alone (G-015): of its own class it knows which changes matter. Otherwise the hash of the spec does.
@@ -439,7 +442,7 @@ impl Inner {
                     StatusAuthor::OperatorByVerdict => {
                         classes::reconcile(place, kinds, || self.link.client().ok(), term).await;
                     }
-                    StatusAuthor::Provider => std::future::pending().await,
+                    StatusAuthor::Provider => classes::release(place, kinds).await,
                     StatusAuthor::Operator => classes::approve(place, kinds).await,
                 }
             };
@@ -569,5 +572,12 @@ impl CloudProvider for GrpcProvider {
 
     fn unsupported_volumes(&self) -> Unsupported {
         self.0.link.identity().unsupported.clone()
+    }
+
+    /// The provider's, not a NodeClass's: a catalog that nobody sends any more makes no price older than it is.
+    fn price_feed(&self) -> PriceFeed {
+        let feeds = self.0.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let read_at = feeds.values().filter_map(|feed| feed.catalog().prices_read_at());
+        read_at.max().map_or(PriceFeed::Fixed, PriceFeed::Since)
     }
 }

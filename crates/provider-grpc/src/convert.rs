@@ -289,6 +289,21 @@ pub(crate) fn instance_message(claim: &NodeClaim) -> wire::Instance {
     }
 }
 
+/// Capacity and allocatable of a type under one of its offerings.
+fn amounts(instance_type: &InstanceType, offering: Option<&Offering>) -> (Resources, Resources) {
+    let group = offering
+        .filter(|one| one.overrides.is_some())
+        .and_then(|offering| {
+            let place = instance_type.offerings.iter().position(|one| one == offering)?;
+            let mut groups = instance_type.allocatable_groups().into_iter();
+            groups.find(|group| group.offerings.contains(&place))
+        });
+    match group {
+        Some(group) => (group.capacity, group.allocatable),
+        None => (instance_type.capacity.clone(), instance_type.allocatable()),
+    }
+}
+
 /// An instance as a NodeClaim: labels, capacity and allocatable that it does not give are those of its type and offering. An instance of a type that is
 /// not in the catalog has what it says (G-012).
 pub(crate) fn claim_of(
@@ -324,11 +339,14 @@ pub(crate) fn claim_of(
                 }
             }
         }
-        if status.capacity.is_empty() {
-            status.capacity = instance_type.capacity.to_quantities();
-        }
-        if status.allocatable.is_empty() {
-            status.allocatable = instance_type.allocatable().to_quantities();
+        if status.capacity.is_empty() || status.allocatable.is_empty() {
+            let (capacity, allocatable) = amounts(instance_type, offering);
+            if status.capacity.is_empty() {
+                status.capacity = capacity.to_quantities();
+            }
+            if status.allocatable.is_empty() {
+                status.allocatable = allocatable.to_quantities();
+            }
         }
     }
     let time = |message: &prost_types::Timestamp| timestamp_of(message).map(Time);
@@ -378,6 +396,41 @@ mod tests {
         free.price_nano_per_hour = Some(-1);
         let said = offering_of(&free).expect_err("refused");
         assert_eq!(said, "offering \"spot/a\": price_nano_per_hour is negative");
+    }
+
+    #[test]
+    fn p_089_an_instance_that_tells_no_amounts_has_those_of_its_offering() {
+        let mut instance_type = InstanceType {
+            name: "m1".to_owned(),
+            capacity: Resources::from_amounts([("cpu", 4000), ("memory", 16 << 30)]),
+            ..InstanceType::default()
+        };
+        instance_type.overhead.kube_reserved = Resources::from_amounts([("memory", 1 << 30)]);
+        let plain = offering_of(&message()).expect("an offering");
+        let mut smaller = plain.clone();
+        smaller.overrides = Some(Overrides {
+            capacity: Resources::from_amounts([("memory", 8 << 30)]),
+            overhead: Overhead::default(),
+        });
+        instance_type.offerings = vec![plain.clone(), smaller.clone()];
+        let instance = wire::Instance {
+            provider_id: "shed://1".to_owned(),
+            ..wire::Instance::default()
+        };
+        for (offering, capacity, allocatable) in [
+            (Some(&plain), "16Gi", "15Gi"),
+            (Some(&smaller), "8Gi", "7Gi"),
+            (None, "16Gi", "15Gi"),
+        ] {
+            let catalog = Some((&instance_type, offering));
+            let claim = claim_of(instance.clone(), catalog, Timestamp::UNIX_EPOCH).expect("a NodeClaim");
+            let status = claim.status.expect("a status");
+            let memory = |amounts: &BTreeMap<String, Quantity>| amounts["memory"].0.clone();
+            assert_eq!(
+                (memory(&status.capacity), memory(&status.allocatable)),
+                (capacity.to_owned(), allocatable.to_owned())
+            );
+        }
     }
 
     #[test]

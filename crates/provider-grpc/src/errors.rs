@@ -1,4 +1,4 @@
-//! Errors of the protocol as errors of the port, and back (G-010, G4.3).
+//! Errors of the protocol as errors of the port, and back (G-010, G4.3), with the replies that carry them.
 //!
 //! Owns the tables. It decides nothing about retries.
 
@@ -7,7 +7,13 @@ use std::time::Duration;
 use spokeshave_ports::CloudError;
 use tonic::{Code, Status};
 
-use crate::wire::{FailureKind, LaunchFailure};
+use crate::wire::{FailureKind, InstanceState, LaunchFailure, TerminatePostponed, TerminateReply};
+
+/// When a termination is asked for again whose provider says "later", and not when.
+const LATER: Duration = Duration::from_secs(60);
+/// What a provider may say instead: neither all the time nor never.
+const SOONEST: Duration = Duration::from_secs(1);
+const LATEST: Duration = Duration::from_secs(3600);
 
 /// Why a provider cannot be used from the start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,6 +112,45 @@ pub(crate) fn launch_error(failure: LaunchFailure) -> CloudError {
     }
 }
 
+/// What a termination has come to, for the other side. One that is postponed has not failed.
+pub(crate) fn termination_reply(ended: Result<(), CloudError>) -> Result<TerminateReply, Status> {
+    let (state, postponed) = match ended {
+        Ok(()) => (InstanceState::Terminating, None),
+        Err(CloudError::Postponed { message, again_after }) => {
+            let ask_again_after = prost_types::Duration::try_from(again_after).ok();
+            let postponed = TerminatePostponed {
+                message,
+                ask_again_after,
+            };
+            (InstanceState::Running, Some(postponed))
+        }
+        Err(error) => return Err(status(&error)),
+    };
+    Ok(TerminateReply {
+        state: state.into(),
+        postponed,
+    })
+}
+
+/// What the reply to a termination means here.
+pub(crate) fn termination(reply: TerminateReply, provider_id: &str) -> Result<(), CloudError> {
+    if reply.state() == InstanceState::Gone {
+        return Err(CloudError::NodeClaimNotFound(format!(
+            "instance {provider_id} is gone"
+        )));
+    }
+    let Some(postponed) = reply.postponed else {
+        return Ok(());
+    };
+    let again_after = postponed
+        .ask_again_after
+        .and_then(|after| Duration::try_from(after).ok());
+    Err(CloudError::Postponed {
+        message: postponed.message,
+        again_after: again_after.unwrap_or(LATER).clamp(SOONEST, LATEST),
+    })
+}
+
 /// What a call has answered, or that it has not within its limit.
 pub(crate) fn answered<T>(
     call: &str,
@@ -146,6 +191,30 @@ mod tests {
         for error in errors {
             assert_eq!(launch_error(failure_of(&error)), error);
         }
+    }
+
+    #[test]
+    fn g_010_w_30_what_a_termination_comes_to_is_the_same_on_the_other_side() {
+        let postponed = |again_after| CloudError::Postponed {
+            message: "zone a is shifted".into(),
+            again_after,
+        };
+        for ended in [Ok(()), Err(postponed(Duration::from_secs(30)))] {
+            let reply = termination_reply(ended.clone()).expect("a reply");
+            assert_eq!(termination(reply, "a"), ended);
+        }
+        for (asked, meant) in [
+            (None, LATER),
+            (Some(Duration::ZERO), SOONEST),
+            (Some(LATEST * 24), LATEST),
+        ] {
+            let mut reply = termination_reply(Err(postponed(LATER))).expect("a reply");
+            let told = reply.postponed.as_mut().expect("it is postponed");
+            told.ask_again_after = asked.and_then(|after| prost_types::Duration::try_from(after).ok());
+            assert_eq!(termination(reply, "a"), Err(postponed(meant)));
+        }
+        let gone = termination_reply(Err(CloudError::NodeClaimNotFound("a".into())));
+        assert_eq!(gone.expect_err("a status").code(), Code::NotFound);
     }
 
     #[test]

@@ -17,13 +17,14 @@ use crate::kinds::{kind_named, message_of};
 use crate::link::{Link, within};
 use crate::wire::provider_event::Event;
 use crate::wire::{
-    self, AcknowledgeRequest, Capability, EventsRequest, InterruptionKind, LaunchFailure, ProviderEvent,
+    self, AcknowledgeRequest, Capability, EventsRequest, FailureKind, InterruptionKind, LaunchFailed,
+    LaunchFailure, ProviderEvent,
 };
 
 /// Pause after a stream that broke off.
 const RETRY: Duration = Duration::from_secs(1);
 const ACKNOWLEDGE_LIMIT: Duration = Duration::from_secs(10);
-/// Events that are remembered as done, and failures of launches that nobody has asked about.
+/// Events that are remembered as done, launches that were answered, and failures of launches.
 const REMEMBERED: usize = 4096;
 
 /// What is remembered of events.
@@ -36,8 +37,49 @@ pub(crate) struct Events {
 struct State {
     done: BTreeSet<String>,
     order: VecDeque<String>,
-    /// Failures of launches that were pending, by UID of the NodeClaim.
-    failed: BTreeMap<String, LaunchFailure>,
+    /// Provider IDs of instances that launches were answered with, by UID of the NodeClaim.
+    launched: Latest<String>,
+    /// Failures of launches without such an answer, by UID of the NodeClaim.
+    failed: Latest<LaunchFailure>,
+}
+
+/// One value of each UID: once there are too many, the UID that came first is forgotten.
+#[derive(Debug, Default)]
+struct Latest<T> {
+    values: BTreeMap<String, T>,
+    order: VecDeque<String>,
+}
+
+impl<T> Latest<T> {
+    fn insert(&mut self, uid: &str, value: T) {
+        if self.values.insert(uid.to_owned(), value).is_none() {
+            self.order.push_back(uid.to_owned());
+        }
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.values.remove(&oldest);
+        }
+    }
+
+    fn get(&self, uid: &str) -> Option<&T> {
+        self.values.get(uid)
+    }
+
+    fn remove(&mut self, uid: &str) -> Option<T> {
+        let removed = self.values.remove(uid)?;
+        self.order.retain(|one| one.as_str() != uid);
+        Some(removed)
+    }
+}
+
+/// Whether a NodeClaim ends with this failure. After any other the launch is asked for again, with the same UID: an event that comes late tells of an attempt
+/// before.
+fn is_final(failure: &LaunchFailure) -> bool {
+    matches!(
+        failure.kind(),
+        FailureKind::InsufficientCapacity | FailureKind::ClassNotReady
+    )
 }
 
 impl Events {
@@ -65,6 +107,20 @@ impl Events {
     pub(crate) fn failure(&self, uid: &str) -> Option<CloudError> {
         let failure = self.state().failed.remove(uid);
         failure.map(errors::launch_error)
+    }
+
+    /// Whether a launch has failed for good whose instance was not known then.
+    pub(crate) fn has_failed(&self, uid: &str) -> bool {
+        self.state().failed.get(uid).is_some_and(is_final)
+    }
+
+    /// Takes note of the instance that a launch was answered with, and says whether the launch has failed for good meanwhile.
+    pub(crate) fn note_launch(&self, uid: &str, provider_id: &str) -> bool {
+        let mut state = self.state();
+        if !provider_id.is_empty() {
+            state.launched.insert(uid, provider_id.to_owned());
+        }
+        state.failed.remove(uid).is_some_and(|failure| is_final(&failure))
     }
 
     /// The messages, for as long as somebody listens.
@@ -119,30 +175,38 @@ impl Events {
                     ends_at,
                 })
             }
-            Some(Event::LaunchFailed(failed)) if failed.provider_id.is_empty() => {
-                let mut state = self.state();
-                if state.failed.len() >= REMEMBERED {
-                    state.failed.pop_first();
-                }
-                state
-                    .failed
-                    .insert(failed.nodeclaim_uid, failed.failure.unwrap_or_default());
+            Some(Event::LaunchFailed(failed)) => self.take_failure(id, failed),
+            None => {
+                let unknown = "an event of a kind that this version does not know";
+                Taken::message(id, String::new(), Err(unknown.to_owned()))
+            }
+        }
+    }
+
+    /// An instance that has failed ends as one that has ended by itself. A launch without one is told to who asks for it next, or by the next list that
+    /// has its instance. An event without an instance names no attempt: what was answered since ends only by a failure after which nobody asks again.
+    fn take_failure(&self, id: String, failed: LaunchFailed) -> Taken {
+        let LaunchFailed {
+            provider_id,
+            nodeclaim_uid: uid,
+            failure,
+        } = failed;
+        let failure = failure.unwrap_or_default();
+        let mut state = self.state();
+        let launched = state.launched.get(&uid).cloned();
+        let is_launched = launched.is_some();
+        let meant = launched.filter(|_| is_final(&failure));
+        match Some(provider_id).filter(|named| !named.is_empty()).or(meant) {
+            Some(instance) => Taken::message(id, instance, Ok(Kind::InstanceTerminated)),
+            None if uid.is_empty() => {
+                let nothing = "an event LaunchFailed with neither provider_id nor nodeclaim_uid";
+                Taken::message(id, String::new(), Err(nothing.to_owned()))
+            }
+            None if is_launched => Taken::Done(id),
+            None => {
+                state.failed.insert(&uid, failure);
                 Taken::Done(id)
             }
-            Some(Event::LaunchFailed(failed)) => Taken::Message(Interruption {
-                id,
-                provider_id: failed.provider_id,
-                kind: Ok(Kind::InstanceTerminated),
-                sent_at: None,
-                ends_at: None,
-            }),
-            None => Taken::Message(Interruption {
-                kind: Err("an event of a kind that this version does not know".to_owned()),
-                provider_id: String::new(),
-                id,
-                sent_at: None,
-                ends_at: None,
-            }),
         }
     }
 
@@ -170,6 +234,18 @@ enum Taken {
     Message(Interruption),
     /// Nothing is left to do but to say so.
     Done(String),
+}
+
+impl Taken {
+    fn message(id: String, provider_id: String, kind: Result<Kind, String>) -> Self {
+        Self::Message(Interruption {
+            id,
+            provider_id,
+            kind,
+            sent_at: None,
+            ends_at: None,
+        })
+    }
 }
 
 fn kind_of(message: &wire::Interruption) -> Result<Kind, String> {
@@ -259,6 +335,22 @@ pub(crate) fn event_of(id: String, message: &Interruption) -> ProviderEvent {
 mod tests {
     use super::*;
     use crate::kinds::KINDS;
+
+    /// An event that names its NodeClaim alone.
+    fn failed(id: &str, uid: &str, kind: FailureKind) -> ProviderEvent {
+        ProviderEvent {
+            id: id.to_owned(),
+            event: Some(Event::LaunchFailed(LaunchFailed {
+                nodeclaim_uid: uid.to_owned(),
+                failure: Some(LaunchFailure {
+                    kind: kind.into(),
+                    reason: String::new(),
+                    message: "sold out".to_owned(),
+                }),
+                ..LaunchFailed::default()
+            })),
+        }
+    }
 
     #[test]
     fn g_016_every_kind_is_the_same_on_the_other_side_and_what_is_done_comes_no_more() {
@@ -357,24 +449,71 @@ mod tests {
     #[test]
     fn g_008_a_launch_that_fails_later_is_told_to_who_asks_next() {
         let events = Events::default();
-        let failed = wire::LaunchFailed {
-            nodeclaim_uid: "u".into(),
-            failure: Some(LaunchFailure {
-                kind: 1,
-                reason: String::new(),
-                message: "sold out".into(),
-            }),
-            ..wire::LaunchFailed::default()
-        };
-        let event = ProviderEvent {
-            id: "1".into(),
-            event: Some(Event::LaunchFailed(failed)),
-        };
+        let event = failed("1", "u", FailureKind::InsufficientCapacity);
         assert!(matches!(events.take(event), Taken::Done(_)));
         assert_eq!(
             events.failure("u"),
             Some(CloudError::InsufficientCapacity("sold out".into()))
         );
         assert_eq!(events.failure("u"), None);
+    }
+
+    #[test]
+    fn g_008_a_launch_that_was_answered_fails_by_its_instance() {
+        let events = Events::default();
+        let failed = |id: &str, uid: &str| failed(id, uid, FailureKind::InsufficientCapacity);
+        assert!(!events.note_launch("u", "shed://1"));
+        let taken = events.take(failed("1", "u"));
+        assert!(matches!(taken, Taken::Message(told) if told.provider_id == "shed://1"));
+        assert!(matches!(events.take(failed("2", "v")), Taken::Done(_)));
+        assert!(events.has_failed("v"));
+        assert!(
+            events.note_launch("v", "shed://2"),
+            "it failed before its answer came"
+        );
+        let taken = events.take(failed("3", ""));
+        assert!(matches!(taken, Taken::Message(told) if told.kind.is_err()));
+    }
+
+    /// After such a failure the launch is asked for again with the same UID, and an event may come late, or twice.
+    #[test]
+    fn g_008_a_failure_that_is_retried_ends_no_instance_of_a_later_attempt() {
+        for kind in [
+            FailureKind::Unspecified,
+            FailureKind::Invalid,
+            FailureKind::Timeout,
+            FailureKind::Transient,
+        ] {
+            let events = Events::default();
+            assert!(matches!(events.take(failed("1", "u", kind)), Taken::Done(_)));
+            assert!(!events.has_failed("u"), "{kind:?}: a list shows its instance");
+            assert!(
+                !events.note_launch("u", "shed://1"),
+                "{kind:?}: its answer comes after the event"
+            );
+            assert!(
+                matches!(events.take(failed("2", "u", kind)), Taken::Done(_)),
+                "{kind:?}: the event comes after its answer"
+            );
+            assert!(!events.has_failed("u") && events.failure("u").is_none());
+        }
+    }
+
+    #[test]
+    fn g_008_the_launch_that_is_forgotten_is_the_oldest() {
+        let events = Events::default();
+        events.note_launch("z", "shed://z");
+        for number in 1..REMEMBERED {
+            events.note_launch(&format!("m{number}"), "shed://m");
+        }
+        // One that is known already takes no other's place.
+        events.note_launch("m1", "shed://m1");
+        let ends = |uid: &str| {
+            let event = failed(uid, uid, FailureKind::InsufficientCapacity);
+            matches!(events.take(event), Taken::Message(_))
+        };
+        assert!(ends("z") && ends("m1"));
+        events.note_launch("a", "shed://a");
+        assert!(ends("a") && ends("m1") && !ends("z"));
     }
 }

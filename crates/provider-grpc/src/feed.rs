@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use spokeshave_model::InstanceType;
 use spokeshave_ports::{CloudError, NodeClassKind, SharedClock};
 use tokio::sync::Notify;
@@ -18,10 +19,16 @@ use crate::wire::{CatalogChunk, CatalogRequest, NodeClass};
 
 /// Time that the first snapshot may take.
 const FIRST: Duration = Duration::from_secs(30);
-/// Pause after a stream that broke off.
+/// Pause after a stream that broke off; twice as long after each that brought nothing.
 const RETRY: Duration = Duration::from_secs(1);
+/// The longest such pause.
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// The longest where the class is there and the provider says that it is not ready: a state, which ends without the operator being told.
+const LONGEST_UNREADY: Duration = Duration::from_secs(5);
 /// Pause between two looks whether the class is another.
 const CLASS_PERIOD: Duration = Duration::from_secs(10);
+/// How long a feed is used that nobody asks for.
+const UNUSED: Duration = Duration::from_secs(600);
 
 /// What a feed needs.
 #[derive(Clone, Debug)]
@@ -72,6 +79,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Feed {
     copy: Arc<Copy>,
     pub(crate) source: Source,
+    /// When somebody last asked for it.
+    used_at: Mutex<Timestamp>,
     _task: Task,
 }
 
@@ -81,9 +90,20 @@ impl Feed {
         let task = Task(tokio::spawn(live(copy.clone(), source.clone())));
         Self {
             copy,
+            used_at: Mutex::new(source.clock.now()),
             source,
             _task: task,
         }
+    }
+
+    /// Takes note that somebody asks for it.
+    pub(crate) fn note_use(&self) {
+        *locked(&self.used_at) = self.source.clock.now();
+    }
+
+    /// Whether somebody has asked for it lately.
+    pub(crate) fn is_used(&self) -> bool {
+        self.source.clock.since(*locked(&self.used_at)) <= UNUSED
     }
 
     pub(crate) fn catalog(&self) -> MutexGuard<'_, Catalog> {
@@ -120,22 +140,30 @@ impl Feed {
 }
 
 async fn live(copy: Arc<Copy>, source: Source) {
+    let mut pause = RETRY;
     loop {
         let mut client = source.link.up().await;
-        let problem = match source.class().await {
-            Ok(class) => follow(&copy, &source, &mut client, class).await,
-            Err(problem) => Some(problem),
+        let (problem, is_there) = match source.class().await {
+            Ok(class) => (follow(&copy, &source, &mut client, class).await, true),
+            Err(problem) => (Some(problem), false),
         };
-        let is_news = *locked(&copy.problem) != problem;
-        if let Some(problem) = problem.as_ref().filter(|_| is_news) {
-            tracing::warn!(class = source.name, error = %problem, "the catalog is not kept up to date");
-        }
-        let is_problem = problem.is_some();
-        *locked(&copy.problem) = problem;
+        let before = std::mem::replace(&mut *locked(&copy.problem), problem.clone());
         copy.changed.notify_waiters();
-        if is_problem {
-            source.clock.sleep(RETRY).await;
+        let Some(error) = problem else { continue };
+        let longest = match &error {
+            CloudError::NodeClassNotReady(_) if is_there => LONGEST_UNREADY,
+            _ => LONGEST_RETRY,
+        };
+        // A whole snapshot ends a problem.
+        pause = if before.is_some() {
+            (pause * 2).min(longest)
+        } else {
+            RETRY
+        };
+        if before.as_ref() != Some(&error) {
+            tracing::warn!(class = source.name, %error, "the catalog is not kept up to date");
         }
+        source.clock.sleep(pause).await;
     }
 }
 
@@ -152,15 +180,24 @@ async fn follow(copy: &Copy, source: &Source, client: &mut Client, class: NodeCl
         Some(Ok(answer)) => answer.into_inner(),
     };
     locked(&copy.catalog).begin();
+    let mut look = source.clock.sleep(CLASS_PERIOD);
     loop {
-        let message = within(&source.clock, CLASS_PERIOD, stream.message());
-        let chunk = match message.await {
-            None => match source.class().await {
-                Ok(now) if now.uid == uid && now.generation == generation => continue,
-                Ok(_) => return None,
-                Err(CloudError::Other(_)) => continue,
-                Err(gone) => return Some(gone),
-            },
+        // First of all: a provider that always has something to say must not hide that its class has changed.
+        let message = tokio::select! {
+            biased;
+            () = &mut look => None,
+            message = stream.message() => Some(message),
+        };
+        let chunk = match message {
+            None => {
+                look = source.clock.sleep(CLASS_PERIOD);
+                match source.class().await {
+                    Ok(now) if now.uid == uid && now.generation == generation => continue,
+                    Ok(_) => return None,
+                    Err(CloudError::Other(_)) => continue,
+                    Err(gone) => return Some(gone),
+                }
+            }
             Some(Err(status)) => return Some(broken(&status)),
             Some(Ok(None)) => {
                 return Some(CloudError::Other(

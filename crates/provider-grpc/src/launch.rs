@@ -2,16 +2,20 @@
 //!
 //! Owns the request of a launch: the choice is made here, cheapest first, so that a provider need not. It sends nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use prost::Message as _;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{InstanceType, Requirement, Requirements, Resources};
 use spokeshave_ports::CloudError;
 
 use crate::catalog::Catalog;
 use crate::wire::{Candidate, Instance, LaunchRequest, NodeClass, Taint};
-use crate::{convert, wire};
+use crate::{LONGEST_MESSAGE_BYTES, convert, wire};
+
+/// Bytes before each entry of a list in a message: the field and the entry's length.
+const ENTRY_BYTES: usize = 5;
 
 /// The requirements of a NodeClaim, as the scheduler reads them.
 pub(crate) fn requirements_of(claim: &NodeClaim) -> Result<Requirements, CloudError> {
@@ -28,22 +32,35 @@ pub(crate) fn requirements_of(claim: &NodeClaim) -> Result<Requirements, CloudEr
     Ok(requirements)
 }
 
-fn suits(claim: &Requirements, requests: &Resources, instance_type: &InstanceType) -> bool {
-    instance_type.requirements.intersects(claim).is_ok()
-        && instance_type
-            .allocatable_groups()
-            .iter()
-            .any(|group| requests.fits(&group.allocatable))
-}
-
-/// What is left of the types for the NodeClaim.
+/// What is left of the types for the NodeClaim: each with the offerings under which its requests fit.
 pub(crate) fn suitable(
     types: &[InstanceType],
     claim: &Requirements,
     requests: &Resources,
 ) -> Vec<InstanceType> {
-    let suitable = types.iter().filter(|one| suits(claim, requests, one));
-    suitable.cloned().collect()
+    let meets = |one: &&InstanceType| one.requirements.intersects(claim).is_ok();
+    types
+        .iter()
+        .filter(meets)
+        .filter_map(|one| fitting(one, requests))
+        .collect()
+}
+
+/// The type with the offerings under which the requests fit, if there are any: capacity and overhead are an offering's (P-089).
+fn fitting(instance_type: &InstanceType, requests: &Resources) -> Option<InstanceType> {
+    let groups = instance_type.allocatable_groups().into_iter();
+    let roomy = groups.filter(|group| requests.fits(&group.allocatable));
+    let places: BTreeSet<usize> = roomy.flat_map(|group| group.offerings).collect();
+    if places.is_empty() {
+        return None;
+    }
+    let offerings = places
+        .iter()
+        .filter_map(|place| instance_type.offerings.get(*place));
+    Some(InstanceType {
+        offerings: offerings.cloned().collect(),
+        ..instance_type.clone()
+    })
 }
 
 /// Offerings that can be had now and suit the NodeClaim, cheapest first; of equal price, in order of type and ID.
@@ -70,6 +87,38 @@ pub(crate) fn candidates(
         (key(a), &a.r#type, &a.offering_id).cmp(&(key(b), &b.r#type, &b.offering_id))
     });
     candidates
+}
+
+/// Puts the candidates into the request, cheapest first, as far as a message may hold them: those that are left out are dearer. Where NodeOverlays correct
+/// the catalog, the types of these as corrected come with them; without any candidate one that does not suit, because a request without corrected types is
+/// about the provider's own.
+pub(crate) fn name_candidates(
+    request: &mut LaunchRequest,
+    candidates: Vec<Candidate>,
+    corrected: Option<&[InstanceType]>,
+) {
+    let corrected = corrected.unwrap_or_default();
+    let by_name: BTreeMap<&str, &InstanceType> =
+        corrected.iter().map(|one| (one.name.as_str(), one)).collect();
+    let mut room = LONGEST_MESSAGE_BYTES.saturating_sub(request.encoded_len());
+    let mut types: BTreeMap<String, wire::InstanceType> = BTreeMap::new();
+    for candidate in candidates {
+        let is_new = !types.contains_key(&candidate.r#type);
+        let new = by_name.get(candidate.r#type.as_str()).filter(|_| is_new);
+        let new = new.copied().map(convert::type_message);
+        let bytes = ENTRY_BYTES + candidate.encoded_len();
+        let bytes = bytes + new.as_ref().map_or(0, |one| ENTRY_BYTES + one.encoded_len());
+        if bytes > room {
+            break;
+        }
+        room -= bytes;
+        types.extend(new.map(|one| (one.name.clone(), one)));
+        request.candidates.push(candidate);
+    }
+    request.corrected_types = types.into_values().collect();
+    if request.candidates.is_empty() {
+        request.corrected_types = corrected.first().map(convert::type_message).into_iter().collect();
+    }
 }
 
 /// The request, but for candidates.

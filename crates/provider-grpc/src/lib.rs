@@ -4,6 +4,7 @@
 //! Owns the messages (`proto/provider.proto`), what they mean as values of the port, the connection and what is kept while it is broken. It knows no cloud
 //! and decides nothing about nodes.
 
+mod agenda;
 mod catalog;
 mod class_hash;
 mod classes;
@@ -21,6 +22,7 @@ mod kinds;
 mod launch;
 mod link;
 mod nodes;
+mod papers;
 mod pipe;
 
 pub mod sanity;
@@ -34,6 +36,7 @@ pub use classes::{KubeNodeClasses, NodeClasses};
 pub use client::{ClientOptions, GrpcProvider};
 pub use errors::ConnectError;
 pub use nodes::KubeNodes;
+pub use papers::{FileAcceptor, FileConnector, PaperFiles};
 pub use pipe::{Way, over_pipe, over_tcp, piped};
 pub use server::{Server, ServerOptions};
 pub use serving::{TlsAcceptor, serve_connection, serve_tls, serve_unix};

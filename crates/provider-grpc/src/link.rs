@@ -17,15 +17,15 @@ use crate::errors::ConnectError;
 use crate::identity::Identity;
 use crate::transport::{self, Connector, Session};
 use crate::wire::provider_client::ProviderClient;
-use crate::wire::{Capability, HandshakeRequest, HandshakeResponse};
+use crate::wire::{Capability, HandshakeRequest};
 use crate::{LONGEST_MESSAGE_BYTES, VERSIONS};
 
 /// Time for a connection and its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Pause between two questions whether the provider still answers.
 const PROBE: Duration = Duration::from_secs(20);
-/// Unanswered questions after which it counts as away.
-const PROBES: u32 = 2;
+/// A connection on which nothing was answered for this long is made anew, also where the provider answers on others. Longer than any call may take.
+const STUCK: Duration = Duration::from_secs(180);
 /// Time for a session that has broken to say why.
 const BROKEN: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -86,6 +86,8 @@ pub(crate) struct Shaken {
     pub(crate) identity: Identity,
     /// The largest leader's term that the provider has seen.
     pub(crate) seen_term: u64,
+    /// How many calls it has answered on this connection so far.
+    answered: Arc<AtomicU64>,
 }
 
 /// Connects once.
@@ -105,6 +107,7 @@ pub(crate) async fn connect(
         .ok_or_else(silent)?
         .map_err(unreachable)?;
     let mut ended = Task(tokio::spawn(ended));
+    let answered = session.answered();
     let origin = http::Uri::from_static("http://provider");
     let client =
         ProviderClient::with_origin(session, origin).max_decoding_message_size(LONGEST_MESSAGE_BYTES);
@@ -141,6 +144,7 @@ pub(crate) async fn connect(
         ended,
         identity,
         seen_term,
+        answered,
     })
 }
 
@@ -326,7 +330,7 @@ impl Link {
             let why = tokio::select! {
                 biased;
                 ended = &mut shaken.ended.0 => ended.unwrap_or_else(|_| "its session has ended".to_owned()),
-                why = self.falls_silent(&shaken.client) => why,
+                why = self.falls_silent(&shaken.client, &shaken.answered) => why,
             };
             let address = self.connector.address();
             tracing::warn!(address, why, "the provider is away; the last catalog is kept");
@@ -341,37 +345,71 @@ impl Link {
         }
     }
 
-    /// Completes when the provider does not answer any more although the connection stands.
-    async fn falls_silent(&self, client: &Client) -> String {
-        let mut silent = 0;
+    /// Completes when the provider does not answer any more although the connection stands. One that is busy is not silent: it answers other calls, or the
+    /// handshake of a connection on which nothing else waits. Where that lasts, the connection is what does not work.
+    async fn falls_silent(&self, client: &Client, answered: &AtomicU64) -> String {
+        let mut is_silent = false;
+        let mut heard = answered.load(Ordering::Relaxed);
+        let mut heard_at = self.clock.elapsed();
         loop {
             self.clock.sleep(PROBE).await;
-            let mut client = client.clone();
-            let answer = within(&self.clock, HANDSHAKE, client.handshake(self.hello())).await;
-            match answer {
-                Some(Ok(answer)) => {
-                    silent = 0;
-                    if let Err(why) = self.hear_again(answer.into_inner()) {
-                        return why;
-                    }
+            let answers = if is_silent {
+                self.answers_anew().await
+            } else {
+                self.answers(client.clone()).await
+            };
+            let count = answered.load(Ordering::Relaxed);
+            let is_heard = count != heard;
+            match answers {
+                Err(why) => return why,
+                Ok(false) if is_silent && !is_heard => {
+                    return format!(
+                        "2 handshakes were not answered within {} s, the second on a connection of its own",
+                        HANDSHAKE.as_secs()
+                    );
                 }
-                Some(Err(status)) => {
-                    return format!("its handshake says {:?}: {}", status.code(), status.message());
-                }
-                None => silent += 1,
+                Ok(answers) => is_silent = !answers && !is_heard,
             }
-            if silent >= PROBES {
+            if is_heard {
+                (heard, heard_at) = (count, self.clock.elapsed());
+            } else if self.clock.elapsed().saturating_sub(heard_at) > STUCK {
                 return format!(
-                    "{silent} handshakes were not answered within {} s",
-                    HANDSHAKE.as_secs()
+                    "nothing was answered on its connection for {} s, while it answers on others",
+                    STUCK.as_secs()
                 );
             }
         }
     }
 
-    fn hear_again(&self, answer: HandshakeResponse) -> Result<(), String> {
-        self.note_term(answer.leader_term);
-        self.take_identity(Identity::read(answer)?)
+    /// Whether it answers a handshake in time. The error says why it cannot be used.
+    async fn answers(&self, mut client: Client) -> Result<bool, String> {
+        match within(&self.clock, HANDSHAKE, client.handshake(self.hello())).await {
+            Some(Ok(answer)) => {
+                let answer = answer.into_inner();
+                self.note_term(answer.leader_term);
+                self.take_identity(Identity::read(answer)?)?;
+                Ok(true)
+            }
+            Some(Err(status)) => Err(format!(
+                "its handshake says {:?}: {}",
+                status.code(),
+                status.message()
+            )),
+            None => Ok(false),
+        }
+    }
+
+    /// The same on a connection of its own: on this one, the handshake may wait for calls that take long.
+    async fn answers_anew(&self) -> Result<bool, String> {
+        match connect(&*self.connector, &self.clock, &self.hello()).await {
+            Ok(shaken) => {
+                self.note_term(shaken.seen_term);
+                self.take_identity(shaken.identity)?;
+                Ok(true)
+            }
+            Err(ConnectError::Unreachable { .. }) => Ok(false),
+            Err(ConnectError::Refused { reason, .. }) => Err(reason),
+        }
     }
 
     async fn return_of(&self) -> Shaken {

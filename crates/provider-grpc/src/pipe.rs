@@ -16,7 +16,7 @@ use crate::errors::ConnectError;
 use crate::held_time::HeldTime;
 use crate::link::Task;
 use crate::server::{Server, ServerOptions};
-use crate::serving::{TlsAcceptor, bind_unix, serve_connection};
+use crate::serving::{TlsAcceptor, bind_unix, serve_within_process};
 use crate::transport::{ByteStream, Connector, DuplexConnector, TlsConnector, UnixConnector};
 use crate::wire::provider_server::Provider;
 
@@ -57,7 +57,7 @@ pub fn piped<P: Provider + Clone>(provider: P) -> DuplexConnector {
     let (connector, mut connections) = DuplexConnector::new();
     tokio::spawn(async move {
         while let Some(stream) = connections.recv().await {
-            tokio::spawn(serve_connection(provider.clone(), stream));
+            tokio::spawn(serve_within_process(provider.clone(), stream));
         }
     });
     connector
@@ -95,7 +95,7 @@ async fn over_unix_socket(
         // It can be connected to anew for as long as it is served.
         let _socket = socket;
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve_connection(server.clone(), held.stream(stream)));
+            tokio::spawn(serve_within_process(server.clone(), held.stream(stream)));
         }
     });
     connect(&time, Arc::new(connector), serving, clock).await
@@ -137,7 +137,7 @@ pub async fn over_tcp(
     let serving = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             if let Ok(stream) = acceptor.accept(stream).await {
-                tokio::spawn(serve_connection(server.clone(), held.stream(stream)));
+                tokio::spawn(serve_within_process(server.clone(), held.stream(stream)));
             }
         }
     });

@@ -15,10 +15,10 @@ use spokeshave_model::InstanceType;
 use spokeshave_ports::{
     CloudProvider, HookAnswer, NoWrites, SharedClock, SharedWrites, Write, WriteError, Writes,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tonic::{Request, Response, Status};
 
-use crate::errors::{failure_of, status};
+use crate::errors::{failure_of, status, termination_reply};
 use crate::events::Unacknowledged;
 use crate::server_catalog::{self, CatalogFeed};
 use crate::serving::serve_connection;
@@ -60,7 +60,10 @@ struct Shared {
     clock: SharedClock,
     options: ServerOptions,
     cluster_uid: Mutex<Option<String>>,
+    /// The largest that any call has had.
     leader_term: AtomicU64,
+    /// Told when it grows.
+    term_grew: Notify,
     messages: Mutex<Unacknowledged>,
 }
 
@@ -117,6 +120,7 @@ impl Server {
             options,
             cluster_uid: Mutex::default(),
             leader_term: AtomicU64::new(0),
+            term_grew: Notify::new(),
             messages,
         }))
     }
@@ -131,14 +135,35 @@ impl Server {
 }
 
 impl Shared {
-    fn check_term(&self, term: u64) -> Result<(), Status> {
+    /// Takes note of a term; the answer is the largest before it.
+    fn see_term(&self, term: u64) -> u64 {
         let seen = self.leader_term.fetch_max(term, Ordering::Relaxed);
+        if term > seen {
+            self.term_grew.notify_waiters();
+        }
+        seen
+    }
+
+    fn check_term(&self, term: u64) -> Result<(), Status> {
+        let seen = self.see_term(term);
         if term < seen {
-            return Err(Status::failed_precondition(format!(
-                "leader_term {term} is older than {seen}: another replica leads"
-            )));
+            return Err(outdated(term, seen));
         }
         Ok(())
+    }
+
+    /// Completes once a leader of a larger term has called.
+    async fn until_outdated(&self, term: u64) -> Status {
+        loop {
+            let grew = self.term_grew.notified();
+            tokio::pin!(grew);
+            grew.as_mut().enable();
+            let seen = self.leader_term.load(Ordering::Relaxed);
+            if term < seen {
+                return outdated(term, seen);
+            }
+            grew.await;
+        }
     }
 
     fn check_cluster(&self, uid: &str) -> Result<(), Status> {
@@ -189,6 +214,12 @@ impl Shared {
     }
 }
 
+fn outdated(term: u64, seen: u64) -> Status {
+    Status::failed_precondition(format!(
+        "leader_term {term} is older than {seen}: another replica leads"
+    ))
+}
+
 fn read_claim(json: &[u8]) -> Result<NodeClaim, Status> {
     serde_json::from_slice(json).map_err(|error| Status::invalid_argument(format!("nodeclaim_json: {error}")))
 }
@@ -222,9 +253,7 @@ impl Provider for Server {
             Status::failed_precondition(format!("this provider speaks {}", VERSIONS.join(", ")))
         })?;
         self.0.check_cluster(&request.cluster_uid)?;
-        self.0
-            .leader_term
-            .fetch_max(request.leader_term, Ordering::Relaxed);
+        self.0.see_term(request.leader_term);
         Ok(Response::new(identity_message(&self.0, chosen)))
     }
 
@@ -300,14 +329,8 @@ impl Provider for Server {
         claim.metadata.uid = Some(request.nodeclaim_uid);
         claim.status.get_or_insert_default().provider_id =
             Some(request.provider_id).filter(|id| !id.is_empty());
-        self.0
-            .provider
-            .delete(&claim)
-            .await
-            .map_err(|error| status(&error))?;
-        Ok(Response::new(wire::TerminateReply {
-            state: wire::InstanceState::Terminating.into(),
-        }))
+        let ended = self.0.provider.delete(&claim).await;
+        termination_reply(ended).map(Response::new)
     }
 
     async fn check_drift(
@@ -418,20 +441,22 @@ impl Provider for Server {
             self.0.check_term(leader_term)?;
         }
         let (sender, receiver) = mpsc::channel(1);
-        let provider = self.0.provider.clone();
+        let shared = self.0.clone();
         let writes = Arc::new(TermWrites {
-            shared: self.0.clone(),
+            shared: shared.clone(),
             leader_term,
         });
         tokio::spawn(async move {
             let work = if reads_only {
-                provider.follow()
+                shared.provider.follow()
             } else {
-                provider.lead(writes)
+                shared.provider.lead(writes)
             };
             tokio::select! {
                 biased;
                 () = sender.closed() => {}
+                // The connection of a machine that is gone may stand for longer than its lead.
+                status = shared.until_outdated(leader_term), if !reads_only => drop(sender.try_send(Err(status))),
                 () = work => {}
             }
         });

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
+use jiff::Timestamp;
 use prost::Message as _;
 use spokeshave_api::NodePool;
-use spokeshave_model::{InstanceType, Offering};
+use spokeshave_model::{InstanceType, Offering, PriceFeed};
 use spokeshave_ports::{CloudProvider, SharedClock};
 use tonic::Status;
 
@@ -105,6 +106,8 @@ pub(crate) struct CatalogFeed {
     sent: Option<Arc<[InstanceType]>>,
     queue: VecDeque<CatalogChunk>,
     generation: u64,
+    /// When prices were last read, as far as it was told since the last snapshot.
+    prices_read_at: Option<Timestamp>,
     has_failed: bool,
 }
 
@@ -123,6 +126,7 @@ impl CatalogFeed {
             sent: None,
             queue: VecDeque::new(),
             generation: 0,
+            prices_read_at: None,
             has_failed: false,
         }
     }
@@ -146,6 +150,7 @@ impl CatalogFeed {
             let types = self.provider.instance_types(&self.pool).await;
             let types = types.map_err(|error| status(&error))?;
             self.take(types);
+            self.tell_prices();
             if self.queue.is_empty() {
                 self.clock.sleep(self.period).await;
             }
@@ -171,8 +176,29 @@ impl CatalogFeed {
             None => {
                 self.generation += 1;
                 self.queue = snapshot(self.generation, &types);
+                self.prices_read_at = None;
             }
         }
         self.sent = Some(types);
+    }
+
+    /// Says when prices were read: with what is sent anyway, or alone.
+    fn tell_prices(&mut self) {
+        let PriceFeed::Since(read_at) = self.provider.price_feed() else {
+            return;
+        };
+        if self.prices_read_at == Some(read_at) {
+            return;
+        }
+        self.prices_read_at = Some(read_at);
+        if self.queue.is_empty() {
+            self.queue.push_back(CatalogChunk {
+                generation: self.generation,
+                ..CatalogChunk::default()
+            });
+        }
+        if let Some(last) = self.queue.back_mut() {
+            last.prices_read_at = Some(convert::timestamp_message(read_at));
+        }
     }
 }

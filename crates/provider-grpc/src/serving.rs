@@ -7,9 +7,11 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -17,25 +19,69 @@ use rustls::server::WebPkiClientVerifier;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 
-use crate::transport::{ByteStream, certificates, roots};
+use crate::transport::{ByteStream, PING, certificates, roots};
 use crate::wire::provider_server::{Provider, ProviderServer};
 
 /// Who connects and does not say who they are within this time is left.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Pause after a connection that could not be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Serves any implementation of the protocol on one connection.
+/// Serves any implementation of the protocol on one connection. The other end is pinged: a machine that dies closes nothing, and would lead for ever (G-003).
 ///
 /// # Errors
-/// The other side does not speak HTTP/2.
+/// The other side does not speak HTTP/2, or answers no ping.
 pub async fn serve_connection<P: Provider>(
     provider: P,
     stream: impl ByteStream + 'static,
 ) -> Result<(), String> {
+    let mut builder = builder();
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING);
+    serve(builder, provider, stream).await
+}
+
+/// The same without pings, within one process: there no end falls silent, and virtual time passes at once.
+///
+/// # Errors
+/// The other side does not speak HTTP/2.
+pub(crate) async fn serve_within_process<P: Provider>(
+    provider: P,
+    stream: impl ByteStream + 'static,
+) -> Result<(), String> {
+    serve(builder(), provider, stream).await
+}
+
+fn builder() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    // Each NodeClass holds a call for as long as it is used, and each launch one until it is done: with a limit, some of them would wait for ever.
+    builder.max_concurrent_streams(None::<u32>);
+    builder
+}
+
+async fn serve<P: Provider>(
+    builder: http2::Builder<TokioExecutor>,
+    provider: P,
+    stream: impl ByteStream + 'static,
+) -> Result<(), String> {
     let service = TowerToHyperService::new(ProviderServer::new(provider));
-    let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let served = builder.serve_connection(TokioIo::new(stream), service).await;
     served.map_err(|error| error.to_string())
+}
+
+/// The next connection. What keeps one from being taken, such as too many open files, passes; those that are open go on meanwhile.
+async fn next<C>(mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<C>>) -> C {
+    loop {
+        match std::future::poll_fn(&mut accept).await {
+            Ok(connection) => return connection,
+            Err(error) => {
+                tracing::warn!(%error, "a connection of an operator cannot be taken; it is tried again in a second");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
 }
 
 /// Serves on a unix socket that only this user may open (G-003), until the future is dropped. A socket that nobody listens on is replaced.
@@ -48,8 +94,7 @@ pub async fn serve_unix<P: Provider + Clone>(provider: P, path: &Path) -> io::Re
     loop {
         tokio::select! {
             biased;
-            accepted = listener.accept() => {
-                let (stream, _) = accepted?;
+            (stream, _) = next(|context| listener.poll_accept(context)) => {
                 let provider = provider.clone();
                 connections.spawn(async move { note_end(serve_connection(provider, stream).await) });
             }
@@ -58,22 +103,19 @@ pub async fn serve_unix<P: Provider + Clone>(provider: P, path: &Path) -> io::Re
     }
 }
 
-/// Serves on TCP, until the future is dropped. Whoever shows no certificate of the authority is not heard.
-///
-/// # Errors
-/// The listener has failed.
+/// Serves on TCP, until the future is dropped. Whoever shows no certificate of the authority is not heard. Each connection has an acceptor of its own, so
+/// that certificates may be renewed.
 pub async fn serve_tls<P: Provider + Clone>(
     provider: P,
     listener: TcpListener,
-    acceptor: TlsAcceptor,
-) -> io::Result<()> {
+    acceptor: impl Fn() -> TlsAcceptor,
+) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             biased;
-            accepted = listener.accept() => {
-                let (stream, _) = accepted?;
-                let (provider, acceptor) = (provider.clone(), acceptor.clone());
+            (stream, _) = next(|context| listener.poll_accept(context)) => {
+                let (provider, acceptor) = (provider.clone(), acceptor());
                 connections.spawn(async move {
                     let served = async { serve_connection(provider, acceptor.accept(stream).await?).await };
                     note_end(served.await);
@@ -147,4 +189,21 @@ pub(crate) fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
     std::fs::rename(&hidden, path)?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_cannot_be_taken_does_not_end_the_server() {
+        let begun = tokio::time::Instant::now();
+        let mut answers = vec![Ok("a connection"), Err(24), Err(23)];
+        let accepted = next(|_| {
+            let answer = answers.pop().expect("no more than it needs");
+            Poll::Ready(answer.map_err(io::Error::from_raw_os_error))
+        });
+        assert_eq!(accepted.await, "a connection");
+        assert_eq!(begun.elapsed(), 2 * ACCEPT_PAUSE, "it pauses in between");
+    }
 }

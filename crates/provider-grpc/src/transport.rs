@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use tokio::sync::mpsc;
 use tonic::body::Body;
 
 /// Pause between two pings of the other side, and the time it has to answer one.
-const PING: Duration = Duration::from_secs(10);
+pub(crate) const PING: Duration = Duration::from_secs(10);
 
 /// A connection.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -185,7 +186,17 @@ impl Connector for DuplexConnector {
 
 /// An HTTP/2 session, as the generated client wants it.
 #[derive(Clone)]
-pub(crate) struct Session(http2::SendRequest<Body>);
+pub(crate) struct Session {
+    sender: http2::SendRequest<Body>,
+    answered: Arc<AtomicU64>,
+}
+
+impl Session {
+    /// How many calls were answered so far: it counts on.
+    pub(crate) fn answered(&self) -> Arc<AtomicU64> {
+        self.answered.clone()
+    }
+}
 
 impl Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -217,7 +228,11 @@ pub(crate) async fn open(connector: &dyn Connector) -> Result<(Session, Ended), 
             Err(error) => with_causes(&error),
         }
     };
-    Ok((Session(sender), Box::pin(ended)))
+    let session = Session {
+        sender,
+        answered: Arc::default(),
+    };
+    Ok((session, Box::pin(ended)))
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {
@@ -236,10 +251,18 @@ impl tower::Service<Request<Body>> for Session {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
+        self.sender.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
+        let answer = self.sender.send_request(request);
+        let answered = self.answered.clone();
+        Box::pin(async move {
+            let answer = answer.await;
+            if answer.is_ok() {
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+            answer
+        })
     }
 }

@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _};
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_grpc::{
-    ClientOptions, ConnectError, Connector, GrpcProvider, KubeNodeClasses, KubeNodes, TlsConnector,
-    UnixConnector,
+    ClientOptions, ConnectError, Connector, FileConnector, GrpcProvider, KubeNodeClasses, KubeNodes,
+    PaperFiles, UnixConnector,
 };
 use spokeshave_runtime::{Readiness, Shutdown};
 
@@ -57,23 +57,20 @@ impl AddressArgs {
         let Some(address) = &self.provider_address else {
             bail!("no provider given; set --provider-socket FILE or --provider-address HOST:PORT");
         };
-        let [ca, cert, key] = papers([&self.provider_ca, &self.provider_cert, &self.provider_key])?;
-        let connector = TlsConnector::new(address, &ca, &cert, &key).map_err(anyhow::Error::msg)?;
+        let files = paper_files([&self.provider_ca, &self.provider_cert, &self.provider_key]);
+        let connector = FileConnector::new(address, files).map_err(anyhow::Error::msg)?;
         Ok(Arc::new(connector))
     }
 }
 
-/// Reads a CA, a certificate and its key, whose names the command line has asked for.
-///
-/// # Errors
-/// One of them cannot be read.
-pub(crate) fn papers(paths: [&Option<PathBuf>; 3]) -> Result<[Vec<u8>; 3]> {
-    let read = |path: &Option<PathBuf>| {
-        let path = path.clone().unwrap_or_default();
-        std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
-    };
-    let [ca, cert, key] = paths;
-    Ok([read(ca)?, read(cert)?, read(key)?])
+/// A CA, a certificate and its key, whose names the command line has asked for.
+pub(crate) fn paper_files(paths: [&Option<PathBuf>; 3]) -> PaperFiles {
+    let [authority, certificate, key] = paths.map(|path| path.clone().unwrap_or_default());
+    PaperFiles {
+        authority,
+        certificate,
+        key,
+    }
 }
 
 /// Connects the operator to its provider, which may start after it.

@@ -150,6 +150,37 @@ async fn z_024_all_pages_are_read() {
     assert!(matches!(world.provider.price_feed(), PriceFeed::Since(_)));
 }
 
+/// Core takes another allocation for a change, and makes its Snapshot anew.
+#[tokio::test(start_paused = true)]
+async fn z_024_however_many_classes_there_are_each_keeps_its_list() {
+    let world = World::new(Options::instant()).await;
+    let mut pools = Vec::new();
+    for number in 0..70 {
+        let name = format!("class-{number}");
+        let spec = AKSNodeClassSpec {
+            max_pods: Some(30 + number),
+            ..AKSNodeClassSpec::default()
+        };
+        world.provider.put_class(AKSNodeClass::new(&name, spec));
+        let mut of_class = pool();
+        of_class.spec.template.spec.node_class_ref.name = name;
+        pools.push(of_class);
+    }
+    let look = async || {
+        let mut lists = Vec::new();
+        for pool in &pools {
+            lists.push(world.provider.instance_types(pool).await.unwrap());
+        }
+        lists
+    };
+    let before = look().await;
+    world.pass(5).await;
+    let after = look().await;
+    let same = before.iter().zip(&after);
+    let same = same.filter(|(before, after)| Arc::ptr_eq(before, after));
+    assert_eq!(same.count(), pools.len());
+}
+
 /// However many classes there are, a gallery is asked once; and again for the next look.
 #[tokio::test(start_paused = true)]
 async fn z_012_classes_share_what_galleries_say() {

@@ -168,6 +168,37 @@ async fn a_074_a_075_a_thousand_nodeclaims_are_launched_and_ended_by_few_calls_t
     );
 }
 
+/// As when the time that core gives the launch of one is over while EC2 works on that of both.
+#[tokio::test(start_paused = true)]
+async fn a_074_a_nodeclaim_that_is_given_up_takes_the_launch_from_none_that_shares_its_call() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    let fleets = || {
+        let calls = world.cloud.calls();
+        calls.get("CreateFleet").copied().unwrap_or_default()
+    };
+    let before = fleets();
+    let of = |name: &str| claim(name, &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let (one, two) = (of("one"), of("two"));
+    let (mut first, mut second) = (provider.create(&one), provider.create(&two));
+    while fleets() == before {
+        tokio::select! {
+            biased;
+            _ = &mut first => panic!("it has an answer already"),
+            _ = &mut second => panic!("it has an answer already"),
+            () = world.clock.sleep(Duration::from_millis(10)) => {}
+        }
+    }
+    drop(first);
+    let launched = second.await.unwrap();
+    assert_eq!(fleets() - before, 1, "one call for both");
+    world.pass(60).await;
+    let listed = provider.list().await.unwrap();
+    let ids: Vec<_> = listed.iter().map(|claim| claim.provider_id()).collect();
+    assert!(ids.len() == 2 && ids.contains(&launched.provider_id()), "{ids:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_104_a_list_that_fails_is_an_error_and_not_an_empty_cloud() {
     let world = ready(Options::new(CLUSTER)).await;

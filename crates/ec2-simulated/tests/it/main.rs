@@ -5,6 +5,7 @@ mod classes;
 mod conformance;
 mod counted;
 mod denied;
+mod dns;
 mod launches;
 mod leader;
 mod learned;

@@ -25,15 +25,32 @@ pub(crate) struct World {
     pub(crate) clock: SharedClock,
     pub(crate) client: kube::Client,
     pub(crate) cloud: SimulatedEc2,
-    /// Minor version of Kubernetes that the API server tells providers.
-    minor: Arc<AtomicU32>,
+    answers: Answers,
 }
 
-/// A client whose API server says that it is Kubernetes `1.<minor>`.
-fn of_version(client: kube::Client, minor: Arc<AtomicU32>) -> kube::Client {
+/// What the API server says to providers.
+#[derive(Clone, Default)]
+struct Answers {
+    /// Its version is Kubernetes `1.<minor>`.
+    minor: Arc<AtomicU32>,
+    /// The status with which it refuses to tell of the DNS service; 0 where it does not.
+    dns_refusal: Arc<AtomicU32>,
+}
+
+/// A client whose API server answers so.
+fn answering(client: kube::Client, answers: Answers) -> kube::Client {
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, minor) = (client.clone(), minor.load(Ordering::Relaxed));
+        let (client, minor) = (client.clone(), answers.minor.load(Ordering::Relaxed));
+        let refusal = answers.dns_refusal.load(Ordering::Relaxed);
         async move {
+            if refusal != 0 && request.uri().path().ends_with("/kube-system/services/kube-dns") {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refusal, "message": "refused"});
+                let code = u16::try_from(refusal).unwrap();
+                let response = Response::builder().status(code);
+                return Ok(response
+                    .body(Body::from(status.to_string().into_bytes()))
+                    .unwrap());
+            }
             if request.uri().path() != "/version" {
                 return client.send(request).await.map_err(BoxError::from);
             }
@@ -63,7 +80,7 @@ impl World {
             clock,
             client,
             cloud,
-            minor: Arc::default(),
+            answers: Answers::default(),
         };
         world.class("default", json!({})).await;
         world
@@ -141,7 +158,7 @@ impl World {
         self.serve_version(options.kubernetes_minor);
         Arc::new(AwsProvider::new(
             services,
-            read_only(of_version(self.client.clone(), self.minor.clone())),
+            read_only(answering(self.client.clone(), self.answers.clone())),
             self.clock.clone(),
             options,
         ))
@@ -149,7 +166,12 @@ impl World {
 
     /// From now on the API server is Kubernetes `1.<minor>`.
     pub(crate) fn serve_version(&self, minor: u32) {
-        self.minor.store(minor, Ordering::Relaxed);
+        self.answers.minor.store(minor, Ordering::Relaxed);
+    }
+
+    /// From now on the API server answers with this status who asks for the DNS service; 0 has it say what is so.
+    pub(crate) fn refuse_dns(&self, status: u32) {
+        self.answers.dns_refusal.store(status, Ordering::Relaxed);
     }
 
     pub(crate) async fn pass(&self, seconds: u64) {

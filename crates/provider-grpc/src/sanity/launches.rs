@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spokeshave_api::{Operator, Requirement, labels};
 use spokeshave_model::InstanceType;
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 
 use super::required::CHECK;
 use super::wire::{LIMIT, Wire, code_of, shown};
@@ -12,7 +12,7 @@ use super::{Shortcomings, cheapest, claim, failure};
 use crate::catalog::Catalog;
 use crate::link::{self, within};
 use crate::wire::launch_reply::Outcome;
-use crate::wire::{CatalogChunk, Instance, InstanceRef, LaunchRequest, ListRequest, TerminateRequest};
+use crate::wire::{CatalogChunk, Instance, InstanceRef, LaunchReply, LaunchRequest, ListRequest};
 use crate::{convert, launch};
 
 impl Wire<'_> {
@@ -31,7 +31,7 @@ impl Wire<'_> {
             generation: 1,
             snapshot_complete: true,
             types: types.iter().map(convert::type_message).collect(),
-            deltas: Vec::new(),
+            ..CatalogChunk::default()
         };
         drop(catalog.apply(&chunk));
         let well_known = self.shaken.identity.well_known();
@@ -70,7 +70,7 @@ impl Wire<'_> {
             leader_term: self.term - 1,
             ..request.clone()
         };
-        let answer = within(self.clock, LIMIT, self.client().launch(stale)).await;
+        let answer = self.asked(stale).await;
         if code_of(&answer) != Some(Code::FailedPrecondition) {
             failures.push(failure(
                 "stale_leaders_are_refused",
@@ -85,19 +85,20 @@ impl Wire<'_> {
         self.listed(&first, &request, failures).await;
         self.term_is_told(failures).await;
         self.found_anew(&first, failures).await;
-        if self.restarts(&request, &first, failures).await {
-            self.end(&request, &first.provider_id).await;
-        }
+        self.restarts(&request, &first, failures).await;
     }
 
-    pub(super) async fn end(&self, launched: &LaunchRequest, provider_id: &str) {
-        let request = TerminateRequest {
-            provider_id: provider_id.to_owned(),
-            nodeclaim_name: launched.nodeclaim_name.clone(),
-            nodeclaim_uid: launched.nodeclaim_uid.clone(),
-            leader_term: self.term,
-        };
-        drop(within(self.clock, LIMIT, self.client().terminate(request)).await);
+    /// One call. What it may have launched is noted.
+    async fn asked(&self, request: LaunchRequest) -> Option<Result<Response<LaunchReply>, Status>> {
+        let uid = request.nodeclaim_uid.clone();
+        self.launched.ask(&request.nodeclaim_name, &uid);
+        let answer = within(self.clock, LIMIT, self.client().launch(request)).await;
+        if let Some(Ok(reply)) = &answer
+            && let Some(Outcome::Instance(instance)) = &reply.get_ref().outcome
+        {
+            self.launched.see(&uid, &instance.provider_id);
+        }
+        answer
     }
 
     /// Who begins to lead must be able to take a larger one (G-003).
@@ -124,8 +125,7 @@ impl Wire<'_> {
     ) -> Option<Instance> {
         let started = self.clock.now();
         let problem = loop {
-            let answer = within(self.clock, LIMIT, self.client().launch(request.clone())).await;
-            match answer {
+            match self.asked(request.clone()).await {
                 Some(Ok(reply)) => match reply.into_inner().outcome {
                     Some(Outcome::Instance(instance)) if instance.provider_id.is_empty() => {
                         break "an instance without provider_id; answer `pending` until there is one"

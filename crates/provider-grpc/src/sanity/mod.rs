@@ -1,10 +1,12 @@
 //! The kit that checks a provider from outside (G-024): every promise of the protocol that can be tried, and those of the port over the protocol.
 //!
-//! Owns the checks; what is broken is reported by the name of the promise. It launches a few instances of the cheapest offering and ends them. It calls in
-//! the leader's term that the provider has seen last, so that it outdates no operator.
+//! Owns the checks; what is broken is reported by the name of the promise. It launches a few instances of the cheapest offering and ends them, whatever they
+//! have shown; what it cannot end it names. It calls in the leader's term that the provider has seen last, so that it outdates no operator.
 
 mod class;
 mod launches;
+mod leftovers;
+mod noting;
 mod required;
 mod restart;
 mod snapshot;
@@ -27,6 +29,8 @@ use crate::link;
 use crate::transport::Connector;
 
 use class::GivenClass;
+use leftovers::Launched;
+use noting::Noting;
 use wire::Wire;
 
 pub use restart::Restart;
@@ -112,6 +116,7 @@ pub async fn check(options: &SanityOptions, clock: &SharedClock) -> Result<Vec<U
         term: shaken.seen_term.max(1),
         class,
         shaken,
+        launched: Launched::default(),
     };
     let _follower = wire.follow().await;
     wire.handshake(&mut failures).await;
@@ -122,10 +127,13 @@ pub async fn check(options: &SanityOptions, clock: &SharedClock) -> Result<Vec<U
     {
         wire.strangers(&mut failures).await;
         wire.launches(&types, &mut failures).await;
+        // Nothing of it comes or goes while the suite counts.
+        wire.end_launched(&mut failures).await;
         let has_all_calls = failures.iter().all(|one| one.check != required::CHECK);
         if has_all_calls && let Err(broken) = over_the_port(options, clock, &wire, &types).await {
             failures.extend(broken.0);
         }
+        wire.end_launched(&mut failures).await;
     }
     if failures.is_empty() {
         Ok(untried.into_iter().flatten().collect())
@@ -153,7 +161,10 @@ async fn over_the_port(
     let provider =
         provider.map_err(|error| Failures(vec![failure("handshake_is_complete", error.to_string())]))?;
     let harness = Kit {
-        provider,
+        provider: Noting {
+            provider,
+            launched: wire.launched.clone(),
+        },
         clock: clock.clone(),
         class: wire.class.clone(),
         run: options.run.clone(),
@@ -172,7 +183,7 @@ fn cheapest(types: &[InstanceType]) -> String {
 
 /// What the suite of the port is lent.
 struct Kit {
-    provider: GrpcProvider,
+    provider: Noting,
     clock: SharedClock,
     class: GivenClass,
     run: String,

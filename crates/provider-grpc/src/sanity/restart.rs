@@ -20,19 +20,19 @@ pub trait Restart: Debug + Send + Sync {
 }
 
 impl Wire<'_> {
-    /// Restarts the provider between a launch and everything else that is asked of the instance. `false`: it does not answer any more.
+    /// Restarts the provider between a launch and everything else that is asked of the instance.
     pub(super) async fn restarts(
         &mut self,
         request: &LaunchRequest,
         launched: &Instance,
         failures: &mut Shortcomings,
-    ) -> bool {
+    ) {
         let Some(restart) = &self.options.restart else {
-            return true;
+            return;
         };
         if let Err(problem) = restart.restart().await {
             failures.push(failure("provider_restarts", problem));
-            return true;
+            return;
         }
         if within(self.clock, END_LIMIT, &mut self.shaken.ended.0)
             .await
@@ -45,20 +45,27 @@ impl Wire<'_> {
                     END_LIMIT.as_secs()
                 ),
             ));
-            return true;
+            return;
         }
-        match self.connect_again().await {
-            Ok(shaken) => self.shaken = shaken,
-            Err(problem) => {
-                failures.push(failure(
-                    "provider_restarts",
-                    format!("not back {} s after the restart: {problem}", LIMIT.as_secs()),
-                ));
-                return false;
-            }
+        if let Err(problem) = self.renew().await {
+            failures.push(failure(
+                "provider_restarts",
+                format!("not back {} s after the restart: {problem}", LIMIT.as_secs()),
+            ));
+            return;
         }
-        self.remembers(request, launched, failures).await;
-        true
+        let request = LaunchRequest {
+            leader_term: self.term,
+            ..request.clone()
+        };
+        self.remembers(&request, launched, failures).await;
+    }
+
+    /// Goes on with another connection, as soon as there is one, and in the term of who leads by then: nothing could be ended in an older one.
+    pub(super) async fn renew(&mut self) -> Result<(), String> {
+        self.shaken = self.connect_again().await?;
+        self.term = self.term.max(self.shaken.seen_term);
+        Ok(())
     }
 
     async fn connect_again(&self) -> Result<Shaken, String> {
@@ -105,7 +112,6 @@ impl Wire<'_> {
                     launched.provider_id, again.provider_id
                 ),
             ));
-            self.end(request, &again.provider_id).await;
         }
     }
 }

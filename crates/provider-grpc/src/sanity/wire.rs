@@ -7,6 +7,7 @@ use spokeshave_ports::{CloudProvider as _, SharedClock};
 use tonic::{Code, Status};
 
 use super::class::GivenClass;
+use super::leftovers::Launched;
 use super::required::{CHECK, FOREIGN};
 use super::snapshot::read_snapshot;
 use super::{SanityOptions, Shortcomings, failure};
@@ -32,6 +33,7 @@ pub(super) struct Wire<'a> {
     pub(super) class: GivenClass,
     /// The leader's term of all calls: the largest that the provider had seen before.
     pub(super) term: u64,
+    pub(super) launched: Launched,
 }
 
 impl Wire<'_> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_model::{Price, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudProvider as _, HookAnswer, Interruption, NoWrites, SharedClock, TokioClock, Write,
     WriteError, Writes,
@@ -377,6 +378,19 @@ async fn g_003_a_new_leader_whose_clock_is_behind_launches() {
     assert!(error.contains("leader_term 12 is older than 13"), "{error}");
 }
 
+/// What only the leader does, the provider does for one leader: also when the connection of the last one stands.
+#[tokio::test(start_paused = true)]
+async fn g_003_the_work_for_a_leader_ends_when_another_leads() {
+    let stage = Stage::new(Flaw::None);
+    let (old, new) = (stage.connect().await, stage.connect().await);
+    let _old = stage.lead(&old, 0).await;
+    assert_eq!(stage.shed.leaders(), 1);
+    let _new = stage.lead(&new, 0).await;
+    assert_eq!(stage.shed.leaders(), 1, "the new one");
+    stage.pass(10).await;
+    assert_eq!(stage.shed.leaders(), 1, "the old one asks in vain");
+}
+
 /// A provider that starts again learns from the operator's handshake who leads, before the next launch.
 #[tokio::test(start_paused = true)]
 async fn g_003_a_provider_that_has_restarted_is_told_who_leads() {
@@ -460,6 +474,42 @@ async fn g_005_a_change_of_an_offering_arrives_by_itself() {
     *stage.shed.types.lock().expect("no panic") = types.clone().into();
     stage.pass(3).await;
     assert_eq!(*provider.instance_types(&pool()).await.expect("types"), *types);
+}
+
+/// How old prices are decides about disruption, here as in one process: while the provider is away, and when it tells nothing of them any more.
+#[tokio::test(start_paused = true)]
+async fn g_001_g_005_prices_are_as_old_as_the_provider_says() {
+    let stage = Stage::new(Flaw::None);
+    let provider = stage.connect().await;
+    let set = |feed: PriceFeed| *stage.shed.prices.lock().expect("no panic") = feed;
+    let types = provider.instance_types(&pool()).await.expect("types");
+    assert_eq!(provider.price_feed(), PriceFeed::Fixed);
+    let read = PriceFeed::Since("2026-01-01T00:00:07Z".parse().expect("a time"));
+    set(read);
+    stage.pass(3).await;
+    assert_eq!(provider.price_feed(), read, "without any other news");
+    let again = provider.instance_types(&pool()).await.expect("types");
+    assert!(Arc::ptr_eq(&types, &again), "no price has changed");
+
+    let later = PriceFeed::Since("2026-01-01T01:00:00Z".parse().expect("a time"));
+    set(later);
+    let mut cheaper = types.to_vec();
+    cheaper[0].offerings[0].price = Price(1);
+    *stage.shed.types.lock().expect("no panic") = cheaper.into();
+    stage.pass(3).await;
+    assert_eq!(provider.price_feed(), later, "with a delta");
+    let fewer = types[1..].to_vec();
+    *stage.shed.types.lock().expect("no panic") = fewer.into();
+    stage.pass(3).await;
+    assert_eq!(provider.price_feed(), later, "with another snapshot");
+
+    stage.close();
+    stage.pass(60).await;
+    assert_eq!(provider.price_feed(), later, "prices of before");
+    set(PriceFeed::Fixed);
+    stage.open();
+    stage.pass(60).await;
+    assert_eq!(provider.price_feed(), PriceFeed::Fixed);
 }
 
 #[tokio::test(start_paused = true)]

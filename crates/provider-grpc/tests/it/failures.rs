@@ -1,4 +1,4 @@
-//! Launches and instances that fail later, and rows of lists that the catalog does not explain (G-008, G-009, G-012).
+//! Launches and instances that fail later, terminations that wait, and rows of lists that the catalog does not explain (G-008, G-009, G-010, G-012).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,12 @@ pub(crate) async fn operator_of(flaw: Flaw) -> (GrpcProvider, Arc<Shed>, Flawed)
     let clock = clock();
     let shed = Shed::new(clock.clone());
     let server = Server::new(shed.clone(), clock.clone(), ServerOptions::default());
-    let provider = Flawed::new(server, flaw, clock.clone());
+    let provider = Flawed::new(server, flaw, clock);
+    (connected(&provider).await, shed, provider)
+}
+
+/// Another operator of the same cluster.
+async fn connected(provider: &Flawed) -> GrpcProvider {
     let options = ClientOptions {
         connector: Arc::new(piped(provider.clone())),
         cluster_name: "a".into(),
@@ -31,8 +36,8 @@ pub(crate) async fn operator_of(flaw: Flaw) -> (GrpcProvider, Arc<Shed>, Flawed)
         node_classes: None,
         nodes: None,
     };
-    let operator = GrpcProvider::connect(options, clock).await;
-    (operator.expect("a connection"), shed, provider)
+    let operator = GrpcProvider::connect(options, provider.clock.clone()).await;
+    operator.expect("a connection")
 }
 
 /// A launch that is pending ends by an event, one that had an instance by a message about it.
@@ -48,6 +53,36 @@ async fn g_008_a_launch_that_fails_after_it_was_accepted_ends_its_nodeclaim() {
     assert_eq!(error, CloudError::InsufficientCapacity("sold out".into()));
     let told = first.await.expect("no panic").expect("a message");
     assert_eq!(told.provider_id, "shed://uid-of-started");
+    assert_eq!(told.kind, Ok(InterruptionKind::InstanceTerminated));
+}
+
+/// An event that names its NodeClaim alone is about the instance of that NodeClaim, once the launch was answered with one.
+#[tokio::test(start_paused = true)]
+async fn g_008_a_launch_that_fails_after_its_answer_is_told_without_a_provider_id_too() {
+    let (operator, ..) = operator(Flaw::FailsLater).await;
+    let late = operator.create(&claim("late")).await.expect("launched");
+    let messages = operator.interruptions().expect("messages");
+    let mut messages = messages.filter(|one| std::future::ready(one.provider_id == "shed://uid-of-late"));
+    let told = tokio::time::timeout(Duration::from_secs(60), messages.next()).await;
+    let told = told.expect("when the event comes").expect("a message");
+    assert_eq!(Some(told.provider_id.as_str()), late.provider_id());
+    assert_eq!(told.kind, Ok(InterruptionKind::InstanceTerminated));
+}
+
+/// An operator that has not asked for the launch itself finds the instance of such an event in the list.
+#[tokio::test(start_paused = true)]
+async fn g_008_a_failure_of_a_launch_before_a_restart_is_told_with_the_next_list() {
+    let (before, _, provider) = operator_of(Flaw::FailsLater).await;
+    before.create(&claim("late")).await.expect("launched");
+    drop(before);
+    let operator = connected(&provider).await;
+    let messages = operator.interruptions().expect("messages");
+    let mut messages = messages.filter(|one| std::future::ready(one.provider_id == "shed://uid-of-late"));
+    let silence = tokio::time::timeout(Duration::from_secs(60), messages.next()).await;
+    assert!(silence.is_err(), "nobody knows its instance: {silence:?}");
+    assert_eq!(operator.list().await.expect("listed").len(), 1);
+    let told = tokio::time::timeout(Duration::from_secs(60), messages.next()).await;
+    let told = told.expect("after the list").expect("a message");
     assert_eq!(told.kind, Ok(InterruptionKind::InstanceTerminated));
 }
 
@@ -69,6 +104,21 @@ async fn g_008_an_instance_that_has_failed_is_told_and_stays_listed() {
     clock.sleep(Duration::from_secs(60)).await;
     let silence = tokio::time::timeout(Duration::from_secs(60), messages.next()).await;
     assert!(silence.is_err(), "the one that is well is no news: {silence:?}");
+}
+
+/// A failed call would count towards the breaker that freezes disruption.
+#[tokio::test(start_paused = true)]
+async fn g_010_w_30_a_termination_that_is_postponed_has_not_failed() {
+    let (operator, shed, _) = operator(Flaw::None).await;
+    let launched = operator.create(&claim("one")).await.expect("launched");
+    let postponed = CloudError::Postponed {
+        message: "zone a is shifted".into(),
+        again_after: Duration::from_secs(30),
+    };
+    *shed.refusal.lock().expect("no panic") = Some(postponed.clone());
+    assert_eq!(operator.delete(&launched).await, Err(postponed));
+    *shed.refusal.lock().expect("no panic") = None;
+    assert_eq!(operator.delete(&launched).await, Ok(()));
 }
 
 /// A type that is no longer offered and a class that nobody asks about hide no instance (what is not listed is taken for gone).

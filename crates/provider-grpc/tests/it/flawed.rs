@@ -50,6 +50,7 @@ flaws! {
     NothingForSale,
     NoLaunch,
     NoTerminate,
+    TerminateHangs,
     TwoInstances,
     SharedInstance,
     NoProviderId,
@@ -95,6 +96,10 @@ pub(crate) struct Flawed {
     pub(crate) drifted: Arc<Mutex<String>>,
     /// Images that exist: of a provider that judges NodeClasses.
     pub(crate) images: Arc<Mutex<Vec<String>>>,
+    /// Names of the NodeClasses that it was asked to judge. About one whose name ends with `stuck` it never answers.
+    pub(crate) judged: Arc<Mutex<Vec<String>>>,
+    /// Capabilities that it announces, if others than its flaw's.
+    pub(crate) capabilities: Arc<Mutex<Option<Vec<i32>>>>,
     /// Dynamic fields of its NodeClasses.
     pub(crate) dynamic_fields: Arc<Mutex<Vec<String>>>,
     /// The launches that it was asked for.
@@ -111,6 +116,8 @@ impl Flawed {
             start: 1,
             drifted: Default::default(),
             images: Default::default(),
+            judged: Default::default(),
+            capabilities: Default::default(),
             dynamic_fields: Default::default(),
             asked: Default::default(),
         }
@@ -253,6 +260,9 @@ impl Provider for Flawed {
                 answer.get_mut().interruption_conditions.push(rule);
             }
             _ => {}
+        }
+        if let Some(others) = self.capabilities.lock().expect("no panic").clone() {
+            answer.get_mut().capabilities = others;
         }
         Ok(answer)
     }
@@ -417,10 +427,14 @@ impl Provider for Flawed {
         let ending = || {
             Response::new(wire::TerminateReply {
                 state: InstanceState::Terminating.into(),
+                postponed: None,
             })
         };
         if self.flaw == Flaw::NeverGone {
             return Ok(ending());
+        }
+        if self.flaw == Flaw::TerminateHangs {
+            return std::future::pending().await;
         }
         if self.flaw == Flaw::NoTerminate {
             return Err(Status::unimplemented("Method not implemented!"));
@@ -488,8 +502,13 @@ impl Provider for Flawed {
                 failed("uid-of-pending", ""),
                 failed("uid-of-started", "shed://uid-of-started"),
             ];
-            let events = futures::stream::iter(events).chain(futures::stream::pending());
-            return Ok(Response::new(events.boxed()));
+            let clock = self.clock.clone();
+            let late = futures::stream::once(async move {
+                clock.sleep(Duration::from_secs(30)).await;
+                failed("uid-of-late", "")
+            });
+            let events = futures::stream::iter(events).chain(late);
+            return Ok(Response::new(events.chain(futures::stream::pending()).boxed()));
         }
         self.inner.watch_events(request).await
     }
@@ -506,6 +525,11 @@ impl Provider for Flawed {
         request: Request<wire::NodeClassRequest>,
     ) -> Result<Response<wire::NodeClassVerdict>, Status> {
         if self.flaw == Flaw::Judges {
+            let class = request.get_ref().node_class.clone().expect("a class");
+            self.judged.lock().expect("no panic").push(class.name.clone());
+            if class.name.ends_with("stuck") {
+                return std::future::pending().await;
+            }
             return self.judge(request.get_ref()).map(Response::new);
         }
         self.inner.reconcile_node_class(request).await

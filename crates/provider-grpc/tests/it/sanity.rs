@@ -217,6 +217,98 @@ async fn g_024_a_provider_that_is_half_written_is_told_what_to_write_next() {
     }
 }
 
+/// Machines cost money, most of all at a provider that loses sight of them.
+#[tokio::test(start_paused = true)]
+async fn g_024_nothing_that_the_kit_has_launched_is_left() {
+    for flaw in [
+        Flaw::None,
+        Flaw::AnyLeader,
+        Flaw::TwoInstances,
+        Flaw::SharedInstance,
+        Flaw::NoProviderId,
+        Flaw::NotACandidate,
+        Flaw::ListForgets,
+        Flaw::ListFromNodes,
+        Flaw::ListWithoutUid,
+        Flaw::ListTwice,
+        Flaw::AlwaysDrifted,
+        Flaw::ForgetsLaunches,
+    ] {
+        let process = Process::start(flaw);
+        let options = SanityOptions {
+            restart: Some(Arc::new(process.clone())),
+            changed_node_class: another_image("b"),
+            ..process.options()
+        };
+        let broken = process.verdict(options).await;
+        assert!(!broken.contains(&"launched_instances_end"), "{flaw:?}");
+        let shed = process.shed.lock().expect("no panic").clone();
+        let left = shed.list().await.expect("listed");
+        assert_eq!(left.len(), 0, "{flaw:?}: {left:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_024_what_cannot_be_ended_is_named() {
+    let process = Process::start(Flaw::NeverGone);
+    let said = check(&process.options(), &process.clock).await;
+    let said = said.expect_err("it ends nothing").to_string();
+    let named = said
+        .lines()
+        .find(|line| line.starts_with("launched_instances_end: shed://"));
+    let named = named.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        named.contains("shed://uid-of-sanity-wire-1, launched for NodeClaim sanity-wire-1")
+            && named.ends_with("end it by hand"),
+        "{named}"
+    );
+}
+
+/// The kit comes to its end all the same: what it has no time left for, it names.
+#[tokio::test(start_paused = true)]
+async fn g_024_a_termination_that_hangs_keeps_the_kit_no_longer_than_its_limit() {
+    let process = Process::start(Flaw::TerminateHangs);
+    let said = check(&process.options(), &process.clock).await;
+    let said = said.expect_err("it ends nothing").to_string();
+    let named = said.lines().any(|line| {
+        line.starts_with("launched_instances_end: ")
+            && line.ends_with("Terminate was not called any more after 600 s; end it by hand")
+    });
+    assert!(named, "{said}");
+}
+
+/// A restart during which two replicas begin to lead, one after the other.
+#[derive(Debug)]
+struct Succession(Process);
+
+impl Restart for Succession {
+    fn restart(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            self.0.restart().await?;
+            for _ in 0..2 {
+                let operator = self.0.operator().await;
+                tokio::spawn(async move { operator.lead(Arc::new(NoWrites)).await });
+                self.0.clock.sleep(std::time::Duration::from_secs(1)).await;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// In the term of before, nothing that was launched could be ended.
+#[tokio::test(start_paused = true)]
+async fn g_003_g_024_the_kit_goes_on_in_the_term_of_who_leads_after_a_restart() {
+    let process = Process::start(Flaw::None);
+    let options = SanityOptions {
+        restart: Some(Arc::new(Succession(process.clone()))),
+        changed_node_class: another_image("b"),
+        ..process.options()
+    };
+    assert_eq!(process.verdict(options).await, Vec::<&str>::new());
+    let shed = process.shed.lock().expect("no panic").clone();
+    assert_eq!(shed.list().await, Ok(Vec::new()));
+}
+
 /// A flaw, and the promise that the kit must name.
 const CASES: &[(Flaw, &str)] = &[
     (Flaw::NoName, "handshake_is_complete"),
@@ -237,6 +329,7 @@ const CASES: &[(Flaw, &str)] = &[
     (Flaw::NothingForSale, "catalog_sells_something"),
     (Flaw::NoLaunch, "calls_are_implemented"),
     (Flaw::NoTerminate, "calls_are_implemented"),
+    (Flaw::TerminateHangs, "launched_instances_end"),
     (Flaw::TwoInstances, "launches_are_idempotent"),
     (Flaw::TwoInstances, "create_is_idempotent"),
     (Flaw::SharedInstance, "claims_do_not_share_instances"),

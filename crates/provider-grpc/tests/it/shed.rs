@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClassRef, NodePool, NodePoolSpec, labels};
 use spokeshave_example as example;
-use spokeshave_model::{InstanceType, Requirements};
+use spokeshave_model::{InstanceType, PriceFeed, Requirements};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, NodeClassKind,
-    RegistrationHook, RepairPolicy, SharedClock, TokioClock,
+    RegistrationHook, RepairPolicy, SharedClock, SharedWrites, TokioClock,
 };
 
 pub(crate) fn clock() -> SharedClock {
@@ -50,7 +51,12 @@ pub(crate) struct Shed {
     instances: Mutex<BTreeMap<String, (NodeClaim, Option<u32>)>>,
     /// Messages that are not acknowledged.
     pub(crate) messages: Mutex<Vec<Interruption>>,
+    /// What a termination is answered, if it may not begin.
+    pub(crate) refusal: Mutex<Option<CloudError>>,
+    pub(crate) prices: Mutex<PriceFeed>,
     hooks: Vec<Arc<dyn RegistrationHook>>,
+    /// Held by each who leads.
+    lead: Arc<()>,
 }
 
 /// Lets Nodes register from the second minute on.
@@ -90,8 +96,16 @@ impl Shed {
             found_out: Mutex::default(),
             instances: Mutex::default(),
             messages: Mutex::default(),
+            refusal: Mutex::default(),
+            prices: Mutex::default(),
             hooks: vec![Arc::new(Gate(clock.clone()))],
+            lead: Arc::default(),
         })
+    }
+
+    /// How many lead now.
+    pub(crate) fn leaders(&self) -> usize {
+        Arc::strong_count(&self.lead) - 1
     }
 
     fn given(&self) -> Arc<[InstanceType]> {
@@ -140,6 +154,9 @@ impl Shed {
     }
 
     fn terminate(&self, id: &str) -> Result<(), CloudError> {
+        if let Some(refusal) = self.refusal.lock().expect("no panic").clone() {
+            return Err(refusal);
+        }
         let mut instances = self.instances.lock().expect("no panic");
         let Some((_, left)) = instances.get_mut(id) else {
             return Err(CloudError::NodeClaimNotFound(id.to_owned()));
@@ -195,8 +212,19 @@ impl CloudProvider for Shed {
     fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
         &self.hooks
     }
+    fn lead(&self, _writes: SharedWrites) -> BoxFuture<'_, ()> {
+        let lead = self.lead.clone();
+        async move {
+            let _lead = lead;
+            std::future::pending().await
+        }
+        .boxed()
+    }
     fn repair_policies(&self) -> &[RepairPolicy] {
         &[]
+    }
+    fn price_feed(&self) -> PriceFeed {
+        *self.prices.lock().expect("no panic")
     }
     fn interruptions(&self) -> Option<Interruptions<'_>> {
         let waiting = self.messages.lock().expect("no panic").clone();

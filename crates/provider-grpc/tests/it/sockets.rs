@@ -1,13 +1,14 @@
 //! Genuine sockets (G-003): a unix socket that only its owner may open, and TCP on which both sides show certificates.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use spokeshave_ports::CloudProvider as _;
 use spokeshave_provider_grpc::{
-    ClientOptions, Connector, GrpcProvider, Server, ServerOptions, TlsAcceptor, TlsConnector, UnixConnector,
-    serve_tls, serve_unix,
+    ClientOptions, Connector, FileAcceptor, FileConnector, GrpcProvider, PaperFiles, Server, ServerOptions,
+    TlsAcceptor, TlsConnector, UnixConnector, serve_tls, serve_unix,
 };
 use tokio::net::TcpListener;
 
@@ -77,6 +78,21 @@ impl Papers {
         let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
         (certificate.pem(), key.serialize_pem())
     }
+
+    /// The same in files of this folder, with the authority: in those of before, if there are any.
+    fn write(&self, folder: &Path, name: &str) -> PaperFiles {
+        let (certificate, key) = self.issue(name);
+        let file = |suffix: &str, text: String| {
+            let path = folder.join(format!("{name}.{suffix}"));
+            std::fs::write(&path, text).expect("a file");
+            path
+        };
+        PaperFiles {
+            authority: file("ca", self.issuer.pem()),
+            certificate: file("crt", certificate),
+            key: file("key", key),
+        }
+    }
 }
 
 #[tokio::test]
@@ -87,7 +103,8 @@ async fn g_003_over_tcp_both_sides_show_certificates() {
     let (certificate, key) = papers.issue("localhost");
     let authority = papers.issuer.pem();
     let acceptor = TlsAcceptor::new(authority.as_bytes(), certificate.as_bytes(), key.as_bytes());
-    let serving = tokio::spawn(serve_tls(server(), listener, acceptor.expect("papers")));
+    let acceptor = acceptor.expect("papers");
+    let serving = tokio::spawn(serve_tls(server(), listener, move || acceptor.clone()));
     let with = |issuer: &Papers| {
         let (certificate, key) = issuer.issue("operator");
         let authority = papers.issuer.pem();
@@ -111,10 +128,42 @@ async fn g_003_over_tcp_both_sides_show_certificates() {
     serving.abort();
 }
 
+/// Certificates last for weeks, processes for longer.
+#[tokio::test]
+async fn g_003_certificates_that_are_renewed_count_for_the_next_connection() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (old, new) = (Papers::new(), Papers::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = format!("localhost:{}", listener.local_addr().expect("an address").port());
+    let of_provider = old.write(folder.path(), "localhost");
+    let acceptor = FileAcceptor::new(of_provider.clone()).expect("papers");
+    let serving = tokio::spawn(serve_tls(server(), listener, move || acceptor.now()));
+    let of_operator = old.write(folder.path(), "operator");
+    let connector = FileConnector::new(&address, of_operator).expect("papers");
+    let connector: Arc<dyn Connector> = Arc::new(connector);
+    let connect = || GrpcProvider::connect(options(connector.clone()), clock());
+    connect().await.expect("a connection");
+
+    std::fs::write(&of_provider.certificate, "half of one").expect("a file");
+    std::fs::remove_file(&of_provider.key).expect("there was one");
+    connect().await.expect("with those of before");
+
+    let of_before = old.write(folder.path(), "of-before");
+    new.write(folder.path(), "localhost");
+    new.write(folder.path(), "operator");
+    connect().await.expect("with those of now");
+    let late = FileConnector::new(&address, of_before).expect("papers");
+    let refused = GrpcProvider::connect(options(Arc::new(late)), clock()).await;
+    refused.expect_err("the provider is of another authority now");
+    serving.abort();
+}
+
 #[test]
 fn papers_that_cannot_be_read_are_named() {
     let error = TlsConnector::new("localhost:1", b"", b"", b"").expect_err("no papers");
     assert!(error.contains("the authority of the provider"), "{error}");
     let error = TlsAcceptor::new(b"", b"", b"").expect_err("no papers");
     assert!(error.contains("the authority of the operator"), "{error}");
+    let error = FileAcceptor::new(PaperFiles::default()).expect_err("no files");
+    assert!(error.starts_with("cannot read"), "{error}");
 }
