@@ -303,36 +303,40 @@ impl InstanceType {
 }
 
 impl Requirements {
-    /// P §2.3: how many instance types from the front satisfy every minValues, or the failing keys with the counts reached.
+    /// P §2.3: how many instance types from the front satisfy every minValues, or the failing keys with the counts reached. A requirement that lists its
+    /// values reaches no more than these: an API server refuses a NodeClaim with fewer values than minValues (P-005).
     pub fn satisfies_min_values<'a>(
         &self,
         instance_types: impl IntoIterator<Item = &'a InstanceType>,
     ) -> Result<usize, BTreeMap<String, u32>> {
-        let mut wanted: BTreeMap<&str, (u32, BTreeSet<&'a str>)> = self
-            .iter()
-            .filter_map(|requirement| Some((requirement.key(), (requirement.min_values()?, BTreeSet::new()))))
-            .collect();
+        let wanted = self.iter().filter_map(|requirement| {
+            let minimum = requirement.min_values()? as usize;
+            let listed = requirement.listed().unwrap_or(usize::MAX);
+            Some((requirement.key(), (minimum, listed, BTreeSet::new())))
+        });
+        let mut wanted: BTreeMap<&str, (usize, usize, BTreeSet<&'a str>)> = wanted.collect();
         if wanted.is_empty() {
             return Ok(0);
         }
         for (index, instance_type) in instance_types.into_iter().enumerate() {
-            for (key, (_, seen)) in &mut wanted {
+            for (key, (_, _, seen)) in &mut wanted {
                 if let Some(requirement) = instance_type.requirements.find(key) {
                     seen.extend(requirement.values().iter().map(String::as_str));
                 }
             }
             if wanted
                 .values()
-                .all(|(minimum, seen)| seen.len() >= *minimum as usize)
+                .all(|(minimum, listed, seen)| seen.len().min(*listed) >= *minimum)
             {
                 return Ok(index + 1);
             }
         }
-        let failing = wanted
+        let reached = wanted
             .into_iter()
-            .filter(|(_, (minimum, seen))| seen.len() < *minimum as usize);
-        Err(failing
-            .map(|(key, (_, seen))| (key.to_owned(), seen.len() as u32))
+            .map(|(key, (minimum, listed, seen))| (key, minimum, seen.len().min(listed)));
+        Err(reached
+            .filter(|(_, minimum, reached)| reached < minimum)
+            .map(|(key, _, reached)| (key.to_owned(), reached as u32))
             .collect())
     }
 }

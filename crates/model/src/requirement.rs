@@ -231,9 +231,15 @@ impl Requirement {
         self.min_values
     }
 
-    /// Lowers or clears the minimum number of values (best-effort policy, P-120).
-    pub fn set_min_values(&mut self, min_values: Option<u32>) {
-        self.min_values = min_values;
+    /// How many values it lists as the allowed ones, if it does.
+    pub fn listed(&self) -> Option<usize> {
+        (!self.complement).then_some(self.values.len())
+    }
+
+    /// Lowers the minimum number of values to what is reached (best-effort policy, P-120). None is none: an API server takes no minimum of zero (P-005).
+    pub fn lower_min_values(&mut self, reached: u32) {
+        let lowered = self.min_values.map(|minimum| minimum.min(reached));
+        self.min_values = lowered.filter(|minimum| *minimum > 0);
     }
 
     /// The operator that describes the present state; bounded sets report `Exists`.

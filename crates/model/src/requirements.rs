@@ -145,6 +145,22 @@ impl Requirements {
         self.iter().any(|requirement| requirement.min_values().is_some())
     }
 
+    /// Lowers minValues of requirements that list fewer values: an API server would refuse a NodeClaim with them (P-005). True where there were any.
+    pub fn lower_min_values_to_listed(&mut self) -> bool {
+        let lists_too_few = |one: &&Requirement| {
+            let listed = one.listed().unwrap_or(usize::MAX);
+            one.min_values().is_some_and(|minimum| minimum as usize > listed)
+        };
+        let too_few: Vec<Requirement> = self.iter().filter(lists_too_few).cloned().collect();
+        let any = !too_few.is_empty();
+        for mut requirement in too_few {
+            let listed = requirement.listed().unwrap_or_default();
+            requirement.lower_min_values(listed as u32);
+            self.replace(requirement);
+        }
+        any
+    }
+
     /// P §2.2: for each key of both sets the requirements must intersect, except that NotIn/DoesNotExist never conflict with
     /// NotIn/DoesNotExist (P-036). The error is the first conflict in key order.
     pub fn intersects(&self, incoming: &Requirements) -> Result<(), Incompatibility> {

@@ -84,7 +84,7 @@ pub struct PodView {
     pub class: ClassId,
     /// Its requests.
     pub request: RequestId,
-    /// The node it is bound to, if that is in the Snapshot.
+    /// The node it is bound to, or the stand-in of the NodeClaim that it waits for, if that is in the Snapshot.
     pub node: Option<NodeId>,
     /// D-007: waits for a place.
     pub provisionable: bool,
@@ -238,6 +238,9 @@ pub struct BudgetView {
     pub always_allows_unhealthy: bool,
 }
 
+/// How provider IDs of stand-ins begin, under which NodeClaims without an instance are among the nodes. No cloud has such, and no Node such a name.
+pub const STAND_IN: &str = "in-flight://";
+
 /// Why a NodePool offers no instance types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceTypesProblem {
@@ -340,7 +343,7 @@ pub struct NodeView {
     pub requested: ResourceVector,
     /// Of these, the requests of DaemonSet pods.
     pub daemon_requested: ResourceVector,
-    /// The pods bound to it, terminal ones included, in order.
+    /// The pods bound to it, terminal ones included, in order; those that wait for it where it is a stand-in.
     pub pods: Vec<PodId>,
     /// How many volumes of each CSI driver can be attached (P-117).
     pub attach_limits: BTreeMap<String, i64>,
@@ -364,6 +367,22 @@ impl NodeView {
     /// The name of the Node object, if there is one.
     pub fn node_name(&self) -> Option<&str> {
         self.node.as_ref().and_then(|node| node.metadata.name.as_deref())
+    }
+
+    /// It stands in for a NodeClaim that has no instance yet. Its pods are those that the NodeClaim was made for, which wait for it.
+    pub fn is_stand_in(&self) -> bool {
+        self.node.is_none() && self.provider_id.starts_with(STAND_IN)
+    }
+
+    /// The pods that are on it: on a stand-in none is yet.
+    pub fn present_pods(&self) -> &[PodId] {
+        if self.is_stand_in() { &[] } else { &self.pods }
+    }
+
+    /// What pods on it name as their node: its Node, or the provider ID of a stand-in.
+    pub(crate) fn bound_name(&self) -> Option<&str> {
+        let stand_in = || self.is_stand_in().then_some(self.provider_id.as_str());
+        self.node_name().or_else(stand_in)
     }
 
     /// The name of the NodeClaim, if there is one.

@@ -457,3 +457,38 @@ fn pods_stay_on_their_nodes_when_a_node_goes_and_comes_wherever_it_stands() {
         assert_same(&live, &state, &format!("with Node {index}"));
     }
 }
+
+/// Whichever of pod and stand-in comes first; and on no node once the NodeClaim has an instance.
+#[test]
+fn p_107_a_pod_is_on_the_stand_in_of_the_nodeclaim_that_it_waits_for() {
+    const STAND_IN: &str = "in-flight://u";
+    let before = cluster(Shape::Plain, 4, 20, 3);
+    let mut live = LiveSnapshot::new(before.clone());
+    let claim = |id: &str| {
+        let large = instance_type("large", 8, 32, &["a"]);
+        let (_, mut claim) = node("default", "new", &large, "a", "spot");
+        claim.status.get_or_insert_default().provider_id = Some(id.to_owned());
+        Arc::new(claim)
+    };
+    let waits = Arc::new(pending_pod("new", "1", "1Gi", &json!({})));
+    let mut expected = Pod::clone(&waits);
+    expected.node_name = Some(STAND_IN.to_owned());
+    let expected = Arc::new(expected);
+    for (what, pod, id) in [
+        ("the pod alone", &expected, None),
+        ("both", &expected, Some(STAND_IN)),
+        ("an instance", &expected, Some("kwok://new")),
+        ("a pod that waits for a place", &waits, Some("kwok://new")),
+    ] {
+        let mut state = before.clone().with_pods([Pod::clone(pod)]);
+        state.node_claims.extend(id.map(claim));
+        let claim_change = id.map(|id| Change::NodeClaim(claim(id)));
+        _ = live.apply([Change::Pod(Arc::clone(pod))].into_iter().chain(claim_change));
+        assert_same(&live, &state, what);
+        let snapshot = live.snapshot();
+        let view = snapshot.pods.iter().find(|view| view.key() == "default/new");
+        let on = view.and_then(|view| view.node);
+        let on = on.map(|node| snapshot.node(node).provider_id.as_str());
+        assert_eq!(on, id.filter(|id| *id == STAND_IN), "{what}");
+    }
+}

@@ -19,14 +19,16 @@ pub fn to_node_claim(snapshot: &Snapshot, planned: &PlannedClaim) -> NodeClaim {
     claim_labels.insert(labels::NODE_POOL.to_owned(), pool_view.name.clone());
     claim_labels.insert(class.label_key(), class.name.clone());
 
-    let mut claim = of_template(pool, claim_labels, &final_requirements(snapshot, planned));
+    let mut requirements = final_requirements(snapshot, planned);
+    let is_lowered = requirements.lower_min_values_to_listed();
+    let mut claim = of_template(pool, claim_labels, &requirements);
     claim.spec.resources = NodeClaimResources {
         requests: planned.requests.to_quantities(),
     };
     let annotations = claim.metadata.annotations.get_or_insert_default();
     annotations.insert(
         spokeshave_api::labels::MIN_VALUES_RELAXED.to_owned(),
-        planned.min_values_relaxed.to_string(),
+        (planned.min_values_relaxed || is_lowered).to_string(),
     );
     // P-187: if any type that the claim may become is corrected.
     let kept = || {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned, READY};
 use spokeshave_api::{NodeClaim, NodePool, Quantity, WireForm, labels};
 use spokeshave_model::pod::{self, DoNotDisrupt};
-use spokeshave_model::{Pod, Requirement, Requirements};
+use spokeshave_model::{InstanceType, Pod, Requirement, Requirements};
 
 /// Shares are counted in parts of a million.
 const WHOLE: i128 = 1_000_000;
@@ -87,27 +87,42 @@ fn node_limit(pool: &NodePool) -> Option<usize> {
     Some(usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// D-356: a NodeClaim straight from the template, without instance types and without requests.
+/// D-356: a NodeClaim straight from the template, without instance types and without requests. `types` are those that the cloud offers to the NodePool; none
+/// where they are not known.
 #[must_use]
-pub fn template_claim(pool: &NodePool) -> NodeClaim {
+pub fn template_claim(pool: &NodePool, types: &[InstanceType]) -> NodeClaim {
     let requirements = template_requirements(pool);
     // P-068: no cloud sets a custom label, and a node without one that its NodePool requires has drifted (D-227).
-    let mut own = requirements.custom_labels(&cloud_keys(pool, &requirements));
+    let mut own = requirements.custom_labels(&cloud_keys(pool, types, &requirements));
     own.extend(template_labels(pool));
     crate::node_claim::of_template(pool, own, &requirements)
 }
 
-/// The required keys whose labels a cloud sets at launch. No value is chosen for them: a NodeClaim's own label would win over that of its instance (P-161).
-fn cloud_keys(pool: &NodePool, requirements: &Requirements) -> BTreeSet<String> {
+/// The required keys whose labels a cloud sets at launch: those that its instance types declare, as for other NodePools. No value is chosen for them: a
+/// NodeClaim's own label would win over that of its instance (P-161).
+fn cloud_keys(pool: &NodePool, types: &[InstanceType], requirements: &Requirements) -> BTreeSet<String> {
     let group = &pool.spec.template.spec.node_class_ref.group;
+    let is_declared = |key: &str| types.iter().any(|one| declares(one, key));
+    let is_clouds = |key: &&str| {
+        let is_other = || match types {
+            [] => is_of_cloud(key, group),
+            _ => is_declared(key),
+        };
+        labels::WELL_KNOWN.contains(key) || is_other()
+    };
     let required = requirements.iter().map(Requirement::key);
-    required
-        .filter(|key| labels::WELL_KNOWN.contains(key) || is_of_cloud(key, group))
-        .map(ToOwned::to_owned)
-        .collect()
+    required.filter(is_clouds).map(ToOwned::to_owned).collect()
 }
 
-/// Whether a key belongs to the cloud whose node classes are of this API group.
+fn declares(instance_type: &InstanceType, key: &str) -> bool {
+    let offerings = instance_type.offerings.iter();
+    let mut declared = offerings
+        .map(|offering| &offering.requirements)
+        .chain([&instance_type.requirements]);
+    declared.any(|requirements| requirements.contains(key))
+}
+
+/// Whether a key seems to belong to the cloud whose node classes are of this API group: what is assumed while its instance types are not known.
 fn is_of_cloud(key: &str, group: &str) -> bool {
     let domain = labels::domain(key);
     let base = group.strip_prefix("karpenter.").unwrap_or(group);
@@ -298,7 +313,7 @@ mod tests {
 
     #[test]
     fn d_356_the_claim_comes_straight_from_the_template() {
-        let claim = template_claim(&pool(1, None));
+        let claim = template_claim(&pool(1, None), &[]);
         assert_eq!(claim.metadata.generate_name.as_deref(), Some("fixed-"));
         assert_eq!(claim.label("team"), Some("a"));
         assert_eq!(claim.node_pool(), Some("fixed"));
@@ -320,7 +335,7 @@ mod tests {
             let mut pool = pool(1, None);
             pool.spec.template.spec.requirements =
                 serde_json::from_value(serde_json::json!([requirement])).unwrap();
-            let mut claim = template_claim(&pool);
+            let mut claim = template_claim(&pool, &[]);
             claim.set_true(LAUNCHED, at(0));
             (
                 drift::check(&claim, Some(&pool), Some(&[]), at(60)).unwrap(),
@@ -355,6 +370,26 @@ mod tests {
             let values = serde_json::json!({"key": key, "operator": "In", "values": ["x", "y"]});
             assert_eq!(of(values).1.label(key), None, "{key}");
         }
+    }
+
+    // A provider of another process may have labels of any domain, and a custom label may be of the provider's.
+    #[test]
+    fn p_068_keys_of_a_cloud_are_those_that_its_instance_types_declare() {
+        let mut pool = pool(1, None);
+        let both = ["machines.example.net/size", "karpenter.kwok.sh/team"];
+        let required =
+            both.map(|key| serde_json::json!({"key": key, "operator": "In", "values": ["x", "y"]}));
+        pool.spec.template.spec.requirements = serde_json::from_value(required.to_vec().into()).unwrap();
+        let size = Requirement::is("machines.example.net/size", "y");
+        let sized = InstanceType {
+            requirements: [size].into_iter().collect(),
+            ..InstanceType::default()
+        };
+        let claim = template_claim(&pool, &[sized]);
+        assert_eq!(both.map(|key| claim.label(key)), [None, Some("x")]);
+        // As long as nobody knows the types, the domain has to do.
+        let unknown = template_claim(&pool, &[]);
+        assert_eq!(both.map(|key| unknown.label(key)), [Some("x"), None]);
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl<'a> Algebra<'a> {
         let mut lowered = self.get(set).clone();
         for (key, count) in reached {
             if let Some(mut requirement) = lowered.find(key).cloned() {
-                requirement.set_min_values(Some(*count));
+                requirement.lower_min_values(*count);
                 lowered.replace(requirement);
             }
         }

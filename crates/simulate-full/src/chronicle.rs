@@ -253,6 +253,7 @@ impl Chronicle {
     /// The cloud has announced the end of an instance.
     pub(crate) fn interrupted(&self, name: &str) {
         let (mut state, now_ms) = self.now();
+        state.meter.count(|counted| &mut counted.interruptions);
         state.note(now_ms, "interrupted", name, "");
     }
 

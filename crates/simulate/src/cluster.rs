@@ -13,6 +13,7 @@ use serde_json::Value;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::{CapacityType, Price};
+use spokeshave_plan::in_flight::stand_in_id;
 
 use crate::pods::PodId;
 
@@ -53,6 +54,8 @@ pub(crate) struct Machine {
     pub(crate) drift_seen: Option<u64>,
     /// The daemons were started.
     pub(crate) has_daemons: bool,
+    /// The cloud has announced that it takes the instance back.
+    pub(crate) is_interrupted: bool,
 }
 
 impl Machine {
@@ -124,12 +127,16 @@ impl Cluster {
         machine.assigned = pods;
     }
 
-    /// The pods that NodeClaims without an instance were made for, by UID.
-    pub(crate) fn assigned(&self) -> BTreeMap<String, PodId> {
-        let machines = self.launching.iter().filter_map(|id| self.machines.get(id));
-        machines
-            .flat_map(|machine| machine.assigned.iter().cloned())
-            .collect()
+    /// The pods that NodeClaims without an instance were made for, by UID, each with the provider ID of what stands in for its NodeClaim.
+    pub(crate) fn assigned(&self) -> BTreeMap<String, (PodId, Arc<str>)> {
+        let mut assigned = BTreeMap::new();
+        for machine in self.launching.iter().filter_map(|id| self.machines.get(id)) {
+            let Some(claim) = &machine.claim else { continue };
+            let stand_in: Arc<str> = stand_in_id(claim.uid()).into();
+            let pods = machine.assigned.iter();
+            assigned.extend(pods.map(|(uid, pod)| (uid.clone(), (*pod, Arc::clone(&stand_in)))));
+        }
+        assigned
     }
 
     /// How many NodeClaims were ever made.

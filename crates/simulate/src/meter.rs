@@ -108,7 +108,13 @@ impl Meter {
         if now_ms > from {
             self.integrate(u128::from(now_ms - from));
         }
+        let counted_before = self.counts();
         self.now_ms = now_ms;
+        if !counted_before && self.counts() {
+            // What the warm-up leaves behind is where counting begins.
+            self.counted.peak_nodes = self.level.nodes;
+            self.counted.peak_pods = self.level.pods;
+        }
     }
 
     fn integrate(&mut self, span: u128) {
@@ -160,7 +166,9 @@ impl Meter {
     pub fn instance_begins(&mut self, price: Price, capacity_type: CapacityType) {
         self.level.price[slot(capacity_type)] += nanos(price);
         self.level.nodes += 1;
-        self.counted.peak_nodes = self.counted.peak_nodes.max(self.level.nodes);
+        if self.counts() {
+            self.counted.peak_nodes = self.counted.peak_nodes.max(self.level.nodes);
+        }
     }
 
     /// An instance is not paid for any more.
@@ -196,7 +204,9 @@ impl Meter {
         self.level.pods += 1;
         self.level.pending += 1;
         self.owners.insert(owner);
-        self.counted.peak_pods = self.counted.peak_pods.max(self.level.pods);
+        if self.counts() {
+            self.counted.peak_pods = self.counted.peak_pods.max(self.level.pods);
+        }
     }
 
     /// A workload pod was bound after having waited so long.
@@ -304,5 +314,27 @@ mod tests {
             u128::from(3 * HOUR_MS + 1_800_000 - HOUR_MS + HOUR_MS)
         );
         assert_eq!(curve.cost_micros_per_hour, [600_000, 600_000, 600_000, 100_000]);
+    }
+
+    #[test]
+    fn the_most_at_once_is_that_of_the_counted_time() {
+        let mut meter = Meter::new(HOUR_MS, HOUR_MS);
+        let price = Price(100_000_000);
+        for _ in 0..3 {
+            meter.instance_begins(price, CapacityType::OnDemand);
+            meter.pod_begins(0);
+        }
+        meter.advance(HOUR_MS / 2);
+        meter.instance_ends(price, CapacityType::OnDemand);
+        meter.pod_ends(false);
+        meter.advance(HOUR_MS);
+        meter.instance_ends(price, CapacityType::OnDemand);
+        meter.pod_ends(false);
+        let (measured, _) = meter.finish(std::iter::empty());
+        assert_eq!(
+            (measured.peak_nodes, measured.peak_pods),
+            (2, 2),
+            "three were there in the warm-up only, two at its end"
+        );
     }
 }

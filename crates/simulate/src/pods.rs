@@ -62,8 +62,8 @@ pub(crate) struct SimulatedPod {
     pub(crate) refusals: u32,
     /// The Snapshot shows it.
     pub(crate) is_shown: bool,
-    /// An eviction is queued.
-    pub(crate) queued: bool,
+    /// When its eviction is tried next, in milliseconds, while one is queued.
+    pub(crate) eviction_ms: Option<u64>,
     /// The scheduler has said that it fits nowhere.
     pub(crate) unschedulable: bool,
     /// What the scheduler has written about that last.
@@ -243,7 +243,7 @@ mod tests {
             runs_ms: None,
             refusals: 0,
             is_shown: false,
-            queued: false,
+            eviction_ms: None,
             unschedulable: false,
             refusal: 0,
         }

@@ -39,7 +39,7 @@ pub(crate) enum Wake {
     PodEvent(u32),
     /// A Node that is being deleted is reconciled.
     Node(u32),
-    /// A refused eviction is tried again.
+    /// A queued eviction is tried.
     Evict(PodId),
     /// The batching window may close.
     Batch(u64),

@@ -15,7 +15,7 @@ pub enum Engine {
     Full,
 }
 
-/// One policy under one seed. All integrals leave the warm-up out.
+/// One policy under one seed. All figures leave the warm-up out; the curves do not.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
@@ -73,8 +73,11 @@ pub struct Measured {
     pub idle_node_ms: u128,
     /// Integral of nodes over time, in node-milliseconds.
     pub node_ms: u128,
-    /// Pods that were killed before their grace period had ended.
+    /// Instances that the cloud announced to take back, counted when it did.
     pub interruptions: u64,
+    /// Pods that were killed before their grace period had ended. Left out of the digest where there are none, as before this figure had a name of its own.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pods_cut_short: u64,
     /// Milliseconds without a ready pod, over owners that want exactly one.
     pub single_replica_down_ms: u64,
     /// Evictions that a PodDisruptionBudget delayed.
@@ -91,10 +94,14 @@ pub struct Measured {
     pub failed_launches: u64,
     /// Commands of disruption that were carried out.
     pub commands: u64,
-    /// Largest number of nodes at once.
+    /// Largest number of nodes at once, after the warm-up.
     pub peak_nodes: u64,
-    /// Largest number of workload pods at once.
+    /// Largest number of workload pods at once, after the warm-up.
     pub peak_pods: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// How a run went over time.

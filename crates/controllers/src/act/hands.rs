@@ -16,8 +16,8 @@ use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{DisruptionPolicy, NodeClaim, labels};
 use spokeshave_model::Pod;
+use spokeshave_model::pod::is_waited_for_in_drain;
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Plan, Subresource};
-use spokeshave_plan::disrupt::advance::Advance;
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{
     Api, ClientWrites, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store,
@@ -95,7 +95,7 @@ impl Hands {
     }
 
     /// Counts a failed write for circuit breakers.
-    fn note_failure<T>(&self, answer: &Result<T, ExecuteError>) {
+    pub(super) fn note_failure<T>(&self, answer: &Result<T, ExecuteError>) {
         if let Err(ExecuteError::Failed { source, .. }) = answer {
             self.failures.of_api_server(source);
         }
@@ -119,7 +119,8 @@ impl Hands {
             .await;
     }
 
-    async fn request(&self, action: &Action) -> Result<(), ExecuteError> {
+    /// Carries out one Action, without counting a failure.
+    pub(super) async fn request(&self, action: &Action) -> Result<(), ExecuteError> {
         match action {
             Action::CreateNodeClaim { claim, .. } if claim.metadata.name.is_some() => {
                 self.create_replacement(claim).await
@@ -190,42 +191,6 @@ impl Hands {
             self.tell(event);
         }
         self.run_unless_stale(&plan.actions).await
-    }
-
-    /// The same, with `done` called with the index of each action that has succeeded. A deletion of what is gone already has. One that fails does not keep
-    /// others from being asked for (D-111); what is no deletion follows it only where the command `goes_on`.
-    ///
-    /// # Errors
-    /// Any other failure, the first.
-    pub(crate) async fn carry_out_each(
-        &self,
-        plan: &Plan<Advance>,
-        done: impl Fn(usize),
-    ) -> Result<bool, ExecuteError> {
-        for event in &plan.events {
-            self.tell(event);
-        }
-        let mut failed = None;
-        for (index, action) in plan.actions.iter().enumerate() {
-            let deletes = matches!(action, Action::Delete { .. });
-            if failed.is_some() && !deletes && !plan.report.goes_on {
-                break;
-            }
-            match self.run(action).await {
-                Err(error) if error.is_not_found() && deletes => {}
-                Err(error) if error.is_conflict() || error.is_not_found() => {
-                    tracing::debug!(%error, "will be looked at again");
-                    return failed.map_or(Ok(false), Err);
-                }
-                Err(error) if deletes => {
-                    failed.get_or_insert(error);
-                    continue;
-                }
-                result => result?,
-            }
-            done(index);
-        }
-        failed.map_or(Ok(true), Err)
     }
 
     /// Creates a NodeClaim and returns it with its name.
@@ -474,6 +439,32 @@ impl Hands {
         Ok(found.items.into_iter().map(Arc::new).collect())
     }
 
+    /// Whether the server, too, has no pod on a node that a drain waits for (D-319). Those that it has are taken into the store: a watch
+    /// that stands still has not told of them. Where one of them cannot be read, what the watch has told decides: a pod that will never be read must not
+    /// keep its machine for ever.
+    ///
+    /// # Errors
+    /// The class of the failure.
+    pub(crate) async fn has_drained(&self, node: &str) -> Result<bool, ExecuteError> {
+        let mut pods = match self.pods_on(node).await {
+            Err(ExecuteError::Failed {
+                source: kube::Error::SerdeError(error),
+                ..
+            }) => {
+                tracing::warn!(Node = node, %error, "a pod of this node cannot be read: only pods that the watch has told of are waited for");
+                return Ok(true);
+            }
+            pods => pods?,
+        };
+        let now = self.clock.now();
+        pods.retain(|pod| is_waited_for_in_drain(pod, now));
+        let has_drained = pods.is_empty();
+        for pod in pods {
+            self.stores.pods.note_written(Arc::unwrap_or_clone(pod));
+        }
+        Ok(has_drained)
+    }
+
     /// The cluster-scoped object of a name as the server has it now, not as a watch has told so far; `None` when it is not there.
     ///
     /// # Errors
@@ -576,6 +567,11 @@ async fn patch_in<K: Object>(
     match patched {
         Ok(object) => {
             store.note_written(object);
+            Ok(())
+        }
+        // It is written: what cannot be read is the rest of the object, of which the watch tells.
+        Err(kube::Error::SerdeError(error)) => {
+            tracing::debug!(%target, %error, "the answer to a write cannot be read");
             Ok(())
         }
         Err(error) => {

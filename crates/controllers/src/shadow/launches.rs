@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::NodeClaim;
 use spokeshave_model::Pod;
+use spokeshave_model::snapshot::PodId;
 use spokeshave_model::{ClusterState, lower, pod};
 use spokeshave_plan::{provision_only, report};
 use spokeshave_runtime::{Change, Shutdown};
 use tokio::sync::Notify;
 
 use super::{Ledger, Side};
+use crate::audited::{Sound, decide_soundly};
 use crate::state::cluster::Cluster;
 
 /// Pods that wait for a decision, as they were seen first, by UID.
@@ -128,19 +130,31 @@ impl Launches {
         let state = before(self.cluster.cluster_state(&inputs), &answers, &pods);
         let snapshot = lower(&state);
         let now = self.cluster.now();
-        let outcome = provision_only(&snapshot, &self.cluster.policy, now, |id| {
-            pods.contains_key(snapshot.pod(id).uid())
+        let is_asked = |id: &PodId| pods.contains_key(snapshot.pod(*id).uid());
+        let decide = |refused: &BTreeMap<PodId, String>| {
+            let is_meant = |id| is_asked(&id) && !refused.contains_key(&id);
+            let outcome = provision_only(&snapshot, &self.cluster.policy, now, is_meant);
+            (outcome, ())
+        };
+        let mut problem = String::new();
+        let sound = decide_soundly(&snapshot, decide, |violations| {
+            if let Some(violation) = violations.first() {
+                tracing::error!(%violation, "the plan breaks a rule and counts for nothing");
+                problem = violation.to_string();
+            }
         });
-        let violations = spokeshave_audit::check_placements(&snapshot, &outcome.pods, &outcome.placements);
         let mut ledger = self.ledger();
-        if let Some(violation) = violations.first() {
-            tracing::error!(%violation, "the plan breaks a rule and counts for nothing");
-            ledger.refused(
-                &report::first_pods(&snapshot, &outcome.pods, 3),
-                &violation.to_string(),
-                now,
-            );
+        let Some(Sound { outcome, refused, .. }) = sound else {
+            let asked: Vec<PodId> = snapshot.pod_ids().filter(is_asked).collect();
+            ledger.refused(&report::first_pods(&snapshot, &asked, 3), &problem, now);
             return;
+        };
+        let mut problems: BTreeMap<&str, Vec<PodId>> = BTreeMap::new();
+        for (pod, problem) in &refused {
+            problems.entry(problem).or_default().push(*pod);
+        }
+        for (problem, pods) in problems {
+            ledger.refused(&report::first_pods(&snapshot, &pods, 3), problem, now);
         }
         for planned in &outcome.placements.claims {
             let pool = &snapshot.pool(planned.pool).name;

@@ -17,7 +17,7 @@ use spokeshave_runtime::{Metrics, Readiness, Shutdown, TaskGroup, read_only};
 
 use crate::definitions::{CACHES_SYNCED, definitions_served};
 use crate::observe::observer::Observer;
-use crate::operator::Operator;
+use crate::operator::{Operator, OperatorError};
 use crate::options::Options;
 use crate::reconcile::Term;
 use crate::shadow::cloud::ReadOnlyCloud;
@@ -122,6 +122,13 @@ impl Shadow {
         }
     }
 
+    /// Tells whether it sees the cluster where that has been asked since before it was made, see [`Operator::unready`].
+    #[must_use]
+    pub fn with_readiness(mut self, readiness: Readiness) -> Self {
+        self.operator = self.operator.with_readiness(readiness);
+        self
+    }
+
     /// Its report, also while it runs.
     #[must_use]
     pub fn report(&self) -> Report {
@@ -147,7 +154,11 @@ impl Shadow {
     }
 
     /// Runs until shutdown.
-    pub async fn run(self, shutdown: Shutdown) {
+    ///
+    /// # Errors
+    /// A task panicked: what it does would be missing from the report.
+    pub async fn run(self, shutdown: Shutdown) -> Result<(), OperatorError> {
+        let shutdown = shutdown.child();
         let mut tasks = TaskGroup::new();
         let (client, clock, readiness) = (
             self.client.clone(),
@@ -189,14 +200,26 @@ impl Shadow {
         tasks.spawn("cloud", async move {
             until.cut(cloud.follow()).await;
         });
-        let filled = shutdown.cut(cluster.stores.filled(wanted, &self.clock)).await;
-        if filled.is_some() {
-            self.operator.readiness().set(CACHES_SYNCED, true);
-            self.operator.observer().look_at(cluster);
-            self.compare(&term, &mut tasks, &shutdown);
-            shutdown.requested().await;
-        }
+        let panicked = tasks.panicked();
+        let working = async {
+            let filled = cluster.stores.filled(wanted, &self.clock);
+            if shutdown.cut(filled).await.is_some() {
+                self.operator.readiness().set(CACHES_SYNCED, true);
+                self.operator.observer().look_at(cluster);
+                self.compare(&term, &mut tasks, &shutdown);
+                shutdown.requested().await;
+            }
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = working => Ok(()),
+            name = panicked => {
+                shutdown.request();
+                Err(OperatorError::TaskPanicked(name))
+            }
+        };
         drop(tasks.drain(&self.clock, self.options.shutdown_limit).await);
+        outcome
     }
 
     /// Begins to decide and to compare.

@@ -10,10 +10,10 @@ use kube::Resource;
 use spokeshave_api::conditions::{Conditioned, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
-use spokeshave_model::pod::is_provisionable;
+use spokeshave_model::pod::{is_provisionable, is_virtual};
 use spokeshave_model::{Applied, Change, Distress, LiveSnapshot, Pod};
 use spokeshave_plan::disrupt::record::replacement_claim;
-use spokeshave_plan::in_flight::{Room, stand_in, without_room};
+use spokeshave_plan::in_flight::{Room, expected_on, is_expected, stand_in, without_room};
 use spokeshave_runtime::{Object, ObjectKey, Store};
 
 use crate::state::cluster::Cluster;
@@ -80,19 +80,16 @@ impl Cluster {
             .filter(|claim| own(claim).is_none_or(|own| !Arc::ptr_eq(&own, claim)))
             .map(|claim| claim.name().to_owned())
             .collect();
-        let mut left_out = BTreeMap::new();
+        let mut expected = BTreeMap::new();
         if !inputs.assigned.is_empty() {
-            self.stores.pods.for_each(|key, pod| {
-                if let Some(uid) = is_left_out(pod, &inputs.assigned) {
-                    left_out.insert(uid.to_owned(), key.clone());
-                }
-            });
+            let pods = state.pods.iter().filter(|pod| is_expected(pod));
+            expected.extend(pods.map(|pod| (uid_of(pod).to_owned(), Arc::clone(pod))));
         }
         Taken {
             live: LiveSnapshot::new(state),
             marks,
             made_up,
-            left_out,
+            expected,
         }
     }
 
@@ -118,7 +115,7 @@ impl Cluster {
         true
     }
 
-    /// Pods that have changed, and those that begin or cease to have a NodeClaim of their own.
+    /// Pods that have changed, and those that begin or cease to wait for a NodeClaim of their own.
     fn pod_changes(
         &self,
         taken: &mut Taken,
@@ -130,27 +127,29 @@ impl Cluster {
         let Some(mut keys) = store.changed_since(taken.marks.pods) else {
             return false;
         };
-        if known.assigned != inputs.assigned {
-            let (left_out, assigned) = (&mut taken.left_out, &inputs.assigned);
-            keys.extend(
-                left_out
-                    .extract_if(.., |uid, _| !assigned.contains(uid))
-                    .map(|(_, key)| key),
-            );
-            let pods = taken.live.snapshot().pods.iter();
-            let leaving =
-                pods.filter(|view| view.provisionable && is_left_out(&view.object, assigned).is_some());
-            keys.extend(leaving.map(|view| ObjectKey::of(&*view.object)));
+        let assigned = &inputs.assigned;
+        if known.assigned != *assigned {
+            let is_as_before = |uid: &str| known.assigned.get(uid) == assigned.get(uid);
+            let others = taken.expected.extract_if(.., |uid, _| !is_as_before(uid));
+            let mut pods: Vec<Arc<Pod>> = others.map(|(_, pod)| pod).collect();
+            let views = taken.live.snapshot().pods.iter();
+            let waiting =
+                views.filter(|view| view.provisionable && stand_in_of(&view.object, assigned).is_some());
+            pods.extend(waiting.map(|view| Arc::clone(&view.object)));
+            for pod in pods {
+                if is_virtual(&pod) {
+                    // No store has it; it is on no node by itself.
+                    let mut pod = Pod::clone(&pod);
+                    pod.node_name = None;
+                    changes.push(Change::Pod(as_seen(Arc::new(pod), assigned, &mut taken.expected)));
+                } else {
+                    keys.push(ObjectKey::of(&*pod));
+                }
+            }
         }
         for key in keys {
-            let pod = store.get(&key);
-            let uid = pod.as_deref().and_then(|pod| is_left_out(pod, &inputs.assigned));
-            let is_seen = uid.is_none();
-            if let Some(uid) = uid {
-                taken.left_out.insert(uid.to_owned(), key.clone());
-            }
-            changes.push(match pod.filter(|_| is_seen) {
-                Some(pod) => Change::Pod(pod),
+            changes.push(match store.get(&key) {
+                Some(pod) => Change::Pod(as_seen(pod, assigned, &mut taken.expected)),
                 None => Change::PodGone {
                     namespace: key.namespace,
                     name: key.name,
@@ -286,10 +285,28 @@ impl Cluster {
     }
 }
 
-/// The UID of a pod that a NodeClaim was made for and that waits for it: planning does not see it.
-pub(super) fn is_left_out<'p>(pod: &'p Pod, assigned: &BTreeSet<String>) -> Option<&'p str> {
-    let uid = pod.metadata.uid.as_deref()?;
-    (assigned.contains(uid) && is_provisionable(pod)).then_some(uid)
+/// What stands in for the NodeClaim that was made for a pod, by its provider ID, while the pod waits for it.
+pub(super) fn stand_in_of<'a>(pod: &Pod, assigned: &'a BTreeMap<String, Arc<str>>) -> Option<&'a str> {
+    let stand_in = assigned.get(uid_of(pod))?;
+    is_provisionable(pod).then_some(&**stand_in)
+}
+
+/// A pod as planning sees it; one on a stand-in is remembered.
+fn as_seen(
+    pod: Arc<Pod>,
+    assigned: &BTreeMap<String, Arc<str>>,
+    expected: &mut BTreeMap<String, Arc<Pod>>,
+) -> Arc<Pod> {
+    let Some(stand_in) = stand_in_of(&pod, assigned) else {
+        return pod;
+    };
+    let seen = Arc::new(expected_on(&pod, stand_in));
+    expected.insert(uid_of(&pod).to_owned(), Arc::clone(&seen));
+    seen
+}
+
+fn uid_of(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// What has changed in a store, with the objects as they are now; `None` when that is too long ago.

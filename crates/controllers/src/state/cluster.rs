@@ -14,6 +14,7 @@ use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, Distress, Nomination, Revocable, lower};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::revocable;
+use spokeshave_plan::in_flight::{expected_on, stand_in_id};
 use spokeshave_plan::pool_conditions::CannotLaunch;
 use spokeshave_plan::static_pools::template_claim;
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
@@ -21,7 +22,7 @@ use spokeshave_runtime::{Counter, Object, Store};
 
 use crate::cloud::Measured;
 use crate::options::Options;
-use crate::state::changes::is_left_out;
+use crate::state::changes::stand_in_of;
 use crate::state::distress::Failures;
 use crate::state::frozen::{Frozen, Inputs, InstanceTypes};
 use crate::state::memory::{AssignedPod, Created, Memory, Prices};
@@ -252,12 +253,14 @@ impl Cluster {
                 let known = nominations.entry(id).or_insert(Nomination { until });
                 known.until = known.until.max(until);
             }
-            let (mut assigned, mut claims_with_room) = (BTreeSet::new(), BTreeSet::new());
-            for (claim, pods) in &memory.assigned {
-                if pods.iter().all(|pod| self.still_waits(pod)) {
-                    assigned.extend(pods.iter().map(|pod| pod.uid.clone()));
-                } else {
-                    claims_with_room.insert(claim.clone());
+            let (mut assigned, mut claims_with_room) = (BTreeMap::new(), BTreeSet::new());
+            for (name, pods) in &memory.assigned {
+                match claims.get_named(name) {
+                    Some(claim) if pods.iter().all(|pod| self.still_waits(pod)) => {
+                        let stand_in: Arc<str> = stand_in_id(claim.uid()).into();
+                        assigned.extend(pods.iter().map(|pod| (pod.uid.clone(), Arc::clone(&stand_in))));
+                    }
+                    _ => _ = claims_with_room.insert(name.clone()),
                 }
             }
             (nominations, assigned, claims_with_room)
@@ -311,12 +314,16 @@ impl Cluster {
         }
     }
 
-    /// The pods as planning sees them, in order: without those that a NodeClaim was made for already.
-    fn planned_pods(&self, assigned: &BTreeSet<String>) -> Vec<Arc<Pod>> {
+    /// The pods as planning sees them, in order: those that a NodeClaim was made for already are on its stand-in.
+    fn planned_pods(&self, assigned: &BTreeMap<String, Arc<str>>) -> Vec<Arc<Pod>> {
         let pods = self.stores.pods.snapshot();
         let mut pods = self.virtual_pods.join(pods, &self.stores.buffers);
         if !assigned.is_empty() {
-            pods.retain(|pod| is_left_out(pod, assigned).is_none());
+            for pod in &mut pods {
+                if let Some(stand_in) = stand_in_of(pod, assigned) {
+                    *pod = Arc::new(expected_on(pod, stand_in));
+                }
+            }
         }
         pods
     }
@@ -460,7 +467,9 @@ impl Cluster {
 
     /// Why a NodePool with a fixed number of nodes gets none, while the cloud refuses them.
     pub(crate) async fn launch_trouble(&self, pool: &NodePool) -> Option<CannotLaunch> {
-        let trouble = self.memory().launches.trouble(&template_claim(pool)).cloned()?;
+        // Its labels are of no account here.
+        let claim = template_claim(pool, &[]);
+        let trouble = self.memory().launches.trouble(&claim).cloned()?;
         let types = self.cloud.instance_types(pool).await.ok();
         Some(CannotLaunch::of(pool, &trouble, types.as_deref(), self.now()))
     }

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::Distress;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
-use spokeshave_model::{InstanceType, LiveSnapshot, Nomination, Revocable};
-use spokeshave_runtime::ObjectKey;
+use spokeshave_model::{InstanceType, LiveSnapshot, Nomination, Pod, Revocable};
 
 use crate::state::store_list::Versions;
 
@@ -27,8 +26,8 @@ pub(crate) struct Inputs {
     pub(crate) pending: Vec<Arc<Disruption>>,
     pub(crate) instance_types: InstanceTypes,
     pub(crate) nominations: BTreeMap<String, Nomination>,
-    /// Pods that wait for NodeClaims which were made for them, by UID: planning does not see them.
-    pub(crate) assigned: BTreeSet<String>,
+    /// Pods that wait for NodeClaims which were made for them, by UID, with the provider IDs of these NodeClaims' stand-ins: planning sees them there.
+    pub(crate) assigned: BTreeMap<String, Arc<str>>,
     /// NodeClaims without instance that were made for pods of which some do not wait any more: the others, and those that have come in their place, are
     /// planned onto them.
     pub(crate) claims_with_room: BTreeSet<String>,
@@ -99,8 +98,8 @@ pub(crate) struct Taken {
     pub(crate) marks: Versions,
     /// NodeClaims that are not seen as they are stored, by name.
     pub(crate) made_up: BTreeSet<String>,
-    /// Pods that are not seen because a NodeClaim was made for them, by UID.
-    pub(crate) left_out: BTreeMap<String, ObjectKey>,
+    /// Pods that are seen on a stand-in, as they are seen, by UID.
+    pub(crate) expected: BTreeMap<String, Arc<Pod>>,
 }
 
 /// The last Snapshot, if there was one.
@@ -235,7 +234,7 @@ mod tests {
             pending: Vec::new(),
             instance_types: BTreeMap::from([("p".to_owned(), Ok(types.clone()))]),
             nominations: BTreeMap::new(),
-            assigned: BTreeSet::new(),
+            assigned: BTreeMap::new(),
             claims_with_room: BTreeSet::new(),
             in_command: BTreeSet::new(),
             marked_for_deletion: BTreeSet::new(),
@@ -254,7 +253,7 @@ mod tests {
             live: LiveSnapshot::new(spokeshave_model::ClusterState::default()),
             marks: Versions::default(),
             made_up: BTreeSet::new(),
-            left_out: BTreeMap::new(),
+            expected: BTreeMap::new(),
         };
         let snapshot = Arc::clone(taken.live.snapshot());
         frozen.lock().keep(inputs(1, &types).into(), taken);

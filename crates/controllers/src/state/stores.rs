@@ -33,6 +33,14 @@ fn trimmed_pods(object_metrics: bool) -> StoreOptions<Pod> {
     })
 }
 
+/// Of a policy that cannot be read nobody knows whether it is a freeze: it must not be as if it were not there.
+fn readable_or_not(_: bool) -> StoreOptions<DisruptionPolicy> {
+    StoreOptions {
+        stand_in: Some(DisruptionPolicy::salvaged),
+        ..StoreOptions::default()
+    }
+}
+
 fn under_way(disruption: &Disruption, field: fn(&DisruptedNode) -> &String) -> Vec<String> {
     let nodes = disruption.spec.nodes.iter().filter(|_| !disruption.is_finished());
     nodes.map(|node| field(node).clone()).collect()
@@ -59,7 +67,7 @@ stores! {
         pub csi_nodes: CSINode, always, csi_nodes, plain;
         pub volume_attachments: VolumeAttachment, always, apart, plain;
         pub disruptions: Disruption, own_kinds, disruptions, plain;
-        pub disruption_policies: DisruptionPolicy, own_kinds, policies, plain;
+        pub disruption_policies: DisruptionPolicy, own_kinds, policies, readable_or_not;
         /// Filled only where Dynamic Resource Allocation is on.
         pub resource_slices: ResourceSlice, dynamic_resources, apart, plain;
         /// Filled only where the feature gate is on.
@@ -103,6 +111,12 @@ impl Stores {
             [claim] => Some(claim.clone()),
             _ => None,
         }
+    }
+
+    /// Whether a Node is there, by name and UID: one that came later under the same name is another.
+    pub(crate) fn has_node(&self, name: &str, uid: &str) -> bool {
+        let node = self.nodes.get_named(name);
+        node.is_some_and(|node| node.metadata.uid.as_deref() == Some(uid))
     }
 
     /// Starts all watches; those that only some features need where these are asked for.

@@ -226,7 +226,7 @@ pub(super) fn bind_pods(
     let by_name: FxHashMap<String, usize> = nodes
         .iter()
         .enumerate()
-        .filter_map(|(index, node)| Some((node.node_name()?.to_owned(), index)))
+        .filter_map(|(index, node)| Some((node.bound_name()?.to_owned(), index)))
         .collect();
     for node in nodes.iter_mut() {
         node.requested = ResourceVector::zero(table.width());

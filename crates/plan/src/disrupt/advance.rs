@@ -175,7 +175,7 @@ pub fn time_limit(queued_nodes: usize) -> Duration {
         .clamp(COMMAND_TIMEOUT_MINIMUM, COMMAND_TIMEOUT_MAXIMUM)
 }
 
-/// How long the first steps may take: two writes for each node, one after the other.
+/// How long the first steps may take: two writes for each node, as if an API server answered one after the other.
 fn start_limit(nodes: usize) -> Duration {
     let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
     COMMAND_START_LIMIT.max(COMMAND_TIMEOUT_PER_NODE.saturating_mul(nodes).saturating_mul(2))

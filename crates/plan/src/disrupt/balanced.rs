@@ -40,7 +40,7 @@ pub(super) fn totals(register: &Register) -> BTreeMap<PoolId, Totals> {
 
 /// D-057.
 pub(super) fn cost_of_other(snapshot: &Snapshot, view: &NodeView) -> i64 {
-    let pods = view.pods.iter().map(|pod| snapshot.pod(*pod));
+    let pods = view.present_pods().iter().map(|pod| snapshot.pod(*pod));
     pods.filter(|pod| !pod.daemon && !pod.terminal)
         .map(|pod| i64::from(pod.eviction_cost.max(0)))
         .fold(EVICTION_COST_UNIT, i64::saturating_add)

@@ -4,7 +4,7 @@ use spokeshave_api::DisruptionReason;
 use spokeshave_model::placement::{Placements, PlannedClaim};
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{CapacityType, Price, labels};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Which method made a command (D §4.1).
@@ -323,6 +323,28 @@ impl Command {
             nodes,
             ..self.clone()
         }
+    }
+
+    /// The same nodes in commands of at most so many, each with the moves of its own pods. A command that brings nodes stays whole.
+    #[must_use]
+    pub fn in_parts(self, most: usize) -> Vec<Command> {
+        if self.nodes.len() <= most || !self.replacements.is_empty() {
+            return vec![self];
+        }
+        let part = |nodes: &[CommandNode]| {
+            let names: BTreeSet<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
+            let moves = self.moves.iter();
+            let moves = moves.filter(|step| names.contains(step.from.as_str()));
+            Command {
+                method: self.method,
+                nodes: nodes.to_vec(),
+                replacements: Vec::new(),
+                moves: Arc::new(moves.cloned().collect()),
+                price_before: nodes.iter().map(|node| node.price).sum(),
+                price_after: Price::ZERO,
+            }
+        };
+        self.nodes.chunks(most.max(1)).map(part).collect()
     }
 
     /// The command text of D-106: `<Reason>/<id>: <decision>: nodepools=[…]: [nodes] -> [k replacements] (savings: $0.00)`.

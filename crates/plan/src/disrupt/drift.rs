@@ -8,7 +8,7 @@ use super::evaluate::{price_after, worst_of_cheapest};
 use super::ground::{Ground, drifted_since};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::simulate::{Moved, WhatIf};
-use crate::disruption_policy::expiry;
+use crate::disruption_policy::{Orders, expiry};
 use spokeshave_api::DisruptionReason;
 use spokeshave_model::placement::{Launch, PlannedClaim};
 use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
@@ -84,15 +84,29 @@ pub(super) fn by_age(snapshot: &Snapshot, candidates: &mut [Candidate]) {
     });
 }
 
-/// D-060: oldest drift first, then nodes without pods that would have to move in front; where a DisruptionPolicy says how, its order comes first.
+/// D-060: oldest drift first, then nodes without pods that would have to move in front. Where a DisruptionPolicy says how, its nodes go in its order, from where the
+/// first of them would have gone.
 pub(super) fn in_order(snapshot: &Snapshot, candidates: &mut [Candidate]) {
-    candidates.sort_by(|left, right| {
-        let since = |candidate: &Candidate| drifted_since(snapshot.node(candidate.node));
-        let full = |candidate: &Candidate| candidate.pod_count() > 0;
-        let name = |candidate: &Candidate| snapshot.node(candidate.node).name.as_str();
-        crate::disruption_policy::order(snapshot, left.node, right.node)
-            .then_with(|| (full(left), since(left)).cmp(&(full(right), since(right))))
-            .then_with(|| name(left).cmp(name(right)))
+    let orders = Orders::of(snapshot);
+    let turn = |candidate: &Candidate| {
+        let view = snapshot.node(candidate.node);
+        (candidate.pod_count() > 0, drifted_since(view), view.name.clone())
+    };
+    let mut firsts = BTreeMap::new();
+    for candidate in candidates.iter() {
+        if let Some(group) = orders.group(candidate.node) {
+            let own = turn(candidate);
+            let first = firsts.entry(group).or_insert_with(|| own.clone());
+            if own < *first {
+                *first = own;
+            }
+        }
+    }
+    candidates.sort_by_cached_key(|candidate| {
+        let own = turn(candidate);
+        let group = orders.group(candidate.node);
+        let first = group.and_then(|group| firsts.get(&group)).unwrap_or(&own).clone();
+        (first, orders.places(candidate.node), own)
     });
 }
 

@@ -192,7 +192,11 @@ pub(super) fn priced(
             let text = "Can't replace: too few instance types are left for minValues";
             return Err(Stop::new(Hurdle::MinValues, text));
         }
+        let asked: Vec<Option<u32>> = claims.iter().map(least_capacity_types).collect();
         plan.replacements = all_affordable(ground, moved, set, claims, price_before, lifted)?;
+        for ((claim, _), asked) in plan.replacements.iter_mut().zip(asked) {
+            claim.min_values_relaxed |= asked > least_capacity_types(claim);
+        }
         plan.price_after = price_after(price_before, plan.replacements.iter().map(|(_, price)| *price));
     }
     Ok(plan)
@@ -370,13 +374,12 @@ fn keep_cheaper(moved: &mut Moved<'_, '_>, claim: &mut PlannedClaim, below: Pric
     claim.launches = launches;
 }
 
-/// D-147, D-154: restricts a claim to one capacity type. Types that cannot be had so are dropped, unless minValues counts them.
+/// D-147, D-154: restricts a claim to one capacity type, whatever minValues asks of them. Types that cannot be had so are dropped, unless minValues counts
+/// them.
 fn pin(snapshot: &Snapshot, claim: &mut PlannedClaim, kind: CapacityType) {
-    let min_values = claim
-        .requirements
-        .find(labels::CAPACITY_TYPE)
-        .and_then(Requirement::min_values);
-    let pinned = Requirement::is(labels::CAPACITY_TYPE, kind.as_str()).with_min_values(min_values);
+    let min_values = least_capacity_types(claim);
+    let pinned = Requirement::is(labels::CAPACITY_TYPE, kind.as_str());
+    let pinned = pinned.with_min_values(min_values.map(|_| 1));
     claim.requirements.replace(pinned);
     claim.capacity_types = [kind.as_str().to_owned()].into();
     let keep_all = claim.requirements.has_min_values();
@@ -408,6 +411,12 @@ fn pin(snapshot: &Snapshot, claim: &mut PlannedClaim, kind: CapacityType) {
         .collect();
     launches.sort_by_key(|launch| (launch.price, launch.instance_type));
     claim.launches = launches.into();
+}
+
+/// How many capacity types minValues asks for.
+fn least_capacity_types(claim: &PlannedClaim) -> Option<u32> {
+    let kind = claim.requirements.find(labels::CAPACITY_TYPE);
+    kind.and_then(Requirement::min_values)
 }
 
 fn reached(snapshot: &Snapshot, claim: &PlannedClaim, count: usize) -> Result<(), BTreeMap<String, u32>> {

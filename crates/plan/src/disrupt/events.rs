@@ -38,7 +38,9 @@ pub(super) fn protections(snapshot: &Snapshot, register: &Register, now: Timesta
         if !pod.active || matches!(pod.do_not_disrupt(), DoNotDisrupt::Absent | DoNotDisrupt::Always) {
             continue;
         }
-        if !pod.node.is_some_and(|node| snapshot.node(node).is_managed()) {
+        let view = pod.node.map(|node| snapshot.node(node));
+        // One that waits for a NodeClaim is on no node yet.
+        if view.is_none_or(|view| !view.is_managed() || view.is_stand_in()) {
             continue;
         }
         let (kind, reason, message, value) = match pod.do_not_disrupt() {

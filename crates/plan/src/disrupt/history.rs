@@ -11,7 +11,7 @@ use spokeshave_model::{ObjectKind, ObjectRef};
 use crate::disruption_policy::Keep;
 use crate::durations::signed;
 
-/// So many times as many are kept where they still count for a rate or a quota.
+/// So many times as many are kept where policies still count them.
 const COUNTING: usize = 10;
 
 /// The finished commands that are too old or too many, oldest first, as far as `keeps` lets them go.
@@ -27,7 +27,7 @@ pub fn expired<'a>(
         .filter(|disruption| disruption.is_finished() && !disruption.is_deleting())
         .map(|disruption| (finished_at(disruption), disruption))
         .collect();
-    finished.sort_by_key(|(time, disruption)| (*time, disruption.name().to_owned()));
+    finished.sort_by(|(at, one), (other_at, other)| (at, one.name()).cmp(&(other_at, other.name())));
     let surplus = finished.len().saturating_sub(entries);
     let far_too_many = finished.len().saturating_sub(entries.saturating_mul(COUNTING));
     let keep = signed(keep);
@@ -39,7 +39,7 @@ pub fn expired<'a>(
             (is_old || *index < surplus)
                 && match keeps(one) {
                     Keep::No => true,
-                    Keep::WhileFew => is_old || *index < far_too_many,
+                    Keep::WhileFew => *index < far_too_many,
                     Keep::Always => false,
                 }
         })

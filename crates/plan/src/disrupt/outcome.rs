@@ -47,7 +47,7 @@ impl Default for DisruptOptions {
 /// What one pass decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What is to be started now: the commands of the first method that has one (D-063). One, except for static drift.
+    /// What is to be started now: the commands of the first method that has one (D-063). One, except for static drift and for more empty nodes than one takes.
     pub commands: Vec<Command>,
     /// What is said about each node taken alone, in node order. Empty unless asked for.
     pub verdicts: Vec<Verdict>,

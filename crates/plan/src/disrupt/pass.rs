@@ -25,6 +25,7 @@ use crate::policy::Policy;
 use consolidation::Known;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::DisruptionReason;
+use spokeshave_api::constants::COMMAND_NODES;
 use spokeshave_model::Event;
 use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
 use spokeshave_schedule::PackOptions;
@@ -248,7 +249,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         self.outcome.events.extend(events.into_iter().map(Into::into));
     }
 
-    /// D-129: all empty nodes that budgets allow, as one command.
+    /// D-129: all empty nodes that budgets allow, as one command; as several where its object would not fit.
     fn emptiness(&mut self) -> Said {
         let (ground, snapshot) = (self.ground, self.ground.snapshot);
         let mut empty: Vec<Candidate> = Vec::new();
@@ -295,7 +296,8 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
             }
         }
         if !taken.is_empty() {
-            said.commands.push(emptiness::command(snapshot, &taken, moves));
+            let command = emptiness::command(snapshot, &taken, moves);
+            said.commands = command.in_parts(COMMAND_NODES);
         }
         said
     }

@@ -151,7 +151,7 @@ fn replacement(
     let pool = snapshot.pool(planned.claim.pool);
     // D-139, P-067: a static NodePool's NodeClaims are all alike, and the cloud chooses their instance types.
     let claim = if method.is_static() {
-        template_claim(&pool.object)
+        template_claim(&pool.object, &pool.instance_types)
     } else {
         to_node_claim(snapshot, &planned.claim)
     };

@@ -82,7 +82,7 @@ pub(super) struct Entry {
 impl Entry {
     fn of(snapshot: &Snapshot, node: NodeId) -> Self {
         let view = snapshot.node(node);
-        let pods = || view.pods.iter().map(|pod| snapshot.pod(*pod));
+        let pods = || view.present_pods().iter().map(|pod| snapshot.pod(*pod));
         Entry {
             pool: view.pool,
             price: view.price,

@@ -189,12 +189,11 @@ impl Engine<'_> {
         if scratch.types.is_clear() {
             return None;
         }
-        if tables.algebra.has_min_values(set)
-            && template
-                .check_min_values(&scratch.types, tables.algebra.get(set))
-                .is_err()
-        {
-            return None;
+        if tables.algebra.has_min_values(set) {
+            let facts = template.facts(set, &tables.algebra);
+            template
+                .check_min_values(&scratch.types, tables.algebra.get(set), facts)
+                .ok()?;
         }
         self.reserve(Some(index), template_index, set).then_some(set)
     }
@@ -336,7 +335,8 @@ impl Engine<'_> {
         }
         let mut relaxed = BTreeMap::new();
         if tables.algebra.has_min_values(set)
-            && let Err(reached) = tables.templates[template].check_min_values(types, tables.algebra.get(set))
+            && let Err(reached) =
+                tables.templates[template].check_min_values(types, tables.algebra.get(set), facts)
         {
             match tables.options.min_values {
                 MinValuesPolicy::Strict => return blocked(CannotOpen::MinValues, stays),

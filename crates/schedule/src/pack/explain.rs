@@ -210,7 +210,7 @@ impl Engine<'_> {
                 &tables.numbers,
             )
         } else {
-            let reached = template.check_min_values(&types, wanted);
+            let reached = template.check_min_values(&types, wanted, facts);
             FilterFailure::MinValues(reached.err().unwrap_or_default())
         };
         let totals: Vec<ResourceVector> = template

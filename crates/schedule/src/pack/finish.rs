@@ -107,6 +107,11 @@ impl Engine<'_> {
         let (claim, tables) = (self.ledgers.claims().get(index), &self.tables);
         let template = &tables.templates[claim.template];
         let requirements = tables.algebra.get(set);
+        let asked = |set: SetId| {
+            let kind = tables.algebra.get(set).find(labels::CAPACITY_TYPE);
+            kind.and_then(Requirement::min_values)
+        };
+        let is_pinned_below = claim.set.is_some_and(|own| asked(own) > asked(set));
         let launches = &shortlist.launches;
         if tables.algebra.has_min_values(set) && tables.options.min_values == MinValuesPolicy::Strict {
             let types = launches
@@ -134,7 +139,7 @@ impl Engine<'_> {
             capacity_types: shortlist.capacity_types,
             requirements: shortlist.requirements,
             requests: tables.snapshot.resources.resources(&requests),
-            min_values_relaxed: !claim.relaxed_min_values.is_empty(),
+            min_values_relaxed: is_pinned_below || !claim.relaxed_min_values.is_empty(),
             pods,
         }))
     }
@@ -199,7 +204,7 @@ impl Engine<'_> {
             .map_or(Price::ZERO, |launch| launch.price)
     }
 
-    /// A claim that holds reservations is launched from them and nothing else (P §6.12).
+    /// A claim that holds reservations is launched from them and nothing else (P §6.12), whatever minValues asks of its capacity types.
     fn pin_reservations(&mut self, index: usize) -> Option<(SetId, Bits)> {
         let (claim, tables) = (self.ledgers.claims().get(index), &mut self.tables);
         let (mut set, mut types) = (claim.set?, claim.types.clone());
@@ -213,6 +218,15 @@ impl Engine<'_> {
             .collect();
         let capacity_type = Requirement::is(labels::CAPACITY_TYPE, CapacityType::Reserved.as_str());
         set = tables.algebra.narrow(set, capacity_type);
+        let kind = tables.algebra.get(set).find(labels::CAPACITY_TYPE);
+        if kind
+            .and_then(Requirement::min_values)
+            .is_some_and(|least| least > 1)
+        {
+            // There is one left to choose from, and Strict would refuse the claim in every pass.
+            let one = BTreeMap::from([(labels::CAPACITY_TYPE.to_owned(), 1)]);
+            set = tables.algebra.lower_min_values(set, &one);
+        }
         let labels: BTreeSet<&str> = names.iter().map(|(label, _)| *label).collect();
         for label in labels {
             let ids = names

@@ -372,16 +372,26 @@ impl Template {
         &self.index.types[index]
     }
 
-    /// Checks minValues of `set` against the candidates, in the provider's order.
+    /// Checks minValues of a set against the candidates, in the provider's order. `facts` are those of the set: a NodeClaim names the capacity types that
+    /// are to be had (P-067), and must not name fewer than it asks for.
     pub(crate) fn check_min_values(
         &self,
         candidates: &Bits,
         requirements: &Requirements,
+        facts: usize,
     ) -> Result<(), BTreeMap<String, u32>> {
         let types = self.type_indexes(candidates);
-        requirements
-            .satisfies_min_values(types.iter().map(|index| &self.index.types[*index]))
-            .map(drop)
+        let checked = requirements.satisfies_min_values(types.iter().map(|index| &self.index.types[*index]));
+        let capacity_types = requirements.find(labels::CAPACITY_TYPE);
+        if let Some(minimum) = capacity_types.and_then(Requirement::min_values) {
+            let reached = self.capacity_types(candidates, facts).len() as u32;
+            if reached < minimum {
+                let mut failing = checked.err().unwrap_or_default();
+                failing.insert(labels::CAPACITY_TYPE.to_owned(), reached);
+                return Err(failing);
+            }
+        }
+        checked.map(drop)
     }
 
     /// Candidates by cheapest available offering compatible with the requirements, cheapest first; ties keep the provider's order.

@@ -6,7 +6,7 @@ use crate::bits::Bits;
 use crate::template::Template;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::constraints::{Constraints, PodTerm, Spread};
-use spokeshave_model::snapshot::ClassId;
+use spokeshave_model::snapshot::{ClassId, NodeId, NodeView};
 use spokeshave_model::taint::Toleration;
 use spokeshave_model::{Requirements, labels, taint};
 use std::borrow::Cow;
@@ -256,6 +256,8 @@ impl<'a> Shape<'a> {
             of_node: Vec::with_capacity(snapshot.nodes.len()),
             nodes: vec![Bits::default(); values.len()],
             nodes_without: Bits::new(snapshot.nodes.len()),
+            open: Vec::new(),
+            is_unknown: values.is_empty() && !algebra.well_known().contains(name),
             reachable: reachable.collect(),
             sets: Vec::new(),
             allowed_of: Vec::new(),
@@ -273,9 +275,42 @@ impl<'a> Shape<'a> {
             key.of_node.push(domain);
         }
         key.values = values;
+        key.open = self.open(&key, templates);
+        for (node, _) in &key.open {
+            key.nodes_without.remove(node.index());
+        }
         self.keys.push(key);
         let key = self.keys.len() - 1;
         self.key_ids.insert(name.to_owned(), key);
         key
     }
+
+    /// Stand-ins of NodeClaims, as far as their domain is open, with the domains that they may be in; the last come first. Only nodes that are not
+    /// initialised are looked at, which are the last.
+    fn open(&self, key: &Key, templates: &[Template]) -> Vec<(NodeId, Bits)> {
+        let nodes = self.snapshot.nodes.iter().enumerate().rev();
+        let coming = nodes.take_while(|(_, view)| !view.initialized);
+        let stand_ins = coming.filter(|(_, view)| view.is_stand_in());
+        stand_ins
+            .filter(|(index, _)| key.of_node[*index] == NONE)
+            .map(|(index, view)| (NodeId::from(index), possible_of(view, key, templates)))
+            .collect()
+    }
+}
+
+/// The domains that the node of a NodeClaim can be in: as a planned one, those that its requirements allow and its NodePool offers.
+fn possible_of(view: &NodeView, key: &Key, templates: &[Template]) -> Bits {
+    let entries = view.claim.iter().flat_map(|claim| &claim.spec.requirements);
+    // The others may list hundreds of instance types.
+    let own = entries.filter(|entry| labels::normalize(&entry.key) == key.name);
+    let asked = Requirements::from_api(own).unwrap_or_default();
+    let asked = asked.get(&key.name);
+    let template = templates
+        .iter()
+        .position(|template| Some(template.pool) == view.pool);
+    let offered = template.map(|template| &key.reachable[template]);
+    let domains = key.values.iter().enumerate().filter(|(domain, value)| {
+        asked.has(value) && offered.is_none_or(|offered| offered.contains(*domain))
+    });
+    Bits::of(key.values.len(), domains.map(|(domain, _)| domain))
 }

@@ -107,7 +107,8 @@ impl Choice {
         let allowed = &shape.keys[key as usize].sets[allowed];
         let universe = Universe::of(group.rule.census, shape, counts);
         group.valid_domains(universe, allowed, selects, &mut admission.valid);
-        if claims.is_clear() {
+        let leaves_claims = group.rule.repels() && shape.keys[key as usize].is_unknown;
+        if claims.is_clear() || leaves_claims {
             return;
         }
         self.united.reset(0);
@@ -165,6 +166,11 @@ impl Choice {
                 }
                 continue;
             };
+            let shaped = &shape.keys[key as usize];
+            if rule.repels() && shaped.is_unknown && !algebra.get(set).contains(&shaped.name) {
+                // As kube-scheduler has it: a node without the label is in no domain, and nobody is kept from it.
+                continue;
+            }
             let allowed = shape.allowed(key as usize, strict, algebra);
             let possible = shape.possible(key as usize, template, set, algebra);
             let sets = &shape.keys[key as usize].sets;

@@ -141,9 +141,14 @@ impl Counts {
             hosts.add_node(node.index());
         }
         if let Some(key) = group.rule.key {
-            let domain = shape.keys[key as usize].of_node[node.index()];
-            if let Some(count) = group.counts.get_mut(domain as usize) {
-                *count += 1;
+            let key = &shape.keys[key as usize];
+            match group.counts.get_mut(key.of_node[node.index()] as usize) {
+                Some(count) => *count += 1,
+                None if group.rule.repels() => {
+                    key.open_domains(node)
+                        .for_each(|domain| group.counts[domain] += 1);
+                }
+                None => {}
             }
         }
     }
@@ -288,9 +293,13 @@ impl Counts {
                     hosts.change(false, node.index(), add);
                 }
                 if let Some(key) = rule.key {
-                    let domain = shape.keys[key as usize].of_node[node.index()];
+                    let key = &shape.keys[key as usize];
+                    let domain = key.of_node[node.index()];
                     if domain != NONE {
                         apply(&mut group.counts[domain as usize]);
+                    } else if rule.repels() {
+                        key.open_domains(node)
+                            .for_each(|domain| apply(&mut group.counts[domain]));
                     }
                 }
             }

@@ -150,9 +150,13 @@ struct Key {
     values: Vec<String>,
     /// Domain of each existing node.
     of_node: Vec<u32>,
-    /// Existing nodes of each domain, and those without one.
+    /// Existing nodes of each domain, and those that are in none and will not be in one.
     nodes: Vec<Bits>,
     nodes_without: Bits,
+    /// Stand-ins of NodeClaims of which it is open in which of these domains they will be; the greatest number first.
+    open: Vec<(NodeId, Bits)>,
+    /// No node has a label with this key, and no NodePool gives its nodes one.
+    is_unknown: bool,
     /// Domains that nodes of each template can be in.
     reachable: Vec<Bits>,
     sets: Vec<Bits>,
@@ -313,11 +317,27 @@ impl<'a> Shape<'a> {
 }
 
 impl Key {
-    /// The existing nodes in some domains; with `or_none` also those in none. Only some words, in a set with room for all nodes.
+    /// The domains that a stand-in without a domain of its own may be in.
+    fn open_domains(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
+        let known = self.open.binary_search_by(|(other, _)| node.cmp(other));
+        known.into_iter().flat_map(move |at| self.open[at].1.ones())
+    }
+
+    /// The existing nodes in some domains; with `or_none` also those in none, and those that will be in one of these, whichever it is. Only some words, in a
+    /// set with room for all nodes.
     fn unite_nodes(&self, domains: &Bits, or_none: bool, words: Range<usize>, nodes: &mut Bits) {
         nodes.clear_words(words.clone());
         if or_none {
             nodes.union_words(&self.nodes_without, words.clone());
+            let from = self
+                .open
+                .partition_point(|(node, _)| node.index() >= words.end * 64);
+            let open = self.open[from..].iter();
+            for (node, possible) in open.take_while(|(node, _)| node.index() >= words.start * 64) {
+                if possible.ones().all(|domain| domains.contains(domain)) {
+                    nodes.insert(node.index());
+                }
+            }
         }
         if self.values.len() < MANY_DOMAINS {
             for domain in domains.ones() {

@@ -298,7 +298,7 @@ impl State {
                 machine.is_some_and(|machine| machine.is_none_or(|machine| !machine.has_instance()));
             let (is_stopping, is_workload) = (tally.is_stopping, tally.owner.is_some());
             if was_killed && is_workload {
-                self.meter.count(|counted| &mut counted.interruptions);
+                self.meter.count(|counted| &mut counted.pods_cut_short);
                 self.note_pod(now_ms, "killed", key, "");
             }
             if !is_stopping && was_evicted {

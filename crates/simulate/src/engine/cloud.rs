@@ -273,6 +273,7 @@ impl Engine<'_> {
             .machine(machine)
             .is_some_and(|found| found.has_instance())
         {
+            self.meter.count(|counted| &mut counted.interruptions);
             self.wake_in(spot.notice_ms, Wake::SpotEnd(machine));
             self.interrupted(machine);
         }

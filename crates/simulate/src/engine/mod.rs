@@ -257,7 +257,7 @@ impl<'a> Engine<'a> {
             Wake::Claim(machine) => self.claim_is_due(machine),
             Wake::PodEvent(machine) => self.write_pod_event(machine),
             Wake::Node(machine) => self.node_is_due(machine),
-            Wake::Evict(pod) => self.evict(pod),
+            Wake::Evict(pod) => self.eviction_is_due(pod),
             Wake::Batch(batch) => self.batch_closes(batch),
             Wake::Urge => self.urge(),
             Wake::Retrigger => self.retrigger(),

@@ -175,7 +175,7 @@ impl Engine<'_> {
             runs_ms,
             refusals: 0,
             is_shown: false,
-            queued: false,
+            eviction_ms: None,
             unschedulable: false,
             refusal: 0,
         });
@@ -353,7 +353,7 @@ impl Engine<'_> {
                 runs_ms: None,
                 refusals: 0,
                 is_shown: false,
-                queued: false,
+                eviction_ms: None,
                 unschedulable: false,
                 refusal: 0,
             });
@@ -475,7 +475,8 @@ impl Engine<'_> {
         let Some(pod) = self.pods.get(id) else { return };
         let (parent, number, machine, turn) = (pod.parent, pod.number, pod.machine, pods::turn(&pod.object));
         let (shape, was_stopping) = (pod.shape, pod.stage == Stage::Stopping);
-        if let Some(uid) = pod.object.metadata.uid.as_deref().filter(|_| pod.queued) {
+        let is_queued = pod.eviction_ms.is_some();
+        if let Some(uid) = pod.object.metadata.uid.as_deref().filter(|_| is_queued) {
             self.operator.turns.leave(uid);
         }
         self.pod_removed(id);

@@ -67,6 +67,18 @@ fn the_warm_up_is_lived_and_not_counted() {
     );
     assert!(run.measured.pending_born_ms.is_empty(), "it was bound before");
     assert_eq!((run.measured.launches, run.measured.commands), (0, 1));
+    assert_eq!(
+        (run.measured.peak_nodes, run.measured.peak_pods),
+        (1, 1),
+        "both are still there at its end"
+    );
+    world.warmup_ms = 2 * HOUR;
+    let later = live(&world, &one_job(), &policy(), 1).measured;
+    assert_eq!(
+        (later.peak_nodes, later.peak_pods),
+        (0, 0),
+        "both came and went in it"
+    );
 }
 
 /// Two large pods hold two nodes; a small one sits beside each. When the large ones go, one node is enough, and one small pod has to move.
@@ -94,7 +106,7 @@ fn a_pod_that_is_moved_is_one_eviction_and_waits_no_longer_than_it_must() {
     assert_eq!(measured.evictions_by_owner, [(1, 1)]);
     assert_eq!(measured.pending_moved_ms, [0], "the other node has room at once");
     assert_eq!(
-        (measured.commands, measured.moved_again, measured.interruptions),
+        (measured.commands, measured.moved_again, measured.pods_cut_short),
         (1, 0, 0)
     );
     assert_eq!((measured.short_lived_nodes, measured.savings_lost), (0, 0));

@@ -5,5 +5,6 @@ mod checker;
 mod figures;
 mod invariants;
 mod small;
+mod turns;
 mod watched;
 mod weather;

@@ -162,7 +162,7 @@ pub struct LiveSnapshot {
     claims: FxHashMap<String, Tracked<NodeClaim>>,
     /// NodeClaims without a provider ID.
     unlaunched: usize,
-    /// Provider IDs by the names of the Nodes in the Snapshot.
+    /// Provider IDs by the names of the Nodes and stand-ins in the Snapshot.
     shown_nodes: FxHashMap<String, String>,
     /// Pods by the names of Nodes that are not in the Snapshot.
     waiting: FxHashMap<String, BTreeSet<PodKey>>,

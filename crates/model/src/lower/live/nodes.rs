@@ -43,7 +43,7 @@ impl LiveSnapshot {
             if let Some(entry) = self.entries.get_mut(&node.provider_id) {
                 entry.shown = Some((node.initialized, node.name.clone()));
             }
-            if let Some(name) = node.node_name() {
+            if let Some(name) = node.bound_name() {
                 self.shown_nodes.insert(name.to_owned(), node.provider_id.clone());
             }
             self.name(&node.capacity);
@@ -202,7 +202,7 @@ impl LiveSnapshot {
     fn exchange_view(&mut self, at: usize, mut view: NodeView) {
         let old = &self.snapshot.nodes[at];
         let kind = old.kind;
-        let same_node = old.node_name() == view.node_name();
+        let same_node = old.bound_name() == view.bound_name();
         let same_amounts = old.capacity == view.capacity
             && old.allocatable_resources == view.allocatable_resources
             && (old.pool, old.marked_for_deletion) == (view.pool, view.marked_for_deletion);
@@ -297,7 +297,7 @@ impl LiveSnapshot {
     fn leave_node(&mut self, at: usize) {
         let view = &mut Arc::make_mut(&mut self.snapshot).nodes[at];
         let pods = std::mem::take(&mut view.pods);
-        let Some(name) = view.node_name().map(str::to_owned) else {
+        let Some(name) = view.bound_name().map(str::to_owned) else {
             return;
         };
         self.shown_nodes.remove(&name);
@@ -308,7 +308,7 @@ impl LiveSnapshot {
     /// The Node of a view is shown now: pods that name it are on it.
     fn join_node(&mut self, at: usize) {
         let view = &self.snapshot.nodes[at];
-        let Some(name) = view.node_name().map(str::to_owned) else {
+        let Some(name) = view.bound_name().map(str::to_owned) else {
             return;
         };
         let id = view.provider_id.clone();

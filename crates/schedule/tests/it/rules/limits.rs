@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use spokeshave_example::{instance_type, node, node_pool};
-use spokeshave_model::{ClusterState, Requirement, labels};
+use spokeshave_model::{CapacityType, ClusterState, InstanceType, Requirement, labels};
 use spokeshave_schedule::{MinValuesPolicy, PackOptions, SkippedPool};
 
 use super::{limited, pod, repelling, summary};
@@ -139,6 +139,63 @@ fn p_120_a_node_pool_without_enough_types_of_its_own() {
     assert_eq!(wanted, Some(2));
 }
 
+// A NodeClaim with fewer values than minValues would be refused by the API server, in every pass again.
+#[test]
+fn p_005_p_120_a_pod_that_leaves_fewer_values_than_min_values_is_refused_or_lowers_it() {
+    let best_effort = PackOptions {
+        min_values: MinValuesPolicy::BestEffort,
+        ..PackOptions::default()
+    };
+    let mut on_demand = types();
+    for offering in on_demand.iter_mut().flat_map(|one| &mut one.offerings) {
+        offering.available = offering.capacity_type() == Some(CapacityType::OnDemand);
+    }
+    let select = |key: &str, value: &str| json!({"nodeSelector": {key: value}});
+    for (key, types, spec) in [
+        (labels::ZONE, types(), select(labels::ZONE, "b")),
+        (
+            labels::CAPACITY_TYPE,
+            types(),
+            select(labels::CAPACITY_TYPE, "on-demand"),
+        ),
+        // The pod does not mind, and there is no spot to be had.
+        (labels::CAPACITY_TYPE, on_demand, json!({})),
+    ] {
+        let mut wanted = spokeshave_api::Requirement::new(key, spokeshave_api::Operator::Exists, &[]);
+        wanted.min_values = Some(2);
+        let mut pool = node_pool("default");
+        pool.spec.template.spec.requirements = vec![wanted];
+        let state = ClusterState::default()
+            .with_pool(pool, types)
+            .with_pod(pod("p", "1", spec));
+        let text = summary(&run(&state)).join("");
+        let expected = format!("p: minValues requirement is not met for label(s) (label(s)=[{key}]");
+        assert!(text.starts_with(&expected), "{text}");
+        let result = run_with(&state, &best_effort);
+        let claim = &result.1.placements.claims[0];
+        assert!(claim.min_values_relaxed);
+        let asked = claim.requirements.find(key);
+        assert_eq!(asked.and_then(Requirement::min_values), Some(1), "{key}");
+    }
+}
+
+#[test]
+fn p_120_two_values_are_enough_for_min_values_of_two() {
+    let mut wanted = spokeshave_api::Requirement::new(labels::ZONE, spokeshave_api::Operator::Exists, &[]);
+    wanted.min_values = Some(2);
+    let mut pool = node_pool("default");
+    pool.spec.template.spec.requirements = vec![wanted];
+    let zones =
+        json!([{"matchExpressions": [{"key": labels::ZONE, "operator": "In", "values": ["a", "c"]}]}]);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": zones}});
+    let state = ClusterState::default().with_pool(pool, types()).with_pod(pod(
+        "p",
+        "1",
+        json!({"affinity": {"nodeAffinity": required}}),
+    ));
+    assert_eq!(summary(&run(&state)), ["default/small: p"]);
+}
+
 #[test]
 fn p_064_truncation_keeps_the_cheapest_and_rechecks_min_values() {
     let options = PackOptions {
@@ -159,26 +216,30 @@ fn p_064_truncation_keeps_the_cheapest_and_rechecks_min_values() {
     assert!(text.starts_with("p: pod didn’t schedule because NodePool couldn’t meet minValues requirements, validating minValues, "), "{text}");
 }
 
+/// Names the reservation of an offering.
+const LABEL: &str = "example.com/reservation-id";
+
+/// A type with a reservation beside what anybody can buy.
+fn with_reservation(name: &str, id: &str, capacity: i64) -> InstanceType {
+    let mut instance_type = instance_type(name, 2, 4, &["a"]);
+    for offering in &mut instance_type.offerings {
+        offering.requirements.add(Requirement::does_not_exist(LABEL));
+    }
+    let mut reserved = spokeshave_example::offering("a", "reserved", spokeshave_model::Price(1));
+    reserved.requirements.add(Requirement::is(LABEL, id));
+    reserved.reservation_id_label = Some(LABEL.to_owned());
+    reserved.reservation_capacity = capacity;
+    instance_type.offerings.push(reserved);
+    instance_type.requirements.replace(Requirement::one_of(
+        labels::CAPACITY_TYPE,
+        ["on-demand", "spot", "reserved"],
+    ));
+    instance_type.requirements.add(Requirement::one_of(LABEL, [id]));
+    instance_type
+}
+
 #[test]
 fn p_119_example_19_reserved_capacity() {
-    const LABEL: &str = "example.com/reservation-id";
-    let with_reservation = |name: &str, id: &str, capacity: i64| {
-        let mut instance_type = instance_type(name, 2, 4, &["a"]);
-        for offering in &mut instance_type.offerings {
-            offering.requirements.add(Requirement::does_not_exist(LABEL));
-        }
-        let mut reserved = spokeshave_example::offering("a", "reserved", spokeshave_model::Price(1));
-        reserved.requirements.add(Requirement::is(LABEL, id));
-        reserved.reservation_id_label = Some(LABEL.to_owned());
-        reserved.reservation_capacity = capacity;
-        instance_type.offerings.push(reserved);
-        instance_type.requirements.replace(Requirement::one_of(
-            labels::CAPACITY_TYPE,
-            ["on-demand", "spot", "reserved"],
-        ));
-        instance_type.requirements.add(Requirement::one_of(LABEL, [id]));
-        instance_type
-    };
     let mut light = node_pool("light");
     light.spec.weight = Some(1);
     let mut heavy = node_pool("heavy");
@@ -224,4 +285,27 @@ fn p_119_example_19_reserved_capacity() {
     );
     let result = run(&state.with_pod(spot));
     assert_eq!(summary(&result), ["heavy/small: p1", "heavy/small: p3 p2"]);
+}
+
+// Launched from its reservation, a NodeClaim has one capacity type to choose from: Strict would refuse it in every pass.
+#[test]
+fn p_119_p_120_reserved_capacity_has_one_capacity_type_whatever_min_values_asks() {
+    let mut wanted = spokeshave_api::Requirement::new(
+        labels::CAPACITY_TYPE,
+        spokeshave_api::Operator::In,
+        &["on-demand", "spot", "reserved"],
+    );
+    wanted.min_values = Some(2);
+    let mut pool = node_pool("default");
+    pool.spec.template.spec.requirements = vec![wanted];
+    let state = ClusterState::default()
+        .with_pool(pool, vec![with_reservation("small", "r-1", 1)])
+        .with_pod(pod("p", "1", json!({})));
+    let result = run(&state);
+    assert_eq!(summary(&result), ["default/small: p"]);
+    let claim = &result.1.placements.claims[0];
+    let asked = claim.requirements.get(labels::CAPACITY_TYPE);
+    assert!(asked.has("reserved") && !asked.has("spot"));
+    assert_eq!(asked.min_values(), Some(1));
+    assert!(claim.min_values_relaxed);
 }

@@ -1,9 +1,12 @@
 //! Where pods must be with regard to each other: spread, affinity, anti-affinity.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
-use spokeshave_example::{instance_type, node, node_pool};
+use spokeshave_api::NodeClaim;
+use spokeshave_example::{bound, instance_type, labelled, node, node_pool};
 use spokeshave_model::snapshot::Snapshot;
-use spokeshave_model::{ClusterState, labels};
+use spokeshave_model::{ClusterState, Pod, labels};
 use spokeshave_schedule::Packing;
 
 use super::{pod, summary, zones};
@@ -238,4 +241,103 @@ fn p_112_preferred_anti_affinity_is_given_up_when_it_cannot_be() {
     let pods = ["p1", "p2"]
         .map(|name| spokeshave_example::labelled(pod(name, "100m", spec.clone()), &[("app", "web")]));
     assert!(run(&state.with_pods(pods)).1.unplaced.is_empty());
+}
+
+/// A NodeClaim that has no instance yet and may be launched in some zones, as planning sees it.
+fn standing_in(name: &str, zones: &[&str]) -> NodeClaim {
+    let (_, mut claim) = node("default", name, &types()[0], "a", "spot");
+    let zone = json!([{"key": labels::ZONE, "operator": "In", "values": zones}]);
+    claim.spec.requirements = serde_json::from_value(zone).expect("requirements");
+    let own = claim.metadata.labels.get_or_insert_default();
+    own.remove(labels::INSTANCE_TYPE);
+    own.remove(labels::ZONE);
+    if let [only] = zones {
+        own.insert(labels::ZONE.to_owned(), (*only).to_owned());
+    }
+    let status = claim.status.get_or_insert_default();
+    status.provider_id = Some(format!("in-flight://{name}"));
+    status.allocatable.clear();
+    claim
+}
+
+#[test]
+fn p_107_p_109_pods_count_where_the_nodeclaim_that_they_wait_for_will_be() {
+    let term = json!([{"topologyKey": labels::ZONE, "labelSelector": {"matchLabels": {"app": "web"}}}]);
+    let required =
+        |kind: &str| json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": term}}});
+    let web = |name: &str, spec: Value| labelled(pod(name, "100m", spec), &[("app", "web")]);
+    let apart = |name: &str| web(name, required("podAntiAffinity"));
+    let spread = |name: &str| web_spread(name, "100m", &json!({}), &json!({}));
+    let plain = |name: &str| web(name, json!({}));
+    let zones_of = |launching: &[&str], awaits: Option<Pod>, waits: Pod| {
+        let mut state = ClusterState::default()
+            .with_pool(node_pool("default"), types())
+            .with_pods(awaits.map(|pod| bound(pod, "in-flight://n")))
+            .with_pod(waits);
+        state.node_claims.push(Arc::new(standing_in("n", launching)));
+        let result = run(&state);
+        assert!(
+            result.1.placements.existing.is_empty(),
+            "it has room for nobody else"
+        );
+        zones(&result)
+    };
+    let text = |zones: &str| vec![format!("topology.kubernetes.io/zone In [{zones}]")];
+    assert_eq!(zones_of(&["a"], Some(spread("old")), spread("new")), text("b"));
+    assert_eq!(zones_of(&["a"], None, spread("new")), text("a"));
+    let together = labelled(pod("new", "100m", required("podAffinity")), &[("app", "other")]);
+    assert_eq!(zones_of(&["c"], Some(plain("old")), together), text("c"));
+    // Which zone it will be is open: none of them may be the same, whichever of the two does not want the other.
+    assert_eq!(zones_of(&["a", "b"], Some(apart("old")), plain("new")), text("c"));
+    assert_eq!(zones_of(&["a", "b"], Some(plain("old")), apart("new")), text("c"));
+    // A spread cannot count what is open.
+    assert_eq!(
+        zones_of(&["a", "b"], Some(spread("old")), spread("new")),
+        text("a")
+    );
+}
+
+#[test]
+fn p_107_p_109_a_nodeclaim_with_room_takes_a_pod_that_may_be_in_each_of_its_zones() {
+    let term = json!([{"topologyKey": labels::ZONE, "labelSelector": {"matchLabels": {"app": "web"}}}]);
+    let apart =
+        json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}});
+    let web = |name: &str, spec: &Value| labelled(pod(name, "100m", spec.clone()), &[("app", "web")]);
+    let mut launching = standing_in("n", &["a", "b"]);
+    let (_, whole) = node("default", "n", &types()[0], "a", "spot");
+    launching.status.get_or_insert_default().allocatable = whole.status.unwrap_or_default().allocatable;
+    let mut state = ClusterState::default().with_pool(node_pool("default"), types());
+    state.node_claims.push(Arc::new(launching));
+    let text = |zones: &str| [format!("topology.kubernetes.io/zone In [{zones}]")];
+    // One goes onto it, and is in both zones until it is known in which.
+    let result = run(&state.clone().with_pods([web("one", &apart), web("two", &apart)]));
+    assert_eq!(result.1.placements.existing.len(), 1, "{:?}", summary(&result));
+    assert_eq!(zones(&result), text("c"));
+    // It may come up beside the pod that nobody wants.
+    let state = state
+        .with_node(node("default", "old", &types()[0], "a", "spot"))
+        .with_pod(bound(web("old", &json!({})), "old"))
+        .with_pod(web("new", &apart));
+    let result = run(&state);
+    assert!(result.1.placements.existing.is_empty(), "{:?}", summary(&result));
+    assert_eq!(zones(&result), text("b c"));
+}
+
+#[test]
+fn p_109_p_113_a_label_that_nobody_has_keeps_nobody_from_new_nodes() {
+    let term = json!([{"topologyKey": "example.com/rack", "labelSelector": {"matchLabels": {"app": "web"}}}]);
+    let apart =
+        json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}});
+    let web = |name: &str, spec: &Value| labelled(pod(name, "100m", spec.clone()), &[("app", "web")]);
+    let pods = [web("p1", &apart), web("p2", &apart), web("p3", &json!({}))];
+    let bare = ClusterState::default().with_pool(node_pool("default"), types());
+    let result = run(&bare.clone().with_pods(pods.clone()));
+    assert!(result.1.unplaced.is_empty(), "{:?}", summary(&result));
+    assert_eq!(result.1.placements.claims.len(), 1);
+    // Where a NodePool has racks, the others are no way round them.
+    let mut racked = node_pool("racked");
+    let racks = json!([{"key": "example.com/rack", "operator": "In", "values": ["r1"]}]);
+    racked.spec.template.spec.requirements = serde_json::from_value(racks).expect("requirements");
+    let result = run(&bare.with_pool(racked, types()).with_pods(pods));
+    assert_eq!(result.1.unplaced.len(), 2, "{:?}", summary(&result));
 }

@@ -238,6 +238,7 @@ impl Engine<'_> {
 
     /// The cloud has announced the end of a spot instance: its NodeClaim is deleted, as the interruption controller does.
     pub(crate) fn interrupted(&mut self, machine: u32) {
+        self.hurry_evictions(machine);
         let Some(claim) = self
             .cluster
             .machine(machine)

@@ -69,6 +69,7 @@ impl Engine<'_> {
             return false;
         };
         let claim = found.claim.clone();
+        let takes_turns = self.policy.model == Model::Ours && !found.is_interrupted;
         if !found.has_instance() {
             return self.release_node(node);
         }
@@ -88,7 +89,6 @@ impl Engine<'_> {
             return false;
         };
         step.actions.iter().for_each(|action| self.apply(action));
-        let takes_turns = self.policy.model == Model::Ours;
         let deadline = claim.as_deref();
         let deadline = deadline.and_then(|claim| termination::deadline(claim).ok().flatten());
         for target in &step.report.evict {
@@ -103,7 +103,7 @@ impl Engine<'_> {
             let size = self
                 .pods
                 .get(id)
-                .filter(|pod| takes_turns && !pod.queued)
+                .filter(|pod| takes_turns && pod.eviction_ms.is_none())
                 .and_then(|pod| Size::of_turn(&pod.object, claim.as_deref(), deadline, now));
             if let Some(size) = size {
                 self.operator.turns.add(&target.uid, size, now);
@@ -138,14 +138,47 @@ impl Engine<'_> {
 
     /// A pod is handed to the eviction queue; one that waits for its next try keeps waiting.
     fn queue_eviction(&mut self, id: PodId) {
-        let Some(pod) = self.pods.get_mut(id) else { return };
-        if !std::mem::replace(&mut pod.queued, true) {
-            self.wake_in(0, Wake::Evict(id));
+        if self.pods.get(id).is_some_and(|pod| pod.eviction_ms.is_none()) {
+            self.try_to_evict_in(id, 0);
+        }
+    }
+
+    /// The next try is due in so many milliseconds, and none before.
+    fn try_to_evict_in(&mut self, id: PodId, milliseconds: u64) {
+        let due = self.now_ms.saturating_add(milliseconds);
+        if let Some(pod) = self.pods.get_mut(id) {
+            pod.eviction_ms = Some(due);
+            self.wake_in(milliseconds, Wake::Evict(id));
+        }
+    }
+
+    /// A try to evict a pod was due now, and has not been put off.
+    pub(crate) fn eviction_is_due(&mut self, id: PodId) {
+        let due = self.pods.get(id).and_then(|pod| pod.eviction_ms);
+        if due.is_some_and(|due| due <= self.now_ms) {
+            self.evict(id);
+        }
+    }
+
+    /// The cloud takes a machine back: its pods wait for no larger ones any more (W-63).
+    pub(super) fn hurry_evictions(&mut self, machine: u32) {
+        let now = self.now();
+        let Some(found) = self.cluster.machine_mut(machine) else {
+            return;
+        };
+        found.is_interrupted = true;
+        for id in found.pods.clone() {
+            let uid = self.pods.get(id).and_then(|pod| pod.object.metadata.uid.clone());
+            let uid = uid.unwrap_or_default();
+            if !self.operator.turns.wait(&uid, now).is_zero() {
+                self.operator.turns.leave(&uid);
+                self.try_to_evict_in(id, 0);
+            }
         }
     }
 
     /// One try to evict a pod.
-    pub(crate) fn evict(&mut self, id: PodId) {
+    fn evict(&mut self, id: PodId) {
         let now = self.now();
         let Some(pod) = self.pods.get(id) else { return };
         let claim = pod
@@ -170,12 +203,12 @@ impl Engine<'_> {
                 return;
             }
             EvictionStep::Evict(_) if !wait.is_zero() => {
-                self.wake_in(milliseconds(wait).max(1).min(due), Wake::Evict(id));
+                self.try_to_evict_in(id, milliseconds(wait).max(1).min(due));
                 return;
             }
             EvictionStep::Keep => {
                 self.operator.turns.leave(&uid);
-                self.wake_in(PROTECTED_MS, Wake::Evict(id));
+                self.try_to_evict_in(id, PROTECTED_MS);
                 return;
             }
             EvictionStep::Evict(_) if !self.budget_allows(id) => {
@@ -188,7 +221,7 @@ impl Engine<'_> {
                 if let Some(pod) = self.pods.get_mut(id) {
                     pod.refusals = pod.refusals.saturating_add(1);
                 }
-                self.wake_in(delay.min(due), Wake::Evict(id));
+                self.try_to_evict_in(id, delay.min(due));
                 return;
             }
             EvictionStep::Evict(_) => None,
@@ -207,7 +240,7 @@ impl Engine<'_> {
 
     fn leave_queue(&mut self, id: PodId) {
         if let Some(pod) = self.pods.get_mut(id) {
-            pod.queued = false;
+            pod.eviction_ms = None;
             pod.refusals = 0;
         }
     }
@@ -229,10 +262,123 @@ impl Engine<'_> {
     pub(crate) fn kill(&mut self, id: PodId) {
         let Some(pod) = self.pods.get(id) else { return };
         if let Parent::Owner(_) = pod.parent {
-            self.meter.count(|counted| &mut counted.interruptions);
+            self.meter.count(|counted| &mut counted.pods_cut_short);
             self.note_pod("killed", id, "");
             self.replace(id, Some(0), false);
         }
         self.pod_gone(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use serde_json::json;
+    use spokeshave_scenario::{Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
+
+    use super::*;
+    use crate::log::Line;
+    use crate::world::{Delays, HOUR_MS, Policy, SpotInterruptions, World};
+
+    fn owner(name: &str, cpu: &str) -> Owner {
+        let requests = json!({"cpu": cpu, "memory": "256Mi"});
+        let template = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}});
+        Owner {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            kind: OwnerKind::Deployment,
+            template: Arc::new(serde_json::from_value(template).unwrap()),
+            ready: Spread {
+                median_ms: 0,
+                p99_ms: 0,
+            },
+            max_unavailable: None,
+            claims: Vec::new(),
+        }
+    }
+
+    /// Two nodes with three pods each, of which the largest go after an hour: one node is enough then, and two pods of the other are evicted.
+    fn shrinking() -> Timeline {
+        let owners = [("filler", "2500m"), ("medium", "800m"), ("small", "400m")];
+        let changes = [(0, 0, 2), (0, 1, 2), (0, 2, 2), (HOUR_MS, 0, 0)];
+        let events = changes.map(|(at_ms, owner, replicas)| Event {
+            at_ms,
+            owner: OwnerId(owner),
+            change: Change::Replicas(replicas),
+        });
+        Timeline {
+            owners: owners.map(|(name, cpu)| owner(name, cpu)).into(),
+            events: events.into(),
+        }
+    }
+
+    /// When the two pods are evicted. The cloud announces to take their machine back after so many evictions, once a command removes the node.
+    fn evictions(interrupted_after: usize) -> Vec<u64> {
+        let mut pool = spokeshave_example::node_pool("default");
+        let on_demand =
+            json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]);
+        pool.spec.template.spec.requirements = serde_json::from_value(on_demand).unwrap();
+        pool.spec.disruption.consolidate_after = serde_json::from_value(json!("30s")).unwrap();
+        let types = vec![spokeshave_example::instance_type("c4", 4, 16, &["zone-a"])];
+        let mut world = World::new(spokeshave_example::epoch(), 3 * HOUR_MS, types.into());
+        world.delays = Delays::exactly(60_000);
+        let (timeline, policy) = (shrinking(), Policy::new("now", vec![Arc::new(pool)]));
+        // Nothing is taken back by chance: the notice comes when the test says so.
+        world.spot = Some(SpotInterruptions {
+            per_million_node_hours: 0,
+            notice_ms: 120_000,
+        });
+        let evicted = Rc::new(RefCell::new(Vec::new()));
+        let told = Rc::clone(&evicted);
+        let mut sink = move |line: Line<'_>| {
+            if line.what == "evicted" {
+                told.borrow_mut().push(line.at_ms);
+            }
+        };
+        let mut engine = Engine::new(&world, &timeline, &policy, 1, Some(&mut sink));
+        engine.turn_now();
+        engine.wake_for_timeline();
+        let count = || evicted.borrow().len();
+        let mut is_interrupted = false;
+        while count() < 2
+            && let Some((at_ms, wake)) = engine.queue.pop()
+            && at_ms < world.duration_ms
+        {
+            engine.meter.advance(at_ms);
+            engine.now_ms = at_ms;
+            engine.dispatch(wake);
+            let removed = engine.cluster.commands.values().find_map(|command| {
+                let node = command.spec.nodes.first()?;
+                engine.cluster.of_node(&node.name)
+            });
+            if let Some(machine) = removed
+                && !is_interrupted
+                && count() == interrupted_after
+            {
+                engine.spot_notice(machine);
+                is_interrupted = true;
+            }
+        }
+        evicted.take()
+    }
+
+    #[test]
+    fn w_63_pods_of_an_interrupted_machine_wait_for_nobody() {
+        let gap = |evictions: &[u64]| {
+            let [first, second] = evictions else {
+                panic!("{evictions:?}");
+            };
+            second - first
+        };
+        let never = usize::MAX;
+        assert_eq!(
+            gap(&evictions(never)),
+            1_000,
+            "the smaller one has its turn later"
+        );
+        assert_eq!(gap(&evictions(1)), 0, "it waits no longer");
+        assert_eq!(gap(&evictions(0)), 0, "none begins to wait");
     }
 }

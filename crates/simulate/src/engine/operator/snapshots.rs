@@ -13,7 +13,7 @@ use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{Change, ClusterState, LiveSnapshot, Nomination, Pod, Revocable, Snapshot, pod};
 use spokeshave_plan::disrupt::record::replacement_claim;
 use spokeshave_plan::disrupt::revocable;
-use spokeshave_plan::in_flight::{Room, stand_in, without_room};
+use spokeshave_plan::in_flight::{Room, expected_on, stand_in, without_room};
 
 use crate::cluster::Named as _;
 use crate::engine::Engine;
@@ -39,8 +39,8 @@ pub(crate) struct Live {
     held: BTreeSet<String>,
     nominated: BTreeMap<String, Timestamp>,
     revocable: Vec<Revocable>,
-    /// UIDs of the pods that are hidden, because a NodeClaim without an instance was made for them.
-    assigned: BTreeMap<String, PodId>,
+    /// UIDs of the pods that a NodeClaim without an instance was made for, with the provider ID of its stand-in, on which they are seen.
+    assigned: BTreeMap<String, (PodId, Arc<str>)>,
 }
 
 impl Engine<'_> {
@@ -146,12 +146,11 @@ impl Engine<'_> {
             snapshot: Some(LiveSnapshot::new(state)),
             ..Live::default()
         };
-        let hidden: BTreeSet<PodId> = live.assigned.values().copied().collect();
         self.operator.live = live;
         let ids: Vec<PodId> = self.pods.iter().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(pod) = self.pods.get_mut(id) {
-                pod.is_shown = !(hidden.contains(&id) && pod::is_provisionable(&pod.object));
+                pod.is_shown = true;
             }
         }
     }
@@ -168,38 +167,20 @@ impl Engine<'_> {
             });
         }
         let assigned = self.cluster.assigned();
-        // Pods that begin or end to be hidden.
-        let differing = live
-            .assigned
-            .iter()
-            .filter(|(uid, _)| !assigned.contains_key(*uid));
-        let differing: Vec<PodId> = differing
-            .chain(
-                assigned
-                    .iter()
-                    .filter(|(uid, _)| !live.assigned.contains_key(*uid)),
-            )
-            .map(|(_, id)| *id)
-            .collect();
+        // Pods that begin or end to be seen on a stand-in.
+        let before = live.assigned.iter();
+        let before = before.filter(|(uid, place)| assigned.get(*uid) != Some(*place));
+        let now = assigned.iter();
+        let now = now.filter(|(uid, place)| live.assigned.get(*uid) != Some(*place));
+        let differing: Vec<PodId> = before.chain(now).map(|(_, (id, _))| *id).collect();
         live.pods.extend(differing);
         live.assigned = assigned;
         for id in std::mem::take(&mut live.pods) {
             let Some(pod) = self.pods.get_mut(id) else {
                 continue;
             };
-            let uid = pod.object.metadata.uid.as_deref().unwrap_or_default();
-            let is_hidden = live.assigned.contains_key(uid) && pod::is_provisionable(&pod.object);
-            if !is_hidden {
-                changes.push(Change::Pod(Arc::clone(&pod.object)));
-            } else if pod.is_shown {
-                let (namespace, name) = key(&pod.object);
-                changes.push(Change::PodGone {
-                    namespace,
-                    name,
-                    is_virtual: false,
-                });
-            }
-            pod.is_shown = !is_hidden;
+            changes.push(Change::Pod(as_seen(&pod.object, &live.assigned)));
+            pod.is_shown = true;
         }
         let unmade = self.unmade(pending);
         for name in live.unmade.iter().filter(|name| !unmade.contains_key(*name)) {
@@ -318,15 +299,11 @@ impl Engine<'_> {
         }
     }
 
-    /// The pods without those that a NodeClaim on its way to the cloud was made for.
+    /// The pods as planning sees them.
     fn planned_pods(&self) -> Vec<Arc<Pod>> {
         let assigned = self.cluster.assigned();
-        let is_planned = |object: &Pod| {
-            let uid = object.metadata.uid.as_deref().unwrap_or_default();
-            !(assigned.contains_key(uid) && pod::is_provisionable(object))
-        };
-        let pods = self.pods.iter().map(|(_, pod)| &pod.object);
-        pods.filter(|object| is_planned(object)).cloned().collect()
+        let pods = self.pods.iter();
+        pods.map(|(_, pod)| as_seen(&pod.object, &assigned)).collect()
     }
 
     /// The NodeClaims that commands have yet to make, by name.
@@ -413,6 +390,15 @@ impl Engine<'_> {
             }
         }
         nominated
+    }
+}
+
+/// A pod as planning sees it: on what stands in for its NodeClaim, as long as it waits for that.
+fn as_seen(object: &Arc<Pod>, assigned: &BTreeMap<String, (PodId, Arc<str>)>) -> Arc<Pod> {
+    let uid = object.metadata.uid.as_deref().unwrap_or_default();
+    match assigned.get(uid) {
+        Some((_, stand_in)) if pod::is_provisionable(object) => Arc::new(expected_on(object, stand_in)),
+        _ => Arc::clone(object),
     }
 }
 

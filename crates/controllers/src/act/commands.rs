@@ -1,0 +1,134 @@
+//! The writes of a command: many at once where they do not depend on each other, and never one before what it follows.
+//!
+//! Owns which writes go together. Which writes there are, and in what order, is decided in `plan::disrupt::advance`.
+
+use std::mem::{Discriminant, discriminant};
+use std::ops::Range;
+
+use futures::future::join_all;
+use spokeshave_model::{Action, ObjectKind, Plan, Subresource};
+use spokeshave_plan::disrupt::advance::Advance;
+
+use crate::act::error::ExecuteError;
+use crate::act::hands::Hands;
+
+/// Writes under way at once; beyond that the client's own rate is what bounds them.
+const AT_ONCE: usize = 50;
+
+impl Hands {
+    /// Makes a step of a command true: records its events, then carries out its actions, of which those of one sort go together and whatever follows them
+    /// waits for all. `done` is called with the index of each action that has succeeded. A deletion of what is gone already has. One that fails does not keep
+    /// others from being asked for (D-111); what is no deletion follows it only where the command `goes_on`. False when an object has changed meanwhile or is
+    /// gone: a fresh look is on its way.
+    ///
+    /// # Errors
+    /// Any other failure, the first.
+    pub(crate) async fn carry_out_each(
+        &self,
+        plan: &Plan<Advance>,
+        done: impl Fn(usize),
+    ) -> Result<bool, ExecuteError> {
+        for event in &plan.events {
+            self.tell(event);
+        }
+        let mut failed = None;
+        for turn in turns(&plan.actions) {
+            let actions = &plan.actions[turn.clone()];
+            let deletes = matches!(actions, [Action::Delete { .. }, ..]);
+            if failed.is_some() && !deletes && !plan.report.goes_on {
+                break;
+            }
+            let answers = join_all(actions.iter().map(|action| self.request(action))).await;
+            // One after the other, the first failure would have kept the others from being asked for: together they are one for circuit breakers.
+            let counted = if deletes { answers.len() } else { 1 };
+            let failures = answers.iter().filter(|answer| is_failure(answer));
+            failures
+                .take(counted)
+                .for_each(|answer| self.note_failure(answer));
+            let (mut is_stale, mut broken) = (false, None);
+            for (index, answer) in turn.zip(answers) {
+                match answer {
+                    Err(error) if error.is_not_found() && deletes => done(index),
+                    Err(error) if error.is_conflict() || error.is_not_found() => {
+                        tracing::debug!(%error, "will be looked at again");
+                        is_stale = true;
+                    }
+                    Err(error) if deletes => _ = failed.get_or_insert(error),
+                    Err(error) => _ = broken.get_or_insert(error),
+                    Ok(()) => done(index),
+                }
+            }
+            if let Some(error) = broken {
+                return Err(error);
+            }
+            if is_stale {
+                return failed.map_or(Ok(false), Err);
+            }
+        }
+        failed.map_or(Ok(true), Err)
+    }
+}
+
+/// Whether an answer is neither a success nor a reason to look again.
+fn is_failure(answer: &Result<(), ExecuteError>) -> bool {
+    matches!(answer, Err(ExecuteError::Failed { .. }))
+}
+
+/// Which actions go together: those of one sort that follow each other, up to so many.
+fn turns(actions: &[Action]) -> Vec<Range<usize>> {
+    let mut turns = Vec::new();
+    let mut from = 0;
+    for alike in actions.chunk_by(|one, other| sort(one) == sort(other)) {
+        for turn in alike.chunks(AT_ONCE) {
+            turns.push(from..from + turn.len());
+            from += turn.len();
+        }
+    }
+    turns
+}
+
+/// What an action does to which kind of object.
+fn sort(action: &Action) -> (Discriminant<Action>, Option<(ObjectKind, Option<Subresource>)>) {
+    let what = match action {
+        Action::Patch {
+            target, subresource, ..
+        } => Some((target.kind, Some(*subresource))),
+        Action::Delete { target, .. } => Some((target.kind, None)),
+        _ => None,
+    };
+    (discriminant(action), what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use spokeshave_model::ObjectRef;
+
+    #[test]
+    fn d_098_what_follows_waits_for_all_that_it_follows() {
+        let patch = |kind: ObjectKind, name: String, subresource: Subresource| Action::Patch {
+            target: ObjectRef::cluster(kind, &name, "u"),
+            subresource,
+            patch: json!({}),
+            resource_version: None,
+        };
+        let taint = |number: usize| patch(ObjectKind::Node, format!("n-{number}"), Subresource::Main);
+        let mark = |number: usize| patch(ObjectKind::NodeClaim, format!("c-{number}"), Subresource::Status);
+        let delete = |number: usize| {
+            Action::delete(ObjectRef::cluster(
+                ObjectKind::NodeClaim,
+                &format!("c-{number}"),
+                "u",
+            ))
+        };
+        let status = || patch(ObjectKind::Disruption, "d".to_owned(), Subresource::Status);
+        let marks = (0..70).map(taint).chain((0..2).map(mark));
+        let begin: Vec<Action> = marks.chain([status()]).collect();
+        assert_eq!(turns(&begin), [0..50, 50..70, 70..72, 72..73]);
+        // A command that is taken back: its replacements, the ledger, the marks.
+        let end = [delete(1), status(), taint(1), taint(2), mark(1)];
+        assert_eq!(turns(&end), [0..1, 1..2, 2..4, 4..5]);
+        assert!(turns(&[]).is_empty());
+    }
+}
