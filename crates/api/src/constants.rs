@@ -64,6 +64,8 @@ pub const NOMINATED_EVENTS_BURST: u32 = 10;
 pub const CONSOLIDATED_MEMO: Duration = Duration::from_secs(5 * 60);
 /// Most nodes in one multi-node command (D §4.8).
 pub const MULTI_NODE_CANDIDATES: usize = 101;
+/// Most nodes in any command. Its object has to fit into what etcd takes, 1.5 MB: with names as long as they may be a node takes more than a kilobyte of it.
+pub const COMMAND_NODES: usize = 1_000;
 /// Least number of cheaper spot types for a spot node to be replaced by a spot node (D §4.7).
 pub const SPOT_TO_SPOT_INSTANCE_TYPES: usize = 15;
 /// Retry of the command queue (D §3.6).

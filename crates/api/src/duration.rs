@@ -35,6 +35,24 @@ impl GoDuration {
         }
     }
 
+    /// As an object has it: what is longer than Go can hold, 292 years, is read as the longest. Go refuses it, but the patterns of the CRDs do not, and an
+    /// object that cannot be read is one that nobody looks after.
+    fn of_object(text: &str) -> Result<Self, DurationError> {
+        let (nanoseconds, _) = parse_go(text)?;
+        Ok(Self::spelt(nanoseconds, text))
+    }
+
+    fn spelt(nanoseconds: i64, text: &str) -> Self {
+        let mut duration = Self {
+            nanoseconds,
+            text: None,
+        };
+        if duration.to_string() != text {
+            duration.text = Some(text.into());
+        }
+        duration
+    }
+
     /// Value in nanoseconds.
     #[must_use]
     pub fn nanoseconds(&self) -> i64 {
@@ -84,19 +102,18 @@ impl FromStr for GoDuration {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        let nanoseconds = parse_go(text)?;
-        let mut duration = Self {
-            nanoseconds,
-            text: None,
-        };
-        if duration.to_string() != text {
-            duration.text = Some(text.into());
+        match parse_go(text)? {
+            (nanoseconds, true) => Ok(Self::spelt(nanoseconds, text)),
+            (_, false) => Err(DurationError {
+                problem: "invalid duration",
+                text: text.to_owned(),
+            }),
         }
-        Ok(duration)
     }
 }
 
-fn parse_go(text: &str) -> Result<i64, DurationError> {
+/// Nanoseconds, and whether that is all of it: what is too long is the longest.
+fn parse_go(text: &str) -> Result<(i64, bool), DurationError> {
     let fail = |problem| DurationError {
         problem,
         text: text.to_owned(),
@@ -107,12 +124,12 @@ fn parse_go(text: &str) -> Result<i64, DurationError> {
         _ => (false, text),
     };
     if rest == "0" {
-        return Ok(0);
+        return Ok((0, true));
     }
     if rest.is_empty() {
         return Err(fail("invalid duration"));
     }
-    let mut total: u64 = 0;
+    let mut total: i128 = 0;
     while !rest.is_empty() {
         let whole_end = rest.bytes().take_while(u8::is_ascii_digit).count();
         let (whole_digits, after_whole) = rest.split_at(whole_end);
@@ -140,17 +157,16 @@ fn parse_go(text: &str) -> Result<i64, DurationError> {
         let whole: u64 = if whole_digits.is_empty() {
             0
         } else {
-            whole_digits.parse().map_err(|_| fail("invalid duration"))?
+            // A number that does not fit is too long in any unit.
+            whole_digits.parse().unwrap_or(u64::MAX)
         };
-        let part = whole
-            .checked_mul(scale)
-            .and_then(|part| part.checked_add(fraction_of(fraction_digits, scale)))
-            .ok_or_else(|| fail("invalid duration"))?;
-        total = total.checked_add(part).ok_or_else(|| fail("invalid duration"))?;
+        let part = i128::from(whole) * i128::from(scale) + i128::from(fraction_of(fraction_digits, scale));
+        total = total.saturating_add(part);
         rest = next;
     }
-    let value = i128::from(total) * if negative { -1 } else { 1 };
-    i64::try_from(value).map_err(|_| fail("invalid duration"))
+    let value = if negative { -total } else { total };
+    let longest = if negative { i64::MIN } else { i64::MAX };
+    Ok(i64::try_from(value).map_or((longest, false), |nanoseconds| (nanoseconds, true)))
 }
 
 /// `0.digits × scale`, cut to whole nanoseconds.
@@ -232,9 +248,8 @@ impl Serialize for GoDuration {
 
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        let text = String::deserialize(deserializer)?;
+        Self::of_object(&text).map_err(serde::de::Error::custom)
     }
 }
 
@@ -320,9 +335,12 @@ impl Serialize for NillableDuration {
 
 impl<'de> Deserialize<'de> for NillableDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        let text = String::deserialize(deserializer)?;
+        if text == "Never" {
+            return Ok(Self::NEVER);
+        }
+        let duration = GoDuration::of_object(&text).map_err(serde::de::Error::custom)?;
+        Ok(Self(Some(duration)))
     }
 }
 
@@ -380,6 +398,30 @@ mod tests {
             "1440m".parse().unwrap(),
             "equal durations are equal however they are spelt"
         );
+    }
+
+    #[test]
+    fn p_004_what_the_pattern_lets_pass_is_read_and_written_back_however_long_it_is() {
+        for (text, nanoseconds) in [
+            ("9999999h", i64::MAX),
+            ("99999999999999999999999999h", i64::MAX),
+            ("2562047h9999999999999999999s", i64::MAX),
+            ("-9999999h", i64::MIN),
+            ("2562047h47m16s", 9_223_372_036_000_000_000),
+        ] {
+            let object = serde_json::json!(text);
+            let duration: GoDuration = serde_json::from_value(object.clone()).unwrap();
+            assert_eq!(duration.nanoseconds(), nanoseconds, "{text}");
+            assert_eq!(serde_json::to_value(&duration).unwrap(), object);
+            let duration: NillableDuration = serde_json::from_value(object.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&duration).unwrap(), object);
+        }
+        let long: NillableDuration = serde_json::from_value(serde_json::json!("9999999h")).unwrap();
+        assert_eq!(
+            long.duration(),
+            Some(Duration::from_nanos(i64::MAX.unsigned_abs()))
+        );
+        assert!("9999999h".parse::<GoDuration>().is_err(), "Go refuses it");
     }
 
     proptest! {

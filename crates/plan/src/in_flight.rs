@@ -1,13 +1,15 @@
 //! NodeClaims that have no instance yet, as they count in a Snapshot.
 //!
 //! Upstream stops all planning while one NodeClaim launches (P-054, D-047). Here such a claim takes part as a stand-in: it counts against its
-//! NodePool's limits with the most that it may become, and it has room for the pods it was made for, so that nobody buys for them again.
+//! NodePool's limits with the most that it may become, and it has room for the pods it was made for, so that nobody buys for them again. These are on it as if
+//! they were bound: no place is sought for them, and rules of topology count them where the node will be.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use spokeshave_api::{NodeClaim, Operator, Quantity, WireForm, labels};
-use spokeshave_model::{InstanceType, Requirements, Resources};
+use spokeshave_model::snapshot::STAND_IN;
+use spokeshave_model::{InstanceType, Pod, Requirements, Resources, pod};
 
 /// Who the pods of a claim are known to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,22 @@ pub fn stand_in(claim: &NodeClaim, types: &[InstanceType], room: Room) -> NodeCl
 /// The provider ID of the stand-in for the claim of a UID; what is yet to be made has its name for one.
 #[must_use]
 pub fn stand_in_id(uid: &str) -> String {
-    format!("in-flight://{uid}")
+    format!("{STAND_IN}{uid}")
+}
+
+/// A pod that waits for the NodeClaim which was made for it, as it counts until that has an instance: on the stand-in with this provider ID (P-107).
+#[must_use]
+pub fn expected_on(pod: &Pod, stand_in: &str) -> Pod {
+    Pod {
+        node_name: Some(stand_in.to_owned()),
+        ..pod.clone()
+    }
+}
+
+/// Whether a pod is one of those.
+#[must_use]
+pub fn is_expected(pod: &Pod) -> bool {
+    pod::node_name(pod).is_some_and(|name| name.starts_with(STAND_IN))
 }
 
 /// A claim whose Node somebody has torn away: its machine runs and counts, and nothing can be placed on it.

@@ -30,7 +30,7 @@ pub use pods::{
     EvictionStep, claims_of_kept_pods, delete_after, evicted_event, eviction_reason, eviction_step,
     refused_event, rejected_event,
 };
-pub use turns::{LONGEST_WAIT, Size, Turns};
+pub use turns::{LONGEST_WAIT, Size, Turns, takes_turn};
 
 /// Pause between two looks while pods are past their deadline (D-340), and after writes whose result is to be seen.
 const POLL: Duration = Duration::from_secs(1);
@@ -114,15 +114,20 @@ pub fn claim_step(claim: &NodeClaim, nodes: &[Arc<Node>]) -> ClaimStep {
     }
 }
 
-/// D-301: deletion time + terminationGracePeriod, once.
-fn write_deadline(claim: &NodeClaim) -> Option<ClaimStep> {
+/// D-301: deletion time + terminationGracePeriod.
+fn own_deadline(claim: &NodeClaim) -> Option<Timestamp> {
     let grace = claim.spec.termination_grace_period.as_ref()?;
+    let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
+    let deadline = deleted.saturating_add(grace.to_signed()).unwrap_or(deleted);
+    Some(Timestamp::from_second(deadline.as_second()).unwrap_or(deadline))
+}
+
+/// D-301: the NodeClaim's own deadline, once.
+fn write_deadline(claim: &NodeClaim) -> Option<ClaimStep> {
     if claim.annotation(labels::TERMINATION_TIMESTAMP).is_some() {
         return None;
     }
-    let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
-    let deadline = deleted.saturating_add(grace.to_signed()).unwrap_or(deleted);
-    let deadline = Timestamp::from_second(deadline.as_second()).unwrap_or(deadline);
+    let deadline = own_deadline(claim)?;
     let mut after = claim.clone();
     after
         .metadata

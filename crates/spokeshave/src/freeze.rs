@@ -1,6 +1,6 @@
 //! `freeze` and `thaw`: the one DisruptionPolicy that stops voluntary disruption by hand.
 //!
-//! Owns its name and what is said. Nothing else writes to that object but its status.
+//! Owns its name and what is said. Whatever another client has written to that object, a freeze takes the place of.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use spokeshave_api::{DisruptionPolicy, NodePool};
 use spokeshave_story::explain::near_matches;
@@ -19,6 +19,8 @@ use crate::cluster::Cluster;
 
 /// The name of the object.
 const NAME: &str = "freeze";
+/// How often the object is written, if each time another client is quicker.
+const TRIES: usize = 5;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -114,30 +116,89 @@ fn policy(args: &FreezeArgs, until: Option<Timestamp>) -> Value {
 /// The cluster does not answer, refuses the object, or does not know the kind; or there is no such NodePool.
 pub(crate) async fn freeze(args: &FreezeArgs) -> Result<String> {
     let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
+    freeze_in(cluster.client, cluster.now, args).await
+}
+
+async fn freeze_in(client: Client, now: Timestamp, args: &FreezeArgs) -> Result<String> {
     let length = args.duration.map(SignedDuration::try_from).transpose();
     let length = length.context("--for is too long")?;
-    let until = length.map(|length| cluster.now.checked_add(length)).transpose();
+    let until = length.map(|length| now.checked_add(length)).transpose();
     let until = until.context("--for is too long")?;
     if !args.node_pools.is_empty() {
-        let pools: Api<NodePool> = Api::all(cluster.client.clone());
+        // As they are: only their names are needed, and those of what this version cannot read, too.
+        let pools: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<NodePool>(&()));
         let pools = pools.list(&ListParams::default()).await;
         let pools = pools.context("cannot list NodePools")?.items;
-        let names: Vec<&str> = pools.iter().map(NodePool::name).collect();
+        let names = pools.iter().filter_map(|pool| pool.metadata.name.as_deref());
+        let names: Vec<&str> = names.collect();
         refuse_unknown(&args.node_pools, &names)?;
     }
-    let api: Api<DisruptionPolicy> = Api::all(cluster.client);
-    // Server-side apply by one owner, so that fields set by an earlier freeze only are removed.
-    let parameters = PatchParams::apply("spokeshave-freeze").force();
-    api.patch(NAME, &parameters, &Patch::Apply(policy(args, until)))
-        .await
-        .context(
-            "the cluster rejects the DisruptionPolicy freeze; are its CRDs those of `spokeshave crds`?",
-        )?;
-    let end = until.map_or_else(|| "spokeshave thaw".to_owned(), |until| until.to_string());
+    let written = write(&objects(client), policy(args, until)).await;
+    let written = written.context(
+        "the cluster rejects the DisruptionPolicy freeze; are its CRDs those of `spokeshave crds`?",
+    )?;
+    said(&written)
+}
+
+/// DisruptionPolicies as they are: what is replaced or deleted need not be one that this version can read.
+fn objects(client: Client) -> Api<DynamicObject> {
+    Api::all_with(client, &ApiResource::erase::<DisruptionPolicy>(&()))
+}
+
+/// Makes the object, or replaces the whole spec of the one that is there: of a field that another client has set before, such as an end in the past, nothing may stay.
+async fn write(api: &Api<DynamicObject>, policy: Value) -> Result<DynamicObject> {
+    let parameters = PostParams {
+        field_manager: Some("spokeshave-freeze".to_owned()),
+        ..PostParams::default()
+    };
+    let spec = policy["spec"].clone();
+    let new: DynamicObject = serde_json::from_value(policy)?;
+    let mut tries_left = TRIES;
+    loop {
+        let written = match api.get_opt(NAME).await? {
+            // With the version that was read, so that a change in between is noticed.
+            Some(mut known) => {
+                known.data["spec"] = spec.clone();
+                api.replace(NAME, &parameters, &known).await
+            }
+            None => api.create(&parameters, &new).await,
+        };
+        tries_left -= 1;
+        match written {
+            Err(kube::Error::Api(status)) if tries_left > 0 && is_outrun(status.code) => {}
+            written => return Ok(written?),
+        }
+    }
+}
+
+/// Whether another client has made, changed or deleted the object in between.
+fn is_outrun(code: u16) -> bool {
+    [StatusCode::CONFLICT, StatusCode::NOT_FOUND]
+        .iter()
+        .any(|outrun| outrun.as_u16() == code)
+}
+
+/// What the cluster has now, in words.
+fn said(written: &DynamicObject) -> Result<String> {
+    // An old status that cannot be read says nothing about the freeze.
+    let written = DisruptionPolicy::salvaged(&serde_json::to_value(written)?)
+        .context("what the cluster has made of the DisruptionPolicy freeze cannot be read")?;
+    if let Some(why) = written.spec.unreadable {
+        bail!("what the cluster has made of the DisruptionPolicy freeze cannot be read: {why}");
+    }
+    let Some(freeze) = written.spec.freeze else {
+        bail!(
+            "nothing is frozen: the cluster has dropped spec.freeze of the DisruptionPolicy freeze; are its CRDs those of `spokeshave crds`?"
+        );
+    };
+    let node_pools = written.spec.node_pools.unwrap_or_default().names;
+    let end = freeze
+        .until
+        .map_or_else(|| "spokeshave thaw".to_owned(), |until| until.0.to_string());
     Ok(format!(
         "{} frozen until {end}, no voluntary disruption: {}\n",
-        subject(&args.node_pools),
-        args.because
+        subject(&node_pools),
+        freeze.reason
     ))
 }
 
@@ -147,8 +208,10 @@ pub(crate) async fn freeze(args: &FreezeArgs) -> Result<String> {
 /// The cluster does not answer, or refuses the deletion.
 pub(crate) async fn thaw(args: &ThawArgs) -> Result<String> {
     let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
-    let api: Api<DisruptionPolicy> = Api::all(cluster.client);
-    match api.delete(NAME, &DeleteParams::default()).await {
+    match objects(cluster.client)
+        .delete(NAME, &DeleteParams::default())
+        .await
+    {
         Ok(_) => Ok("thawed; other DisruptionPolicies and budgets still apply\n".to_owned()),
         Err(kube::Error::Api(status)) if status.code == StatusCode::NOT_FOUND.as_u16() => {
             Ok("nothing was frozen by spokeshave freeze\n".to_owned())
@@ -159,7 +222,127 @@ pub(crate) async fn thaw(args: &ThawArgs) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http::{Method, Request};
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use kube::api::{Patch, PatchParams};
+    use kube::client::Body;
+    use spokeshave_apiserver::{ApiServer, Config};
+    use tower::ServiceExt as _;
+
     use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().expect("a time")
+    }
+
+    /// A server with our definitions, and a client that may do everything.
+    async fn a_cluster() -> (Arc<ApiServer>, Client) {
+        let server = ApiServer::new(Config::new(Arc::new(now), 7));
+        let client = Client::new(server.service(), "default");
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in spokeshave_api::crds::crds() {
+            let made = definitions.create(&PostParams::default(), &definition).await;
+            made.expect("a definition");
+        }
+        (server, client)
+    }
+
+    /// A freeze of one NodePool that is over, as another client has applied it.
+    async fn another_client_has_frozen(client: &Client) {
+        let theirs = json!({
+            "apiVersion": "spokeshave.dev/v1alpha1", "kind": "DisruptionPolicy",
+            "metadata": {"name": NAME, "labels": {"team": "storage"}},
+            "spec": {"nodePools": {"names": ["other"]}, "freeze": {"reason": "an old one", "until": "2025-12-01T00:00:00Z"}},
+        });
+        let applied = objects(client.clone())
+            .patch(NAME, &PatchParams::apply("kubectl"), &Patch::Apply(theirs))
+            .await;
+        applied.expect("a policy");
+    }
+
+    fn for_two_hours() -> FreezeArgs {
+        FreezeArgs {
+            node_pools: Vec::new(),
+            because: "incident 42".to_owned(),
+            duration: Some(Duration::from_secs(7200)),
+            kubeconfig: None,
+        }
+    }
+
+    async fn is_frozen(client: Client) {
+        let written: Api<DisruptionPolicy> = Api::all(client);
+        let written = written.get(NAME).await.expect("the policy");
+        let spec = serde_json::to_value(&written.spec).expect("JSON");
+        let freeze = json!({"reason": "incident 42", "until": "2026-01-01T02:00:00Z"});
+        assert_eq!(spec, json!({"freeze": freeze}));
+    }
+
+    const SAID: &str =
+        "all NodePools are frozen until 2026-01-01T02:00:00Z, no voluntary disruption: incident 42\n";
+
+    #[tokio::test(start_paused = true)]
+    async fn a_freeze_takes_the_place_of_what_another_client_has_written() {
+        let (_server, client) = a_cluster().await;
+        let frozen = freeze_in(client.clone(), now(), &for_two_hours()).await;
+        assert_eq!(frozen.expect("a new one"), SAID);
+        objects(client.clone())
+            .delete(NAME, &DeleteParams::default())
+            .await
+            .expect("it goes");
+        another_client_has_frozen(&client).await;
+        let frozen = freeze_in(client.clone(), now(), &for_two_hours()).await;
+        assert_eq!(frozen.expect("another one"), SAID);
+        let object = objects(client.clone()).get(NAME).await.expect("the policy");
+        let labels = object.metadata.labels.expect("labels");
+        assert_eq!(labels["team"], "storage", "metadata is theirs");
+        is_frozen(client).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_freeze_is_written_again_when_another_client_was_quicker() {
+        let (server, client) = a_cluster().await;
+        another_client_has_frozen(&client).await;
+        let (quicker, was_quicker) = (client.clone(), Arc::new(AtomicBool::new(false)));
+        let outrun = tower::service_fn(move |request: Request<Body>| {
+            let is_first = request.method() == Method::PUT && !was_quicker.swap(true, Ordering::Relaxed);
+            let (service, quicker) = (server.service(), quicker.clone());
+            async move {
+                if is_first {
+                    let label = Patch::Merge(json!({"metadata": {"labels": {"team": "network"}}}));
+                    let patched = objects(quicker)
+                        .patch(NAME, &PatchParams::default(), &label)
+                        .await;
+                    patched.expect("a label");
+                }
+                service.oneshot(request).await
+            }
+        });
+        let frozen = freeze_in(Client::new(outrun, "default"), now(), &for_two_hours()).await;
+        assert_eq!(frozen.expect("at the second try"), SAID);
+        let object = objects(client.clone()).get(NAME).await.expect("the policy");
+        let labels = object.metadata.labels.expect("labels");
+        assert_eq!(
+            labels["team"], "network",
+            "what the other client wrote in between stays"
+        );
+        is_frozen(client).await;
+    }
+
+    #[test]
+    fn a_freeze_stands_although_the_status_beside_it_cannot_be_read() {
+        let mut object = policy(&for_two_hours(), Some(now()));
+        object["status"] = json!({"summary": 7});
+        let told = |object: &Value| said(&serde_json::from_value(object.clone()).expect("an object"));
+        let expected =
+            "all NodePools are frozen until 2026-01-01T00:00:00Z, no voluntary disruption: incident 42\n";
+        assert_eq!(told(&object).expect("a freeze"), expected);
+        object["spec"]["freeze"]["until"] = json!("2026-01-01T00:00:00+99:00");
+        let refused = told(&object).expect_err("nobody knows").to_string();
+        assert!(refused.contains("cannot be read: "), "{refused}");
+    }
 
     #[test]
     fn what_is_written_is_a_policy_as_defined() {

@@ -5,15 +5,16 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueHint};
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::DisruptionPolicy;
 use spokeshave_api::disruption_policy::{RolloutApproval, RolloutPhase, RolloutStatus};
 
 use crate::cluster::Cluster;
+use crate::field;
 use crate::text::wrap;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -24,6 +25,10 @@ Examples:
   spokeshave rollout approve careful default   start the next wave of NodePool default
 
 It reads and patches DisruptionPolicies with spec.rollout; docs/policies.md explains each field.";
+
+/// What a resumption does not forgive.
+const GOES_ON_RESTARTING: &str =
+    "a pod that goes on restarting halts it again: raise health.restarts, or mend or remove the pod";
 
 /// Arguments of `rollout`.
 #[derive(Debug, Args)]
@@ -68,16 +73,16 @@ enum What {
 /// The cluster does not answer, there is no such policy, or it has no roll-outs.
 pub(crate) async fn run(args: &RolloutArgs) -> Result<String> {
     let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
-    let api: Api<DisruptionPolicy> = Api::all(cluster.client);
+    let api: Api<DynamicObject> = Api::all_with(cluster.client, &ApiResource::erase::<DisruptionPolicy>(&()));
     let (name, patch, said) = match &args.what {
         What::Status => {
             let list = api.list(&ListParams::default()).await;
-            return Ok(table(&list.context("cannot list DisruptionPolicies")?.items));
+            return Ok(status(&list.context("cannot list DisruptionPolicies")?.items));
         }
         What::Pause { policy } => (policy, json!({"paused": true}), "paused".to_owned()),
         What::Resume { policy } => {
-            let patch = json!({"paused": null, "resumedAt": cluster.now.to_string()});
-            (policy, patch, "resumed".to_owned())
+            let (patch, said) = resumption(&of(&api, policy).await?, &cluster.now.to_string());
+            (policy, patch, said)
         }
         What::Approve { policy, node_pool } => {
             let found = of(&api, policy).await?;
@@ -93,17 +98,52 @@ pub(crate) async fn run(args: &RolloutArgs) -> Result<String> {
     Ok(format!("DisruptionPolicy {name}: {said}\n"))
 }
 
+/// What is told of all policies; one that cannot be read is named, and hides no other.
+fn status(objects: &[DynamicObject]) -> String {
+    let (mut policies, mut problems) = (Vec::new(), String::new());
+    for object in objects {
+        match read(object) {
+            Ok(policy) => policies.push(policy),
+            Err(problem) => _ = writeln!(problems, "{problem}"),
+        }
+    }
+    table(&policies) + &problems
+}
+
+/// Reads a policy as the cluster has it.
+fn read(object: &DynamicObject) -> Result<DisruptionPolicy> {
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    field::read(&serde_json::to_string(object)?)
+        .map_err(|problem| anyhow!("DisruptionPolicy {name} cannot be read: {problem}"))
+}
+
 /// A policy that has roll-outs.
-async fn of(api: &Api<DisruptionPolicy>, name: &str) -> Result<DisruptionPolicy> {
+async fn of(api: &Api<DynamicObject>, name: &str) -> Result<DisruptionPolicy> {
     let found = api.get(name).await;
-    let found = found.with_context(|| format!("cannot read DisruptionPolicy {name}"))?;
+    let found = read(&found.with_context(|| format!("cannot read DisruptionPolicy {name}"))?)?;
     if found.spec.rollout.is_none() {
         bail!("DisruptionPolicy {name} has no spec.rollout: drift is not rolled out in waves");
     }
     Ok(found)
 }
 
-/// The wave after the one that a NodePool is in.
+/// The end of a pause. Only where something is halted is anything forgiven: a pause is no verdict on what goes on meanwhile.
+fn resumption(policy: &DisruptionPolicy, now: &str) -> (Value, String) {
+    let rollouts = policy.status.iter().flat_map(|status| &status.rollouts);
+    let halted = rollouts.filter(|one| one.phase == RolloutPhase::Halted);
+    let halted: Vec<&str> = halted.map(|one| one.node_pool.as_str()).collect();
+    if halted.is_empty() {
+        return (json!({"paused": null}), "resumed".to_owned());
+    }
+    let patch = json!({"paused": null, "resumedAt": now});
+    let said = format!(
+        "resumed, and what halted NodePool {} is ignored",
+        halted.join(", ")
+    );
+    (patch, said)
+}
+
+/// The wave after the one that a NodePool is in, for this roll-out and no later one.
 fn approval(policy: &DisruptionPolicy, node_pool: &str) -> Result<(Value, String)> {
     let rollouts = policy.status.as_ref().map(|status| status.rollouts.as_slice());
     let known = rollouts
@@ -125,7 +165,7 @@ fn approval(policy: &DisruptionPolicy, node_pool: &str) -> Result<(Value, String
     }
     let next = known.wave + 1;
     Ok((
-        json!({"approved": {node_pool: next}}),
+        json!({"approved": {node_pool: next}, "approvedFor": {node_pool: known.since}}),
         format!("wave {next} of NodePool {node_pool} may start"),
     ))
 }
@@ -182,7 +222,11 @@ fn line(out: &mut String, policy: &str, is_paused: bool, one: &RolloutStatus) {
         RolloutPhase::WaitingForApproval => {
             writeln!(out, "  to start it: spokeshave rollout approve {policy} {pool}")
         }
-        RolloutPhase::Halted => writeln!(out, "  to continue anyway: spokeshave rollout resume {policy}"),
+        RolloutPhase::Halted => writeln!(
+            out,
+            "  to continue anyway: spokeshave rollout resume {policy}\n{}",
+            wrap(GOES_ON_RESTARTING, 2, 4)
+        ),
         _ => Ok(()),
     };
 }
@@ -210,12 +254,32 @@ mod tests {
         assert_eq!(table(&[waiting()]), expected);
         let mut halted = waiting();
         halted.status.as_mut().expect("a status").rollouts[0].phase = RolloutPhase::Halted;
-        assert!(table(&[halted]).ends_with("  to continue anyway: spokeshave rollout resume careful\n"));
+        let told = table(&[halted]);
+        let words: Vec<&str> = told.split_whitespace().collect();
+        let expected = format!("to continue anyway: spokeshave rollout resume careful {GOES_ON_RESTARTING}");
+        assert!(words.join(" ").ends_with(&expected), "{told}");
         assert_eq!(
             table(&[policy(json!({}))]),
             "DisruptionPolicy careful: nothing to roll out\n"
         );
         assert_eq!(table(&[]), "no DisruptionPolicy has spec.rollout\n");
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_is_named_with_its_field_and_hides_no_other() {
+        let object = |policy: &DisruptionPolicy| -> DynamicObject {
+            serde_json::from_value(serde_json::to_value(policy).expect("JSON")).expect("an object")
+        };
+        let mut odd = object(&waiting());
+        odd.metadata.name = Some("odd".to_owned());
+        odd.data["spec"]["rollout"]["paused"] = json!("perhaps");
+        let told = status(&[odd, object(&waiting())]);
+        assert!(
+            told.starts_with("DisruptionPolicy careful, NodePool default: "),
+            "{told}"
+        );
+        let problem = "DisruptionPolicy odd cannot be read: spec.rollout.paused: invalid type: string \"perhaps\", expected a boolean\n";
+        assert!(told.ends_with(problem), "{told}");
     }
 
     #[test]
@@ -240,10 +304,27 @@ mod tests {
         );
     }
 
+    /// What is seen after a pause counts as before; only a halt is forgiven.
+    #[test]
+    fn a_pause_ends_without_forgiving_anything() {
+        let now = "2026-11-21T09:00:00Z";
+        let (patch, said) = resumption(&waiting(), now);
+        assert_eq!(patch, json!({"paused": null}));
+        assert_eq!(said, "resumed");
+        let mut halted = waiting();
+        halted.status.as_mut().expect("a status").rollouts[0].phase = RolloutPhase::Halted;
+        let (patch, said) = resumption(&halted, now);
+        assert_eq!(patch, json!({"paused": null, "resumedAt": now}));
+        assert_eq!(said, "resumed, and what halted NodePool default is ignored");
+        halted.status = None;
+        assert_eq!(resumption(&halted, now).0, json!({"paused": null}));
+    }
+
     #[test]
     fn the_next_wave_is_approved_by_its_number() {
         let (patch, said) = approval(&waiting(), "default").expect("a roll-out");
-        assert_eq!(patch, json!({"approved": {"default": 3}}));
+        let this = json!({"default": "2026-11-21T08:00:00Z"});
+        assert_eq!(patch, json!({"approved": {"default": 3}, "approvedFor": this}));
         assert_eq!(said, "wave 3 of NodePool default may start");
         assert!(approval(&waiting(), "other").is_err());
         let mut automatic = waiting();

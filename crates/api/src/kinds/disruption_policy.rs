@@ -8,8 +8,15 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use super::{Condition, DisruptionReason, UnknownFields, kind, open_enum};
+use super::{DisruptionReason, UnknownFields, kind, open_enum};
 use crate::GoDuration;
+
+mod lenient;
+mod status;
+
+pub use status::{
+    ActiveRule, DisruptionPolicyStatus, ExpiryStatus, HoldStatus, RolloutStatus, WorkloadsStatus,
+};
 
 kind! {
     /// When voluntary disruption has to wait.
@@ -148,6 +155,9 @@ pub struct DisruptionPolicySpec {
     /// Evaluates consolidation over time, so that it converges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convergence: Option<Convergence>,
+    /// Why the spec cannot be read; of its fields none but `nodePools` is known then. Never written.
+    #[serde(skip)]
+    pub unreadable: Option<String>,
     /// Fields that this version does not know.
     #[serde(flatten)]
     pub extra: UnknownFields,
@@ -184,7 +194,11 @@ pub struct Freeze {
     /// The reason, shown wherever the freeze is reported.
     pub reason: String,
     /// When it ends; absent means when it is removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "lenient::time"
+    )]
     pub until: Option<Time>,
 }
 
@@ -330,11 +344,22 @@ pub struct Rollout {
     /// Who approves the next wave; absent means `Automatic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<RolloutApproval>,
-    /// The last approved wave, by NodePool.
+    /// The last approved wave, by NodePool. What stood when a rollout began counts for nothing in it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub approved: BTreeMap<String, i64>,
-    /// Halts before this time are cleared, and earlier problems are ignored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The rollout that an approval is of, by NodePool: its `since` in the status. With it an approval counts although it is the same as in the rollout before.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "lenient::times"
+    )]
+    pub approved_for: BTreeMap<String, Time>,
+    /// Halts before this time are cleared, and what rollouts that it clears had seen until then is ignored.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "lenient::time"
+    )]
     pub resumed_at: Option<Time>,
     /// How long it may take; the status warns if it will take longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -453,133 +478,6 @@ pub struct Convergence {
     /// How long a saving is assumed to last if none has ended sooner; absent means 4 hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub horizon: Option<GoDuration>,
-}
-
-/// The observed state.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DisruptionPolicyStatus {
-    /// Summary of the current state, for lists.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub summary: Option<String>,
-    /// What stops or limits disruption now.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub active: Vec<ActiveRule>,
-    /// When this changes next, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_change: Option<Time>,
-    /// NodePools that the policy applies to.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub node_pools: Vec<String>,
-    /// Rollouts in progress, by NodePool. What the next wave may take follows from it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rollouts: Vec<RolloutStatus>,
-    /// Nodes that reach their soft age, by NodePool.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub expiry: Vec<ExpiryStatus>,
-    /// Requests of workloads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workloads: Option<WorkloadsStatus>,
-    /// `Ready`: it can be evaluated.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-    /// Fields that this version does not know.
-    #[serde(flatten)]
-    pub extra: UnknownFields,
-}
-
-/// A part of a policy that stops disruption now.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ActiveRule {
-    /// The field of the spec.
-    pub field: String,
-    /// The zone, NodePool or label value, if it is limited to one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub domain: Option<String>,
-    /// Disruption reasons that it stops.
-    pub reasons: Vec<DisruptionReason>,
-    /// Why.
-    pub message: String,
-    /// Since when, for holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<Time>,
-    /// Until when, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<Time>,
-}
-
-/// What workloads request now.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WorkloadsStatus {
-    /// Pods within their quiet time.
-    pub resting_pods: i64,
-    /// Nodes that are kept because of them.
-    pub resting_nodes: i64,
-    /// Annotations that cannot be parsed, which count as the maximum that may be requested; the first 20.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub faults: Vec<String>,
-}
-
-/// The coming wave of nodes that reach their soft age, of one NodePool.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExpiryStatus {
-    /// The NodePool.
-    pub node_pool: String,
-    /// Nodes that have reached it.
-    pub due: i64,
-    /// Nodes that will reach it within 24 hours.
-    pub within_day: i64,
-    /// When the next one reaches it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_due: Option<Time>,
-    /// Nodes that budgets and windows will not let be replaced before `expireAfter`, looking three days ahead.
-    pub late: i64,
-    /// When the first of these expires.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_late: Option<Time>,
-}
-
-/// The rollout of one NodePool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RolloutStatus {
-    /// The NodePool.
-    pub node_pool: String,
-    /// Hash of the NodePool's template; a different hash starts a new rollout.
-    #[serde(default)]
-    pub target: String,
-    /// When it began.
-    pub since: Time,
-    /// The number of the wave, from 1.
-    pub wave: i64,
-    /// How many nodes it may take.
-    pub size: i64,
-    /// When it began.
-    pub wave_since: Time,
-    /// How many nodes it has started.
-    pub begun: i64,
-    /// How many drifted nodes have not been started yet.
-    pub remaining: i64,
-    /// Its phase.
-    pub phase: RolloutPhase,
-    /// When the last command of the wave ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished_at: Option<Time>,
-    /// When it was halted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub halted_at: Option<Time>,
-    /// The health check that fails; nothing starts until it passes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waits_for: Option<String>,
-    /// Summary of the rollout.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-    /// Estimated time of completion at the current pace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eta: Option<Time>,
 }
 
 impl DisruptionPolicy {

@@ -19,6 +19,11 @@ const MOVES: i64 = 1;
 const CLOSED: SignedDuration = SignedDuration::from_hours(7 * 24);
 const QUIET_TIME_EXPECTED: &str = "write a duration such as 6h";
 const MOVES_EXPECTED: &str = "write a whole number";
+/// As many windows as a budget may have, and more text than these take: whoever may annotate a pod must not keep everybody else waiting.
+const MOST_WINDOWS: usize = 50;
+const MOST_WINDOW_BYTES: usize = 2048;
+/// How much is quoted of a value. Durations and numbers that are longer are not read: a pod is looked at in each pass.
+const QUOTED: usize = 80;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 /// What is asked for one pod.
@@ -109,16 +114,13 @@ impl<'a> Notes<'a> {
                 wishes.fault(labels::QUIET_TIME, value, &whose, QUIET_TIME_EXPECTED);
             }
             let quiet = asked.unwrap_or(self.quiet).min(self.quiet);
-            let came = pod.object.metadata.creation_timestamp.as_ref();
-            // Behind a clock that was set back it has only just come.
-            let came = came.map_or(self.now, |time| time.0.min(self.now));
-            let until = came.saturating_add(quiet).unwrap_or(Timestamp::MAX);
-            if until > self.now {
+            if let Some(until) = self.lately(pod, quiet) {
+                let (begin, rest) = quoted(value);
                 let why = format!(
-                    "came lately and rests ({} of {whose} is {value})",
+                    "came lately and rests ({} of {whose} is {begin}{rest})",
                     labels::QUIET_TIME
                 );
-                wishes.rests = Some((until, why));
+                wishes.rest(until, why);
             }
         }
         if let Some((value, whose)) = self.nearest(pod, labels::MOVES_PER_DAY) {
@@ -127,25 +129,39 @@ impl<'a> Notes<'a> {
                 wishes.fault(labels::MOVES_PER_DAY, value, &whose, MOVES_EXPECTED);
             }
             let quota = asked.unwrap_or(self.moves).max(self.moves);
-            wishes.quota = Some((quota, format!("{} of {whose} is {value}", labels::MOVES_PER_DAY)));
+            let (begin, rest) = quoted(value);
+            let why = format!("{} of {whose} is {begin}{rest}", labels::MOVES_PER_DAY);
+            wishes.quota = Some((quota, why));
         }
         if let Some((value, whose)) = self.nearest(pod, labels::MOVE_WINDOWS) {
+            let key = labels::MOVE_WINDOWS;
             match self.shut_until(value) {
                 Ok(None) => {}
                 Ok(Some(until)) => {
-                    let longest = wishes.rests.as_ref().map(|(until, _)| *until);
-                    if longest.is_none_or(|known| known < until) {
-                        let why = format!(
-                            "may not move now ({} of {whose} is {value})",
-                            labels::MOVE_WINDOWS
-                        );
-                        wishes.rests = Some((until, why));
+                    let (begin, rest) = quoted(value);
+                    let why = format!("may not move now ({key} of {whose} is {begin}{rest})");
+                    wishes.rest(until, why);
+                }
+                Err(why) => {
+                    wishes.fault(key, value, &whose, &why);
+                    // Nobody knows when its windows open: they are shut once, for as long as any may be.
+                    if let Some(until) = self.lately(pod, self.closed) {
+                        let why = format!("may not move now ({key} of {whose} cannot be read)");
+                        wishes.rest(until, why);
                     }
                 }
-                Err(why) => wishes.fault(labels::MOVE_WINDOWS, value, &whose, &why),
             }
         }
         wishes
+    }
+
+    /// Until when a pod has been there for less than so long, if that is still to come.
+    fn lately(&self, pod: &PodView, length: SignedDuration) -> Option<Timestamp> {
+        let came = pod.object.metadata.creation_timestamp.as_ref();
+        // Behind a clock that was set back it has only just come.
+        let came = came.map_or(self.now, |time| time.0.min(self.now));
+        let until = came.saturating_add(length).unwrap_or(Timestamp::MAX);
+        (until > self.now).then_some(until)
     }
 
     /// Until when windows are shut now; `None` when one is open, and when none opens for longer than the ceiling allows.
@@ -176,19 +192,39 @@ pub fn flaw(key: &str, value: &str) -> Option<String> {
     is_wrong.map(str::to_owned)
 }
 
+/// So much of a value as is told, and whether that is all: whoever may annotate a pod writes it into status, events and conditions otherwise.
+fn quoted(value: &str) -> (&str, &'static str) {
+    match value.char_indices().nth(QUOTED) {
+        Some((end, _)) => (&value[..end], " and so on"),
+        None => (value, ""),
+    }
+}
+
 fn quiet_time(value: &str) -> Option<SignedDuration> {
+    if value.len() > QUOTED {
+        return None;
+    }
     let asked = value.parse::<GoDuration>().ok()?.to_signed();
     (asked >= SignedDuration::ZERO).then_some(asked)
 }
 
 fn moves_per_day(value: &str) -> Option<i64> {
-    value.parse::<i64>().ok().filter(|asked| *asked >= 0)
+    let short = Some(value).filter(|value| value.len() <= QUOTED)?;
+    short.parse::<i64>().ok().filter(|asked| *asked >= 0)
 }
 
 impl Wishes {
+    /// Of several rests the longest counts.
+    fn rest(&mut self, until: Timestamp, why: String) {
+        if self.rests.as_ref().is_none_or(|(known, _)| *known < until) {
+            self.rests = Some((until, why));
+        }
+    }
+
     fn fault(&mut self, key: &str, value: &str, whose: &str, expected: &str) {
+        let (begin, rest) = quoted(value);
         self.faults.push(format!(
-            "{key} of {whose} is {value:?}, which cannot be read: {expected}"
+            "{key} of {whose} is {begin:?}{rest}, which cannot be read: {expected}"
         ));
     }
 }
@@ -202,6 +238,11 @@ pub(super) fn windows(text: &str, zone: Option<&str>) -> Result<Windows, String>
     let mut zone = zone;
     let mut windows = Vec::new();
     let entries: Vec<&str> = text.split(';').collect();
+    if entries.len() > MOST_WINDOWS || text.len() > MOST_WINDOW_BYTES {
+        return Err(format!(
+            "write at most {MOST_WINDOWS} windows, in at most {MOST_WINDOW_BYTES} bytes"
+        ));
+    }
     for (position, entry) in entries.iter().enumerate() {
         let mut window = PolicyWindow::default();
         for word in entry.split_whitespace() {

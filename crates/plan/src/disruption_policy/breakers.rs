@@ -5,7 +5,6 @@ use super::limits::{Left, Limit};
 use super::rules::{Scene, rule};
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::conditions::{Conditioned as _, VALIDATION_SUCCEEDED};
-use spokeshave_api::disruption::Disruption;
 use spokeshave_api::disruption_policy::{
     CircuitBreakers, FailedLaunchesBreaker, FailuresBreaker, NotReadyBreaker, PolicyScope, PricesBreaker,
 };
@@ -155,16 +154,8 @@ fn not_ready_breaker(scene: &Scene<'_>, breaker: &NotReadyBreaker) -> Option<Lim
 
 /// Too many commands were taken back because their replacements did not come up.
 fn failed_launches_breaker(scene: &Scene<'_>, breaker: &FailedLaunchesBreaker) -> Option<Limit> {
-    let failed_at = |one: &Disruption| {
-        let at = one.status.as_ref()?.finished_at.as_ref()?.0;
-        hold::launch_failed(one).then_some(at)
-    };
-    let failures: Vec<Timestamp> = scene
-        .snapshot
-        .disruptions
-        .iter()
-        .filter_map(|one| failed_at(one))
-        .collect();
+    let ledger = scene.snapshot.disruptions.iter();
+    let failures: Vec<Timestamp> = ledger.filter_map(|one| hold::launch_failed_at(one)).collect();
     let (count, until) = tripped(&failures, breaker.count, breaker.within.to_signed(), scene.now)?;
     let message = format!(
         "{} taken back because replacements did not come up, within {}",

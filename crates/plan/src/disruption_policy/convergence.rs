@@ -17,7 +17,7 @@ use spokeshave_model::snapshot::{NodeId, NodeView, PoolId, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far back the ledger is looked at.
-const DAY: SignedDuration = SignedDuration::from_hours(24);
+pub(super) const DAY: SignedDuration = SignedDuration::from_hours(24);
 const REST: SignedDuration = SignedDuration::from_mins(10);
 const MAXIMUM_REST: SignedDuration = SignedDuration::from_hours(2);
 const HORIZON: SignedDuration = SignedDuration::from_hours(4);
@@ -101,7 +101,7 @@ pub(super) struct Facts {
 }
 
 /// When a command deleted its nodes, unless it was taken back.
-fn deleted_at(one: &Disruption) -> Option<Timestamp> {
+pub(super) fn deleted_at(one: &Disruption) -> Option<Timestamp> {
     let deleted = one.status.as_ref()?.deleted_at.as_ref()?.0;
     (one.phase() != DisruptionPhase::RolledBack).then_some(deleted)
 }

@@ -1,12 +1,15 @@
 //! Whether what a roll-out has brought is healthy: nodes Ready, and their pods ready and not restarting.
 //!
-//! Only nodes that came since a time are looked at, and a workload that fails on older nodes as well proves nothing against the new ones.
+//! Only nodes that came since the roll-out began are looked at, and a workload that fails on older nodes as well proves nothing against the new ones. What was
+//! wrong before a halt was cleared is forgiven; that the nodes were there then is not.
 
 use super::hold::born;
+use super::rollout::first_since;
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_api::disruption_policy::Rollout;
+use k8s_openapi::api::core::v1::ContainerStatus;
+use spokeshave_api::disruption_policy::{Rollout, RolloutStatus};
 use spokeshave_model::snapshot::{NodeId, NodeView, PodView, PoolId, Snapshot};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const RESTARTS: i64 = 3;
 const READY_WITHIN: SignedDuration = SignedDuration::from_mins(5);
@@ -20,26 +23,30 @@ pub(super) struct Health {
     pub(super) is_settling: bool,
 }
 
-enum Sight {
-    Healthy,
-    Settling,
-    Failed(String),
+/// Something that is not as it should be.
+struct Problem {
+    since: Option<Timestamp>,
+    /// In words, once its time is over.
+    failure: Option<String>,
 }
 
 struct Look<'a> {
     snapshot: &'a Snapshot,
     pool: PoolId,
     since: Timestamp,
+    /// What was there before no roll-out of this NodePool has brought since one was completed.
+    first_since: Timestamp,
+    resumed: Option<Timestamp>,
     now: Timestamp,
     restarts: i64,
     ready_within: SignedDuration,
 }
 
-/// Looks at the nodes of a NodePool that came since a time, and at their pods.
+/// Looks at the nodes of a NodePool that came since its roll-out began, and at their pods.
 pub(super) fn of(
     snapshot: &Snapshot,
     pool: PoolId,
-    since: Timestamp,
+    status: &RolloutStatus,
     rollout: &Rollout,
     now: Timestamp,
 ) -> Health {
@@ -47,7 +54,9 @@ pub(super) fn of(
     let look = Look {
         snapshot,
         pool,
-        since,
+        since: status.since.0,
+        first_since: first_since(status).0,
+        resumed: status.resumed_at.as_ref().map(|time| time.0),
         now,
         restarts: wanted.restarts.unwrap_or(RESTARTS),
         ready_within: wanted
@@ -72,14 +81,15 @@ impl Look<'_> {
         let failing_anyway = self.failing_elsewhere();
         for node in new {
             let view = self.snapshot.node(node);
-            let pods = view.pods.iter().map(|pod| self.snapshot.pod(*pod));
+            let pods = view.present_pods().iter();
+            let pods = pods.map(|pod| self.snapshot.pod(*pod));
             let pods = pods.filter(|pod| owner(pod).is_none_or(|owner| !failing_anyway.contains(owner)));
-            let sights = std::iter::once(self.node(view)).chain(pods.map(|pod| self.pod(pod, &view.name)));
-            for sight in sights {
-                match sight {
-                    Sight::Healthy => {}
-                    Sight::Settling => health.is_settling = true,
-                    Sight::Failed(text) => {
+            let of_pods = pods.flat_map(|pod| self.pod(pod, &view.name));
+            let problems = self.node(view).into_iter().chain(of_pods);
+            for problem in problems.filter(|problem| !self.is_forgiven(problem)) {
+                match problem.failure {
+                    None => health.is_settling = true,
+                    Some(text) => {
                         health.failure.get_or_insert(text);
                     }
                 }
@@ -92,19 +102,49 @@ impl Look<'_> {
         node.pool == Some(self.pool) && !node.marked_for_deletion && born(node) >= Some(self.since)
     }
 
-    /// Controllers of pods that fail on nodes which were there before.
-    fn failing_elsewhere(&self) -> BTreeSet<&str> {
-        let nodes = self.snapshot.nodes.iter().filter(|node| !self.is_new(node));
-        let pods = nodes.flat_map(|node| node.pods.iter().map(|pod| self.snapshot.pod(*pod)));
-        pods.filter(|pod| matches!(self.pod(pod, ""), Sight::Failed(_)))
-            .filter_map(owner)
-            .collect()
+    /// Since when nodes of a NodePool were brought by a roll-out that is not completed, or by one that it took the place of.
+    fn brought_since(&self) -> BTreeMap<&str, Timestamp> {
+        let policies = self.snapshot.disruption_policies.iter();
+        let statuses = policies.filter_map(|policy| policy.status.as_ref());
+        let mut brought: BTreeMap<&str, Timestamp> = BTreeMap::new();
+        for one in statuses.flat_map(|status| &status.rollouts) {
+            let since = first_since(one).0;
+            let known = brought.entry(one.node_pool.as_str()).or_insert(since);
+            *known = since.min(*known);
+        }
+        brought
     }
 
-    fn node(&self, node: &NodeView) -> Sight {
+    /// Whether a node was there before this roll-out, and no other has brought it: the nodes of several NodePools, and of several roll-outs of one, may get the
+    /// same bad image.
+    fn is_older(&self, node: &NodeView, brought_since: &BTreeMap<&str, Timestamp>) -> bool {
+        let born = born(node);
+        let pool = node.pool_name.as_deref();
+        let brought = pool.and_then(|pool| brought_since.get(pool));
+        born < Some(self.first_since) && brought.is_none_or(|since| born < Some(*since))
+    }
+
+    /// Whether it began before the halt was cleared.
+    fn is_forgiven(&self, problem: &Problem) -> bool {
+        let times = problem.since.zip(self.resumed);
+        times.is_some_and(|(since, resumed)| since < resumed)
+    }
+
+    /// Controllers of pods that fail on nodes which were there before.
+    fn failing_elsewhere(&self) -> BTreeSet<&str> {
+        let brought_since = self.brought_since();
+        let nodes = self.snapshot.nodes.iter();
+        let nodes = nodes.filter(|node| self.is_older(node, &brought_since));
+        let pods = nodes.flat_map(|node| node.present_pods().iter());
+        let pods = pods.map(|pod| self.snapshot.pod(*pod));
+        let fails = |pod: &&PodView| self.pod(pod, "").iter().any(|one| one.failure.is_some());
+        pods.filter(fails).filter_map(owner).collect()
+    }
+
+    fn node(&self, node: &NodeView) -> Option<Problem> {
         if !node.initialized || node.ready {
             // One that does not come up is the business of launches, and its command waits for it.
-            return Sight::Healthy;
+            return None;
         }
         let conditions = node
             .node
@@ -114,50 +154,60 @@ impl Look<'_> {
         let since = ready
             .and_then(|one| one.last_transition_time.as_ref())
             .map(|time| time.0);
-        self.late(since, || format!("node {} is not Ready", node.name))
+        Some(self.late(since, || format!("node {} is not Ready", node.name)))
     }
 
-    fn pod(&self, pod: &PodView, node: &str) -> Sight {
+    /// What is wrong with a pod: that it restarts, and that it is not ready.
+    fn pod(&self, pod: &PodView, node: &str) -> Vec<Problem> {
         let object = &pod.object;
         if pod.terminal || object.metadata.deletion_timestamp.is_some() || pod.is_virtual {
-            return Sight::Healthy;
+            return Vec::new();
         }
-        let name = object.metadata.name.as_deref().unwrap_or_default();
-        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        let whose = || format!("pod {} on new node {node}", pod.key());
         let status = object.status.as_ref();
-        let containers = status.and_then(|status| status.container_statuses.as_deref());
-        let restarts = containers.unwrap_or_default().iter().map(|one| one.restart_count);
-        let restarts = i64::from(restarts.max().unwrap_or(0));
-        if restarts >= self.restarts {
-            return Sight::Failed(format!(
-                "pod {namespace}/{name} on new node {node} has restarted {}",
-                crate::report::count(usize::try_from(restarts).unwrap_or(0), "time")
-            ));
-        }
         let conditions = status.and_then(|status| status.conditions.as_deref());
         let ready = conditions
             .unwrap_or_default()
             .iter()
             .find(|one| one.type_ == "Ready");
-        if ready.is_some_and(|one| one.status == "True") {
-            return Sight::Healthy;
-        }
         let changed = ready.and_then(|one| one.last_transition_time.as_ref());
         let created = object.metadata.creation_timestamp.as_ref();
         let since = changed.or(created).map(|time| time.0);
-        self.late(since, || {
-            format!("pod {namespace}/{name} on new node {node} is not ready")
-        })
+        let mut problems = Vec::new();
+        let containers = status.and_then(|status| status.container_statuses.as_deref());
+        let restarting = containers.unwrap_or_default().iter();
+        let restarting = restarting.filter(|one| i64::from(one.restart_count) >= self.restarts);
+        if let Some(worst) = restarting.clone().max_by_key(|one| one.restart_count) {
+            let times = usize::try_from(worst.restart_count).unwrap_or(0);
+            let times = crate::report::count(times, "time");
+            problems.push(Problem {
+                since: restarting.filter_map(ended).max().or(since),
+                failure: Some(format!("{} has restarted {times}", whose())),
+            });
+        }
+        if ready.is_none_or(|one| one.status != "True") {
+            problems.push(self.late(since, || format!("{} is not ready", whose())));
+        }
+        problems
     }
 
     /// Not ready since a time: it has a while.
-    fn late(&self, since: Option<Timestamp>, text: impl Fn() -> String) -> Sight {
+    fn late(&self, since: Option<Timestamp>, text: impl Fn() -> String) -> Problem {
         let waited = since.map(|since| self.now.duration_since(since));
-        match waited.filter(|waited| *waited >= self.ready_within) {
-            None => Sight::Settling,
-            Some(waited) => Sight::Failed(format!("{} for {} minutes", text(), waited.as_mins())),
+        let over = waited.filter(|waited| *waited >= self.ready_within);
+        Problem {
+            since,
+            failure: over.map(|waited| format!("{} for {} minutes", text(), waited.as_mins())),
         }
     }
+}
+
+/// When a container ended last.
+fn ended(container: &ContainerStatus) -> Option<Timestamp> {
+    let states = [&container.state, &container.last_state].into_iter().flatten();
+    let ended = states.filter_map(|state| state.terminated.as_ref());
+    let times = ended.filter_map(|ended| Some(ended.finished_at.as_ref()?.0));
+    times.max()
 }
 
 fn owner(pod: &PodView) -> Option<&str> {

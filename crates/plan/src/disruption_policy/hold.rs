@@ -24,13 +24,9 @@ pub(super) fn triggers(
     hold: &Hold,
     pool: Option<&str>,
 ) -> Vec<Timestamp> {
-    let has = |trigger: HoldTrigger| match &hold.triggers {
-        None => trigger == HoldTrigger::Launch,
-        Some(wanted) => wanted.contains(&trigger),
-    };
     let is_here = |name: Option<&str>| pool.is_none() || pool == name;
     let mut times = Vec::new();
-    if has(HoldTrigger::Launch) {
+    if has(hold, &HoldTrigger::Launch) {
         let here = |node: &NodeId| {
             let view = snapshot.node(*node);
             view.is_managed() && is_here(view.pool_name.as_deref())
@@ -42,30 +38,42 @@ pub(super) fn triggers(
         let mut nodes = one.spec.nodes.iter();
         nodes.any(|node| is_here(Some(&node.node_pool)))
     };
-    for one in snapshot.disruptions.iter().filter(touches) {
-        let Some(status) = &one.status else { continue };
-        let is_back = one.phase() == DisruptionPhase::RolledBack;
-        if has(HoldTrigger::FailedLaunch) && launch_failed(one) {
-            times.extend(status.finished_at.as_ref().map(|time| time.0));
-        }
-        if !is_back && has(HoldTrigger::ScaleDown) {
-            times.extend(status.deleted_at.as_ref().map(|time| time.0));
-        }
-    }
+    let commands = snapshot.disruptions.iter().filter(touches);
+    times.extend(commands.flat_map(|one| of_command(one, hold)));
     times
 }
 
-/// Whether a command was rolled back because a replacement was lost or late.
-pub(super) fn launch_failed(one: &Disruption) -> bool {
-    let cause = one
-        .status
-        .as_ref()
-        .and_then(|status| status.roll_back_cause.as_ref());
+fn has(hold: &Hold, trigger: &HoldTrigger) -> bool {
+    match &hold.triggers {
+        None => *trigger == HoldTrigger::Launch,
+        Some(wanted) => wanted.contains(trigger),
+    }
+}
+
+/// When a command starts a hold.
+fn of_command(one: &Disruption, hold: &Hold) -> impl Iterator<Item = Timestamp> {
+    let failed = launch_failed_at(one).filter(|_| has(hold, &HoldTrigger::FailedLaunch));
+    let deleted = one.status.as_ref().and_then(|status| status.deleted_at.as_ref());
+    let is_removal = one.phase() != DisruptionPhase::RolledBack && has(hold, &HoldTrigger::ScaleDown);
+    let removed = deleted.filter(|_| is_removal).map(|time| time.0);
+    [failed, removed].into_iter().flatten()
+}
+
+/// Whether a command may still hold something, so that it has to be kept.
+pub(super) fn still_holds(one: &Disruption, hold: &Hold, now: Timestamp) -> bool {
+    of_command(one, hold).any(|time| now < end(begin(time, hold), hold))
+}
+
+/// When a command was rolled back because a replacement was lost or late.
+pub(super) fn launch_failed_at(one: &Disruption) -> Option<Timestamp> {
+    let status = one.status.as_ref()?;
     let is_of_launch = matches!(
-        cause,
+        status.roll_back_cause,
         Some(RollBackCause::ReplacementLost | RollBackCause::ReplacementLate)
     );
-    one.phase() == DisruptionPhase::RolledBack && is_of_launch
+    let is_back = one.phase() == DisruptionPhase::RolledBack;
+    let finished = status.finished_at.as_ref()?;
+    (is_back && is_of_launch).then_some(finished.0)
 }
 
 /// When a node came: its Node, or its NodeClaim while there is none.
@@ -76,19 +84,29 @@ pub(super) fn born(node: &NodeView) -> Option<Timestamp> {
     Some(created.0)
 }
 
-/// The hold that stands at `now`. `known` is what was last said of it: nodes that have gone since took their times along.
-pub(super) fn held(times: &[Timestamp], hold: &Hold, known: Option<Held>, now: Timestamp) -> Option<Held> {
-    let after = |time: Timestamp, duration: &GoDuration| {
-        time.saturating_add(duration.to_signed())
-            .unwrap_or(Timestamp::MAX)
-    };
+fn after(time: Timestamp, duration: &GoDuration) -> Timestamp {
+    time.saturating_add(duration.to_signed())
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// When the hold of a trigger begins.
+fn begin(trigger: Timestamp, hold: &Hold) -> Timestamp {
+    hold.initial_delay
+        .as_ref()
+        .map_or(trigger, |delay| after(trigger, delay))
+}
+
+/// When a hold that begins then ends, unless a trigger comes before that.
+fn end(since: Timestamp, hold: &Hold) -> Timestamp {
+    after(since, &hold.duration)
+}
+
+/// The triggers of which each came before the hold of those before it was over, up to `now`, as the hold that they are without a maximum. `known` is what was
+/// last said of it: nodes that have gone since took their times along.
+fn chain(times: &[Timestamp], hold: &Hold, known: Option<Held>, now: Timestamp) -> Option<Held> {
     // Most of the time the last of them is long over, and then no chain of them reaches until now.
     let last = times.iter().max()?;
-    let delayed = hold
-        .initial_delay
-        .as_ref()
-        .map_or(*last, |delay| after(*last, delay));
-    if after(delayed, &hold.duration) <= now {
+    if end(begin(*last, hold), hold) <= now {
         return None;
     }
     let mut spans: Vec<Held> = times
@@ -96,14 +114,10 @@ pub(super) fn held(times: &[Timestamp], hold: &Hold, known: Option<Held>, now: T
         .map(|time| {
             // By a clock that was set back, what has come comes later: it has just come, as far as anybody can tell (invariant 43).
             let is_ahead = now.duration_since(*time) < -SKEW;
-            let delayed = hold
-                .initial_delay
-                .as_ref()
-                .map_or(*time, |delay| after(*time, delay));
-            let since = if is_ahead { now } else { delayed };
+            let since = if is_ahead { now } else { begin(*time, hold) };
             Held {
                 since,
-                until: after(since, &hold.duration),
+                until: end(since, hold),
             }
         })
         .collect();
@@ -121,8 +135,38 @@ pub(super) fn held(times: &[Timestamp], hold: &Hold, known: Option<Held>, now: T
     if let Some(known) = known.filter(|known| known.until >= found.since) {
         found.since = found.since.min(known.since);
     }
+    Some(found)
+}
+
+/// The hold that stands at `now`.
+pub(super) fn held(times: &[Timestamp], hold: &Hold, known: Option<Held>, now: Timestamp) -> Option<Held> {
+    let mut found = chain(times, hold, known, now)?;
     if let Some(maximum) = &hold.maximum {
         found.until = found.until.min(after(found.since, maximum));
     }
     (now < found.until).then_some(found)
+}
+
+/// What is to be known at the next look: the chain of triggers also after the maximum has ended its hold, until a whole duration has passed without one.
+pub(super) fn remembered(
+    times: &[Timestamp],
+    hold: &Hold,
+    known: Option<Held>,
+    now: Timestamp,
+) -> Option<Held> {
+    // By a clock that was set back, what is known lasts no longer than what a trigger of this moment would begin.
+    let latest = end(begin(now, hold), hold);
+    let known = known.map(|known| Held {
+        since: known.since.min(now),
+        until: known.until.min(latest),
+    });
+    match (chain(times, hold, known, now), known) {
+        // The last trigger may be gone as well.
+        (Some(found), Some(known)) if known.until >= found.since => Some(Held {
+            since: found.since,
+            until: found.until.max(known.until),
+        }),
+        (Some(found), _) => Some(found),
+        (None, known) => known.filter(|known| now < known.until),
+    }
 }

@@ -101,7 +101,7 @@ fn last_label<'n>(labels: &'n BTreeMap<String, String>, name: &str) -> &'n str {
 
 /// How many pods have to move when a node goes.
 fn moving(snapshot: &Snapshot, node: &NodeView) -> i64 {
-    let pods = node.pods.iter();
+    let pods = node.present_pods().iter();
     let moving = pods.filter(|pod| snapshot.pod(**pod).reschedulable);
     i64::try_from(moving.count()).unwrap_or(i64::MAX)
 }

@@ -17,6 +17,7 @@ mod keeping;
 mod limits;
 mod lint;
 mod memo;
+mod order;
 mod rollout;
 mod rules;
 mod status;
@@ -30,7 +31,7 @@ pub use keeping::{Keep, keep};
 pub use limits::{Limits, Rule};
 pub use lint::{PolicyFinding, lint};
 pub use memo::Memo;
-pub use rollout::order;
+pub(crate) use order::Orders;
 pub use rules::{frozen, limits, limits_with};
 pub use status::{Fault, faults, status, status_with};
 

@@ -5,6 +5,7 @@
 //! that a further wave has begun, none has.
 
 use super::budget::amount;
+use super::convergence::claimed;
 use super::health;
 use super::limits::{Left, Limit};
 use super::rules::{Scene, rule};
@@ -12,14 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase};
-use spokeshave_api::disruption_policy::{
-    Rollout, RolloutApproval, RolloutOrder, RolloutPhase, RolloutStatus,
-};
+use spokeshave_api::disruption_policy::{Rollout, RolloutApproval, RolloutPhase, RolloutStatus};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason, labels as api_labels, whole_seconds};
-use spokeshave_model::labels;
 use spokeshave_model::snapshot::{NodeId, PoolId, PoolView, Snapshot};
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const SOAK: SignedDuration = SignedDuration::from_mins(10);
@@ -249,7 +246,12 @@ pub(super) fn advance(
     now: Timestamp,
 ) -> Vec<RolloutStatus> {
     let Some(rollout) = &policy.spec.rollout else {
-        return Vec::new();
+        // While a policy cannot be read nobody knows whether it has one: what its status remembers, a halt for example, is needed afterwards.
+        let known = policy
+            .status
+            .as_ref()
+            .filter(|_| policy.spec.unreadable.is_some());
+        return known.map_or_else(Vec::new, |status| status.rollouts.clone());
     };
     let mut all = Vec::new();
     for (index, pool) in snapshot.pools.iter().enumerate() {
@@ -270,12 +272,21 @@ pub(super) fn advance(
         };
         match known(policy, pool) {
             Some(known) => all.extend(step.on(known)),
-            None if left > 0 => all.push(step.begin(pool)),
+            None if left > 0 => {
+                let mut known = policy.status.iter().flat_map(|status| &status.rollouts);
+                let unfinished = known.find(|one| one.node_pool == pool.name);
+                all.push(step.begin(pool, unfinished));
+            }
             None => {}
         }
     }
     all.sort_by(|one, other| one.node_pool.cmp(&other.node_pool));
     all
+}
+
+/// When the first of the roll-outs of a NodePool began since the last that was completed.
+pub(super) fn first_since(status: &RolloutStatus) -> &Time {
+    status.first_since.as_ref().unwrap_or(&status.since)
 }
 
 /// One NodePool at one look.
@@ -294,12 +305,14 @@ impl Step<'_> {
         self.waits_for.filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
-    fn begin(&self, pool: &PoolView) -> RolloutStatus {
+    /// `unfinished` is the roll-out of the NodePool that another one takes the place of before it was completed.
+    fn begin(&self, pool: &PoolView, unfinished: Option<&RolloutStatus>) -> RolloutStatus {
         let since = earlier(self.now, BEFORE);
         let mut status = RolloutStatus {
             node_pool: pool.name.clone(),
             target: target(pool),
             since: Time(whole_seconds(since)),
+            first_since: unfinished.map(|one| first_since(one).clone()),
             wave: 1,
             size: size(self.rollout, 1, 0),
             wave_since: Time(whole_seconds(since)),
@@ -308,6 +321,8 @@ impl Step<'_> {
             phase: RolloutPhase::Rolling,
             finished_at: None,
             halted_at: None,
+            resumed_at: None,
+            approved_before: self.rollout.approved.get(&pool.name).copied(),
             waits_for: self.waits_for(),
             message: None,
             eta: None,
@@ -332,9 +347,13 @@ impl Step<'_> {
         if status.phase == RolloutPhase::Halted && resumed > status.halted_at.as_ref().map(|time| time.0) {
             status.phase = RolloutPhase::Rolling;
             (status.halted_at, status.finished_at) = (None, None);
+            // By a clock that was set back, and where somebody wrote a time to come, what comes next counts.
+            status.resumed_at = resumed.map(|at| Time(whole_seconds(at.min(self.now))));
         }
-        let judged_since = resumed.map_or(status.since.0, |resumed| resumed.max(status.since.0));
-        let health = health::of(self.snapshot, self.pool, judged_since, self.rollout, self.now);
+        if self.is_approved_anew(&status) {
+            status.approved_before = None;
+        }
+        let health = health::of(self.snapshot, self.pool, &status, self.rollout, self.now);
         if status.phase != RolloutPhase::Halted
             && let Some(sight) = &health.failure
         {
@@ -376,33 +395,43 @@ impl Step<'_> {
         Some(status)
     }
 
-    /// Whether a node that the roll-out has brought has drifted itself: something else is asked for than when it began, an image of the NodeClass for
-    /// example, of which no hash of the NodePool tells.
+    /// Whether a node that came since the roll-out began has drifted itself: something else is asked for than then, an image of the NodeClass for example, of
+    /// which no hash of the NodePool tells.
     fn has_moved_on(&self, status: &RolloutStatus) -> bool {
-        let mut brought = BTreeSet::new();
-        for one in &self.snapshot.disruptions {
-            let is_of_it =
-                one.spec.reason == DisruptionReason::Drifted && one.spec.decided_at.0 >= status.since.0;
-            if is_of_it && one.phase() != DisruptionPhase::RolledBack {
-                brought.extend(one.spec.replacements.iter().map(|new| new.node_claim.as_str()));
-            }
-        }
+        // By its NodeClaim: one that was made before may have got its Node later.
+        let begun = status.since.0.saturating_add(BEFORE).unwrap_or(Timestamp::MAX);
         let mut own = self.snapshot.nodes.iter().filter(|node| {
-            node.pool == Some(self.pool)
-                && !node.marked_for_deletion
-                && node.claim_name().is_some_and(|name| brought.contains(name))
+            node.pool == Some(self.pool) && !node.marked_for_deletion && claimed(node) >= Some(begun)
         });
         own.any(|node| node.claim.as_ref().is_some_and(|claim| claim.is_true(DRIFTED)))
     }
 
     /// From a canary on: what is asked for now has had none.
     fn begin_again(&self, status: &mut RolloutStatus) {
-        let now = Time(whole_seconds(self.now));
-        (status.since, status.wave_since) = (now.clone(), now);
+        status.first_since = Some(first_since(status).clone());
+        status.since = Time(whole_seconds(earlier(self.now, BEFORE)));
+        status.wave_since = Time(whole_seconds(self.now));
         (status.wave, status.begun) = (1, 0);
         status.size = size(self.rollout, 1, 0);
         status.finished_at = None;
+        status.resumed_at = None;
+        status.approved_before = self.rollout.approved.get(&status.node_pool).copied();
         status.phase = RolloutPhase::Rolling;
+    }
+
+    /// Whether somebody has approved something since the roll-out began: what stood then was meant for an earlier one.
+    fn is_approved_anew(&self, status: &RolloutStatus) -> bool {
+        let approved = self.rollout.approved.get(&status.node_pool).copied();
+        let meant = self.rollout.approved_for.get(&status.node_pool);
+        approved != status.approved_before
+            || meant.is_some_and(|since| whole_seconds(since.0) == whole_seconds(status.since.0))
+    }
+
+    fn is_approved(&self, status: &RolloutStatus, wave: i64) -> bool {
+        let approved = self.rollout.approved.get(&status.node_pool);
+        let reaches = approved.is_some_and(|approved| *approved >= wave);
+        self.rollout.approval != Some(RolloutApproval::Manual)
+            || (reaches && status.approved_before.is_none())
     }
 
     /// Begins the next wave, or waits for somebody to allow it.
@@ -412,8 +441,7 @@ impl Step<'_> {
             return;
         }
         let next = status.wave + 1;
-        let approved = self.rollout.approved.get(&status.node_pool).copied();
-        if self.rollout.approval == Some(RolloutApproval::Manual) && approved.unwrap_or(1) < next {
+        if !self.is_approved(status, next) {
             status.phase = RolloutPhase::WaitingForApproval;
             return;
         }
@@ -437,11 +465,17 @@ impl Step<'_> {
                 "wave {wave} is through and has to be healthy for {}",
                 length(soak(self.rollout))
             ),
-            RolloutPhase::WaitingForApproval => format!(
-                "wave {wave} is through and healthy; the next waits for spec.rollout.approved.{}: {}",
-                status.node_pool,
-                wave + 1
-            ),
+            RolloutPhase::WaitingForApproval => {
+                let earlier = status.approved_before.map(|wave| {
+                    format!("; the {wave} that stands there is from before it began, and does not count")
+                });
+                format!(
+                    "wave {wave} is through and healthy; the next waits for spec.rollout.approved.{}: {}{}",
+                    status.node_pool,
+                    wave + 1,
+                    earlier.unwrap_or_default()
+                )
+            }
             _ => format!("wave {wave}: {} of {} have begun", status.begun, status.size),
         };
         if let Some(waits_for) = &status.waits_for {
@@ -517,45 +551,6 @@ impl Step<'_> {
             at = at.saturating_add(one).ok()?.saturating_add(soak).ok()?;
         }
         Some(at)
-    }
-}
-
-/// In which order nodes of a NodePool are offered to drift, where a policy says so; `Equal` elsewhere.
-pub fn order(snapshot: &Snapshot, left: NodeId, right: NodeId) -> Ordering {
-    let none = BTreeMap::new();
-    for policy in &snapshot.disruption_policies {
-        let Some(rollout) = policy.spec.rollout.as_ref().filter(|one| !one.order.is_empty()) else {
-            continue;
-        };
-        let selects = |node: NodeId| {
-            let pool = snapshot.node(node).pool.map(|pool| snapshot.pool(pool));
-            pool.is_some_and(|pool| {
-                let labels = pool.object.metadata.labels.as_ref();
-                policy.selects(&pool.name, labels.unwrap_or(&none))
-            })
-        };
-        if !selects(left) || !selects(right) {
-            continue;
-        }
-        for key in &rollout.order {
-            let found = compare(snapshot, key, left, right);
-            if found != Ordering::Equal {
-                return found;
-            }
-        }
-    }
-    Ordering::Equal
-}
-
-fn compare(snapshot: &Snapshot, key: &RolloutOrder, left: NodeId, right: NodeId) -> Ordering {
-    let zone = |node: NodeId| snapshot.node(node).labels.get(labels::ZONE).cloned();
-    let born = |node: NodeId| super::hold::born(snapshot.node(node));
-    let importance = |node: NodeId| snapshot.disruption_cost(node);
-    match key {
-        RolloutOrder::Zone => zone(left).cmp(&zone(right)),
-        RolloutOrder::Age => born(left).cmp(&born(right)),
-        RolloutOrder::Importance => importance(left).cmp(&importance(right)),
-        RolloutOrder::Other(_) => Ordering::Equal,
     }
 }
 

@@ -7,8 +7,9 @@ use super::memo::Memo;
 use super::status::Fault;
 use super::{blocked, breakers, budget, rollout, workloads};
 use jiff::Timestamp;
-use spokeshave_api::disruption_policy::{DisruptionPolicySpec, Freeze, Hold, PolicyScope};
-use spokeshave_api::{DisruptionPolicy, DisruptionReason};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use spokeshave_api::disruption_policy::{DisruptionPolicySpec, Freeze, Hold, HoldStatus, PolicyScope};
+use spokeshave_api::{DisruptionPolicy, DisruptionReason, whole_seconds};
 use spokeshave_model::snapshot::{NodeId, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -270,7 +271,7 @@ fn frozen_text(freeze: &Freeze, now: Timestamp) -> Option<String> {
 }
 
 /// The freeze by hand that stands for a NodePool, or the halt of its roll-out, in words: a command that has deleted no node yet is taken back
-/// for it.
+/// for it. A policy that cannot be read may be a freeze.
 pub fn frozen<'a>(
     policies: impl IntoIterator<Item = &'a DisruptionPolicy>,
     pool: &str,
@@ -281,17 +282,27 @@ pub fn frozen<'a>(
     let is_drift = *reason == DisruptionReason::Drifted;
     let mut selecting = policies.into_iter().filter(|policy| policy.selects(pool, labels));
     selecting.find_map(|policy| {
+        let unreadable = policy.spec.unreadable.as_ref();
+        let unreadable = unreadable.map(|_| "cannot be read, and may be a freeze".to_owned());
         let freeze = policy.spec.freeze.as_ref();
         let frozen = freeze.and_then(|freeze| frozen_text(freeze, now));
         let halted = is_drift.then(|| rollout::halted(policy, pool)).flatten();
-        let text = frozen.or(halted)?;
+        let text = unreadable.or(frozen).or(halted)?;
         Some(format!("DisruptionPolicy {}: {text}", policy.name()))
     })
 }
 
-/// What the status has said of a hold.
+/// What the status has said of a hold; that of an earlier version only while it stood.
 fn known_hold(policy: &DisruptionPolicy, pool: Option<&str>) -> Option<Held> {
-    let mut active = policy.status.as_ref()?.active.iter();
+    let status = policy.status.as_ref()?;
+    let mut holds = status.holds.iter();
+    if let Some(known) = holds.find(|known| known.node_pool.as_deref() == pool) {
+        return Some(Held {
+            since: known.since.0,
+            until: known.until.0,
+        });
+    }
+    let mut active = status.active.iter();
     let entry = active.find(|entry| entry.field == "spec.hold" && entry.domain.as_deref() == pool)?;
     Some(Held {
         since: entry.since.as_ref()?.0,
@@ -299,35 +310,62 @@ fn known_hold(policy: &DisruptionPolicy, pool: Option<&str>) -> Option<Held> {
     })
 }
 
+/// The NodePools that are held each by its own triggers; one `None` where all are held together.
+fn held_apart<'a>(scene: &Scene<'a>, hold: &Hold) -> Vec<Option<&'a str>> {
+    if hold.scope != Some(PolicyScope::NodePool) {
+        return vec![None];
+    }
+    let pools = scene.snapshot.pools.iter().map(|pool| pool.name.as_str());
+    pools.filter(|pool| scene.selects(pool)).map(Some).collect()
+}
+
 fn add_holds(scene: &Scene<'_>, hold: &Hold, limits: &mut Vec<Limit>) {
-    let snapshot = scene.snapshot;
-    let mut add = |pool: Option<&str>, message: &str| {
-        let times = hold::triggers(snapshot, scene.memo, hold, pool);
+    for pool in held_apart(scene, hold) {
+        let times = hold::triggers(scene.snapshot, scene.memo, hold, pool);
         let known = known_hold(scene.policy, pool);
         let Some(held) = hold::held(&times, hold, known, scene.now) else {
-            return;
+            continue;
         };
-        let weights = match pool {
-            None => scene.all(),
+        let (message, weights) = match pool {
+            None => (
+                "nodes have changed lately, so that all rest".to_owned(),
+                scene.all(),
+            ),
             Some(pool) => {
                 let pools = scene.memo.pools();
-                scene.only(|node| pools.name(pools.domain(node)) == pool)
+                (
+                    format!("nodes of NodePool {pool:?} have changed lately, so that it rests"),
+                    scene.only(|node| pools.name(pools.domain(node)) == pool),
+                )
             }
         };
-        let mut stands = rule(scene, "spec.hold", message, weights);
+        let mut stands = rule(scene, "spec.hold", &message, weights);
         stands.domain = pool.map(str::to_owned);
         (stands.since, stands.until) = (Some(held.since), Some(held.until));
         shut(stands, limits);
-    };
-    if hold.scope == Some(PolicyScope::NodePool) {
-        for pool in snapshot.pools.iter().filter(|pool| scene.selects(&pool.name)) {
-            let message = format!(
-                "nodes of NodePool {:?} have changed lately, so that it rests",
-                pool.name
-            );
-            add(Some(&pool.name), &message);
-        }
-    } else {
-        add(None, "nodes have changed lately, so that all rest");
     }
+}
+
+/// The holds that the status of a policy should name now.
+pub(super) fn holds(snapshot: &Snapshot, policy: &DisruptionPolicy, memo: &Memo<'_>) -> Vec<HoldStatus> {
+    let Some(hold) = &policy.spec.hold else {
+        // As with roll-outs: while a policy cannot be read, it may have one.
+        let known = policy
+            .status
+            .as_ref()
+            .filter(|_| policy.spec.unreadable.is_some());
+        return known.map_or_else(Vec::new, |status| status.holds.clone());
+    };
+    let scene = Scene::new(snapshot, policy, memo);
+    let remembered = |pool: Option<&str>| {
+        let times = hold::triggers(snapshot, memo, hold, pool);
+        let held = hold::remembered(&times, hold, known_hold(policy, pool), memo.now)?;
+        Some(HoldStatus {
+            node_pool: pool.map(str::to_owned),
+            since: Time(whole_seconds(held.since)),
+            until: Time(whole_seconds(held.until)),
+        })
+    };
+    let apart = held_apart(&scene, hold).into_iter();
+    apart.filter_map(remembered).collect()
 }

@@ -35,6 +35,13 @@ pub struct Fault {
 pub fn faults(policy: &DisruptionPolicy) -> Vec<Fault> {
     let spec = &policy.spec;
     let mut faults = Vec::new();
+    if let Some(why) = &spec.unreadable {
+        faults.push(Fault {
+            field: "spec".to_owned(),
+            message: format!("cannot be read: {why}; correct the value that this names"),
+            reasons: None,
+        });
+    }
     let zone = time_zone(spec.time_zone.as_deref());
     if let Err(message) = &zone {
         faults.push(Fault {
@@ -351,7 +358,10 @@ pub fn status_with(
     tell_health(&mut after, &rollouts, now);
     let waves = expiry::forecast(policy, snapshot, now);
     tell_expiry(&mut after, &waves, now);
-    let active = active(policy, snapshot, now);
+    let own = BTreeSet::new();
+    let memo = Memo::new(snapshot, now, &own);
+    let active = active(policy, snapshot, &memo);
+    let holds = rules::holds(snapshot, policy, &memo);
     let ends = active
         .iter()
         .filter_map(|rule| rule.until.as_ref().map(|until| until.0));
@@ -386,11 +396,14 @@ pub fn status_with(
     let is_own = |conflict: &&NeverOpen| conflict.rules.iter().any(|rule| rule.policy == policy.name());
     summary.extend(conflicts.iter().filter(is_own).map(NeverOpen::text));
     let status = after.status.get_or_insert_default();
+    // What could not be read is taken away, or written anew.
+    status.extra.retain(|_, value| !value.is_null());
     status.summary = Some(summary.join("; "));
     status.active = active;
     status.next_change = next.map(|at| Time(whole_seconds(at)));
     status.node_pools = pools;
     status.rollouts = rollouts;
+    status.holds = holds;
     status.expiry = waves;
     status.workloads = asked;
     after
@@ -402,7 +415,7 @@ pub(super) fn minutes(length: jiff::SignedDuration) -> String {
     crate::report::count(usize::try_from(minutes).unwrap_or(usize::MAX), "minute")
 }
 
-/// One condition that says what a halted roll-out has seen; only there while a policy has roll-outs.
+/// One condition that says what a halted roll-out has seen; only there while a policy has roll-outs. It stays as it is while the policy cannot be read.
 fn tell_health(after: &mut DisruptionPolicy, rollouts: &[RolloutStatus], now: Timestamp) {
     let halted: Vec<String> = rollouts
         .iter()
@@ -415,6 +428,9 @@ fn tell_health(after: &mut DisruptionPolicy, rollouts: &[RolloutStatus], now: Ti
             )
         })
         .collect();
+    if after.spec.unreadable.is_some() {
+        return;
+    }
     if after.spec.rollout.is_none() {
         after.clear(ROLLOUT_HEALTHY);
     } else if halted.is_empty() {
@@ -444,7 +460,7 @@ fn tell_expiry(after: &mut DisruptionPolicy, waves: &[ExpiryStatus], now: Timest
 }
 
 /// What stops disruption now, with all reasons that it stops.
-fn active(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec<ActiveRule> {
+fn active(policy: &DisruptionPolicy, snapshot: &Snapshot, memo: &Memo<'_>) -> Vec<ActiveRule> {
     let reasons = [
         DisruptionReason::Empty,
         DisruptionReason::Drifted,
@@ -452,11 +468,9 @@ fn active(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec
     ];
     let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
     let mut active: Vec<ActiveRule> = Vec::new();
-    let own = BTreeSet::new();
-    let memo = Memo::new(snapshot, now, &own);
     for reason in reasons.into_iter().chain(expired) {
         let mut limits: Vec<Limit> = Vec::new();
-        rules::of_policy(snapshot, policy, &reason, &memo, &mut limits);
+        rules::of_policy(snapshot, policy, &reason, memo, &mut limits);
         for rule in limits
             .iter()
             .filter(|limit| limit.is_shut())

@@ -250,3 +250,28 @@ fn a_freeze_is_about_its_node_pools_and_ends_by_itself() {
     );
     assert!(frozen_by(Value::Null, "x", late).is_none());
 }
+
+#[test]
+fn a_policy_that_cannot_be_read_is_a_fault_and_may_be_a_freeze() {
+    let object = json!({"metadata": {"name": "p"}, "spec": {"nodePools": {"names": ["x"]}, "budgets": 7}});
+    let policy = DisruptionPolicy::salvaged(&object).unwrap();
+    let found = faults(&policy);
+    let [fault] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!((fault.field.as_str(), &fault.reasons), ("spec", &None));
+    assert!(fault.message.starts_with("cannot be read: "), "{}", fault.message);
+    let frozen_at = |pool: &str| {
+        let reason = spokeshave_api::DisruptionReason::Empty;
+        frozen(
+            [&policy],
+            pool,
+            &BTreeMap::new(),
+            &reason,
+            at("2026-01-01T00:00:00Z"),
+        )
+    };
+    let said = "DisruptionPolicy p: cannot be read, and may be a freeze";
+    assert_eq!(frozen_at("x").as_deref(), Some(said));
+    assert_eq!(frozen_at("y"), None);
+}

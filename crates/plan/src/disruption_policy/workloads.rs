@@ -12,7 +12,7 @@ use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase, Mov
 use spokeshave_api::disruption_policy::{StatefulSetMoves, WorkloadRules, WorkloadsStatus};
 use spokeshave_api::{DisruptionPolicy, labels as api_labels};
 use spokeshave_model::pod;
-use spokeshave_model::snapshot::{NodeId, NodeView, PodView, Snapshot};
+use spokeshave_model::snapshot::{NodeId, NodeView, PodView, PoolView, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -311,7 +311,7 @@ pub fn moved(snapshot: &Snapshot, node: &NodeView, now: Timestamp) -> Vec<MovedW
     entries.map(|(name, pods)| MovedWorkload { name, pods }).collect()
 }
 
-/// How many pods rest now, and which annotations cannot be read.
+/// How many pods rest now, and which annotations cannot be read, on nodes of NodePools that the policy selects.
 pub(super) fn status(
     policy: &DisruptionPolicy,
     snapshot: &Snapshot,
@@ -325,11 +325,22 @@ pub(super) fn status(
     if notes.is_empty() {
         return Some(status);
     }
+    let empty = BTreeMap::new();
+    let selects = |pool: &PoolView| {
+        let labels = pool.object.metadata.labels.as_ref().unwrap_or(&empty);
+        policy.selects(&pool.name, labels)
+    };
+    let selected: Vec<bool> = snapshot.pools.iter().map(selects).collect();
+    let is_there = |node: &NodeId| {
+        let view = snapshot.node(*node);
+        let is_selected = view.pool.is_some_and(|pool| selected[pool.index()]);
+        view.is_managed() && !view.is_stand_in() && is_selected
+    };
     for pod in snapshot.pods.iter().filter(|pod| is_moved(pod)) {
-        let wishes = notes.of(pod);
-        let Some(node) = pod.node.filter(|node| snapshot.node(*node).is_managed()) else {
+        let Some(node) = pod.node.filter(is_there) else {
             continue;
         };
+        let wishes = notes.of(pod);
         if wishes.rests.is_some() {
             status.resting_pods += 1;
             nodes.insert(node);

@@ -11,6 +11,7 @@ use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON};
 use spokeshave_model::Pod;
 use spokeshave_model::pod::{self, is_evictable, is_terminating};
 
+use super::own_deadline;
 use super::pods::{delete_after, tier};
 use crate::durations::signed;
 
@@ -41,9 +42,7 @@ impl Size {
         Self((amount.saturating_mul(128) / 125).checked_ilog2().unwrap_or(0))
     }
 
-    /// The size of a pod that takes its turn: it is on a node that a command removes, and its controller creates another as soon as it terminates. `None` for pods
-    /// that go as soon as they may, and that nobody waits for: those of other nodes, DaemonSet and critical pods, what cannot be evicted, what would be
-    /// deleted for its deadline meanwhile, and what nobody replaces, or only once it is gone (StatefulSets, Jobs).
+    /// The size of a pod that [takes its turn](takes_turn).
     #[must_use]
     pub fn of_turn(
         pod: &Pod,
@@ -51,16 +50,28 @@ impl Size {
         deadline: Option<Timestamp>,
         now: Timestamp,
     ) -> Option<Self> {
-        let is_removed = claim.is_some_and(|claim| claim.is_true(DISRUPTION_REASON));
-        let soon = now.saturating_add(signed(LONGEST_WAIT)).unwrap_or(now);
-        let may_wait = is_removed
-            && is_replaced_at_once(pod)
-            && tier(pod) == 1
-            && is_evictable(pod, now)
-            && !is_terminating(pod)
-            && delete_after(pod, deadline).is_none_or(|due| due > soon);
-        may_wait.then(|| Self::of(pod))
+        takes_turn(pod, claim, deadline, now).then(|| Self::of(pod))
     }
+}
+
+/// Whether a pod takes its turn: it is on a node that a command removes, and its controller creates another as soon as it terminates. Others go as soon as they
+/// may, and nobody waits for them: those of other nodes and of nodes that are interrupted, DaemonSet and critical pods, what cannot be evicted, what would be
+/// deleted for its deadline meanwhile, and what nobody replaces, or only once it is gone (StatefulSets, Jobs).
+#[must_use]
+pub fn takes_turn(pod: &Pod, claim: Option<&NodeClaim>, deadline: Option<Timestamp>, now: Timestamp) -> bool {
+    let is_removed = |claim: &NodeClaim| claim.is_true(DISRUPTION_REASON) && !is_interrupted(claim, deadline);
+    let soon = now.saturating_add(signed(LONGEST_WAIT)).unwrap_or(now);
+    claim.is_some_and(is_removed)
+        && is_replaced_at_once(pod)
+        && tier(pod) == 1
+        && is_evictable(pod, now)
+        && !is_terminating(pod)
+        && delete_after(pod, deadline).is_none_or(|due| due > soon)
+}
+
+/// Whether somebody else has said when the node ends than its own terminationGracePeriod, as a cloud that takes the machine back does (invariant 33).
+fn is_interrupted(claim: &NodeClaim, deadline: Option<Timestamp>) -> bool {
+    deadline.is_some() && deadline != own_deadline(claim)
 }
 
 fn is_replaced_at_once(pod: &Pod) -> bool {
@@ -182,7 +193,8 @@ impl Turns {
         self.accepted.push_back((now, uid.to_owned()));
     }
 
-    /// Nobody waits for a pod any more: it was refused, is protected or gone. One whose eviction was accepted stays until its replacement has had its second.
+    /// Nobody waits for a pod any more, nor it for others: it was refused, is protected or gone, or its node is interrupted. One whose eviction was accepted stays
+    /// until its replacement has had its second.
     pub fn leave(&mut self, uid: &str) {
         let is_accepted = |turn: &Turn| matches!(turn.standing, Standing::Accepted | Standing::AcceptedLate);
         if !self.pods.get(uid).is_some_and(is_accepted) {

@@ -7,6 +7,7 @@ use spokeshave_api::{ConsolidationPolicy, Operator, Requirement};
 use spokeshave_example::{instance_type, node_pool};
 use spokeshave_model::InstanceType;
 use spokeshave_plan::disrupt::{Decision, Destination, Frontier, Method, Rejection, disrupt, validate};
+use spokeshave_plan::to_node_claim;
 
 #[test]
 fn d_144_two_nodes_become_one_cheaper_node() {
@@ -218,6 +219,24 @@ fn d_150_min_values_hold_after_the_price_filter() {
         strict.events("a")
     );
     assert_eq!(strict.verdict_text("a"), "keep: MinValues NodePool default");
+}
+
+#[test]
+fn d_147_p_005_a_replacement_pinned_to_spot_asks_for_no_more_capacity_types_than_it_names() {
+    const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+    let mut pool = free_pool("default");
+    let mut both = Requirement::new(CAPACITY_TYPE, Operator::In, &["on-demand", "spot"]);
+    both.min_values = Some(2);
+    pool.spec.template.spec.requirements = vec![both];
+    let world = World::new(pool).node("a", "large").pod("p", "a", "1");
+    let command = world.command();
+    let claim = &command.replacements[0].claim;
+    let asked = to_node_claim(&world.snapshot(), claim).spec.requirements;
+    let kinds = asked.into_iter().find(|one| one.key == CAPACITY_TYPE);
+    let kinds = kinds.expect("a requirement");
+    assert_eq!(kinds.values, ["spot"]);
+    assert_eq!(kinds.min_values, Some(1));
+    assert!(claim.min_values_relaxed, "and says so");
 }
 
 #[test]

@@ -244,7 +244,8 @@ fn d_139_d_141_p_067_a_static_replacement_comes_from_the_template_and_the_cloud_
         let command = outcome.commands.first().expect("a command");
         let written = record(&snapshot, command, &outcome.budgets, world.now);
         let spec = written.spec.replacements[0].spec.clone();
-        let template = template_claim(&snapshot.pools[0].object);
+        let pool = &snapshot.pools[0];
+        let template = template_claim(&pool.object, &pool.instance_types);
         assert_eq!(spec, template.spec, "as scale-up creates it");
         spec.requirements
             .into_iter()

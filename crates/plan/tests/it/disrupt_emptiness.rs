@@ -4,6 +4,7 @@ use crate::support::plain::{cluster, edit_claim, pool_with, running, types, unli
 use crate::support::{World, acts, later, on_demand_pool, pinned, text};
 use serde_json::json;
 use spokeshave_api::Budget;
+use spokeshave_api::constants::COMMAND_NODES;
 use spokeshave_example::epoch;
 use spokeshave_example::node;
 use spokeshave_model::ClusterState;
@@ -51,6 +52,39 @@ fn d_089_w_36_a_command_that_loses_a_node_at_its_second_look_forgets_its_pods() 
         reduced.resolve(&snapshot).is_some(),
         "so that the audit finds every pod of it"
     );
+}
+
+/// An object has to fit into what etcd takes.
+#[test]
+fn d_129_more_nodes_than_one_object_holds_go_in_several_commands() {
+    let cheap = "controller.kubernetes.io/pod-deletion-cost";
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .node("b", "small")
+        .node("c", "large")
+        .pod("p", "a", "1")
+        .pod("q", "b", "1")
+        .pod_with("r", "c", "100m", &pinned("c"))
+        .annotate_pod("p", cheap, "-2147483647")
+        .annotate_pod("q", cheap, "-2147483647");
+    let command = world.command();
+    assert_eq!(command.clone().in_parts(2), std::slice::from_ref(&command));
+    let parts = command.clone().in_parts(1);
+    let texts: Vec<String> = parts.iter().map(text).collect();
+    assert_eq!(texts, ["Emptiness delete [a]", "Emptiness delete [b]"]);
+    for part in &parts {
+        assert_eq!(part.moves.len(), 1);
+        assert_eq!(part.moves[0].from, part.nodes[0].node);
+    }
+    let price: Price = parts.iter().map(|part| part.price_before).sum();
+    assert_eq!(price, command.price_before);
+
+    let names = (0..=COMMAND_NODES).map(|index| format!("n{index:04}"));
+    let empty = |world: World, name: String| world.node(&name, "small");
+    let many = names.fold(World::new(on_demand_pool("default")), empty);
+    let commands = many.pass().commands;
+    let sizes: Vec<usize> = commands.iter().map(|command| command.nodes.len()).collect();
+    assert_eq!(sizes, [COMMAND_NODES, 1]);
 }
 
 pub(crate) fn emptiness(snapshot: &Snapshot) -> Outcome {

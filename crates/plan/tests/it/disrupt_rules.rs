@@ -133,6 +133,13 @@ fn d_012_d_013_what_an_annotation_means_is_told() {
         "InvalidDoNotDisruptAnnotation: Invalid karpenter.sh/do-not-disrupt annotation: duration \"-5m\" must be positive, ignoring annotation"
     );
     assert_eq!(told("true", 0), "");
+    // A pod that waits for a NodeClaim is on no node yet.
+    let (_, mut claim) = node("default", "new", &three_types()[0], "a", "on-demand");
+    claim.status.get_or_insert_default().provider_id = Some("in-flight://new".to_owned());
+    let waits = pair().pod("w", "in-flight://new", "1");
+    let mut waits = waits.annotate_pod("w", "karpenter.sh/do-not-disrupt", "-5m");
+    waits.state.node_claims.push(Arc::new(claim));
+    assert!(waits.events("w").is_empty(), "{:?}", waits.events("w"));
 }
 
 #[test]

@@ -96,6 +96,32 @@ fn a_new_node_holds_all_for_a_while_as_node_holder_does() {
     assert_eq!(acts(&world), [DELETE_A], "other reasons are not held");
 }
 
+/// A node comes every ten minutes and is gone when the next one comes, so that no object knows any more when the hold began.
+#[test]
+fn a_hold_that_its_maximum_has_ended_begins_again_only_after_a_whole_duration_without_a_trigger() {
+    for scope in ["Cluster", "NodePool"] {
+        let hold = json!({"hold": {"duration": "20m", "maximum": "30m", "scope": scope}});
+        let mut world = under(born(pair(), "a", later(-86_400)), &hold);
+        let mut held_at = |minute: i64, comes: bool| {
+            world.now = later(minute * 60);
+            if comes {
+                world = born(world.clone(), "b", world.now);
+            }
+            let snapshot = world.snapshot();
+            let after = status(&world.state.disruption_policies[0], &snapshot, &[], world.now);
+            world.state.disruption_policies[0] = Arc::new(after);
+            acts(&world).is_empty()
+        };
+        for minute in 0..120 {
+            let is_held = held_at(minute, minute % 10 == 0);
+            assert_eq!(is_held, minute < 30, "{scope}: minute {minute}");
+        }
+        assert!(!held_at(130, false), "{scope}: the last came at 110");
+        assert!(held_at(131, true), "{scope}: the next hold");
+        assert!(!held_at(151, false), "{scope}: and its end");
+    }
+}
+
 /// Three empty nodes, one in zone `x` and two in zone `y`.
 fn empty_in_two_zones() -> World {
     let zone = "topology.kubernetes.io/zone";

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned as _, DISRUPTION_REASON, Status};
 use spokeshave_api::{NodeClaim, NodeClaimSpec};
 use spokeshave_model::Pod;
-use spokeshave_plan::termination::{LONGEST_WAIT, Size, Turns};
+use spokeshave_plan::termination::{LONGEST_WAIT, Size, Turns, takes_turn};
 
 fn at(milliseconds: u64) -> Timestamp {
     let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -97,12 +98,36 @@ fn w_63_who_takes_turns() {
     let terminating = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:10Z"}});
     assert!(!takes(terminating, Some(&claim), None));
     let graceful = |seconds: u64| json!({"spec": {"terminationGracePeriodSeconds": seconds}});
-    let deadline = Some(at(60_000));
-    assert!(takes(graceful(30), Some(&claim), deadline));
+    let (limited, deadline) = (limited(), Some(at(60_000)));
+    assert!(takes(graceful(30), Some(&limited), deadline));
     assert!(
-        !takes(graceful(56), Some(&claim), deadline),
+        !takes(graceful(56), Some(&limited), deadline),
         "deleted in four seconds"
     );
+}
+
+/// The same as [`removed`], deleted at the start and with a minute to go.
+fn limited() -> NodeClaim {
+    let mut claim = removed();
+    claim.metadata.deletion_timestamp = Some(Time(at(0)));
+    claim.spec.termination_grace_period = serde_json::from_value(json!("60s")).unwrap();
+    claim
+}
+
+/// The cloud has said when it takes the machine back, and that is not when the NodeClaim's own time is over.
+#[test]
+fn w_63_pods_of_a_node_that_is_interrupted_take_no_turns() {
+    let takes = |claim: &NodeClaim, deadline: Option<Timestamp>| {
+        let pod = pod("1", "0", json!({}));
+        takes_turn(&pod, Some(claim), deadline, at(0))
+    };
+    let (removed, limited) = (removed(), limited());
+    assert!(takes(&removed, None));
+    assert!(!takes(&removed, Some(at(120_000))));
+    assert!(takes(&limited, Some(at(60_000))));
+    for other in [30_000, 120_000] {
+        assert!(!takes(&limited, Some(at(other))), "{other}");
+    }
 }
 
 #[test]

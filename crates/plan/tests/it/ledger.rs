@@ -1,11 +1,14 @@
 //! How long commands that have ended stay in the ledger.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use spokeshave_api::DisruptionPolicy;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_plan::disrupt::history::expired;
-use spokeshave_plan::disruption_policy::Keep;
+use spokeshave_plan::disruption_policy::{Keep, keep};
 
 use crate::support::command_world::{at, command};
 
@@ -61,4 +64,60 @@ fn the_ledger_keeps_the_newest_within_time_and_number() {
         gone.iter().map(|one| &*one.name).collect::<Vec<_>>(),
         ["d0", "d2", "d3", "d4"]
     );
+}
+
+const HOUR: i64 = 3600;
+
+/// A command that ended at the beginning, with this in its status.
+fn ended(status: &Value) -> Disruption {
+    let mut one = command(&["a"], &[], "SingleNodeConsolidation");
+    let mut all = json!({"finishedAt": at(0).to_string()});
+    for (key, value) in status.as_object().expect("an object") {
+        all[key] = value.clone();
+    }
+    one.status = serde_json::from_value(all).expect("a status");
+    one
+}
+
+/// What a policy says about "within a day" or `within` would be about an hour if the ledger forgot what it looks at.
+#[test]
+fn what_breakers_holds_and_convergence_look_at_stays_for_as_long_as_they_do() {
+    let lost = ended(&json!({"phase": "RolledBack", "rollBackCause": "ReplacementLost"}));
+    let refused = ended(&json!({"phase": "RolledBack", "rollBackCause": "LimitExceeded"}));
+    let done = ended(&json!({"phase": "Succeeded", "deletedAt": at(0).to_string()}));
+    let breaker = json!({"circuitBreakers": {"failedLaunches": {"count": 3, "within": "30h"}}});
+    let after_scale_down =
+        json!({"hold": {"duration": "3h", "initialDelay": "1h", "triggers": ["ScaleDown"]}});
+    let after_failure = json!({"hold": {"duration": "3h", "triggers": ["FailedLaunch"]}});
+    let after_launch = json!({"hold": {"duration": "3h"}});
+    let convergence = json!({"convergence": {}});
+    let rate = json!({"budgets": [{"perHour": 1}]});
+    // For how many hours.
+    for (spec, one, until) in [
+        (&breaker, &lost, 30),
+        (&breaker, &refused, 1),
+        (&breaker, &done, 1),
+        (&after_scale_down, &done, 4),
+        (&after_scale_down, &lost, 1),
+        (&after_failure, &lost, 3),
+        (&after_failure, &done, 1),
+        (&after_launch, &done, 1),
+        (&convergence, &done, 24),
+        (&convergence, &lost, 1),
+        (&rate, &done, 1),
+    ] {
+        let spec = serde_json::from_value(spec.clone()).expect("a spec");
+        let policies = [Arc::new(DisruptionPolicy::new("p", spec))];
+        let kept = |now: Timestamp| keep(one, &policies, now);
+        let looks = [kept(at(until * HOUR - 1)), kept(at(until * HOUR))];
+        assert_eq!(looks, [Keep::WhileFew, Keep::No], "{policies:?} {one:?}");
+    }
+}
+
+/// A breaker may look further back than the ledger goes otherwise.
+#[test]
+fn what_still_counts_is_not_too_old() {
+    let one = ended(&json!({"phase": "Succeeded"}));
+    let gone = |keep: Keep| expired([&one], Duration::from_secs(100), 1, |_| keep, at(101)).len();
+    assert_eq!([Keep::No, Keep::WhileFew].map(gone), [1, 0]);
 }

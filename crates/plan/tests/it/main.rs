@@ -32,6 +32,8 @@ mod policy_forecast;
 mod provision;
 mod quiet;
 mod realised;
+mod rollout_health;
+mod rollout_orders;
 mod rollouts;
 mod support;
 mod termination;

@@ -288,6 +288,69 @@ fn a_broken_annotation_is_named_counts_as_the_ceiling_and_stops_nobody_else() {
     assert_eq!(acts(&quiet), [""; 0], "it protects");
     let short = heard(&json!({"maximumQuietTime": "1h"})).annotate_pod("p", QUIET, "soon");
     assert_eq!(acts(&short), [DELETE_A], "and not for longer than any may");
+    let shut = |workloads: &Value| heard(workloads).annotate_pod("p", WINDOWS, "at night");
+    let world = shut(&json!({}));
+    assert_eq!(acts(&world), [""; 0], "windows that nobody can read are shut");
+    let text = world.verdict("a").blockers[0].message.clone();
+    assert!(
+        text.contains("pod default/p may not move now") && text.contains("cannot be read"),
+        "{text}"
+    );
+    let mut week = world;
+    week.now = later(167 * HOUR);
+    assert_eq!(acts(&week), [DELETE_A], "for as long as windows may be, once");
+    assert_eq!(acts(&shut(&json!({"maximumClosed": "1h"}))), [DELETE_A]);
+}
+
+#[test]
+fn a_policy_says_nothing_of_pods_in_nodepools_that_it_does_not_select() {
+    let world = |pool: &str| {
+        let mut world = heard(&json!({})).annotate_pod("p", QUIET, "3h");
+        world = world.annotate_pod("r", WINDOWS, "at night");
+        let mut own = (*world.state.disruption_policies[0]).clone();
+        own.spec.node_pools = serde_json::from_value(json!({"names": [pool]})).expect("a selector");
+        world.state.disruption_policies[0] = Arc::new(own);
+        world
+    };
+    let own = said(&world("default"))["workloads"].clone();
+    assert_eq!(own["restingPods"], 2);
+    assert_eq!(own["faults"].as_array().map(Vec::len), Some(1));
+    let none = json!({"restingPods": 0, "restingNodes": 0});
+    assert_eq!(said(&world("other"))["workloads"], none);
+}
+
+/// Whoever may annotate a pod must not keep the operator busy with it: as many windows as a budget may have are read, and no more.
+#[test]
+fn more_windows_than_a_budget_may_have_are_refused() {
+    let faults = |value: &str| {
+        let world = heard(&json!({})).annotate_pod("p", WINDOWS, value);
+        said(&world)["workloads"]["faults"].clone()
+    };
+    let windows = |count: usize| vec!["Mon 22:00-23:00"; count].join("; ");
+    assert_eq!(faults(&windows(50)), Value::Null);
+    for value in [windows(51), format!("{}22:00-23:00", " ".repeat(2048))] {
+        let found = faults(&value);
+        let text = found[0].as_str().unwrap_or_default();
+        assert!(
+            text.ends_with("write at most 50 windows, in at most 2048 bytes"),
+            "{text}"
+        );
+        assert!(text.len() < 300, "it quotes not all of it: {text}");
+    }
+}
+
+/// Of a value that is longer than any duration or number needs to be, nothing is read and little is told.
+#[test]
+fn longer_durations_and_numbers_than_anybody_needs_are_refused() {
+    for (key, value) in [(QUIET, "0h".repeat(100_000)), (MOVES, "0".repeat(200_000))] {
+        let world = heard(&json!({})).annotate_pod("p", key, &value);
+        let text = said(&world).to_string();
+        assert!(text.contains("which cannot be read: write a "), "{key}");
+        assert!(text.len() < 3000, "it quotes not all of it: {}", text.len());
+        let blockers = world.verdict("a").blockers;
+        let told: usize = blockers.iter().map(|one| one.message.len()).sum();
+        assert!(told < 1000, "{key}: {told}");
+    }
 }
 
 #[test]

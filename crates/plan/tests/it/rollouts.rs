@@ -2,9 +2,10 @@
 
 use crate::support::{World, later, on_demand_pool};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::disruption_policy::{RolloutPhase, RolloutStatus};
+use spokeshave_api::disruption_policy::{Rollout, RolloutPhase, RolloutStatus};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
 use spokeshave_example::Dice;
 use spokeshave_plan::disrupt::history::expired;
@@ -14,21 +15,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Six nodes that are there for a day, all of which have drifted.
-fn six(rollout: &Value) -> World {
+pub(crate) fn six(rollout: &Value) -> World {
     let mut world = World::new(on_demand_pool("default"));
     for name in ["a", "b", "c", "d", "e", "f"] {
         world = world.node(name, "small").drifted(name, -60);
-        let day_ago = later(-86_400);
-        world = world.edit_node(name, |node| {
-            node.metadata.creation_timestamp =
-                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(day_ago));
-        });
+        world = born(world, name, later(-86_400));
     }
     let spec = serde_json::from_value(json!({"rollout": rollout})).expect("a spec");
     world
         .state
         .disruption_policies
         .push(Arc::new(DisruptionPolicy::new("waves", spec)));
+    world
+}
+
+/// The same, where a node and its NodeClaim were created then.
+pub(crate) fn born(world: World, node: &str, at: Timestamp) -> World {
+    let at = Some(Time(at));
+    let world = world.edit_node(node, |node| node.metadata.creation_timestamp.clone_from(&at));
+    world.edit_claim(node, |claim| claim.metadata.creation_timestamp.clone_from(&at))
+}
+
+/// The same, where somebody has changed what the roll-out asks for.
+pub(crate) fn asked(mut world: World, edit: impl Fn(&mut Rollout)) -> World {
+    let mut policy = DisruptionPolicy::clone(&world.state.disruption_policies[0]);
+    edit(policy.spec.rollout.as_mut().expect("a roll-out"));
+    world.state.disruption_policies[0] = Arc::new(policy);
     world
 }
 
@@ -40,7 +52,7 @@ fn room(world: &World, reason: &DisruptionReason) -> usize {
 }
 
 /// Writes the status that the policy should have now, as the controller does, and gives the roll-out.
-fn look(world: &mut World) -> Option<RolloutStatus> {
+pub(crate) fn look(world: &mut World) -> Option<RolloutStatus> {
     let after = status(
         &world.state.disruption_policies[0],
         &world.snapshot(),
@@ -69,12 +81,12 @@ fn command(world: &mut World, node: &str, phase: &str, finished: Option<Timestam
     world.state.disruptions.push(Arc::new(one));
 }
 
-fn pass(world: &mut World, minutes: i64) {
+pub(crate) fn pass(world: &mut World, minutes: i64) {
     world.now += SignedDuration::from_mins(minutes);
 }
 
 /// The node of a finished command is gone.
-fn gone(world: &mut World, node: &str) {
+pub(crate) fn gone(world: &mut World, node: &str) {
     let at = world.now;
     command(world, node, "Succeeded", Some(at));
     world
@@ -218,6 +230,104 @@ fn another_image_of_the_nodeclass_in_mid_roll_out_gets_a_canary_of_its_own() {
     assert_eq!((second.wave, second.size), (2, 2), "the second image is healthy");
 }
 
+/// What the ledger has forgotten.
+fn forget(world: &mut World) {
+    let keeps = |one: &Disruption| keep(one, &world.state.disruption_policies, world.now);
+    let all = world.state.disruptions.iter().map(|one| &**one);
+    let gone = expired(all, Duration::from_secs(86_400), 200, keeps, world.now);
+    let is_gone = |one: &Disruption| gone.iter().any(|target| target.name == one.name());
+    world.state.disruptions.retain(|one| !is_gone(one));
+}
+
+/// A node that does not drain keeps its wave open for days, and by then the ledger knows no more what the waves before have brought.
+#[test]
+fn another_image_gets_its_canary_although_a_straggler_has_kept_a_wave_open_for_days() {
+    let mut world = six(&json!({"waves": ["1"], "soak": "10m"}));
+    look(&mut world);
+    let mut world = replaced(world, "a", "new-a");
+    look(&mut world);
+    pass(&mut world, 10);
+    assert_eq!(look(&mut world).expect("goes on").wave, 2);
+    pass(&mut world, 1);
+    command(&mut world, "b", "Deleting", None);
+    pass(&mut world, 2 * 24 * 60);
+    forget(&mut world);
+    let known: Vec<&str> = world.state.disruptions.iter().map(|one| one.name()).collect();
+    assert_eq!(known, ["b"]);
+    let slow = look(&mut world).expect("goes on");
+    assert_eq!(slow.wave, 2, "nothing else is asked for");
+    let mut world = world.drifted("new-a", 2 * 86_400);
+    let again = look(&mut world).expect("it begins again");
+    assert_eq!((again.wave, again.size), (1, 1));
+    assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "a canary");
+}
+
+/// Of a NodeClaim that was made before the roll-out began, also where its Node came later, the old image is no news.
+#[test]
+fn a_node_that_was_on_its_way_when_the_roll_out_began_begins_nothing_again() {
+    let mut world = six(&json!({"soak": "10m"}));
+    look(&mut world);
+    let world = replaced(world, "a", "new-a");
+    let mut world = born(world.node("late", "small"), "late", later(-30)).drifted("late", 0);
+    world = world.edit_node("late", |node| {
+        node.metadata.creation_timestamp = Some(Time(later(30)))
+    });
+    look(&mut world);
+    pass(&mut world, 10);
+    assert_eq!(look(&mut world).expect("goes on").wave, 2);
+    assert_eq!(look(&mut world).expect("goes on").wave, 2);
+}
+
+/// What was approved in one roll-out was not said of the next, and the same wave can be approved again.
+#[test]
+fn each_roll_out_is_approved_by_itself() {
+    let approve = |world: World, wave: Option<i64>| {
+        let approved = wave.map(|wave| ("default".to_owned(), wave));
+        asked(world, |rollout| {
+            rollout.approved = approved.clone().into_iter().collect()
+        })
+    };
+    let mut world = six(&json!({"waves": ["100%"], "soak": "10m", "approval": "Manual"}));
+    look(&mut world);
+    let mut world = replaced(world, "a", "new-a");
+    look(&mut world);
+    pass(&mut world, 10);
+    let waiting = look(&mut world).expect("goes on");
+    assert_eq!(waiting.phase, RolloutPhase::WaitingForApproval);
+    let mut world = approve(world, Some(2));
+    assert_eq!(look(&mut world).expect("goes on").wave, 2);
+    for node in ["b", "c", "d", "e", "f"] {
+        world = replaced(world, node, &format!("new-{node}"));
+    }
+    look(&mut world);
+    pass(&mut world, 10);
+    assert_eq!(look(&mut world), None, "it is over");
+
+    pass(&mut world, 60);
+    for node in ["a", "b", "c", "d", "e", "f"] {
+        world = world.drifted(&format!("new-{node}"), 4800);
+    }
+    look(&mut world).expect("the next begins");
+    let mut world = replaced(world, "new-a", "newer-a");
+    look(&mut world);
+    pass(&mut world, 10);
+    let waiting = look(&mut world).expect("goes on");
+    assert_eq!(waiting.phase, RolloutPhase::WaitingForApproval);
+    let message = waiting.message.expect("a text");
+    let told = "spec.rollout.approved.default: 2; the 2 that stands there is from before it began, and does not count";
+    assert!(message.ends_with(told), "{message}");
+    // Another number, the same number for this roll-out, and the same number after it was taken back.
+    let mut other = approve(world.clone(), Some(3));
+    assert_eq!(look(&mut other).expect("goes on").wave, 2);
+    let since = BTreeMap::from([("default".to_owned(), waiting.since)]);
+    let mut meant = asked(world.clone(), |rollout| rollout.approved_for = since.clone());
+    assert_eq!(look(&mut meant).expect("goes on").wave, 2);
+    let mut none = approve(world, None);
+    assert_eq!(look(&mut none).expect("goes on").wave, 1);
+    let mut again = approve(none, Some(2));
+    assert_eq!(look(&mut again).expect("goes on").wave, 2);
+}
+
 /// Nodes that drift as soon as they are there never get beyond canaries, one for each soak.
 #[test]
 fn nodes_that_drift_at_once_go_one_by_one() {
@@ -255,12 +365,11 @@ fn waves_have_the_sizes_that_are_written() {
 }
 
 /// A pod on a node that came since the roll-out began.
-fn arrives(world: World, node: &str, ready: bool, restarts: i32) -> World {
+pub(crate) fn arrives(world: World, node: &str, ready: bool, restarts: i32) -> World {
     let now = world.now;
     let name = format!("on-{node}");
     let world = world.node(node, "small").pod(&name, node, "1");
-    let time = |at: Timestamp| Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
-    let world = world.edit_node(node, |node| node.metadata.creation_timestamp = time(now));
+    let world = born(world, node, now);
     world.edit_pod(&name, |pod| {
         let word = if ready { "True" } else { "False" };
         let status = json!({"phase": "Running",
@@ -270,7 +379,7 @@ fn arrives(world: World, node: &str, ready: bool, restarts: i32) -> World {
     })
 }
 
-fn after_the_canary(ready: bool, restarts: i32, minutes: i64) -> World {
+pub(crate) fn after_the_canary(ready: bool, restarts: i32, minutes: i64) -> World {
     let mut world = six(&json!({"soak": "10m"}));
     look(&mut world);
     gone(&mut world, "a");
@@ -309,10 +418,8 @@ fn what_is_not_healthy_halts_it_and_the_condition_says_what_was_seen() {
         assert_eq!(word(&DisruptionReason::Empty), None);
         // Somebody says that it may go on: what came before is not looked at again.
         pass(&mut world, 1);
-        let mut resumed = DisruptionPolicy::clone(&policy);
-        let rollout = resumed.spec.rollout.as_mut().expect("a roll-out");
-        rollout.resumed_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now));
-        world.state.disruption_policies[0] = Arc::new(resumed);
+        let now = world.now;
+        let mut world = asked(world, |rollout| rollout.resumed_at = Some(Time(now)));
         pass(&mut world, 10);
         assert_eq!(look(&mut world).expect("goes on").wave, 2);
     }
