@@ -116,7 +116,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-provider-common",
         ],
     ),
-    ("spokeshave-azure-http", &["spokeshave-azure-cloud"]),
+    (
+        "spokeshave-azure-http",
+        &["spokeshave-azure-cloud", "spokeshave-provider-common"],
+    ),
     (
         "spokeshave-azure-simulated",
         &[
@@ -144,6 +147,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-model",
             "spokeshave-ports",
             "spokeshave-provider-aws",
+            "spokeshave-provider-common",
         ],
     ),
     (

@@ -4,6 +4,7 @@
 //! restart would miss: what is in memory only (nominations, the command in preparation) is rebuilt or not needed.
 
 mod act;
+mod audited;
 mod cloud;
 mod controller;
 mod definitions;

@@ -38,6 +38,10 @@ pub enum OperatorError {
     /// The thread that renews the Lease could not be started.
     #[error("cannot start leader election: {0}")]
     LeaseThread(String),
+    /// A task that runs for as long as a term has panicked; without it the others would seem to do all that there is to do. The process should end and begin
+    /// anew, or another replica lead.
+    #[error("task {0:?} panicked: this is a defect of Spokeshave, and standard error says where")]
+    TaskPanicked(String),
 }
 
 /// The controllers, not yet running.
@@ -56,7 +60,7 @@ pub struct Operator {
 }
 
 /// Makes a client.
-type Connect = Box<dyn FnOnce() -> Result<Client, String> + Send>;
+type Connect = Box<dyn FnOnce() -> Result<Client, String> + Send + Sync>;
 
 impl std::fmt::Debug for Operator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -78,9 +82,6 @@ impl Operator {
         options: Options,
     ) -> Self {
         let metrics = Metrics::new(clock.clone());
-        let readiness = Readiness::new();
-        readiness.declare(DEFINITIONS_SERVED);
-        readiness.declare(CACHES_SYNCED);
         Self {
             client,
             provider,
@@ -88,7 +89,7 @@ impl Operator {
             entropy,
             options,
             metrics,
-            readiness,
+            readiness: Self::unready(),
             decisions: DecisionLog::default(),
             observer: Observer::default(),
             lease_client: None,
@@ -100,7 +101,7 @@ impl Operator {
     #[must_use]
     pub fn with_lease_thread<E: std::fmt::Display>(
         mut self,
-        connect: impl FnOnce() -> Result<Client, E> + Send + 'static,
+        connect: impl FnOnce() -> Result<Client, E> + Send + Sync + 'static,
     ) -> Self {
         self.lease_client = Some(Box::new(move || connect().map_err(|error| format!("{error:#}"))));
         self
@@ -110,6 +111,22 @@ impl Operator {
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
+        self
+    }
+
+    /// The readiness of an operator that has yet to be made, such as while its cloud is waited for: its conditions, none of which holds (P-204).
+    #[must_use]
+    pub fn unready() -> Readiness {
+        let readiness = Readiness::new();
+        readiness.declare(DEFINITIONS_SERVED);
+        readiness.declare(CACHES_SYNCED);
+        readiness
+    }
+
+    /// Tells whether it is ready where that has been asked since before it was [made](Self::unready).
+    #[must_use]
+    pub fn with_readiness(mut self, readiness: Readiness) -> Self {
+        self.readiness = readiness;
         self
     }
 
@@ -141,15 +158,14 @@ impl Operator {
     /// Runs until shutdown; with leader election, competes first.
     ///
     /// # Errors
-    /// Leadership was lost.
+    /// Leadership was lost, or a task panicked.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), OperatorError> {
         let mut looking = JoinSet::new();
         let (client, clock) = (self.client.clone(), self.clock.clone());
         looking.spawn(definitions_served(client, clock, self.readiness.clone()));
         let Some(election) = self.options.leader_election.clone() else {
             let leadership = Leadership::always(self.clock.clone(), "single");
-            self.lead(leadership, &shutdown).await;
-            return Ok(());
+            return self.lead(leadership, &shutdown.child()).await;
         };
         let lease = LeaseOptions::new(&election.namespace, &election.name, &election.identity);
         let candidate = LeaderElection::new(
@@ -185,24 +201,27 @@ impl Operator {
                 lost.lost(&epoch).await;
                 watched.request();
             });
-            self.lead(leadership.clone(), &work).await;
+            outcome = self.lead(leadership.clone(), &work).await;
             watchdog.abort_all();
             if !shutdown.is_requested() {
-                outcome = Err(OperatorError::LeadershipLost);
+                outcome = outcome.and(Err(OperatorError::LeadershipLost));
             }
         }
         // The Lease is given back only after the last write.
         lease_shutdown.request();
         tokio::select! {
             biased;
-            ended = competition.join_next() => if matches!(ended, Some(Ok(ElectionOutcome::Lost))) { outcome = Err(OperatorError::LeadershipLost) },
+            ended = competition.join_next() => if matches!(ended, Some(Ok(ElectionOutcome::Lost))) { outcome = outcome.and(Err(OperatorError::LeadershipLost)) },
             () = clock.sleep(Duration::from_secs(5)) => {}
         }
         outcome
     }
 
-    async fn lead(self, leadership: Leadership, shutdown: &Shutdown) {
-        let Some(epoch) = leadership.epoch() else { return };
+    /// One term, until shutdown. A task that panics ends it, and requests that all of it ends.
+    async fn lead(self, leadership: Leadership, shutdown: &Shutdown) -> Result<(), OperatorError> {
+        let Some(epoch) = leadership.epoch() else {
+            return Ok(());
+        };
         self.readiness.set(CACHES_SYNCED, false);
         let writer = client::fenced(self.client.clone(), leadership, epoch.clone());
         let limit = self.options.shutdown_limit;
@@ -240,20 +259,29 @@ impl Operator {
         tasks.spawn("cloud", async move {
             until.cut(cloud.lead(writes)).await;
         });
-        if shutdown
-            .cut(cluster.stores.filled(wanted, &self.clock))
-            .await
-            .is_some()
-        {
-            self.readiness.set(CACHES_SYNCED, true);
-            self.observer.look_at(cluster);
-            controllers.start(&mut tasks, shutdown);
-            shutdown.requested().await;
-        }
+        let panicked = tasks.panicked();
+        let working = async {
+            let filled = cluster.stores.filled(wanted, &self.clock);
+            if shutdown.cut(filled).await.is_some() {
+                self.readiness.set(CACHES_SYNCED, true);
+                self.observer.look_at(cluster);
+                controllers.start(&mut tasks, shutdown);
+                shutdown.requested().await;
+            }
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = working => Ok(()),
+            name = panicked => {
+                shutdown.request();
+                Err(OperatorError::TaskPanicked(name))
+            }
+        };
         let late = tasks.drain(&clock, limit).await;
         if !late.is_empty() {
             tracing::warn!(tasks = late.join(", "), "cut off at shutdown");
         }
+        outcome
     }
 
     pub(crate) fn event_recorder(&self, writer: &Client) -> (EventRecorder, EventWriter) {

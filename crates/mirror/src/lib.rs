@@ -1,10 +1,12 @@
 //! Objects of one kind as the API server has them, kept up to date by a watch, and messages that providers make of what Nodes say.
 //!
-//! Owns the copy, and the messages until they are acknowledged. Writes are core's to send; the copy takes in their results.
+//! Owns the copy, and the messages until they are acknowledged. Writes are core's to send; the copy takes in their results. Neither ever falls back behind what is
+//! known already, and what cannot be read hides nothing else.
 
 mod conditions;
 mod failing;
 mod messages;
+mod unreadable;
 
 pub use conditions::hear;
 pub use failing::Failing;
@@ -15,11 +17,17 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
+use kube::discovery::ApiResource;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use spokeshave_ports::{SharedClock, Write, WriteError, Writes};
 use tokio::sync::Notify;
+
+use unreadable::Unreadable;
 
 /// Cluster-scoped objects of one kind, by name.
 #[derive(Debug)]
@@ -43,6 +51,41 @@ impl<K> Default for Mirror<K> {
             }),
             changed: Notify::new(),
         }
+    }
+}
+
+impl<K: Resource> State<K> {
+    /// Takes in an object that the API server has told, unless a newer one is here: the answer to a write of ours may have come first.
+    fn put(&mut self, name: String, object: Arc<K>) {
+        if !self.has_newer(&name, object.meta()) {
+            self.objects.insert(name, object);
+        }
+    }
+
+    /// Takes in all objects, as they were listed: others have gone, and of those that are newer here the list has not heard yet.
+    fn fill(&mut self, mut listed: BTreeMap<String, Arc<K>>) {
+        for (name, object) in &mut listed {
+            if self.has_newer(name, object.meta())
+                && let Some(known) = self.objects.get(name)
+            {
+                *object = known.clone();
+            }
+        }
+        self.objects = listed;
+        self.is_filled = true;
+    }
+
+    /// Takes out an object that has ended, with its last metadata, unless its successor is here already.
+    fn take(&mut self, name: &str, last: &ObjectMeta) {
+        if !self.has_newer(name, last) {
+            self.objects.remove(name);
+        }
+    }
+
+    /// Whether the object of this name is newer than the one with this metadata. Versions that cannot be compared are taken as they come.
+    fn has_newer(&self, name: &str, metadata: &ObjectMeta) -> bool {
+        let known = self.objects.get(name).and_then(|known| version(known.meta()));
+        matches!((known, version(metadata)), (Some(known), Some(told)) if known > told)
     }
 }
 
@@ -72,7 +115,8 @@ impl<K> Mirror<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    /// Has core write one of the objects, and takes in the answer before the watch tells it.
+    /// Has core write one of the objects, and takes in the answer before the watch tells it. An answer that comes late says nothing new: neither of an object that has
+    /// changed since, nor of one that has gone.
     ///
     /// # Errors
     /// The write was not carried out, or its answer is not of this kind.
@@ -85,40 +129,50 @@ where
         let has_ended = object.meta().deletion_timestamp.is_some() && object.finalizers().is_empty();
         let mut state = self.state();
         if has_ended {
-            state.objects.remove(&name);
-        } else {
-            state.objects.insert(name, object.clone());
+            state.take(&name, object.meta());
+        } else if state.objects.contains_key(&name) {
+            state.put(name, object.clone());
         }
         drop(state);
         self.changed.notify_one();
         Ok(object)
     }
 
-    /// Keeps the copy up to date for ever. After a failure it pauses, longer each time.
+    /// Keeps the copy up to date for ever. After a failure it pauses, longer each time. An object that cannot be read stays as it was last, or is not there at all.
     pub async fn watch(&self, client: Client, clock: &SharedClock) {
-        let api: Api<K> = Api::all(client);
-        let mut stream = watcher::watcher(api, watcher::Config::default()).boxed();
+        let mut events = events(client, &ApiResource::erase::<K>(&()));
         let mut fresh: BTreeMap<String, Arc<K>> = BTreeMap::new();
         let mut failing = Failing::new(&K::kind(&()));
-        while let Some(event) = stream.next().await {
+        let mut unreadable = Unreadable::new(&K::kind(&()));
+        while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => fresh.clear(),
+                Ok(Event::Init) => {
+                    fresh.clear();
+                    unreadable.forget_all();
+                }
                 Ok(Event::InitApply(object)) => {
-                    fresh.insert(object.name_any(), Arc::new(object));
+                    let name = object.name_any();
+                    let object = unreadable.read(object).map(Arc::new);
+                    if let Some(object) = object.or_else(|| self.get(&name)) {
+                        fresh.insert(name, object);
+                    }
                 }
                 Ok(Event::InitDone) => {
-                    let mut state = self.state();
-                    state.objects = std::mem::take(&mut fresh);
-                    state.is_filled = true;
+                    self.state().fill(std::mem::take(&mut fresh));
                     failing.works();
                 }
                 Ok(Event::Apply(object)) => {
                     failing.works();
-                    self.state().objects.insert(object.name_any(), Arc::new(object));
+                    let name = object.name_any();
+                    if let Some(object) = unreadable.read(object) {
+                        self.state().put(name, Arc::new(object));
+                    }
                 }
                 Ok(Event::Delete(object)) => {
                     failing.works();
-                    self.state().objects.remove(&object.name_any());
+                    let name = object.name_any();
+                    unreadable.forget(&name);
+                    self.state().take(&name, &object.metadata);
                 }
                 Err(error) => {
                     clock.sleep(failing.failed(&error)).await;
@@ -129,15 +183,29 @@ where
     }
 }
 
+/// Events of the watch of one kind. They are not decoded, because one object that cannot be would fail the list that it is in, and so hide all others.
+fn events(client: Client, kind: &ApiResource) -> BoxStream<'static, watcher::Result<Event<DynamicObject>>> {
+    let api: Api<DynamicObject> = Api::all_with(client, kind);
+    watcher::watcher(api, watcher::Config::default()).boxed()
+}
+
+/// The resourceVersion as a number: since Kubernetes 1.35 versions of one server may be compared so.
+fn version(metadata: &ObjectMeta) -> Option<u64> {
+    metadata.resource_version.as_deref()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
+    use futures::future::BoxFuture;
     use k8s_openapi::api::core::v1::Node;
     use kube::client::Body;
-    use spokeshave_ports::TokioClock;
+    use serde_json::{Value, json};
+    use spokeshave_ports::{TokioClock, WriteTarget};
 
     use super::*;
 
@@ -158,7 +226,7 @@ mod tests {
             std::future::ready(Ok::<_, Infallible>(forbidden()))
         };
         let client = Client::new(tower::service_fn(forbids), "default");
-        let clock = TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
+        let clock = clock();
         let mirror: Mirror<Node> = Mirror::default();
         // Failures at 0, 1, 3, 7, 15, 31, 61 and 91 seconds.
         let watching = tokio::time::timeout(Duration::from_secs(100), mirror.watch(client, &clock));
@@ -168,5 +236,174 @@ mod tests {
             mirror.all().is_none(),
             "what was never listed is not known to be gone"
         );
+    }
+
+    fn clock() -> SharedClock {
+        TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared()
+    }
+
+    /// A Node of a version, with one more field of its spec.
+    fn node(name: &str, version: u64, field: &str, value: impl Into<Value>) -> Value {
+        let value: Value = value.into();
+        let metadata = json!({"name": name, "uid": name, "resourceVersion": version.to_string()});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {field: value}})
+    }
+
+    fn list(nodes: &[Value]) -> String {
+        let metadata = json!({"resourceVersion": "10"});
+        json!({"apiVersion": "v1", "kind": "NodeList", "metadata": metadata, "items": nodes}).to_string()
+    }
+
+    /// What a watch tells before it ends.
+    fn told(events: &[(&str, Value)]) -> String {
+        let line = |(kind, object): &(&str, Value)| {
+            let event = json!({"type": kind, "object": object});
+            format!("{event}\n")
+        };
+        events.iter().map(line).collect()
+    }
+
+    /// An API server that takes a second for each of these answers, one after the other, and never gives another one.
+    fn answering(texts: Vec<String>, clock: &SharedClock) -> Client {
+        let (texts, clock) = (Mutex::new(VecDeque::from(texts)), clock.clone());
+        let answers = move |_: http::Request<Body>| {
+            let text = texts.lock().unwrap().pop_front();
+            let second = clock.sleep(Duration::from_secs(1));
+            async move {
+                second.await;
+                match text {
+                    Some(text) => Ok::<_, Infallible>(http::Response::new(Body::from(text.into_bytes()))),
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        Client::new(tower::service_fn(answers), "default")
+    }
+
+    /// The provider ID of the Node of this name.
+    fn provider_id(mirror: &Mirror<Node>, name: &str) -> Option<String> {
+        mirror.get(name)?.spec.as_ref()?.provider_id.clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_cannot_be_read_hides_no_other_and_stays_as_it_was() {
+        let clock = clock();
+        let listed = list(&[
+            node("good", 5, "providerID", "first"),
+            node("bad", 6, "unschedulable", "perhaps"),
+        ]);
+        let spoilt = told(&[
+            ("MODIFIED", node("good", 11, "providerID", "second")),
+            ("MODIFIED", node("good", 12, "unschedulable", "perhaps")),
+        ]);
+        let mended = told(&[
+            ("MODIFIED", node("bad", 13, "providerID", "third")),
+            ("DELETED", node("good", 14, "unschedulable", "perhaps")),
+        ]);
+        let client = answering(vec![listed, spoilt, mended], &clock);
+        let mirror: Mirror<Node> = Mirror::default();
+        let looks = async {
+            let look = async || {
+                clock.sleep(Duration::from_secs(1)).await;
+                ["good", "bad"].map(|name| provider_id(&mirror, name))
+            };
+            // Between the answers.
+            clock.sleep(Duration::from_millis(500)).await;
+            let seen = |id: &str| Some(id.to_owned());
+            assert_eq!(look().await, [seen("first"), None]);
+            assert_eq!(look().await, [seen("second"), None]);
+            assert_eq!(look().await, [None, seen("third")]);
+            assert_eq!(mirror.all().unwrap().len(), 1);
+        };
+        tokio::select! {
+            biased;
+            () = mirror.watch(client, &clock) => unreachable!("a watch never ends"),
+            () = looks => {}
+        }
+    }
+
+    /// Answers every write with this object.
+    #[derive(Debug)]
+    struct Written(Value);
+
+    impl Writes for Written {
+        fn write(&self, _: Write) -> BoxFuture<'_, Result<Value, WriteError>> {
+            Box::pin(std::future::ready(Ok(self.0.clone())))
+        }
+    }
+
+    /// Has an object written, and says what its answer is.
+    async fn write(mirror: &Mirror<Node>, name: &str, answer: Value) -> Arc<Node> {
+        let write = Write {
+            target: WriteTarget::Node,
+            name: name.to_owned(),
+            patch: json!({}),
+        };
+        mirror.write(&Written(answer), write).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_lags_behind_a_write_does_not_undo_it() {
+        let clock = clock();
+        let nodes = ["kept", "gone"].map(|name| node(name, 5, "providerID", "listed"));
+        let forgotten = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "too old resource version", "reason": "Expired", "code": 410});
+        let forgotten = told(&[("ERROR", forgotten)]);
+        let lagging = list(&[node("kept", 25, "providerID", "lagging")]);
+        let client = answering(vec![list(&nodes), forgotten, lagging], &clock);
+        let mirror: Mirror<Node> = Mirror::default();
+        let looks = async {
+            // Answers come after one and two seconds and, after a pause of one, after four.
+            clock.sleep(Duration::from_millis(2500)).await;
+            let answer = node("kept", 30, "providerID", "written");
+            write(&mirror, "kept", answer).await;
+            clock.sleep(Duration::from_secs(2)).await;
+            assert_eq!(provider_id(&mirror, "gone"), None, "it was listed again");
+            let id = provider_id(&mirror, "kept");
+            assert_eq!(id.as_deref(), Some("written"));
+        };
+        tokio::select! {
+            biased;
+            () = mirror.watch(client, &clock) => unreachable!("a watch never ends"),
+            () = looks => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_overwrites_nothing_newer_and_brings_nothing_back() {
+        let clock = clock();
+        let nodes = ["kept", "gone"].map(|name| node(name, 5, "providerID", "listed"));
+        let watched = told(&[
+            ("MODIFIED", node("kept", 20, "providerID", "watched")),
+            ("DELETED", node("gone", 21, "providerID", "listed")),
+        ]);
+        let lagging = told(&[("MODIFIED", node("kept", 25, "providerID", "lagging"))]);
+        let client = answering(vec![list(&nodes), watched, lagging], &clock);
+        let mirror: Mirror<Node> = Mirror::default();
+        let written = async |name: &str, version: u64| {
+            let answer = node(name, version, "providerID", "written");
+            let object = write(&mirror, name, answer).await;
+            let id = object.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+            assert_eq!(id.as_deref(), Some("written"), "whoever writes gets the answer");
+            provider_id(&mirror, name)
+        };
+        let looks = async {
+            clock.sleep(Duration::from_millis(2500)).await;
+            assert_eq!(written("kept", 15).await.as_deref(), Some("watched"));
+            assert_eq!(written("gone", 15).await, None);
+            assert_eq!(written("kept", 30).await.as_deref(), Some("written"));
+            clock.sleep(Duration::from_secs(1)).await;
+            let id = provider_id(&mirror, "kept");
+            assert_eq!(
+                id.as_deref(),
+                Some("written"),
+                "the watch has told of an older one"
+            );
+        };
+        tokio::select! {
+            biased;
+            () = mirror.watch(client, &clock) => unreachable!("a watch never ends"),
+            () = looks => {}
+        }
     }
 }

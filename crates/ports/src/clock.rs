@@ -1,7 +1,7 @@
-//! Time: the trait by which everything learns the hour, and its one production implementation.
+//! Time: the trait by which everything learns the hour, and the clock of simulated clusters.
 //!
-//! Owns the mapping from tokio's timer to cluster time. This is the only place that reads the system clock, once, at
-//! start; it never looks at it again, so a jump of the wall clock never moves cluster time.
+//! Owns the mapping from tokio's timer to cluster time. It reads the system clock at most once, at start, and never looks at it again; an operator's clock
+//! follows it, see `system_clock`.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,14 +16,20 @@ use tokio::time::Instant;
 pub type SharedClock = Arc<dyn Clock>;
 
 /// Longest single sleep, about 30 years: beyond it timers overflow, and nobody waits that long.
-const LONGEST_SLEEP: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// Source of cluster time. Cluster time never goes backwards.
 pub trait Clock: Send + Sync + Debug {
     /// The present instant of cluster time.
     fn now(&self) -> Timestamp;
 
-    /// Completes after `duration` of cluster time.
+    /// Time by the timer alone, since some fixed instant: it goes on evenly even where the system clock, and with it cluster time, is set. For terms that
+    /// others measure too. The default is for clocks that nobody sets.
+    fn elapsed(&self) -> Duration {
+        self.since(Timestamp::UNIX_EPOCH)
+    }
+
+    /// Completes after `duration` of cluster time, by the timer alone.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 
     /// Completes at `deadline`, at once when it has passed.
@@ -74,7 +80,7 @@ impl TokioClock {
     #[must_use]
     #[expect(
         clippy::disallowed_methods,
-        reason = "the only place that reads the system clock"
+        reason = "this and SystemClock are where the system clock is read"
     )]
     pub fn wall(speed: f64) -> Self {
         Self::new(Timestamp::now(), speed)

@@ -12,6 +12,7 @@ mod interruption;
 mod measurement;
 mod node_class_kind;
 mod notice;
+mod system_clock;
 mod writes;
 
 pub use clock::{Clock, SharedClock, TokioClock};
@@ -21,4 +22,5 @@ pub use interruption::{Interruption, Interruptions};
 pub use measurement::{MeasuredValue, Measurement, MeasurementKind};
 pub use node_class_kind::NodeClassKind;
 pub use notice::{Notice, Notices};
+pub use system_clock::SystemClock;
 pub use writes::{NoWrites, SharedWrites, Write, WriteError, WriteTarget, Writes};

@@ -3,6 +3,8 @@
 //! Owns the middleware that both a client of a real cluster and one of an in-process server get, and the fence that stops
 //! writes of a replica that no longer leads. It never changes a request, except for its `User-Agent`.
 
+mod silence;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -16,6 +18,7 @@ use kube::client::{Body, ClientBuilder};
 use spokeshave_ports::SharedClock;
 use tower::{BoxError, Layer, Service};
 
+use self::silence::EndSilentWatches;
 use crate::backoff::TokenBucket;
 use crate::lease::{Epoch, Leadership};
 use crate::metrics::{Counter, Histogram, Metrics, exponential_buckets};
@@ -45,7 +48,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// A client of a real cluster.
+/// A client of a real cluster. Where the connection falls silent, a request fails and a watch ends after a little more than a minute.
 pub fn from_config(
     config: kube::Config,
     options: &ClientOptions,
@@ -54,7 +57,9 @@ pub fn from_config(
     // Retries are up to the controllers: a rejected eviction has its own back-off and is reported, and a Lease cannot wait.
     let mut config = config;
     config.default_retry = false;
+    silence::limit(&mut config);
     Ok(ClientBuilder::try_from(config)?
+        .with_layer(&EndSilentWatches)
         .with_layer(&Middleware::new(options, clock))
         .build())
 }
@@ -101,6 +106,16 @@ pub fn fenced(client: Client, leadership: Leadership, epoch: Epoch) -> Client {
 
 fn is_write(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Whether the answer to a read goes on until the server ends it.
+fn is_watch<B>(request: &Request<B>) -> bool {
+    let asks = |query: &str| {
+        query
+            .split('&')
+            .any(|parameter| matches!(parameter, "watch=true" | "watch=1"))
+    };
+    *request.method() == Method::GET && request.uri().query().is_some_and(asks)
 }
 
 /// Everything that a client sent: method, path with query, body; one line each, in order. Shared by clones.
@@ -357,13 +372,8 @@ impl Described {
     fn of<B>(request: &Request<B>) -> Self {
         let target = Target::parse(request.uri().path());
         let has_name = target.as_ref().is_some_and(|target| target.has_name);
-        let is_watch = request.uri().query().is_some_and(|query| {
-            query
-                .split('&')
-                .any(|parameter| matches!(parameter, "watch=true" | "watch=1"))
-        });
         let verb = match request.method().as_str() {
-            "GET" if is_watch => "WATCH",
+            "GET" if is_watch(request) => "WATCH",
             "GET" if has_name => "GET",
             "GET" => "LIST",
             "POST" => "CREATE",

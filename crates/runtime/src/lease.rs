@@ -3,7 +3,8 @@
 //! Owns one Lease: acquiring, renewing and giving it back, and the [`Leadership`] handle that others watch. It never writes
 //! anything else. A replica trusts only what it has observed itself: another holder's term ends one lease duration after we
 //! first saw its last renewal, on our clock. Our own ends when no renewal succeeded within the renew deadline, even when
-//! no task was running at that time: the handle compares the time on every call.
+//! no task was running at that time: the handle compares the time on every call; and at once when another holder is seen. Terms are measured by the timer: setting the
+//! system clock neither ends nor prolongs one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -97,8 +98,8 @@ pub struct Leadership {
 #[derive(Clone, Debug, PartialEq)]
 struct Term {
     epoch: Epoch,
-    /// Until when the last successful renewal carries us; `None` when election is disabled.
-    valid_until: Option<Timestamp>,
+    /// Until when the last successful renewal carries us, by the timer; `None` when election is disabled.
+    valid_until: Option<Duration>,
 }
 
 impl Leadership {
@@ -129,7 +130,7 @@ impl Leadership {
     pub fn epoch(&self) -> Option<Epoch> {
         let term = self.term.borrow();
         let term = term.as_ref()?;
-        let valid = term.valid_until.is_none_or(|until| self.clock.now() < until);
+        let valid = term.valid_until.is_none_or(|until| self.clock.elapsed() < until);
         valid.then(|| term.epoch.clone())
     }
 
@@ -171,19 +172,20 @@ impl Leadership {
                 Some(term) if term.epoch == *epoch => term.valid_until,
                 _ => return,
             };
-            match until {
+            let left = until.map(|until| until.saturating_sub(self.clock.elapsed()));
+            match left {
                 None => drop(receiver.changed().await),
-                Some(until) if until <= self.clock.now() => return,
-                Some(until) => tokio::select! {
+                Some(left) if left.is_zero() => return,
+                Some(left) => tokio::select! {
                     biased;
                     _ = receiver.changed() => {}
-                    () = self.clock.sleep_until(until) => {}
+                    () = self.clock.sleep(left) => {}
                 },
             }
         }
     }
 
-    fn hold(&self, epoch: Epoch, valid_until: Timestamp) {
+    fn hold(&self, epoch: Epoch, valid_until: Duration) {
         self.term.send_replace(Some(Term {
             epoch,
             valid_until: Some(valid_until),
@@ -219,8 +221,8 @@ pub struct LeaderElection {
 #[derive(Debug)]
 struct Observed {
     lease: Lease,
-    /// When we first saw this state, on our clock.
-    at: Timestamp,
+    /// When we first saw this state, by the timer.
+    at: Duration,
 }
 
 impl Observed {
@@ -336,12 +338,12 @@ impl LeaderElection {
 
     /// One attempt to acquire or renew, with a time limit of half the renew deadline for each request.
     async fn attempt(&mut self) -> Result<bool, LeaseError> {
-        let start = self.clock.now();
+        let (start, now) = (self.clock.elapsed(), self.clock.now());
         if self.leadership.is_leader()
             && let Some(observed) = &self.observed
         {
             // The common case in one request: no other writer. Anything else takes the slow path.
-            let renewed = self.lease(observed.lease.metadata.clone(), &observed.spec(), start);
+            let renewed = self.lease(observed.lease.metadata.clone(), &observed.spec(), now);
             if let Ok(lease) = self
                 .limited(
                     self.api
@@ -361,7 +363,7 @@ impl LeaderElection {
                     namespace: Some(self.options.namespace.clone()),
                     ..ObjectMeta::default()
                 };
-                let mut first = self.lease(metadata, &LeaseSpec::default(), start);
+                let mut first = self.lease(metadata, &LeaseSpec::default(), now);
                 first.spec.get_or_insert_default().lease_transitions = Some(0);
                 let created = self
                     .limited(self.api.create(&PostParams::default(), &first))
@@ -383,9 +385,13 @@ impl LeaderElection {
         let spec = found.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if !holder.is_empty() && holder != self.options.identity && self.observed_is_valid(&spec, start) {
+            // The machine was suspended, perhaps, and the timer with it: what is left of our term by the timer is not ours any more.
+            if self.leadership.is_leader() {
+                self.leadership.end();
+            }
             return Ok(false);
         }
-        let wanted = self.lease(found.metadata, &spec, start);
+        let wanted = self.lease(found.metadata, &spec, now);
         match self
             .limited(
                 self.api
@@ -403,11 +409,10 @@ impl LeaderElection {
         }
     }
 
-    fn observed_is_valid(&self, spec: &LeaseSpec, now: Timestamp) -> bool {
+    fn observed_is_valid(&self, spec: &LeaseSpec, start: Duration) -> bool {
         let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
-        let seen = self.observed.as_ref().map_or(now, |observed| observed.at);
-        seen.saturating_add(Duration::from_secs(seconds))
-            .is_ok_and(|end| end > now)
+        let seen = self.observed.as_ref().map_or(start, |observed| observed.at);
+        seen.saturating_add(Duration::from_secs(seconds)) > start
     }
 
     /// The Lease as we want it: ours, renewed now.
@@ -437,14 +442,14 @@ impl LeaderElection {
     }
 
     /// Takes a success in. The term counts from before the request was sent.
-    fn hold(&mut self, lease: Lease, start: Timestamp) {
+    fn hold(&mut self, lease: Lease, start: Duration) {
         let spec = lease.spec.clone().unwrap_or_default();
         let epoch = Epoch {
             transitions: spec.lease_transitions.unwrap_or(0),
             holder: spec.holder_identity.unwrap_or_default(),
         };
         self.observed = Some(Observed { lease, at: start });
-        let valid_until = start.saturating_add(self.options.renew_deadline).unwrap_or(start);
+        let valid_until = start.saturating_add(self.options.renew_deadline);
         self.leadership.hold(epoch, valid_until);
     }
 

@@ -173,7 +173,7 @@ impl<Key: Ord + Clone> WorkQueue<Key> {
     /// Takes the next key, waiting for one. No other worker gets the key until [`done`](Self::done).
     pub async fn next(&self) -> Key {
         loop {
-            let until_next = {
+            let next_due = {
                 let now = self.inner.clock.now();
                 let mut core = self.lock();
                 let promoted = core.promote(now);
@@ -188,15 +188,14 @@ impl<Key: Ord + Clone> WorkQueue<Key> {
                     return key;
                 }
                 core.next_due()
-                    .map(|due| Duration::try_from(due.duration_since(now)).unwrap_or(Duration::ZERO))
             };
             let changed = self.inner.changed.notified();
-            match until_next {
+            match next_due {
                 None => changed.await,
-                Some(delay) => tokio::select! {
+                Some(due) => tokio::select! {
                     biased;
                     () = changed => {}
-                    () = self.inner.clock.sleep(delay) => {}
+                    () = self.inner.clock.sleep_until(due) => {}
                 },
             }
         }

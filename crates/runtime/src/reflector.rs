@@ -268,13 +268,18 @@ impl<K> Drop for Filler<K> {
 }
 
 impl<K: Object> Filler<K> {
-    /// The object, or what it is called and why it cannot be read.
+    /// The object or what stands in for it, or what it is called and why it cannot be read.
     fn decoded(&self, tree: Value) -> Result<K, Unreadable> {
         let (key, version) = (raw::key(&tree), raw::version(&tree));
-        K::deserialize(tree).map_err(|error| {
+        let stand_in = self.store.stand_in().map(|make| (make, tree.clone()));
+        K::deserialize(tree).or_else(|error| {
             let (kind, error) = (&self.kind, error.to_string());
+            if let Some(object) = stand_in.and_then(|(make, tree)| make(&tree)) {
+                tracing::warn!(kind, object = %key, error, "an object cannot be read and counts as the safest of its kind: correct the value that the error names");
+                return Ok(object);
+            }
             tracing::warn!(kind, object = %key, error, "skipping an object that cannot be read");
-            Unreadable { key, version, error }
+            Err(Unreadable { key, version, error })
         })
     }
 }

@@ -1,7 +1,9 @@
 //! The small HTTP server for probes and metrics: /metrics, /healthz, /readyz, and pages that its owner brings along.
 //!
-//! Owns the answers and the listener. It only reads; nothing can be changed through it.
+//! Owns the answers and the listener. It only reads; nothing can be changed through it. Whoever reaches the port cannot occupy it: a connection is for one
+//! request and has an end, and where there are too many, the oldest makes room.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
@@ -15,15 +17,27 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::{Metrics, Readiness, Shutdown};
 
-/// How long a client may take to send its request head.
-const HEAD_LIMIT: Duration = Duration::from_secs(10);
-/// Connections served at the same time; more wait in the listener's backlog.
-const CONNECTION_LIMIT: usize = 64;
+/// What clients may take of a port.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// How long a client may take to send its request head.
+    head: Duration,
+    /// How long a connection may last, the reading of the answer included.
+    connection: Duration,
+    /// Connections served at the same time.
+    connections: usize,
+}
+
+const LIMITS: Limits = Limits {
+    head: Duration::from_secs(10),
+    connection: Duration::from_secs(60),
+    connections: 64,
+};
 /// Pause after a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Content type of Prometheus' text format 0.0.4.
@@ -77,22 +91,29 @@ pub async fn bind(address: SocketAddr, purpose: &str) -> io::Result<TcpListener>
 impl HttpServer {
     /// Serves until `shutdown`, then finishes the answers in hand.
     pub async fn serve(self, listener: TcpListener, shutdown: Shutdown) {
+        self.serve_within(LIMITS, listener, shutdown).await;
+    }
+
+    async fn serve_within(self, limits: Limits, listener: TcpListener, shutdown: Shutdown) {
         let mut connections = JoinSet::new();
-        loop {
+        let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
+        while let Some(accepted) = shutdown.cut(listener.accept()).await {
             while connections.try_join_next().is_some() {}
-            if connections.len() >= CONNECTION_LIMIT {
-                let _ = shutdown.cut(connections.join_next()).await;
-                if shutdown.is_requested() {
-                    break;
-                }
-                continue;
-            }
-            let Some(accepted) = shutdown.cut(listener.accept()).await else {
-                break;
-            };
+            oldest_first.retain(|connection| !connection.is_finished());
             match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(self.clone().connection(TokioIo::new(stream), shutdown.clone()));
+                    if oldest_first.len() >= limits.connections {
+                        // What came in the same burst has not had its turn yet. A probe is answered at once, so that it is not the one that has to go.
+                        tokio::task::yield_now().await;
+                        oldest_first.retain(|connection| !connection.is_finished());
+                    }
+                    if oldest_first.len() >= limits.connections
+                        && let Some(oldest) = oldest_first.pop_front()
+                    {
+                        oldest.abort();
+                    }
+                    let connection = self.clone().connection(limits, stream, shutdown.clone());
+                    oldest_first.push_back(connections.spawn(connection));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -104,26 +125,31 @@ impl HttpServer {
         while connections.join_next().await.is_some() {}
     }
 
-    async fn connection(self, stream: TokioIo<tokio::net::TcpStream>, shutdown: Shutdown) {
+    async fn connection(self, limits: Limits, stream: TcpStream, shutdown: Shutdown) {
         let service = service_fn(move |request: Request<Incoming>| {
             let response = self.respond(request.method(), request.uri().path(), request.uri().query());
             async move { Ok::<_, Infallible>(response) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_LIMIT)
-            .serve_connection(stream, service);
+            .header_read_timeout(limits.head)
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
-        let ended = tokio::select! {
-            biased;
-            ended = connection.as_mut() => ended,
-            () = shutdown.requested() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+        let served = async {
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => ended,
+                () = shutdown.requested() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
             }
         };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a connection to the metrics or health port broke");
+        match tokio::time::timeout(limits.connection, served).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "a connection to the metrics or health port broke"),
+            Err(_) => tracing::debug!("a connection to the metrics or health port has lasted too long"),
         }
     }
 
@@ -218,6 +244,9 @@ mod tests {
 
     use super::*;
 
+    /// A deadline for a failure only: what is waited for are events.
+    const NEVER: Duration = Duration::from_secs(120);
+
     fn server() -> HttpServer {
         let clock = TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
         let metrics = Metrics::new(clock);
@@ -304,6 +333,90 @@ mod tests {
         );
         // An idle connection does not hold the end up.
         let _idle = tokio::net::TcpStream::connect(address).await.unwrap();
+        shutdown.request();
+        serving.await.unwrap();
+    }
+
+    /// Everything that comes on a connection until its end.
+    async fn until_its_end(stream: &mut TcpStream) -> String {
+        let mut text = String::new();
+        let read = tokio::time::timeout(NEVER, stream.read_to_string(&mut text)).await;
+        read.expect("the server closes the connection").unwrap();
+        text
+    }
+
+    /// The answer to a probe of a client that would go on asking.
+    async fn probe(stream: &mut TcpStream) -> String {
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .unwrap();
+        until_its_end(stream).await
+    }
+
+    #[tokio::test]
+    async fn p_204_connections_of_others_do_not_take_the_probe_away() {
+        let limits = Limits {
+            head: NEVER,
+            connection: NEVER,
+            connections: 2,
+        };
+        let listener = bind(([127, 0, 0, 1], 0).into(), "health probes").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = Shutdown::new();
+        let serving = tokio::spawn(server().serve_within(limits, listener, shutdown.clone()));
+        let mut oldest = TcpStream::connect(address).await.unwrap();
+        let mut second = TcpStream::connect(address).await.unwrap();
+        let mut third = TcpStream::connect(address).await.unwrap();
+        let answer = probe(&mut third).await;
+        assert!(answer.ends_with("ok"), "the third of two is answered: {answer}");
+        assert_eq!(until_its_end(&mut oldest).await, "", "the oldest has made room");
+        let answer = probe(&mut second).await;
+        assert!(answer.ends_with("ok"), "and no other: {answer}");
+        shutdown.request();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn p_204_a_burst_of_connections_takes_no_probe_away() {
+        let limits = Limits {
+            head: NEVER,
+            connection: NEVER,
+            connections: 2,
+        };
+        let listener = bind(([127, 0, 0, 1], 0).into(), "health probes").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut probes = Vec::new();
+        for _ in 0..8 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+            request.await.unwrap();
+            probes.push(stream);
+        }
+        // All of them wait when it begins to accept.
+        let shutdown = Shutdown::new();
+        let serving = tokio::spawn(server().serve_within(limits, listener, shutdown.clone()));
+        for (index, stream) in probes.iter_mut().enumerate() {
+            let answer = until_its_end(stream).await;
+            assert!(answer.ends_with("ok"), "probe {index}: {answer}");
+        }
+        shutdown.request();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_however_slowly_its_client_asks_or_reads() {
+        let limits = Limits {
+            head: NEVER,
+            connection: Duration::from_millis(1),
+            connections: 2,
+        };
+        let listener = bind(([127, 0, 0, 1], 0).into(), "metrics").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = Shutdown::new();
+        let serving = tokio::spawn(server().serve_within(limits, listener, shutdown.clone()));
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        assert_eq!(until_its_end(&mut idle).await, "");
         shutdown.request();
         serving.await.unwrap();
     }

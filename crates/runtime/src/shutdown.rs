@@ -1,7 +1,7 @@
 //! Ending well: a signal that everyone can await, and a group of tasks that is drained within a time limit.
 //!
 //! Owns the order of shutdown: first the signal, then every task finishes its current work, then late tasks are aborted
-//! and named. It never decides when to end.
+//! and named; and the word that a task has panicked. It never decides when to end.
 
 use std::cell::Cell;
 use std::fmt;
@@ -107,6 +107,8 @@ pub fn panics_here() -> usize {
 #[derive(Debug, Default)]
 pub struct TaskGroup {
     tasks: Vec<(String, JoinHandle<()>)>,
+    /// The name of the first task that has panicked.
+    panicked: watch::Sender<Option<String>>,
 }
 
 impl TaskGroup {
@@ -116,16 +118,23 @@ impl TaskGroup {
         Self::default()
     }
 
-    /// Starts a task. A panic in it is logged with its name and harms no other task.
+    /// Starts a task. A panic in it is logged with its name and harms no other task; whoever cannot go on without it asks [`panicked`](Self::panicked).
     pub fn spawn(&mut self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
         let name = name.into();
-        let label = name.clone();
+        let (label, panicked) = (name.clone(), self.panicked.clone());
         // Boxed, because tokio's part of a task is much code, and this is one kind of task instead of a hundred.
         let task: BoxFuture<'static, ()> = Box::pin(task);
         let guarded = async move {
             if AssertUnwindSafe(task).catch_unwind().await.is_err() {
                 PANICS.with(|panics| panics.set(panics.get() + 1));
                 tracing::error!(task = label, "task panicked and has ended");
+                panicked.send_if_modified(|first| {
+                    let is_first = first.is_none();
+                    if is_first {
+                        *first = Some(label);
+                    }
+                    is_first
+                });
             }
         };
         self.tasks.push((name, tokio::spawn(guarded)));
@@ -138,6 +147,16 @@ impl TaskGroup {
             .iter()
             .filter(|(_, handle)| !handle.is_finished())
             .count()
+    }
+
+    /// Waits until a task of the group panics, now or later, and returns its name.
+    pub fn panicked(&self) -> BoxFuture<'static, String> {
+        // The sender is in the future, so that it waits for what may never happen.
+        let sender = self.panicked.clone();
+        Box::pin(async move {
+            let _ = sender.subscribe().wait_for(Option::is_some).await;
+            sender.borrow().clone().unwrap_or_default()
+        })
     }
 
     /// Waits for all tasks, at most `limit` of cluster time; cuts off those that are late and returns their names.
@@ -210,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn draining_waits_for_the_willing_and_names_the_late() {
+    async fn a_panic_is_named_and_draining_waits_for_the_willing_and_names_the_late() {
         let (clock, shutdown) = (clock(), Shutdown::new());
         let mut group = TaskGroup::new();
         let (signal, timer) = (shutdown.clone(), clock.clone());
@@ -220,6 +239,7 @@ mod tests {
         });
         group.spawn("stubborn", std::future::pending());
         group.spawn("broken", async { panic!("a bug") });
+        assert_eq!(group.panicked().await, "broken");
         shutdown.request();
         let start = clock.now();
         assert_eq!(group.drain(&clock, Duration::from_secs(10)).await, ["stubborn"]);

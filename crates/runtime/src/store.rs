@@ -13,6 +13,7 @@
 //! Cost: `get`, one event and one index look-up are logarithmic; `snapshot` clones one `Arc` per object.
 
 mod contents;
+mod options;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,10 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use kube::Resource;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use spokeshave_watched as watch;
 use tokio::sync::mpsc;
 
 use contents::{Contents, Erased, Held, has_ended, typed, typed_ref, version_of};
+
+pub use options::StoreOptions;
 
 /// What a store can hold: any kind known at compile time, also `PartialObjectMeta<K>` for metadata only.
 pub trait Object:
@@ -111,43 +115,6 @@ impl<K> Change<K> {
     #[must_use]
     pub fn object(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref())
-    }
-}
-
-/// How a store processes objects.
-pub struct StoreOptions<K> {
-    /// Drops unused fields before the object is stored. The default drops `managedFields`.
-    pub trim: fn(&mut K),
-    /// Whether two trimmed objects of one resourceVersion say the same. An object that says what the one before said takes its place, but counts as
-    /// no change and handlers are not called: heartbeats of kubelets cost nothing. The default compares everything that is left after trimming.
-    pub same: fn(&K, &K) -> bool,
-}
-
-impl<K> Clone for StoreOptions<K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K> Copy for StoreOptions<K> {}
-
-impl<K: Resource + PartialEq> Default for StoreOptions<K> {
-    fn default() -> Self {
-        Self::trimmed(|object| object.meta_mut().managed_fields = None)
-    }
-}
-
-impl<K: PartialEq> StoreOptions<K> {
-    /// Drops what `trim` drops, and compares all that is left.
-    #[must_use]
-    pub fn trimmed(trim: fn(&mut K)) -> Self {
-        Self { trim, same: K::eq }
-    }
-}
-
-impl<K> fmt::Debug for StoreOptions<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreOptions").finish_non_exhaustive()
     }
 }
 
@@ -431,6 +398,11 @@ impl<K: Object> Store<K> {
         for ghost in ghosts {
             self.take(dispatch, &ghost);
         }
+    }
+
+    /// How to make what stands in for an object that does not decode, if anything does.
+    pub(crate) fn stand_in(&self) -> Option<fn(&Value) -> Option<K>> {
+        self.inner.options.stand_in
     }
 
     /// Drops unused fields.

@@ -11,16 +11,17 @@ use clap::{Args, ValueHint};
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
 use spokeshave_aws_cloud::minor_version;
-use spokeshave_ports::{Entropy, SharedClock, TokioClock};
+use spokeshave_ports::{Entropy, SharedClock, SystemClock, TokioClock};
 use spokeshave_provider_grpc::sanity::{Restart, SanityOptions, Untried, check};
-use spokeshave_provider_grpc::{Server, ServerOptions, TlsAcceptor, serve_tls, serve_unix};
+use spokeshave_provider_grpc::{FileAcceptor, Server, ServerOptions, serve_tls, serve_unix};
 use spokeshave_runtime::{ClientWrites, Shutdown, TaskGroup};
 use tokio::net::TcpListener;
 
 use crate::arguments::ServedCloud;
 use crate::clouds::{self, Surroundings};
 use crate::connection::{configuration, connect, seed};
-use crate::remote_provider::{AddressArgs, papers};
+use crate::operate::clock;
+use crate::remote_provider::{AddressArgs, paper_files};
 use crate::settings::{Environment, Settings, SettingsArgs};
 use crate::{logging, signals};
 
@@ -177,14 +178,13 @@ impl ListenArgs {
             let served = serve_unix(server, &path).await;
             return served.with_context(|| format!("cannot serve {}", path.display()));
         };
-        let [ca, cert, key] = papers([&self.client_ca, &self.cert, &self.key])?;
-        let acceptor = TlsAcceptor::new(&ca, &cert, &key).map_err(anyhow::Error::msg)?;
+        let files = paper_files([&self.client_ca, &self.cert, &self.key]);
+        let acceptor = FileAcceptor::new(files).map_err(anyhow::Error::msg)?;
         let listener = TcpListener::bind(address).await;
         let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
         tracing::info!(address = %address, "the provider is served");
-        serve_tls(server, listener, acceptor)
-            .await
-            .with_context(|| format!("cannot serve {address}"))
+        serve_tls(server, listener, || acceptor.now()).await;
+        Ok(())
     }
 }
 
@@ -207,10 +207,11 @@ pub(crate) struct ServeArgs {
 /// Serves a provider until it is stopped.
 ///
 /// # Errors
-/// A malformed setting, a cluster that cannot be reached, or a socket that is in use.
+/// A malformed setting, a cluster that cannot be reached, a socket that is in use, a task that panicked, or a system clock that was set back by minutes.
 pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<()> {
     let settings = Settings::resolve(&args.settings, environment)?;
-    let clock: SharedClock = TokioClock::wall(1.0).shared();
+    let system = SystemClock::new();
+    let clock: SharedClock = system.clone().shared();
     let (level, format) = (settings.log_level, settings.log_format);
     logging::install(level, format, &settings.log_output_paths, clock.clone())?;
     let config = configuration(args.kubeconfig.as_deref()).await?;
@@ -246,6 +247,8 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
     let served = tokio::select! {
         biased;
         () = signals::wait(None) => Ok(()),
+        name = tasks.panicked() => Err(anyhow!("task {name:?} of the provider panicked: this is a defect of Spokeshave, and standard error says where")),
+        ahead = clock::too_far_ahead(system) => Err(clock::set_back(ahead)),
         served = args.listen.serve(server) => served,
     };
     shutdown.request();

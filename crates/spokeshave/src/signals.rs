@@ -1,36 +1,43 @@
 //! When to stop: Ctrl-C, SIGTERM, or the end of the time that was given.
 
 use std::future::pending;
+use std::io;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long the parts of an operator may take to stop.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// Completes when the process should end. A second Ctrl-C ends it at once.
-pub(crate) async fn wait(limit: Option<Duration>) {
-    let terminate = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut stream) => drop(stream.recv().await),
-            Err(_) => pending().await,
+/// Completes when the process should end. A signal counts from the call on, even if it comes before this is awaited. A second Ctrl-C ends the process at once.
+pub(crate) fn wait(limit: Option<Duration>) -> impl Future<Output = ()> + Send {
+    let interrupt = signal(SignalKind::interrupt());
+    let terminate = signal(SignalKind::terminate());
+    async move {
+        let time = async {
+            match limit {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = given(interrupt) => {}
+            () = given(terminate) => {}
+            () = time => {}
         }
-    };
-    let time = async {
-        match limit {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminate => {}
-        () = time => {}
+        tokio::spawn(async {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                std::process::exit(130);
+            }
+        });
     }
-    tokio::spawn(async {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            std::process::exit(130);
-        }
-    });
+}
+
+/// Completes when the signal is given: never, if it cannot be listened for.
+async fn given(signals: io::Result<Signal>) {
+    match signals {
+        Ok(mut signals) => drop(signals.recv().await),
+        Err(_) => pending().await,
+    }
 }

@@ -8,6 +8,7 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_model::ClusterState;
 use spokeshave_model::Pod;
 use spokeshave_plan::Policy;
+use spokeshave_plan::in_flight::is_expected;
 
 use crate::state::cluster::Cluster;
 use crate::state::frozen::Inputs;
@@ -23,13 +24,13 @@ pub struct Seen(Arc<Inputs>);
 /// Everything that the operator knows of the cluster at one instant.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// The objects as planning sees them.
+    /// The objects as planning sees them, but for the pods that are `awaited`.
     pub state: ClusterState,
     /// Volume attachments.
     pub attachments: Vec<Arc<VolumeAttachment>>,
     /// Disruption commands, those that have ended included.
     pub disruptions: Vec<Arc<Disruption>>,
-    /// Pods that planning leaves out, because their node is being made.
+    /// Pods whose node is being made, virtual ones included: planning sees them on the stand-in of their NodeClaim, and seeks no place for them.
     pub awaited: Vec<Arc<Pod>>,
     /// The settings that it decides under.
     pub policy: Policy,
@@ -49,15 +50,10 @@ impl Observer {
     pub async fn observe(&self) -> Option<Observed> {
         let cluster = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
         let inputs = Arc::new(cluster.inputs(&[]).await);
-        let state = cluster.cluster_state(&inputs);
-        let mut awaited = Vec::new();
+        let mut state = cluster.cluster_state(&inputs);
+        let mut awaited: Vec<Arc<Pod>> = Vec::new();
         if !inputs.assigned.is_empty() {
-            awaited = cluster.stores.pods.snapshot();
-            awaited.retain(|pod| {
-                let uid = pod.metadata.uid.as_ref();
-                spokeshave_model::pod::is_provisionable(pod)
-                    && uid.is_some_and(|uid| inputs.assigned.contains(uid))
-            });
+            awaited.extend(state.pods.extract_if(.., |pod| is_expected(pod)));
         }
         Some(Observed {
             state,

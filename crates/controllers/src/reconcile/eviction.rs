@@ -7,18 +7,20 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::{ObjectKind, ObjectRef};
 use spokeshave_plan::blockers::Refusal;
-use spokeshave_plan::termination::{self, EvictionStep, Size, Turns, deadline};
-use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue, TokenBucket, WorkQueue};
+use spokeshave_plan::termination::{self, EvictionStep, Size, Turns, deadline, takes_turn};
+use spokeshave_runtime::{Change, ObjectKey, ReconcileError, Requeue, TokenBucket, WorkQueue};
 
 use crate::act::error::ExecuteError;
 use crate::act::hands::Hands;
-use crate::controller::{Controller, Looked};
+use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::journal::Journal;
 use crate::options::Options;
 use crate::state::cluster::Cluster;
+use crate::state::stores::Stores;
 
 /// How often a pod that may not be evicted now is looked at again.
 const PROTECTED_POLL: Duration = Duration::from_secs(10);
@@ -51,6 +53,16 @@ impl EvictionKey {
             node: node.to_owned(),
         }
     }
+
+    fn of(pod: &Pod, node: &str) -> Self {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        Self {
+            namespace: text(&pod.metadata.namespace),
+            name: text(&pod.metadata.name),
+            uid: text(&pod.metadata.uid),
+            node: node.to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for EvictionKey {
@@ -70,6 +82,8 @@ pub(crate) struct Evictions {
     refusals: Mutex<BTreeMap<EvictionKey, (u32, Refusal)>>,
     /// Who waits for larger pods (W-63). Lost with a restart: the next leader is handed all pods anew.
     turns: Mutex<Turns>,
+    /// Nodes whose machines the cloud takes back, by name, with their UIDs. Lost with a restart, after which pods wait for seconds at most.
+    interrupted: Mutex<BTreeMap<String, String>>,
     /// The bound on evictions, if there is one.
     bucket: Mutex<Option<TokenBucket>>,
     /// When it is whose turn under that bound. Nobody sleeps until then: workers are there for those that may go now.
@@ -91,6 +105,7 @@ impl Evictions {
             queue,
             refusals: Mutex::default(),
             turns: Mutex::default(),
+            interrupted: Mutex::default(),
             bucket: Mutex::new(rate.map(|rate| TokenBucket::new(rate.per_second, rate.burst))),
             reserved: Mutex::default(),
         })
@@ -100,6 +115,7 @@ impl Evictions {
     /// looked at: the wait may be long, and its deadline may have come forward. `size_of_turn` tells, of a pod that does not wait yet, whether it takes turns, by its UID.
     pub(crate) fn add_all(&self, mut pods: Vec<EvictionKey>, size_of_turn: impl Fn(&str) -> Option<Size>) {
         let now = self.cluster.now();
+        let is_interrupted = pods.first().is_some_and(|key| self.is_interrupted(&key.node));
         let mut turns = self.turns();
         let reserved = self.reserved();
         pods.retain(|key| {
@@ -109,7 +125,10 @@ impl Evictions {
             !waits || reserved.contains_key(key)
         });
         // All are known before the first is tried.
-        for key in pods.iter().filter(|key| !reserved.contains_key(*key)) {
+        for key in pods
+            .iter()
+            .filter(|key| !is_interrupted && !reserved.contains_key(*key))
+        {
             if let Some(size) = size_of_turn(&key.uid) {
                 turns.add(&key.uid, size, now);
             }
@@ -117,6 +136,41 @@ impl Evictions {
         drop(reserved);
         drop(turns);
         pods.into_iter().for_each(|key| self.queue.add(key));
+    }
+
+    /// The cloud takes the machine of a node back: its pods wait for no larger ones, whether or not their NodeClaim says when it ends (W-63).
+    pub(crate) fn hurry(&self, node: &Node) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let uid = node.metadata.uid.as_deref().unwrap_or_default();
+        let stores = &self.cluster.stores;
+        let known = {
+            let mut interrupted = self.interrupted();
+            interrupted.retain(|name, uid| stores.has_node(name, uid));
+            interrupted.insert(name.to_owned(), uid.to_owned())
+        };
+        if known.as_deref() == Some(uid) {
+            return;
+        }
+        let now = self.cluster.now();
+        let mut pods = stores.pods_by_node.get(name);
+        let mut turns = self.turns();
+        pods.retain(|pod| {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            !turns.wait(uid, now).is_zero()
+        });
+        drop(turns);
+        pods.iter()
+            .for_each(|pod| self.queue.add(EvictionKey::of(pod, name)));
+    }
+
+    /// Whether the cloud takes the machine of the present Node of this name back.
+    fn is_interrupted(&self, node: &str) -> bool {
+        let uid = self.interrupted().get(node).cloned();
+        uid.is_some_and(|uid| self.cluster.stores.has_node(node, &uid))
+    }
+
+    fn interrupted(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.interrupted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
@@ -149,14 +203,28 @@ impl Evictions {
 
     /// How a pod on a node was refused last, while it waits for its next try.
     pub(crate) fn refusal(&self, pod: &Pod, node: &str) -> Option<Refusal> {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let key = EvictionKey {
-            namespace: text(&pod.metadata.namespace),
-            name: text(&pod.metadata.name),
-            uid: text(&pod.metadata.uid),
-            node: node.to_owned(),
-        };
+        let key = EvictionKey::of(pod, node);
         self.refusals().get(&key).map(|(_, refusal)| refusal.clone())
+    }
+
+    /// Pods that wait for larger ones, and need not any more: the cloud has said when their node ends.
+    fn hurried(&self, stores: &Stores, change: &Change<NodeClaim>) -> Vec<EvictionKey> {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        let Some(claim) = new.filter(|_| deadline_text(new) != deadline_text(old)) else {
+            return Vec::new();
+        };
+        let status = claim.status.as_ref();
+        let node = status
+            .and_then(|status| status.node_name.as_deref())
+            .unwrap_or_default();
+        let (deadline, now) = (deadline(claim).ok().flatten(), self.cluster.now());
+        let mut turns = self.turns();
+        let mut pods = stores.pods_by_node.get(node);
+        pods.retain(|pod| {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            !turns.wait(uid, now).is_zero() && !takes_turn(pod, Some(claim), deadline, now)
+        });
+        pods.iter().map(|pod| EvictionKey::of(pod, node)).collect()
     }
 
     /// How long a pod that may be evicted still waits: for larger ones, and after that for its turn under the bound on evictions. Zero when it may go now, which uses its turn up.
@@ -226,6 +294,11 @@ impl Evictions {
                 return Ok(Requeue::After(PROTECTED_POLL.min(due())));
             }
             EvictionStep::Evict(action) => {
+                // Its node may have been interrupted since it began to wait.
+                let is_interrupted = self.is_interrupted(&key.node);
+                if is_interrupted || !takes_turn(&pod, claim.as_deref(), deadline, now) {
+                    self.turns().leave(&key.uid);
+                }
                 let wait = self.wait(key, now);
                 if !wait.is_zero() {
                     return Ok(Requeue::After(wait.min(due())));
@@ -339,6 +412,19 @@ impl Controller for Evictions {
         Some((f64::from(per_second), per_second.saturating_mul(10)))
     }
 
+    /// Pods are handed over by the drains of their nodes. Those that wait for larger ones are looked at as well when their node is interrupted.
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, EvictionKey>) {
+        // The stores hold what hears of their changes, and must not hold themselves by it.
+        let evictions = Arc::downgrade(self);
+        on.change(
+            |stores| &stores.node_claims,
+            move |stores, change| {
+                let evictions = evictions.upgrade();
+                evictions.map_or_else(Vec::new, |evictions| evictions.hurried(stores, change))
+            },
+        );
+    }
+
     /// One try; whatever ends the waiting forgets the refusals and the turn.
     async fn reconcile(self: Arc<Self>, key: EvictionKey) -> Looked {
         let result = self.try_once(&key).await;
@@ -352,6 +438,10 @@ impl Controller for Evictions {
         }
         result
     }
+}
+
+fn deadline_text(claim: Option<&NodeClaim>) -> Option<&str> {
+    claim?.annotation(labels::TERMINATION_TIMESTAMP)
 }
 
 /// D-327: 100 ms, doubling to 10 s.

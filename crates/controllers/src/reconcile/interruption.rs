@@ -20,6 +20,7 @@ use crate::controller::{Controller, Looked};
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;
 use crate::observe::notices;
+use crate::reconcile::eviction::Evictions;
 use crate::reconcile::provisioner::Provisioner;
 use crate::state::cluster::Cluster;
 
@@ -36,9 +37,10 @@ pub(crate) struct Interruptions {
     hands: Hands,
     journal: Arc<Journal>,
     provisioner: Arc<Provisioner>,
+    evictions: Arc<Evictions>,
     queue: WorkQueue<String>,
     cloud: Measured,
-    /// Messages in hand, by ID, each with the time of its arrival.
+    /// Messages in hand, by ID, each with the time of its first arrival.
     pending: Mutex<BTreeMap<String, (Interruption, Timestamp)>>,
 }
 
@@ -48,6 +50,7 @@ impl Interruptions {
         hands: Hands,
         journal: Arc<Journal>,
         provisioner: Arc<Provisioner>,
+        evictions: Arc<Evictions>,
         queue: WorkQueue<String>,
     ) -> Arc<Self> {
         let cloud = cluster.cloud.of(Self::NAME);
@@ -56,6 +59,7 @@ impl Interruptions {
             hands,
             journal,
             provisioner,
+            evictions,
             queue,
             cloud,
             pending: Mutex::default(),
@@ -79,8 +83,7 @@ impl Interruptions {
         };
         while let Some(Some(message)) = shutdown.cut(messages.next()).await {
             let id = message.id.clone();
-            let now = self.cluster.now();
-            let known = self.pending().insert(id.clone(), (message.clone(), now));
+            let known = self.keep(&message);
             if let Ok(kind) = &message.kind
                 && known.is_none_or(|(known, _)| known.kind != message.kind)
             {
@@ -88,6 +91,14 @@ impl Interruptions {
             }
             self.queue.add(id);
         }
+    }
+
+    /// Keeps a message, and returns it as it was known. One that is delivered again has arrived when it did first: a queue may deliver it more often than it may wait.
+    fn keep(&self, message: &Interruption) -> Option<(Interruption, Timestamp)> {
+        let now = self.cluster.now();
+        let mut pending = self.pending();
+        let arrived = pending.get(&message.id).map_or(now, |(_, arrived)| *arrived);
+        pending.insert(message.id.clone(), (message.clone(), arrived))
     }
 
     /// How long a message took from the event to its end (D-286); from its arrival on where the cloud does not tell when that was.
@@ -105,6 +116,9 @@ impl Interruptions {
         message: &Interruption,
     ) -> Result<bool, ReconcileError> {
         let nodes = self.cluster.stores.nodes_by_provider_id.get(&message.provider_id);
+        if kind.ends_node() {
+            nodes.iter().for_each(|node| self.evictions.hurry(node));
+        }
         let plan = respond(claim, nodes.first().map(|node| &**node), kind, message.ends_at);
         let is_stale = !self.hands.carry_out(&plan).await?;
         if plan.actions.is_empty() {

@@ -57,8 +57,9 @@ pub(crate) fn controllers<'a>(term: &'a Term, metrics: &'a Metrics) -> Controlle
     let pods = || provisioner.clone();
     list.add(|_| capacity_buffers::CapacityBuffers::new(cluster(), hands(), pods()));
     list.add(|_| node_overlays::NodeOverlays::new(cluster(), hands(), pods()));
-    let interruptions =
-        list.add(|queue| interruption::Interruptions::new(cluster(), hands(), journal(), pods(), queue));
+    let drained = evictions.clone();
+    let interruptions = list
+        .add(|queue| interruption::Interruptions::new(cluster(), hands(), journal(), pods(), drained, queue));
     list.add(|_| node_termination::NodeTermination::new(cluster(), hands(), journal(), evictions));
     list.add(|_| node_pools::NodePools::new(cluster(), hands(), journal()));
     let disruption = disruption::DisruptionLoop::new(cluster(), hands(), journal());

@@ -1,12 +1,12 @@
 //! Nodes that are being deleted: taint, drain, volumes, instance, finalizer (D §8.3).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::conditions::{Conditioned, DRAINED, VOLUMES_DETACHED};
+use spokeshave_api::conditions::{Conditioned, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::pod::node_name;
 use spokeshave_model::{ObjectRef, Pod};
@@ -15,6 +15,7 @@ use spokeshave_plan::lifecycle::node_ref;
 use spokeshave_plan::termination::{self, NodeEnd, NodeNext, Size};
 use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_runtime::{ReconcileError, Requeue};
+use tokio::sync::Semaphore;
 
 use crate::act::hands::Hands;
 use crate::act::instance_end::InstanceEnd;
@@ -30,6 +31,9 @@ use crate::state::stores::Stores;
 /// Nodes that are worked on at once, at one core and at sixty (D-318).
 const WORKERS: (usize, usize) = (100, 5000);
 
+/// Drained nodes whose pods the API server is asked for at once: with sixty cores, thousands may be drained in the same second.
+const LISTS_AT_ONCE: usize = 20;
+
 /// Least time between two questions to the cloud for one instance whose Node is not ready.
 const ASK_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 
@@ -43,6 +47,10 @@ pub(crate) struct NodeTermination {
     cloud: Measured,
     /// When the cloud was last asked for an instance, by provider ID.
     asked: Mutex<BTreeMap<String, Timestamp>>,
+    /// Nodes that the API server, too, has found drained, by name, with their UIDs.
+    drained: Mutex<BTreeMap<String, String>>,
+    /// Whose turn it is to ask the API server for the pods of a node.
+    lists: Semaphore,
 }
 
 impl NodeTermination {
@@ -60,6 +68,8 @@ impl NodeTermination {
             evictions,
             cloud,
             asked: Mutex::default(),
+            drained: Mutex::default(),
+            lists: Semaphore::new(LISTS_AT_ONCE),
         })
     }
 
@@ -131,6 +141,35 @@ impl NodeTermination {
         });
     }
 
+    fn drained(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.drained.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Invariants 1 and 38: whether a node is drained as the API server has it. A watch that stands still tells of no pod that was bound before the taint, which would end
+    /// with its machine. It is asked once, and not any more when the machine is ending.
+    async fn has_drained(&self, end: &NodeEnd<'_>) -> Result<bool, ReconcileError> {
+        let metadata = &end.node.metadata;
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let uid = metadata.uid.as_deref().unwrap_or_default();
+        let is_ending = end.claim.is_some_and(|claim| claim.is_true(INSTANCE_TERMINATING));
+        if is_ending || self.drained().get(name).is_some_and(|known| known == uid) {
+            return Ok(true);
+        }
+        let turn = self.lists.acquire().await?;
+        let has_drained = self.hands.has_drained(name).await?;
+        drop(turn);
+        if has_drained {
+            let stores = &self.cluster.stores;
+            let mut drained = self.drained();
+            // A Node goes without our release when somebody takes our finalizer away.
+            if drained.len() > stores.nodes.len() {
+                drained.retain(|name, uid| stores.has_node(name, uid));
+            }
+            drained.insert(name.to_owned(), uid.to_owned());
+        }
+        Ok(has_drained)
+    }
+
     async fn is_gone(&self, claim: &NodeClaim) -> Result<bool, ReconcileError> {
         let Some(id) = claim.provider_id() else {
             return Ok(false);
@@ -179,12 +218,9 @@ impl NodeTermination {
     }
 
     async fn release(&self, node: &Node, why: &str) -> Result<Requeue, ReconcileError> {
-        let Some(current) = self
-            .cluster
-            .stores
-            .nodes
-            .get_named(node.metadata.name.as_deref().unwrap_or_default())
-        else {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        self.drained().remove(name);
+        let Some(current) = self.cluster.stores.nodes.get_named(name) else {
             return Ok(Requeue::Done);
         };
         let Some(action) = termination::release_node(&current) else {
@@ -196,7 +232,6 @@ impl NodeTermination {
             Err(error) if error.is_conflict() => return Ok(Requeue::Stale),
             Err(error) => return Err(error.into()),
         }
-        let name = node.metadata.name.as_deref().unwrap_or_default();
         let label = |key: &str| {
             node.metadata
                 .labels
@@ -320,6 +355,9 @@ impl Controller for NodeTermination {
                 return Err(error.into());
             }
         };
+        if !matches!(plan.report.next, NodeNext::Wait(_)) && !self.has_drained(&end).await? {
+            return Ok(Requeue::Stale);
+        }
         if !self.hands.carry_out(&plan).await? {
             return Ok(Requeue::Stale);
         }

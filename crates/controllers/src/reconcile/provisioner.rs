@@ -290,7 +290,7 @@ impl Provisioner {
     async fn carry_out(&self, snapshot: &Snapshot, decision: Decision) {
         let Decision {
             outcome,
-            zones,
+            more: zones,
             refused,
         } = decision;
         let outcome = &outcome;

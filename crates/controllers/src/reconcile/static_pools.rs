@@ -65,7 +65,8 @@ impl StaticPools {
             ScaleUp::AtLimit => return Ok(Self::at_limit(&current)),
             ScaleUp::None => return Ok(Requeue::After(STATIC_POOL_PERIOD)),
         };
-        let claim = template_claim(&current);
+        let types = self.cluster.cloud.instance_types(&current).await.ok();
+        let claim = template_claim(&current, types.as_deref().unwrap_or_default());
         let now = self.cluster.now();
         let admission = self.cluster.memory().launches.admit(&claim, now);
         let admitted = match admission {

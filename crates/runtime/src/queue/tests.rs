@@ -1,7 +1,9 @@
 //! The queue on a virtual clock.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use proptest::prelude::*;
-use spokeshave_ports::TokioClock;
+use spokeshave_ports::{SystemClock, TokioClock};
 
 use super::*;
 
@@ -61,6 +63,34 @@ async fn the_earliest_delay_of_a_key_holds() {
     assert_eq!(queue.clock().since(start), Duration::from_secs(5));
     queue.done(&"a");
     assert!(queue.is_idle(Duration::from_secs(3600)), "one delay, one visit");
+}
+
+/// As on a machine that was suspended, whose timers have not gone on.
+#[tokio::test(start_paused = true)]
+async fn a_delay_ends_soon_after_the_system_clock_has_passed_its_end() {
+    let half_a_day = Duration::from_secs(12 * 3600);
+    let was_suspended = Arc::new(AtomicBool::new(false));
+    let awake = TokioClock::new(Timestamp::UNIX_EPOCH, 1.0).shared();
+    let suspended = was_suspended.clone();
+    let system = move || match suspended.load(Ordering::Relaxed) {
+        true => awake.now() + half_a_day,
+        false => awake.now(),
+    };
+    let clock = SystemClock::reading(system).shared();
+    let options = QueueOptions { rate_limit: PLAIN };
+    let queue = WorkQueue::new("test", clock.clone(), options, &Metrics::new(clock));
+    queue.add_after("a", half_a_day);
+    let begun = tokio::time::Instant::now();
+    let waiter = queue.clone();
+    let waiting = tokio::spawn(async move { waiter.next().await });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    was_suspended.store(true, Ordering::Relaxed);
+    assert_eq!(waiting.await.unwrap(), "a");
+    assert!(
+        begun.elapsed() < Duration::from_secs(120),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,13 +1,15 @@
 //! Leader election against a live API server (P §15.2).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::common::{Line, World};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
+use kube::api::PostParams;
 use spokeshave_apiserver::{ApiServer, Commit, Config};
-use spokeshave_ports::{Entropy, TokioClock};
+use spokeshave_ports::{Entropy, SystemClock, TokioClock};
 use spokeshave_runtime::client::ClientOptions;
 use spokeshave_runtime::{
     ElectionOutcome, LeaderElection, Leadership, LeaseOptions, Metrics, NotLeader, Shutdown,
@@ -114,6 +116,34 @@ async fn a_leader_that_cannot_renew_stops_before_another_begins() {
     }
 }
 
+/// Invariant 36: so it is after a suspend, during which another has begun to lead and of which the timer knows nothing.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_sees_another_holder_stops_at_once() {
+    let world = World::new(6);
+    let first = candidate(&world, "first");
+    let epoch = first.leadership.acquired().await;
+    // Between two renewals.
+    world.pass(31).await;
+    let api: Api<Lease> = Api::namespaced(world.client(), "kube-system");
+    let mut lease = api.get("karpenter-leader-election").await.unwrap();
+    let held = lease.spec.get_or_insert_default();
+    held.holder_identity = Some("second".to_owned());
+    held.lease_transitions = Some(1);
+    api.replace("karpenter-leader-election", &PostParams::default(), &lease)
+        .await
+        .unwrap();
+    let taken = world.clock.now();
+    first.leadership.lost(&epoch).await;
+    let waited = world.clock.since(taken);
+    assert!(
+        waited <= Duration::from_secs(3),
+        "at its next renewal, not at its deadline: {waited:?}"
+    );
+    assert!(!first.leadership.is_leader());
+    assert_eq!(first.task.await.unwrap(), ElectionOutcome::Lost);
+    assert_eq!(spec(&world).await.holder_identity.as_deref(), Some("second"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_short_silence_does_not_end_a_term() {
     let world = World::new(3);
@@ -131,6 +161,33 @@ async fn a_short_silence_does_not_end_a_term() {
         Some(epoch),
         "the same term, and it is held"
     );
+}
+
+/// Others measure the term too, each by its own timer.
+#[tokio::test(start_paused = true)]
+async fn a_system_clock_that_is_set_neither_ends_a_term_nor_prolongs_it() {
+    let mut world = World::new(5);
+    let off_seconds = Arc::new(AtomicI64::new(0));
+    let (right, off) = (world.clock.clone(), off_seconds.clone());
+    let system = move || right.now() + jiff::SignedDuration::from_secs(off.load(Ordering::Relaxed));
+    world.clock = SystemClock::reading(system).shared();
+    let only = candidate(&world, "only");
+    let epoch = only.leadership.acquired().await;
+    world.pass(30).await;
+    off_seconds.store(3600, Ordering::Relaxed);
+    assert_eq!(only.leadership.epoch(), Some(epoch.clone()), "set forward");
+    world.pass(30).await;
+    assert_eq!(only.leadership.epoch(), Some(epoch.clone()), "and renewed");
+    off_seconds.store(0, Ordering::Relaxed);
+    only.line.set_cut(true);
+    let cut = tokio::time::Instant::now();
+    only.leadership.lost(&epoch).await;
+    assert!(
+        cut.elapsed() <= Duration::from_secs(10),
+        "set back: {:?}",
+        cut.elapsed()
+    );
+    assert!(!only.leadership.is_leader());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,8 @@
 //! The same client middleware on a real socket with TLS, as with any cluster.
 
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::config_map;
@@ -11,12 +14,15 @@ use spokeshave_apiserver::{ApiServer, Config, Listener, kubeconfig};
 use spokeshave_ports::{Entropy, TokioClock};
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_config};
 use spokeshave_runtime::{Metrics, ObjectKey, Reflector, Shutdown, Store, TaskGroup, WatchOptions};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 #[tokio::test]
 async fn a_store_is_filled_through_a_kubeconfig() {
     let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
     let now = clock.clone();
-    let mut config = Config::new(std::sync::Arc::new(move || now.now()), 1);
+    let mut config = Config::new(Arc::new(move || now.now()), 1);
     config.token = Some("secret".into());
     let server = ApiServer::new(config);
     let listener = Listener::start(&server, ([127, 0, 0, 1], 0).into())
@@ -68,11 +74,10 @@ async fn a_store_is_filled_through_a_kubeconfig() {
 }
 
 /// A server that answers every request with 429, and counts them.
-async fn busy_server() -> (std::net::SocketAddr, std::sync::Arc<std::sync::atomic::AtomicU64>) {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+async fn busy_server() -> (SocketAddr, Arc<std::sync::atomic::AtomicU64>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let count = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let counted = count.clone();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -104,4 +109,107 @@ async fn d_330_too_many_requests_is_answered_once() {
         "{answer:?}"
     );
     assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 1);
+}
+
+/// A little longer than a connection may be silent.
+const SILENCE: Duration = Duration::from_secs(76);
+/// A deadline for a failure only: what is waited for are events.
+const NEVER: Duration = Duration::from_secs(120);
+
+/// A server that gives these answers, one to each request, and then none any more, as behind a firewall that has forgotten its connections. Tells the first
+/// line of each request.
+async fn server_that_falls_silent(answers: Vec<String>) -> (SocketAddr, UnboundedReceiver<String>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+    let (tell, asked) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (answers, tell) = (answers.clone(), tell.clone());
+            tokio::spawn(async move {
+                let mut read: Vec<u8> = Vec::new();
+                loop {
+                    while let Some(end) = read.windows(4).position(|end| end == b"\r\n\r\n") {
+                        let head: Vec<u8> = read.drain(..end + 4).collect();
+                        let head = String::from_utf8(head).unwrap();
+                        let answer = answers.lock().unwrap().pop_front();
+                        let _ = tell.send(head.lines().next().unwrap().to_owned());
+                        if let Some(answer) = answer {
+                            let _ = stream.write_all(answer.as_bytes()).await;
+                        }
+                    }
+                    if stream.read_buf(&mut read).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_answers_fails() {
+    let (address, mut asked) = server_that_falls_silent(Vec::new()).await;
+    let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let client = from_config(config, &ClientOptions::default(), clock).unwrap();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let answer = tokio::spawn(async move { api.get("a").await });
+    asked.recv().await.unwrap();
+    // From here on time goes on by itself whenever nothing else happens.
+    tokio::time::pause();
+    let answer = tokio::time::timeout(SILENCE, answer)
+        .await
+        .expect("it does not wait for ever");
+    assert!(answer.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn a_watch_that_has_fallen_silent_goes_on_over_another_connection() {
+    let list = r#"{"apiVersion":"v1","kind":"ConfigMapList","metadata":{"resourceVersion":"7"},"items":[]}"#;
+    let list = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{list}",
+        list.len()
+    );
+    let event = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default","uid":"1","resourceVersion":"8"}}}"#;
+    let watch = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{event}\n\r\n",
+        event.len() + 1
+    );
+    let (address, mut asked) = server_that_falls_silent(vec![list, watch]).await;
+    let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let client = from_config(config, &ClientOptions::default(), clock.clone()).unwrap();
+    let metrics = Metrics::new(clock.clone());
+    let store: Store<ConfigMap> = Store::default();
+    let (entropy, options) = (Entropy::new(1), WatchOptions::default());
+    let reflector = Reflector::new(client, &store, &options, clock.clone(), &entropy, &metrics);
+    let (mut tasks, shutdown) = (TaskGroup::new(), Shutdown::new());
+    let mut changes = store.subscribe();
+    tasks.spawn("reflector", reflector.run(shutdown.clone()));
+    while let Some(change) = changes.next().await {
+        if change.key == ObjectKey::namespaced("default", "a") {
+            break;
+        }
+    }
+    tokio::time::pause();
+    tokio::time::sleep(SILENCE).await;
+    tokio::time::resume();
+    let mut requests = Vec::new();
+    for _ in 0..3 {
+        let request = tokio::time::timeout(NEVER, asked.recv()).await;
+        requests.push(request.expect("the watch is begun anew").unwrap());
+    }
+    assert!(
+        requests[2].contains("watch=true") && requests[2].contains("resourceVersion=8"),
+        "{requests:?}"
+    );
+    let exposition = metrics.render();
+    assert!(
+        !exposition.contains("spokeshave_watch_failures_total{"),
+        "that is no failure: {exposition}"
+    );
+    shutdown.request();
+    assert!(tasks.drain(&clock, Duration::from_secs(10)).await.is_empty());
 }

@@ -20,6 +20,7 @@ fn watch<K: Object>(world: &World, client: kube::Client, options: &WatchOptions)
     let store = Store::new(StoreOptions {
         trim: |object: &mut K| object.meta_mut().managed_fields = None,
         same: |_, _| false,
+        stand_in: None,
     });
     let reflector = Reflector::new(
         client,
@@ -210,6 +211,52 @@ async fn one_unreadable_object_harms_no_other() {
     assert!(rejected[0].1.contains("\"few\" is not a number"), "{rejected:?}");
     api.delete("good", &DeleteParams::default()).await.unwrap();
     world.pass(1).await;
+    assert!(store.rejected().is_empty());
+}
+
+/// In a list and in a watch, until the object itself can be read.
+#[tokio::test(start_paused = true)]
+async fn where_leaving_an_object_out_would_be_worse_something_stands_in_for_it() {
+    let world = World::new(1);
+    let api: Api<ConfigMap> = Api::default_namespaced(world.client());
+    for (name, value) in [("bad", "many"), ("good", "1")] {
+        api.create(&PostParams::default(), &config_map(name, &[("value", value)]))
+            .await
+            .unwrap();
+    }
+    let store: Store<Numbered> = Store::new(StoreOptions {
+        stand_in: Some(|object| {
+            let mut mended = object.clone();
+            mended["data"]["value"] = json!("0");
+            serde_json::from_value(mended).ok()
+        }),
+        ..StoreOptions::default()
+    });
+    let reflector = Reflector::namespaced(
+        world.client(),
+        "default",
+        &store,
+        &WatchOptions::default(),
+        world.clock.clone(),
+        &world.entropy,
+        &world.metrics,
+    );
+    let mut tasks = TaskGroup::new();
+    tasks.spawn("reflector", reflector.run(Shutdown::new()));
+    store.ready().await;
+    let values = || -> Vec<i64> { store.snapshot().iter().map(|one| one.data.value).collect() };
+    assert_eq!(values(), [0, 1], "in the list");
+    let set = |value: &str| Patch::Merge(json!({ "data": { "value": value } }));
+    api.patch("good", &PatchParams::default(), &set("few"))
+        .await
+        .unwrap();
+    world.pass(1).await;
+    assert_eq!(values(), [0, 0], "in the watch");
+    api.patch("bad", &PatchParams::default(), &set("2"))
+        .await
+        .unwrap();
+    world.pass(1).await;
+    assert_eq!(values(), [2, 0], "it can be read now");
     assert!(store.rejected().is_empty());
 }
 

@@ -3,13 +3,15 @@
 //! Owns the order in which they start and stop. Kubelets without machines run beside them in builds with the feature `embedded` only.
 
 mod args;
+pub(crate) mod clock;
 mod listeners;
 
 use anyhow::{Context as _, Result};
+use futures::future::BoxFuture;
 use spokeshave_aws_cloud::minor_version;
 use spokeshave_controllers::shadow::Shadow;
-use spokeshave_controllers::{EvictionRate, LeaderElectionOptions, Operator, Options};
-use spokeshave_ports::{Entropy, SharedClock, TokioClock};
+use spokeshave_controllers::{EvictionRate, LeaderElectionOptions, Operator, OperatorError, Options};
+use spokeshave_ports::{Entropy, SharedClock, SystemClock};
 use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, read_only};
 
 use crate::connection::{configuration, connect, seed};
@@ -24,15 +26,52 @@ use listeners::listen;
 
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
+/// What an operator does once it is connected, until shutdown.
+type Work = BoxFuture<'static, Result<(), OperatorError>>;
+
 /// Runs the controllers until they are stopped.
 ///
 /// # Errors
-/// A malformed setting, a cluster that cannot be reached, a port in use, or a lost leadership.
+/// A malformed setting, a cluster that cannot be reached, a port in use, a lost leadership, a task that panicked, or a system clock that was set back by minutes.
 pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result<()> {
     let settings = Settings::resolve(&args.settings, environment)?;
-    let clock: SharedClock = TokioClock::wall(1.0).shared();
+    let system = SystemClock::new();
+    let clock = system.clone().shared();
     let (level, format) = (settings.log_level, settings.log_format);
     logging::install(level, format, &settings.log_output_paths, clock.clone())?;
+    let shutdown = Shutdown::new();
+    // Before anything is waited for: the first process of a container ignores signals that it does not listen for.
+    let (signal, told) = (signals::wait(None), shutdown.clone());
+    tokio::spawn(async move {
+        signal.await;
+        told.request();
+    });
+    let mut tasks = TaskGroup::new();
+    let telling = clock::tell_when_set_back(system.clone(), shutdown.clone());
+    tasks.spawn("clock", telling);
+    let starting = start(args, &settings, &clock, &mut tasks, &shutdown);
+    let outcome = match shutdown.cut(starting).await {
+        Some(Ok(work)) => finish(work, &tasks, system, &shutdown).await,
+        Some(Err(error)) => Err(error),
+        // It was told to stop before it had begun.
+        None => Ok(()),
+    };
+    shutdown.request();
+    drop(tasks.drain(&clock, STOP_LIMIT).await);
+    outcome
+}
+
+/// Connects the operator with all that it needs, and serves what others ask of it.
+///
+/// # Errors
+/// A cluster that cannot be reached, a port in use, or a cloud that cannot be started.
+async fn start(
+    args: OperatorArgs,
+    settings: &Settings,
+    clock: &SharedClock,
+    tasks: &mut TaskGroup,
+    shutdown: &Shutdown,
+) -> Result<Work> {
     let default_spread = match &settings.scheduler_config {
         Some(path) => scheduler_config::read(path)?,
         None => Vec::new(),
@@ -43,7 +82,7 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
     let registry = Metrics::new(clock.clone());
     registry.register_process();
-    let mut client = connect(&config, rate, &clock, Some(registry.clone()))?;
+    let mut client = connect(&config, rate, clock, Some(registry.clone()))?;
     if args.shadow {
         // No user of this client can write, including the provider.
         client = read_only(client);
@@ -59,12 +98,19 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
 
     let metrics_listener = listen(settings.metrics_port, "metrics (METRICS_PORT)").await?;
     let health_listener = listen(settings.health_probe_port, "health probes (HEALTH_PROBE_PORT)").await?;
-    let shutdown = Shutdown::new();
-    let mut tasks = TaskGroup::new();
+    let (metrics, health) = (metrics_listener.local_addr()?, health_listener.local_addr()?);
+    tracing::info!(%metrics, %health, "listening");
+    // A provider may be waited for for minutes: until then the operator is alive, and not ready.
+    let readiness = Operator::unready();
+    let health = HttpServer {
+        readiness: Some(readiness.clone()),
+        ..HttpServer::default()
+    };
+    tasks.spawn("health", health.serve(health_listener, shutdown.clone()));
     let cloud = clouds::start(
         args.cloud_provider,
         &args.provider,
-        &settings,
+        settings,
         &clouds::Surroundings {
             client: client.clone(),
             version: version.git_version.clone(),
@@ -74,7 +120,7 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
             shutdown: shutdown.clone(),
             reads_only: args.shadow,
         },
-        &mut tasks,
+        tasks,
     )
     .await?;
     if args.shadow {
@@ -93,24 +139,23 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         let options = Options {
             label_rules: cloud.label_rules,
             default_spread,
-            ..controller_options(&settings)
+            ..controller_options(settings)
         };
         let entropy = entropy.child("operator");
-        let shadow = Shadow::new(&client, cloud.provider, clock.clone(), entropy, options, registry);
-        let ports = shadow::Ports {
-            metrics: metrics_listener,
-            health: health_listener,
-        };
-        shadow::run(shadow, ports, tasks, clock, shutdown).await;
-        return Ok(());
+        let shadow = Shadow::new(&client, cloud.provider, clock.clone(), entropy, options, registry)
+            .with_readiness(readiness);
+        let metrics = shadow::metrics(&shadow);
+        tasks.spawn("metrics", metrics.serve(metrics_listener, shutdown.clone()));
+        tracing::info!("a shadow: it decides, reports under /shadow, and changes nothing");
+        return Ok(Box::pin(shadow.run(shutdown.clone())));
     }
     if args.simulate_kubelets {
-        simulate_kubelets(&config, &clock, &entropy, &mut tasks, &shutdown)?;
+        simulate_kubelets(&config, clock, &entropy, tasks, shutdown)?;
     }
     let options = Options {
         label_rules: cloud.label_rules,
         default_spread,
-        ..controller_options(&settings)
+        ..controller_options(settings)
     };
     let operator = Operator::new(
         client,
@@ -120,6 +165,7 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         options,
     )
     .with_metrics(registry)
+    .with_readiness(readiness.clone())
     .with_lease_thread({
         let (config, clock) = (config.clone(), clock.clone());
         move || connect(&config, None, &clock, None)
@@ -131,9 +177,7 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         tasks.spawn("page", page.run(source, server.to_string(), shutdown.clone()));
     }
     if let Some(remote) = cloud.remote {
-        let (readiness, clock) = (operator.readiness().clone(), clock.clone());
-        let stop = shutdown.clone();
-        let watch = remote_provider::watch_readiness(remote, readiness, clock, stop);
+        let watch = remote_provider::watch_readiness(remote, readiness, clock.clone(), shutdown.clone());
         tasks.spawn("provider", watch);
     }
     let metrics = HttpServer {
@@ -142,24 +186,26 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         ..HttpServer::default()
     };
     tasks.spawn("metrics", metrics.serve(metrics_listener, shutdown.clone()));
-    let health = HttpServer {
-        readiness: Some(operator.readiness().clone()),
-        ..HttpServer::default()
-    };
-    tasks.spawn("health", health.serve(health_listener, shutdown.clone()));
+    Ok(Box::pin(operator.run(shutdown.clone())))
+}
 
-    let stop = shutdown.clone();
-    let mut running = tokio::spawn(operator.run(stop));
+/// How the work ends. What runs beside it is missed as much: the provider, for one.
+async fn finish(work: Work, tasks: &TaskGroup, system: SystemClock, shutdown: &Shutdown) -> Result<()> {
+    let mut running = tokio::spawn(work);
     let outcome = tokio::select! {
         biased;
-        () = signals::wait(None) => {
+        name = tasks.panicked() => {
             shutdown.request();
-            running.await
+            let ended = running.await;
+            ended.map(|ended| ended.and(Err(OperatorError::TaskPanicked(name))))
+        }
+        ahead = clock::too_far_ahead(system) => {
+            shutdown.request();
+            drop(running.await);
+            return Err(clock::set_back(ahead));
         }
         ended = &mut running => ended,
     };
-    shutdown.request();
-    drop(tasks.drain(&clock, STOP_LIMIT).await);
     outcome
         .context("the operator panicked")?
         .context("the operator has ended")

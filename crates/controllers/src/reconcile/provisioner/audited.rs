@@ -1,4 +1,4 @@
-//! What a pass decides is checked before it is carried out, and pods whose places break a rule hold up nobody else: it is decided again without them.
+//! What a pass decides is checked before it is carried out, and what is told of pods whose places break a rule.
 
 use std::collections::BTreeMap;
 
@@ -6,62 +6,29 @@ use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_plan::{Provisioned, failed_scheduling_event, report};
 
 use super::{Provisioner, Zones};
+use crate::audited::{Sound, decide_soundly};
 use crate::observe::decision::DecisionKind;
 
-/// How often a pass is decided again, each time without further pods. After that something is wrong with more than some pods.
-const MOST_RETRIES: usize = 2;
-
-/// An outcome that the audit has nothing against.
-pub(super) struct Decision {
-    pub(super) outcome: Provisioned,
-    pub(super) zones: Zones,
-    /// Pods of the pass that were left out, each with the violation because of which it was.
-    pub(super) refused: BTreeMap<PodId, String>,
-}
+/// What a pass has decided, with its pods by the zone that they will be in.
+pub(super) type Decision = Sound<Zones>;
 
 impl Provisioner {
-    /// Decides about the pods that are meant. `None` when what remains breaks a rule however many pods are left out: nothing is carried out then.
+    /// Decides about the pods that are meant. `None` when nothing may be carried out.
     pub(super) fn decide_soundly(
         &self,
         snapshot: &Snapshot,
         is_meant: impl Fn(PodId) -> bool,
     ) -> Option<Decision> {
-        let mut refused: BTreeMap<PodId, String> = BTreeMap::new();
-        for _ in 0..=MOST_RETRIES {
-            let is_left = |pod| is_meant(pod) && !refused.contains_key(&pod);
-            let (mut outcome, zones) = self.decide(snapshot, is_left);
-            let suspects = self.suspects(snapshot, &outcome)?;
-            if suspects.is_empty() {
-                outcome.pods.extend(refused.keys());
-                outcome.pods.sort_unstable();
-                return Some(Decision {
-                    outcome,
-                    zones,
-                    refused,
-                });
-            }
-            refused.extend(suspects);
-        }
-        None
-    }
-
-    /// The pods because of which an independent check has something against the plan: none if it has nothing, and no answer if it cannot tell.
-    fn suspects(&self, snapshot: &Snapshot, outcome: &Provisioned) -> Option<BTreeMap<PodId, String>> {
-        let (pods, placements) = (&outcome.pods, &outcome.placements);
-        if pods.is_empty() {
-            // Nothing is carried out: the check would go through all nodes for it.
-            return Some(BTreeMap::new());
-        }
-        let violations = spokeshave_audit::check_placements(snapshot, pods, placements);
-        if violations.is_empty() {
-            return Some(BTreeMap::new());
-        }
-        for violation in violations.iter().take(5) {
-            tracing::error!(%violation, "the plan breaks a rule and is not carried out");
-        }
-        self.journal.families.audit_violations.add(&[], 1.0);
-        let suspects = spokeshave_audit::suspects(snapshot, pods, placements, &violations);
-        (!suspects.is_empty()).then_some(suspects)
+        decide_soundly(
+            snapshot,
+            |refused| self.decide(snapshot, |pod| is_meant(pod) && !refused.contains_key(&pod)),
+            |violations| {
+                for violation in violations.iter().take(5) {
+                    tracing::error!(%violation, "the plan breaks a rule and is not carried out");
+                }
+                self.journal.families.audit_violations.add(&[], 1.0);
+            },
+        )
     }
 
     /// Tells of the pods that were left out. They are tried again in the next pass, as all that stay pending.
