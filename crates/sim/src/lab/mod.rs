@@ -3,11 +3,13 @@
 //!
 //! It runs in one thread of a runtime whose time is paused, so one seed determines one run.
 
+mod asked;
 mod life;
 mod mortal;
 mod observed;
 mod weather;
 
+pub use asked::Asked;
 pub use life::Operators;
 pub(crate) use life::{live, tell};
 pub use mortal::Lifeline;
@@ -29,7 +31,7 @@ use spokeshave_ports::{CloudProvider, Entropy, SharedClock, TokioClock};
 use spokeshave_provider_grpc::{ServerOptions, Way};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
-use spokeshave_runtime::{Api, ClientWrites, Shutdown, TaskGroup};
+use spokeshave_runtime::{Api, ClientWrites, Metrics, Shutdown, TaskGroup};
 use tokio::task::JoinHandle;
 
 use crate::invariants::{Actor, Expectations, Invariants};
@@ -104,6 +106,7 @@ struct Replica {
     /// Ends with the controllers.
     ended: Arc<std::sync::atomic::AtomicBool>,
     shutdown: Shutdown,
+    metrics: Metrics,
 }
 
 /// The laboratory.
@@ -322,6 +325,8 @@ impl Lab {
         let shutdown = Shutdown::new();
         let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let (stop, done) = (shutdown.clone(), ended.clone());
+        let metrics = Metrics::new(self.clock.clone());
+        let counted = metrics.clone();
         let (log, invariants, who) = (self.log.clone(), self.invariants.clone(), name.to_owned());
         let served = ServerOptions {
             writes: Arc::new(ClientWrites::new(client.clone())),
@@ -337,7 +342,7 @@ impl Lab {
                 }
             };
             let operator = Operator::new(client, provider, clock, entropy, options);
-            let outcome = operator.run(stop).await;
+            let outcome = operator.with_metrics(counted).run(stop).await;
             log.note(&format!("operator {who} has ended: {outcome:?}"));
             invariants.disturb();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -346,6 +351,7 @@ impl Lab {
             tasks: vec![task],
             ended,
             shutdown,
+            metrics,
         };
         self.replicas.insert(name.to_owned(), replica);
     }
@@ -356,6 +362,12 @@ impl Lab {
         self.replicas
             .get(name)
             .is_some_and(|replica| !replica.ended.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// What a replica counts, if it was started and not ended from outside.
+    #[must_use]
+    pub fn metrics(&self, name: &str) -> Option<&Metrics> {
+        self.replicas.get(name).map(|replica| &replica.metrics)
     }
 
     /// Ends a replica as `kill -9` does: nothing is said and nothing is finished.

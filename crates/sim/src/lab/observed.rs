@@ -1,6 +1,6 @@
 //! The way from a client to the API server: the checkers see the actor of each request, and writes are logged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -17,6 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use spokeshave_apiserver::{ResponseBody, Service};
 use spokeshave_ports::SharedClock;
 
+use super::asked::Asked;
 use crate::invariants::{Actor, Invariants, RequestInfo};
 
 /// What happened in a run, one line each: virtual time, actor, request and answer, faults, and what the scenario did. Clones share it.
@@ -80,6 +81,8 @@ pub struct Traffic {
     requests: spokeshave_watched::Sender<u64>,
     /// By actor, method and what they were for; only kept on request.
     kinds: Option<Arc<Mutex<BTreeMap<String, u64>>>>,
+    /// By operators, each kind once.
+    asked: Arc<Mutex<BTreeSet<Asked>>>,
 }
 
 impl Traffic {
@@ -88,6 +91,7 @@ impl Traffic {
         Self {
             requests: spokeshave_watched::Sender::default(),
             kinds: detail.then(Arc::default),
+            asked: Arc::default(),
         }
     }
 
@@ -96,6 +100,10 @@ impl Traffic {
             return;
         }
         self.requests.send_modify(|requests| *requests += 1);
+        if let (Actor::Operator(_), Some(asked)) = (actor, Asked::of(method, uri)) {
+            let mut known = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(asked);
+        }
         let Some(kinds) = &self.kinds else { return };
         let watch = uri.query().is_some_and(|query| query.contains("watch=true"));
         let verb = if watch { "WATCH" } else { method.as_str() };
@@ -115,6 +123,13 @@ impl Traffic {
             kinds.iter().map(|(kind, count)| (kind.clone(), *count)).collect();
         kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         kinds
+    }
+
+    /// What operators have asked for, in-process providers included.
+    #[must_use]
+    pub fn asked(&self) -> BTreeSet<Asked> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.clone()
     }
 
     /// Requests so far.

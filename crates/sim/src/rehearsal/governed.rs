@@ -13,11 +13,12 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool, labels};
+use spokeshave_provider_grpc::Way;
 use spokeshave_runtime::Api;
 
 use super::steps::failed;
 use super::{CloudName, World, checks, violations};
-use crate::lab::{self, LabOptions, Operators};
+use crate::lab::{self, Asked, LabOptions, Operators};
 
 /// The NodePools: the policy names the first.
 const POOLS: [&str; 2] = ["calm", "free"];
@@ -27,17 +28,25 @@ const LOOK: (Duration, u32) = (Duration::from_secs(2), 10);
 /// Longer than every period of the operator.
 const FROZEN_FOR: Duration = Duration::from_secs(3600);
 
-/// Tells the story.
+/// Tells the story, and what the operator has asked the API server for.
 ///
 /// # Errors
 /// What did not hold.
-pub fn governed(cloud: CloudName) -> Result<(), String> {
-    lab::tell(async |operators| story(cloud, operators).await)
+pub fn governed(cloud: CloudName, provider_way: Way) -> Result<BTreeSet<Asked>, String> {
+    lab::tell(async |operators| story(cloud, provider_way, operators).await)
 }
 
-async fn story(cloud: CloudName, operators: &mut Operators) -> Result<(), String> {
+async fn story(
+    cloud: CloudName,
+    provider_way: Way,
+    operators: &mut Operators,
+) -> Result<BTreeSet<Asked>, String> {
     const SEED: u64 = 11;
-    let mut world = World::new(LabOptions::new(SEED), cloud, (SEED, false)).await?;
+    let options = LabOptions {
+        provider_way,
+        ..LabOptions::new(SEED)
+    };
+    let mut world = World::new(options, cloud, (SEED, false)).await?;
     world.make_class().await?;
     let policies: Api<DisruptionPolicy> = Api::all(world.lab.client.clone());
     let freeze = json!({"metadata": {"name": "calm"}, "spec": {
@@ -77,7 +86,7 @@ async fn story(cloud: CloudName, operators: &mut Operators) -> Result<(), String
     })
     .await?;
     *operators = end(&mut world).await?;
-    Ok(())
+    Ok(world.lab.traffic.asked())
 }
 
 /// NodePools with a pod on each of their nodes.

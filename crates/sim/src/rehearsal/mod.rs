@@ -18,6 +18,7 @@ mod steps;
 mod take_over;
 mod taken_back;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -214,6 +215,7 @@ pub fn run_with(cloud: CloudName, seed: u64, options: RunOptions) -> SeedResult 
         lasted: Duration::ZERO,
         steps: 0,
         requests: 0,
+        asked: BTreeSet::new(),
     };
     match live(async |operators| story(cloud, seed, options, operators).await) {
         Ok((lived, operators)) => {
@@ -270,6 +272,7 @@ async fn story(
         lasted: world.lab.clock.since(start),
         steps: days.steps,
         requests: traffic.requests(),
+        asked: traffic.asked(),
     };
     *operators = world.lab.end().await;
     Ok(outcome)

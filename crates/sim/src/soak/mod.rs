@@ -8,6 +8,7 @@ mod scenario;
 mod steps;
 mod workloads;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub(crate) use scenario::pick;
@@ -15,7 +16,7 @@ pub(crate) use scenario::pick;
 use spokeshave_provider_grpc::Way;
 
 use crate::invariants::Violation;
-use crate::lab::{Lab, LabOptions, Operators, live};
+use crate::lab::{Asked, Lab, LabOptions, Operators, live};
 
 /// What a run came to.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub struct SeedResult {
     pub steps: usize,
     /// Requests that the API server got.
     pub requests: u64,
+    /// What operators have asked it for.
+    pub asked: BTreeSet<Asked>,
 }
 
 impl SeedResult {
@@ -99,6 +102,7 @@ pub fn run_with(seed: u64, options: RunOptions) -> SeedResult {
             lasted: Duration::ZERO,
             steps: 0,
             requests: 0,
+            asked: BTreeSet::new(),
         },
     }
 }
@@ -138,6 +142,7 @@ async fn story(seed: u64, options: RunOptions, operators: &mut Operators) -> See
         lasted: lab.clock.since(start),
         steps,
         requests: traffic.requests(),
+        asked: traffic.asked(),
     };
     *operators = lab.end().await;
     outcome

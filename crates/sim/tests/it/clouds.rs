@@ -1,10 +1,16 @@
 //! Whole lives of clusters on the shipped providers of clouds, and behind the provider protocol (Z-059, G-001). `just soak` lives many more.
 
+use serde_json::Value;
 use spokeshave_provider_grpc::Way;
 use spokeshave_sim::rehearsal::{self, CloudName};
 use spokeshave_sim::soak::{self, RunOptions, SeedResult};
 
-fn is_clean(outcome: &SeedResult) {
+use crate::permissions::{
+    a_node_by_name, assert_allowed, roles, roles_of_azure_behind_the_protocol, roles_of_seeds,
+};
+
+/// Everything went as promised, with the permissions that the chart gives.
+fn is_clean(outcome: &SeedResult, roles: &[Value]) {
     assert!(
         outcome.is_clean(),
         "{}: {:?} {:?}",
@@ -18,34 +24,37 @@ fn is_clean(outcome: &SeedResult) {
         "the operator has worked: {}",
         outcome.requests
     );
+    assert_allowed(&outcome.asked, roles);
 }
 
 #[test]
 fn z_059_clusters_live_on_azure_with_drift_evictions_refusals_and_deaths() {
     for seed in [1, 6] {
-        is_clean(&rehearsal::run_with(
-            CloudName::Azure,
-            seed,
-            RunOptions::default(),
-        ));
+        let outcome = rehearsal::run_with(CloudName::Azure, seed, RunOptions::default());
+        is_clean(&outcome, &roles("azure"));
     }
 }
 
 #[test]
 fn z_040_clusters_live_as_well_where_aks_makes_machines() {
     for seed in [2, 3] {
-        is_clean(&rehearsal::run_with(
-            CloudName::AzureMachines,
-            seed,
-            RunOptions::default(),
-        ));
+        let outcome = rehearsal::run_with(CloudName::AzureMachines, seed, RunOptions::default());
+        is_clean(&outcome, &roles("azure-machines"));
     }
 }
 
+/// Each replacement looks at the nodes that are to take its pods, which the chart must allow on every cloud.
 #[test]
 fn z_059_a_policy_freezes_and_paces_one_nodepool_of_an_aks_node_class_and_no_other() {
-    rehearsal::governed(CloudName::Azure).unwrap();
-    rehearsal::governed(CloudName::AzureMachines).unwrap();
+    for (cloud, way, roles) in [
+        (CloudName::Azure, Way::InProcess, roles("azure")),
+        (CloudName::AzureMachines, Way::InProcess, roles("azure-machines")),
+        (CloudName::Azure, Way::Pipe, roles_of_azure_behind_the_protocol()),
+    ] {
+        let asked = rehearsal::governed(cloud, way).unwrap();
+        assert!(asked.contains(&a_node_by_name()), "{cloud:?}: {asked:?}");
+        assert_allowed(&asked, &roles);
+    }
 }
 
 #[test]
@@ -54,9 +63,10 @@ fn g_001_clusters_live_as_well_when_their_provider_is_behind_the_protocol() {
         provider_way,
         ..RunOptions::default()
     };
-    is_clean(&rehearsal::run_with(CloudName::Azure, 7, behind(Way::Pipe)));
-    is_clean(&soak::run_with(2, behind(Way::Pipe)));
-    is_clean(&soak::run_with(2, behind(Way::UnixSocket)));
+    let on_azure = rehearsal::run_with(CloudName::Azure, 7, behind(Way::Pipe));
+    is_clean(&on_azure, &roles_of_azure_behind_the_protocol());
+    is_clean(&soak::run_with(2, behind(Way::Pipe)), &roles_of_seeds());
+    is_clean(&soak::run_with(2, behind(Way::UnixSocket)), &roles_of_seeds());
 }
 
 /// A-110, D-273, D-278: all of 60 spot nodes are reclaimed at once, and the operator is killed four times before the last NodeClaim is deleted.

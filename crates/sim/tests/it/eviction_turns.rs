@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
 use spokeshave_controllers::EvictionRate;
 use spokeshave_sim::lab::{LabOptions, Rates};
 
@@ -60,6 +60,13 @@ impl Cluster {
             Some((words.first()?.parse().ok()?, status))
         };
         text.lines().filter(of_app).filter_map(when).collect()
+    }
+
+    /// How often a controller has looked at something.
+    fn looks_of(&self, controller: &str) -> f64 {
+        let label = format!("controller=\"{controller}\"");
+        let metrics = self.lab.metrics("a").expect("it runs");
+        sum_of(metrics, "controller_runtime_reconcile_total", &label)
     }
 
     async fn until_evicted(&self) {
@@ -125,7 +132,7 @@ async fn w_63_the_second_begins_when_the_last_large_pod_was_accepted() {
     assert!(first(&small) - last(&large) >= 1.0, "{large:?} {small:?}");
 }
 
-/// Pods that come and go on a node bring looks at it; whoever waits keeps waiting.
+/// Pods that come and go on a node bring looks at it; whoever waits keeps waiting, and is not looked at with it.
 #[tokio::test(start_paused = true)]
 async fn w_63_what_else_happens_on_a_node_hurries_nobody() {
     let cluster = Cluster::of_two_sizes(106, json!({})).await;
@@ -135,17 +142,69 @@ async fn w_63_what_else_happens_on_a_node_hurries_nobody() {
             !cluster.evictions("large").is_empty()
         })
         .await;
+    let looks = || {
+        (
+            cluster.looks_of("node.termination"),
+            cluster.looks_of("eviction-queue"),
+        )
+    };
+    let before = looks();
     for step in 0..4 {
         for pod in cluster.list::<Pod>().await {
-            cluster
-                .annotate::<Pod>(&pod.name_any(), "example.com/step", step.to_string())
-                .await;
+            // Of annotations the operator keeps only those that it reads.
+            let labels = json!({"metadata": {"labels": {"step": step.to_string()}}});
+            cluster.patch::<Pod>(&pod.name_any(), labels).await;
         }
+        cluster.clock.sleep(Duration::from_millis(20)).await;
     }
+    let (of_nodes, of_pods) = looks();
+    let (of_nodes, of_pods) = (of_nodes - before.0, of_pods - before.1);
+    assert!(of_nodes >= 4.0, "one at each step: {of_nodes}");
+    assert!(of_pods <= 6.0, "not three at each step: {of_pods}");
     cluster.until_evicted().await;
     let (large, small) = (cluster.evictions("large"), cluster.evictions("small"));
     assert!(first(&small) - last(&large) >= 1.0, "{large:?} {small:?}");
     assert_eq!((large.len(), small.len()), (LARGE, SMALL), "each once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w_63_an_interrupted_node_waits_for_nobody() {
+    the_smallest_pods_go_at_once(108, "spot_interrupted").await;
+}
+
+/// Nothing on the NodeClaim tells of such a message.
+#[tokio::test(start_paused = true)]
+async fn w_63_a_node_that_is_interrupted_without_a_deadline_waits_for_nobody() {
+    the_smallest_pods_go_at_once(109, "instance_stopped").await;
+}
+
+/// The cloud takes the machine of the smallest pods back while these wait for all others.
+async fn the_smallest_pods_go_at_once(seed: u64, message: &str) {
+    let cluster = Cluster::of_two_sizes(seed, json!({})).await;
+    cluster.deploy("tiny", 4, "800m").await;
+    cluster.until_running(LARGE + SMALL + 4).await;
+    assert_eq!(cluster.list::<NodeClaim>().await.len(), 4);
+    let node = cluster.node_of("tiny").await;
+    cluster.drift().await;
+    cluster
+        .until("a large pod is evicted", async |cluster| {
+            !cluster.evictions("large").is_empty()
+        })
+        .await;
+    assert!(cluster.evictions("tiny").is_empty(), "they wait");
+    cluster
+        .annotate::<KWOKInstance>(&node, "kwok.spokeshave.dev/message", message)
+        .await;
+    cluster
+        .until("the pods of its node are evicted", async |cluster| {
+            cluster.evictions("tiny").len() >= 4
+        })
+        .await;
+    cluster.until_evicted().await;
+    let [large, small, tiny] = ["large", "small", "tiny"].map(|app| cluster.evictions(app));
+    let gap = last(&tiny) - last(&large);
+    assert!(gap < 1.5, "two seconds otherwise: {large:?} {small:?} {tiny:?}");
+    assert!(first(&small) - last(&large) >= 1.0, "{large:?} {small:?}");
 }
 
 /// The drain begins although a budget that came late refuses the large pods, because there is a terminationGracePeriod.

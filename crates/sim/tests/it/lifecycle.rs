@@ -4,6 +4,7 @@
 mod blocked_ends;
 mod ends;
 mod expiry;
+mod in_flight;
 mod interruptions;
 mod launches;
 mod leadership;

@@ -19,6 +19,7 @@ mod lifecycle;
 mod metrics;
 mod mid_write;
 mod nominations;
+mod permissions;
 mod plain;
 mod rest;
 mod scenarios;

@@ -2,6 +2,8 @@
 
 use spokeshave_sim::soak::{RunOptions, run, run_with};
 
+use crate::permissions::{assert_allowed, roles_of_seeds};
+
 /// Invariants 35 and 37 over a whole scenario: the same seed writes the same log, byte for byte. Many tasks of this one wait for the same changes.
 #[test]
 fn one_seed_is_one_run() {
@@ -43,5 +45,6 @@ fn seeds_live_to_their_end() {
             outcome.violations,
             outcome.stuck
         );
+        assert_allowed(&outcome.asked, &roles_of_seeds());
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::plain::Cluster;
 use crate::words::*;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
@@ -81,6 +81,64 @@ async fn a_daemon_that_waits_for_a_node_goes_with_it() {
         .until("the daemon is gone", async |cluster| daemons(cluster).await == 0)
         .await;
     cluster.until_empty().await;
+}
+
+/// A ReplicaSet lets go of a pod whose labels it does not select any more, and replaces it; it takes the pod back once it selects it again.
+#[tokio::test(start_paused = true)]
+async fn a_replica_set_releases_and_adopts_pods() {
+    let cluster = Cluster::undisturbed(38).await;
+    let object = json!({"metadata": {"name": "web"}, "spec": {
+        "replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template("web", "100m", json!({})),
+    }});
+    cluster.create::<ReplicaSet>(object).await;
+    cluster.until_running(2).await;
+    let pod = cluster.names::<Pod>().await.remove(0);
+    let label = |app: &str| json!({"metadata": {"labels": {"app": app}}});
+    let owners = async |cluster: &Cluster| cluster.get::<Pod>(&pod).await.owner_references().len();
+    assert_eq!(owners(&cluster).await, 1);
+    cluster.patch::<Pod>(&pod, label("looked-into")).await;
+    cluster.until_running(3).await;
+    assert_eq!(owners(&cluster).await, 0, "it is nobody's");
+    cluster
+        .patch::<ReplicaSet>("web", json!({"spec": {"replicas": 3}}))
+        .await;
+    cluster.until_running(4).await;
+    // With it there is one pod more than the set wants.
+    cluster.patch::<Pod>(&pod, label("web")).await;
+    cluster.until_running(3).await;
+    let pods = cluster.list::<Pod>().await;
+    let is_owned = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.name == "web");
+    assert!(pods.iter().all(is_owned), "{pods:?}");
+}
+
+/// Pods that a Deployment's ReplicaSet leaves behind are those of the next one, and none of them is replaced.
+#[tokio::test(start_paused = true)]
+async fn a_new_replica_set_keeps_the_pods_that_the_old_one_left() {
+    let cluster = Cluster::undisturbed(39).await;
+    cluster.deploy("web", 3, "100m").await;
+    cluster.until_running(3).await;
+    let uids = async |cluster: &Cluster| {
+        let pods = cluster.running_pods().await;
+        let mut uids: Vec<Option<String>> = pods.iter().map(Pod::uid).collect();
+        uids.sort();
+        uids
+    };
+    let before = uids(&cluster).await;
+    let set = cluster.names::<ReplicaSet>().await.remove(0);
+    let left_behind = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    cluster
+        .api::<ReplicaSet>()
+        .delete(&set, &left_behind)
+        .await
+        .unwrap();
+    cluster.pass(60).await;
+    assert_eq!(uids(&cluster).await, before);
+    let pods = cluster.list::<Pod>().await;
+    let is_owned = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.name == set);
+    assert!(pods.iter().all(is_owned), "{pods:?}");
 }
 
 /// A Job runs to its completions, also when a pod is lost on the way.

@@ -5,9 +5,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 use spokeshave_api::conditions::Conditioned as _;
-use spokeshave_api::disruption::DisruptionPhase;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
 
+use crate::faulty;
 use crate::killable::Cluster;
 use crate::killable::stories::*;
 use crate::words::*;
@@ -135,4 +136,64 @@ async fn d_086_d_096_w_11_a_command_that_waits_ends_with_its_operator() {
     assert_eq!(cluster.list::<Node>().await.len(), 1);
     let _again = cluster.operator();
     cluster.until_empty().await;
+}
+
+/// Twenty nodes without a pod, of which no budget lets one go.
+async fn twenty_kept_nodes(seed: u64) -> (faulty::Cluster, faulty::Running) {
+    let closed = json!({"disruption": {
+        "consolidateAfter": "0s", "consolidationPolicy": "WhenEmpty", "budgets": [{"nodes": "0"}],
+    }});
+    let (cluster, operator) = faulty::Cluster::started(seed, closed).await;
+    cluster.run("web", 20, "5").await;
+    cluster.scale("web", 0).await;
+    cluster.pass(60).await;
+    (cluster, operator)
+}
+
+/// Opens the budget, until the nodes are deleted.
+async fn let_go(cluster: &faulty::Cluster) {
+    let open = json!({"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}});
+    cluster.patch::<NodePool>("default", open).await;
+    cluster
+        .until("its nodes are deleted", async |cluster| {
+            let are_deleted = |one: &Disruption| {
+                matches!(
+                    one.phase(),
+                    DisruptionPhase::Draining | DisruptionPhase::Succeeded
+                )
+            };
+            cluster.ledger().await.iter().any(are_deleted)
+        })
+        .await;
+}
+
+/// One after the other, the marks of twenty nodes would take twenty seconds.
+#[tokio::test(start_paused = true)]
+async fn d_098_d_111_the_nodes_of_a_command_are_marked_and_deleted_together() {
+    let (cluster, _operator) = twenty_kept_nodes(111).await;
+    *cluster.gate.slow.lock().unwrap() = Some(("/status", Duration::from_secs(1)));
+    let_go(&cluster).await;
+    let ledger = cluster.ledger().await;
+    assert_eq!(ledger.len(), 1, "{:?}", cluster.ledger_text().await);
+    assert_eq!(ledger[0].spec.nodes.len(), 20);
+    let took = cluster.clock.now().duration_since(ledger[0].spec.decided_at.0);
+    assert!(took.as_secs() < 10, "{took:?}");
+}
+
+// One after the other, the first mark that fails keeps the others from being asked for.
+#[tokio::test(start_paused = true)]
+async fn d_098_marks_that_fail_together_are_one_failure_for_circuit_breakers() {
+    let (cluster, _operator) = twenty_kept_nodes(98).await;
+    let breaker = json!({"circuitBreakers": {"apiServer": {"count": 2, "within": "20m"}}});
+    let _: DisruptionPolicy = cluster
+        .create(json!({"metadata": {"name": "careful"}, "spec": breaker}))
+        .await;
+    cluster.gate.trip("/nodes/", 500, 20);
+    let_go(&cluster).await;
+    cluster.gate.assert_tripped();
+    cluster.pass(60).await;
+    let policy: DisruptionPolicy = cluster.get("careful").await;
+    let active = policy.status.map(|status| status.active).unwrap_or_default();
+    let trips = |field: &str| field == "spec.circuitBreakers.apiServer";
+    assert!(!active.iter().any(|rule| trips(&rule.field)), "{active:?}");
 }

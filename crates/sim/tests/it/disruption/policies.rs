@@ -1,6 +1,7 @@
 //! DisruptionPolicies through the whole stack: what they stop, what they take back, and what they say.
 
 use k8s_openapi::api::core::v1::Node;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{DisruptionPolicy, NodeClaim};
@@ -109,6 +110,39 @@ async fn a_freeze_in_mid_command_takes_it_back() {
     cluster.until("one small node", on_one_small_node).await;
     cluster.pass(60).await;
     cluster.assert_at_rest().await;
+}
+
+/// The definition lets pass a time that no clock shows. Nobody knows then whether the policy is a freeze: it counts as one, and says what is wrong with it.
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_cannot_be_read_stops_disruption_until_it_is_corrected() {
+    let cluster = Cluster::new(205, at_once()).await;
+    let kind = ApiResource::erase::<DisruptionPolicy>(&());
+    let policies: kube::Api<DynamicObject> = kube::Api::all_with(cluster.client.clone(), &kind);
+    let frozen_until = |until: &str| json!({"spec": {"freeze": {"reason": "incident 42", "until": until}}});
+    let odd = DynamicObject::new("calm", &kind).data(frozen_until("2027-01-01T00:00:00+99:99"));
+    policies.create(&PostParams::default(), &odd).await.unwrap();
+    let _operator = cluster.operator();
+    one_busy_node(&cluster).await;
+    without_web(&cluster).await;
+    cluster.pass(600).await;
+    assert!(!is_any_deleting(&cluster).await);
+    let status = policies.get("calm").await.unwrap().data["status"].clone();
+    let active = &status["active"][0];
+    assert_eq!(active["field"], "spec", "{status}");
+    let message = active["message"].as_str().unwrap_or_default();
+    assert!(message.contains("cannot be read"), "{status}");
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let is_invalid = |one: &Value| one["type"] == "ValidationSucceeded" && one["status"] == "False";
+    assert!(conditions.iter().any(is_invalid), "{status}");
+    let told = cluster.events("DisruptionStopped").await;
+    assert!(
+        told.iter().any(|message| message.contains("cannot be read")),
+        "{told:?}"
+    );
+    let corrected = Patch::Merge(frozen_until("2026-01-01T00:00:00Z"));
+    let corrected = policies.patch("calm", &PatchParams::default(), &corrected).await;
+    corrected.unwrap();
+    cluster.until_empty().await;
 }
 
 /// Interruption, expiry and repair ignore policies: a NodeClaim that is deleted manually is removed during a freeze.

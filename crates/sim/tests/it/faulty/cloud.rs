@@ -50,6 +50,8 @@ pub struct Faults {
     pub messages: Mutex<Option<UnboundedReceiver<Interruption>>>,
     /// What its leaders were given to write with, in order.
     pub terms: Mutex<Vec<SharedWrites>>,
+    /// Whoever listens to the messages next panics.
+    pub messages_panic: AtomicBool,
     /// Messages that were acknowledged, by ID.
     pub acknowledged: Mutex<Vec<String>>,
 }
@@ -178,6 +180,9 @@ impl CloudProvider for Faulty {
     }
 
     fn interruptions(&self) -> Option<Interruptions<'_>> {
+        if self.faults.messages_panic.swap(false, Ordering::Relaxed) {
+            return Some(futures::stream::poll_fn(|_| panic!("a bug")).boxed());
+        }
         let messages = self.faults.messages.lock().unwrap().take();
         messages.map(|messages| messages.boxed())
     }

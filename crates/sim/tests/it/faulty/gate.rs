@@ -1,12 +1,12 @@
 //! A gate before the API server: it refuses evictions, makes writes stumble and take their time, holds watches, and can be shut.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A layer between an operator and the API server: rejects some evictions.
 #[derive(Clone, Default)]
@@ -23,6 +23,37 @@ pub struct Gate {
     pub still: Arc<Mutex<BTreeSet<&'static str>>>,
     /// The API server takes this long for each write to a path that ends with the text.
     pub slow: Arc<Mutex<Option<(&'static str, Duration)>>>,
+    /// The lists of the pods of a node.
+    pub lists: Arc<Lists>,
+}
+
+/// How lists of the pods of a node are answered.
+#[derive(Default)]
+pub struct Lists {
+    /// Each takes five seconds.
+    pub are_slow: AtomicBool,
+    /// Each has a pod that cannot be read.
+    pub are_spoilt: AtomicBool,
+    under_way: AtomicUsize,
+    /// How many were under way at once, at most.
+    pub most_at_once: AtomicUsize,
+}
+
+impl Lists {
+    /// Takes its time, and gives the answer if it is not the server's.
+    async fn answer(&self) -> Option<http::Response<AnswerBody>> {
+        let under_way = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_at_once.fetch_max(under_way, Ordering::Relaxed);
+        if self.are_slow.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        let odd =
+            json!({"metadata": {"name": "odd", "namespace": "default"}, "spec": {"containers": "perhaps"}});
+        let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [odd]});
+        let is_spoilt = self.are_spoilt.load(Ordering::Relaxed);
+        is_spoilt.then(|| response(200, &list))
+    }
 }
 
 #[derive(Clone)]
@@ -61,10 +92,9 @@ where
             .iter()
             .any(|text| path.contains(text));
         let latency = if write { self.gate.latency(path) } else { None };
-        let is_watch = request
-            .uri()
-            .query()
-            .is_some_and(|query| query.contains("watch=true"));
+        let query = request.uri().query().unwrap_or_default();
+        let is_watch = query.contains("watch=true");
+        let lists_node = !is_watch && query.contains("spec.nodeName");
         let watched = is_watch.then(|| path.to_owned());
         let gate = self.gate.clone();
         let mut inner = self.inner.clone();
@@ -81,6 +111,9 @@ where
             if let Some(latency) = latency {
                 tokio::time::sleep(latency).await;
             }
+            if lists_node && let Some(answer) = gate.lists.answer().await {
+                return Ok(answer);
+            }
             let answer = inner.call(request).await;
             let answer = answer.map_err(|error| std::io::Error::other(format!("{error:?}")))?;
             Ok(match watched {
@@ -95,10 +128,14 @@ fn answer(code: u16, reason: &str, message: &str) -> http::Response<AnswerBody> 
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": message,
     });
+    response(code, &body)
+}
+
+fn response(code: u16, body: &Value) -> http::Response<AnswerBody> {
     let response = http::Response::builder()
         .status(code)
         .header("content-type", "application/json")
-        .body(serde_json::to_string(&body).unwrap());
+        .body(body.to_string());
     response.unwrap().into_answer()
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use spokeshave_controllers::shadow::{Report, Shadow};
-use spokeshave_controllers::{FeatureGates, Operator, Options as OperatorOptions};
+use spokeshave_controllers::{FeatureGates, Observer, Operator, Options as OperatorOptions};
 use spokeshave_ports::{RegistrationHook, SharedClock};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
@@ -108,6 +108,7 @@ impl Setup {
 pub struct Running {
     pub metrics: Metrics,
     pub readiness: Readiness,
+    pub observer: Observer,
     /// Ends it in order.
     pub stop: Shutdown,
     pub task: tokio::task::JoinHandle<Result<(), spokeshave_controllers::OperatorError>>,
@@ -205,6 +206,7 @@ impl Cluster {
         )
         .with_metrics(metrics.clone());
         let readiness = operator.readiness().clone();
+        let observer = operator.observer();
         let stop = self.shutdown.child();
         let until = stop.clone();
         tokio::spawn(async move { provider.run(until.requested()).await });
@@ -213,6 +215,7 @@ impl Cluster {
         Running {
             metrics,
             readiness,
+            observer,
             stop,
             task,
         }

@@ -1,5 +1,6 @@
 //! Termination of nodes (D §7.1–7.5, §8): what is deleted, in which order, what is counted and reported.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -282,6 +283,57 @@ async fn d_309_a_claim_whose_machine_vanished_says_so_while_somebody_holds_its_n
     assert!(cluster.exists::<Node>(&node).await, "somebody holds it");
     cluster.remove_finalizers::<Node>(&node).await;
     cluster.until_gone::<NodeClaim>(&claim).await;
+}
+
+/// A pod is bound behind a watch of pods that stands still, to a node of which the operator knows no other: the API server is asked before the machine ends.
+#[tokio::test(start_paused = true)]
+async fn invariant_1_and_38_a_pod_behind_a_watch_that_stands_still_is_evicted_before_its_machine_ends() {
+    let (cluster, _operator, claim) = Cluster::one_node(96, json!({})).await;
+    cluster.scale("web", 0).await;
+    cluster.until_running(0).await;
+    cluster.pass(5).await;
+    cluster.gate.still.lock().unwrap().insert("/pods");
+    let here = json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": claim}}});
+    cluster.pod("late", "100m", here).await;
+    cluster.until_running_of("late", 1).await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_gone::<Pod>("late").await;
+    let told = cluster.told("Evicted").await;
+    assert!(told.iter().any(|(about, _)| about == "Pod/late"), "{told:?}");
+    // As far as the operator has heard, it is still there.
+    cluster.pass(60).await;
+    let said = cluster.condition(&claim, "InstanceTerminating").await;
+    assert!(
+        said.as_ref().is_none_or(|(status, ..)| status != "True"),
+        "{said:?}"
+    );
+    cluster.gate.still.lock().unwrap().clear();
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.assert_no_leak().await;
+}
+
+/// What the API server has cannot be read then, and what the watch has told decides.
+#[tokio::test(start_paused = true)]
+async fn d_319_a_pod_that_cannot_be_read_does_not_keep_the_machine_of_its_node() {
+    let (cluster, _operator, claim) = Cluster::one_node(97, json!({})).await;
+    cluster.gate.lists.are_spoilt.store(true, Ordering::Relaxed);
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+/// A whole NodePool goes at once: the API server is not asked for the pods of all its nodes in the same instant.
+#[tokio::test(start_paused = true)]
+async fn d_318_invariant_38_the_pods_of_many_drained_nodes_are_asked_for_a_few_nodes_at_a_time() {
+    let (cluster, _operator) = Cluster::started(98, json!({})).await;
+    cluster.run("web", 30, "6").await;
+    assert_eq!(cluster.list::<NodeClaim>().await.len(), 30);
+    cluster.gate.lists.are_slow.store(true, Ordering::Relaxed);
+    cluster.delete::<NodePool>("default").await;
+    cluster.until_empty().await;
+    let most = cluster.gate.lists.most_at_once.load(Ordering::Relaxed);
+    assert!((2..=20).contains(&most), "{most}");
 }
 
 /// The behaviour of seeds 000, 003 and 004 about the termination of a node.

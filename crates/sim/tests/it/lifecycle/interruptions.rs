@@ -108,3 +108,18 @@ async fn d_278_d_286_w_52_messages_about_strangers_touch_nothing_and_each_is_cou
     );
     cluster.assert_tidy().await;
 }
+
+/// A queue that delivers again what is not acknowledged does not make a message younger.
+#[tokio::test(start_paused = true)]
+async fn d_278_a_message_that_comes_again_waits_from_its_first_arrival_on() {
+    let cluster = Cluster::new(122).await;
+    let cloud = cluster.faults.speak();
+    let _operator = cluster.operator(Setup::default());
+    cluster.pass(5).await;
+    for _ in 0..4 {
+        let gone = message("again", "kwok://gone", Ok(InterruptionKind::SpotInterrupted));
+        cloud.unbounded_send(gone).unwrap();
+        cluster.pass(10).await;
+    }
+    assert_eq!(*cluster.faults.acknowledged.lock().unwrap(), ["again"]);
+}

@@ -5,19 +5,16 @@ use std::time::Duration;
 
 use serde_json::json;
 use spokeshave_api::KWOKNodeClass;
-use spokeshave_controllers::{LeaderElectionOptions, Options as OperatorOptions};
+use spokeshave_controllers::{LeaderElectionOptions, OperatorError, Options as OperatorOptions};
 use spokeshave_ports::{NodeClassKind, Write, WriteTarget};
 use spokeshave_runtime::client::RequestLog;
 
 use crate::faulty::{Cluster, Gate, Setup};
 use crate::words::*;
 
-// Invariant 36: only the leader writes, and one that is cut off from its Lease stops before the next one starts.
-#[tokio::test(start_paused = true)]
-async fn invariant_36_two_operators_only_the_leader_writes() {
-    let cluster = Cluster::new(16).await;
-    cluster.pool("default", json!({})).await;
-    let log = |identity: &'static str, log: &RequestLog| Setup {
+/// One of several.
+fn candidate(identity: &'static str) -> Setup {
+    Setup {
         options: OperatorOptions {
             leader_election: Some(LeaderElectionOptions {
                 namespace: "kube-system".to_owned(),
@@ -27,8 +24,36 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
             ..OperatorOptions::default()
         },
         identity,
-        log: Some(log.clone()),
         ..Setup::default()
+    }
+}
+
+/// A loop of a controller that has ended is missed by nobody but the cluster, as long as its operator keeps the Lease.
+#[tokio::test(start_paused = true)]
+async fn an_operator_of_which_a_task_panics_ends_and_another_one_leads() {
+    let cluster = Cluster::new(151).await;
+    cluster.pool("default", json!({})).await;
+    cluster.faults.messages_panic.store(true, Ordering::Relaxed);
+    let first = cluster.operator(candidate("first"));
+    let ended = tokio::time::timeout(Duration::from_secs(60), first.task).await;
+    let panicked = OperatorError::TaskPanicked("interruption.messages".to_owned());
+    assert_eq!(ended.unwrap().unwrap(), Err(panicked));
+    let second = cluster.operator(candidate("second"));
+    let begin = cluster.clock.now();
+    cluster.run("web", 1, "1").await;
+    let took = cluster.clock.since(begin);
+    assert!(took < Duration::from_secs(60), "the Lease was given up: {took:?}");
+    second.end().await;
+}
+
+// Invariant 36: only the leader writes, and one that is cut off from its Lease stops before the next one starts.
+#[tokio::test(start_paused = true)]
+async fn invariant_36_two_operators_only_the_leader_writes() {
+    let cluster = Cluster::new(16).await;
+    cluster.pool("default", json!({})).await;
+    let log = |identity: &'static str, log: &RequestLog| Setup {
+        log: Some(log.clone()),
+        ..candidate(identity)
     };
     let (first_log, second_log) = (RequestLog::new(), RequestLog::new());
     let first = cluster.operator(log("first", &first_log));

@@ -120,3 +120,29 @@ async fn the_price_at_rest_pays_for_every_pod() {
     // Twenty pods of two cores on twenty machines of four: more than half is paid for pods.
     assert!(at_rest < price * 0.9 && at_rest > price * 0.5, "{whole}");
 }
+
+// As the operator itself: a pod whose place the audit refuses leaves the others in the report, also those who would share its node.
+#[tokio::test(start_paused = true)]
+async fn invariant_22_a_shadow_counts_launches_beside_a_pod_whose_place_the_audit_refuses() {
+    let (cluster, operator) = Cluster::started(84, json!({})).await;
+    cluster.pass(10).await;
+    operator.end().await;
+    let report = cluster.shadow(&RequestLog::new());
+    cluster.pass(10).await;
+    // Between 2 and 4 there is only 3, which it does not want: no label can be given to a node that would do.
+    let impossible = json!([
+        {"key": "example.com/slot", "operator": "Gt", "values": ["2"]},
+        {"key": "example.com/slot", "operator": "Lt", "values": ["4"]},
+        {"key": "example.com/slot", "operator": "NotIn", "values": ["3"]},
+    ]);
+    let affinity = json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchExpressions": impossible}]}}}}});
+    cluster
+        .deploy_with("odd", 3, template("odd", "5", affinity))
+        .await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.pass(60).await;
+    let whole = report.json();
+    assert!(whole["refusedByAudit"].as_u64() > Some(0), "{whole}");
+    assert_eq!(row(&report)["shadow"]["launches"], 1, "{whole}");
+}

@@ -272,6 +272,24 @@ async fn p_207_boards_and_alerts_ask_only_for_metrics_and_labels_that_are_there(
     }
 }
 
+/// A rule that is tried on a controller that nobody has proves nothing.
+#[tokio::test(start_paused = true)]
+async fn p_207_tests_of_alerts_name_controllers_that_there_are() {
+    let (_cluster, operator, _) = Cluster::one_node(55, json!({})).await;
+    let there = operator.metrics.render();
+    let tests = text("charts/spokeshave/rules/alerts.test.yaml");
+    let named = tests.lines().filter_map(|line| {
+        let series = line.split_once("series: '")?.1.split('\'').next()?;
+        series.starts_with("controller_runtime_").then_some(series)
+    });
+    let named: Vec<&str> = named.collect();
+    assert!(!named.is_empty());
+    for series in named {
+        let is_there = there.lines().any(|line| line.starts_with(&format!("{series} ")));
+        assert!(is_there, "no operator writes {series}");
+    }
+}
+
 /// Every alert has its section, and every section its alert.
 #[test]
 fn p_207_every_alert_has_a_runbook() {

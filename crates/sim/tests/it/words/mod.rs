@@ -21,7 +21,7 @@ pub use looks::Looks;
 pub use objects::Objects;
 pub use pools::Pools;
 pub use rest::Rest;
-pub use series::{assert_counted_once, reading, sum, value};
+pub use series::{assert_counted_once, reading, sum, sum_of, value};
 pub use volumes::{Volumes, ephemeral_volume};
 pub use waiting::Waiting;
 pub use workloads::{Workloads, template};

@@ -25,7 +25,12 @@ pub fn value(metrics: &Metrics, family: &str, labels: &str) -> f64 {
 
 /// The sum of all series of a family.
 pub fn sum(metrics: &Metrics, family: &str) -> f64 {
-    values(metrics, family, "").iter().sum()
+    sum_of(metrics, family, "")
+}
+
+/// The sum of those series of a family whose labels contain a text.
+pub fn sum_of(metrics: &Metrics, family: &str, labels: &str) -> f64 {
+    values(metrics, family, labels).iter().sum()
 }
 
 /// The first series of a family whose labels contain a text counts one.
