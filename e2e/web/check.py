@@ -233,6 +233,25 @@ def stale_is_said_and_it_comes_back(playwright):
 
 
 @check
+def slow_answers_are_shown(playwright):
+    """Each answer takes longer than the next change: the page follows all the same, and asks for one at a time."""
+    slow = """const quick = window.fetch; window.open_now = 0; window.open_most = 0;
+      window.fetch = async (...all) => {
+        open_most = Math.max(open_most, ++open_now);
+        try { await new Promise((done) => setTimeout(done, 3000)); return await quick(...all); } finally { open_now -= 1; }
+      };"""
+    with Running("up", "--demo", "--speed", "20") as running, Browser(playwright) as browser:
+        page = browser.page
+        page.add_init_script(slow)
+        page.goto(running.url)
+        until(page, "document.querySelector('#live')?.textContent === 'live'")
+        for _ in range(3):
+            shown = page.evaluate("document.documentElement.dataset.revision")
+            until(page, f"document.documentElement.dataset.revision !== '{shown}'", timeout=15000)
+        equal(page.evaluate("open_most"), 1, "fetches of one page at the same time")
+
+
+@check
 def five_thousand_nodes(playwright):
     with still(dump(5000, pods_per_node=13)) as running, Browser(playwright) as browser:
         page = browser.page

@@ -1,8 +1,9 @@
 //! The cluster that a command asks: a client that has got an answer, and the time there. Never writes.
 
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use http::Request;
 use http::header::DATE;
 use jiff::Timestamp;
@@ -12,6 +13,11 @@ use kube::client::Body;
 use spokeshave_ports::TokioClock;
 
 use crate::connection::{configuration, connect};
+
+/// How long the first answer may take, before which a name is resolved, a connection made, and perhaps a token fetched.
+const FIRST_ANSWER: Duration = Duration::from_secs(30);
+/// How long every other answer may take. Without a limit, a cluster that has stopped answering would look like one in which nothing happens.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// A cluster that has answered.
 pub(crate) struct Cluster {
@@ -33,25 +39,30 @@ impl Cluster {
         let config = configuration(kubeconfig).await?;
         let server = config.cluster_url.to_string();
         let client = connect(&config, None, &TokioClock::wall(1.0).shared(), None)?;
-        let now = ask(&client, &server).await?;
+        let now = ask(&client, &server, FIRST_ANSWER).await?;
         Ok(Cluster { client, now, server })
     }
 
     /// The instant there now.
     ///
     /// # Errors
-    /// The cluster does not answer.
+    /// The cluster does not answer in time.
     pub(crate) async fn ask_again(&self) -> Result<Timestamp> {
-        ask(&self.client, &self.server).await
+        ask(&self.client, &self.server, ANSWER).await
     }
 }
 
 /// Asks for the version, and reads the time of the answer.
-async fn ask(client: &Client, server: &str) -> Result<Timestamp> {
+async fn ask(client: &Client, server: &str, limit: Duration) -> Result<Timestamp> {
     let request = Request::get("/version").body(Body::empty())?;
-    let answer = client
-        .send(request)
+    let answer = tokio::time::timeout(limit, client.send(request))
         .await
+        .map_err(|_| {
+            anyhow!(
+                "the cluster at {server} does not answer within {} seconds",
+                limit.as_secs()
+            )
+        })?
         .with_context(|| format!("the cluster at {server} does not answer"))?;
     anyhow::ensure!(
         answer.status().is_success(),

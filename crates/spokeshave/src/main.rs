@@ -11,6 +11,7 @@ mod connection;
 mod convert;
 mod doctor;
 mod explain;
+mod field;
 mod freeze;
 mod lines;
 mod log_lines;

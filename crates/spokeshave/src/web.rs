@@ -7,6 +7,7 @@ use clap::Args;
 use spokeshave_runtime::{Shutdown, bind};
 use spokeshave_web::{Board, Gate, serve};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use crate::connection::seed;
 use crate::look::{Source, keep_looking};
@@ -92,7 +93,7 @@ impl Page {
 /// Runs the command until it is interrupted.
 ///
 /// # Errors
-/// The dump or the catalog cannot be read, the cluster does not answer, or the address is taken.
+/// The dump or the catalog cannot be read, the cluster does not answer, the address is taken, or the page breaks.
 pub(crate) async fn run(args: WebArgs) -> Result<()> {
     let source = Source::of(&args.source).await?;
     let title = source.title(&args.source);
@@ -101,12 +102,50 @@ pub(crate) async fn run(args: WebArgs) -> Result<()> {
     say("Press Ctrl-C to stop.");
     let stop = Shutdown::new();
     let running = tokio::spawn(page.run(source, title, stop.clone()));
-    signals::wait(None).await;
+    until_stopped(running, signals::wait(None), &stop).await
+}
+
+/// Waits for the signal to end. A page that breaks before is an error: nobody should wait for a program that serves nothing.
+async fn until_stopped(
+    mut page: JoinHandle<()>,
+    signal: impl Future<Output = ()>,
+    stop: &Shutdown,
+) -> Result<()> {
+    tokio::select! {
+        biased;
+        ended = &mut page => return ended.context("the page has broken"),
+        () = signal => {}
+    }
     stop.request();
-    running.await.context("serving the page failed")
+    page.await.context("the page has broken")
 }
 
 /// A secret for this run. It is not part of the simulation, so it comes from the system and not from the seed.
 pub(crate) fn token() -> String {
     format!("{:016x}{:016x}", seed(), seed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_page_that_breaks_ends_the_command_with_an_error() {
+        let page: JoinHandle<()> = tokio::spawn(async { panic!("a bug") });
+        let ended = until_stopped(page, std::future::pending(), &Shutdown::new()).await;
+        let error = format!("{:#}", ended.expect_err("it has broken"));
+        assert!(
+            error.contains("the page has broken") && error.contains("a bug"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_signal_stops_a_page_that_serves() {
+        let stop = Shutdown::new();
+        let asked = stop.clone();
+        let page = tokio::spawn(async move { asked.requested().await });
+        let ended = until_stopped(page, std::future::ready(()), &stop).await;
+        ended.expect("it ends as it was asked to");
+    }
 }

@@ -371,3 +371,29 @@ fn up_skips_kinds_that_it_does_not_know() {
         }
     }
 }
+
+/// As in the operator: whoever cannot read a policy does not know that it is no freeze.
+#[test]
+fn a_policy_that_cannot_be_read_counts_as_a_freeze_in_plans_and_budgets() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/consolidation.yaml");
+    let example = std::fs::read_to_string(example).expect("an example");
+    let policy = "---\napiVersion: spokeshave.dev/v1alpha1\nkind: DisruptionPolicy\nmetadata: {name: odd}\nspec: {budgets: 7}\n";
+    let (_file, path) = file(&format!("{example}{policy}"));
+    let now = "2026-01-01T01:00:00Z";
+    for command in ["plan", "budgets"] {
+        let said = spokeshave(&[command, "-f", path.as_str(), "--now", now], &[]);
+        for part in [
+            "DisruptionPolicy odd cannot be read: spec.budgets: ",
+            "; counts as a freeze of the NodePools that it selects",
+        ] {
+            assert!(said.text.contains(part), "{command}: {part:?} in {}", said.text);
+        }
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        .args(["plan", "-f", path.as_str(), "-o", "json", "--now", now])
+        .output()
+        .expect("the program runs");
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a plan");
+    assert_eq!(plan["disruption"]["commands"], serde_json::json!([]));
+    assert_eq!(plan["disruption"]["stops"][0]["policy"], "odd");
+}

@@ -82,7 +82,7 @@ fn an_object_that_is_left_out_is_an_error() {
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  namespace: shop\nspec:\n  containers: 7\n",
             "Pod shop/a",
             ", document 1, line 7: ",
-            "it cannot be read: ",
+            "it cannot be read: spec.containers: ",
         ),
         (
             "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata:\n  name: a\nspec:\n  template:\n    spec:\n      requirements: []\n      expireAfer: 1h\n      nodeClassRef: {group: g, kind: K, name: c}\n",

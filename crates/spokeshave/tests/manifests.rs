@@ -515,3 +515,78 @@ fn up_names_the_nodepool_first_that_a_pod_asks_for() {
         "{said}"
     );
 }
+
+/// A plan in which nothing is disrupted says what has stopped it, as the verdicts of nodes do.
+#[test]
+fn invariant_4_a_plan_names_the_policy_that_has_frozen_a_nodepool() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/consolidation.yaml");
+    let example = std::fs::read_to_string(example).expect("an example");
+    let freeze = "---\napiVersion: spokeshave.dev/v1alpha1\nkind: DisruptionPolicy\nmetadata: {name: freeze}\nspec: {freeze: {reason: incident 42, until: '2026-01-01T03:00:00Z'}}\n";
+    let (free, _) = plan(&example);
+    assert_ne!(free["disruption"]["commands"], serde_json::json!([]));
+    assert!(free["disruption"]["stops"].is_null());
+    let text = format!("{example}{freeze}");
+    let (frozen, _) = plan(&text);
+    let message = "DisruptionPolicy freeze (spec.freeze) stops Empty, Drifted, Underutilized: frozen: incident 42, until 2026-01-01 03:00:00Z";
+    assert_eq!(frozen["disruption"]["commands"], serde_json::json!([]));
+    assert_eq!(
+        frozen["disruption"]["stops"],
+        serde_json::json!([{
+            "policy": "freeze",
+            "field": "spec.freeze",
+            "nodePools": ["default"],
+            "reasons": ["Empty", "Drifted", "Underutilized"],
+            "until": "2026-01-01T03:00:00Z",
+            "message": message,
+        }])
+    );
+    let page = run(&["plan", "-f", "-"], &text).stdout;
+    let words: Vec<&str> = page.split_whitespace().collect();
+    let expected = format!("NodePool default: {message}");
+    assert!(words.join(" ").contains(&expected), "{page}");
+}
+
+/// Until a node is there, limits count it with the largest type that it may become; the pass after that has room for more, and a plan says so.
+#[test]
+fn p_093_a_plan_tells_what_a_later_pass_launches_once_limits_count_what_is_there() {
+    let apart = "podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{labelSelector: {matchLabels: {app: web}}, topologyKey: kubernetes.io/hostname}]}";
+    let text = [
+        pool(
+            "default",
+            "{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}",
+            "  limits: {cpu: '10'}\n",
+        ),
+        format!(
+            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: shop}}\nspec: {{replicas: 3, selector: {{matchLabels: {{app: web}}}}, \
+             template: {{metadata: {{labels: {{app: web}}}}, spec: {{affinity: {{{apart}}}, \
+             containers: [{{name: c, image: i, resources: {{requests: {{cpu: '3'}}}}}}]}}}}}}\n"
+        ),
+    ]
+    .concat();
+    let (planned, notes) = plan(&text);
+    assert_eq!(placed(&planned).len(), 1, "{planned:#}\n{notes}");
+    let left = &planned["provisioning"]["unschedulable"];
+    let left: Vec<&Value> = left.as_array().expect("a list").iter().collect();
+    assert_eq!(left.len(), 2, "of this pass: {left:#?}");
+    let later = planned["provisioning"]["later"].as_array().expect("a list");
+    let [later] = later.as_slice() else {
+        panic!("of one NodePool: {later:#?}");
+    };
+    assert_eq!(
+        (&later["nodePool"], &later["nodes"]),
+        (&"default".into(), &1.into())
+    );
+    let [pod] = later["pods"].as_array().expect("pods").as_slice() else {
+        panic!("one pod, and not the third: {later:#}");
+    };
+    assert!(left.iter().any(|one| one["pod"] == *pod), "{pod}");
+    assert!(later["price"].as_f64().is_some_and(|price| price > 0.0));
+    let page = run(&["plan", "-f", "-"], &text).stdout;
+    for part in [
+        "LAUNCH 1 node for 1 pod: ",
+        "LAUNCH LATER 1 node for 1 pod: about +$",
+        "CANNOT PLACE 1 pod\n",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}

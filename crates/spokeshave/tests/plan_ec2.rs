@@ -146,6 +146,40 @@ fn a_050_a_kubelet_setting_of_the_class_counts_and_a_class_that_is_missing_launc
     assert_eq!(claims.as_array().map(Vec::len), Some(0), "{claims:#}");
 }
 
+/// The tables have no prices of spot: a node that runs counts with what it cost at its launch, if its NodeClaim says so, and the plan tells which it is.
+#[test]
+fn a_054_a_spot_node_counts_with_its_price_at_launch_and_the_plan_says_so() {
+    let labels = "{karpenter.sh/nodepool: general, karpenter.sh/capacity-type: spot, karpenter.sh/registered: 'true', karpenter.sh/initialized: 'true', \
+                  node.kubernetes.io/instance-type: m5.large, topology.kubernetes.io/zone: eu-west-1b, topology.kubernetes.io/region: eu-west-1}";
+    let machine = |annotations: &str| {
+        format!(
+            "---\napiVersion: karpenter.sh/v1\nkind: NodeClaim\nmetadata: {{name: general-1, uid: c, labels: {labels}, annotations: {annotations}}}\n\
+             spec: {{requirements: [], nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}\n\
+             status: {{providerID: 'aws:///eu-west-1b/i-1'}}\n\
+             ---\napiVersion: v1\nkind: Node\nmetadata: {{name: n1, uid: n, labels: {labels}}}\nspec: {{providerID: 'aws:///eu-west-1b/i-1'}}\n\
+             status: {{conditions: [{{type: Ready, status: 'True'}}]}}\n"
+        )
+    };
+    for (annotations, price, said) in [
+        (
+            "{spokeshave.dev/price-at-launch: '0.0321'}",
+            0.0321,
+            "note: prices of spot are not known here: 1 spot node counted with the price at launch\n",
+        ),
+        (
+            "{}",
+            0.096,
+            "note: prices of spot are not known here: 1 spot node counted with the price of on-demand, because no NodeClaim says what they cost at launch\n",
+        ),
+    ] {
+        let planned = plan(&[], &format!("{CLASS}{STATUS}{POOL}{}", machine(annotations)));
+        assert_eq!(planned.plan["cluster"]["price"], price, "{}", planned.stderr);
+        assert!(planned.stderr.contains(said), "{}", planned.stderr);
+    }
+    let none = plan(&[], &format!("{CLASS}{STATUS}{POOL}"));
+    assert!(!none.stderr.contains("prices of spot are not"), "{}", none.stderr);
+}
+
 #[test]
 fn a_region_that_is_none_is_refused() {
     for wrong in ["Ireland", "eu-west", "eu-west-1b", "us-nowhere-9", ""] {

@@ -18,7 +18,7 @@ pub use facts::{CommandFact, Facts};
 pub use node::{node, untracked_node};
 pub use node_claim::node_claim;
 pub use node_pool::node_pool;
-pub use pod::pod;
+pub use pod::{awaited_pod, pod};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -57,6 +57,33 @@ pub struct Story {
     /// Possible actions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
+}
+
+/// The version of [`Document`]. Fields may be added, but are never removed.
+pub const API_VERSION: &str = "plan.spokeshave.dev/v1alpha1";
+
+/// A story with its version, as `spokeshave explain` prints it and the page answers it. Documented in `docs/operations.md`.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Document<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    now: Timestamp,
+    #[serde(flatten)]
+    story: &'a Story,
+}
+
+impl<'a> Document<'a> {
+    /// A story as it was at an instant.
+    #[must_use]
+    pub fn of(story: &'a Story, now: Timestamp) -> Self {
+        Self {
+            api_version: API_VERSION,
+            kind: "Story",
+            now,
+            story,
+        }
+    }
 }
 
 /// One thing known about an object.

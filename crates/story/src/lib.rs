@@ -1,4 +1,4 @@
-//! Answers to what users ask about a cluster: why a node is kept, what is wrong for good, what a take-over would do.
+//! Answers to what users ask about a cluster: why a node is kept, what it costs, what is stopped, what is wrong for good, what a take-over would do.
 //!
 //! Owns values with documented JSON that commands and the page print. It decides nothing: decisions come from `plan`, and no controller needs this
 //! crate.
@@ -6,3 +6,6 @@
 pub mod adopt;
 pub mod doctor;
 pub mod explain;
+pub mod prices;
+pub mod stops;
+pub mod verdict;

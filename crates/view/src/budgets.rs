@@ -1,5 +1,6 @@
 //! What disruption budgets allow, now and in the next days.
 
+use crate::unknown;
 use crate::world::Judged;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -52,7 +53,7 @@ pub struct PoolCalendar {
     pub reasons: Vec<BudgetDay>,
 }
 
-/// Budgets of all NodePools.
+/// Budgets of all NodePools. Where Nodes or NodeClaims could not be read it has neither `now` nor intervals: percentages are of nodes that nobody has counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Budgets {
@@ -66,6 +67,7 @@ impl Budgets {
     pub(crate) fn of(judged: &Judged) -> Self {
         let (snapshot, now) = (&judged.snapshot, judged.world.now);
         let mappings = REASONS.map(|reason| BudgetMapping::build(snapshot, &reason, now));
+        let is_known = unknown::knows(&judged.world, "budgets");
         let limited = |allowed: i64, value: i64| (allowed < UNLIMITED).then_some(value);
         let mut budgets = Budgets::default();
         let range = Window {
@@ -84,6 +86,13 @@ impl Budgets {
                 let Some(budget) = mapping.pools.get(&pool) else {
                     continue;
                 };
+                if !is_known {
+                    reasons.push(BudgetDay {
+                        reason: mapping.reason.to_string(),
+                        intervals: Vec::new(),
+                    });
+                    continue;
+                }
                 budgets.now.push(BudgetNow {
                     pool: view.name.clone(),
                     reason: mapping.reason.to_string(),

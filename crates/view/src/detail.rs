@@ -1,9 +1,13 @@
 //! One object in detail: its explanation, and its blockers that can be assumed away.
 
+use crate::nodes::{Phase, phase};
 use crate::suppose;
+use crate::unknown;
 use crate::world::Judged;
 use serde::Serialize;
-use spokeshave_story::explain::{self, Story};
+use spokeshave_model::pod;
+use spokeshave_story::explain::{self, Fact, Story};
+use std::collections::BTreeSet;
 
 /// A blocker, and whether it can be assumed away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -43,9 +47,9 @@ pub fn detail(judged: &Judged, name: &str) -> Option<Detail> {
             toggles: Vec::new(),
         });
     };
-    let verdict = judged
-        .verdict(id)
-        .filter(|_| judged.snapshot.node(id).is_managed());
+    let view = judged.snapshot.node(id);
+    let is_known = unknown::knows(&judged.world, "verdict");
+    let verdict = judged.verdict(id).filter(|_| is_known && view.is_managed());
     let blockers = verdict
         .map(|verdict| verdict.blockers.as_slice())
         .unwrap_or_default();
@@ -58,25 +62,67 @@ pub fn detail(judged: &Judged, name: &str) -> Option<Detail> {
             message: blocker.message.clone(),
         }
     });
+    let mut story = explain::node(&facts, id, verdict);
+    let is_managed = view.is_managed() || !unknown::knows(&judged.world, "unmanaged");
+    if !is_known && is_managed && matches!(phase(view), Phase::Ready | Phase::Broken) {
+        "runs; whether it may go depends on something that could not be read".clone_into(&mut story.summary);
+    }
     Some(Detail {
         toggles: toggles.collect(),
-        story: explain::node(&facts, id, verdict),
+        story: as_far_as_read(judged, story),
     })
 }
 
-/// The story of a pod, by `namespace/name`.
+/// The story of a pod, by `namespace/name`. One that waits for a NodeClaim which was made for it is told with that.
 pub fn pod_story(judged: &Judged, key: &str) -> Option<Story> {
+    let facts = judged.facts();
+    if let Some(pod) = judged.world.awaited.iter().find(|pod| pod::key(pod) == key) {
+        let stand_in = pod::node_name(pod);
+        let mut claims = judged.world.state.node_claims.iter();
+        let claim = claims.find(|claim| stand_in.is_some() && claim.provider_id() == stand_in);
+        let story = explain::awaited_pod(&facts, pod, claim.map(|claim| &**claim));
+        return Some(as_far_as_read(judged, story));
+    }
     let id = judged
         .snapshot
         .pod_ids()
         .find(|id| judged.snapshot.pod(*id).key() == key)?;
+    let is_known = unknown::knows(&judged.world, "verdict");
     let node = judged.snapshot.pod(id).node;
-    let verdict = node.and_then(|node| judged.verdict(node));
-    Some(explain::pod(&judged.facts(), id, &judged.provisioned, verdict))
+    let verdict = node.and_then(|node| judged.verdict(node)).filter(|_| is_known);
+    let story = explain::pod(&facts, id, &judged.provisioned, verdict);
+    Some(as_far_as_read(judged, story))
 }
 
 /// The story of a NodePool.
 pub fn pool_story(judged: &Judged, name: &str) -> Option<Story> {
     let id = judged.snapshot.find_pool(name)?;
-    Some(explain::node_pool(&judged.facts(), id))
+    let story = explain::node_pool(&judged.facts(), id);
+    Some(as_far_as_read(judged, story))
+}
+
+/// Facts that count nodes, or tell who is managed.
+const COUNTED: [&str; 5] = ["budgets", "budgets now", "limits", "nodes", "state"];
+
+/// Says what could not be read, and leaves out what would be zero or false without it.
+fn as_far_as_read(judged: &Judged, mut story: Story) -> Story {
+    let world = &judged.world;
+    if world.missing.is_empty() {
+        return story;
+    }
+    if !unknown::knows(world, "price") {
+        story.price_per_hour = None;
+        story.facts.retain(|fact| fact.name != "price");
+    }
+    if !unknown::knows(world, "unmanaged") {
+        story.facts.retain(|fact| !COUNTED.contains(&fact.name));
+    }
+    let missing: BTreeSet<&str> = world.missing.iter().map(|one| one.resource.as_str()).collect();
+    let missing: Vec<&str> = missing.into_iter().collect();
+    let not_observed = Fact {
+        name: "not observed",
+        value: format!("{}; what depends on it is unknown", missing.join(", ")),
+    };
+    story.facts.insert(0, not_observed);
+    story
 }

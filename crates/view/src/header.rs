@@ -4,10 +4,14 @@ use crate::Dollars;
 use crate::history::{History, Range};
 use crate::ledger::Sums;
 use crate::nodes::{NodeRow, Phase, share};
+use crate::pending::is_unplanned;
+use crate::unknown::unknown;
 use crate::world::{Judged, Missing};
 use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_model::Price;
+use spokeshave_model::pod::is_virtual;
+use spokeshave_model::snapshot::NodeId;
 
 /// Requested and allocatable amounts of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -65,8 +69,10 @@ pub struct Header {
     pub unmanaged: usize,
     /// Pods with a node that have not ended.
     pub pods: usize,
-    /// Pods without a node.
+    /// Pods without a node that wait for one.
     pub pending: usize,
+    /// Pods without a node for which none is planned: gated ones, and those of which kube-scheduler has not said that they are unschedulable.
+    pub unplanned: usize,
     /// CPU.
     pub cpu: Use,
     /// Memory.
@@ -75,44 +81,10 @@ pub struct Header {
     pub done: Sums,
     /// Objects that could not be read; everything that depends on them is unknown.
     pub missing: Vec<Missing>,
-    /// Fields of this header that depend on something missing, as JSON names them; their numbers mean nothing.
+    /// What depends on something missing and means nothing: fields of this header, as JSON names them, and `verdict` (of nodes, with what it would save),
+    /// `budgets` (what they allow) and `place` (of pending pods).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<&'static str>,
-}
-
-/// Fields of the header that need a kind.
-const NEEDED: [(&str, &[&str]); 5] = [
-    (
-        "price",
-        &["nodes", "nodeclaims.karpenter.sh", "nodepools.karpenter.sh"],
-    ),
-    (
-        "idle",
-        &[
-            "nodes",
-            "pods",
-            "nodeclaims.karpenter.sh",
-            "nodepools.karpenter.sh",
-        ],
-    ),
-    (
-        "couldSave",
-        &[
-            "nodes",
-            "pods",
-            "nodeclaims.karpenter.sh",
-            "nodepools.karpenter.sh",
-            "poddisruptionbudgets.policy",
-        ],
-    ),
-    ("pools", &["nodepools.karpenter.sh"]),
-    ("unmanaged", &["nodeclaims.karpenter.sh"]),
-];
-
-fn unknown(missing: &[Missing]) -> Vec<&'static str> {
-    let is_missing = |kind: &&str| missing.iter().any(|one| one.resource == **kind);
-    let lacking = NEEDED.iter().filter(|(_, kinds)| kinds.iter().any(is_missing));
-    lacking.map(|(field, _)| *field).collect()
 }
 
 impl Header {
@@ -126,11 +98,13 @@ impl Header {
             memory.add(row.memory);
         }
         let real = || snapshot.pods.iter().filter(|pod| pod.active && !pod.is_virtual);
+        let is_there = |node: NodeId| !snapshot.node(node).is_stand_in();
+        let awaited = judged.world.awaited.iter().filter(|pod| !is_virtual(pod));
         let leaving = |row: &&NodeRow| row.phase != Phase::Leaving;
         Self {
             now: judged.world.now,
-            price: Dollars(managed().map(|node| node.price).sum()),
-            nodes_without_price: managed().filter(|node| node.price <= Price::ZERO).count(),
+            price: Dollars(managed().filter_map(|node| judged.cost(node)).sum()),
+            nodes_without_price: managed().filter(|node| judged.cost(node).is_none()).count(),
             price_a_day_ago: day_ago.map(Dollars),
             idle: Dollars(rows.iter().map(NodeRow::idle).sum()),
             could_save: Dollars(
@@ -140,7 +114,7 @@ impl Header {
                     .map(|saves| saves.0.max(Price::ZERO))
                     .sum(),
             ),
-            next_saves: Dollars(judged.disrupted.commands.iter().map(|one| one.savings()).sum()),
+            next_saves: Dollars(judged.next_savings()),
             pools: snapshot.pools.len(),
             nodes: rows.len(),
             ready: count(Phase::Ready),
@@ -148,19 +122,25 @@ impl Header {
             leaving: count(Phase::Leaving),
             broken: count(Phase::Broken),
             unmanaged: rows.len() - managed().count(),
-            pods: real().filter(|pod| pod.node.is_some()).count(),
-            pending: real().filter(|pod| pod.provisionable).count() + judged.world.awaited.len(),
+            pods: real().filter(|pod| pod.node.is_some_and(is_there)).count(),
+            pending: real().filter(|pod| pod.provisionable).count() + awaited.count(),
+            unplanned: snapshot.pods.iter().filter(|pod| is_unplanned(pod)).count(),
             cpu,
             memory,
             done,
             missing: judged.world.missing.clone(),
-            unknown: unknown(&judged.world.missing),
+            unknown: unknown(&judged.world),
         }
+    }
+
+    /// Whether sums of prices say something: they do not where there are nodes and the price of none is known.
+    pub fn is_priced(&self) -> bool {
+        self.knows("price") && (self.price.0 > Price::ZERO || self.nodes_without_price == 0)
     }
 
     /// What the history says that the nodes cost: while no node's price is known, what it said last. They do not cost nothing.
     pub(crate) fn known_price(&self, history: &History) -> Option<Price> {
-        if self.price.0 > Price::ZERO || self.nodes_without_price == 0 {
+        if self.is_priced() {
             return Some(self.price.0);
         }
         history
@@ -169,7 +149,7 @@ impl Header {
             .map(|sample| sample.price)
     }
 
-    /// Whether a field is known, by its name in JSON.
+    /// Whether a field is known, by its name in JSON; or a part of the rest, by its name in `unknown`.
     pub fn knows(&self, field: &str) -> bool {
         !self.unknown.contains(&field)
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::Snapshot;
+use spokeshave_story::prices;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Commands that are remembered.
@@ -24,7 +25,7 @@ pub struct Entry {
     pub decided: Timestamp,
     /// When it ended; none while it is under way.
     pub ended: Option<Timestamp>,
-    /// Its phase: `Starting`, `Replacing`, `Deleting`, `Succeeded`, `RolledBack`.
+    /// Its phase: `Starting`, `Replacing`, `Deleting`, `Draining`, `Succeeded`, `RolledBack`.
     pub phase: String,
     /// What it is waiting for, or why it ended.
     pub message: String,
@@ -46,10 +47,19 @@ pub struct Entry {
     pub realised: Option<Dollars>,
 }
 
+impl Entry {
+    fn is_over(&self) -> bool {
+        self.phase == SUCCEEDED || self.phase == ROLLED_BACK
+    }
+}
+
+/// When a command was decided, and its name.
+type Key = (Timestamp, String);
+
 /// Commands by the time of their decision, and sums over all that there were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    entries: BTreeMap<(Timestamp, String), Entry>,
+    entries: BTreeMap<Key, Entry>,
     /// Of commands that have been forgotten.
     forgotten: Sums,
     /// The decision up to which commands have been forgotten: an object that old is not a new command.
@@ -66,7 +76,7 @@ pub struct Sums {
     pub evictions: i64,
     /// Dollars per hour that were predicted to be saved.
     pub predicted: Dollars,
-    /// Dollars per hour that came of it, as far as that is known.
+    /// Dollars per hour that came of those that have succeeded, as far as that is known.
     pub realised: Dollars,
 }
 
@@ -78,14 +88,18 @@ impl Sums {
         self.commands += 1;
         self.evictions += entry.evictions;
         self.predicted.0 = self.predicted.0.saturating_add(entry.predicted.0);
-        self.realised.0 = self
-            .realised
-            .0
-            .saturating_add(entry.realised.unwrap_or_default().0);
+        if entry.phase == SUCCEEDED {
+            let realised = entry.realised.unwrap_or_default();
+            self.realised.0 = self.realised.0.saturating_add(realised.0);
+        }
     }
 }
 
+const DRAINING: &str = "Draining";
+const SUCCEEDED: &str = "Succeeded";
 const ROLLED_BACK: &str = "RolledBack";
+
+const DISRUPTIONS: &str = "disruptions.spokeshave.dev";
 
 impl Ledger {
     /// Takes in what was read.
@@ -98,12 +112,14 @@ impl Ledger {
         let prices: BTreeMap<&str, Price> = snapshot
             .nodes
             .iter()
-            .filter_map(|node| Some((node.claim_name()?, node.price)))
-            .filter(|(name, price)| wanted.contains(name) && *price > Price::ZERO)
+            .filter(|node| node.claim_name().is_some_and(|name| wanted.contains(name)))
+            .filter_map(|node| Some((node.claim_name()?, prices::cost(snapshot, node).ok()?.0)))
             .collect();
+        let mut listed = BTreeSet::new();
         for disruption in &world.disruptions {
             let mut entry = entry(disruption, &prices);
             let key = (entry.decided, entry.name.clone());
+            listed.insert(key.clone());
             if self.horizon.is_some_and(|horizon| key.0 <= horizon) && !self.entries.contains_key(&key) {
                 continue;
             }
@@ -111,15 +127,35 @@ impl Ledger {
                 && entry.phase != ROLLED_BACK
             {
                 // The replacement may be gone again; what it cost when it came stays true.
-                entry.realised = known.realised.or(entry.realised);
+                entry.realised = written(disruption).or(known.realised).or(entry.realised);
             }
             self.entries.insert(key, entry);
+        }
+        if world.missing.iter().all(|one| one.resource != DISRUPTIONS) {
+            self.end_deleted(&listed, world.now);
         }
         while self.entries.len() > ENTRIES {
             if let Some(((decided, _), entry)) = self.entries.pop_first() {
                 self.forgotten.add(&entry);
                 self.horizon = Some(decided);
             }
+        }
+    }
+
+    /// A command whose Disruption is deleted before it has ended is rolled back, unless its NodeClaims are deleted already: nothing brings them back.
+    fn end_deleted(&mut self, listed: &BTreeSet<Key>, now: Timestamp) {
+        for (key, entry) in &mut self.entries {
+            if entry.is_over() || listed.contains(key) {
+                continue;
+            }
+            let is_done = entry.phase == DRAINING;
+            let phase = if is_done { SUCCEEDED } else { ROLLED_BACK };
+            phase.clone_into(&mut entry.phase);
+            "its Disruption was deleted".clone_into(&mut entry.message);
+            entry.ended = Some(now);
+            // Where nothing comes instead, nothing is left to find out.
+            let deleted = entry.replacements.is_empty().then_some(entry.before);
+            entry.realised = entry.realised.or(deleted).filter(|_| is_done);
         }
     }
 
@@ -153,8 +189,6 @@ fn entry(disruption: &Disruption, prices: &BTreeMap<&str, Price>) -> Entry {
         })
         .map(|came| Dollars(before.saturating_sub(came.into_iter().sum())));
     let status = disruption.status.as_ref();
-    let written = status.and_then(|status| status.realised_savings.as_deref());
-    let realised = written.map(|text| Dollars(price(text))).or(realised);
     Entry {
         name: disruption.metadata.name.clone().unwrap_or_default(),
         decided: spec.decided_at.0,
@@ -172,8 +206,14 @@ fn entry(disruption: &Disruption, prices: &BTreeMap<&str, Price>) -> Entry {
         evictions: spec.evictions,
         before: Dollars(before),
         predicted: Dollars(price(&spec.savings)),
-        realised,
+        realised: written(disruption).or(realised),
     }
+}
+
+/// What the operator has written when the command ended.
+fn written(disruption: &Disruption) -> Option<Dollars> {
+    let status = disruption.status.as_ref()?;
+    Some(Dollars(signed(status.realised_savings.as_deref()?)))
 }
 
 /// A decimal text that may be negative; one that cannot be read counts nothing.

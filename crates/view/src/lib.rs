@@ -13,6 +13,7 @@ mod ledger;
 mod nodes;
 mod pending;
 mod suppose;
+mod unknown;
 mod view;
 mod world;
 

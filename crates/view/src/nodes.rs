@@ -1,6 +1,7 @@
 //! The nodes: one row each, and the reasons that several of them share. As JSON they are columns, to keep thousands of them small.
 
 use crate::Dollars;
+use crate::unknown;
 use crate::world::Judged;
 use jiff::Timestamp;
 use serde::ser::SerializeStruct as _;
@@ -88,9 +89,9 @@ pub struct NodeRow {
     pub pods: (i64, i64),
     /// Of the larger of the shares of CPU and memory, what DaemonSets ask for; in thousandths of the node.
     pub daemons: i64,
-    /// `keep`, `delete` or `replace`; none for an unmanaged node.
+    /// `keep`, `delete` or `replace`; `unknown` where something that it depends on could not be read; none for an unmanaged node.
     pub verdict: Option<&'static str>,
-    /// The saving if it were disrupted now; none if it is kept.
+    /// The saving if it were disrupted now; none if it is kept, or its price is not known.
     pub saves: Option<Dollars>,
     /// The type of node that would come instead.
     pub replacement: Option<String>,
@@ -108,6 +109,17 @@ impl NodeRow {
     /// The share of its allocatable CPU or memory that is requested, whichever is larger, in thousandths.
     pub fn dominant(&self) -> i64 {
         share(self.cpu).max(share(self.memory))
+    }
+
+    /// What was decided without something that it depends on is no verdict, and its reasons may be none.
+    fn forget_verdict(&mut self) {
+        self.verdict = Some("unknown");
+        self.saves = None;
+        self.replacement = None;
+        self.waits = None;
+        self.reasons = Vec::new();
+        self.if_removed = None;
+        self.would_save = None;
     }
 
     /// The part of its price that no pod requests, by the larger of the two shares.
@@ -136,6 +148,15 @@ impl Nodes {
         let mut known: BTreeSet<Arc<ReasonRow>> = BTreeSet::new();
         let ids = judged.snapshot.node_ids();
         let mut rows: Vec<NodeRow> = ids.map(|id| row(judged, id, &mut known)).collect();
+        if !unknown::knows(&judged.world, "verdict") {
+            // Without the NodeClaims nobody knows which nodes are managed.
+            let is_managed_known = unknown::knows(&judged.world, "unmanaged");
+            for row in &mut rows {
+                if row.verdict.is_some() || !is_managed_known {
+                    row.forget_verdict();
+                }
+            }
+        }
         rows.sort_by(|left, right| left.name.cmp(&right.name));
         Self(rows)
     }
@@ -150,13 +171,23 @@ impl Nodes {
 fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> NodeRow {
     let view = judged.snapshot.node(id);
     let label = |key: &str| view.labels.get(key).filter(|value| !value.is_empty()).cloned();
-    let amounts = |index: usize| (view.allocatable[index], view.requested[index]);
+    // What waits for it is not on it yet.
+    let requested = |index: usize| {
+        if view.is_stand_in() {
+            0
+        } else {
+            view.requested[index]
+        }
+    };
+    let amounts = |index: usize| (view.allocatable[index], requested(index));
     let daemons = |index: usize| share((view.allocatable[index], view.daemon_requested[index]));
     let created = view.node.as_ref().map(|node| &node.metadata);
     let created = created.or_else(|| view.claim.as_ref().map(|claim| &claim.metadata));
     let (cpu, memory) = (amounts(CPU), amounts(MEMORY));
     let verdict = judged.verdict(id).filter(|_| view.is_managed());
-    let saves = |verdict: &Verdict| verdict.price_before.saturating_sub(verdict.price_after);
+    let price = judged.cost(view);
+    // What is saved of a price that is not known, or of the one of another capacity type, is not what is saved.
+    let saved = |before: Price, after: Price| price.map(|_| Dollars(before.saturating_sub(after)));
     let going = verdict.filter(|verdict| !verdict.is_keep());
     let mut reason = |blocker: &Blocker| {
         let row = ReasonRow::of(blocker);
@@ -171,7 +202,7 @@ fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> Nod
         instance_type: label(labels::INSTANCE_TYPE),
         capacity_type: label(labels::CAPACITY_TYPE),
         zone: label(labels::ZONE),
-        price: (view.price > Price::ZERO).then_some(Dollars(view.price)),
+        price: price.map(Dollars),
         created: created
             .and_then(|meta| meta.creation_timestamp.as_ref())
             .map(|time| time.0),
@@ -181,7 +212,7 @@ fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> Nod
         // Where a Node does not say how many pods it takes, the count is all there is.
         pods: (
             view.allocatable[PODS],
-            view.requested[PODS].max(active_pods(judged, view)),
+            requested(PODS).max(active_pods(judged, view)),
         ),
         daemons: if share(cpu) >= share(memory) {
             daemons(CPU)
@@ -189,7 +220,7 @@ fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> Nod
             daemons(MEMORY)
         },
         verdict: verdict.map(Verdict::decision_text),
-        saves: going.map(|verdict| Dollars(saves(verdict))),
+        saves: going.and_then(|verdict| saved(verdict.price_before, verdict.price_after)),
         replacement: going.and_then(|verdict| verdict.replacement.clone()),
         waits: verdict.and_then(|verdict| verdict.waits.clone()),
         reasons: verdict
@@ -198,17 +229,17 @@ fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> Nod
         if_removed: verdict
             .map(Verdict::if_removed_text)
             .filter(|text| !text.is_empty()),
-        would_save: then.map(|then| Dollars(then.price_before.saturating_sub(then.price_after))),
+        would_save: then.and_then(|then| saved(then.price_before, then.price_after)),
     }
 }
 
 fn active_pods(judged: &Judged, view: &NodeView) -> i64 {
-    let pods = view.pods.iter();
+    let pods = view.present_pods().iter();
     let active = pods.filter(|pod| judged.snapshot.pod(**pod).active).count();
     i64::try_from(active).unwrap_or(i64::MAX)
 }
 
-fn phase(view: &NodeView) -> Phase {
+pub(crate) fn phase(view: &NodeView) -> Phase {
     let deleting =
         |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| meta.deletion_timestamp.is_some();
     let is_going = view.marked_for_deletion

@@ -1,12 +1,12 @@
 //! Pods without a node, grouped: five hundred replicas that ask for the same are one line.
 
+use crate::unknown;
 use crate::world::Judged;
 use jiff::Timestamp;
 use serde::Serialize;
-use spokeshave_model::Pod;
-use spokeshave_model::pod::key;
-use spokeshave_model::snapshot::{ClassId, PodId, RequestId};
-use spokeshave_model::{ResourceName, Resources};
+use spokeshave_model::pod::{is_daemon, is_virtual, key, node_name};
+use spokeshave_model::snapshot::{ClassId, PodId, PodView, RequestId};
+use spokeshave_model::{Pod, ResourceName, Resources, planned_node};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where pods of a group will run.
@@ -36,6 +36,13 @@ pub enum Place {
         /// The fix.
         hints: Vec<String>,
     },
+    /// No place is sought for them.
+    Unplanned {
+        /// Why not.
+        message: String,
+    },
+    /// It depends on something that could not be read.
+    Unknown,
 }
 
 /// Pods of one owner that ask for the same and go the same way.
@@ -58,10 +65,17 @@ pub struct Group {
 
 type Key = (String, Option<(ClassId, RequestId)>, Place);
 
-/// The groups, those without a place first, then the largest.
+/// A pod without a node, for which none is planned: kube-scheduler has not said that it is unschedulable, or pods of its kind get none.
+pub(crate) fn is_unplanned(pod: &PodView) -> bool {
+    pod.active && !pod.is_virtual && !pod.provisionable && node_name(&pod.object).is_none()
+}
+
+/// The groups, those without a place first, then the largest; last those for which none is sought.
 pub(crate) fn groups(judged: &Judged) -> Vec<Group> {
     let mut found: BTreeMap<Key, Group> = BTreeMap::new();
     let places = places(judged);
+    let unread = Place::Unknown;
+    let is_known = unknown::knows(&judged.world, "place");
     let snapshot = &judged.snapshot;
     let pending: BTreeSet<PodId> = snapshot
         .pod_ids()
@@ -73,16 +87,30 @@ pub(crate) fn groups(judged: &Judged) -> Vec<Group> {
     for id in pending {
         let view = snapshot.pod(id);
         let Some(place) = places.get(&id) else { continue };
+        let place = if is_known { place } else { &unread };
         let signature = Some((view.class, view.request));
         let requests = snapshot.resources.resources(snapshot.requests(id));
         add(&mut found, &view.object, signature, place, &requests);
     }
-    for pod in &judged.world.awaited {
+    for id in snapshot.pod_ids().filter(|id| is_unplanned(snapshot.pod(*id))) {
+        let view = snapshot.pod(id);
+        let place = Place::Unplanned {
+            message: why_unplanned(&view.object),
+        };
+        let signature = Some((view.class, view.request));
+        let requests = snapshot.resources.resources(snapshot.requests(id));
+        add(&mut found, &view.object, signature, &place, &requests);
+    }
+    for pod in judged.world.awaited.iter().filter(|pod| !is_virtual(pod)) {
         let requests = spokeshave_model::pod::requests(pod);
         add(&mut found, pod, None, &Place::Awaited, &requests);
     }
     let mut groups: Vec<Group> = found.into_values().collect();
-    let rank = |group: &Group| usize::from(!matches!(group.place, Place::Nowhere { .. }));
+    let rank = |group: &Group| match group.place {
+        Place::Nowhere { .. } => 0,
+        Place::Unplanned { .. } => 2,
+        _ => 1,
+    };
     groups.sort_by(|left, right| {
         (rank(left), right.pods, &left.owner, &left.place).cmp(&(
             rank(right),
@@ -92,6 +120,27 @@ pub(crate) fn groups(judged: &Judged) -> Vec<Group> {
         ))
     });
     groups
+}
+
+/// The same for pods of one owner at any time, so that these stay one group.
+fn why_unplanned(pod: &Pod) -> String {
+    if is_daemon(pod) {
+        return "pods of DaemonSets get no nodes of their own".to_owned();
+    }
+    if let Some(node) = planned_node::nominated_by_others(pod) {
+        return format!("kube-scheduler is making room on {node}");
+    }
+    let gates = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.scheduling_gates.as_deref());
+    let names = gates.into_iter().flatten().map(|gate| gate.name.as_str());
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() {
+        "kube-scheduler has not said that they are unschedulable".to_owned()
+    } else {
+        format!("held by scheduling gates: {}", names.join(", "))
+    }
 }
 
 fn add(

@@ -5,9 +5,11 @@
 
 use crate::Dollars;
 use crate::nodes::Nodes;
+use crate::unknown::unknown;
 use crate::world::{Judged, World};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodCondition;
+use k8s_openapi::api::core::v1::{Node, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, Status};
 use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration, NodeClaim, NodePool, labels};
@@ -219,7 +221,7 @@ impl Supposition {
                 .ok_or_else(|| SuppositionError::Absent(format!("{} {}", one.code.kind(), one.object)))?;
         }
         for one in &self.gone {
-            take(one, &mut world.state, now)?;
+            take(one, &mut world, now)?;
         }
         Ok((world, policy))
     }
@@ -286,36 +288,30 @@ fn lift(one: &Lifted, state: &mut ClusterState, policy: &mut Policy, now: Timest
     }
 }
 
-fn take(one: &Gone, state: &mut ClusterState, now: Timestamp) -> Result<(), SuppositionError> {
-    let names: BTreeSet<String> = match one {
-        Gone::Node(name) => BTreeSet::from([name.clone()]),
-        Gone::Zone(zone) => {
-            let nodes = state.nodes.iter().filter(|node| {
-                let labels = node.metadata.labels.as_ref();
-                labels.and_then(|labels| labels.get(labels::ZONE)) == Some(zone)
-            });
-            nodes.filter_map(|node| node.metadata.name.clone()).collect()
-        }
-    };
-    let ids: BTreeSet<String> = names.iter().filter_map(|name| provider_id(state, name)).collect();
-    let before = state.nodes.len();
-    state.nodes.retain(|node| {
-        let name = node.metadata.name.as_deref().unwrap_or_default();
-        !names.contains(name)
-    });
-    if state.nodes.len() == before {
+fn take(one: &Gone, world: &mut World, now: Timestamp) -> Result<(), SuppositionError> {
+    let state = &mut world.state;
+    let machines = machines(state, one);
+    let is_one = |id: Option<&str>| id.is_some_and(|id| machines.contains(id));
+    let is_going = |node: &Arc<Node>| is_meant(&node.metadata, one) || is_one(id_of(node));
+    let nodes = std::mem::take(&mut state.nodes).into_iter();
+    let (going, staying): (Vec<_>, Vec<_>) = nodes.partition(is_going);
+    state.nodes = staying;
+    let before = state.node_claims.len();
+    state.node_claims.retain(|claim| !is_one(claim.provider_id()));
+    if going.is_empty() && state.node_claims.len() == before {
         return Err(SuppositionError::Absent(match one {
             Gone::Node(name) => format!("Node {name}"),
             Gone::Zone(name) => format!("zone {name} with a node"),
         }));
     }
-    state
-        .node_claims
-        .retain(|claim| !claim.provider_id().is_some_and(|id| ids.contains(id)));
+    let names = going.iter().filter_map(|node| node.metadata.name.as_deref());
+    let names: BTreeSet<&str> = names.collect();
+    // Pods that wait for a machine which has not joined are on its stand-in.
     let on_it = |pod: &Arc<Pod>| {
         let node = spokeshave_model::pod::node_name(pod);
-        node.is_some_and(|node| names.contains(node))
+        node.is_some_and(|node| names.contains(node) || machines.contains(node))
     };
+    state.pods.extend(world.awaited.extract_if(.., |pod| on_it(pod)));
     // Those of DaemonSets and of the node itself go with it, and so do those that have finished or are being deleted; the others come back and wait.
     state.pods.retain(|pod| {
         let comes_back = spokeshave_model::pod::is_active(pod)
@@ -342,6 +338,31 @@ fn take(one: &Gone, state: &mut ClusterState, now: Timestamp) -> Result<(), Supp
     Ok(())
 }
 
+/// The provider IDs of the machines that are meant: of Nodes, and of NodeClaims, whose names machines bear until they have joined.
+fn machines(state: &ClusterState, one: &Gone) -> BTreeSet<String> {
+    let nodes = state.nodes.iter().filter(|node| is_meant(&node.metadata, one));
+    let claims = state
+        .node_claims
+        .iter()
+        .filter(|claim| is_meant(&claim.metadata, one));
+    let ids = nodes.filter_map(|node| id_of(node));
+    let ids = ids.chain(claims.filter_map(|claim| claim.provider_id()));
+    ids.map(str::to_owned).collect()
+}
+
+fn is_meant(meta: &ObjectMeta, one: &Gone) -> bool {
+    let label = |key: &str| meta.labels.as_ref()?.get(key);
+    match one {
+        Gone::Node(name) => meta.name.as_ref() == Some(name),
+        Gone::Zone(zone) => label(labels::ZONE) == Some(zone),
+    }
+}
+
+fn id_of(node: &Node) -> Option<&str> {
+    let id = node.spec.as_ref()?.provider_id.as_deref();
+    id.filter(|id| !id.is_empty())
+}
+
 /// As if the scheduler had just found no place for it.
 fn unbind(pod: &mut Pod, now: Timestamp) {
     pod.node_name = None;
@@ -352,7 +373,7 @@ fn unbind(pod: &mut Pod, now: Timestamp) {
         type_: "PodScheduled".to_owned(),
         status: "False".to_owned(),
         reason: Some("Unschedulable".to_owned()),
-        last_transition_time: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now)),
+        last_transition_time: Some(Time(now)),
         ..PodCondition::default()
     }]);
 }
@@ -392,7 +413,7 @@ fn settle(state: &mut ClusterState, now: Timestamp, is_meant: impl Fn(&NodeClaim
     )
 }
 
-fn unprotect(meta: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) {
+fn unprotect(meta: &mut ObjectMeta) {
     if let Some(annotations) = meta.annotations.as_mut() {
         annotations.remove(labels::DO_NOT_DISRUPT);
     }
@@ -402,7 +423,7 @@ fn is_pod(pod: &Pod, name: &str) -> bool {
     spokeshave_model::pod::key(pod) == name
 }
 
-fn is_named(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta, key: &str) -> bool {
+fn is_named(meta: &ObjectMeta, key: &str) -> bool {
     key.split_once('/').is_some_and(|(namespace, name)| {
         meta.namespace.as_deref() == Some(namespace) && meta.name.as_deref() == Some(name)
     })
@@ -444,6 +465,10 @@ pub struct Difference {
     pub could_save_before: Dollars,
     /// What could be saved then.
     pub could_save_after: Dollars,
+    /// Nodes whose price is not known, those that would be launched included: `price_before` is a lower bound while there are any.
+    pub nodes_without_price_before: usize,
+    /// The same of `price_after`.
+    pub nodes_without_price_after: usize,
     /// Nodes that would be launched at once, and were not before.
     pub launches: usize,
     /// Pods without any place now.
@@ -452,6 +477,9 @@ pub struct Difference {
     pub unplaced_after: usize,
     /// Nodes of which something else would be said, those that save most first.
     pub verdicts: Vec<VerdictChange>,
+    /// What depends on something that could not be read and means nothing, as in the header of a view.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<&'static str>,
 }
 
 impl Difference {
@@ -468,8 +496,15 @@ impl Difference {
         };
         let price = |judged: &Judged| {
             let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
-            let nodes: Price = managed.map(|node| node.price).sum();
+            let nodes: Price = managed.filter_map(|node| judged.cost(node)).sum();
             nodes.saturating_add(judged.provisioned.report.price)
+        };
+        let without_price = |judged: &Judged| {
+            let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
+            let launches = judged.provisioned.placements.claims.iter();
+            let cheapest = launches.filter_map(|claim| claim.launches.first());
+            managed.filter(|node| judged.cost(node).is_none()).count()
+                + cheapest.filter(|launch| !launch.price.is_known()).count()
         };
         let mut verdicts: Vec<VerdictChange> = left
             .0
@@ -494,10 +529,13 @@ impl Difference {
             price_after: Dollars(price(after)),
             could_save_before: could_save(&left),
             could_save_after: could_save(&right),
+            nodes_without_price_before: without_price(before),
+            nodes_without_price_after: without_price(after),
             launches: claims(after).saturating_sub(claims(before)),
             unplaced_before: unplaced(before),
             unplaced_after: unplaced(after),
             verdicts,
+            unknown: unknown(&after.world),
         }
     }
 }

@@ -5,11 +5,12 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde::Serialize;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::Pod;
-use spokeshave_model::snapshot::{NodeId, Snapshot};
-use spokeshave_model::{ClusterState, lower};
+use spokeshave_model::snapshot::{NodeId, NodeView, Snapshot};
+use spokeshave_model::{ClusterState, Price, lower};
 use spokeshave_plan::disrupt::{Frontier, Outcome, Verdict, disrupt};
 use spokeshave_plan::{Policy, Provisioned, provision};
 use spokeshave_story::explain::{CommandFact, Facts};
+use spokeshave_story::{prices, verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub struct World {
     pub attachments: Vec<Arc<VolumeAttachment>>,
     /// Disruption commands, as far as they could be read.
     pub disruptions: Vec<Arc<Disruption>>,
-    /// Pods that wait for a node which is being made already; `state` has not got them.
+    /// Pods that wait for a node which is being made already, on the stand-in of its NodeClaim, where decisions count them; `state` has not got them.
     pub awaited: Vec<Arc<Pod>>,
     /// What could not be read.
     pub missing: Vec<Missing>,
@@ -62,16 +63,19 @@ impl Judged {
     pub fn of(world: World, policy: &Policy) -> Self {
         let mut policy = policy.clone();
         policy.disrupt.verdicts = true;
-        let mut snapshot = lower(&world.state);
+        let mut state = world.state.clone();
+        state.pods.extend(world.awaited.iter().cloned());
+        let mut snapshot = lower(&state);
         let provisioned = provision(&snapshot, &policy, world.now);
         let nominated = provisioned.nominate(&mut snapshot, world.now);
         let mut disrupted = disrupt(&snapshot, &policy, world.now, &Frontier::default());
-        let verdicts = disrupted.verdicts.into_iter().map(|verdict| {
-            if nominated.contains(&verdict.node) {
-                verdict.without_nomination("not in this plan, which sends pending pods to it")
+        let verdicts = disrupted.verdicts.into_iter().map(|found| {
+            let found = if nominated.contains(&found.node) {
+                found.without_nomination("not in this plan, which sends pending pods to it")
             } else {
-                verdict
-            }
+                found
+            };
+            verdict::told(&snapshot, &policy, found)
         });
         disrupted.verdicts = verdicts.collect();
         let by_node = disrupted.verdicts.iter().enumerate();
@@ -90,6 +94,21 @@ impl Judged {
     pub fn verdict(&self, node: NodeId) -> Option<&Verdict> {
         let index = self.by_node.get(&node)?;
         self.disrupted.verdicts.get(*index)
+    }
+
+    /// What a node costs; none where it is not known. Decisions take a spot node to cost what one on demand does where prices of spot are not known.
+    pub(crate) fn cost(&self, node: &NodeView) -> Option<Price> {
+        prices::cost(&self.snapshot, node).ok().map(|(price, _)| price)
+    }
+
+    /// What the commands that would be decided now save together.
+    pub(crate) fn next_savings(&self) -> Price {
+        let mut saved = Price::ZERO;
+        for command in &self.disrupted.commands {
+            let before = prices::price_before(&self.snapshot, command);
+            saved = saved.saturating_add(before.saturating_sub(command.price_after));
+        }
+        saved
     }
 
     /// What explanations are made from.

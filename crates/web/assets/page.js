@@ -58,24 +58,48 @@ function put(fresh) {
 /** @type {Map<string, string>} */
 const kept = new Map(PARTS.map((id) => [id, byId(id)?.outerHTML ?? ""]));
 
-let asked = 0;
-/** Fetches the page of an address and puts it in. @param {string} href */
-async function show(href) {
-  const mine = ++asked;
-  const response = await fetch(href, { headers: { accept: "text/html" } });
+/** No answer is waited for longer: a connection can be open and dead. */
+const PATIENCE = 60000;
+/** The same while nobody has asked for another page: until then what is shown would be old, and say that it is live. */
+const PATIENCE_REDRAWING = 15000;
+const address = () => location.pathname + location.search;
+let [asked, drawn] = [0, 0];
+/** Fetches the page of the address and puts it in, unless the address has changed meanwhile or a later answer was faster. @param {number} [patience] */
+async function show(patience = PATIENCE) {
+  const [mine, where] = [++asked, address()];
+  const response = await fetch(where, { headers: { accept: "text/html" }, signal: AbortSignal.timeout(patience) });
   const text = await response.text();
-  if (mine !== asked || !response.ok) return;
+  if (where !== address() || mine < drawn || !response.ok) return;
+  drawn = mine;
   put(new DOMParser().parseFromString(text, "text/html"));
+}
+
+let [refreshing, again] = [false, false];
+/** Draws the same address anew, one fetch at a time: what takes longer than the next change is shown all the same, and the next is asked for after it. */
+async function refresh() {
+  again = true;
+  if (refreshing) return;
+  refreshing = true;
+  try {
+    while (again) {
+      again = false;
+      await show(PATIENCE_REDRAWING);
+    }
+  } catch {
+    // It is asked for again by the next sign of life, as long as the page shows an older revision.
+  } finally {
+    refreshing = false;
+  }
 }
 
 /** @param {string} href @param {string} [focus] */
 async function go(href, focus) {
   history.pushState(null, "", href);
-  await show(href);
+  await show();
   if (focus) byId(focus)?.focus();
 }
 
-addEventListener("popstate", () => show(location.href));
+addEventListener("popstate", () => show());
 document.addEventListener("click", (event) => {
   if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   const link = event.target instanceof Element ? event.target.closest("a[href^='/']") : null;
@@ -153,7 +177,7 @@ function take(kind, text) {
   const isOther = text !== "0" && text !== document.documentElement.dataset.revision;
   if (kind === "delta" || ((kind === "reset" || kind === "beat") && isOther)) {
     clearTimeout(due);
-    due = setTimeout(() => show(location.href), 30);
+    due = setTimeout(refresh, 30);
   }
 }
 function alive() {
@@ -178,7 +202,7 @@ setInterval(() => {
   open();
 }, 500);
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) { stop?.(); stop = null; } else { heard = performance.now(); listen(); show(location.href); }
+  if (document.hidden) { stop?.(); stop = null; } else { heard = performance.now(); listen(); refresh(); }
 });
 let announced = "";
 setInterval(() => {
@@ -208,7 +232,7 @@ document.addEventListener("click", (event) => {
     localTime = !localTime;
     try { localStorage.setItem("zone", localTime ? "local" : "utc"); } catch { /* as above */ }
     kept.clear();
-    show(location.href);
+    refresh();
   }
   const map = event.target.closest("svg[data-compact]");
   if (map) at(map, event).then((found) => found && go(found.href));

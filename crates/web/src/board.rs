@@ -1,7 +1,9 @@
 //! The current view, shared by all readers; a bounded history of recent changes; cached what-ifs until the next revision.
 
 use bytes::Bytes;
-use spokeshave_view::{Difference, Judged, Supposition, View, detail};
+use serde::Serialize;
+use spokeshave_story::explain::{Document, Story};
+use spokeshave_view::{Difference, Judged, Supposition, Toggle, View, detail};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -213,9 +215,30 @@ fn answer(shown: &Shown, supposition: &Supposition) -> Answer {
     Ok((shown, difference))
 }
 
+/// A node in detail: what `spokeshave explain -o json` prints of it, and its blockers.
+#[derive(Serialize)]
+struct NodeDocument<'a> {
+    #[serde(flatten)]
+    document: Document<'a>,
+    toggles: &'a [Toggle],
+    /// Once more, for programs that look for it here.
+    story: &'a Story,
+}
+
 /// A node in detail as JSON.
 pub(crate) fn node_json(shown: &Shown, name: &str) -> Option<Vec<u8>> {
-    serde_json::to_vec(&detail(&shown.judged, name)?).ok()
+    let detail = detail(&shown.judged, name)?;
+    let document = NodeDocument {
+        document: Document::of(&detail.story, shown.judged.world.now),
+        toggles: &detail.toggles,
+        story: &detail.story,
+    };
+    serde_json::to_vec(&document).ok()
+}
+
+/// The story of another object as JSON, as `spokeshave explain -o json` prints it.
+pub(crate) fn story_json(shown: &Shown, story: &Story) -> Option<Vec<u8>> {
+    serde_json::to_vec(&Document::of(story, shown.judged.world.now)).ok()
 }
 
 pub(crate) fn difference_json(difference: &Difference) -> Vec<u8> {

@@ -34,7 +34,7 @@ struct Area<'a> {
 fn group_of(row: &NodeRow, group: Group) -> String {
     let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
     match group {
-        Group::Pool => row.pool.clone().unwrap_or_else(|| "not managed".to_owned()),
+        Group::Pool => row.pool.clone().unwrap_or_else(|| "no NodePool".to_owned()),
         Group::Zone => known(&row.zone),
         Group::Type => known(&row.instance_type),
         Group::Verdict => Look::of(row).words().to_owned(),
@@ -167,8 +167,13 @@ fn summary(view: &View, shown: usize) -> String {
         .iter()
         .filter(|row| Look::of(row) == Look::Go)
         .count();
+    let go = if view.header.knows("verdict") {
+        format!("{go} could go")
+    } else {
+        "which could go is unknown".to_owned()
+    };
     format!(
-        "{} as boxes; {go} could go. The table below has the same.",
+        "{} as boxes; {go}. The table below has the same.",
         count(shown, "node")
     )
 }
@@ -205,7 +210,7 @@ fn find_form(query: &Query) -> Markup {
 /// Each verdict has its own pattern, so that it can be recognized without color.
 fn patterns() -> Markup {
     PreEscaped(
-        r#"<defs><pattern id="p-go" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="stroke" d="M0 0V8"/></pattern><pattern id="p-leaving" width="6" height="6" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 0V6"/></pattern><pattern id="p-coming" width="7" height="7" patternUnits="userSpaceOnUse"><circle class="dot" cx="2" cy="2" r="1.2"/></pattern><pattern id="p-broken" width="9" height="9" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 0L9 9M9 0L0 9"/></pattern><pattern id="p-unmanaged" width="6" height="6" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 0H6"/></pattern><pattern id="p-daemon" width="5" height="5" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 5L5 0"/></pattern></defs>"#
+        r#"<defs><pattern id="p-go" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="stroke" d="M0 0V8"/></pattern><pattern id="p-leaving" width="6" height="6" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 0V6"/></pattern><pattern id="p-coming" width="7" height="7" patternUnits="userSpaceOnUse"><circle class="dot" cx="2" cy="2" r="1.2"/></pattern><pattern id="p-broken" width="9" height="9" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 0L9 9M9 0L0 9"/></pattern><pattern id="p-unknown" width="11" height="11" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 5H11M5 0V11"/></pattern><pattern id="p-unmanaged" width="6" height="6" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 0H6"/></pattern><pattern id="p-daemon" width="5" height="5" patternUnits="userSpaceOnUse"><path class="stroke" d="M0 5L5 0"/></pattern></defs>"#
             .to_owned(),
     )
 }

@@ -20,6 +20,7 @@ pub(crate) fn panel(view: &View) -> Markup {
             header { h2 #budgets-title { "Disruption budgets" } p .note { "nodes at once, the next seven days, UTC" } }
             @if !view.header.knows("pools") { p .missing { "? not observed: NodePools could not be read, so their budgets are unknown." } }
             @else if budgets.calendar.is_empty() { p .empty { "There is no NodePool." } }
+            @else if !view.header.knows("budgets") { p .missing { "? not observed: Nodes or NodeClaims could not be read, so nobody has counted the nodes of which budgets are a part." } }
             @for pool in budgets.calendar.iter().take(POOLS) { (pool_rows(pool, budgets)) }
             @if budgets.calendar.len() > POOLS { p .note { "and " (count(budgets.calendar.len() - POOLS, "NodePool")) " more: spokeshave budgets" } }
         }
@@ -36,7 +37,7 @@ fn pool_rows(pool: &PoolCalendar, budgets: &Budgets) -> Markup {
                 @for day in &pool.reasons {
                     tr {
                         th scope="row" { (day.reason.to_lowercase()) }
-                        td { @for now in now.iter().filter(|now| now.reason == day.reason) { (state(now)) } }
+                        td { @match now.iter().find(|now| now.reason == day.reason) { Some(now) => (state(now)), None => "?", } }
                         td { (lane(&day.intervals, &pool.budgets)) }
                     }
                 }

@@ -80,6 +80,7 @@ fn toggles(detail: &Detail, before: Option<&Detail>, query: &Query) -> Markup {
         .as_ref()
         .map(|verdict| verdict.if_removed.as_str())
         .unwrap_or_default();
+    let gone = format!("Node/{}", detail.story.name);
     html! {
         @if !left.is_empty() || !lifted.is_empty() {
             h3 { "What keeps it" }
@@ -92,8 +93,8 @@ fn toggles(detail: &Detail, before: Option<&Detail>, query: &Query) -> Markup {
             }
             @if !then.is_empty() { p .then { (then) } }
         }
-        @if detail.story.object_kind == "Node" && !query.gone.iter().any(|one| one.ends_with(&detail.story.name)) {
-            p .note { a href=(query.href(|query| query.gone.push(format!("Node/{}", detail.story.name)))) { "what if this node were gone?" } }
+        @if detail.story.object_kind == "Node" && !query.gone.contains(&gone) {
+            p .note { a href=(query.href(|query| query.gone.push(gone.clone()))) { "what if this node were gone?" } }
         }
     }
 }
@@ -123,7 +124,7 @@ fn story(story: &Story, query: &Query) -> Markup {
                 b { (verdict.decision) }
                 @if let Some(method) = &verdict.method { " by " (method) }
                 @if let Some(by) = &verdict.replacement { ": " (by) " comes instead" }
-                @if verdict.decision != "keep" { ", " (dollars(Price::from_dollars(verdict.price_before))) "/h → " (dollars(Price::from_dollars(verdict.price_after))) "/h" }
+                @if verdict.decision != "keep" && verdict.price_before > 0.0 { ", " (dollars(Price::from_dollars(verdict.price_before))) "/h → " (dollars(Price::from_dollars(verdict.price_after))) "/h" }
             }
         }
         @if !story.steps.is_empty() {

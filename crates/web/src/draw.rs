@@ -56,16 +56,18 @@ pub(crate) enum Look {
     Leaving,
     Coming,
     Broken,
+    Unknown,
     Unmanaged,
 }
 
 impl Look {
-    pub(crate) const ALL: [Look; 6] = [
+    pub(crate) const ALL: [Look; 7] = [
         Look::Go,
         Look::Keep,
         Look::Leaving,
         Look::Coming,
         Look::Broken,
+        Look::Unknown,
         Look::Unmanaged,
     ];
 
@@ -75,6 +77,7 @@ impl Look {
             (Phase::Coming, _) => Look::Coming,
             (Phase::Broken, _) => Look::Broken,
             (Phase::Ready, None) => Look::Unmanaged,
+            (Phase::Ready, Some("unknown")) => Look::Unknown,
             (Phase::Ready, Some("keep")) => Look::Keep,
             (Phase::Ready, Some(_)) => Look::Go,
         }
@@ -88,6 +91,7 @@ impl Look {
             Look::Leaving => "leaving",
             Look::Coming => "coming",
             Look::Broken => "broken",
+            Look::Unknown => "unknown",
             Look::Unmanaged => "unmanaged",
         }
     }
@@ -99,6 +103,7 @@ impl Look {
             Look::Leaving => "leaving",
             Look::Coming => "coming",
             Look::Broken => "not ready",
+            Look::Unknown => "unknown",
             Look::Unmanaged => "not managed",
         }
     }
@@ -110,6 +115,7 @@ impl Look {
             Look::Leaving => "←",
             Look::Coming => "→",
             Look::Broken => "✕",
+            Look::Unknown => "?",
             Look::Unmanaged => "○",
         }
     }
@@ -117,10 +123,11 @@ impl Look {
 
 /// What is said of a node, in a few words.
 pub(crate) fn verdict_words(row: &NodeRow) -> String {
-    let saves = row.saves.map(|saves| change(saves.0)).unwrap_or_default();
+    let saves = row.saves.map(|saves| format!(", {}", change(saves.0)));
+    let saves = saves.as_deref().unwrap_or_default();
     match (Look::of(row), row.verdict, &row.replacement) {
-        (Look::Go | Look::Broken, Some("replace"), Some(by)) => format!("replace by {by}, {saves}"),
-        (Look::Go | Look::Broken, Some(verdict), _) if row.saves.is_some() => format!("{verdict}, {saves}"),
+        (Look::Go | Look::Broken, Some("replace"), Some(by)) => format!("replace by {by}{saves}"),
+        (Look::Go | Look::Broken, Some(verdict), _) if row.saves.is_some() => format!("{verdict}{saves}"),
         (Look::Broken, Some(verdict), _) => format!("not ready; {verdict}"),
         (look, ..) => look.words().to_owned(),
     }
@@ -128,6 +135,9 @@ pub(crate) fn verdict_words(row: &NodeRow) -> String {
 
 /// Why, in a few words: what it waits for, or the first of what keeps it.
 pub(crate) fn why(row: &NodeRow) -> String {
+    if row.verdict == Some("unknown") {
+        return "it depends on something that could not be read".to_owned();
+    }
     if let Some(waits) = &row.waits {
         return waits.clone();
     }

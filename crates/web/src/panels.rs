@@ -1,6 +1,6 @@
 //! The header, the banner of what-ifs, and the pods that wait.
 
-use crate::draw::{change, count, dollars, percent, time};
+use crate::draw::{change, count, dollars, known_sum, percent, time};
 use crate::query::Query;
 use maud::{Markup, html};
 use spokeshave_model::Price;
@@ -20,12 +20,12 @@ pub(crate) fn header(view: &View, query: &Query, source: &str) -> Markup {
         header #top {
             h1 { a href="/" { "Spokeshave" } span .source { (source) } }
             dl .numbers {
-                (number("cost", money(header, "price", html! { b { (partial(header)) (dollars(header.price.0)) "/h" } (day_ago(header)) }), &format!("About {} a month. Managed nodes whose price is known.", dollars(Price(header.price.0.0.saturating_mul(730))))))
+                (number("cost", money(header, "price", cost(header)), &of_month(header)))
                 (number("nodes", html! { b { (header.nodes) } (shares(header)) }, "Nodes, those on their way in and out included."))
-                (number("pods", html! { b { (header.pods) } @if header.pending > 0 { span .bad { " " (header.pending) " pending" } } }, "Pods with a node that have not ended, and those without."))
+                (number("pods", html! { b { (header.pods) } @if header.pending > 0 { span .bad { " " (header.pending) " pending" } } @if header.unplanned > 0 { " (" (header.unplanned) " not planned for)" } }, "Pods with a node that have not ended, those that wait for one, and those for which none is planned."))
                 (number("requested", html! { b { "cpu " (percent(header.cpu.percent() * 10)) } " memory " (percent(header.memory.percent() * 10)) }, "Requests of pods, of what nodes can give."))
-                (number("idle", money(header, "idle", html! { b { (dollars(header.idle.0)) "/h" } }), "The part of the price that no pod asks for, by the larger of cpu and memory."))
-                (number("could save", money(header, "couldSave", html! { b .good[header.could_save.0.0 > 0] { @if header.could_save.0.0 > 0 { "≤ " } (dollars(header.could_save.0)) "/h" } @if header.next_saves.0.0 > 0 { " next " (dollars(header.next_saves.0)) } }), "What the nodes that may go would save, each judged alone; together it may be less."))
+                (number("idle", money(header, "idle", html! { b { (idle(header)) } }), "The part of the price that no pod asks for, by the larger of cpu and memory."))
+                (number("could save", money(header, "couldSave", could_save(header)), "What the nodes that may go would save, each judged alone; together it may be less."))
                 @if toggles > 0 { (number("what if", html! { b { (toggles) } " " a href=(query.href(|query| { query.without.clear(); query.gone.clear(); })) { "clear" } }, "Blockers that are assumed away.")) }
             }
             p .when {
@@ -54,12 +54,42 @@ fn number(name: &str, value: Markup, title: &str) -> Markup {
     html! { div title=(title) { dt { (name) } dd { (value) } } }
 }
 
-/// The sign of a sum of which parts are not known.
-fn partial(header: &Header) -> &'static str {
-    if header.nodes_without_price > 0 {
+fn cost(header: &Header) -> Markup {
+    html! {
+        b { (known_sum(header.price.0, header.nodes_without_price)) }
+        @if header.is_priced() { (day_ago(header)) }
+    }
+}
+
+fn of_month(header: &Header) -> String {
+    if !header.is_priced() {
+        return "No price of a managed node is known.".to_owned();
+    }
+    let month = dollars(Price(header.price.0.0.saturating_mul(730)));
+    format!("About {month} a month. Managed nodes whose price is known.")
+}
+
+/// A part of the price is as much of a lower bound as the price.
+fn idle(header: &Header) -> String {
+    if !header.is_priced() {
+        return "?".to_owned();
+    }
+    let least = if header.nodes_without_price > 0 {
         "≥ "
     } else {
         ""
+    };
+    format!("{least}{}/h", dollars(header.idle.0))
+}
+
+/// An upper bound, unless there are nodes of which nobody knows what they would save.
+fn could_save(header: &Header) -> Markup {
+    let is_some = header.could_save.0 > Price::ZERO;
+    html! {
+        @if is_some || header.is_priced() {
+            b .good[is_some] { @if is_some && header.nodes_without_price == 0 { "≤ " } (dollars(header.could_save.0)) "/h" }
+        } @else { b { "?" } }
+        @if header.next_saves.0 > Price::ZERO { " next " (dollars(header.next_saves.0)) }
     }
 }
 
@@ -116,18 +146,44 @@ pub(crate) fn what_if(query: &Query, answer: Option<&Result<Difference, String>>
     }
 }
 
+/// What nodes would save, of which so many have no price.
+fn saving(price: Price, without_price: usize) -> String {
+    if price == Price::ZERO && without_price > 0 {
+        return "?".to_owned();
+    }
+    dollars(price)
+}
+
 fn told(difference: &Difference, query: &Query) -> Markup {
+    let knows = |part: &str| !difference.unknown.contains(&part);
+    let (unpriced, unpriced_then) = (
+        difference.nodes_without_price_before,
+        difference.nodes_without_price_after,
+    );
     let saved = difference.price_before.0.saturating_sub(difference.price_after.0);
+    // What comes and goes without a price is in no difference of prices.
+    let is_told = saved.0 != 0 && unpriced == 0 && unpriced_then == 0;
     html! {
         dl .numbers {
-            div { dt { "could save" } dd { (dollars(difference.could_save_before.0)) " → " b { (dollars(difference.could_save_after.0)) "/h" } } }
-            div { dt { "cost, with launches" } dd { (dollars(difference.price_before.0)) " → " b { (dollars(difference.price_after.0)) "/h" } @if saved.0 != 0 { " (" (change(saved)) ")" } } }
+            div { dt { "could save" } dd {
+                @if knows("couldSave") {
+                    (saving(difference.could_save_before.0, unpriced)) " → " b { (saving(difference.could_save_after.0, unpriced_then)) "/h" }
+                } @else { b { "?" } }
+            } }
+            div { dt { "cost, with launches" } dd {
+                @if knows("price") {
+                    (known_sum(difference.price_before.0, unpriced)) " → " b { (known_sum(difference.price_after.0, unpriced_then)) }
+                    @if is_told { " (" (change(saved)) ")" }
+                } @else { b { "?" } }
+            } }
             @if difference.launches > 0 { div { dt { "launched at once" } dd { b { (count(difference.launches, "node")) } } } }
             @if difference.unplaced_after != difference.unplaced_before {
                 div { dt { "pods without a place" } dd { (difference.unplaced_before) " → " b .bad { (difference.unplaced_after) } } }
             }
         }
-        @if difference.verdicts.is_empty() {
+        @if difference.verdicts.is_empty() && !knows("verdict") {
+            p { "What would be said of nodes depends on something that could not be read." }
+        } @else if difference.verdicts.is_empty() {
             p { "No node would be judged differently: something else keeps each of them." }
         } @else {
             ul .changes {
@@ -180,6 +236,8 @@ fn group_line(group: &Group, view: &View, query: &Query) -> Markup {
             br;
             @match &group.place {
                 Place::Awaited => "a node is being made for them",
+                Place::Unplanned { message } => { "no node is planned: " (message) },
+                Place::Unknown => "where they will run depends on something that could not be read",
                 Place::Node { name } => { "go to " a href=(query.href(|query| { query.node = Some(name.clone()); query.pod = None; })) { (name) } },
                 Place::New { pool, instance_type } => { "need a new node: " (instance_type) " of NodePool " (pool) },
                 Place::Nowhere { message, in_the_way, hints } => {

@@ -5,7 +5,7 @@
 
 use crate::answer::{self, Body, HTML, JSON, refusal, whole};
 use crate::assets;
-use crate::board::{Answer, Board, News, Shown, difference_json, node_json};
+use crate::board::{Answer, Board, News, Shown, difference_json, node_json, story_json};
 use crate::page::{message, render};
 use crate::query::{Query, decoded};
 use crate::stalled::Stalling;
@@ -207,7 +207,7 @@ async fn object(site: &Arc<Site>, shown: Shown, path: &str, query: &Query) -> Re
         } else {
             pool_story(&shown.judged, &asked)
         };
-        story.and_then(|story| serde_json::to_vec(&story).ok())
+        story.and_then(|story| story_json(&shown, &story))
     });
     match json.await.flatten() {
         Some(json) => whole(StatusCode::OK, JSON, json),

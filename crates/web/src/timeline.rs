@@ -95,7 +95,11 @@ pub(crate) fn panel(view: &View, query: &Query) -> Markup {
 }
 
 fn summary(view: &View, samples: &[Sample], commands: usize) -> String {
-    let price = known_sum(view.header.price.0, view.header.nodes_without_price);
+    let price = if view.header.knows("price") {
+        known_sum(view.header.price.0, view.header.nodes_without_price)
+    } else {
+        "price unknown".to_owned()
+    };
     let before = samples
         .first()
         .map(|sample| format!("{}/h", dollars(sample.price)))
@@ -132,7 +136,9 @@ fn grid(axis: &TimeAxis, top: f64) -> Markup {
 /// A price holds until the next one is known.
 fn line(axis: &TimeAxis, samples: &[Sample], view: &View, top: f64) -> String {
     let known = samples.iter().map(|sample| (sample.at, sample.price));
-    let now = (axis.until, view.header.price.0);
+    let last = samples.last().filter(|_| !view.header.is_priced());
+    let price = last.map_or(view.header.price.0, |sample| sample.price);
+    let now = (axis.until, price);
     spokeshave_charts::steps(known.chain([now]).map(|(at, price)| (axis.x(at), y(price, top))))
 }
 

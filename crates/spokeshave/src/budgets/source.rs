@@ -17,9 +17,17 @@ use spokeshave_plan::disrupt::BudgetMapping;
 
 use crate::cluster::Cluster;
 use crate::lines::Lines;
+use crate::plan::dump::Dump;
 use crate::plan::world::is_outdated;
-use crate::plan::{Written, files};
+use crate::plan::{Written, files, live};
 use crate::text::{count as counted, say};
+
+/// What is listed beside NodePools, and whether a cluster may lack it: one of upstream's knows no policies.
+const BESIDE: [(&str, bool); 3] = [
+    ("/api/v1/nodes", false),
+    ("/apis/karpenter.sh/v1/nodeclaims", false),
+    ("/apis/spokeshave.dev/v1alpha1/disruptionpolicies", true),
+];
 
 /// What was found.
 pub(crate) struct Found {
@@ -50,14 +58,17 @@ pub(crate) struct Origin {
 }
 
 /// Reads NodePools, and Nodes and NodeClaims where there are any. A NodePool is read as it was written, because one that cannot be typed needs
-/// the linter most; another object that cannot be read is named on standard error, and does not count.
+/// the linter most; another object that cannot be read is named on standard error, with what it counts as.
 ///
 /// # Errors
 /// Names the file and what is wrong with it; there is no NodePool of karpenter.sh/v1.
 pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Found> {
     let dump = files::read(paths)?;
     for unreadable in dump.unreadable.iter().filter(|one| one.kind != "NodePool") {
-        say(&format!("note: {unreadable}; counted as if it were absent"));
+        say(&format!(
+            "note: {}",
+            unreadable.note("counted as if it were absent")
+        ));
     }
     let outdated = outdated(&dump.written);
     let mut pools: Vec<Pool> = Vec::new();
@@ -119,7 +130,12 @@ pub(crate) async fn from_cluster(
     now: Option<Timestamp>,
 ) -> Result<(Found, Timestamp)> {
     let cluster = Cluster::reach(kubeconfig).await?;
-    let (client, now) = (cluster.client, now.unwrap_or(cluster.now));
+    let now = now.unwrap_or(cluster.now);
+    Ok((listed(&cluster.client, now).await?, now))
+}
+
+/// The lists of a cluster. An object that cannot be read is named on standard error, and does not count.
+pub(super) async fn listed(client: &Client, now: Timestamp) -> Result<Found> {
     let kind = ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk(NodePool::GROUP, NodePool::VERSION, NodePool::KIND),
         NodePool::PLURAL,
@@ -139,21 +155,22 @@ pub(crate) async fn from_cluster(
             origin: None,
         });
     }
-    let nodes: Vec<Arc<Node>> = all(&client, "Nodes").await?;
-    let claims: Vec<Arc<NodeClaim>> = all(&client, "NodeClaims").await?;
-    count(&mut pools, nodes, claims, now);
+    let mut beside = Dump::default();
+    for (path, optional) in BESIDE {
+        live::add(&mut beside, client, path, optional).await?;
+    }
+    for unreadable in &beside.unreadable {
+        say(&format!(
+            "note: {}",
+            unreadable.note("counted as if it were absent")
+        ));
+    }
+    count(&mut pools, beside.nodes, beside.node_claims, now);
     pools.sort_by(|left, right| left.name.cmp(&right.name));
-    let policies = match all(&client, "DisruptionPolicies").await {
-        Ok(policies) => by_name(policies),
-        // A cluster of upstream's does not know the kind.
-        Err(error) if is_unknown(&error) => Vec::new(),
-        Err(error) => return Err(error),
-    };
-    Ok((Found { pools, policies }, now))
-}
-
-fn is_unknown(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
+    Ok(Found {
+        pools,
+        policies: by_name(beside.disruption_policies),
+    })
 }
 
 /// Of two objects with one name the later one counts, as after an apply.
@@ -162,18 +179,6 @@ fn by_name(policies: Vec<Arc<DisruptionPolicy>>) -> Vec<Arc<DisruptionPolicy>> {
         .into_iter()
         .map(|policy| (policy.name().to_owned(), policy));
     named.collect::<BTreeMap<_, _>>().into_values().collect()
-}
-
-async fn all<K>(client: &Client, kind: &str) -> Result<Vec<Arc<K>>>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    let api: spokeshave_runtime::Api<K> = spokeshave_runtime::Api::all(client.clone());
-    let list = api
-        .list(&ListParams::default())
-        .await
-        .with_context(|| format!("cannot list {kind}"))?;
-    Ok(list.items.into_iter().map(Arc::new).collect())
 }
 
 /// Fills in how many nodes each pool has, as the controllers count them (D-199, D-200).

@@ -2,6 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
 use super::*;
 
 fn directory() -> PathBuf {
@@ -112,4 +117,41 @@ fn policies_join_the_calendar_and_the_linter() {
     .unwrap();
     assert!(answer.has_errors);
     golden("policies.txt", &answer.text);
+}
+
+/// As in a file: what nobody can read costs itself, and not the lists of all others.
+#[tokio::test]
+async fn an_unreadable_node_of_a_cluster_does_not_hide_its_nodepools() {
+    let list = |version: &str, kind: &str, items: Value| {
+        let list = json!({"apiVersion": version, "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items});
+        (200_u16, list.to_string())
+    };
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (code, text) = match request.uri().path() {
+            "/apis/karpenter.sh/v1/nodepools" => {
+                let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"}, "spec": {}});
+                list("karpenter.sh/v1", "NodePoolList", json!([pool]))
+            }
+            "/apis/karpenter.sh/v1/nodeclaims" => list("karpenter.sh/v1", "NodeClaimList", json!([])),
+            "/api/v1/nodes" => {
+                let odd = json!({"metadata": {"name": "odd"}, "spec": []});
+                list("v1", "NodeList", json!([odd]))
+            }
+            path => {
+                let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound", "message": path, "code": 404});
+                (404_u16, status.to_string())
+            }
+        };
+        async move {
+            Response::builder()
+                .status(code)
+                .body(Body::from(text.into_bytes()))
+        }
+    });
+    let found = source::listed(&Client::new(service, "default"), arguments(&[]).now.unwrap())
+        .await
+        .unwrap();
+    let names: Vec<&str> = found.pools.iter().map(|pool| pool.name.as_str()).collect();
+    assert_eq!((names, found.policies.len()), (vec!["default"], 0));
+    assert_eq!(found.pools[0].counts.map(|counts| counts.nodes), Some(0));
 }

@@ -9,6 +9,8 @@ use spokeshave_apiserver::CompiledCrd;
 use spokeshave_convert::{definitions, served_version};
 use spokeshave_provider_aws::labels;
 
+use crate::field;
+
 /// Why an object would be refused: fields and sentences; empty when it would not, or when its kind is not one of Karpenter's.
 pub(crate) fn refusals(object: &Value) -> Vec<(String, String)> {
     let Some(kind) = definition_of(object) else {
@@ -60,12 +62,12 @@ fn runtime_failures(object: Value) -> Vec<(String, String)> {
         },
         _ => LabelRules::default(),
     };
-    match serde_json::from_value::<NodePool>(object) {
+    match field::read::<NodePool>(&object.to_string()) {
         Ok(pool) => node_pool_failures(&pool, &rules)
             .into_iter()
             .map(|failure| ("spec.template".to_owned(), failure))
             .collect(),
-        Err(error) => vec![("spec".to_owned(), error.to_string())],
+        Err(problem) => vec![("spec".to_owned(), problem)],
     }
 }
 

@@ -13,12 +13,12 @@ mod told;
 mod tests;
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
 use spokeshave_model::lower;
 use spokeshave_model::snapshot::NodeId;
 use spokeshave_plan::disrupt::{Verdict, judge};
 use spokeshave_plan::{Policy, provision};
-use spokeshave_story::explain::{self, Facts, Story};
+use spokeshave_story::explain::{self, Document, Facts, Story};
+use spokeshave_story::verdict;
 
 pub(crate) use args::{EXAMPLES, ExplainArgs};
 use object::{Kind, Wanted};
@@ -26,17 +26,6 @@ use object::{Kind, Wanted};
 use source::Source;
 
 use crate::arguments::OutputFormat;
-
-/// A story with its version, as JSON and YAML print it. Documented in `docs/operations.md`.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    now: jiff::Timestamp,
-    #[serde(flatten)]
-    story: &'a Story,
-}
 
 /// Runs the command and returns the text for standard output.
 ///
@@ -60,12 +49,7 @@ pub(crate) async fn run(args: &ExplainArgs) -> Result<String> {
     match args.output {
         OutputFormat::Table => Ok(table::render(&story, source.now)),
         output => {
-            let document = Document {
-                api_version: "plan.spokeshave.dev/v1alpha1",
-                kind: "Story",
-                now: source.now,
-                story: &story,
-            };
+            let document = Document::of(&story, source.now);
             match output {
                 OutputFormat::Yaml => {
                     serde_saphyr::to_string(&document).context("the story cannot be written as YAML")
@@ -92,7 +76,8 @@ fn tell(source: &Source, wanted: &Wanted) -> Result<Story> {
     };
     let verdict = |id: Option<NodeId>| -> Option<Verdict> {
         let id = id.filter(|id| snapshot.node(*id).is_managed())?;
-        Some(judge(&snapshot, &policy, source.now, id))
+        let found = judge(&snapshot, &policy, source.now, id);
+        Some(verdict::told(&snapshot, &policy, found))
     };
     let (kind, name) = wanted.find(&source.state)?;
     Ok(match kind {

@@ -12,8 +12,10 @@ use spokeshave_model::ClusterState;
 use spokeshave_story::explain::CommandFact;
 
 use super::told::{self, Told};
+use crate::field;
 use crate::plan;
 use crate::plan::SourceArgs;
+use crate::text::say;
 
 /// Everything that was read.
 pub(crate) struct Source {
@@ -59,9 +61,15 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
     };
     for object in beside {
         match object["kind"].as_str() {
-            Some("VolumeAttachment") => source
-                .attachments
-                .extend(serde_json::from_value(object).ok().map(Arc::new)),
+            Some("VolumeAttachment") => match field::read(&object.to_string()) {
+                Ok(attachment) => source.attachments.push(Arc::new(attachment)),
+                Err(problem) => {
+                    let name = object["metadata"]["name"].as_str().unwrap_or("without a name");
+                    say(&format!(
+                        "note: VolumeAttachment {name} cannot be read: {problem}; told as if it were absent"
+                    ));
+                }
+            },
             Some("Disruption") => source.commands.push(command(&object)),
             Some("Event") => source.told.extend(told::read(&object)),
             Some(kind) if kind.ends_with("NodeClass") => source.classes.push(object),

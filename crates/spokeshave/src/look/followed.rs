@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use futures::StreamExt as _;
 use http::StatusCode;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -17,48 +17,26 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use spokeshave_api::disruption::Disruption;
+use spokeshave_plan::report::some_of;
 use spokeshave_view::Missing;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::kinds::identity;
 use crate::plan::dump::{Dump, key};
 use crate::plan::{Item, live};
 
 /// Pause until a list is read again whose watch is refused.
 const LISTING: Duration = Duration::from_secs(10);
+/// How often a watch is begun again, with growing pauses of half a minute together, before its list is read anew.
+const BEGINNINGS: u32 = 6;
+/// How long the first answers of a cluster may take until it is said that they have not come.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Lists that decisions read only where there are DisruptionPolicies. Who may not see them does without.
 const BESIDE: [&str; 2] = [live::LEDGER, "/apis/storage.k8s.io/v1/volumeattachments"];
 
 const POLICIES: &str = "/apis/spokeshave.dev/v1alpha1/disruptionpolicies";
-
-/// Kinds by the last part of the path of their list.
-const KINDS: [(&str, &str); 24] = [
-    ("capacitybuffers", "CapacityBuffer"),
-    ("csinodes", "CSINode"),
-    ("daemonsets", "DaemonSet"),
-    ("deployments", "Deployment"),
-    ("disruptionpolicies", "DisruptionPolicy"),
-    ("disruptions", "Disruption"),
-    ("ec2nodeclasses", "EC2NodeClass"),
-    ("jobs", "Job"),
-    ("namespaces", "Namespace"),
-    ("nodeclaims", "NodeClaim"),
-    ("nodeoverlays", "NodeOverlay"),
-    ("nodepools", "NodePool"),
-    ("nodes", "Node"),
-    ("persistentvolumeclaims", "PersistentVolumeClaim"),
-    ("persistentvolumes", "PersistentVolume"),
-    ("poddisruptionbudgets", "PodDisruptionBudget"),
-    ("pods", "Pod"),
-    ("podtemplates", "PodTemplate"),
-    ("replicasets", "ReplicaSet"),
-    ("replicationcontrollers", "ReplicationController"),
-    ("services", "Service"),
-    ("statefulsets", "StatefulSet"),
-    ("storageclasses", "StorageClass"),
-    ("volumeattachments", "VolumeAttachment"),
-];
 
 /// The lists of a cluster, followed until this is dropped.
 pub(super) struct Followed {
@@ -66,6 +44,8 @@ pub(super) struct Followed {
     lists: BTreeMap<&'static str, List>,
     news: Arc<News>,
     following: JoinSet<()>,
+    /// How following a list has ended, which it never should: that list stays as it was.
+    broken: Option<String>,
 }
 
 /// What is shown of the lists.
@@ -109,16 +89,6 @@ enum Answer {
     Failed(String),
 }
 
-/// Version and kind of the objects of a list: `/apis/apps/v1/daemonsets` → (`apps/v1`, `DaemonSet`).
-fn identity(path: &str) -> Option<(String, String)> {
-    let (version, plural) = path.trim_start_matches('/').rsplit_once('/')?;
-    let version = version
-        .strip_prefix("apis/")
-        .or_else(|| version.strip_prefix("api/"))?;
-    let (_, kind) = KINDS.iter().find(|(known, _)| *known == plural)?;
-    Some((version.to_owned(), (*kind).to_owned()))
-}
-
 impl News {
     fn add(&self) {
         self.count.fetch_add(1, Ordering::Release);
@@ -152,6 +122,7 @@ impl Followed {
             lists: BTreeMap::new(),
             news: Arc::default(),
             following: JoinSet::new(),
+            broken: None,
         };
         for (path, optional) in live::lists(spread) {
             followed.follow(path, optional);
@@ -189,12 +160,7 @@ impl Followed {
     /// The cluster does not answer for one of them, or refuses Nodes or Pods.
     pub(super) async fn read(&mut self) -> Result<Copies> {
         loop {
-            self.answered().await;
-            if self.following.try_join_next().is_some() {
-                return Err(anyhow!(
-                    "a list is not followed any more: this is a defect of Spokeshave; start it again"
-                ));
-            }
+            self.answered().await?;
             let copies = self.copies()?;
             let further = live::further(&copies.dump);
             let new: Vec<&str> = further
@@ -210,16 +176,30 @@ impl Followed {
         }
     }
 
-    async fn answered(&self) {
-        loop {
-            let came = self.news.came.notified();
-            tokio::pin!(came);
-            came.as_mut().enable();
-            if self.lists.values().all(|list| list.copy().answer.is_some()) {
-                return;
+    /// Waits for the answers that have never come, and not for long: who looks should be told, and may ask again.
+    async fn answered(&mut self) -> Result<()> {
+        if self.broken.is_none() {
+            let answers = tokio::time::timeout(PATIENCE, answered(&self.lists, &self.news));
+            tokio::select! {
+                biased;
+                Some(ended) = self.following.join_next() => {
+                    let how = ended.err().map_or("it has ended".to_owned(), |error| error.to_string());
+                    self.broken = Some(how);
+                }
+                came = answers => return came.map_err(|_| self.not_yet()),
             }
-            came.await;
         }
+        let how = self.broken.as_deref().unwrap_or_default();
+        Err(anyhow!(
+            "a list is not followed any more ({how}): this is a defect of Spokeshave; start it again"
+        ))
+    }
+
+    fn not_yet(&self) -> Error {
+        let lists = self.lists.iter();
+        let silent = lists.filter(|(_, list)| list.copy().answer.is_none());
+        let silent: Vec<&str> = silent.map(|(path, _)| *path).collect();
+        anyhow!("the cluster has not listed {} yet", some_of(&silent, 3))
     }
 
     fn copies(&self) -> Result<Copies> {
@@ -232,11 +212,13 @@ impl Followed {
         let policies = self.lists.get(POLICIES);
         let looks_back = policies.is_some_and(|list| !list.copy().objects.is_empty());
         for (path, list) in &self.lists {
-            let is_beside = BESIDE.contains(path) && !(looks_back && *path == live::LEDGER);
+            let is_ledger = *path == live::LEDGER;
+            let is_beside = BESIDE.contains(path) && !(looks_back && is_ledger);
             let copy = list.copy();
             let refused = |message: &str| anyhow!("the cluster does not list {path}: {message}");
             match &copy.answer {
-                Some(_) if is_beside => {}
+                // Without the ledger nobody knows what has become of commands, also where no decision reads it.
+                Some(answer) if is_beside && !(is_ledger && matches!(answer, Answer::Refused(_))) => {}
                 Some(Answer::Absent) if !list.optional => return Err(refused("it does not know it")),
                 Some(Answer::Failed(message)) => return Err(refused(message)),
                 Some(Answer::Refused(message)) if live::is_needed(path) => return Err(refused(message)),
@@ -261,6 +243,19 @@ impl Followed {
     }
 }
 
+/// Completes when the cluster has answered each list.
+async fn answered(lists: &BTreeMap<&'static str, List>, news: &News) {
+    loop {
+        let came = news.came.notified();
+        tokio::pin!(came);
+        came.as_mut().enable();
+        if lists.values().all(|list| list.copy().answer.is_some()) {
+            return;
+        }
+        came.await;
+    }
+}
+
 /// Keeps one list up to date.
 struct Follower {
     path: &'static str,
@@ -273,16 +268,25 @@ impl Follower {
     async fn run(self, client: Client) {
         let api = self.api(client);
         loop {
-            // Lists and watches, again after a pause when one fails.
+            // Lists and watches, again after a growing pause when one fails.
             let mut events = watcher(api.clone(), watcher::Config::default())
                 .default_backoff()
                 .boxed();
+            let mut failed = 0;
             while let Some(event) = events.next().await {
                 match event {
-                    Ok(event) => self.take_in(event),
+                    Ok(event) => {
+                        failed = 0;
+                        self.take_in(event);
+                    }
                     Err(watcher::Error::InitialListFailed(error)) => self.answer(said(&error)),
-                    // What has been listed may be out of date by now, or cannot be watched at all.
-                    Err(watcher::Error::WatchStartFailed(_)) => break,
+                    Err(watcher::Error::WatchStartFailed(error)) => {
+                        failed += 1;
+                        let is_over = matches!(&error, kube::Error::Api(status) if is_final(status.code));
+                        if is_over || failed >= BEGINNINGS {
+                            break;
+                        }
+                    }
                     // It is resumed, or begun anew.
                     Err(error) => self.fail_unless_listed(&error),
                 }
@@ -366,6 +370,12 @@ fn said(error: &kube::Error) -> Answer {
     } else {
         Answer::Failed(message)
     }
+}
+
+/// An answer to a watch that will be the same the next time: it may not or cannot be watched, or what was listed is too old by now. After any other one it is begun again where it
+/// has ended, because an API server that has just started, or has too much to do, should not have to list everything.
+fn is_final(code: u16) -> bool {
+    (400..500).contains(&code) && code != StatusCode::TOO_MANY_REQUESTS.as_u16()
 }
 
 #[cfg(test)]

@@ -3,26 +3,29 @@
 //! Owns how often. It keeps the ledger and the history, in bounded memory, and changes nothing.
 
 mod followed;
+mod kinds;
 mod source;
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use spokeshave_plan::Policy;
 use spokeshave_runtime::Shutdown;
-use spokeshave_view::{History, Judged, Ledger, View, World};
+use spokeshave_view::{History, Judged, Ledger, View};
 use spokeshave_web::{Board, Shown};
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+use source::Making;
 
 pub(crate) use source::Source;
 
-/// Looking again takes at most one part of the time in so many.
+/// Deciding takes at most one part of the time in so many. What the API server takes for its answers is not counted: whoever waits needs no rest.
 const PARTS: u32 = 8;
 /// A view that is older than this is drawn again, because ages and windows go on although nothing has changed.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// What is known from one look to the next.
+/// What is known from one look to the next, whatever happens to one of them.
 #[derive(Default)]
 struct Memory {
     ledger: Ledger,
@@ -35,34 +38,34 @@ struct Memory {
 /// # Errors
 /// The source cannot be read.
 pub(crate) async fn once(source: &mut Source) -> Result<Shown> {
-    let (world, policy) = source.read().await?.context("there is nothing to see yet")?;
-    judge(world, policy, Memory::default())
-        .await
-        .map(|(shown, _)| shown)
+    let making = source.read().await?.context("there is nothing to see yet")?;
+    judge(making, Arc::default()).await
 }
 
 /// Refreshes until stopped. Errors are published next to the last view, and it continues.
 pub(crate) async fn keep_looking(mut source: Source, board: Board, stop: Shutdown) {
-    let mut memory = Memory::default();
+    let memory = Arc::<Mutex<Memory>>::default();
     let mut last: Option<Instant> = None;
     source.follow();
     loop {
-        let begun = Instant::now();
         let is_due = last.is_none_or(|last| last.elapsed() >= LONGEST);
+        let mut work = Duration::ZERO;
         let looked = async {
             if !is_due && !source.has_changed().await {
                 return Ok(None);
             }
-            match source.read().await? {
-                Some((world, policy)) => judge(world, policy, std::mem::take(&mut memory)).await.map(Some),
-                None => anyhow::bail!("this replica does not lead, or has not read the cluster yet"),
-            }
+            let Some(making) = source.read().await? else {
+                anyhow::bail!("this replica does not lead, or has not read the cluster yet");
+            };
+            let begun = Instant::now();
+            let shown = judge(making, Arc::clone(&memory)).await;
+            work = begun.elapsed();
+            shown.map(Some)
         };
         match stop.cut(looked).await {
             None => return,
             Some(Ok(None)) => {}
-            Some(Ok(Some((shown, kept)))) => {
-                memory = kept;
+            Some(Ok(Some(shown))) => {
                 board.publish(shown);
                 last = Some(Instant::now());
                 if source.is_still() {
@@ -71,24 +74,34 @@ pub(crate) async fn keep_looking(mut source: Source, board: Board, stop: Shutdow
             }
             Some(Err(error)) => board.trouble(format!("{error:#}")),
         }
-        let pause = source.pace().max(begun.elapsed() * PARTS);
+        let pause = source.pace().max(work * PARTS);
         if stop.cut(tokio::time::sleep(pause)).await.is_none() {
             return;
         }
     }
 }
 
-/// Decisions take a while and run on a separate thread.
-async fn judge(world: World, policy: Policy, mut memory: Memory) -> Result<(Shown, Memory)> {
+/// Makes the world and decides about it, which takes a while, on a separate thread. A panic there costs this look and nothing that is remembered.
+async fn judge(making: Making, memory: Arc<Mutex<Memory>>) -> Result<Shown> {
     let work = spawn_blocking(move || {
+        let (world, policy) = making();
         let judged = Judged::of(world, &policy);
-        memory.revision += 1;
-        let view = View::take(&judged, &mut memory.ledger, &mut memory.history, memory.revision);
-        let shown = Shown {
+        let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let Memory {
+            ledger,
+            history,
+            revision,
+        } = &mut *memory;
+        *revision += 1;
+        let view = View::take(&judged, ledger, history, *revision);
+        Shown {
             view: Arc::new(view),
             judged: Arc::new(judged),
-        };
-        (shown, memory)
+        }
     });
-    work.await.context("what was read cannot be judged")
+    work.await
+        .context("what was read cannot be judged: this is a defect of Spokeshave")
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,8 +15,10 @@ use spokeshave_provider_kwok::Catalog;
 use spokeshave_view::{Missing, World};
 
 use super::followed::Followed;
+use super::kinds;
 use crate::cluster::Cluster;
 use crate::explain::source::beside_in_cluster;
+use crate::field;
 use crate::plan::dump::Dump;
 use crate::plan::ec2::Ec2;
 use crate::plan::world::{Origin, World as Read};
@@ -28,6 +30,9 @@ use crate::text::say;
 const FOLLOWING: Duration = Duration::from_secs(1);
 /// Refresh interval for an operator.
 const OBSERVING: Duration = Duration::from_millis(300);
+
+/// How a world is made of what was read, which is work for a thread of its own, and the settings to decide under.
+pub(crate) type Making = Box<dyn FnOnce() -> (World, Policy) + Send>;
 
 /// A source of worlds.
 pub(crate) enum Source {
@@ -42,11 +47,16 @@ pub(crate) enum Source {
 /// A cluster of which objects are read.
 pub(crate) struct Listed {
     cluster: Cluster,
+    reading: Arc<Reading>,
+    /// Its lists, where they are followed, and the version that was read last.
+    followed: Option<(Followed, Option<u64>)>,
+}
+
+/// What objects of a cluster do not say.
+struct Reading {
     catalog: Catalog,
     ec2: Option<Ec2>,
     spread: Vec<TopologySpreadConstraint>,
-    /// Its lists, where they are followed, and the version that was read last.
-    followed: Option<(Followed, Option<u64>)>,
 }
 
 impl Source {
@@ -58,7 +68,8 @@ impl Source {
         if !args.filenames.is_empty() {
             let loaded = plan::load(args).await?;
             let beside = loaded.written.into_iter().map(|written| written.object).collect();
-            let world = world(loaded.world.state, Beside::of(beside), loaded.now, Vec::new());
+            let missing = kinds::missing(&loaded.world.left_out);
+            let world = world(loaded.world.state, Beside::of(beside), loaded.now, missing);
             return Ok(Source::Still(Box::new(world)));
         }
         let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
@@ -81,11 +92,10 @@ impl Source {
         ec2: Option<Ec2>,
         spread: Vec<TopologySpreadConstraint>,
     ) -> Self {
+        let reading = Reading { catalog, ec2, spread };
         Source::Listed(Box::new(Listed {
             cluster,
-            catalog,
-            ec2,
-            spread,
+            reading: Arc::new(reading),
             followed: None,
         }))
     }
@@ -93,7 +103,7 @@ impl Source {
     /// From now on it is read again and again: a cluster is watched instead of listed each time.
     pub(crate) fn follow(&mut self) {
         if let Source::Listed(listed) = self {
-            let followed = Followed::new(listed.cluster.client.clone(), !listed.spread.is_empty());
+            let followed = Followed::new(listed.cluster.client.clone(), listed.reading.has_spread());
             listed.followed = Some((followed, None));
         }
     }
@@ -114,14 +124,18 @@ impl Source {
         }
     }
 
-    /// Reads a world; none while there is nothing to see.
+    /// Reads what a world is made of; none while there is nothing to see. Nobody waits long for a cluster that is followed.
     ///
     /// # Errors
     /// The cluster does not answer, or refuses Nodes or Pods.
-    pub(crate) async fn read(&mut self) -> Result<Option<(World, Policy)>> {
+    pub(crate) async fn read(&mut self) -> Result<Option<Making>> {
         match self {
-            Source::Still(world) => Ok(Some((World::clone(world), Policy::default()))),
-            Source::Listed(listed) => Ok(Some((listed.read().await?, Policy::default()))),
+            Source::Still(world) => {
+                let world = World::clone(world);
+                let making: Making = Box::new(move || (world, Policy::default()));
+                Ok(Some(making))
+            }
+            Source::Listed(listed) => listed.read().await.map(Some),
             Source::Operator(observer, seen) => {
                 let Some(observed) = observer.observe().await else {
                     return Ok(None);
@@ -135,7 +149,8 @@ impl Source {
                     missing: Vec::new(),
                     now: observed.now,
                 };
-                Ok(Some((world, observed.policy)))
+                let making: Making = Box::new(move || (world, observed.policy));
+                Ok(Some(making))
             }
         }
     }
@@ -168,33 +183,50 @@ impl Source {
 }
 
 impl Listed {
-    async fn read(&mut self) -> Result<World> {
+    async fn read(&mut self) -> Result<Making> {
         let now = self.cluster.ask_again().await?;
-        if let Some((followed, seen)) = &mut self.followed {
-            let version = followed.version();
-            let copies = followed.read().await?;
-            *seen = Some(version);
-            let beside = Beside {
-                attachments: copies.attachments,
-                disruptions: copies.disruptions,
-            };
-            let state = self.state(copies.dump, now);
-            return Ok(world(state, beside, now, copies.missing));
-        }
-        let client = &self.cluster.client;
-        let (mut dump, refused) = live::read_what_may_be_seen(client, !self.spread.is_empty()).await?;
-        dump.written.retain(plan::Written::is_node_pool);
-        let beside = Beside::of(beside_in_cluster(client).await);
-        let missing = refused
-            .into_iter()
-            .map(|(resource, message)| Missing { resource, message });
-        Ok(world(self.state(dump, now), beside, now, missing.collect()))
+        let (dump, beside, missing) = match &mut self.followed {
+            Some((followed, seen)) => {
+                let version = followed.version();
+                let copies = followed.read().await?;
+                *seen = Some(version);
+                let beside = Beside {
+                    attachments: copies.attachments,
+                    disruptions: copies.disruptions,
+                };
+                (copies.dump, beside, copies.missing)
+            }
+            None => {
+                let client = &self.cluster.client;
+                let (mut dump, refused) =
+                    live::read_what_may_be_seen(client, self.reading.has_spread()).await?;
+                dump.written.retain(plan::Written::is_node_pool);
+                let beside = Beside::of(beside_in_cluster(client).await);
+                let missing = refused
+                    .into_iter()
+                    .map(|(resource, message)| Missing { resource, message });
+                (dump, beside, missing.collect())
+            }
+        };
+        let reading = Arc::clone(&self.reading);
+        Ok(Box::new(move || {
+            (reading.world(dump, beside, now, missing), Policy::default())
+        }))
+    }
+}
+
+impl Reading {
+    /// Whether pods may get default topology spread.
+    fn has_spread(&self) -> bool {
+        !self.spread.is_empty()
     }
 
-    fn state(&self, dump: Dump, now: jiff::Timestamp) -> ClusterState {
+    fn world(&self, dump: Dump, beside: Beside, now: jiff::Timestamp, mut missing: Vec<Missing>) -> World {
         let types = self.catalog.instance_types();
         let ec2 = self.ec2.as_ref();
-        Read::new(dump, Origin::Cluster, types, ec2, self.spread.clone(), now).state
+        let read = Read::new(dump, Origin::Cluster, types, ec2, self.spread.clone(), now);
+        missing.extend(kinds::missing(&read.left_out));
+        world(read.state, beside, now, missing)
     }
 }
 
@@ -209,18 +241,20 @@ impl Beside {
     fn of(objects: Vec<Value>) -> Self {
         let mut beside = Beside::default();
         for object in objects {
-            match object["kind"].as_str() {
-                Some("VolumeAttachment") => {
-                    let read = serde_json::from_value(object);
-                    beside.attachments.extend(read.ok().map(Arc::new));
+            let kind = object["kind"].as_str().unwrap_or_default();
+            let text = || object.to_string();
+            let read = match kind {
+                "VolumeAttachment" => {
+                    field::read(&text()).map(|read| beside.attachments.push(Arc::new(read)))
                 }
-                Some("Disruption") => match serde_json::from_value::<Disruption>(object) {
-                    Ok(disruption) => beside.disruptions.push(Arc::new(disruption)),
-                    Err(error) => say(&format!(
-                        "note: a Disruption cannot be read: {error}; shown as if it were absent"
-                    )),
-                },
-                _ => {}
+                "Disruption" => field::read(&text()).map(|read| beside.disruptions.push(Arc::new(read))),
+                _ => Ok(()),
+            };
+            if let Err(problem) = read {
+                let name = object["metadata"]["name"].as_str().unwrap_or("without a name");
+                say(&format!(
+                    "note: {kind} {name} cannot be read: {problem}; shown as if it were absent"
+                ));
             }
         }
         beside

@@ -6,10 +6,12 @@ use jiff::Timestamp;
 use spokeshave_model::snapshot::{NodeId, Snapshot};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier, Method, Outcome, Verdict, disrupt};
+use spokeshave_story::stops::{Stop, stops};
+use spokeshave_story::{prices, verdict};
 
 use super::format::{
     BlockerView, BudgetView, CommandView, Disruption, Dollars, IfRemoved, KnownNames, NodeClaimPlan,
-    VerdictView,
+    StopView, VerdictView,
 };
 
 /// Decides what would be disrupted now. The nodes that the same plan has just nominated go in no command; their verdicts are about the node as it is
@@ -21,19 +23,20 @@ pub(crate) fn decide(
     nominated: &BTreeSet<NodeId>,
 ) -> Outcome {
     let mut outcome = disrupt(snapshot, policy, now, &Frontier::default());
-    let verdicts = outcome.verdicts.into_iter().map(|verdict| {
-        if nominated.contains(&verdict.node) {
-            verdict.without_nomination("not in this plan, which sends pending pods to it")
+    let verdicts = outcome.verdicts.into_iter().map(|found| {
+        let found = if nominated.contains(&found.node) {
+            found.without_nomination("not in this plan, which sends pending pods to it")
         } else {
-            verdict
-        }
+            found
+        };
+        verdict::told(snapshot, policy, found)
     });
     outcome.verdicts = verdicts.collect();
     outcome
 }
 
 impl Disruption {
-    pub(crate) fn of(snapshot: &Snapshot, outcome: &Outcome, verdicts: bool) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, outcome: &Outcome, verdicts: bool, now: Timestamp) -> Self {
         let budgets = outcome.budgets.iter();
         Self {
             commands: outcome
@@ -48,6 +51,7 @@ impl Disruption {
             budgets: budgets
                 .flat_map(|mapping| budget_views(snapshot, mapping))
                 .collect(),
+            stops: stops(snapshot, now).into_iter().map(stop_view).collect(),
         }
     }
 }
@@ -66,7 +70,7 @@ fn command_view(snapshot: &Snapshot, command: &Command) -> CommandView {
             .iter()
             .map(|replacement| NodeClaimPlan::of(snapshot, &replacement.claim, &mut known))
             .collect(),
-        price_before: Dollars(command.price_before),
+        price_before: Dollars(prices::price_before(snapshot, command)),
         price_after: Dollars(command.price_after),
         evictions: command.evictions(),
     }
@@ -113,6 +117,17 @@ fn budget_views(snapshot: &Snapshot, mapping: &BudgetMapping) -> Vec<BudgetView>
         error: budget.error.as_ref().map(ToString::to_string),
     };
     mapping.pools.iter().map(view).collect()
+}
+
+fn stop_view(stop: Stop) -> StopView {
+    StopView {
+        message: stop.text(),
+        policy: stop.policy,
+        node_pools: stop.node_pools,
+        reasons: stop.rule.reasons.iter().map(ToString::to_string).collect(),
+        until: stop.rule.until.map(|until| until.0),
+        field: stop.rule.field,
+    }
 }
 
 /// Names a command by what it does: the same for the same nodes, in every run.

@@ -4,7 +4,6 @@
 //! object that cannot be read is reported and ignored. It never decides anything and never completes what is missing.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -25,8 +24,10 @@ use spokeshave_plan::buffers::{Shapes, Workload, WorkloadKind};
 
 use super::documents::{Document, Style, documents, line_of, list_parts};
 use super::object::{self, Envelope, Found, NodeClass};
+use super::unreadable::{Unreadable, stand_in};
 use super::workloads::WorkloadManifest;
 use super::written::Written;
+use crate::field;
 use crate::lines::Lines;
 use crate::yaml;
 
@@ -83,31 +84,6 @@ impl Shapes for Named {
         self.workloads
             .get(&(kind, format!("{namespace}/{name}")))
             .cloned()
-    }
-}
-
-/// An object that is ignored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unreadable {
-    /// `Pod`.
-    pub(crate) kind: String,
-    /// `Pod shop/web-1`, as far as it is known.
-    pub(crate) object: String,
-    /// The name of its file; empty for an object of a cluster.
-    pub(crate) file: String,
-    /// Its location.
-    pub(crate) place: String,
-    /// What is wrong with it.
-    pub(crate) problem: String,
-}
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {} cannot be read: {}",
-            self.place, self.object, self.problem
-        )
     }
 }
 
@@ -300,7 +276,7 @@ impl<'a> Reader<'a> {
             let place = self.at(document, None, line);
             anyhow!(
                 "{place}: is not a Kubernetes object: {}",
-                without_place(&error.to_string())
+                field::problem(text, &error)
             )
         })?;
         let kind = envelope.kind.as_deref().unwrap_or_default();
@@ -330,10 +306,9 @@ impl<'a> Reader<'a> {
             }
             Err(error) => {
                 let line = line_of(self.text, offset) + error.line().saturating_sub(1);
-                let message = error.to_string();
                 let wrong = Wrong {
                     line,
-                    message: without_place(&message),
+                    message: field::problem(text, &error),
                     tree: serde_json::from_str(text).ok(),
                     default: default.as_ref(),
                     piece: Some(Piece::new(offset, text)),
@@ -407,10 +382,9 @@ impl<'a> Reader<'a> {
         match object::read(&json, default.as_ref()) {
             Ok(found) => self.keep(document, item, found),
             Err(error) => {
-                let message = error.to_string();
                 let wrong = Wrong {
                     line: line_of(self.text, offset) + error.line().saturating_sub(1),
-                    message: without_place(&message),
+                    message: field::problem(&json, &error),
                     tree: serde_json::from_str(&json).ok(),
                     default: default.as_ref(),
                     piece: Some(piece),
@@ -476,10 +450,9 @@ impl<'a> Reader<'a> {
                             self.keep(document, item, found)?;
                         }
                         Err(error) => {
-                            let message = error.to_string();
                             let wrong = Wrong {
                                 line,
-                                message: without_place(&message),
+                                message: field::problem(value.get(), &error),
                                 tree: serde_json::from_str(value.get()).ok(),
                                 default: default.as_ref(),
                                 piece: None,
@@ -494,7 +467,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// An object of a kind that decisions read is named and left out; anything else makes the file a foreign one.
+    /// An object of a kind that decisions read is named, and left out if nothing counts in its place; anything else makes the file a foreign one.
     fn refuse(&mut self, document: &Document<'_>, item: Option<usize>, wrong: Wrong<'_>) -> Result<()> {
         let place = self.at(document, item, wrong.line);
         let identity: Identity = wrong
@@ -505,7 +478,7 @@ impl<'a> Reader<'a> {
         let default = wrong.default;
         let kind = identity.kind.or_else(|| default.map(|(_, kind)| kind.clone()));
         let Some(kind) = kind.filter(|kind| !kind.is_empty()) else {
-            let message = wrong.message;
+            let message = &wrong.message;
             let said = message
                 .strip_prefix("is not a Kubernetes object: ")
                 .unwrap_or(message);
@@ -513,6 +486,11 @@ impl<'a> Reader<'a> {
         };
         let version = identity.api_version;
         let version = version.or_else(|| default.map(|(version, _)| version.clone()));
+        let stands = stand_in(version.as_deref().unwrap_or_default(), &kind, wrong.tree.as_ref());
+        let counts = stands.as_ref().map(|(_, counts)| *counts);
+        self.dump
+            .disruption_policies
+            .extend(stands.map(|(policy, _)| policy));
         if let (Some(version), "NodePool", Some(tree)) = (version, kind.as_str(), wrong.tree) {
             self.push_written(&version, &kind, tree, wrong.piece);
         }
@@ -528,7 +506,8 @@ impl<'a> Reader<'a> {
             file: self.origin.to_owned(),
             kind,
             place,
-            problem: wrong.message.to_owned(),
+            problem: wrong.message,
+            counts,
         });
         Ok(())
     }
@@ -557,7 +536,7 @@ impl<'t> Piece<'t> {
 /// An object that cannot be read.
 struct Wrong<'t> {
     line: usize,
-    message: &'t str,
+    message: String,
     /// The object as JSON, as far as it is some.
     tree: Option<Value>,
     /// Version and kind of the items of its list.

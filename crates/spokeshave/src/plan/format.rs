@@ -5,17 +5,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use spokeshave_model::derivation::Blocker;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::{Obstacle, PoolRefusal, Reason};
-use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
+use spokeshave_model::snapshot::{NodeView, PodId, PoolId, Snapshot};
 use spokeshave_model::{Derivation, Price, ResourceName, Resources};
 use spokeshave_plan::report::instance_type_names;
 use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
 use spokeshave_plan::{Policy, Provisioned, skipped_pool_text};
+use spokeshave_story::prices;
+
+use super::{later, nanoseconds};
 
 /// The version of the format.
 pub(crate) const API_VERSION: &str = "plan.spokeshave.dev/v1alpha1";
@@ -50,6 +54,8 @@ pub(crate) struct Cluster {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Provisioning {
     pub(crate) node_claims: Vec<NodeClaimPlan>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) later: Vec<LaterLaunches>,
     pub(crate) existing_nodes: Vec<ExistingNode>,
     pub(crate) unschedulable: Vec<Unschedulable>,
     pub(crate) skipped_node_pools: Vec<SkippedNodePool>,
@@ -106,6 +112,16 @@ pub(crate) struct Cheapest {
     pub(crate) price: Option<Dollars>,
 }
 
+/// Nodes that later passes would launch from a NodePool, once those of this one are there and count with what they are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LaterLaunches {
+    pub(crate) node_pool: String,
+    pub(crate) nodes: usize,
+    pub(crate) pods: Vec<String>,
+    pub(crate) price: Dollars,
+}
+
 /// Pods that fit on an existing node.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExistingNode {
@@ -158,6 +174,8 @@ pub(crate) struct Disruption {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) verdicts: Option<Vec<VerdictView>>,
     pub(crate) budgets: Vec<BudgetView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) stops: Vec<StopView>,
 }
 
 /// Nodes that go, and what comes instead.
@@ -223,6 +241,19 @@ pub(crate) struct BudgetView {
     pub(crate) error: Option<String>,
 }
 
+/// A part of a DisruptionPolicy that stops disruption now.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StopView {
+    pub(crate) policy: String,
+    pub(crate) field: String,
+    pub(crate) node_pools: Vec<String>,
+    pub(crate) reasons: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) message: String,
+}
+
 /// Time, work and memory.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -230,6 +261,7 @@ pub(crate) struct Stats {
     pub(crate) read_ns: u64,
     pub(crate) lower_ns: u64,
     pub(crate) provision_ns: u64,
+    pub(crate) later_ns: u64,
     pub(crate) disrupt_ns: u64,
     pub(crate) what_if_ns: WhatIfs,
     pub(crate) what_ifs: u64,
@@ -300,7 +332,14 @@ impl NodeClaimPlan {
 }
 
 impl Provisioning {
-    pub(crate) fn of(snapshot: &Snapshot, outcome: &Provisioned, policy: &Policy) -> Self {
+    /// Tells what was decided, and what would be launched later; how long finding that out takes goes into `stats`.
+    pub(crate) fn of(
+        snapshot: &Snapshot,
+        outcome: &Provisioned,
+        policy: &Policy,
+        now: Timestamp,
+        stats: &mut Stats,
+    ) -> Self {
         let claims = outcome.placements.claims.iter();
         let mut known = KnownNames::default();
         let node_claims: Vec<NodeClaimPlan> = claims
@@ -316,9 +355,13 @@ impl Provisioning {
             .iter()
             .map(|(pod, derivation)| (*pod, unschedulable(snapshot, *pod, derivation, policy)));
         let by_pod: BTreeMap<PodId, Unschedulable> = ignored.chain(unplaced).collect();
+        let start = Instant::now();
+        let later = later::launches(snapshot, outcome, &derivations, policy, now);
+        stats.later_ns = nanoseconds(start);
         Self {
             price: Dollars(node_claims.iter().map(NodeClaimPlan::price).sum()),
             node_claims,
+            later,
             existing_nodes: outcome
                 .placements
                 .existing
@@ -503,6 +546,7 @@ fn obstacle_kind(obstacle: &Obstacle) -> &'static str {
 impl Cluster {
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let managed = || snapshot.nodes.iter().filter(|node| node.is_managed());
+        let price = |node: &NodeView| prices::instead(snapshot, node).unwrap_or(node.price);
         Self {
             node_pools: snapshot.pools.len(),
             nodes: snapshot.nodes.len(),
@@ -512,7 +556,7 @@ impl Cluster {
                 .iter()
                 .filter(|pod| pod.provisionable && pod.active)
                 .count(),
-            price: Dollars(managed().map(|node| node.price).sum()),
+            price: Dollars(managed().map(price).sum()),
         }
     }
 }

@@ -5,10 +5,13 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use spokeshave_api::DisruptionPolicy;
 use spokeshave_model::Pod;
 
-use super::dump::{Dump, Unreadable, without_place};
+use super::dump::Dump;
 use super::object::{self, Found};
+use super::unreadable::{Unreadable, stand_in};
+use crate::field;
 
 /// An object that may be shown again and again.
 #[derive(Debug)]
@@ -20,7 +23,8 @@ enum Kept {
     Other(Box<Found>),
     /// Decisions do not read it.
     Attachment(Arc<VolumeAttachment>),
-    Unreadable(Box<Unreadable>),
+    /// With what counts in its place.
+    Unreadable(Box<Unreadable>, Option<Arc<DisruptionPolicy>>),
 }
 
 impl Item {
@@ -35,13 +39,17 @@ impl Item {
             })
         };
         Item(kept.unwrap_or_else(|error| {
-            Kept::Unreadable(Box::new(Unreadable {
+            let object = serde_json::from_str::<serde_json::Value>(text).ok();
+            let stands = stand_in(&identity.0, &identity.1, object.as_ref());
+            let unreadable = Unreadable {
                 kind: identity.1.clone(),
                 object: format!("{} {name}", identity.1),
                 file: String::new(),
                 place: path.to_owned(),
-                problem: without_place(&error.to_string()).to_owned(),
-            }))
+                problem: field::problem(text, &error),
+                counts: stands.as_ref().map(|(_, counts)| *counts),
+            };
+            Kept::Unreadable(Box::new(unreadable), stands.map(|(policy, _)| policy))
         }))
     }
 
@@ -54,9 +62,10 @@ impl Item {
             }
             Kept::Other(found) => dump.take_in(Found::clone(found)),
             Kept::Attachment(_) => {}
-            Kept::Unreadable(unreadable) => {
+            Kept::Unreadable(unreadable, stands) => {
                 dump.objects += 1;
                 dump.unreadable.push(Unreadable::clone(unreadable));
+                dump.disruption_policies.extend(stands.clone());
             }
         }
     }

@@ -161,7 +161,11 @@ pub(crate) fn resource(path: &str) -> String {
     group.map_or(name.to_owned(), |group| format!("{name}.{group}"))
 }
 
-async fn add(dump: &mut Dump, client: &Client, path: &str, optional: bool) -> Result<()> {
+/// Adds the objects of one list to a dump; one that cannot be read is named there.
+///
+/// # Errors
+/// The cluster does not answer, or refuses; a list that is optional may be absent.
+pub(crate) async fn add(dump: &mut Dump, client: &Client, path: &str, optional: bool) -> Result<()> {
     let pages = list(client, path, optional)
         .await
         .with_context(|| format!("the cluster does not list {path}"))?;

@@ -13,11 +13,13 @@ pub(crate) mod format;
 #[cfg(test)]
 mod fuzz;
 mod item;
+mod later;
 pub(crate) mod live;
 mod object;
 mod regions;
 pub(crate) mod schema;
 mod table;
+mod unreadable;
 mod workloads;
 pub(crate) mod world;
 mod written;
@@ -28,13 +30,15 @@ use std::time::Instant;
 use anyhow::Result;
 use jiff::Timestamp;
 use kube::Client;
+use spokeshave_model::snapshot::NodeView;
 use spokeshave_model::{Snapshot, lower, trim};
 use spokeshave_plan::disrupt::{Stage, decide_each_alone};
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
+use spokeshave_story::prices;
 
 use crate::arguments::OutputFormat;
-use crate::text::say;
+use crate::text::{count, say};
 use crate::{cluster, scheduler_config};
 use ec2::Ec2;
 use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats, WhatIfs};
@@ -74,6 +78,9 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
     let mut snapshot = lower(&world.state);
     stats.lower_ns = nanoseconds(start);
     drop(world);
+    if let Some(note) = spot_note(&snapshot) {
+        say(&format!("note: {note}"));
+    }
     trim::lowered(&mut snapshot);
     let policy = policy(args);
     let mut plan = decide(&mut snapshot, &policy, now, &mut stats);
@@ -176,7 +183,7 @@ fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut 
     stats.nodes_tried = outcome.report.statistics.nodes_tried;
     stats.node_claims_tried = outcome.report.statistics.claims_tried;
     // The outcome is large, and not needed once it is printed.
-    let provisioning = Provisioning::of(snapshot, &outcome, policy);
+    let provisioning = Provisioning::of(snapshot, &outcome, policy, now, stats);
     let nominated = outcome.nominate(snapshot, now);
     drop(outcome);
     let start = Instant::now();
@@ -189,9 +196,32 @@ fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut 
         now,
         cluster: Cluster::of(snapshot),
         provisioning,
-        disruption: Disruption::of(snapshot, &disrupted, policy.disrupt.verdicts),
+        disruption: Disruption::of(snapshot, &disrupted, policy.disrupt.verdicts, now),
         stats: None,
     }
+}
+
+/// With which prices spot nodes count where those of spot capacity are not known.
+fn spot_note(snapshot: &Snapshot) -> Option<String> {
+    let spot = snapshot
+        .nodes
+        .iter()
+        .filter(|node| node.is_managed() && prices::is_taken_for_on_demand(snapshot, node));
+    let (told, untold): (Vec<&NodeView>, Vec<&NodeView>) =
+        spot.partition(|node| prices::instead(snapshot, node).is_some());
+    let parts = [
+        (told.len(), "the price at launch"),
+        (
+            untold.len(),
+            "the price of on-demand, because no NodeClaim says what they cost at launch",
+        ),
+    ];
+    let parts = parts.iter().filter(|(number, _)| *number > 0);
+    let parts: Vec<String> = parts
+        .map(|(number, price)| format!("{} counted with {price}", count(*number, "spot node")))
+        .collect();
+    let parts = parts.join("; ");
+    (!parts.is_empty()).then(|| format!("prices of spot are not known here: {parts}"))
 }
 
 impl Planned {

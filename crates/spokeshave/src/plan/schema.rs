@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use spokeshave_apiserver::CompiledCrd;
 
-use super::dump::{Dump, Unreadable};
+use super::dump::Dump;
+use super::unreadable::Unreadable;
 
 /// Causes that are named; an object with more is wrong all over.
 const MOST_CAUSES: usize = 3;
@@ -21,6 +22,8 @@ pub(crate) struct LeftOut {
     pub(crate) place: String,
     /// `the API server would refuse it: …`.
     pub(crate) why: String,
+    /// Nobody knows what it says; otherwise it is known to be no part of any cluster.
+    pub(crate) is_unreadable: bool,
 }
 
 impl LeftOut {
@@ -41,10 +44,14 @@ impl From<&Unreadable> for LeftOut {
             true => place.clone(),
             false => format!("{file}, {place}"),
         };
+        let counts = unreadable.counts;
+        let counts = counts.map(|counts| format!("; it is not absent, but {counts}"));
+        let counts = counts.unwrap_or_default();
         Self {
             object: unreadable.object.clone(),
             place,
-            why: format!("it cannot be read: {}", unreadable.problem),
+            why: format!("it cannot be read: {}{counts}", unreadable.problem),
+            is_unreadable: true,
         }
     }
 }
@@ -64,19 +71,24 @@ pub(crate) fn leave_out(dump: &mut Dump) -> Vec<LeftOut> {
                 object: format!("NodePool {name}"),
                 place: written.place_of(&field),
                 why: format!("the API server would refuse it: {why}"),
+                is_unreadable: false,
             });
         }
     }
     refused
 }
 
+/// Whether an API server has given the object what only it gives.
+pub(crate) fn is_from_cluster(object: &Value) -> bool {
+    let meta = &object["metadata"];
+    ["uid", "resourceVersion"]
+        .iter()
+        .any(|key| meta[*key].is_string())
+}
+
 /// The first field of a NodePool or DisruptionPolicy that is wrong, and what is wrong. An object from a cluster has been accepted there.
 pub(crate) fn refusal(kind: &str, object: &Value) -> Option<(String, String)> {
-    let meta = &object["metadata"];
-    let is_from_cluster = ["uid", "resourceVersion"]
-        .iter()
-        .any(|key| meta[*key].is_string());
-    if is_from_cluster {
+    if is_from_cluster(object) {
         return None;
     }
     let version = match kind {

@@ -2,7 +2,7 @@
 //!
 //! Equal things share a line with a count. It renders the format's values and computes nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use spokeshave_model::Price;
@@ -34,6 +34,7 @@ pub(crate) fn render(plan: &Plan) -> String {
     );
     launches(&mut page, plan);
     existing(&mut page, plan);
+    later(&mut page, plan);
     left_over(&mut page, plan);
     disruption(&mut page, plan);
     if let Some(verdicts) = plan
@@ -133,8 +134,42 @@ fn existing(page: &mut Page, plan: &Plan) {
     page.rest(nodes.len(), "more node", "more nodes");
 }
 
+/// What the operator would launch by itself soon after, so that nobody takes it for what has no place.
+fn later(page: &mut Page, plan: &Plan) {
+    let later = &plan.provisioning.later;
+    if later.is_empty() {
+        return;
+    }
+    page.title(&format!(
+        "LAUNCH LATER {} for {}: about +{}/h",
+        count(later.iter().map(|one| one.nodes).sum(), "node"),
+        count(later.iter().map(|one| one.pods.len()).sum(), "pod"),
+        money(later.iter().map(|one| one.price.0).sum())
+    ));
+    for one in later.iter().take(MOST_ROWS) {
+        let pods: Vec<&String> = one.pods.iter().collect();
+        let text = format!(
+            "{} of NodePool {} for {}: {}",
+            count(one.nodes, "node"),
+            one.node_pool,
+            count(pods.len(), "pod"),
+            names(&pods)
+        );
+        page.wrapped(2, 6, &text);
+    }
+    page.rest(later.len(), "more NodePool", "more NodePools");
+    page.wrapped(
+        2,
+        4,
+        "Limits count a node that is still to come with the largest type that it may become; once it is there, the next pass finds room for these.",
+    );
+}
+
 fn left_over(page: &mut Page, plan: &Plan) {
-    let unschedulable = &plan.provisioning.unschedulable;
+    let later = &plan.provisioning.later;
+    let later: BTreeSet<&String> = later.iter().flat_map(|one| &one.pods).collect();
+    let unschedulable = plan.provisioning.unschedulable.iter();
+    let unschedulable: Vec<&Unschedulable> = unschedulable.filter(|one| !later.contains(&one.pod)).collect();
     if !unschedulable.is_empty() {
         page.title(&format!("CANNOT PLACE {}", count(unschedulable.len(), "pod")));
         type Why<'a> = (Vec<&'a ReasonView>, &'a [InTheWay]);
@@ -266,6 +301,13 @@ fn disruption(page: &mut Page, plan: &Plan) {
         );
         page.wrapped(2, 6, &text);
     }
+    for stop in &plan.disruption.stops {
+        let (noun, pools) = match stop.node_pools.as_slice() {
+            [only] => ("NodePool", only.clone()),
+            several => ("NodePools", some_of(several, 5)),
+        };
+        page.wrapped(2, 6, &format!("{noun} {pools}: {}", stop.message));
+    }
 }
 
 fn judged(page: &mut Page, verdicts: &[VerdictView]) {
@@ -328,6 +370,7 @@ fn numbers(page: &mut Page, stats: &Stats) {
             count_of(stats.node_claims_tried, "claim")
         ),
     );
+    page.line(2, &format!("later      {:>12}", time(stats.later_ns)));
     let what_ifs = &stats.what_if_ns;
     page.line(
         2,

@@ -393,7 +393,7 @@ pub(crate) fn is_outdated(version: &str) -> bool {
 fn notes(dump: &Dump, origin: Origin) -> Vec<String> {
     let mut notes = Vec::new();
     for unreadable in &dump.unreadable {
-        notes.push(format!("{unreadable}; planned as if it were absent"));
+        notes.push(unreadable.note("planned as if it were absent"));
     }
     // Not read here, but reported by `explain`.
     let told = ["VolumeAttachment", "Disruption", "Event"];

@@ -124,6 +124,15 @@ pub(super) fn money(price: Price) -> String {
     format!("{sign}${:.3}", price.dollars().abs())
 }
 
+/// A sum over nodes; a lower bound while the prices of some are not known, and no price at all while none is.
+pub(super) fn known_sum(price: Price, without_price: usize) -> String {
+    match (price, without_price) {
+        (Price::ZERO, 1..) => "price unknown".to_owned(),
+        (_, 0) => format!("{}/h", money(price)),
+        _ => format!(">= {}/h", money(price)),
+    }
+}
+
 /// The nodes that are asked for, in order.
 pub(super) fn rows<'a>(view: &'a View, asked: &Asked) -> Vec<&'a NodeRow> {
     let wanted = asked.filter.to_lowercase();
@@ -174,13 +183,14 @@ fn verdict(row: &NodeRow) -> (String, Tone) {
     let reason = reason.unwrap_or_default();
     let saves = row
         .saves
-        .map(|saves| money(Price(saves.0.0.saturating_neg())))
+        .map(|saves| format!(": {}/h", money(Price(saves.0.0.saturating_neg()))))
         .unwrap_or_default();
     match (row.phase, row.verdict) {
         (Phase::Leaving, _) => ("leaving".to_owned(), Tone::Warn),
         (Phase::Coming, _) => ("coming".to_owned(), Tone::Dim),
         (Phase::Broken, _) => (format!("not ready; {reason}"), Tone::Bad),
         (Phase::Ready, None) => ("not managed".to_owned(), Tone::Dim),
+        (Phase::Ready, Some("unknown")) => ("? unknown".to_owned(), Tone::Dim),
         (Phase::Ready, Some("keep")) => (format!("keep: {reason}"), Tone::Plain),
         (Phase::Ready, Some(other)) => {
             let by = row
@@ -193,7 +203,7 @@ fn verdict(row: &NodeRow) -> (String, Tone) {
                 .as_ref()
                 .map(|waits| format!("; {waits}"))
                 .unwrap_or_default();
-            (format!("{other}{by}: {saves}/h{waits}"), Tone::Good)
+            (format!("{other}{by}{saves}{waits}"), Tone::Good)
         }
     }
 }
@@ -337,14 +347,15 @@ fn padded(text: &str, width: usize, is_number: bool, is_ascii: bool) -> String {
 fn head(view: &View, width: usize) -> Vec<Line> {
     let header = &view.header;
     let month = Price(header.price.0.0.saturating_mul(730));
-    let partial = if header.nodes_without_price > 0 { ">= " } else { "" };
-    let (price, of_month) = if header.knows("price") {
-        (
-            format!("{partial}{}/h", money(header.price.0)),
-            format!(" (about ${:.0} a month)", month.dollars()),
-        )
+    let price = if header.knows("price") {
+        known_sum(header.price.0, header.nodes_without_price)
     } else {
-        ("$?/h".to_owned(), String::new())
+        "$?/h".to_owned()
+    };
+    let of_month = if header.is_priced() {
+        format!(" (about ${:.0} a month)", month.dollars())
+    } else {
+        String::new()
     };
     let mut first = vec![
         piece(price, Tone::Bold),
@@ -364,6 +375,10 @@ fn head(view: &View, width: usize) -> Vec<Line> {
     if header.pending > 0 {
         first.push(piece(format!(" {} pending", header.pending), Tone::Bad));
     }
+    if header.unplanned > 0 {
+        let text = format!(" {} not planned for", header.unplanned);
+        first.push(piece(text, Tone::Dim));
+    }
     first.push(piece(
         format!(
             "  cpu {} % mem {} %",
@@ -372,15 +387,24 @@ fn head(view: &View, width: usize) -> Vec<Line> {
         ),
         Tone::Plain,
     ));
-    let idle = if header.knows("idle") {
-        format!("{}/h", money(header.idle.0))
+    let least = if header.nodes_without_price > 0 { ">= " } else { "" };
+    let idle = if header.knows("idle") && header.is_priced() {
+        format!("{least}{}/h", money(header.idle.0))
     } else {
         "?".to_owned()
     };
     first.push(piece(format!("  idle {idle}"), Tone::Plain));
-    if header.could_save.0.0 > 0 && header.knows("couldSave") {
+    if !header.knows("couldSave") {
+        first.push(piece("  could save ?", Tone::Plain));
+    } else if header.could_save.0.0 > 0 {
+        // No bound while nobody knows what some of the nodes would save.
+        let most = if header.nodes_without_price == 0 {
+            "<= "
+        } else {
+            ""
+        };
         first.push(piece(
-            format!("  could save <= {}/h", money(header.could_save.0)),
+            format!("  could save {most}{}/h", money(header.could_save.0)),
             Tone::Good,
         ));
     }
@@ -506,7 +530,7 @@ fn line(
     }
     let (said, tone) = verdict(row);
     let left = width.saturating_sub(text.chars().count());
-    let said = cut(said.trim_end_matches([' ', ':']), left, asked.is_ascii);
+    let said = cut(said.trim_end_matches([' ', ':', ';']), left, asked.is_ascii);
     if is_screen && asked.chosen.as_deref() == Some(&row.name) {
         let both = format!("{text}{said}");
         let wide = if width == usize::MAX { 0 } else { width };

@@ -7,7 +7,7 @@ use spokeshave_story::explain::Story;
 use spokeshave_view::{Place, View, detail, share};
 use spokeshave_web::Shown;
 
-use super::frame::{Asked, Line, Pane, Tone, Without, money, piece};
+use super::frame::{Asked, Line, Pane, Tone, Without, known_sum, money, piece};
 
 /// The lines of the pane.
 pub(super) fn draw(shown: &Shown, asked: &Asked, width: usize) -> Vec<Line> {
@@ -122,6 +122,9 @@ fn without(shown: &Shown, name: &str) -> Vec<(String, Tone)> {
                 "no change of an object removes {}: {}",
                 toggle.object, toggle.message
             ),
+            None if !shown.view.header.knows("verdict") => {
+                "? what keeps it depends on something that could not be read".to_owned()
+            }
             None => format!("nothing keeps {name}"),
         };
         return vec![(text, Tone::Dim)];
@@ -160,22 +163,33 @@ fn without(shown: &Shown, name: &str) -> Vec<(String, Tone)> {
     lines
 }
 
+/// What the nodes of a NodePool amount to.
+#[derive(Default)]
+struct Sum {
+    nodes: usize,
+    price: Price,
+    without_price: usize,
+    room: i64,
+    asked: i64,
+}
+
 fn pools(view: &View) -> Vec<(String, Tone)> {
-    let mut pools: BTreeMap<&str, (usize, Price, i64, i64)> = BTreeMap::new();
+    let mut pools: BTreeMap<&str, Sum> = BTreeMap::new();
     for row in &view.nodes.0 {
-        let pool = pools
-            .entry(row.pool.as_deref().unwrap_or("not managed"))
-            .or_default();
-        pool.0 += 1;
-        pool.1 = pool.1.saturating_add(row.price.unwrap_or_default().0);
-        pool.2 += row.cpu.0;
-        pool.3 += row.cpu.1;
+        let pool = row.pool.as_deref().unwrap_or("no NodePool");
+        let sum = pools.entry(pool).or_default();
+        sum.nodes += 1;
+        sum.price = sum.price.saturating_add(row.price.unwrap_or_default().0);
+        sum.without_price += usize::from(row.price.is_none());
+        sum.room += row.cpu.0;
+        sum.asked += row.cpu.1;
     }
-    let line = |(name, (nodes, price, room, asked)): (&str, (usize, Price, i64, i64))| {
+    let line = |(name, sum): (&str, Sum)| {
         let text = format!(
-            "{name}: {nodes} nodes, {}/h, cpu {} %",
-            money(price),
-            share((room, asked)) / 10
+            "{name}: {} nodes, {}, cpu {} %",
+            sum.nodes,
+            known_sum(sum.price, sum.without_price),
+            share((sum.room, sum.asked)) / 10
         );
         (text, Tone::Plain)
     };
@@ -189,6 +203,11 @@ fn pending(view: &View) -> Vec<(String, Tone)> {
     let line = |group: &spokeshave_view::Group| {
         let (place, tone) = match &group.place {
             Place::Awaited => ("a node is being made".to_owned(), Tone::Plain),
+            Place::Unplanned { message } => (format!("no node is planned: {message}"), Tone::Dim),
+            Place::Unknown => (
+                "? depends on something that could not be read".to_owned(),
+                Tone::Dim,
+            ),
             Place::Node { name } => (format!("go to {name}"), Tone::Plain),
             Place::New { pool, instance_type } => {
                 (format!("need a new {instance_type} of {pool}"), Tone::Warn)
@@ -209,6 +228,10 @@ fn pending(view: &View) -> Vec<(String, Tone)> {
 }
 
 fn budgets(view: &View) -> Vec<(String, Tone)> {
+    if !view.header.knows("budgets") {
+        let text = "? what budgets allow depends on something that could not be read";
+        return vec![(text.to_owned(), Tone::Dim)];
+    }
     let line = |now: &spokeshave_view::BudgetNow| {
         let state = match (&now.error, now.allowed, now.remaining) {
             (Some(error), ..) => error.clone(),

@@ -1,6 +1,7 @@
 //! The terminal: taken over, drawn on where something has changed, and given back whatever happens.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -25,6 +26,9 @@ const FRAME: usize = 5;
 /// How often what is new is drawn at most.
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// A panic has given the terminal back, and is written there.
+static GIVEN_BACK: AtomicBool = AtomicBool::new(false);
+
 /// Whether letters beyond ASCII can be shown.
 pub(super) fn speaks_utf8() -> bool {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -48,6 +52,16 @@ impl Ours {
         };
         execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
         Ok(ours)
+    }
+
+    /// Takes the terminal once more after a panic that was caught: it has cost a look, and the next one may succeed.
+    fn take_again(&mut self) -> Result<()> {
+        if GIVEN_BACK.swap(false, Ordering::AcqRel) {
+            terminal::enable_raw_mode().context("the terminal cannot be taken over")?;
+            execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
+            self.before.clear();
+        }
+        Ok(())
     }
 
     fn show(&mut self, lines: Vec<Line>) -> io::Result<()> {
@@ -112,6 +126,7 @@ fn give_back_on_panic() {
     std::panic::set_hook(Box::new(move |panic| {
         give_back();
         known(panic);
+        GIVEN_BACK.store(true, Ordering::Release);
     }));
 }
 
@@ -139,6 +154,7 @@ pub(super) async fn run(
     let mut end = std::pin::pin!(signals::wait(None));
     let mut is_over = false;
     loop {
+        ours.take_again()?;
         let size = size();
         let next = board.next();
         match board.shown() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use spokeshave_plan::Policy;
 use spokeshave_provider_kwok::Catalog;
-use spokeshave_view::{History, Judged, Ledger, View, World};
+use spokeshave_view::{History, Judged, Ledger, Missing, View, World};
 use spokeshave_web::Shown;
 
 use super::frame::{Asked, Pane, Size, Sort, draw, plain, rows};
@@ -16,6 +16,10 @@ use crate::plan::world::{Origin, World as Read};
 const NOW: &str = "2026-03-02T12:00:00Z";
 
 fn shown_of(text: &str) -> Shown {
+    shown_with(text, |_| ())
+}
+
+fn shown_with(text: &str, change: impl FnOnce(&mut World)) -> Shown {
     let now = NOW.parse().expect("an instant");
     let dump = dump::read("test", text.as_bytes()).expect("a dump");
     let catalog = Catalog::default();
@@ -27,11 +31,12 @@ fn shown_of(text: &str) -> Shown {
         Vec::new(),
         now,
     );
-    let world = World {
+    let mut world = World {
         state: read.state,
         now,
         ..World::default()
     };
+    change(&mut world);
     let judged = Judged::of(world, &Policy::default());
     let view = View::take(&judged, &mut Ledger::default(), &mut History::default(), 1);
     Shown {
@@ -40,8 +45,24 @@ fn shown_of(text: &str) -> Shown {
     }
 }
 
+const STUCK: &str = include_str!("../../tests/explain/stuck.yaml");
+
 fn stuck() -> Shown {
-    shown_of(include_str!("../../tests/explain/stuck.yaml"))
+    shown_of(STUCK)
+}
+
+/// A screen with a pane.
+fn screen(shown: &Shown, pane: Pane) -> String {
+    let asked = Asked {
+        pane,
+        chosen: Some("busy".to_owned()),
+        ..Asked::default()
+    };
+    let size = Size {
+        width: 120,
+        height: 40,
+    };
+    plain(&draw(shown, &asked, size, None))
 }
 
 /// Compares with a file; `BLESS=1` writes it.
@@ -209,6 +230,47 @@ fn the_what_if_of_a_node_is_worked_out_once() {
     let other = asked("another");
     assert!(!plain(&draw(&shown, &other, size, None)).contains("planted"));
     assert_eq!(other.without.borrow().as_ref().expect("kept").of.1, "another");
+}
+
+/// A user who may not list NodeClaims is told neither that nobody manages the nodes nor that budgets allow nothing.
+#[test]
+fn what_could_not_be_read_is_neither_zero_nor_a_fact() {
+    let shown = shown_with(STUCK, |world| {
+        world.state.node_claims.clear();
+        world.missing.push(Missing {
+            resource: "nodeclaims.karpenter.sh".to_owned(),
+            message: "forbidden".to_owned(),
+        });
+    });
+    let text = screen(&shown, Pane::Budgets);
+    for told in ["$?/h", "could save ?", "  ? unknown", "? what budgets allow"] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    for wrong in ["not managed", " of 0", "$0.000"] {
+        assert!(!text.contains(wrong), "{wrong}: {text}");
+    }
+    let text = screen(&shown, Pane::Without);
+    assert!(text.contains("? what keeps it depends"), "{text}");
+}
+
+#[test]
+fn z_024_nodes_of_unknown_prices_do_not_cost_nothing() {
+    let shown = shown_of(&STUCK.replace("c-4x-amd64-linux", "c-4y-amd64-linux"));
+    let text = screen(&shown, Pane::Pools);
+    assert!(text.starts_with("price unknown  7 nodes"), "{text}");
+    assert!(text.contains("full: 1 nodes, price unknown, cpu 12 %"), "{text}");
+    assert!(!text.contains("$0"), "{text}");
+}
+
+/// A pod that the scheduler has not looked at has no node, although nobody plans for it.
+#[test]
+fn d_007_a_pod_that_no_one_plans_for_has_no_node() {
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: new, namespace: shop, uid: new}\n\
+               spec: {containers: [{name: main, image: main}]}\nstatus: {phase: Pending}\n";
+    let shown = shown_of(&format!("{STUCK}{pod}"));
+    let text = screen(&shown, Pane::Pending);
+    assert!(text.contains(" 1 not planned for"), "{text}");
+    assert!(text.contains("1 x Pod shop/new: no node is planned"), "{text}");
 }
 
 /// Objects may say anything; a terminal is told letters only.

@@ -15,6 +15,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 use spokeshave_ports::SharedClock;
 
+use crate::field;
 use crate::manifest_files::{files_of_all, note_kustomization};
 use crate::plan::world::is_outdated;
 
@@ -88,8 +89,8 @@ fn collect(origin: &str, document: Value, manifests: &mut Vec<Manifest>) -> Resu
         note_kustomization(origin);
         return Ok(());
     }
-    let object: DynamicObject =
-        serde_json::from_value(document).with_context(|| format!("{origin}: not an object"))?;
+    let object: DynamicObject = field::read(&document.to_string())
+        .map_err(|problem| anyhow!("{origin}: {kind} cannot be read: {problem}"))?;
     if object.metadata.name.is_none() && object.metadata.generate_name.is_none() {
         bail!("{origin}: {kind} needs metadata.name or metadata.generateName");
     }

@@ -133,7 +133,7 @@ pub(super) fn look(there: &Surroundings, successor: &Successor, now: Timestamp, 
                 ),
                 format!("{} there", count(old.names.len(), "object")),
             )
-            .suggest("spokeshave convert --live -o old-as-v1.yaml, and apply what it writes"),
+            .suggest("spokeshave convert --live > old-as-v1.yaml, and apply what it writes"),
         );
     }
 }

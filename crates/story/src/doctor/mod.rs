@@ -18,6 +18,8 @@ use spokeshave_model::{ClusterState, Price};
 
 pub use spokeshave_plan::budget_lint::Level;
 
+use crate::prices;
+
 /// Hours of an average month.
 const HOURS_A_MONTH: f64 = 730.0;
 
@@ -94,7 +96,8 @@ impl Finding {
             .filter(|node| node.is_managed());
         let mut price = Price::ZERO;
         for node in managed {
-            price = price.saturating_add(node.price);
+            let own = prices::instead(snapshot, node).unwrap_or(node.price);
+            price = price.saturating_add(own);
             self.nodes.push(node.name.clone());
         }
         self.nodes.sort();

@@ -3,11 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use spokeshave_api::{DisruptionReason, NodeClaim, UNLIMITED, labels};
+use spokeshave_api::{DisruptionReason, NodeClaim, UNLIMITED};
 use spokeshave_model::Pod;
 use spokeshave_model::pod::DoNotDisrupt;
 use spokeshave_model::snapshot::{BudgetId, NodeView, PodId, PoolId, Snapshot};
-use spokeshave_model::{CapacityType, ClusterState, Price, PriceFeed, ResourceName, Resources};
+use spokeshave_model::{ClusterState, Price, ResourceName, Resources};
 use std::sync::Arc;
 
 use super::{Meaning, PodLine, Story, count, whole};
@@ -359,7 +359,7 @@ pub(super) fn short_amount(name: &str, amount: i64) -> String {
 /// Requests of the non-terminal pods of a node.
 pub(super) fn requested(snapshot: &Snapshot, view: &NodeView) -> Resources {
     let mut sum = Resources::new();
-    for pod in &view.pods {
+    for pod in view.present_pods() {
         let pod = snapshot.pod(*pod);
         if !pod.terminal {
             sum.add(&spokeshave_model::pod::requests(&pod.object));
@@ -395,27 +395,7 @@ pub(super) fn pod_summary(pods: &[PodLine]) -> String {
     }
 }
 
-/// What a node costs, as far as it is known: a price and what has to be said with it, or why there is none. Where there are no prices of spot capacity, that of
-/// on-demand is not told for it.
-pub(super) fn cost(facts: &Facts<'_>, view: &NodeView) -> Result<(Price, &'static str), &'static str> {
-    let is_spot = view
-        .labels
-        .get(labels::CAPACITY_TYPE)
-        .is_some_and(|it| it == CapacityType::Spot.as_str());
-    if is_spot && facts.snapshot.distress.prices == PriceFeed::WithoutSpot {
-        let claim = view.claim.as_ref();
-        let launched = claim.and_then(|claim| claim.annotation(labels::PRICE_AT_LAUNCH)?.parse().ok());
-        return launched
-            .map(|price| (price, ", the price of spot when it was launched"))
-            .ok_or("unknown: prices of spot are not known here, and the NodeClaim does not say what it cost at its launch");
-    }
-    match view.price {
-        Price::ZERO => Err("unknown: the catalogue has no offering of this type in this zone"),
-        price => Ok((price, "")),
-    }
-}
-
 /// Dollars per hour, rounded for comparison.
-pub(super) fn dollars(price: spokeshave_model::Price) -> String {
+pub(super) fn dollars(price: Price) -> String {
     format!("${:.4}/h", price.dollars())
 }

@@ -8,9 +8,10 @@ use spokeshave_model::snapshot::{NodeId, NodeView};
 use spokeshave_model::state_node::{is_cordoned, is_node_ready, is_protected};
 use spokeshave_model::taint;
 
-use super::facts::{cost, dollars, pod_summary, requested, usage_text};
+use super::facts::{dollars, pod_summary, requested, usage_text};
 use super::node_claim::waits;
 use super::{BlockerLine, Facts, PodLine, Story, VerdictStory, age, ending, short, whole};
+use crate::prices::cost;
 use spokeshave_plan::calendar::REASONS;
 use spokeshave_plan::consolidatable::consolidatable;
 use spokeshave_plan::disrupt::{Blocker, BlockerKind, Verdict, money_text};
@@ -22,7 +23,8 @@ pub fn node(facts: &Facts<'_>, id: NodeId, verdict: Option<&Verdict>) -> Story {
     let view = facts.snapshot.node(id);
     let mut story = Story::new("Node", view.node_name().unwrap_or(&view.name));
     identity(facts, view, &mut story);
-    story.pods = view.pods.iter().map(|pod| facts.meaning(*pod)).collect();
+    let pods = view.present_pods().iter();
+    story.pods = pods.map(|pod| facts.meaning(*pod)).collect();
     story.fact("pods", pod_summary(&story.pods));
     let claim = view.claim.as_deref();
     if let Some(node) = view.node.as_deref()
@@ -144,7 +146,7 @@ fn identity(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
     ];
     let machine: Vec<String> = machine.into_iter().filter(|part| !part.is_empty()).collect();
     story.fact("machine", machine.join(", "));
-    match cost(facts, view) {
+    match cost(facts.snapshot, view) {
         Ok((price, how)) => {
             story.price_per_hour = Some(price.dollars());
             story.fact("price", format!("{}{how}", dollars(price)));
@@ -265,6 +267,10 @@ fn because(blocker: &Blocker) -> String {
         BlockerKind::Neighbours => format!("stays because {}", blocker.message),
         BlockerKind::NotCheaper => "stays because nothing cheaper could take its pods".to_owned(),
         BlockerKind::ConsolidateAfter => "stays until consolidateAfter has passed".to_owned(),
+        BlockerKind::UnknownInstanceType if blocker.object.kind == "NodePool" => format!(
+            "stays as far as can be told: {} {}",
+            blocker.object, blocker.message
+        ),
         _ if blocker.object.kind == "Node" || blocker.object.kind == "NodeClaim" => {
             format!("stays: {}", blocker.message)
         }
@@ -289,7 +295,7 @@ fn timers(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
         story.next(Some(due), what);
     }
     expiry(facts, claim, story);
-    for pod in &view.pods {
+    for pod in view.present_pods() {
         let pod = facts.snapshot.pod(*pod);
         if let spokeshave_model::pod::DoNotDisrupt::Until(end) = pod.do_not_disrupt()
             && pod.active
@@ -379,6 +385,9 @@ fn hints(view: &NodeView, verdict: Option<&Verdict>) -> Vec<String> {
             BlockerKind::Budget => format!("spokeshave budgets {name}"),
             BlockerKind::DisruptionPolicy => "kubectl get disruptionpolicies".to_owned(),
             BlockerKind::Limits => format!("spokeshave explain nodepool {name}"),
+            BlockerKind::UnknownInstanceType if blocker.object.kind == "NodePool" => {
+                format!("spokeshave explain nodepool {name}")
+            }
             BlockerKind::Pod => format!("spokeshave explain pod -n {namespace} {name}"),
             _ => continue,
         };

@@ -6,9 +6,10 @@ use spokeshave_api::conditions::{
 };
 use spokeshave_api::{NodeClaim, labels};
 
-use super::facts::{cost, dollars};
+use super::facts::dollars;
 use super::node::{expiry, verdict_story};
 use super::{Facts, Step, StepState, Story, Wait, age, ending, whole};
+use crate::prices::cost;
 use spokeshave_plan::disrupt::Verdict;
 use spokeshave_plan::lifecycle::{Liveness, liveness};
 
@@ -83,7 +84,7 @@ fn identity(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {
         .snapshot
         .find_node(claim.name())
         .map(|id| facts.snapshot.node(id));
-    if let Some(Ok((price, how))) = view.map(|view| cost(facts, view)) {
+    if let Some(Ok((price, how))) = view.map(|view| cost(facts.snapshot, view)) {
         story.price_per_hour = Some(price.dollars());
         story.fact("price", format!("{}{how}", dollars(price)));
     }

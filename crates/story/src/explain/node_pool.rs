@@ -5,8 +5,10 @@ use spokeshave_api::{Condition, DisruptionReason, NodePool};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, PoolId};
 
-use super::facts::{cost, dollars, short_amount};
+use super::facts::{dollars, short_amount};
 use super::{Facts, Story, Wait, age, count, short, whole};
+use crate::prices::cost;
+use crate::stops::stops;
 use spokeshave_plan::budget_lint::{Level, NodeCounts, lint};
 use spokeshave_plan::calendar::REASONS;
 use spokeshave_plan::disruption_policy::expiry;
@@ -35,6 +37,7 @@ pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
         ),
     );
     budgets(facts, id, &mut story);
+    stopped(facts, id, &mut story);
     waves(facts, id, &mut story);
     findings(facts, id, &mut story);
     story.summary = summary(facts, id, &story);
@@ -118,7 +121,7 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
 }
 
 fn fleet(facts: &Facts<'_>, nodes: &[&NodeView], story: &mut Story) {
-    let known = nodes.iter().filter_map(|node| cost(facts, node).ok());
+    let known = nodes.iter().filter_map(|node| cost(facts.snapshot, node).ok());
     let price: Price = known.map(|(price, _)| price).sum();
     story.price_per_hour = Some(price.dollars());
     let number = |test: &dyn Fn(&NodeView) -> bool| nodes.iter().filter(|node| test(node)).count();
@@ -188,6 +191,16 @@ fn limits(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
 fn budgets(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
     story.fact("budgets now", facts.budget_summary(id, &REASONS, "at once"));
     facts.openings(id, &REASONS, story);
+}
+
+/// What DisruptionPolicies stop, such as a freeze.
+fn stopped(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
+    let name = &facts.snapshot.pool(id).name;
+    for stop in stops(facts.snapshot, facts.now) {
+        if stop.node_pools.contains(name) {
+            story.fact("stopped", stop.text());
+        }
+    }
 }
 
 /// The coming waves of nodes that are old enough for a DisruptionPolicy.

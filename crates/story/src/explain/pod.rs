@@ -1,11 +1,13 @@
 //! The story of a pod: why it has no node, or where it runs and whether it may be moved.
 
+use spokeshave_api::NodeClaim;
 use spokeshave_model::Pod;
-use spokeshave_model::pod::{is_terminal, node_name, phase, requests};
+use spokeshave_model::pod::{is_terminal, key, node_name, phase, requests};
 use spokeshave_model::snapshot::PodId;
 
 use super::facts::short_amount;
 use super::node::verdict_story;
+use super::node_claim::waits;
 use super::pending;
 use super::{Facts, Meaning, Story, Wait, age};
 use spokeshave_plan::Provisioned;
@@ -23,6 +25,27 @@ pub fn pod(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, verdict: Opt
         None => pending::tell(facts, id, provisioned, &mut story),
     }
     story.sorted()
+}
+
+/// The story of a pod for which a node is being made, so that no other place is sought (P-107); the NodeClaim, if it is known.
+pub fn awaited_pod(facts: &Facts<'_>, pod: &Pod, claim: Option<&NodeClaim>) -> Story {
+    let mut story = Story::new("Pod", &key(pod));
+    identity(facts, pod, &mut story);
+    let Some(claim) = claim else {
+        story.summary = "waits for a node that is being made for it".to_owned();
+        return story;
+    };
+    let name = claim.name();
+    story.fact("nodeclaim", name);
+    let created = claim.metadata.creation_timestamp.as_ref();
+    let since = created.map(|time| format!(", created {} ago", age(time.0, facts.now)));
+    story.summary = format!(
+        "waits for the node of NodeClaim {name}{}",
+        since.unwrap_or_default()
+    );
+    story.waits = waits(claim);
+    story.hints.push(format!("spokeshave explain nodeclaim {name}"));
+    story
 }
 
 fn identity(facts: &Facts<'_>, pod: &Pod, story: &mut Story) {

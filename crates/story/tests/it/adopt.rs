@@ -246,6 +246,12 @@ fn definitions_webhooks_and_old_objects_are_judged() {
             (Level::Note, "definition-release"),
         ]
     );
+    let old = take_over.findings.iter().find(|one| one.code == "old-objects");
+    // `-o` is a format there: manifests go to standard output.
+    assert_eq!(
+        old.and_then(|one| one.suggestion.as_deref()),
+        Some("spokeshave convert --live > old-as-v1.yaml, and apply what it writes")
+    );
     let fine = ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh"].map(definition);
     let around = Surroundings {
         definitions: Some(fine.to_vec()),

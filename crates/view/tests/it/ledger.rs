@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use spokeshave_api::disruption::{Disruption, DisruptionStatus};
 use spokeshave_example::{epoch, instance_type, node, node_pool};
 use spokeshave_model::{ClusterState, Price, lower};
-use spokeshave_view::{Dollars, Ledger, World};
+use spokeshave_view::{Dollars, Ledger, Missing, Sums, World};
 use std::sync::Arc;
 
 fn command(
@@ -120,6 +120,71 @@ fn a_delete_has_saved_when_it_is_done_and_one_that_was_taken_back_never() {
     );
     let back = ledger.entries().nth(1).expect("it is told");
     assert_eq!((back.predicted.0.0, back.realised), (-100_000_000, None));
+}
+
+/// To delete a Disruption that is in progress rolls it back: it is not under way for ever, and has saved nothing.
+#[test]
+fn a_command_whose_object_is_deleted_is_rolled_back() {
+    let (state, _, claim) = state();
+    let mut ledger = Ledger::default();
+    take(
+        &mut ledger,
+        &state,
+        vec![command(1, "1.5", "1.4", Some(&claim), "Replacing")],
+    );
+    assert_eq!(ledger.sums().realised, Dollars::default(), "not yet");
+    // While Disruptions cannot be read, it may go on.
+    let world = World {
+        state: state.clone(),
+        missing: vec![Missing {
+            resource: "disruptions.spokeshave.dev".to_owned(),
+            message: "forbidden".to_owned(),
+        }],
+        now: epoch(),
+        ..World::default()
+    };
+    ledger.take(&world, &lower(&state));
+    assert_eq!(ledger.entries().next().expect("it is told").ended, None);
+    take(&mut ledger, &state, Vec::new());
+    let entry = ledger.entries().next().expect("it is told");
+    assert_eq!(
+        (entry.phase.as_str(), entry.ended, entry.realised),
+        ("RolledBack", Some(epoch()), None)
+    );
+    assert_eq!(ledger.sums(), Sums::default());
+}
+
+/// Once its NodeClaims are deleted a command has done what it should: its Disruption is no longer needed for that.
+#[test]
+fn a_command_whose_object_is_deleted_while_it_drains_has_succeeded() {
+    let (state, price, claim) = state();
+    let mut ledger = Ledger::default();
+    let draining = vec![
+        command(1, "1.5", "1.4", Some(&claim), "Draining"),
+        command(2, "0.5", "0.5", None, "Draining"),
+    ];
+    take(&mut ledger, &state, draining);
+    take(&mut ledger, &state, Vec::new());
+    let ended = ledger.entries().map(|entry| (entry.phase.as_str(), entry.ended));
+    let ended: Vec<_> = ended.collect();
+    assert_eq!(ended, [("Succeeded", Some(epoch())); 2]);
+    let realised = Price::from_dollars(2.0).saturating_sub(price);
+    assert_eq!(
+        (ledger.sums().commands, ledger.sums().realised),
+        (2, Dollars(realised))
+    );
+}
+
+#[test]
+fn what_was_written_as_saved_counts_and_not_what_was_worked_out_before() {
+    let (state, _, claim) = state();
+    let mut ledger = Ledger::default();
+    let at = |phase: &str| Disruption::clone(&command(1, "1.5", "1.4", Some(&claim), phase));
+    take(&mut ledger, &state, vec![Arc::new(at("Replacing"))]);
+    let mut ended = at("Succeeded");
+    ended.status.as_mut().expect("a status").realised_savings = Some("1.23".to_owned());
+    take(&mut ledger, &state, vec![Arc::new(ended)]);
+    assert_eq!(ledger.sums().realised, Dollars(Price::from_dollars(1.23)));
 }
 
 #[test]

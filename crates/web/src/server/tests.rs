@@ -1,10 +1,10 @@
 //! Rejected requests, responses, and streams.
 
 use super::*;
-use spokeshave_example::{instance_type, node, node_pool};
+use spokeshave_example::{instance_type, node, node_pool, pending_pod};
 use spokeshave_model::ClusterState;
 use spokeshave_plan::Policy;
-use spokeshave_view::{History, Judged, Ledger, View, World};
+use spokeshave_view::{History, Judged, Ledger, Missing, View, World};
 
 fn board() -> Board {
     let board = Board::new();
@@ -13,22 +13,38 @@ fn board() -> Board {
 }
 
 fn publish(board: &Board, revision: u64, nodes: usize) {
-    let kind = instance_type("small", 2, 8, &["a"]);
-    let mut state = ClusterState::default().with_pool(node_pool("default"), vec![kind.clone()]);
+    hang(board, revision, world(nodes, "small"));
+}
+
+/// A cluster with so many nodes of a type; the NodePool knows `small` only.
+fn world(nodes: usize, name: &str) -> World {
+    let kind = instance_type(name, 2, 8, &["a"]);
+    let known = instance_type("small", 2, 8, &["a"]);
+    let mut state = ClusterState::default().with_pool(node_pool("default"), vec![known]);
     for index in 0..nodes {
         state = state.with_node(node("default", &format!("n{index}<b>"), &kind, "a", "spot"));
     }
-    let world = World {
+    World {
         state,
         now: spokeshave_example::epoch(),
         ..World::default()
-    };
+    }
+}
+
+fn hang(board: &Board, revision: u64, world: World) {
     let judged = Judged::of(world, &Policy::default());
     let view = View::take(&judged, &mut Ledger::default(), &mut History::default(), revision);
     board.publish(Shown {
         view: Arc::new(view),
         judged: Arc::new(judged),
     });
+}
+
+/// The page of a world, with a query.
+async fn page_of(world: World, query: &str) -> String {
+    let board = Board::new();
+    hang(&board, 1, world);
+    ask(&site(board), "GET", &format!("/{query}"), &[KEY]).await.body
 }
 
 fn site(board: Board) -> Arc<Site> {
@@ -205,6 +221,80 @@ async fn a_what_if_is_answered_and_a_wrong_one_is_named() {
     }
     let page = ask(&site, "GET", "/?without=x", &[KEY]).await;
     assert!(page.status == 200 && page.body.contains("cannot be assumed away"));
+}
+
+/// Programs that read `explain -o json` read this, too.
+#[tokio::test]
+async fn stories_of_objects_are_the_documents_that_explain_prints() {
+    let board = Board::new();
+    let mut world = world(1, "small");
+    let waiting = pending_pod("w", "1", "1Gi", &serde_json::json!({}));
+    world.awaited.push(Arc::new(waiting));
+    hang(&board, 1, world);
+    let site = site(board);
+    for (path, kind) in [
+        ("node/n0%3Cb%3E", "Node"),
+        ("nodepool/default", "NodePool"),
+        ("pod/default/w", "Pod"),
+    ] {
+        let got = ask(&site, "GET", &format!("/api/{path}"), &[KEY]).await;
+        let document: serde_json::Value = serde_json::from_str(&got.body).unwrap();
+        assert_eq!(document["apiVersion"], "plan.spokeshave.dev/v1alpha1", "{path}");
+        assert_eq!(document["kind"], "Story");
+        assert_eq!(document["objectKind"], kind);
+        assert_eq!(document["now"], "2026-01-01T00:00:00Z");
+        assert!(document["summary"].is_string(), "{document}");
+        assert_eq!(document["toggles"].is_array(), kind == "Node", "{path}");
+        if kind == "Node" {
+            assert_eq!(document["story"]["summary"], document["summary"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_be_read_is_neither_zero_nor_a_fact() {
+    let missing = |resource: &str| {
+        vec![Missing {
+            resource: resource.to_owned(),
+            message: "forbidden".to_owned(),
+        }]
+    };
+    let mut unclaimed = world(2, "small");
+    unclaimed.state.node_claims.clear();
+    unclaimed.missing = missing("nodeclaims.karpenter.sh");
+    let page = page_of(unclaimed, "?gone=Node/n1%3Cb%3E").await;
+    for wrong in ["not managed", "0 of 0", "$0.00"] {
+        assert!(!page.contains(wrong), "{wrong}: {page}");
+    }
+    let uncounted = "Nodes or NodeClaims could not be read, so nobody has counted the nodes";
+    assert!(page.contains(uncounted), "{page}");
+    // What nobody has seen may forbid it.
+    let mut guarded = world(1, "small");
+    assert!(page_of(guarded.clone(), "").await.contains("delete, −$"));
+    guarded.missing = missing("poddisruptionbudgets.policy");
+    let page = page_of(guarded, "?node=n0%3Cb%3E").await;
+    assert!(!page.contains("delete, "), "{page}");
+    assert!(page.contains("runs; whether it may go depends"), "{page}");
+}
+
+#[tokio::test]
+async fn z_024_a_page_without_any_price_says_so() {
+    let page = page_of(world(2, "other"), "?gone=Node/n1%3Cb%3E").await;
+    assert!(!page.contains("$0"), "{page}");
+    assert_eq!(page.matches("<b>price unknown</b>").count(), 2, "{page}");
+}
+
+#[tokio::test]
+async fn d_007_a_pod_that_no_one_plans_for_has_no_node() {
+    let every = "Every pod has a node";
+    assert!(page_of(world(1, "small"), "").await.contains(every));
+    let mut world = world(1, "small");
+    let mut pod = pending_pod("new", "1", "1Gi", &serde_json::json!({}));
+    pod.status = None;
+    world.state.pods.push(Arc::new(pod));
+    let page = page_of(world, "").await;
+    assert!(!page.contains(every), "{page}");
+    assert!(page.contains("no node is planned: kube-scheduler"), "{page}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,26 +20,40 @@ type Refusals = Arc<Mutex<Vec<(&'static str, bool)>>>;
 
 /// An API server, a client that may do everything, and one of a user of whom some requests are refused.
 fn a_cluster() -> (Client, Client, Refusals) {
+    let (admin, user, refusals, _) = a_cluster_that_refuses_with(Some(StatusCode::FORBIDDEN));
+    (admin, user, refusals)
+}
+
+/// The same with another answer to these requests, or with connections that break, and how often the user has asked for the list of Pods.
+fn a_cluster_that_refuses_with(code: Option<StatusCode>) -> (Client, Client, Refusals, Arc<AtomicU64>) {
     let start = jiff::Timestamp::UNIX_EPOCH;
     let server = ApiServer::new(Config::new(Arc::new(move || start), 7));
-    let refusals = Refusals::default();
-    let (inner, refused) = (server.clone(), Arc::clone(&refusals));
+    let (refusals, lists) = (Refusals::default(), Arc::new(AtomicU64::new(0)));
+    let (inner, refused, asked) = (server.clone(), Arc::clone(&refusals), Arc::clone(&lists));
     let guarded = tower::service_fn(move |request: Request<Body>| {
         let is_watch = request
             .uri()
             .query()
             .is_some_and(|query| query.contains("watch="));
         let path = request.uri().path();
+        if path == "/api/v1/pods" && !is_watch {
+            asked.fetch_add(1, Ordering::Relaxed);
+        }
         let is_refused =
             |(prefix, watches): &(&str, bool)| path.starts_with(prefix) && (is_watch || !watches);
         let refuses = refused.lock().unwrap().iter().any(is_refused);
         let server = inner.service();
         async move {
             if refuses {
-                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
-                                    "message": "sam may not do this", "code": 403});
+                let Some(code) = code else {
+                    let broken = Box::<dyn std::error::Error + Send + Sync>::from("connection reset by peer");
+                    return Err(broken);
+                };
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": code.canonical_reason(),
+                                    "message": "sam may not do this", "code": code.as_u16()});
                 let body = Full::new(status.to_string().into()).map_err(|never| match never {});
-                return Ok(Response::builder().status(403).body(body.boxed_unsync()).unwrap());
+                let answer = Response::builder().status(code).body(body.boxed_unsync());
+                return Ok(answer.unwrap());
             }
             let answer = server.oneshot(request).await?;
             let boxed = answer.map(|body| {
@@ -53,6 +67,7 @@ fn a_cluster() -> (Client, Client, Refusals) {
         Client::new(server.service(), "default"),
         Client::new(guarded, "default"),
         refusals,
+        lists,
     )
 }
 
@@ -159,8 +174,15 @@ async fn what_may_not_be_seen_is_named_and_seen_once_it_may() {
         .iter()
         .map(|one| (one.resource.as_str(), one.message.as_str()))
         .collect();
+    let names: Vec<&str> = missing.iter().map(|(resource, _)| *resource).collect();
+    assert_eq!(
+        names,
+        ["poddisruptionbudgets.policy", "disruptions.spokeshave.dev"],
+        "no policy reads the ledger, and commands that are not seen any more are not over for that"
+    );
+    let mut said = missing.iter().map(|(_, message)| message);
     assert!(
-        matches!(missing[..], [("poddisruptionbudgets.policy", message)] if message.contains("sam may not do this")),
+        said.all(|message| message.contains("sam may not do this")),
         "{missing:?}"
     );
     refusals.lock().unwrap().clear();
@@ -187,6 +209,54 @@ async fn what_may_be_listed_and_not_watched_is_listed_again() {
     assert!(pods(&followed.read().await.unwrap()).is_empty());
     pod(&admin, "late").await;
     until(&mut followed, |copies| pods(copies) == ["late"]).await;
+}
+
+/// An API server that starts, or has too much to do, is not asked to list everything once more.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_does_not_begin_for_a_while_goes_on_where_it_has_ended() {
+    let refusing = a_cluster_that_refuses_with(Some(StatusCode::SERVICE_UNAVAILABLE));
+    let (admin, user, refusals, lists) = refusing;
+    refusals.lock().unwrap().push(("/api/v1/pods", true));
+    let mut followed = Followed::new(user, false);
+    assert!(pods(&followed.read().await.unwrap()).is_empty());
+    pod(&admin, "late").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    refusals.lock().unwrap().clear();
+    until(&mut followed, |copies| pods(copies) == ["late"]).await;
+    assert_eq!(lists.load(Ordering::Relaxed), 1);
+}
+
+/// What nobody watches for long must not look as if nothing happened.
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_watch_never_begins_is_read_anew() {
+    // It is answered with an error, or not at all.
+    for code in [Some(StatusCode::SERVICE_UNAVAILABLE), None] {
+        let (admin, user, refusals, lists) = a_cluster_that_refuses_with(code);
+        refusals.lock().unwrap().push(("/api/v1/pods", true));
+        let mut followed = Followed::new(user, false);
+        assert!(pods(&followed.read().await.unwrap()).is_empty());
+        pod(&admin, "late").await;
+        until(&mut followed, |copies| pods(copies) == ["late"]).await;
+        assert_eq!(lists.load(Ordering::Relaxed), 2);
+    }
+}
+
+/// Figures that stay because following has broken would be worse than none.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_followed_no_more_is_told_again_and_again() {
+    let (_, user, _) = a_cluster();
+    let mut followed = Followed::new(user, false);
+    followed.read().await.unwrap();
+    followed.following.spawn(async { panic!("a bug") });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for _ in 0..3 {
+        let read = followed.read().await;
+        let error = read.map(|copies| pods(&copies).len()).unwrap_err().to_string();
+        assert!(
+            error.contains("not followed any more") && error.contains("a bug"),
+            "{error}"
+        );
+    }
 }
 
 /// What is followed is what is listed.
@@ -238,7 +308,9 @@ fn an_unreadable_object_is_counted_and_named() {
     assert_eq!((dump.objects, dump.pods.len()), (1, 0));
     let told = dump.unreadable[0].to_string();
     assert!(
-        told.starts_with("/api/v1/pods: Pod default/odd cannot be read: "),
+        told.starts_with(
+            "/api/v1/pods: Pod default/odd cannot be read: spec.containers: invalid type: string \"none\""
+        ),
         "{told}"
     );
 }

@@ -158,6 +158,74 @@ fn node_pool_story(facts: &Facts<'_>) -> Story {
     crate::explain::node_pool(facts, facts.snapshot.find_pool("default").unwrap())
 }
 
+/// A freeze is told with its policy, its reason and its end, also where the NodePool has no node that a verdict could be about.
+#[test]
+fn invariant_4_a_frozen_node_pool_says_by_what_why_and_until_when() {
+    let policy = |name: &str, spec: serde_json::Value| {
+        let spec = serde_json::from_value(spec).unwrap();
+        Arc::new(spokeshave_api::DisruptionPolicy::new(name, spec))
+    };
+    let mut state = world();
+    state.nodes.clear();
+    state.node_claims.clear();
+    let until = "2026-01-01T04:00:00Z";
+    state.disruption_policies = vec![
+        policy(
+            "freeze",
+            json!({"freeze": {"reason": "incident 42", "until": until}}),
+        ),
+        policy(
+            "other",
+            json!({"nodePools": {"names": ["other"]}, "freeze": {"reason": "not meant"}}),
+        ),
+        policy(
+            "over",
+            json!({"freeze": {"reason": "past", "until": "2026-01-01T01:00:00Z"}}),
+        ),
+    ];
+    let story = ask(&state, &[], &[], node_pool_story);
+    let stopped = story.facts.iter().filter(|fact| fact.name == "stopped");
+    let stopped: Vec<&str> = stopped.map(|fact| fact.value.as_str()).collect();
+    assert_eq!(
+        stopped,
+        [
+            "DisruptionPolicy freeze (spec.freeze) stops Empty, Drifted, Underutilized: frozen: incident 42, until 2026-01-01 04:00:00Z"
+        ]
+    );
+}
+
+/// Nodes that rest or cannot be drained tell it themselves: the others of their NodePool may go.
+#[test]
+fn what_keeps_single_nodes_is_not_told_as_stopping_their_node_pool() {
+    let mut state = world().with_pod(pod_with("web", json!({"karpenter.sh/do-not-disrupt": "true"})));
+    edit_claim(&mut state, |claim| {
+        claim.set_true(spokeshave_api::conditions::DRIFTED, at("01:00:00"));
+    });
+    let told = |state: &mut ClusterState, spec: Value| {
+        let spec = serde_json::from_value(spec).unwrap();
+        state.disruption_policies = vec![Arc::new(spokeshave_api::DisruptionPolicy::new("own", spec))];
+        let story = ask(state, &[], &[], node_pool_story);
+        let stopped = story.facts.into_iter().filter(|fact| fact.name == "stopped");
+        stopped.map(|fact| fact.value).collect::<Vec<String>>()
+    };
+    let keeping = json!({"blockedDrains": {}, "convergence": {"rest": "4h"}});
+    assert_eq!(told(&mut state, keeping), [""; 0]);
+    let policy = &state.disruption_policies[0];
+    let after = spokeshave_plan::disruption_policy::status(policy, &lower(&state), &[], now());
+    let active = after.status.unwrap_or_default().active.into_iter();
+    assert_eq!(
+        active.map(|rule| rule.field).collect::<Vec<String>>(),
+        ["spec.convergence.rest", "spec.blockedDrains"]
+    );
+    // What cannot be read stops all of them.
+    let wrong = told(&mut state, json!({"convergence": {"restartCost": "free"}}));
+    let [only] = wrong.as_slice() else {
+        panic!("{wrong:?}");
+    };
+    let begin = "DisruptionPolicy own (spec.convergence.restartCost) stops Empty, Underutilized: ";
+    assert!(only.starts_with(begin), "{only}");
+}
+
 /// No node was launched from it yet: that does not make a NodePool unready.
 #[test]
 fn a_condition_that_nobody_has_set_is_not_waited_for() {

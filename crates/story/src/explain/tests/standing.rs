@@ -1,6 +1,9 @@
 //! Explanations in which one blocker precedes all others: the NodePool that is asked for, the start-up taint, the command under way.
 
 use super::*;
+use crate::verdict::told;
+use spokeshave_model::snapshot::InstanceTypesProblem;
+use spokeshave_plan::disrupt::judge;
 
 /// A closed budget and a verdict say nothing about a node that is being deleted already.
 #[test]
@@ -92,5 +95,60 @@ fn the_nodepool_whose_labels_a_pod_wants_speaks_first() {
             .starts_with(&format!("Failed to schedule pod, {why} (NodePool=special); ")),
         "{}",
         failed.message
+    );
+}
+
+/// What only the operator of a cluster knows is not called missing: a NodePool that is there, with instance types that this program does not bring along.
+#[test]
+fn z_059_a_node_whose_instance_types_only_its_operator_knows_does_not_lack_its_nodepool() {
+    let mut state = world();
+    let elsewhere = Err(InstanceTypesProblem::KnownElsewhere);
+    state.instance_types.insert("default".to_owned(), elsewhere);
+    let story = |state: &ClusterState| {
+        ask(state, &[], &[], |facts| {
+            let id = facts.snapshot.find_node("n1").unwrap();
+            let found = judge(facts.snapshot, facts.policy, facts.now, id);
+            let verdict = told(facts.snapshot, facts.policy, found);
+            node(facts, id, Some(&verdict))
+        })
+    };
+    let blockers = |story: &Story| -> Vec<(String, String)> {
+        let blockers = story.verdict.iter().flat_map(|verdict| &verdict.blockers);
+        blockers
+            .map(|one| (one.object.clone(), one.message.clone()))
+            .collect()
+    };
+    let why = "exists, but nothing can be judged without its instance types: they are known to the operator only; --catalog FILE names some";
+    let there = story(&state);
+    assert_eq!(
+        blockers(&there),
+        [("NodePool default".to_owned(), why.to_owned())]
+    );
+    assert_eq!(
+        there.summary,
+        format!("stays as far as can be told: NodePool default {why}")
+    );
+    assert_eq!(
+        fact(&there, "price"),
+        "unknown: prices are known to the operator only"
+    );
+    assert_eq!(there.hints, ["spokeshave explain nodepool default"]);
+    edit_claim(&mut state, |claim| {
+        let annotations = claim.metadata.annotations.get_or_insert_default();
+        annotations.insert(PRICE_AT_LAUNCH.to_owned(), "0.0321".to_owned());
+    });
+    assert_eq!(
+        fact(&story(&state), "price"),
+        "$0.0321/h, the price when it was launched"
+    );
+    // Other reasons for having none are told as well, and one that is not there still is not.
+    let failed = Err(InstanceTypesProblem::Failed("its class is not there".to_owned()));
+    state.instance_types.insert("default".to_owned(), failed);
+    let text = "exists, but it has no instance types: its class is not there";
+    assert_eq!(blockers(&story(&state))[0].1, text);
+    state.node_pools.clear();
+    assert_eq!(
+        blockers(&story(&state))[0].1,
+        "NodePool not found (NodePool=default)"
     );
 }

@@ -1,0 +1,73 @@
+//! What nodes cost, as far as it is known, and what has to be said with a price.
+//!
+//! Where there are no prices of spot capacity, decisions take a spot node to cost what one on demand does. Owns what is told instead: what the node cost when it
+//! was launched. It changes no decision.
+
+use std::collections::BTreeSet;
+
+use spokeshave_api::labels;
+use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, Snapshot};
+use spokeshave_model::{CapacityType, Price, PriceFeed};
+use spokeshave_plan::disrupt::Command;
+
+/// What a node costs, as far as it is known: a price and what has to be said with it, or why there is none. Where there are no prices of spot capacity, that of
+/// on-demand is not told for it.
+///
+/// # Errors
+/// It is not known; says why.
+pub fn cost(snapshot: &Snapshot, node: &NodeView) -> Result<(Price, &'static str), &'static str> {
+    if is_taken_for_on_demand(snapshot, node) {
+        return at_launch(node)
+            .map(|price| (price, ", the price of spot when it was launched"))
+            .ok_or("unknown: prices of spot are not known here, and the NodeClaim does not say what it cost at its launch; what it is said to save is by the price of on-demand");
+    }
+    let pool = node.pool.map(|pool| snapshot.pool(pool));
+    let is_elsewhere =
+        pool.is_some_and(|pool| pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere));
+    match (node.price, is_elsewhere) {
+        (Price::ZERO, true) => Err("unknown: prices are known to the operator only"),
+        (Price::ZERO, false) => Err("unknown: the catalogue has no offering of this type in this zone"),
+        // All that is left to decisions is what the NodeClaim says (W-07).
+        (price, true) => Ok((price, ", the price when it was launched")),
+        (price, false) => Ok((price, "")),
+    }
+}
+
+/// Whether decisions take a node to cost what one on demand does: it is spot, and prices of spot are not known here.
+pub fn is_taken_for_on_demand(snapshot: &Snapshot, node: &NodeView) -> bool {
+    let capacity_type = node.labels.get(labels::CAPACITY_TYPE);
+    snapshot.distress.prices == PriceFeed::WithoutSpot
+        && capacity_type.is_some_and(|own| own == CapacityType::Spot.as_str())
+}
+
+/// What is told as the price of a node where decisions take another one: what it cost when it was launched, if its NodeClaim says so.
+pub fn instead(snapshot: &Snapshot, node: &NodeView) -> Option<Price> {
+    at_launch(node).filter(|_| is_taken_for_on_demand(snapshot, node))
+}
+
+/// What the nodes of a command cost. Where nothing comes instead, spot nodes count with what they cost when they were launched, if that is known; what comes
+/// instead is priced by on-demand, and they are compared with it by the same prices.
+pub fn price_before(snapshot: &Snapshot, command: &Command) -> Price {
+    if snapshot.distress.prices != PriceFeed::WithoutSpot || !command.replacements.is_empty() {
+        return command.price_before;
+    }
+    let ids: BTreeSet<&str> = command
+        .nodes
+        .iter()
+        .map(|node| node.provider_id.as_str())
+        .collect();
+    let going = snapshot
+        .nodes
+        .iter()
+        .filter(|node| ids.contains(node.provider_id.as_str()));
+    let too_much: Price = going
+        .filter_map(|node| Some(node.price.saturating_sub(instead(snapshot, node)?)))
+        .sum();
+    command.price_before.saturating_sub(too_much)
+}
+
+fn at_launch(node: &NodeView) -> Option<Price> {
+    let claim = node.claim.as_ref()?;
+    let price: Price = claim.annotation(labels::PRICE_AT_LAUNCH)?.parse().ok()?;
+    price.is_known().then_some(price)
+}

@@ -1,0 +1,52 @@
+//! Verdicts as people are told them: what decisions do without here is said, where upstream's words or a price of another kind would mislead.
+//!
+//! Owns those words. Whether a node goes is decided in `plan`, and stays as it was decided.
+
+use spokeshave_model::snapshot::{InstanceTypesProblem, PoolView, Snapshot};
+use spokeshave_plan::disrupt::{BlockerKind, Decision, Verdict};
+use spokeshave_plan::standing::{KNOWN_ELSEWHERE, no_instance_type, not_supported};
+use spokeshave_plan::{MinValuesPolicy, Policy};
+
+use crate::prices;
+
+/// A verdict as it is told. Upstream calls a NodePool "not found" also where it is there and has no instance types: what is missing is named instead.
+/// A spot node is told with its price at launch where prices of spot are not known and nothing comes instead: a replacement has the price of on-demand.
+#[must_use]
+pub fn told(snapshot: &Snapshot, policy: &Policy, mut verdict: Verdict) -> Verdict {
+    let node = snapshot.node(verdict.node);
+    let pool = node.pool.map(|pool| snapshot.pool(pool));
+    for blocker in &mut verdict.blockers {
+        if blocker.kind == BlockerKind::NodePoolNotFound
+            && let Some(why) = pool.and_then(|pool| without_types(snapshot, pool, policy.min_values))
+        {
+            blocker.kind = BlockerKind::UnknownInstanceType;
+            blocker.message = format!("exists, but {why}");
+        }
+    }
+    if let Some(price) = prices::instead(snapshot, node) {
+        if verdict.is_keep() {
+            verdict.price_after = price;
+        }
+        if verdict.decision != Decision::Replace {
+            verdict.price_before = price;
+        }
+        let then = verdict.if_removed.as_mut();
+        if let Some(then) = then.filter(|then| then.decision == Decision::Delete) {
+            then.price_before = price;
+        }
+    }
+    verdict
+}
+
+/// Why nothing can be said of the nodes of a NodePool that is there.
+fn without_types(snapshot: &Snapshot, pool: &PoolView, min_values: MinValuesPolicy) -> Option<String> {
+    if !pool.supported {
+        return Some(not_supported(pool));
+    }
+    if pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere) {
+        return Some(format!(
+            "nothing can be judged without its instance types: {KNOWN_ELSEWHERE}"
+        ));
+    }
+    no_instance_type(snapshot, pool, min_values)
+}
