@@ -52,7 +52,7 @@ EVENTS = {
     "TerminationBlocked": "On a Node or NodeClaim that is being deleted: what blocks its termination, by name.",
     "Unconsolidatable": "On a Node and its NodeClaim: it cannot be consolidated now; the message gives the reason.",
     "UnregisteredTaintMissing": "On a NodeClaim: its Node registered without the taint `karpenter.sh/unregistered`; check the bootstrap configuration.",
-    "WaitingOnNodeClaimTermination": "On a NodeClass that is being deleted: NodeClaims still use it.",
+    "WaitingOnNodeClaimTermination": "On a NodeClass that is being deleted: NodeClaims still use it, or cannot be read and may.",
     "WorkloadAnnotationInvalid": "On a DisruptionPolicy: an annotation of a workload cannot be parsed, and is capped at the policy's maximum.",
     "ZonalShiftActive": "On a NodePool: ARC shifts traffic away from a zone, and nothing is launched there.",
     "ZonalShiftCleared": "On a NodePool: the zonal shift has ended, and the zone is used again.",

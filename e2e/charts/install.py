@@ -38,6 +38,7 @@ NOT_SHOWN = {
 }
 # Rules that this story uses or not, as time and the scheduler will have it; either is right. Each with its reason and the test that shows the request.
 SOMETIMES = {
+    "spokeshave.dev/disruptions get": "after an answer that was lost, the command is looked up (invariant_2_and_38_a_command_whose_creation_had_no_answer)",
     "karpenter.sh/nodeclaims get": "after an answer that was lost, a replacement is looked up (d_102)",
     "/events patch": "an event that is told again counts up, which takes two minutes or the same news twice (d_034_events_are_written_once_and_counted_later)",
 }

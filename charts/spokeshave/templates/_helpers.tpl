@@ -44,6 +44,22 @@ annotations:
 {{- end -}}
 {{- end -}}
 
+{{/* Binds a Role to the operator: a dictionary with root, and perhaps suffix and namespace, as the metadata of both have them. */}}
+{{- define "spokeshave.roleBinding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  {{- include "spokeshave.metadata" . | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ include "spokeshave.fullname" .root }}{{ with .suffix }}-{{ . }}{{ end }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "spokeshave.serviceAccountName" .root }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end -}}
+
 {{/* The image. A values file made for Karpenter's chart may name Karpenter's image, which is another program. */}}
 {{- define "spokeshave.image" -}}
 {{- $image := .Values.controller.image -}}

@@ -38,8 +38,9 @@ impl GoDuration {
     /// As an object has it: what is longer than Go can hold, 292 years, is read as the longest. Go refuses it, but the patterns of the CRDs do not, and an
     /// object that cannot be read is one that nobody looks after.
     fn of_object(text: &str) -> Result<Self, DurationError> {
-        let (nanoseconds, _) = parse_go(text)?;
-        Ok(Self::spelt(nanoseconds, text))
+        let nanoseconds = parse_go(text)?;
+        let longest = if nanoseconds < 0 { i64::MIN } else { i64::MAX };
+        Ok(Self::spelt(i64::try_from(nanoseconds).unwrap_or(longest), text))
     }
 
     fn spelt(nanoseconds: i64, text: &str) -> Self {
@@ -102,9 +103,9 @@ impl FromStr for GoDuration {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        match parse_go(text)? {
-            (nanoseconds, true) => Ok(Self::spelt(nanoseconds, text)),
-            (_, false) => Err(DurationError {
+        match i64::try_from(parse_go(text)?) {
+            Ok(nanoseconds) => Ok(Self::spelt(nanoseconds, text)),
+            Err(_) => Err(DurationError {
                 problem: "invalid duration",
                 text: text.to_owned(),
             }),
@@ -112,8 +113,8 @@ impl FromStr for GoDuration {
     }
 }
 
-/// Nanoseconds, and whether that is all of it: what is too long is the longest.
-fn parse_go(text: &str) -> Result<(i64, bool), DurationError> {
+/// Nanoseconds, which may be more than Go can hold.
+fn parse_go(text: &str) -> Result<i128, DurationError> {
     let fail = |problem| DurationError {
         problem,
         text: text.to_owned(),
@@ -124,7 +125,7 @@ fn parse_go(text: &str) -> Result<(i64, bool), DurationError> {
         _ => (false, text),
     };
     if rest == "0" {
-        return Ok((0, true));
+        return Ok(0);
     }
     if rest.is_empty() {
         return Err(fail("invalid duration"));
@@ -164,9 +165,7 @@ fn parse_go(text: &str) -> Result<(i64, bool), DurationError> {
         total = total.saturating_add(part);
         rest = next;
     }
-    let value = if negative { -total } else { total };
-    let longest = if negative { i64::MIN } else { i64::MAX };
-    Ok(i64::try_from(value).map_or((longest, false), |nanoseconds| (nanoseconds, true)))
+    Ok(if negative { -total } else { total })
 }
 
 /// `0.digits × scale`, cut to whole nanoseconds.

@@ -5,13 +5,14 @@
 use std::time::Duration;
 
 use spokeshave_api::EC2NodeClass;
+use spokeshave_mirror::Incomplete;
 use spokeshave_ports::{Write, WriteTarget, Writes};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::profiles::{self, Ensure, ProfileError, ProfileNeed, Step};
 use spokeshave_provider_aws::{replies, templates};
 use spokeshave_provider_common::status_patch::finalizer_patch;
 
-use crate::classes::{FINALIZER, Failure, WHILE_IN_USE, failed};
+use crate::classes::{FINALIZER, Failure, WHILE_IN_USE, failed, uses};
 use crate::notices;
 use crate::provider::Inner;
 
@@ -92,6 +93,26 @@ impl Inner {
         Ok(wanted.name.clone())
     }
 
+    /// What a class that is deleted waits for: NodeClaims that use it, or that cannot be read and may. `None` when there is nothing.
+    fn waits_for(&self, class: &EC2NodeClass) -> Result<Option<String>, Incomplete> {
+        match self.claims.complete() {
+            Ok(claims) => {
+                let users = claims.iter().filter(|claim| uses(claim, class));
+                let names: Vec<&str> = users.map(|claim| claim.name()).collect();
+                let message = || format!("Waiting on NodeClaim termination for {}", some_of(&names));
+                Ok((!names.is_empty()).then(message))
+            }
+            Err(Incomplete::Unreadable(names)) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                Ok(Some(format!(
+                    "Waiting on NodeClaims that cannot be read and may use it: {}",
+                    some_of(&names)
+                )))
+            }
+            Err(not_listed) => Err(not_listed),
+        }
+    }
+
     /// Removes all that was made for a class, once no NodeClaim uses it.
     pub(crate) async fn finalize(
         &self,
@@ -101,16 +122,14 @@ impl Inner {
         let Some(patch) = finalizer_patch(&class.metadata, FINALIZER) else {
             return Ok(WHILE_IN_USE);
         };
-        match self.claims_of(class) {
-            Some(claims) if claims.is_empty() => {}
-            Some(claims) => {
-                let names: Vec<&str> = claims.iter().map(|claim| claim.name()).collect();
-                let message = format!("Waiting on NodeClaim termination for {}", some_of(&names));
+        match self.waits_for(class) {
+            Ok(None) => {}
+            Ok(Some(message)) => {
                 let notice = notices::of_class(class, false, "WaitingOnNodeClaimTermination", message);
                 self.notices.tell(notice);
                 return Ok(WHILE_IN_USE);
             }
-            None => return Ok(WHILE_IN_USE),
+            Err(_) => return Ok(WHILE_IN_USE),
         }
         self.remove_profiles(class).await?;
         self.remove_templates(class).await?;

@@ -50,6 +50,14 @@ fn wait(duration: SignedDuration) -> Duration {
     Duration::try_from(duration).unwrap_or_default().max(TICK)
 }
 
+/// Whether a NodeClaim is launched from a class.
+pub(crate) fn uses(claim: &NodeClaim, class: &EC2NodeClass) -> bool {
+    let reference = &claim.spec.node_class_ref;
+    reference.group == EC2NodeClass::GROUP
+        && reference.kind == EC2NodeClass::KIND
+        && reference.name == class.name()
+}
+
 impl Inner {
     /// Reconciles every class when it changes and when its time has come, each for itself.
     pub(crate) async fn reconcile_classes(&self, writes: &dyn Writes) {
@@ -157,7 +165,9 @@ impl Inner {
         let Some(hash) = class.annotation(HASH_ANNOTATION) else {
             return Ok(());
         };
-        for claim in self.claims_of(class).unwrap_or_default() {
+        let mut claims = self.claims.all().unwrap_or_default();
+        claims.retain(|claim| uses(claim, class));
+        for claim in claims {
             let Some(patch) = STAMP.claim_patch(&claim, hash) else {
                 continue;
             };
@@ -172,17 +182,6 @@ impl Inner {
             }
         }
         Ok(())
-    }
-
-    pub(crate) fn claims_of(&self, class: &EC2NodeClass) -> Option<Vec<Arc<NodeClaim>>> {
-        let mut claims = self.claims.all()?;
-        claims.retain(|claim| {
-            let reference = &claim.spec.node_class_ref;
-            reference.group == EC2NodeClass::GROUP
-                && reference.kind == EC2NodeClass::KIND
-                && reference.name == class.name()
-        });
-        Some(claims)
     }
 
     pub(crate) async fn write_class(

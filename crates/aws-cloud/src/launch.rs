@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use spokeshave_api::{EC2NodeClass, NodeClaim};
+use spokeshave_mirror::Absent;
 use spokeshave_model::{InstanceType, Offering};
 use spokeshave_ports::CloudError;
 use spokeshave_provider_aws::choice::{self, Choice, ChoiceError, Wanted};
@@ -97,15 +98,15 @@ impl Inner {
         claim: &NodeClaim,
         types: Option<&[InstanceType]>,
     ) -> Result<NodeClaim, CloudError> {
-        let Some(class) = self.class_of(claim) else {
-            let name = &claim.spec.node_class_ref.name;
-            let message = "Failed resolving NodeClass".to_owned();
-            self.notices
-                .tell(notices::of_claim(claim, "FailedResolvingNodeClass", message));
-            return Err(CloudError::InsufficientCapacity(format!(
-                "resolving node class, EC2NodeClass {name} does not exist"
-            )));
-        };
+        let name = &claim.spec.node_class_ref.name;
+        let class = self.classes.find(name).map_err(|absent| {
+            if absent == Absent::Gone {
+                let message = "Failed resolving NodeClass".to_owned();
+                self.notices
+                    .tell(notices::of_claim(claim, "FailedResolvingNodeClass", message));
+            }
+            absent.launch_error(EC2NodeClass::KIND, name)
+        })?;
         ready(&class)?;
         let now = self.clock.now();
         let sold;

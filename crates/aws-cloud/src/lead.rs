@@ -278,7 +278,8 @@ impl Inner {
         let mut unused = profiles::Unused::default();
         loop {
             self.clock.sleep(PROFILES_PERIOD).await;
-            let (Some(classes), Some(claims)) = (self.classes.all(), self.claims.all()) else {
+            // One that is left out, because it cannot be read, may use a profile all the same.
+            let (Ok(classes), Ok(claims)) = (self.classes.complete(), self.claims.complete()) else {
                 continue;
             };
             let (region, cluster) = (&self.options.region, &self.options.cluster_name);

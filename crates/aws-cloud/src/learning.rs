@@ -29,7 +29,8 @@ impl Inner {
         let mut read: BTreeSet<String> = BTreeSet::new();
         loop {
             self.clock.sleep(PERIOD).await;
-            let Some(claims) = self.claims.all() else {
+            // Each Node is read once: not before there is a class to learn it for.
+            let (Some(claims), Some(_)) = (self.claims.all(), self.classes.all()) else {
                 continue;
             };
             let uids: BTreeSet<&str> = claims.iter().filter_map(|claim| uid(claim)).collect();

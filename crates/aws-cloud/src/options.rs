@@ -63,13 +63,13 @@ impl AwsOptions {
 
     /// The cluster as nodes are told of it.
     #[must_use]
-    pub fn cluster(&self, cidr: Option<String>) -> Cluster {
+    pub fn cluster(&self, cidr: Option<String>, dns: Option<IpAddr>) -> Cluster {
         Cluster {
             name: self.cluster_name.clone(),
             endpoint: self.cluster_endpoint.clone().unwrap_or_default(),
             ca_bundle: self.cluster_ca_bundle.clone(),
             cidr,
-            dns: self.cluster_dns,
+            dns,
         }
     }
 }

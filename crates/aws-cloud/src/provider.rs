@@ -214,8 +214,7 @@ impl Inner {
         let eks = locked(&self.eks).clone().unwrap_or_default();
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         let cidr = eks.service_ipv6_cidr.or(eks.service_ipv4_cidr);
-        let mut cluster = self.options.cluster(cidr);
-        cluster.dns = self.dns.address();
+        let mut cluster = self.options.cluster(cidr, self.dns.address());
         if cluster.endpoint.is_empty() {
             cluster.endpoint = eks.endpoint;
         }
@@ -501,11 +500,8 @@ impl Inner {
 
     async fn instance_types(&self, pool: &NodePool) -> Result<Arc<[InstanceType]>, CloudError> {
         let name = &pool.spec.template.spec.node_class_ref.name;
-        let Some(class) = self.classes.get(name) else {
-            return Err(CloudError::NodeClassNotReady(format!(
-                "EC2NodeClass {name} does not exist"
-            )));
-        };
+        let class = self.classes.find(name);
+        let class = class.map_err(|absent| absent.types_error(EC2NodeClass::KIND, name))?;
         let types = self
             .market
             .instance_types(&class, &self.options, self.clock.now());

@@ -201,8 +201,16 @@ impl Calls<'_> {
             };
             rows.extend(data);
             match page["$skipToken"].as_str() {
-                Some(next) if token.as_deref() != Some(next) => token = Some(next.to_owned()),
-                _ => return Ok(rows),
+                // The rows that follow are missing: without them what runs would be taken for gone.
+                Some(next) if token.as_deref() == Some(next) => {
+                    let manager = self.options.endpoints.resource_manager.trim_end_matches('/');
+                    let message = format!(
+                        "the reply to POST {manager}{path} names the $skipToken that it was asked with; expected that of the next rows, or none after the last ones"
+                    );
+                    return Err(ArmError::new(UNREADABLE, &message));
+                }
+                Some(next) => token = Some(next.to_owned()),
+                None => return Ok(rows),
             }
         }
         Err(ArmError::new(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use spokeshave_api::aks_node_class::NodeImage;
 use spokeshave_api::{AKSNodeClass, NodeClaim, Taint, labels as api};
-use spokeshave_model::InstanceType;
+use spokeshave_model::{InstanceType, still_sold};
 use spokeshave_ports::CloudError;
 use spokeshave_provider_azure::aks_machines::{self, MachinePool};
 use spokeshave_provider_azure::bootstrap::{self, Cluster, Node};
@@ -87,11 +87,8 @@ impl Inner {
         given: Option<&[InstanceType]>,
     ) -> Result<NodeClaim, CloudError> {
         let class_name = &claim.spec.node_class_ref.name;
-        let Some(class) = self.class(class_name) else {
-            return Err(CloudError::InsufficientCapacity(format!(
-                "resolving node class, AKSNodeClass {class_name} does not exist"
-            )));
-        };
+        let class = self.find_class(class_name);
+        let class = class.map_err(|absent| absent.launch_error(AKSNodeClass::KIND, class_name))?;
         let pool = self.launch_pool();
         let name = match pool {
             Some(_) => aks_machines::machine_name(claim.name()),
@@ -180,7 +177,7 @@ impl Inner {
     ) -> Result<Arc<[InstanceType]>, CloudError> {
         let market = self.types_of(class)?;
         Ok(match given {
-            Some(given) => choice::still_sold(given, &market).into(),
+            Some(given) => still_sold(given, &market),
             None => market,
         })
     }

@@ -59,9 +59,9 @@ impl Objects {
         Some(info.kubelet_version.clone()).filter(|version| !version.is_empty())
     }
 
-    /// Whether a NodeClaim uses the class; `None` before NodeClaims are known.
+    /// Whether a NodeClaim uses the class; `None` before all NodeClaims are known.
     fn is_used(&self, class: &str) -> Option<bool> {
-        let claims = self.claims.all()?;
+        let claims = self.claims.complete().ok()?;
         Some(claims.iter().any(|claim| {
             let reference = &claim.spec.node_class_ref;
             reference.group == AKSNodeClass::GROUP

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::DynamicObject;
 use spokeshave_api::{AKSNodeClass, NodeClaim, NodePool};
-use spokeshave_mirror::Messages;
+use spokeshave_mirror::{Absent, Messages};
 use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
@@ -193,11 +193,16 @@ impl Inner {
         }
     }
 
-    pub(crate) fn class(&self, name: &str) -> Option<Arc<AKSNodeClass>> {
+    /// A class, or why there is none.
+    pub(crate) fn find_class(&self, name: &str) -> Result<Arc<AKSNodeClass>, Absent> {
         match &self.objects {
-            Some(objects) => objects.classes.get(name),
-            None => locked(&self.classes).get(name).cloned(),
+            Some(objects) => objects.classes.find(name),
+            None => locked(&self.classes).get(name).cloned().ok_or(Absent::Gone),
         }
+    }
+
+    pub(crate) fn class(&self, name: &str) -> Option<Arc<AKSNodeClass>> {
+        self.find_class(name).ok()
     }
 
     pub(crate) fn slot(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
@@ -499,9 +504,8 @@ impl Inner {
 
     fn instance_types(&self, pool: &NodePool) -> Result<Arc<[InstanceType]>, CloudError> {
         let name = &pool.spec.template.spec.node_class_ref.name;
-        let class = self
-            .class(name)
-            .ok_or_else(|| CloudError::NodeClassNotReady(format!("AKSNodeClass {name} does not exist")))?;
+        let class = self.find_class(name);
+        let class = class.map_err(|absent| absent.types_error(AKSNodeClass::KIND, name))?;
         self.types_of(&class)
     }
 }

@@ -217,15 +217,13 @@ impl Operator {
         outcome
     }
 
-    /// One term, until shutdown. A task that panics ends it, and requests that all of it ends.
+    /// One term, until shutdown.
     async fn lead(self, leadership: Leadership, shutdown: &Shutdown) -> Result<(), OperatorError> {
         let Some(epoch) = leadership.epoch() else {
             return Ok(());
         };
         self.readiness.set(CACHES_SYNCED, false);
         let writer = client::fenced(self.client.clone(), leadership, epoch.clone());
-        let limit = self.options.shutdown_limit;
-        let clock = self.clock.clone();
         let mut tasks = TaskGroup::new();
         let (recorder, event_writer) = self.event_recorder(&writer);
         let until = shutdown.clone();
@@ -259,13 +257,26 @@ impl Operator {
         tasks.spawn("cloud", async move {
             until.cut(cloud.lead(writes)).await;
         });
+        let begin = |tasks: &mut TaskGroup| controllers.start(tasks, shutdown);
+        self.work(cluster, wanted, tasks, shutdown, begin).await
+    }
+
+    /// Waits for the stores that are watched, begins, and goes on until shutdown. A task that panics ends it, and requests that all of it ends.
+    pub(crate) async fn work(
+        &self,
+        cluster: &Arc<Cluster>,
+        wanted: Wanted,
+        mut tasks: TaskGroup,
+        shutdown: &Shutdown,
+        begin: impl FnOnce(&mut TaskGroup),
+    ) -> Result<(), OperatorError> {
         let panicked = tasks.panicked();
         let working = async {
             let filled = cluster.stores.filled(wanted, &self.clock);
             if shutdown.cut(filled).await.is_some() {
                 self.readiness.set(CACHES_SYNCED, true);
                 self.observer.look_at(cluster);
-                controllers.start(&mut tasks, shutdown);
+                begin(&mut tasks);
                 shutdown.requested().await;
             }
         };
@@ -277,7 +288,7 @@ impl Operator {
                 Err(OperatorError::TaskPanicked(name))
             }
         };
-        let late = tasks.drain(&clock, limit).await;
+        let late = tasks.drain(&self.clock, self.options.shutdown_limit).await;
         if !late.is_empty() {
             tracing::warn!(tasks = late.join(", "), "cut off at shutdown");
         }

@@ -3,11 +3,13 @@
 //! Owns the copy, and the messages until they are acknowledged. Writes are core's to send; the copy takes in their results. Neither ever falls back behind what is
 //! known already, and what cannot be read hides nothing else.
 
+mod absent;
 mod conditions;
 mod failing;
 mod messages;
 mod unreadable;
 
+pub use absent::{Absent, Incomplete};
 pub use conditions::hear;
 pub use failing::Failing;
 pub use messages::Messages;
@@ -39,6 +41,8 @@ pub struct Mirror<K> {
 #[derive(Debug)]
 struct State<K> {
     objects: BTreeMap<String, Arc<K>>,
+    /// Those that are there, cannot be read and were not read before, with the reason. None of them is among the objects.
+    unread: BTreeMap<String, String>,
     is_filled: bool,
 }
 
@@ -47,6 +51,7 @@ impl<K> Default for Mirror<K> {
         Mirror {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
+                unread: BTreeMap::new(),
                 is_filled: false,
             }),
             changed: Notify::new(),
@@ -58,12 +63,20 @@ impl<K: Resource> State<K> {
     /// Takes in an object that the API server has told, unless a newer one is here: the answer to a write of ours may have come first.
     fn put(&mut self, name: String, object: Arc<K>) {
         if !self.has_newer(&name, object.meta()) {
+            self.unread.remove(&name);
             self.objects.insert(name, object);
         }
     }
 
-    /// Takes in all objects, as they were listed: others have gone, and of those that are newer here the list has not heard yet.
-    fn fill(&mut self, mut listed: BTreeMap<String, Arc<K>>) {
+    /// Takes note of an object that cannot be read, unless it is known as it was last.
+    fn note_unread(&mut self, name: String, reason: String) {
+        if !self.objects.contains_key(&name) {
+            self.unread.insert(name, reason);
+        }
+    }
+
+    /// Takes in all objects, as they were listed, and those that cannot be read: others have gone, and of those that are newer here the list has not heard yet.
+    fn fill(&mut self, mut listed: BTreeMap<String, Arc<K>>, unread: BTreeMap<String, String>) {
         for (name, object) in &mut listed {
             if self.has_newer(name, object.meta())
                 && let Some(known) = self.objects.get(name)
@@ -72,6 +85,7 @@ impl<K: Resource> State<K> {
             }
         }
         self.objects = listed;
+        self.unread = unread;
         self.is_filled = true;
     }
 
@@ -79,6 +93,7 @@ impl<K: Resource> State<K> {
     fn take(&mut self, name: &str, last: &ObjectMeta) {
         if !self.has_newer(name, last) {
             self.objects.remove(name);
+            self.unread.remove(name);
         }
     }
 
@@ -94,15 +109,46 @@ impl<K> Mirror<K> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object of this name.
+    /// The object of this name. That there is none does not say that it does not exist, which [`find`](Self::find) does.
     pub fn get(&self, name: &str) -> Option<Arc<K>> {
         self.state().objects.get(name).cloned()
     }
 
-    /// All objects, by name. `None` before they were listed once: what is missing then is not known to be gone.
+    /// The object of this name, or why there is none.
+    ///
+    /// # Errors
+    /// It was not listed yet, cannot be read, or does not exist.
+    pub fn find(&self, name: &str) -> Result<Arc<K>, Absent> {
+        let state = self.state();
+        if let Some(object) = state.objects.get(name) {
+            return Ok(object.clone());
+        }
+        Err(match state.unread.get(name) {
+            Some(reason) => Absent::Unreadable(reason.clone()),
+            None if state.is_filled => Absent::Gone,
+            None => Absent::NotListed,
+        })
+    }
+
+    /// All objects that can be read, by name. `None` before they were listed once: what is missing then is not known to be gone.
     pub fn all(&self) -> Option<Vec<Arc<K>>> {
         let state = self.state();
         state.is_filled.then(|| state.objects.values().cloned().collect())
+    }
+
+    /// All objects that there are, by name: for whoever takes away what none of them uses.
+    ///
+    /// # Errors
+    /// They were not listed yet, or some of them cannot be read and were not read before.
+    pub fn complete(&self) -> Result<Vec<Arc<K>>, Incomplete> {
+        let state = self.state();
+        if !state.is_filled {
+            return Err(Incomplete::NotListed);
+        }
+        if !state.unread.is_empty() {
+            return Err(Incomplete::Unreadable(state.unread.keys().cloned().collect()));
+        }
+        Ok(state.objects.values().cloned().collect())
     }
 
     /// Completes after the next change, or at once when there was one since the last call.
@@ -138,34 +184,42 @@ where
         Ok(object)
     }
 
-    /// Keeps the copy up to date for ever. After a failure it pauses, longer each time. An object that cannot be read stays as it was last, or is not there at all.
+    /// Keeps the copy up to date for ever. After a failure it pauses, longer each time. An object that cannot be read stays as it was last, or is there
+    /// without being known.
     pub async fn watch(&self, client: Client, clock: &SharedClock) {
         let mut events = events(client, &ApiResource::erase::<K>(&()));
         let mut fresh: BTreeMap<String, Arc<K>> = BTreeMap::new();
+        let mut unread: BTreeMap<String, String> = BTreeMap::new();
         let mut failing = Failing::new(&K::kind(&()));
         let mut unreadable = Unreadable::new(&K::kind(&()));
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => {
                     fresh.clear();
+                    unread.clear();
                     unreadable.forget_all();
                 }
                 Ok(Event::InitApply(object)) => {
                     let name = object.name_any();
-                    let object = unreadable.read(object).map(Arc::new);
-                    if let Some(object) = object.or_else(|| self.get(&name)) {
-                        fresh.insert(name, object);
+                    let known = self.get(&name);
+                    let object = unreadable.read(object, known.is_some()).map(Arc::new);
+                    match object.or_else(|reason| known.ok_or(reason)) {
+                        Ok(object) => drop(fresh.insert(name, object)),
+                        Err(reason) => drop(unread.insert(name, reason)),
                     }
                 }
                 Ok(Event::InitDone) => {
-                    self.state().fill(std::mem::take(&mut fresh));
+                    let listed = std::mem::take(&mut fresh);
+                    self.state().fill(listed, std::mem::take(&mut unread));
                     failing.works();
                 }
                 Ok(Event::Apply(object)) => {
                     failing.works();
                     let name = object.name_any();
-                    if let Some(object) = unreadable.read(object) {
-                        self.state().put(name, Arc::new(object));
+                    let is_known = self.get(&name).is_some();
+                    match unreadable.read(object, is_known) {
+                        Ok(object) => self.state().put(name, Arc::new(object)),
+                        Err(reason) => self.state().note_unread(name, reason),
                     }
                 }
                 Ok(Event::Delete(object)) => {
@@ -314,6 +368,57 @@ mod tests {
             assert_eq!(look().await, [seen("second"), None]);
             assert_eq!(look().await, [None, seen("third")]);
             assert_eq!(mirror.all().unwrap().len(), 1);
+        };
+        tokio::select! {
+            biased;
+            () = mirror.watch(client, &clock) => unreachable!("a watch never ends"),
+            () = looks => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_not_listed_or_cannot_be_read_is_not_taken_for_gone() {
+        let clock = clock();
+        let listed = list(&[
+            node("good", 5, "providerID", "first"),
+            node("bad", 6, "unschedulable", "perhaps"),
+        ]);
+        let made = told(&[
+            ("MODIFIED", node("good", 11, "unschedulable", "perhaps")),
+            ("MODIFIED", node("bad", 12, "providerID", "second")),
+            ("ADDED", node("worse", 13, "unschedulable", "perhaps")),
+        ]);
+        let gone = told(&[
+            ("DELETED", node("worse", 14, "unschedulable", "perhaps")),
+            ("DELETED", node("bad", 15, "providerID", "second")),
+        ]);
+        let client = answering(vec![listed, made, gone], &clock);
+        let mirror: Mirror<Node> = Mirror::default();
+        let name_of = |node: Arc<Node>| node.metadata.name.clone().unwrap();
+        let found = |name: &str| mirror.find(name).map(name_of);
+        let complete = || mirror.complete().map(|nodes| nodes.len());
+        let looks = async {
+            // Between the answers.
+            clock.sleep(Duration::from_millis(500)).await;
+            assert_eq!(found("good"), Err(Absent::NotListed));
+            assert_eq!(complete(), Err(Incomplete::NotListed));
+            clock.sleep(Duration::from_secs(1)).await;
+            assert_eq!(found("good"), Ok("good".to_owned()));
+            let bad = found("bad");
+            assert!(
+                matches!(&bad, Err(Absent::Unreadable(reason)) if reason.contains("perhaps")),
+                "{bad:?}"
+            );
+            assert_eq!(found("none"), Err(Absent::Gone));
+            assert_eq!(complete(), Err(Incomplete::Unreadable(vec!["bad".to_owned()])));
+            clock.sleep(Duration::from_secs(1)).await;
+            assert_eq!(found("good"), Ok("good".to_owned()), "as it was last");
+            assert_eq!(found("bad"), Ok("bad".to_owned()));
+            assert_eq!(complete(), Err(Incomplete::Unreadable(vec!["worse".to_owned()])));
+            clock.sleep(Duration::from_secs(1)).await;
+            assert_eq!(found("worse"), Err(Absent::Gone));
+            assert_eq!(found("bad"), Err(Absent::Gone));
+            assert_eq!(complete(), Ok(1));
         };
         tokio::select! {
             biased;

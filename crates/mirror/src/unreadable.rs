@@ -24,34 +24,44 @@ impl Unreadable {
         }
     }
 
-    /// The object as its own kind; where that fails, says why, unless it was said already.
-    pub(crate) fn read<K: DeserializeOwned>(&mut self, mut object: DynamicObject) -> Option<K> {
+    /// The object as its own kind. Where that fails, says why, unless it was said already, and what that means for one that was or was not read before.
+    pub(crate) fn read<K: DeserializeOwned>(
+        &mut self,
+        mut object: DynamicObject,
+        was_read: bool,
+    ) -> Result<K, String> {
         let name = object.name_any();
         // Nobody reads them, and they are a third of an object.
         object.metadata.managed_fields = None;
         match serde_json::to_value(object).and_then(serde_json::from_value) {
             Ok(object) => {
                 self.forget(&name);
-                Some(object)
+                Ok(object)
             }
             Err(error) => {
-                self.say(name, error.to_string());
-                None
+                let reason = error.to_string();
+                self.say(name, &reason, was_read);
+                Err(reason)
             }
         }
     }
 
-    fn say(&mut self, name: String, reason: String) {
-        if self.reasons.get(&name) == Some(&reason) {
+    fn say(&mut self, name: String, reason: &str, was_read: bool) {
+        if self.reasons.get(&name).is_some_and(|said| said == reason) {
             return;
         }
+        let until_then = if was_read {
+            "it is known as it was last"
+        } else {
+            "it is not known, and whatever has to know all objects of its kind waits, such as the end of what it may use"
+        };
         tracing::warn!(
             kind = self.kind,
             object = name,
             error = reason,
-            "an object cannot be read: correct the value that the error names; until then it is known as it was last, or not at all"
+            "an object cannot be read: correct the value that the error names; until then {until_then}"
         );
-        self.reasons.insert(name, reason);
+        self.reasons.insert(name, reason.to_owned());
     }
 
     /// It is gone, or can be read.
@@ -78,7 +88,7 @@ mod tests {
         let mut read = |unschedulable: Value| {
             let object = json!({"metadata": {"name": "a"}, "spec": {"unschedulable": unschedulable}});
             let object: DynamicObject = serde_json::from_value(object).unwrap();
-            let is_read = unreadable.read::<Node>(object).is_some();
+            let is_read = unreadable.read::<Node>(object, false).is_ok();
             (is_read, unreadable.reasons.get("a").cloned())
         };
         let (is_read, first) = read(json!("perhaps"));

@@ -10,6 +10,7 @@ use crate::resources::{ResourceName, Resources};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 /// How capacity is bought; the value of label `karpenter.sh/capacity-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -198,6 +199,27 @@ impl InstanceType {
         allocatable_of(&self.capacity, &self.overhead.total())
     }
 
+    /// Capacity and allocatable amounts under one of its offerings (P-089); without one, the type's own.
+    pub fn amounts(&self, offering: Option<&Offering>) -> (Resources, Resources) {
+        let Some(overrides) = offering.and_then(|offering| offering.overrides.as_ref()) else {
+            return (self.capacity.clone(), self.allocatable());
+        };
+        let mut capacity = self.capacity.clone();
+        capacity.override_with(&overrides.capacity);
+        let mut overhead = self.overhead.clone();
+        overhead
+            .kube_reserved
+            .override_with(&overrides.overhead.kube_reserved);
+        overhead
+            .system_reserved
+            .override_with(&overrides.overhead.system_reserved);
+        overhead
+            .eviction_threshold
+            .override_with(&overrides.overhead.eviction_threshold);
+        let allocatable = allocatable_of(&capacity, &overhead.total());
+        (capacity, allocatable)
+    }
+
     /// Distinct allocatable amounts with the offerings that have them: first those without overrides (present even when no
     /// offering belongs to it), then one group per distinct override in order of appearance (P-089).
     pub fn allocatable_groups(&self) -> Vec<AllocatableGroup> {
@@ -213,22 +235,10 @@ impl InstanceType {
             offerings: base.collect(),
         }];
         for (index, offering) in self.offerings.iter().enumerate() {
-            let Some(overrides) = &offering.overrides else {
+            if offering.overrides.is_none() {
                 continue;
-            };
-            let mut capacity = self.capacity.clone();
-            capacity.override_with(&overrides.capacity);
-            let mut overhead = self.overhead.clone();
-            overhead
-                .kube_reserved
-                .override_with(&overrides.overhead.kube_reserved);
-            overhead
-                .system_reserved
-                .override_with(&overrides.overhead.system_reserved);
-            overhead
-                .eviction_threshold
-                .override_with(&overrides.overhead.eviction_threshold);
-            let allocatable = allocatable_of(&capacity, &overhead.total());
+            }
+            let (capacity, allocatable) = self.amounts(Some(offering));
             match groups
                 .iter_mut()
                 .skip(1)
@@ -300,6 +310,25 @@ impl InstanceType {
         };
         self.offerings.iter().find(same).map(|offering| offering.price)
     }
+}
+
+/// Types that were given, such as corrected by NodeOverlays or without zones that are avoided, with the availability of now: something may have sold out
+/// since.
+pub fn still_sold(given: &[InstanceType], sold: &[InstanceType]) -> Arc<[InstanceType]> {
+    let mut types = Vec::with_capacity(given.len());
+    for instance_type in given {
+        let Some(now) = sold.iter().find(|other| other.name == instance_type.name) else {
+            continue;
+        };
+        let mut instance_type = instance_type.clone();
+        for offering in &mut instance_type.offerings {
+            let mut same = now.offerings.iter();
+            let same = same.find(|other| other.requirements == offering.requirements);
+            offering.available &= same.is_some_and(|other| other.available);
+        }
+        types.push(instance_type);
+    }
+    types.into()
 }
 
 impl Requirements {

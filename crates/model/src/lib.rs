@@ -39,7 +39,7 @@ pub use cluster_state::{ClusterState, Nomination, Revocable};
 pub use derivation::Derivation;
 pub use distress::{Distress, PriceFeed};
 pub use instance_type::{
-    AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overlaid, Overrides,
+    AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overlaid, Overrides, still_sold,
 };
 pub use lower::{Applied, Change, LiveSnapshot, lower};
 pub use plan::Plan;

@@ -232,7 +232,7 @@ impl Requirement {
     }
 
     /// How many values it lists as the allowed ones, if it does.
-    pub fn listed(&self) -> Option<usize> {
+    pub(crate) fn listed(&self) -> Option<usize> {
         (!self.complement).then_some(self.values.len())
     }
 

@@ -140,6 +140,11 @@ impl Requirements {
         self.0.is_empty()
     }
 
+    /// The minimum number of values that a key asks for.
+    pub fn min_values(&self, key: &str) -> Option<u32> {
+        self.find(key)?.min_values()
+    }
+
     /// Whether any key asks for a minimum number of values.
     pub fn has_min_values(&self) -> bool {
         self.iter().any(|requirement| requirement.min_values().is_some())

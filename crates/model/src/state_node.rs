@@ -135,11 +135,9 @@ pub(crate) fn view(
         pools[pool.index()].instance_types[index].price_of(zone, capacity_type)
     });
     // An offering that is not sold any more leaves its nodes with the price they were launched at (W-07).
-    let price = price.filter(|price| price.is_known()).or_else(|| {
-        let annotations = claim.as_ref()?.metadata.annotations.as_ref()?;
-        let at_launch: Price = annotations.get(PRICE_AT_LAUNCH)?.parse().ok()?;
-        Some(at_launch.known_or_zero())
-    });
+    let price = price
+        .filter(|price| price.is_known())
+        .or_else(|| price_at_launch(claim.as_deref()?));
     let instance_terminating = claim
         .as_ref()
         .is_some_and(|claim| claim.is_true(INSTANCE_TERMINATING));
@@ -190,6 +188,12 @@ pub(crate) fn view(
         node,
         claim,
     }
+}
+
+/// What a NodeClaim cost when it was launched, if it says so (W-07).
+pub fn price_at_launch(claim: &NodeClaim) -> Option<Price> {
+    let price: Price = claim.annotation(PRICE_AT_LAUNCH)?.parse().ok()?;
+    price.is_known().then_some(price)
 }
 
 /// An entry exists because a Node or a NodeClaim made it; this keeps the impossible case from being a panic.

@@ -9,7 +9,10 @@ use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST, containers_mut};
 use crate::snapshot::Snapshot;
 use crate::volumes::is_claim;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, PodSpec, ResourceRequirements, Volume};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Node, PodSpec,
+    ResourceRequirements, Volume,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use spokeshave_api::conditions::NODE_PLANNED;
 use spokeshave_api::labels::{MOVE_WINDOWS, MOVES_PER_DAY, QUIET_TIME};
@@ -137,8 +140,8 @@ fn keep<T>(list: &mut Option<Vec<T>>, wanted: impl FnMut(&mut T) -> bool) {
     }
 }
 
-/// Of containers' statuses only when they have ended, how often they were restarted, and what was allocated, is read; and that only where it differs from what was asked for
-/// (in-place resize): kubelets say it of every container.
+/// Of containers' statuses only that they have ended, when they ended last, how often they were restarted, and what was allocated, is read; and what was
+/// allocated only where it differs from what was asked for (in-place resize): kubelets say it of every container.
 fn statuses(list: &mut Option<Vec<ContainerStatus>>, containers: &[Container]) {
     keep(list, |status| {
         let named = containers.iter().find(|container| container.name == status.name);
@@ -151,12 +154,23 @@ fn statuses(list: &mut Option<Vec<ContainerStatus>>, containers: &[Container]) {
             ..ResourceRequirements::default()
         });
         let ended = status.state.take().filter(|state| state.terminated.is_some());
+        // Of the time before it was restarted only its end is read (health of roll-outs).
+        let last = status.last_state.take();
+        let last_end = last.and_then(|state| state.terminated?.finished_at);
+        let last = last_end.map(|finished_at| ContainerState {
+            terminated: Some(ContainerStateTerminated {
+                finished_at: Some(finished_at),
+                ..ContainerStateTerminated::default()
+            }),
+            ..ContainerState::default()
+        });
         let wanted = allocated.is_some() || actual.is_some() || ended.is_some() || status.restart_count > 0;
         *status = ContainerStatus {
             name: std::mem::take(&mut status.name),
             allocated_resources: allocated,
             resources: actual,
             state: ended,
+            last_state: last,
             restart_count: status.restart_count,
             ..ContainerStatus::default()
         };
@@ -223,7 +237,8 @@ mod tests {
             },
             "status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
                 "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}], "containerStatuses": [
-                {"name": "c", "image": "i", "imageID": "s", "ready": true, "restartCount": 7, "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "1"}}},
+                {"name": "c", "image": "i", "imageID": "s", "ready": true, "restartCount": 7, "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "1"}},
+                    "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:00Z"}}},
                 {"name": "d", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}, "allocatedResources": {"cpu": "1"}},
                 {"name": "e", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}},
             ]},
@@ -239,7 +254,8 @@ mod tests {
         let mut expected = whole.status.clone().unwrap();
         // What differs from what was asked for.
         let statuses = json!([
-            {"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 7, "allocatedResources": {"cpu": "2"}},
+            {"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 7, "allocatedResources": {"cpu": "2"},
+                "lastState": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T00:00:00Z"}}},
             {"name": "e", "image": "", "imageID": "", "ready": false, "restartCount": 0, "resources": {"requests": {"cpu": "4"}}},
         ]);
         expected.container_statuses = serde_json::from_value(statuses).unwrap();

@@ -42,10 +42,12 @@ pub fn claims_without_instance(
 }
 
 /// Replacements that are not up and whose command is no more: somebody has deleted it, or the API server refused to delete them when it was taken back
-/// (W-33, invariant 10). `command` finds a Disruption by its name.
+/// (W-33, invariant 10). `command` finds a Disruption by its name; `unreadable` are the names of those that exist and cannot be read: they may still be
+/// under way.
 pub fn orphaned_replacements(
     claims: &[Arc<NodeClaim>],
     command: impl Fn(&str) -> Option<Arc<Disruption>>,
+    unreadable: &BTreeSet<String>,
     now: Timestamp,
 ) -> Vec<Arc<NodeClaim>> {
     let orphaned = |claim: &&Arc<NodeClaim>| {
@@ -56,6 +58,7 @@ pub fn orphaned_replacements(
         !claim.is_deleting()
             && !claim.is_true(INITIALIZED)
             && created.is_some_and(|created| now.duration_since(created.0) >= ORPHAN_AGE)
+            && !unreadable.contains(name)
             && command(name).is_none_or(|command| command.phase() == DisruptionPhase::RolledBack)
     };
     claims.iter().filter(orphaned).cloned().collect()
@@ -65,13 +68,19 @@ pub fn orphaned_replacements(
 const ORPHAN_AGE: SignedDuration = SignedDuration::from_mins(1);
 
 /// D-252: instances older than 30 s that no NodeClaim names. `instances` were listed before `claims`. A claim that is still launching has not
-/// recorded its provider ID, but its instance carries its name.
+/// recorded its provider ID, but its instance carries its name. `unreadable` are the names of NodeClaims that exist and cannot be read, as those that
+/// a later version wrote: they still own the instances of their names, and any of them may own an instance without a name.
 #[must_use]
 pub fn leaked_instances(
     instances: &[NodeClaim],
     claims: &[Arc<NodeClaim>],
+    unreadable: &BTreeSet<String>,
     now: Timestamp,
 ) -> Vec<NodeClaim> {
+    let is_owned_unread = |instance: &NodeClaim| match instance.name() {
+        "" => !unreadable.is_empty(),
+        name => unreadable.contains(name),
+    };
     let named: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.provider_id()).collect();
     let names: BTreeMap<&str, &str> = instances
         .iter()
@@ -99,6 +108,7 @@ pub fn leaked_instances(
         old && !instance.is_deleting()
             && instance.provider_id().is_none_or(|id| !named.contains(id))
             && !owners.contains(instance.name())
+            && !is_owned_unread(instance)
     };
     instances.iter().filter(leaked).cloned().collect()
 }
@@ -206,6 +216,10 @@ mod tests {
         claim
     }
 
+    fn none() -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+
     fn names(found: &[Arc<NodeClaim>]) -> Vec<&str> {
         found.iter().map(|claim| claim.name()).collect()
     }
@@ -245,12 +259,18 @@ mod tests {
             Some(Arc::new(serde_json::from_value::<Disruption>(value).unwrap()))
         };
         assert_eq!(
-            names(&orphaned_replacements(&claims, command, at(60))),
+            names(&orphaned_replacements(&claims, command, &none(), at(60))),
             ["a", "b"]
         );
         assert!(
-            orphaned_replacements(&claims, command, at(59)).is_empty(),
+            orphaned_replacements(&claims, command, &none(), at(59)).is_empty(),
             "its watch may be late"
+        );
+        let unreadable = BTreeSet::from(["deleted".to_owned()]);
+        assert_eq!(
+            names(&orphaned_replacements(&claims, command, &unreadable, at(60))),
+            ["b"],
+            "its command is there and cannot be read"
         );
     }
 
@@ -301,15 +321,28 @@ mod tests {
     #[test]
     fn d_252_an_instance_without_claim_is_ended_after_30_seconds() {
         let instances = [claim("x", Some("9"))];
-        assert!(leaked_instances(&instances, &[], at(29)).is_empty());
-        assert_eq!(leaked_instances(&instances, &[], at(30)).len(), 1);
-        assert!(leaked_instances(&instances, &[Arc::new(claim("x", Some("9")))], at(60)).is_empty());
+        assert!(leaked_instances(&instances, &[], &none(), at(29)).is_empty());
+        assert_eq!(leaked_instances(&instances, &[], &none(), at(30)).len(), 1);
+        assert!(leaked_instances(&instances, &[Arc::new(claim("x", Some("9")))], &none(), at(60)).is_empty());
         assert!(
-            leaked_instances(&instances, &[Arc::new(claim("x", None))], at(60)).is_empty(),
+            leaked_instances(&instances, &[Arc::new(claim("x", None))], &none(), at(60)).is_empty(),
             "its claim has not recorded it yet"
         );
         let twice = [claim("x", Some("9")), claim("x", Some("9"))];
-        assert!(leaked_instances(&twice, &[Arc::new(claim("x", Some("9")))], at(60)).is_empty());
+        assert!(leaked_instances(&twice, &[Arc::new(claim("x", Some("9")))], &none(), at(60)).is_empty());
+    }
+
+    #[test]
+    fn d_252_what_cannot_be_read_still_owns_its_instance() {
+        let instances = [claim("x", Some("9")), claim("y", Some("8")), claim("", Some("7"))];
+        let ended = |unreadable: &[&str]| -> Vec<String> {
+            let unreadable = unreadable.iter().map(|&name| name.to_owned()).collect();
+            let found = leaked_instances(&instances, &[], &unreadable, at(60));
+            found.iter().map(|one| one.name().to_owned()).collect()
+        };
+        assert_eq!(ended(&["x"]), ["y"], "whose is the one without a name?");
+        assert_eq!(ended(&["z"]), ["x", "y"]);
+        assert_eq!(ended(&[]), ["x", "y", ""]);
     }
 
     #[test]
@@ -317,11 +350,11 @@ mod tests {
         let instances = [claim("x", Some("1")), claim("y", Some("2"))];
         let edited = [Arc::new(claim("x", Some("2"))), Arc::new(claim("y", Some("2")))];
         assert!(
-            leaked_instances(&instances, &edited, at(60)).is_empty(),
+            leaked_instances(&instances, &edited, &none(), at(60)).is_empty(),
             "somebody gave x the provider ID of y; the instance of x is not leaked"
         );
         let double = [claim("x", Some("1")), claim("x", Some("3"))];
-        let found = leaked_instances(&double, &[Arc::new(claim("x", Some("1")))], at(60));
+        let found = leaked_instances(&double, &[Arc::new(claim("x", Some("1")))], &none(), at(60));
         assert_eq!(
             found.iter().map(|one| one.provider_id()).collect::<Vec<_>>(),
             [Some("3")]

@@ -14,7 +14,7 @@ use spokeshave_model::{InstanceType, Pod, Requirements, Resources, pod};
 /// Who the pods of a claim are known to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// The pods are known and set aside: nothing else may be planned onto the claim before it has an instance.
+    /// The pods are known, and on it: nothing else may be planned onto the claim before it has an instance.
     Taken,
     /// The pods are not known (the claim is a predecessor's): whatever fits into its requests may be planned onto it.
     Open,

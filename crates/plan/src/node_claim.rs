@@ -85,17 +85,13 @@ pub(crate) fn of_template(
 fn final_requirements(snapshot: &Snapshot, planned: &PlannedClaim) -> Requirements {
     let types = &snapshot.pool(planned.pool).instance_types;
     let mut requirements = planned.requirements.clone();
-    let min_values = requirements
-        .find(labels::INSTANCE_TYPE)
-        .and_then(Requirement::min_values);
+    let min_values = requirements.min_values(labels::INSTANCE_TYPE);
     let names = planned
         .launches
         .iter()
         .map(|launch| types[launch.instance_type].name.clone());
     requirements.replace(Requirement::one_of(labels::INSTANCE_TYPE, names).with_min_values(min_values));
-    let min_values = requirements
-        .find(labels::CAPACITY_TYPE)
-        .and_then(Requirement::min_values);
+    let min_values = requirements.min_values(labels::CAPACITY_TYPE);
     let capacity_types = planned.capacity_types.iter().cloned();
     requirements
         .replace(Requirement::one_of(labels::CAPACITY_TYPE, capacity_types).with_min_values(min_values));

@@ -157,7 +157,7 @@ fn filtered_out(snapshot: &Snapshot, pool: &PoolView, min_values: MinValuesPolic
             .satisfies_min_values(left.iter().copied())
             .err()?;
         let texts = reached.iter().map(|(key, reached)| {
-            let wanted = pool.requirements.find(key).and_then(Requirement::min_values);
+            let wanted = pool.requirements.min_values(key);
             format!(
                 "{reached} of the {} for minValues of {key}",
                 wanted.unwrap_or_default()

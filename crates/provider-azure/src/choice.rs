@@ -77,19 +77,3 @@ fn choices<'a>(candidate: &Candidate<'a>) -> Vec<Choice<'a>> {
     };
     candidate.offerings.iter().filter_map(choice).collect()
 }
-
-/// Types that were given, such as corrected by NodeOverlays or without zones that are avoided, with the availability of now.
-#[must_use]
-pub fn still_sold(given: &[InstanceType], market: &[InstanceType]) -> Vec<InstanceType> {
-    let sold = |one: &InstanceType| {
-        let now = market.iter().find(|other| other.name == one.name)?;
-        let mut instance_type = one.clone();
-        for offering in &mut instance_type.offerings {
-            let mut same = now.offerings.iter();
-            let same = same.find(|other| other.requirements == offering.requirements);
-            offering.available &= same.is_some_and(|other| other.available);
-        }
-        Some(instance_type)
-    };
-    given.iter().filter_map(sold).collect()
-}

@@ -48,23 +48,22 @@ impl Row {
     }
 }
 
-/// What has come of a snapshot.
+/// A snapshot, with what has changed after.
 #[derive(Debug, Default)]
-struct Coming {
+struct Contents {
     generation: u64,
     rows: BTreeMap<String, Row>,
+    /// When prices were last read, if they change.
     prices_read_at: Option<Timestamp>,
 }
 
 /// The copy.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
-    rows: BTreeMap<String, Row>,
-    generation: u64,
-    /// When prices were last read, if they change.
-    prices_read_at: Option<Timestamp>,
+    /// The last snapshot that was whole.
+    whole: Contents,
     /// A snapshot that is not whole yet.
-    coming: Option<Coming>,
+    coming: Option<Contents>,
     /// Bytes received since the snapshot began that rows are made of.
     bytes: usize,
     given: Option<Arc<[InstanceType]>>,
@@ -74,7 +73,7 @@ impl Catalog {
     /// A new connection: what was begun on the old one does not come to its end, and generations count anew.
     pub(crate) fn begin(&mut self) {
         self.coming = None;
-        self.generation = 0;
+        self.whole.generation = 0;
         self.bytes = 0;
     }
 
@@ -86,10 +85,7 @@ impl Catalog {
         if chunk.generation == 0 {
             return Err("a chunk of generation 0; generations begin at 1".to_owned());
         }
-        let current = self
-            .coming
-            .as_ref()
-            .map_or(self.generation, |coming| coming.generation);
+        let current = self.coming.as_ref().unwrap_or(&self.whole).generation;
         if chunk.generation < current {
             return Err(format!(
                 "generation {} after generation {current}; generations only grow",
@@ -97,9 +93,9 @@ impl Catalog {
             ));
         }
         if chunk.generation > current {
-            self.coming = Some(Coming {
+            self.coming = Some(Contents {
                 generation: chunk.generation,
-                ..Coming::default()
+                ..Contents::default()
             });
             self.bytes = 0;
         }
@@ -110,31 +106,27 @@ impl Catalog {
         }
         let mut problems = Vec::new();
         let is_snapshot = self.coming.is_some();
-        let (rows, prices_read_at) = match &mut self.coming {
-            Some(coming) => (&mut coming.rows, &mut coming.prices_read_at),
-            None => (&mut self.rows, &mut self.prices_read_at),
-        };
+        let contents = self.coming.as_mut().unwrap_or(&mut self.whole);
         if let Some(told) = &chunk.prices_read_at {
             match convert::timestamp_of(told) {
-                Some(read_at) => *prices_read_at = Some(read_at),
+                Some(read_at) => contents.prices_read_at = Some(read_at),
                 None => problems.push(format!("prices_read_at {told:?} is no time")),
             }
         }
         for message in &chunk.types {
             match Row::read(message) {
-                Ok(row) => drop(rows.insert(message.name.clone(), row)),
+                Ok(row) => drop(contents.rows.insert(message.name.clone(), row)),
                 Err(problem) => problems.push(problem),
             }
         }
-        if rows.len() > MOST_TYPES {
+        if contents.rows.len() > MOST_TYPES {
             return Err(format!("more than {MOST_TYPES} instance types"));
         }
-        change(rows, &chunk.deltas, &mut problems);
+        change(&mut contents.rows, &chunk.deltas, &mut problems);
         if chunk.snapshot_complete
             && let Some(coming) = self.coming.take()
         {
-            (self.generation, self.rows) = (coming.generation, coming.rows);
-            self.prices_read_at = coming.prices_read_at;
+            self.whole = coming;
             self.give();
         } else if !(is_snapshot || chunk.types.is_empty() && chunk.deltas.is_empty()) {
             self.give();
@@ -146,7 +138,7 @@ impl Catalog {
     fn new_bytes(&self, chunk: &wire::CatalogChunk) -> usize {
         let types = chunk.types.iter().map(Message::encoded_len);
         let is_new = |delta: &&wire::OfferingDelta| {
-            let known = self.rows.get(&delta.r#type).map(|row| &row.ids);
+            let known = self.whole.rows.get(&delta.r#type).map(|row| &row.ids);
             let id = delta.offering.as_ref().map(|offering| &offering.id);
             !delta.removed && !known.zip(id).is_some_and(|(known, id)| known.contains(id))
         };
@@ -158,14 +150,15 @@ impl Catalog {
     pub(crate) fn observe(&mut self, deltas: &[wire::OfferingDelta]) -> Vec<String> {
         let mut problems = Vec::new();
         if self.given.is_some() && !deltas.is_empty() {
-            change(&mut self.rows, deltas, &mut problems);
+            change(&mut self.whole.rows, deltas, &mut problems);
             self.give();
         }
         problems
     }
 
     fn give(&mut self) {
-        let types: Vec<InstanceType> = self.rows.values().map(|row| row.instance_type.clone()).collect();
+        let rows = self.whole.rows.values();
+        let types: Vec<InstanceType> = rows.map(|row| row.instance_type.clone()).collect();
         if self.given.as_deref() != Some(types.as_slice()) {
             self.given = Some(types.into());
         }
@@ -178,12 +171,12 @@ impl Catalog {
 
     /// When prices were last read; `None` where they do not age.
     pub(crate) fn prices_read_at(&self) -> Option<Timestamp> {
-        self.prices_read_at
+        self.whole.prices_read_at
     }
 
     /// A type, and its offering of this ID.
     pub(crate) fn find(&self, name: &str, offering: &str) -> Option<(InstanceType, Option<Offering>)> {
-        let row = self.rows.get(name)?;
+        let row = self.whole.rows.get(name)?;
         let place = row.ids.iter().position(|id| id == offering);
         let offering = place.map(|place| row.instance_type.offerings[place].clone());
         Some((row.instance_type.clone(), offering))
@@ -191,7 +184,7 @@ impl Catalog {
 
     /// The ID of a type's offering that is bought like this one, whatever its price.
     pub(crate) fn id_of(&self, name: &str, offering: &Offering) -> Option<&str> {
-        let row = self.rows.get(name)?;
+        let row = self.whole.rows.get(name)?;
         let mut pairs = row.ids.iter().zip(&row.instance_type.offerings);
         let same = |known: &Offering| known.requirements == offering.requirements;
         pairs.find(|(_, known)| same(known)).map(|(id, _)| id.as_str())

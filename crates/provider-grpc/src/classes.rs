@@ -17,7 +17,7 @@ use tonic::Status;
 
 use crate::agenda::{Agenda, PERIOD, Seen, Settled, after};
 use crate::link::{Client, within};
-use crate::wire;
+use crate::{convert, wire};
 
 /// Keeps a NodeClass until the provider has taken away what it made for it.
 const FINALIZER: &str = "spokeshave.dev/provider";
@@ -87,23 +87,6 @@ pub(crate) struct Place<'a> {
     pub(crate) clock: &'a SharedClock,
 }
 
-/// Merges into metadata, or into the status. With the resource version that it was read at, so that no other's write is lost.
-async fn write_class(
-    writes: &dyn Writes,
-    kind: &NodeClassKind,
-    (name, is_status): (&str, bool),
-    patch: Value,
-) -> Result<(), String> {
-    let target = if is_status {
-        WriteTarget::NodeClassStatus(kind.clone())
-    } else {
-        WriteTarget::NodeClass(kind.clone())
-    };
-    let name = name.to_owned();
-    let written = writes.write(Write { target, name, patch }).await;
-    written.map(drop).map_err(|error| error.to_string())
-}
-
 /// A class, for the provider.
 pub(crate) fn message(kind: &NodeClassKind, object: &DynamicObject) -> wire::NodeClass {
     let metadata = &object.metadata;
@@ -146,13 +129,9 @@ fn status_patch(
         reason: bad.map_or("Ready", |bad| bad.r#type.as_str()).to_owned(),
         message: bad.map_or_else(String::new, |bad| bad.message.clone()),
     };
-    let old = object
-        .data
-        .pointer("/status/conditions")
-        .and_then(Value::as_array);
     let since = |wanted: &wire::Condition| {
         let same = |one: &&Value| one["type"] == *wanted.r#type && one["status"] == *wanted.status;
-        let kept = old.into_iter().flatten().find(same);
+        let kept = conditions(object).iter().find(same);
         kept.map_or_else(|| json!(now), |kept| kept["lastTransitionTime"].clone())
     };
     let own = verdict.conditions.iter().filter(|one| one.r#type != "Ready");
@@ -320,8 +299,16 @@ impl One<'_> {
         self.seen().is_deleted && !self.is_held()
     }
 
+    /// Merges into metadata, or into the status. With the resource version that it was read at, so that no other's write is lost.
     async fn write(&self, patch: Value, is_status: bool) -> Result<(), String> {
-        write_class(self.place.writes, self.kind, (self.name(), is_status), patch).await
+        let target = if is_status {
+            WriteTarget::NodeClassStatus(self.kind.clone())
+        } else {
+            WriteTarget::NodeClass(self.kind.clone())
+        };
+        let name = self.name().to_owned();
+        let written = self.place.writes.write(Write { target, name, patch }).await;
+        written.map(drop).map_err(|error| error.to_string())
     }
 
     /// Says that it is ready, unless another does. By our finalizer a class is known whose status is the verdict of a provider that did judge it, which we
@@ -382,7 +369,7 @@ impl One<'_> {
         let now = self.place.clock.now();
         let patch = status_patch(&self.object, &verdict, now)?;
         self.write(patch, true).await?;
-        let again = pause(verdict.requeue_after);
+        let again = convert::duration_of(verdict.requeue_after);
         Ok(Some(again.map_or(Timestamp::MAX, |pause| after(now, pause))))
     }
 
@@ -399,7 +386,7 @@ impl One<'_> {
         let (kind, name) = (self.kind, self.name());
         let waiting_for = verdict.waiting_for;
         tracing::info!(%kind, name, waiting_for, "a NodeClass that is deleted is kept until its provider is done with it");
-        let again = pause(verdict.requeue_after);
+        let again = convert::duration_of(verdict.requeue_after);
         Ok(again.map(|pause| after(self.place.clock.now(), pause)))
     }
 
@@ -421,10 +408,6 @@ impl One<'_> {
         let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
         self.write(patch, false).await
     }
-}
-
-fn pause(requeue_after: Option<prost_types::Duration>) -> Option<Duration> {
-    Duration::try_from(requeue_after?).ok()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Owns the calls: their time limits, and what an answer must hold. Nothing stalls on a provider that hangs, and nothing is believed that contradicts itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -72,6 +72,9 @@ pub struct ClientOptions {
 #[derive(Clone, Debug)]
 pub struct GrpcProvider(Arc<Inner>);
 
+/// By kind and name of the NodeClass.
+type Feeds = BTreeMap<(String, String), Arc<Feed>>;
+
 #[derive(Debug)]
 struct Inner {
     clock: SharedClock,
@@ -79,7 +82,7 @@ struct Inner {
     identity: Arc<Identity>,
     link: Arc<Link>,
     node_classes: Option<Arc<dyn NodeClasses>>,
-    feeds: Mutex<BTreeMap<(String, String), Arc<Feed>>>,
+    feeds: Mutex<Feeds>,
     events: Events,
     stamps: Stamps,
     nodes: Option<KubeNodes>,
@@ -157,6 +160,10 @@ impl GrpcProvider {
 }
 
 impl Inner {
+    fn feeds(&self) -> MutexGuard<'_, Feeds> {
+        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn kind_of(&self, reference: &NodeClassRef) -> Result<(usize, NodeClassKind), CloudError> {
         let kinds = &self.identity.kinds;
         let place = kinds
@@ -174,7 +181,7 @@ impl Inner {
 
     fn feed(&self, reference: &NodeClassRef) -> Result<Arc<Feed>, CloudError> {
         let (_, kind) = self.kind_of(reference)?;
-        let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut feeds = self.feeds();
         let key = (kind.kind.clone(), reference.name.clone());
         let feed = feeds.entry(key).or_insert_with(|| {
             Arc::new(Feed::start(Source {
@@ -211,10 +218,15 @@ impl Inner {
             }
         })?;
         let types = feed.types().await?;
-        let types = launch::suitable(corrected.unwrap_or(&types), &requirements, &requests);
         let class = feed.source.class().await?;
         let mut request = launch::request(claim, class, &requirements, self.link.term());
-        let candidates = launch::candidates(&types, &feed.catalog(), &requirements, &self.well_known);
+        let candidates = launch::candidates(
+            corrected.unwrap_or(&types),
+            &feed.catalog(),
+            &requirements,
+            &requests,
+            &self.well_known,
+        );
         launch::name_candidates(&mut request, candidates, corrected);
         let stamp = self.stamp(claim, &request);
         let instance = self.launched(client, &feed, request).await?;
@@ -284,10 +296,7 @@ impl Inner {
                     request.nodeclaim_name
                 )));
             }
-            let after = pending
-                .ask_again_after
-                .and_then(|after| Duration::try_from(after).ok());
-            let after = after.unwrap_or_default();
+            let after = convert::duration_of(pending.ask_again_after).unwrap_or_default();
             let (least, most) = (Duration::from_secs(1), Duration::from_secs(15));
             self.clock.sleep(after.clamp(least, most)).await;
         }
@@ -311,10 +320,8 @@ impl Inner {
         if has_failed && !instance.provider_id.is_empty() {
             self.tell_failure(&instance);
         }
-        let feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
         let knows = |feed: &&Arc<Feed>| feed.catalog().find(&instance.r#type, "").is_some();
-        let found = feeds.values().find(knows).cloned();
-        drop(feeds);
+        let found = self.feeds().values().find(knows).cloned();
         let now = self.clock.now();
         match found {
             Some(feed) => launch::as_claim(instance, &feed.catalog(), now),
@@ -346,10 +353,7 @@ impl Inner {
 
     /// Everything or an error (G-011): what is collected as leaked follows from it.
     async fn list(&self) -> Result<Vec<NodeClaim>, CloudError> {
-        self.feeds
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|_, feed| feed.is_used());
+        self.feeds().retain(|_, feed| feed.is_used());
         let client = self.link.client()?;
         let received = within(&self.clock, LIST_LIMIT, instance_list::receive(client)).await;
         let instances = received.unwrap_or_else(|| Err(no_answer("ListInstances", LIST_LIMIT)))?;
@@ -576,7 +580,7 @@ impl CloudProvider for GrpcProvider {
 
     /// The provider's, not a NodeClass's: a catalog that nobody sends any more makes no price older than it is.
     fn price_feed(&self) -> PriceFeed {
-        let feeds = self.0.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let feeds = self.0.feeds();
         let read_at = feeds.values().filter_map(|feed| feed.catalog().prices_read_at());
         read_at.max().map_or(PriceFeed::Fixed, PriceFeed::Since)
     }

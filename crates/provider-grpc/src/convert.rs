@@ -3,6 +3,7 @@
 //! Owns what a message must hold to be a value; errors name the row and the field. Nothing is lost on the way there and back.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -261,6 +262,10 @@ pub(crate) fn timestamp_of(message: &prost_types::Timestamp) -> Option<Timestamp
     Timestamp::new(message.seconds, message.nanos).ok()
 }
 
+pub(crate) fn duration_of(message: Option<prost_types::Duration>) -> Option<Duration> {
+    Duration::try_from(message?).ok()
+}
+
 /// What a provider in this process says of an instance.
 pub(crate) fn instance_message(claim: &NodeClaim) -> wire::Instance {
     let status = claim.status.clone().unwrap_or_default();
@@ -286,21 +291,6 @@ pub(crate) fn instance_message(claim: &NodeClaim) -> wire::Instance {
         allocatable: texts(status.allocatable),
         created_at: time(&metadata.creation_timestamp),
         terminating_since: time(&metadata.deletion_timestamp),
-    }
-}
-
-/// Capacity and allocatable of a type under one of its offerings.
-fn amounts(instance_type: &InstanceType, offering: Option<&Offering>) -> (Resources, Resources) {
-    let group = offering
-        .filter(|one| one.overrides.is_some())
-        .and_then(|offering| {
-            let place = instance_type.offerings.iter().position(|one| one == offering)?;
-            let mut groups = instance_type.allocatable_groups().into_iter();
-            groups.find(|group| group.offerings.contains(&place))
-        });
-    match group {
-        Some(group) => (group.capacity, group.allocatable),
-        None => (instance_type.capacity.clone(), instance_type.allocatable()),
     }
 }
 
@@ -340,7 +330,7 @@ pub(crate) fn claim_of(
             }
         }
         if status.capacity.is_empty() || status.allocatable.is_empty() {
-            let (capacity, allocatable) = amounts(instance_type, offering);
+            let (capacity, allocatable) = instance_type.amounts(offering);
             if status.capacity.is_empty() {
                 status.capacity = capacity.to_quantities();
             }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use spokeshave_ports::CloudError;
 use tonic::{Code, Status};
 
+use crate::convert;
 use crate::wire::{FailureKind, InstanceState, LaunchFailure, TerminatePostponed, TerminateReply};
 
 /// When a termination is asked for again whose provider says "later", and not when.
@@ -142,9 +143,7 @@ pub(crate) fn termination(reply: TerminateReply, provider_id: &str) -> Result<()
     let Some(postponed) = reply.postponed else {
         return Ok(());
     };
-    let again_after = postponed
-        .ask_again_after
-        .and_then(|after| Duration::try_from(after).ok());
+    let again_after = convert::duration_of(postponed.ask_again_after);
     Err(CloudError::Postponed {
         message: postponed.message,
         again_after: again_after.unwrap_or(LATER).clamp(SOONEST, LATEST),

@@ -2,7 +2,7 @@
 //!
 //! Owns the stream across connections. It ends nothing by itself.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,15 +35,15 @@ pub(crate) struct Events {
 
 #[derive(Debug, Default)]
 struct State {
-    done: BTreeSet<String>,
-    order: VecDeque<String>,
+    /// IDs of events that are done with.
+    done: Latest<()>,
     /// Provider IDs of instances that launches were answered with, by UID of the NodeClaim.
     launched: Latest<String>,
     /// Failures of launches without such an answer, by UID of the NodeClaim.
     failed: Latest<LaunchFailure>,
 }
 
-/// One value of each UID: once there are too many, the UID that came first is forgotten.
+/// One value of each key: once there are too many, the key that came first is forgotten.
 #[derive(Debug, Default)]
 struct Latest<T> {
     values: BTreeMap<String, T>,
@@ -51,9 +51,9 @@ struct Latest<T> {
 }
 
 impl<T> Latest<T> {
-    fn insert(&mut self, uid: &str, value: T) {
-        if self.values.insert(uid.to_owned(), value).is_none() {
-            self.order.push_back(uid.to_owned());
+    fn insert(&mut self, key: &str, value: T) {
+        if self.values.insert(key.to_owned(), value).is_none() {
+            self.order.push_back(key.to_owned());
         }
         if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
@@ -62,13 +62,13 @@ impl<T> Latest<T> {
         }
     }
 
-    fn get(&self, uid: &str) -> Option<&T> {
-        self.values.get(uid)
+    fn get(&self, key: &str) -> Option<&T> {
+        self.values.get(key)
     }
 
-    fn remove(&mut self, uid: &str) -> Option<T> {
-        let removed = self.values.remove(uid)?;
-        self.order.retain(|one| one.as_str() != uid);
+    fn remove(&mut self, key: &str) -> Option<T> {
+        let removed = self.values.remove(key)?;
+        self.order.retain(|one| one.as_str() != key);
         Some(removed)
     }
 }
@@ -88,19 +88,11 @@ impl Events {
     }
 
     fn is_done(&self, id: &str) -> bool {
-        self.state().done.contains(id)
+        self.state().done.get(id).is_some()
     }
 
     fn set_done(&self, id: &str) {
-        let mut state = self.state();
-        if state.done.insert(id.to_owned()) {
-            state.order.push_back(id.to_owned());
-        }
-        while state.order.len() > REMEMBERED {
-            if let Some(oldest) = state.order.pop_front() {
-                state.done.remove(&oldest);
-            }
-        }
+        self.state().done.insert(id, ());
     }
 
     /// Why a launch that was pending has failed.

@@ -14,7 +14,7 @@ use tonic::{Code, Status, Streaming};
 use crate::catalog::Catalog;
 use crate::classes::{self, NodeClasses};
 use crate::errors;
-use crate::link::{Client, Link, Task, within};
+use crate::link::{Client, Link, Task, until, within};
 use crate::wire::{CatalogChunk, CatalogRequest, NodeClass};
 
 /// Time that the first snapshot may take.
@@ -123,19 +123,16 @@ impl Feed {
     }
 
     async fn arrived(&self) -> Result<Arc<[InstanceType]>, CloudError> {
-        loop {
-            let changed = self.copy.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
+        let answer = || {
             let problem = locked(&self.copy.problem).clone();
             let types = self.catalog().types();
             match (types, problem) {
-                (_, Some(not_ready @ CloudError::NodeClassNotReady(_))) => return Err(not_ready),
-                (Some(types), _) => return Ok(types),
-                (None, Some(problem)) => return Err(problem),
-                (None, None) => changed.await,
+                (_, Some(not_ready @ CloudError::NodeClassNotReady(_))) => Some(Err(not_ready)),
+                (Some(types), _) => Some(Ok(types)),
+                (None, problem) => problem.map(Err),
             }
-        }
+        };
+        until(&self.copy.changed, answer).await
     }
 }
 

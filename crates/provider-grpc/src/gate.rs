@@ -9,6 +9,7 @@ use futures::FutureExt as _;
 use spokeshave_api::NodeClaim;
 use spokeshave_ports::{CloudFuture, HookAnswer, RegistrationHook, SharedClock};
 
+use crate::convert;
 use crate::errors::answered;
 use crate::link::{Link, within};
 use crate::wire::{Capability, GateRequest};
@@ -44,9 +45,7 @@ impl RegistrationHook for Gate {
             if answer.ready {
                 return Ok(HookAnswer::Ready);
             }
-            let after = answer
-                .ask_again_after
-                .and_then(|after| Duration::try_from(after).ok());
+            let after = convert::duration_of(answer.ask_again_after);
             Ok(HookAnswer::AskAgain(after.unwrap_or(LIMIT)))
         }
         .boxed()

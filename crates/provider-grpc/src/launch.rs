@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use prost::Message as _;
 use spokeshave_api::{NodeClaim, labels};
-use spokeshave_model::{InstanceType, Requirement, Requirements, Resources};
+use spokeshave_model::{InstanceType, Offering, Requirement, Requirements, Resources};
 use spokeshave_ports::CloudError;
 
 use crate::catalog::Catalog;
@@ -32,47 +32,24 @@ pub(crate) fn requirements_of(claim: &NodeClaim) -> Result<Requirements, CloudEr
     Ok(requirements)
 }
 
-/// What is left of the types for the NodeClaim: each with the offerings under which its requests fit.
-pub(crate) fn suitable(
-    types: &[InstanceType],
-    claim: &Requirements,
-    requests: &Resources,
-) -> Vec<InstanceType> {
-    let meets = |one: &&InstanceType| one.requirements.intersects(claim).is_ok();
-    types
-        .iter()
-        .filter(meets)
-        .filter_map(|one| fitting(one, requests))
-        .collect()
-}
-
-/// The type with the offerings under which the requests fit, if there are any: capacity and overhead are an offering's (P-089).
-fn fitting(instance_type: &InstanceType, requests: &Resources) -> Option<InstanceType> {
-    let groups = instance_type.allocatable_groups().into_iter();
-    let roomy = groups.filter(|group| requests.fits(&group.allocatable));
-    let places: BTreeSet<usize> = roomy.flat_map(|group| group.offerings).collect();
-    if places.is_empty() {
-        return None;
-    }
-    let offerings = places
-        .iter()
-        .filter_map(|place| instance_type.offerings.get(*place));
-    Some(InstanceType {
-        offerings: offerings.cloned().collect(),
-        ..instance_type.clone()
-    })
-}
-
-/// Offerings that can be had now and suit the NodeClaim, cheapest first; of equal price, in order of type and ID.
+/// Offerings that can be had now, suit the NodeClaim and have room for its requests, cheapest first; of equal price, in order of type and ID. Capacity and
+/// overhead are an offering's (P-089).
 pub(crate) fn candidates(
     types: &[InstanceType],
     catalog: &Catalog,
     claim: &Requirements,
+    requests: &Resources,
     well_known: &BTreeSet<String>,
 ) -> Vec<Candidate> {
+    let meets = |one: &&InstanceType| one.requirements.intersects(claim).is_ok();
+    let suits = |one: &&Offering| one.available && claim.compatible(&one.requirements, well_known).is_ok();
     let mut candidates = Vec::new();
-    for instance_type in types {
-        for offering in instance_type.available_offerings(claim, well_known) {
+    for instance_type in types.iter().filter(meets) {
+        let groups = instance_type.allocatable_groups().into_iter();
+        let roomy = groups.filter(|group| requests.fits(&group.allocatable));
+        let places = roomy.flat_map(|group| group.offerings);
+        let offerings = places.map(|place| &instance_type.offerings[place]);
+        for offering in offerings.filter(suits) {
             if let Some(id) = catalog.id_of(&instance_type.name, offering) {
                 candidates.push(Candidate {
                     r#type: instance_type.name.clone(),

@@ -56,6 +56,19 @@ pub(crate) async fn within<T>(
     }
 }
 
+/// What holds, once it does: it is looked at now, and whenever `changed` is told.
+pub(crate) async fn until<T>(changed: &Notify, holds: impl Fn() -> Option<T>) -> T {
+    loop {
+        let next = changed.notified();
+        tokio::pin!(next);
+        next.as_mut().enable();
+        if let Some(held) = holds() {
+            return held;
+        }
+        next.await;
+    }
+}
+
 #[derive(Debug)]
 enum State {
     Up(Client),
@@ -225,15 +238,7 @@ impl Link {
 
     /// Waits for something to hold of the connection and of what the provider says of itself.
     pub(crate) async fn until<T>(&self, holds: impl Fn(&Self) -> Option<T>) -> T {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if let Some(held) = holds(self) {
-                return held;
-            }
-            changed.await;
-        }
+        until(&self.changed, move || holds(self)).await
     }
 
     /// What the provider has said of itself last.

@@ -20,6 +20,7 @@ use tonic::{Request, Response, Status};
 
 use crate::errors::{failure_of, status, termination_reply};
 use crate::events::Unacknowledged;
+use crate::link::until;
 use crate::server_catalog::{self, CatalogFeed};
 use crate::serving::serve_connection;
 use crate::transport::ByteStream;
@@ -154,16 +155,11 @@ impl Shared {
 
     /// Completes once a leader of a larger term has called.
     async fn until_outdated(&self, term: u64) -> Status {
-        loop {
-            let grew = self.term_grew.notified();
-            tokio::pin!(grew);
-            grew.as_mut().enable();
+        let refusal = || {
             let seen = self.leader_term.load(Ordering::Relaxed);
-            if term < seen {
-                return outdated(term, seen);
-            }
-            grew.await;
-        }
+            (term < seen).then(|| outdated(term, seen))
+        };
+        until(&self.term_grew, refusal).await
     }
 
     fn check_cluster(&self, uid: &str) -> Result<(), Status> {

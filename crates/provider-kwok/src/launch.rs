@@ -95,24 +95,6 @@ pub(crate) fn candidates<'a>(
     Ok(drawn.into_iter().map(|(_, _, _, choice)| choice).collect())
 }
 
-/// Corrected types with the availability of now: between the two something may have sold out.
-pub(crate) fn still_sold(corrected: &[InstanceType], sold: &[InstanceType]) -> Arc<[InstanceType]> {
-    let mut types = Vec::with_capacity(corrected.len());
-    for instance_type in corrected {
-        let Some(now) = sold.iter().find(|other| other.name == instance_type.name) else {
-            continue;
-        };
-        let mut instance_type = instance_type.clone();
-        for offering in &mut instance_type.offerings {
-            let mut same = now.offerings.iter();
-            let same = same.find(|other| other.requirements == offering.requirements);
-            offering.available &= same.is_some_and(|other| other.available);
-        }
-        types.push(instance_type);
-    }
-    types.into()
-}
-
 pub(crate) fn insufficient(message: String) -> CloudError {
     CloudError::InsufficientCapacity(message)
 }

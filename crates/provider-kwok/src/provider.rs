@@ -13,7 +13,7 @@ use kube::api::{
 };
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
-use spokeshave_model::{CapacityType, InstanceType};
+use spokeshave_model::{CapacityType, InstanceType, still_sold};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Entropy, Interruption, Interruptions, NodeClassKind,
     RepairPolicy, SharedClock,
@@ -154,7 +154,7 @@ impl KwokProvider {
             None
         };
         let types = match corrected {
-            Some(corrected) => launch::still_sold(corrected, &self.sold().await?),
+            Some(corrected) => still_sold(corrected, &self.sold().await?),
             None => self.sold().await?,
         };
         let tie_break = self.entropy.child("offering");

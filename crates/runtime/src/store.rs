@@ -15,7 +15,7 @@
 mod contents;
 mod options;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -266,6 +266,15 @@ impl<K: Object> Store<K> {
             .collect()
     }
 
+    /// All objects, and the names of those that do not decode, at one moment: an object of the server is among the one or the other.
+    #[must_use]
+    pub fn with_rejected(&self) -> (Vec<Arc<K>>, BTreeSet<String>) {
+        let state = self.read();
+        let objects = state.objects.values().cloned().map(typed).collect();
+        let rejected = state.rejected.keys().map(|key| key.name.clone());
+        (objects, rejected.collect())
+    }
+
     /// True once the first list was complete.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -384,8 +393,8 @@ impl<K: Object> Store<K> {
             self.take(&mut dispatch, key);
         }
         for (key, object) in listed {
-            let stale = self.read().is_stale(&key, object.metadata());
-            if !stale {
+            // One that is stale leaves the rejected ones, too: something newer is known of it.
+            if self.write().admit_watched(&key, object.metadata()) {
                 self.put(&mut dispatch, key, typed(object));
             }
         }

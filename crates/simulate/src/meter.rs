@@ -108,12 +108,15 @@ impl Meter {
         if now_ms > from {
             self.integrate(u128::from(now_ms - from));
         }
-        let counted_before = self.counts();
         self.now_ms = now_ms;
-        if !counted_before && self.counts() {
-            // What the warm-up leaves behind is where counting begins.
-            self.counted.peak_nodes = self.level.nodes;
-            self.counted.peak_pods = self.level.pods;
+        // What the warm-up leaves behind is where counting begins.
+        self.note_peaks();
+    }
+
+    fn note_peaks(&mut self) {
+        if self.counts() {
+            self.counted.peak_nodes = self.counted.peak_nodes.max(self.level.nodes);
+            self.counted.peak_pods = self.counted.peak_pods.max(self.level.pods);
         }
     }
 
@@ -166,9 +169,7 @@ impl Meter {
     pub fn instance_begins(&mut self, price: Price, capacity_type: CapacityType) {
         self.level.price[slot(capacity_type)] += nanos(price);
         self.level.nodes += 1;
-        if self.counts() {
-            self.counted.peak_nodes = self.counted.peak_nodes.max(self.level.nodes);
-        }
+        self.note_peaks();
     }
 
     /// An instance is not paid for any more.
@@ -204,9 +205,7 @@ impl Meter {
         self.level.pods += 1;
         self.level.pending += 1;
         self.owners.insert(owner);
-        if self.counts() {
-            self.counted.peak_pods = self.counted.peak_pods.max(self.level.pods);
-        }
+        self.note_peaks();
     }
 
     /// A workload pod was bound after having waited so long.

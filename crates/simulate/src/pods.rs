@@ -60,8 +60,6 @@ pub(crate) struct SimulatedPod {
     pub(crate) runs_ms: Option<u64>,
     /// How often its eviction was refused in a row.
     pub(crate) refusals: u32,
-    /// The Snapshot shows it.
-    pub(crate) is_shown: bool,
     /// When its eviction is tried next, in milliseconds, while one is queued.
     pub(crate) eviction_ms: Option<u64>,
     /// The scheduler has said that it fits nowhere.
@@ -242,7 +240,6 @@ mod tests {
             moved_ms: None,
             runs_ms: None,
             refusals: 0,
-            is_shown: false,
             eviction_ms: None,
             unschedulable: false,
             refusal: 0,

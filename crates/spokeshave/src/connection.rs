@@ -41,6 +41,15 @@ pub(crate) async fn configuration(path: Option<&Path>) -> Result<kube::Config> {
         .with_context(|| format!("the kubeconfig {shown} cannot be used"))
 }
 
+/// Files by which this or another command reaches a cluster: the given one, those of `$KUBECONFIG`, and that of the home directory.
+pub(crate) fn kubeconfigs(given: Option<&Path>) -> Vec<PathBuf> {
+    let variable = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let named = std::env::split_paths(&variable).filter(|path| !path.as_os_str().is_empty());
+    let at_home = std::env::home_dir().map(|home| home.join(".kube").join("config"));
+    let given = given.map(Path::to_owned);
+    given.into_iter().chain(named).chain(at_home).collect()
+}
+
 /// Names and jitter of a production run differ from run to run.
 pub(crate) fn seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};

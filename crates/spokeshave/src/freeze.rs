@@ -141,7 +141,7 @@ async fn freeze_in(client: Client, now: Timestamp, args: &FreezeArgs) -> Result<
 }
 
 /// DisruptionPolicies as they are: what is replaced or deleted need not be one that this version can read.
-fn objects(client: Client) -> Api<DynamicObject> {
+pub(crate) fn objects(client: Client) -> Api<DynamicObject> {
     Api::all_with(client, &ApiResource::erase::<DisruptionPolicy>(&()))
 }
 

@@ -38,6 +38,12 @@ impl Lines {
         }
     }
 
+    /// The line of a field, or of what it would be part of; for an object that begins on the line `first`.
+    pub(crate) fn line_or(&self, field: &str, first: usize) -> u64 {
+        let line = self.line_of(field);
+        line.unwrap_or_else(|| u64::try_from(first).unwrap_or(1))
+    }
+
     fn collect(&mut self, tree: &Tree, path: &str, offset: u64) {
         match tree {
             Tree::Scalar(_) => {}

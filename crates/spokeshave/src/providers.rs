@@ -214,13 +214,50 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
     let clock: SharedClock = system.clone().shared();
     let (level, format) = (settings.log_level, settings.log_format);
     logging::install(level, format, &settings.log_output_paths, clock.clone())?;
+    let (shutdown, mut tasks) = (signals::shutdown(), TaskGroup::new());
+    let mut set_back = std::pin::pin!(clock::too_far_ahead(system));
+    let starting = start(&args, &settings, &clock, &mut tasks, &shutdown);
+    let started = tokio::select! {
+        biased;
+        ahead = &mut set_back => Some(Err(clock::set_back(ahead))),
+        started = shutdown.cut(starting) => started,
+    };
+    let Some(server) = started else {
+        // It was told to stop before it had begun.
+        return Ok(());
+    };
+    let server = server?;
+    let served = tokio::select! {
+        biased;
+        () = shutdown.requested() => Ok(()),
+        name = tasks.panicked() => Err(anyhow!("task {name:?} of the provider panicked: this is a defect of Spokeshave, and standard error says where")),
+        ahead = set_back => Err(clock::set_back(ahead)),
+        served = args.listen.serve(server) => served,
+    };
+    shutdown.request();
+    if let Some(path) = &args.listen.socket {
+        drop(std::fs::remove_file(path));
+    }
+    served
+}
+
+/// Connects the provider with its cluster and its cloud.
+///
+/// # Errors
+/// A cluster that cannot be reached, or a cloud that cannot be started.
+async fn start(
+    args: &ServeArgs,
+    settings: &Settings,
+    clock: &SharedClock,
+    tasks: &mut TaskGroup,
+    shutdown: &Shutdown,
+) -> Result<Server> {
     let config = configuration(args.kubeconfig.as_deref()).await?;
     let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
-    let client = connect(&config, rate, &clock, None)?;
+    let client = connect(&config, rate, clock, None)?;
     let version = client.apiserver_version().await;
     let version =
         version.with_context(|| format!("the cluster at {} does not answer", config.cluster_url))?;
-    let (shutdown, mut tasks) = (Shutdown::new(), TaskGroup::new());
     let surroundings = Surroundings {
         client,
         minor: minor_version(&version.minor).unwrap_or(0),
@@ -233,9 +270,9 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
     let cloud = clouds::start(
         args.cloud_provider.into(),
         &AddressArgs::default(),
-        &settings,
+        settings,
         &surroundings,
-        &mut tasks,
+        tasks,
     )
     .await?;
     let options = ServerOptions {
@@ -243,17 +280,5 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
         writes: Arc::new(ClientWrites::new(surroundings.client.clone())),
         ..ServerOptions::default()
     };
-    let server = Server::new(cloud.provider, clock, options);
-    let served = tokio::select! {
-        biased;
-        () = signals::wait(None) => Ok(()),
-        name = tasks.panicked() => Err(anyhow!("task {name:?} of the provider panicked: this is a defect of Spokeshave, and standard error says where")),
-        ahead = clock::too_far_ahead(system) => Err(clock::set_back(ahead)),
-        served = args.listen.serve(server) => served,
-    };
-    shutdown.request();
-    if let Some(path) = &args.listen.socket {
-        drop(std::fs::remove_file(path));
-    }
-    served
+    Ok(Server::new(cloud.provider, clock.clone(), options))
 }

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueHint};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::DisruptionPolicy;
 use spokeshave_api::disruption_policy::{RolloutApproval, RolloutPhase, RolloutStatus};
 
 use crate::cluster::Cluster;
-use crate::field;
 use crate::text::wrap;
+use crate::{field, freeze};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -73,7 +73,7 @@ enum What {
 /// The cluster does not answer, there is no such policy, or it has no roll-outs.
 pub(crate) async fn run(args: &RolloutArgs) -> Result<String> {
     let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
-    let api: Api<DynamicObject> = Api::all_with(cluster.client, &ApiResource::erase::<DisruptionPolicy>(&()));
+    let api = freeze::objects(cluster.client);
     let (name, patch, said) = match &args.what {
         What::Status => {
             let list = api.list(&ListParams::default()).await;

@@ -96,7 +96,7 @@ settings! {
     cluster_name: Option<String> = optional(text("")), "NAME", "AWS: name of the cluster, which tags and user data carry; required";
     cluster_endpoint: Option<String> = optional(text("")).shown_as("discovered from EKS"), "URL", "AWS: address of the API server for new nodes";
     cluster_ca_bundle: Option<String> = optional(text("")).shown_as("discovered from EKS"), "BASE64", "AWS: certificates of the API server for new nodes";
-    cluster_dns_ip: Option<IpAddr> = optional(number("an IP address", "")), "ADDRESS", "AWS: address of the cluster's DNS service; with an IPv6 address nodes get IPv6";
+    cluster_dns_ip: Option<IpAddr> = optional(number("an IP address", "")).shown_as("that of Service kube-system/kube-dns"), "ADDRESS", "AWS: address of the cluster's DNS service; with an IPv6 address nodes get IPv6";
     isolated_vpc: bool = boolean("false"), "BOOL", "AWS: do not call IAM and the pricing service, which have no endpoint in the VPC";
     vm_memory_overhead_percent: f64 = parsed("a number from 0 on", "0.075", not_negative), "SHARE", "AWS: share of a machine's memory that the hypervisor takes";
     interruption_queue: Option<String> = optional(text("")), "NAME", "AWS: SQS queue of spot interruptions and maintenance events; without it they are not handled";

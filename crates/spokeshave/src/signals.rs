@@ -4,6 +4,7 @@ use std::future::pending;
 use std::io;
 use std::time::Duration;
 
+use spokeshave_runtime::Shutdown;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long the parts of an operator may take to stop.
@@ -32,6 +33,18 @@ pub(crate) fn wait(limit: Option<Duration>) -> impl Future<Output = ()> + Send {
             }
         });
     }
+}
+
+/// What is requested when the process should end. Ask for it before anything is waited for: the first process of a container ignores signals that it does not
+/// listen for.
+pub(crate) fn shutdown() -> Shutdown {
+    let shutdown = Shutdown::new();
+    let (signal, told) = (wait(None), shutdown.clone());
+    tokio::spawn(async move {
+        signal.await;
+        told.request();
+    });
+    shutdown
 }
 
 /// Completes when the signal is given: never, if it cannot be listened for.

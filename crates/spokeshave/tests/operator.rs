@@ -1,4 +1,4 @@
-//! How `spokeshave operator` starts and ends.
+//! How `spokeshave operator` and `spokeshave provider-serve` start and end.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// An operator that does not outlive its test.
+/// An operator or a provider that does not outlive its test.
 struct Running {
     process: Child,
     _folder: tempfile::TempDir,
@@ -16,7 +16,7 @@ struct Running {
 
 impl Running {
     /// One whose API server is at this address.
-    fn start(server: SocketAddr, cloud: &[&str]) -> Self {
+    fn start(server: SocketAddr, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let kubeconfig = folder.path().join("kubeconfig");
         let text = format!(
@@ -25,8 +25,7 @@ impl Running {
         );
         std::fs::write(&kubeconfig, text).expect("written");
         let process = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
-            .arg("operator")
-            .args(cloud)
+            .args(arguments)
             .arg("--kubeconfig")
             .arg(&kubeconfig)
             .envs([("METRICS_PORT", "0"), ("HEALTH_PROBE_PORT", "0")])
@@ -58,18 +57,23 @@ impl Drop for Running {
 
 #[test]
 fn told_to_stop_it_does_not_wait_for_a_cluster_that_says_nothing() {
-    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
-    server.set_nonblocking(true).expect("a state");
-    let address = server.local_addr().expect("its address");
-    let mut running = Running::start(address, &["--cloud-provider", "kwok"]);
-    let _asking = loop {
-        match server.accept() {
-            Ok((stream, _)) => break stream,
-            Err(_) if running.process.try_wait().expect("a state").is_none() => std::thread::yield_now(),
-            Err(error) => panic!("it ended: {error}"),
-        }
-    };
-    assert_eq!(running.terminate(), Some(0));
+    for command in [
+        &["operator"][..],
+        &["provider-serve", "--socket", "/nonexistent/provider.sock"][..],
+    ] {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        server.set_nonblocking(true).expect("a state");
+        let address = server.local_addr().expect("its address");
+        let mut running = Running::start(address, &[command, &["--cloud-provider", "kwok"][..]].concat());
+        let _asking = loop {
+            match server.accept() {
+                Ok((stream, _)) => break stream,
+                Err(_) if running.process.try_wait().expect("a state").is_none() => std::thread::yield_now(),
+                Err(error) => panic!("it ended: {error}"),
+            }
+        };
+        assert_eq!(running.terminate(), Some(0), "{command:?}");
+    }
 }
 
 /// Answers what an operator asks its API server before it has a provider.
@@ -109,6 +113,7 @@ fn p_204_waiting_for_its_provider_it_is_alive_and_not_ready() {
         }
     });
     let nowhere = [
+        "operator",
         "--cloud-provider",
         "grpc",
         "--provider-socket",

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use spokeshave_api::labels;
 use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, Snapshot};
+use spokeshave_model::state_node::price_at_launch;
 use spokeshave_model::{CapacityType, Price, PriceFeed};
 use spokeshave_plan::disrupt::Command;
 
@@ -67,7 +68,5 @@ pub fn price_before(snapshot: &Snapshot, command: &Command) -> Price {
 }
 
 fn at_launch(node: &NodeView) -> Option<Price> {
-    let claim = node.claim.as_ref()?;
-    let price: Price = claim.annotation(labels::PRICE_AT_LAUNCH)?.parse().ok()?;
-    price.is_known().then_some(price)
+    price_at_launch(node.claim.as_deref()?)
 }

@@ -2,7 +2,9 @@
 //!
 //! Owns those words. Whether a node goes is decided in `plan`, and stays as it was decided.
 
-use spokeshave_model::snapshot::{InstanceTypesProblem, PoolView, Snapshot};
+use std::collections::BTreeSet;
+
+use spokeshave_model::snapshot::{InstanceTypesProblem, NodeId, PoolView, Snapshot};
 use spokeshave_plan::disrupt::{BlockerKind, Decision, Verdict};
 use spokeshave_plan::standing::{KNOWN_ELSEWHERE, no_instance_type, not_supported};
 use spokeshave_plan::{MinValuesPolicy, Policy};
@@ -36,6 +38,25 @@ pub fn told(snapshot: &Snapshot, policy: &Policy, mut verdict: Verdict) -> Verdi
         }
     }
     verdict
+}
+
+/// The verdicts of a plan as they are told. Those on nodes that the same plan has just nominated are about the node as it was before.
+#[must_use]
+pub fn all_told(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    verdicts: Vec<Verdict>,
+    nominated: &BTreeSet<NodeId>,
+) -> Vec<Verdict> {
+    let verdicts = verdicts.into_iter().map(|found| {
+        let found = if nominated.contains(&found.node) {
+            found.without_nomination("not in this plan, which sends pending pods to it")
+        } else {
+            found
+        };
+        told(snapshot, policy, found)
+    });
+    verdicts.collect()
 }
 
 /// Why nothing can be said of the nodes of a NodePool that is there.

@@ -1,6 +1,5 @@
 //! What disruption budgets allow, now and in the next days.
 
-use crate::unknown;
 use crate::world::Judged;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -67,7 +66,7 @@ impl Budgets {
     pub(crate) fn of(judged: &Judged) -> Self {
         let (snapshot, now) = (&judged.snapshot, judged.world.now);
         let mappings = REASONS.map(|reason| BudgetMapping::build(snapshot, &reason, now));
-        let is_known = unknown::knows(&judged.world, "budgets");
+        let is_known = judged.world.knows("budgets");
         let limited = |allowed: i64, value: i64| (allowed < UNLIMITED).then_some(value);
         let mut budgets = Budgets::default();
         let range = Window {

@@ -2,7 +2,6 @@
 
 use crate::nodes::{Phase, phase};
 use crate::suppose;
-use crate::unknown;
 use crate::world::Judged;
 use serde::Serialize;
 use spokeshave_model::pod;
@@ -48,8 +47,7 @@ pub fn detail(judged: &Judged, name: &str) -> Option<Detail> {
         });
     };
     let view = judged.snapshot.node(id);
-    let is_known = unknown::knows(&judged.world, "verdict");
-    let verdict = judged.verdict(id).filter(|_| is_known && view.is_managed());
+    let verdict = judged.verdict(id).filter(|_| view.is_managed());
     let blockers = verdict
         .map(|verdict| verdict.blockers.as_slice())
         .unwrap_or_default();
@@ -63,7 +61,8 @@ pub fn detail(judged: &Judged, name: &str) -> Option<Detail> {
         }
     });
     let mut story = explain::node(&facts, id, verdict);
-    let is_managed = view.is_managed() || !unknown::knows(&judged.world, "unmanaged");
+    let is_managed = view.is_managed() || !judged.world.knows("unmanaged");
+    let is_known = judged.world.knows("verdict");
     if !is_known && is_managed && matches!(phase(view), Phase::Ready | Phase::Broken) {
         "runs; whether it may go depends on something that could not be read".clone_into(&mut story.summary);
     }
@@ -76,7 +75,7 @@ pub fn detail(judged: &Judged, name: &str) -> Option<Detail> {
 /// The story of a pod, by `namespace/name`. One that waits for a NodeClaim which was made for it is told with that.
 pub fn pod_story(judged: &Judged, key: &str) -> Option<Story> {
     let facts = judged.facts();
-    if let Some(pod) = judged.world.awaited.iter().find(|pod| pod::key(pod) == key) {
+    if let Some(pod) = judged.world.awaited().find(|pod| pod::key(pod) == key) {
         let stand_in = pod::node_name(pod);
         let mut claims = judged.world.state.node_claims.iter();
         let claim = claims.find(|claim| stand_in.is_some() && claim.provider_id() == stand_in);
@@ -87,9 +86,8 @@ pub fn pod_story(judged: &Judged, key: &str) -> Option<Story> {
         .snapshot
         .pod_ids()
         .find(|id| judged.snapshot.pod(*id).key() == key)?;
-    let is_known = unknown::knows(&judged.world, "verdict");
     let node = judged.snapshot.pod(id).node;
-    let verdict = node.and_then(|node| judged.verdict(node)).filter(|_| is_known);
+    let verdict = node.and_then(|node| judged.verdict(node));
     let story = explain::pod(&facts, id, &judged.provisioned, verdict);
     Some(as_far_as_read(judged, story))
 }
@@ -110,11 +108,11 @@ fn as_far_as_read(judged: &Judged, mut story: Story) -> Story {
     if world.missing.is_empty() {
         return story;
     }
-    if !unknown::knows(world, "price") {
+    if !world.knows("price") {
         story.price_per_hour = None;
         story.facts.retain(|fact| fact.name != "price");
     }
-    if !unknown::knows(world, "unmanaged") {
+    if !world.knows("unmanaged") {
         story.facts.retain(|fact| !COUNTED.contains(&fact.name));
     }
     let missing: BTreeSet<&str> = world.missing.iter().map(|one| one.resource.as_str()).collect();

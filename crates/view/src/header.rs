@@ -5,8 +5,8 @@ use crate::history::{History, Range};
 use crate::ledger::Sums;
 use crate::nodes::{NodeRow, Phase, share};
 use crate::pending::is_unplanned;
-use crate::unknown::unknown;
-use crate::world::{Judged, Missing};
+use crate::unknown::Missing;
+use crate::world::Judged;
 use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_model::Price;
@@ -49,9 +49,9 @@ pub struct Header {
     pub price_a_day_ago: Option<Dollars>,
     /// The part of the price that no pod requests.
     pub idle: Dollars,
-    /// Savings of the nodes that may be disrupted, each on its own: an upper bound of the possible savings.
+    /// Savings of the nodes that may be disrupted, each on its own: an upper bound of the possible savings, unless there are `nodes_without_price`.
     pub could_save: Dollars,
-    /// The saving of the command that would be decided now.
+    /// The saving of the commands that would be decided now.
     pub next_saves: Dollars,
     /// NodePools.
     pub pools: usize,
@@ -99,7 +99,7 @@ impl Header {
         }
         let real = || snapshot.pods.iter().filter(|pod| pod.active && !pod.is_virtual);
         let is_there = |node: NodeId| !snapshot.node(node).is_stand_in();
-        let awaited = judged.world.awaited.iter().filter(|pod| !is_virtual(pod));
+        let awaited = judged.world.awaited().filter(|pod| !is_virtual(pod));
         let leaving = |row: &&NodeRow| row.phase != Phase::Leaving;
         Self {
             now: judged.world.now,
@@ -118,7 +118,7 @@ impl Header {
             pools: snapshot.pools.len(),
             nodes: rows.len(),
             ready: count(Phase::Ready),
-            coming: count(Phase::Coming),
+            coming: count(Phase::Coming) + count(Phase::Unknown),
             leaving: count(Phase::Leaving),
             broken: count(Phase::Broken),
             unmanaged: rows.len() - managed().count(),
@@ -129,7 +129,7 @@ impl Header {
             memory,
             done,
             missing: judged.world.missing.clone(),
-            unknown: unknown(&judged.world),
+            unknown: judged.world.unknown(),
         }
     }
 

@@ -27,8 +27,9 @@ pub use nodes::{NodeRow, Nodes, Phase, ReasonRow, share};
 pub use pending::{Group, Place};
 pub use spokeshave_api::UNLIMITED;
 pub use suppose::{Difference, Supposition, SuppositionError, VerdictChange};
+pub use unknown::Missing;
 pub use view::{API_VERSION, View};
-pub use world::{Judged, Missing, World};
+pub use world::{Judged, World};
 
 use serde::{Serialize, Serializer};
 use spokeshave_model::Price;

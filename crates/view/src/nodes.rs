@@ -1,7 +1,6 @@
 //! The nodes: one row each, and the reasons that several of them share. As JSON they are columns, to keep thousands of them small.
 
 use crate::Dollars;
-use crate::unknown;
 use crate::world::Judged;
 use jiff::Timestamp;
 use serde::ser::SerializeStruct as _;
@@ -26,6 +25,8 @@ pub enum Phase {
     Leaving,
     /// It has joined and is not Ready.
     Broken,
+    /// Nodes or NodeClaims could not be read, and nothing says that it has joined.
+    Unknown,
 }
 
 impl Phase {
@@ -36,6 +37,7 @@ impl Phase {
             Phase::Coming => "coming",
             Phase::Leaving => "leaving",
             Phase::Broken => "broken",
+            Phase::Unknown => "unknown",
         }
     }
 }
@@ -111,17 +113,6 @@ impl NodeRow {
         share(self.cpu).max(share(self.memory))
     }
 
-    /// What was decided without something that it depends on is no verdict, and its reasons may be none.
-    fn forget_verdict(&mut self) {
-        self.verdict = Some("unknown");
-        self.saves = None;
-        self.replacement = None;
-        self.waits = None;
-        self.reasons = Vec::new();
-        self.if_removed = None;
-        self.would_save = None;
-    }
-
     /// The part of its price that no pod requests, by the larger of the two shares.
     pub fn idle(&self) -> Price {
         let price = self.price.unwrap_or_default().0.0;
@@ -146,17 +137,21 @@ pub struct Nodes(pub Vec<NodeRow>);
 impl Nodes {
     pub(crate) fn of(judged: &Judged) -> Self {
         let mut known: BTreeSet<Arc<ReasonRow>> = BTreeSet::new();
-        let ids = judged.snapshot.node_ids();
-        let mut rows: Vec<NodeRow> = ids.map(|id| row(judged, id, &mut known)).collect();
-        if !unknown::knows(&judged.world, "verdict") {
-            // Without the NodeClaims nobody knows which nodes are managed.
-            let is_managed_known = unknown::knows(&judged.world, "unmanaged");
-            for row in &mut rows {
-                if row.verdict.is_some() || !is_managed_known {
-                    row.forget_verdict();
-                }
+        let is_known = judged.world.knows("verdict");
+        // Without the NodeClaims nobody knows which nodes are managed.
+        let is_managed_known = judged.world.knows("unmanaged");
+        let is_coming_known = judged.world.knows("coming");
+        let rows = judged.snapshot.node_ids().map(|id| {
+            let mut row = row(judged, id, &mut known);
+            if row.phase == Phase::Coming && !is_coming_known {
+                row.phase = Phase::Unknown;
             }
-        }
+            if !is_known && (!is_managed_known || judged.snapshot.node(id).is_managed()) {
+                row.verdict = Some("unknown");
+            }
+            row
+        });
+        let mut rows: Vec<NodeRow> = rows.collect();
         rows.sort_by(|left, right| left.name.cmp(&right.name));
         Self(rows)
     }

@@ -1,6 +1,5 @@
 //! Pods without a node, grouped: five hundred replicas that ask for the same are one line.
 
-use crate::unknown;
 use crate::world::Judged;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -75,7 +74,7 @@ pub(crate) fn groups(judged: &Judged) -> Vec<Group> {
     let mut found: BTreeMap<Key, Group> = BTreeMap::new();
     let places = places(judged);
     let unread = Place::Unknown;
-    let is_known = unknown::knows(&judged.world, "place");
+    let is_known = judged.world.knows("place");
     let snapshot = &judged.snapshot;
     let pending: BTreeSet<PodId> = snapshot
         .pod_ids()
@@ -101,7 +100,7 @@ pub(crate) fn groups(judged: &Judged) -> Vec<Group> {
         let requests = snapshot.resources.resources(snapshot.requests(id));
         add(&mut found, &view.object, signature, &place, &requests);
     }
-    for pod in judged.world.awaited.iter().filter(|pod| !is_virtual(pod)) {
+    for pod in judged.world.awaited().filter(|pod| !is_virtual(pod)) {
         let requests = spokeshave_model::pod::requests(pod);
         add(&mut found, pod, None, &Place::Awaited, &requests);
     }

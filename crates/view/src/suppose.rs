@@ -5,7 +5,6 @@
 
 use crate::Dollars;
 use crate::nodes::Nodes;
-use crate::unknown::unknown;
 use crate::world::{Judged, World};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PodCondition};
@@ -221,7 +220,7 @@ impl Supposition {
                 .ok_or_else(|| SuppositionError::Absent(format!("{} {}", one.code.kind(), one.object)))?;
         }
         for one in &self.gone {
-            take(one, &mut world, now)?;
+            take(one, &mut world.state, now)?;
         }
         Ok((world, policy))
     }
@@ -288,8 +287,7 @@ fn lift(one: &Lifted, state: &mut ClusterState, policy: &mut Policy, now: Timest
     }
 }
 
-fn take(one: &Gone, world: &mut World, now: Timestamp) -> Result<(), SuppositionError> {
-    let state = &mut world.state;
+fn take(one: &Gone, state: &mut ClusterState, now: Timestamp) -> Result<(), SuppositionError> {
     let machines = machines(state, one);
     let is_one = |id: Option<&str>| id.is_some_and(|id| machines.contains(id));
     let is_going = |node: &Arc<Node>| is_meant(&node.metadata, one) || is_one(id_of(node));
@@ -311,7 +309,6 @@ fn take(one: &Gone, world: &mut World, now: Timestamp) -> Result<(), Supposition
         let node = spokeshave_model::pod::node_name(pod);
         node.is_some_and(|node| names.contains(node) || machines.contains(node))
     };
-    state.pods.extend(world.awaited.extract_if(.., |pod| on_it(pod)));
     // Those of DaemonSets and of the node itself go with it, and so do those that have finished or are being deleted; the others come back and wait.
     state.pods.retain(|pod| {
         let comes_back = spokeshave_model::pod::is_active(pod)
@@ -535,7 +532,7 @@ impl Difference {
             unplaced_before: unplaced(before),
             unplaced_after: unplaced(after),
             verdicts,
-            unknown: unknown(&after.world),
+            unknown: after.world.unknown(),
         }
     }
 }

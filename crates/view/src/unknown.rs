@@ -2,9 +2,19 @@
 //!
 //! A figure without one of its kinds is neither zero nor a bound, and a verdict without one is none: constraints that nobody has seen may forbid what it allows.
 
-use crate::world::World;
+use serde::Serialize;
+use spokeshave_model::ClusterState;
 
-/// Prices, with the NodeClasses of NodePools.
+/// Something that may not or cannot be read: what depends on it is unknown, not zero.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// What is missing, as a plural resource with its group: `nodepools.karpenter.sh`.
+    pub resource: String,
+    /// The reason given by the component that rejected it.
+    pub message: String,
+}
+
+/// Prices. What needs them needs the NodeClasses of NodePools, too.
 const PRICES: &[&str] = &[
     "nodes",
     "nodeclaims.karpenter.sh",
@@ -47,64 +57,47 @@ const MANAGED: &[&str] = &["nodes", "nodeclaims.karpenter.sh"];
 
 const POOLS: &[&str] = &["nodepools.karpenter.sh"];
 
-/// A part of a view, with the kinds that it needs, and whether it needs the NodeClasses of NodePools, too.
-struct Part {
-    name: &'static str,
-    kinds: &'static [&'static [&'static str]],
-    needs_classes: bool,
-}
-
-const fn part(name: &'static str, kinds: &'static [&'static [&'static str]], needs_classes: bool) -> Part {
-    Part {
-        name,
-        kinds,
-        needs_classes,
-    }
-}
+/// The name of a part of a view, and the kinds that it needs.
+type Part = (&'static str, &'static [&'static [&'static str]]);
 
 /// Fields of the header by their names, then what stands elsewhere: verdicts of nodes, what budgets allow, places of pending pods.
 const PARTS: [Part; 11] = [
-    part("price", &[PRICES], true),
-    part("nodesWithoutPrice", &[PRICES], true),
-    part("idle", &[PRICES, PODS], true),
-    part("couldSave", &[PRICES, PODS, PLACES, DISRUPTION], true),
-    part("nextSaves", &[PRICES, PODS, PLACES, DISRUPTION], true),
-    part("pools", &[POOLS], false),
-    part("coming", &[MANAGED], false),
-    part("unmanaged", &[MANAGED], false),
-    part("verdict", &[PRICES, PODS, PLACES, DISRUPTION], true),
-    part("budgets", &[MANAGED, POOLS], false),
-    part("place", &[PRICES, PODS, PLACES], true),
+    ("price", &[PRICES]),
+    ("nodesWithoutPrice", &[PRICES]),
+    ("idle", &[PRICES, PODS]),
+    ("couldSave", &[PRICES, PODS, PLACES, DISRUPTION]),
+    ("nextSaves", &[PRICES, PODS, PLACES, DISRUPTION]),
+    ("pools", &[POOLS]),
+    ("coming", &[MANAGED]),
+    ("unmanaged", &[MANAGED]),
+    ("verdict", &[PRICES, PODS, PLACES, DISRUPTION]),
+    ("budgets", &[MANAGED, POOLS]),
+    ("place", &[PRICES, PODS, PLACES]),
 ];
 
 /// The parts that depend on something missing.
-pub(crate) fn unknown(world: &World) -> Vec<&'static str> {
-    if world.missing.is_empty() {
+pub(crate) fn unknown(missing: &[Missing], state: &ClusterState) -> Vec<&'static str> {
+    if missing.is_empty() {
         return Vec::new();
     }
-    let looks_back = !world.state.disruption_policies.is_empty();
+    let looks_back = !state.disruption_policies.is_empty();
     let is_missing = |kind: &str| {
         let counts = kind != LEDGER || looks_back;
-        counts && world.missing.iter().any(|one| one.resource == kind)
+        counts && missing.iter().any(|one| one.resource == kind)
     };
-    let lacks_a_class = world.missing.iter().any(|one| is_class(world, &one.resource));
-    let is_unknown = |part: &&Part| {
-        let mut kinds = part.kinds.iter().flat_map(|kinds| kinds.iter());
-        (part.needs_classes && lacks_a_class) || kinds.any(|kind| is_missing(kind))
+    let lacks_a_class = missing.iter().any(|one| is_class(state, &one.resource));
+    let is_unknown = |(_, needed): &&Part| {
+        let mut kinds = needed.iter().flat_map(|kinds| kinds.iter());
+        (lacks_a_class && needed.contains(&PRICES)) || kinds.any(|kind| is_missing(kind))
     };
-    PARTS.iter().filter(is_unknown).map(|part| part.name).collect()
-}
-
-/// Whether a part is known.
-pub(crate) fn knows(world: &World, part: &str) -> bool {
-    !unknown(world).contains(&part)
+    PARTS.iter().filter(is_unknown).map(|(name, _)| *name).collect()
 }
 
 /// Whether a resource is that of the NodeClasses of a NodePool: what it does not name, such as the classes of another cloud, decides nothing here.
-fn is_class(world: &World, resource: &str) -> bool {
+fn is_class(state: &ClusterState, resource: &str) -> bool {
     let Some((_, group)) = resource.split_once('.') else {
         return false;
     };
-    let mut pools = world.state.node_pools.iter();
+    let mut pools = state.node_pools.iter();
     pools.any(|pool| pool.spec.template.spec.node_class_ref.group == group)
 }

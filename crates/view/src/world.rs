@@ -1,27 +1,19 @@
 //! The input, and the decisions about it.
 
+use crate::unknown::{Missing, unknown};
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use serde::Serialize;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{NodeId, NodeView, Snapshot};
 use spokeshave_model::{ClusterState, Price, lower};
 use spokeshave_plan::disrupt::{Frontier, Outcome, Verdict, disrupt};
+use spokeshave_plan::in_flight::is_expected;
 use spokeshave_plan::{Policy, Provisioned, provision};
 use spokeshave_story::explain::{CommandFact, Facts};
 use spokeshave_story::{prices, verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Something that may not or cannot be read: what depends on it is unknown, not zero.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Missing {
-    /// What is missing, as a plural resource with its group: `nodepools.karpenter.sh`.
-    pub resource: String,
-    /// The reason given by the component that rejected it.
-    pub message: String,
-}
 
 /// Everything that was read of a cluster at one instant. Cheap to copy: objects are shared.
 #[derive(Clone, Debug, Default)]
@@ -32,12 +24,27 @@ pub struct World {
     pub attachments: Vec<Arc<VolumeAttachment>>,
     /// Disruption commands, as far as they could be read.
     pub disruptions: Vec<Arc<Disruption>>,
-    /// Pods that wait for a node which is being made already, on the stand-in of its NodeClaim, where decisions count them; `state` has not got them.
-    pub awaited: Vec<Arc<Pod>>,
     /// What could not be read.
     pub missing: Vec<Missing>,
     /// When it was read, by the cluster's clock.
     pub now: Timestamp,
+}
+
+impl World {
+    /// Pods that wait for a node which is being made already: they are on the stand-in of its NodeClaim, where decisions count them.
+    pub fn awaited(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.state.pods.iter().filter(|pod| is_expected(pod))
+    }
+
+    /// The parts of a view that depend on something missing.
+    pub(crate) fn unknown(&self) -> Vec<&'static str> {
+        unknown(&self.missing, &self.state)
+    }
+
+    /// Whether a part is known.
+    pub(crate) fn knows(&self, part: &str) -> bool {
+        !self.unknown().contains(&part)
+    }
 }
 
 /// A world with what provisioning and disruption make of it: the controllers' own functions, run once.
@@ -49,7 +56,7 @@ pub struct Judged {
     pub snapshot: Snapshot,
     /// What would be launched.
     pub provisioned: Provisioned,
-    /// What would be disrupted, with a verdict on each node.
+    /// What would be disrupted, with a verdict on each node; with none where something that verdicts depend on could not be read.
     pub disrupted: Outcome,
     /// The settings it was decided under.
     pub policy: Policy,
@@ -62,22 +69,13 @@ impl Judged {
     /// Decides about a world. The verdicts are those of `spokeshave plan --verdicts`.
     pub fn of(world: World, policy: &Policy) -> Self {
         let mut policy = policy.clone();
-        policy.disrupt.verdicts = true;
-        let mut state = world.state.clone();
-        state.pods.extend(world.awaited.iter().cloned());
-        let mut snapshot = lower(&state);
+        // Constraints that nobody has seen may forbid what a verdict would allow.
+        policy.disrupt.verdicts = world.knows("verdict");
+        let mut snapshot = lower(&world.state);
         let provisioned = provision(&snapshot, &policy, world.now);
         let nominated = provisioned.nominate(&mut snapshot, world.now);
         let mut disrupted = disrupt(&snapshot, &policy, world.now, &Frontier::default());
-        let verdicts = disrupted.verdicts.into_iter().map(|found| {
-            let found = if nominated.contains(&found.node) {
-                found.without_nomination("not in this plan, which sends pending pods to it")
-            } else {
-                found
-            };
-            verdict::told(&snapshot, &policy, found)
-        });
-        disrupted.verdicts = verdicts.collect();
+        disrupted.verdicts = verdict::all_told(&snapshot, &policy, disrupted.verdicts, &nominated);
         let by_node = disrupted.verdicts.iter().enumerate();
         Self {
             by_node: by_node.map(|(index, verdict)| (verdict.node, index)).collect(),
@@ -90,7 +88,7 @@ impl Judged {
         }
     }
 
-    /// What is said about a node; none about one that is not managed.
+    /// What is said about a node; none where that depends on something that could not be read.
     pub fn verdict(&self, node: NodeId) -> Option<&Verdict> {
         let index = self.by_node.get(&node)?;
         self.disrupted.verdicts.get(*index)

@@ -74,10 +74,10 @@ impl Look {
     pub(crate) fn of(row: &NodeRow) -> Self {
         match (row.phase, row.verdict) {
             (Phase::Leaving, _) => Look::Leaving,
+            (Phase::Unknown, _) | (Phase::Ready, Some("unknown")) => Look::Unknown,
             (Phase::Coming, _) => Look::Coming,
             (Phase::Broken, _) => Look::Broken,
             (Phase::Ready, None) => Look::Unmanaged,
-            (Phase::Ready, Some("unknown")) => Look::Unknown,
             (Phase::Ready, Some("keep")) => Look::Keep,
             (Phase::Ready, Some(_)) => Look::Go,
         }

@@ -103,25 +103,20 @@ fn day_ago(header: &Header) -> Markup {
 }
 
 fn shares(header: &Header) -> Markup {
+    let known = |field: &str, number: usize| if header.knows(field) { number } else { 0 };
     let parts = [
-        (header.coming, "coming"),
+        (known("coming", header.coming), "coming"),
         (header.leaving, "leaving"),
         (header.broken, "not ready"),
-        (
-            if header.knows("unmanaged") {
-                header.unmanaged
-            } else {
-                0
-            },
-            "not managed",
-        ),
+        (known("unmanaged", header.unmanaged), "not managed"),
     ];
+    let unpriced = known("nodesWithoutPrice", header.nodes_without_price);
     let parts: Vec<String> = parts
         .iter()
         .filter(|(number, _)| *number > 0)
         .map(|(number, name)| format!("{number} {name}"))
         .collect();
-    html! { @if !parts.is_empty() { " (" (parts.join(", ")) ")" } @if header.nodes_without_price > 0 { " " span .bad { (header.nodes_without_price) " without a price" } } }
+    html! { @if !parts.is_empty() { " (" (parts.join(", ")) ")" } @if unpriced > 0 { " " span .bad { (unpriced) " without a price" } } }
 }
 
 /// What a what-if changes.

@@ -213,13 +213,7 @@ impl ApiServer {
             let Some(resource) = resource_of(state, &storage, &stored.value) else {
                 continue;
             };
-            let owners = stored.value["metadata"]["ownerReferences"].as_array();
-            let has_others = owners
-                .into_iter()
-                .flatten()
-                .filter_map(|owner| owner["uid"].as_str())
-                .any(|other| other != uid && state.by_uid.contains_key(other));
-            if has_others {
+            if is_kept(state, &stored.value) {
                 state.commit(&storage, &key, without_owner(&stored.value, uid), false);
             } else if stored.value["metadata"]["deletionTimestamp"].is_null() {
                 match propagation {
@@ -310,24 +304,10 @@ impl ApiServer {
 
     /// A new object whose owners are all deleted, or going in the foreground, is deleted too.
     pub(crate) fn collect_if_orphaned(&self, state: &mut State, scope: &Scope, stored: &Arc<Stored>) {
-        let Some(owners) = stored.value["metadata"]["ownerReferences"]
-            .as_array()
-            .filter(|owners| !owners.is_empty())
-        else {
-            return;
-        };
-        // An owner that goes in the foreground waits for its dependents: it keeps none of them.
-        let stays = |uid: &str| {
-            let place = state.by_uid.get(uid);
-            let owner = place.and_then(|(storage, key)| state.stored(storage, key));
-            owner.is_some_and(|owner| {
-                owner.value["metadata"]["deletionTimestamp"].is_null()
-                    || !has_finalizer(&owner.value, FOREGROUND)
-            })
-        };
-        let mut uids = owners.iter().filter_map(|owner| owner["uid"].as_str());
+        let owners = stored.value["metadata"]["ownerReferences"].as_array();
+        let is_owned = owners.is_some_and(|owners| !owners.is_empty());
         // A real collector runs a little later; the difference is visible only in races.
-        if !uids.any(stays) {
+        if is_owned && !is_kept(state, &stored.value) {
             self.delete_object(state, &scope.resource, &scope.key(), stored);
         }
     }
@@ -511,6 +491,23 @@ fn retire_definition(state: &mut State, definition: &Value) {
 
 fn places_of_dependents(state: &State, uid: &str) -> Vec<Place> {
     state.dependents.get(uid).into_iter().flatten().cloned().collect()
+}
+
+/// Whether an owner keeps an object. One that goes in the foreground waits for its dependents: it keeps none of them.
+fn is_kept(state: &State, object: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let mut uids = owners
+        .into_iter()
+        .flatten()
+        .filter_map(|owner| owner["uid"].as_str());
+    uids.any(|uid| {
+        let place = state.by_uid.get(uid);
+        let owner = place.and_then(|(storage, key)| state.stored(storage, key));
+        owner.is_some_and(|owner| {
+            let is_going = !owner.value["metadata"]["deletionTimestamp"].is_null();
+            !is_going || !has_finalizer(&owner.value, FOREGROUND)
+        })
+    })
 }
 
 fn resource_of(state: &State, storage: &(String, String), value: &Value) -> Option<Arc<Resource>> {

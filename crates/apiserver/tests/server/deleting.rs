@@ -211,6 +211,42 @@ async fn a_dependent_that_comes_late_does_not_hold_an_owner_in_the_foreground() 
 }
 
 #[tokio::test]
+async fn an_owner_in_the_foreground_keeps_no_dependent_whose_other_owner_goes() {
+    let client = Client::new();
+    let owner = owned(&client).await;
+    let other = client.map("other", json!({})).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/held"]}});
+    client.patch(&format!("{MAPS}/child"), MERGE, held).await.ok();
+    client
+        .delete_with(
+            &format!("{MAPS}/owner"),
+            json!({"propagationPolicy": "Foreground"}),
+        )
+        .await
+        .ok();
+    let reference = |owner: &Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true});
+    client
+        .post(
+            MAPS,
+            json!({"metadata": {"name": "late", "ownerReferences": [reference(&owner), reference(&other)]}}),
+        )
+        .await
+        .ok();
+    let free = json!({"metadata": {"finalizers": null}});
+    client.patch(&format!("{MAPS}/child"), MERGE, free).await.ok();
+    assert_eq!(
+        names(&client.get(MAPS).await.ok()),
+        ["late", "other", "owner"],
+        "the other owner keeps it, and it holds the one that is going"
+    );
+    client.delete(&format!("{MAPS}/other")).await.ok();
+    assert!(
+        names(&client.get(MAPS).await.ok()).is_empty(),
+        "it goes, and the owner that waited for it"
+    );
+}
+
+#[tokio::test]
 async fn the_foreground_waits_for_dependents_of_dependents() {
     let client = Client::new();
     owned(&client).await;

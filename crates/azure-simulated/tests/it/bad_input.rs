@@ -295,6 +295,38 @@ fn no_end_of_rows(request: &Request, reply: Response) -> Response {
     body(reply, &page)
 }
 
+/// The token that was asked with, again.
+fn same_rows(request: &Request, reply: Response) -> Response {
+    if !request.url.contains("Microsoft.ResourceGraph") {
+        return reply;
+    }
+    let mut page: Value = serde_json::from_slice(&reply.body).unwrap();
+    page["$skipToken"] = json!("1");
+    body(reply, &page)
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_050_a_list_that_comes_to_a_stop_before_its_end_is_no_whole_list() {
+    let (world, http) = spoiled().await;
+    world
+        .provider
+        .create(&on_demand("a", "Standard_D4s_v5"))
+        .await
+        .unwrap();
+    world.pass(3600).await;
+    *http.how.lock().unwrap() = Some(same_rows);
+    let error = world.provider.list().await.unwrap_err().to_string();
+    let place = "https://azure.example/providers/Microsoft.ResourceGraph/resources?";
+    assert!(
+        error.starts_with("listing machines: UnreadableReply: ")
+            && error.contains(place)
+            && error.contains("expected that of the next rows"),
+        "{error}"
+    );
+    *http.how.lock().unwrap() = None;
+    assert_eq!(world.provider.list().await.unwrap().len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn z_024_z_050_a_list_without_an_end_is_an_error_and_what_was_known_is_kept() {
     let (world, http) = spoiled().await;

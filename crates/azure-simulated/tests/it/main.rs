@@ -15,6 +15,7 @@ mod mid_launch;
 mod openapi;
 mod prices;
 mod tags;
+mod unread;
 mod upkeep;
 mod wire;
 mod world;

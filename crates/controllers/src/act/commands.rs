@@ -10,10 +10,7 @@ use spokeshave_model::{Action, ObjectKind, Plan, Subresource};
 use spokeshave_plan::disrupt::advance::Advance;
 
 use crate::act::error::ExecuteError;
-use crate::act::hands::Hands;
-
-/// Writes under way at once; beyond that the client's own rate is what bounds them.
-const AT_ONCE: usize = 50;
+use crate::act::hands::{AT_ONCE, Hands};
 
 impl Hands {
     /// Makes a step of a command true: records its events, then carries out its actions, of which those of one sort go together and whatever follows them
@@ -39,14 +36,13 @@ impl Hands {
                 break;
             }
             let answers = join_all(actions.iter().map(|action| self.request(action))).await;
-            // One after the other, the first failure would have kept the others from being asked for: together they are one for circuit breakers.
-            let counted = if deletes { answers.len() } else { 1 };
-            let failures = answers.iter().filter(|answer| is_failure(answer));
-            failures
-                .take(counted)
-                .for_each(|answer| self.note_failure(answer));
             let (mut is_stale, mut broken) = (false, None);
             for (index, answer) in turn.zip(answers) {
+                // One after the other, the first failure would have kept the others from being asked for: together they are one for circuit breakers. Of
+                // deletions, which go on after a failure, each is one.
+                if broken.is_none() {
+                    self.note_failure(&answer);
+                }
                 match answer {
                     Err(error) if error.is_not_found() && deletes => done(index),
                     Err(error) if error.is_conflict() || error.is_not_found() => {
@@ -67,11 +63,6 @@ impl Hands {
         }
         failed.map_or(Ok(true), Err)
     }
-}
-
-/// Whether an answer is neither a success nor a reason to look again.
-fn is_failure(answer: &Result<(), ExecuteError>) -> bool {
-    matches!(answer, Err(ExecuteError::Failed { .. }))
 }
 
 /// Which actions go together: those of one sort that follow each other, up to so many.

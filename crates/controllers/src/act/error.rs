@@ -58,13 +58,39 @@ impl ExecuteError {
         matches!(self, ExecuteError::Conflict { .. })
     }
 
+    /// Nobody knows whether the request took effect: the server did not answer, or failed itself.
+    pub(super) fn is_unanswered(&self) -> bool {
+        let is_answer = |source: &kube::Error| match source {
+            kube::Error::Api(status) => status.code < 500,
+            kube::Error::SerdeError(_) => true,
+            _ => false,
+        };
+        matches!(self, ExecuteError::Failed { source, .. } if !is_answer(source))
+    }
+
+    /// The request took effect, and what the server answered cannot be read, as where a webhook or another definition made something else of it.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(
+            self,
+            ExecuteError::Failed {
+                source: kube::Error::SerdeError(_),
+                ..
+            }
+        )
+    }
+
+    /// What was to be created may be there, or is: nobody answered, the answer cannot be read, or it says so.
+    pub(crate) fn may_exist(&self) -> bool {
+        self.is_unanswered() || self.is_unreadable() || self.says_already_exists()
+    }
+
     pub(super) fn says_already_exists(&self) -> bool {
         matches!(self, ExecuteError::Failed { source: kube::Error::Api(status), .. } if is_already_there(status))
     }
 }
 
 /// Whether a creation was refused because there is one.
-pub(super) fn is_already_there(status: &kube::core::Status) -> bool {
+fn is_already_there(status: &kube::core::Status) -> bool {
     status.code == 409 && status.reason == "AlreadyExists"
 }
 

@@ -7,14 +7,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use futures::StreamExt as _;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions, ObjectMeta};
 use kube::Client;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
-use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{DisruptionPolicy, NodeClaim, labels};
+use spokeshave_api::DisruptionPolicy;
 use spokeshave_model::Pod;
 use spokeshave_model::pod::is_waited_for_in_drain;
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Plan, Subresource};
@@ -24,7 +22,8 @@ use spokeshave_runtime::{
 };
 
 use crate::act::blocked::Told;
-use crate::act::error::{ExecuteError, classify, is_already_there, names_a_budget, retry_after};
+use crate::act::creations::Unanswered;
+use crate::act::error::{ExecuteError, classify, names_a_budget, retry_after};
 use crate::act::health_objects;
 use crate::state::cluster::Cluster;
 use crate::state::distress::Failures;
@@ -34,8 +33,9 @@ use crate::state::stores::Stores;
 /// Rate of `Nominated` events: five a second, ten at once (P §17).
 const NOMINATED_RATE: (f64, u32) = (5.0, 10);
 
-/// Creations under way at once (P-065). The API server answers each in milliseconds; beyond that the client's own rate is what bounds them.
-const CREATIONS_AT_ONCE: usize = 50;
+/// Writes of one sort under way at once, such as creations (P-065). The API server answers each in milliseconds; beyond that the client's own rate is what
+/// bounds them.
+pub(super) const AT_ONCE: usize = 50;
 
 /// The writer. Clones write as one.
 #[derive(Clone)]
@@ -44,7 +44,9 @@ pub(crate) struct Hands {
     pub(super) writes: ClientWrites,
     pub(super) stores: Stores,
     events: EventRecorder,
-    created: Created,
+    pub(super) created: Created,
+    /// NodePools for which NodeClaims may have come to be that nobody knows of.
+    pub(super) unanswered: Unanswered,
     failures: Failures,
     pub(super) clock: SharedClock,
     /// When the words of what holds up a termination were last written.
@@ -72,6 +74,7 @@ impl Hands {
             stores: cluster.stores.clone(),
             events,
             created: cluster.created.clone(),
+            unanswered: Unanswered::default(),
             failures: cluster.failures.clone(),
             clock: cluster.clock.clone(),
             told: Told::default(),
@@ -99,24 +102,6 @@ impl Hands {
         if let Err(ExecuteError::Failed { source, .. }) = answer {
             self.failures.of_api_server(source);
         }
-    }
-
-    /// Creates NodeClaims, several at once (P-065), each for something. `done` is called for each as soon as it is created or has failed; one that fails
-    /// stops no other.
-    pub(crate) async fn create_claims<'claim, For>(
-        &self,
-        wanted: Vec<(For, &'claim NodeClaim)>,
-        done: impl Fn(For, Result<NodeClaim, ExecuteError>),
-    ) {
-        let done = &done;
-        let create = |(what, claim): (For, &'claim NodeClaim)| async move {
-            let answer = self.create_claim(claim).await;
-            self.note_failure(&answer);
-            done(what, answer);
-        };
-        futures::stream::iter(wanted)
-            .for_each_concurrent(CREATIONS_AT_ONCE, create)
-            .await;
     }
 
     /// Carries out one Action, without counting a failure.
@@ -191,71 +176,6 @@ impl Hands {
             self.tell(event);
         }
         self.run_unless_stale(&plan.actions).await
-    }
-
-    /// Creates a NodeClaim and returns it with its name.
-    ///
-    /// # Errors
-    /// The class of the failure.
-    async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, ExecuteError> {
-        let api: Api<NodeClaim> = Api::all(self.client.clone());
-        let created = api
-            .create(&PostParams::default(), claim)
-            .await
-            .map_err(|source| {
-                let target = claim
-                    .metadata
-                    .generate_name
-                    .clone()
-                    .unwrap_or_else(|| claim.name().to_owned());
-                ExecuteError::Failed {
-                    verb: "create nodeclaim",
-                    target,
-                    source,
-                }
-            })?;
-        self.created.insert(created.name());
-        self.stores.node_claims.note_written(created.clone());
-        Ok(created)
-    }
-
-    /// Creates a NodeClaim whose name was chosen before; one that was made before for the same Disruption is as good.
-    async fn create_replacement(&self, claim: &NodeClaim) -> Result<(), ExecuteError> {
-        let error = match self.create_claim(claim).await {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
-        };
-        if !error.says_already_exists() {
-            return Err(error);
-        }
-        let api: Api<NodeClaim> = Api::all(self.client.clone());
-        let there = api.get(claim.name()).await.map_err(|source| {
-            let target = ObjectRef::cluster(ObjectKind::NodeClaim, claim.name(), "");
-            classify("get", &target, source)
-        })?;
-        if there.annotation(labels::DISRUPTION) != claim.annotation(labels::DISRUPTION) {
-            return Err(error);
-        }
-        self.stores.node_claims.note_written(there);
-        Ok(())
-    }
-
-    /// Writes a command down.
-    async fn create_disruption(&self, disruption: &Disruption) -> Result<(), ExecuteError> {
-        let api: Api<Disruption> = Api::all(self.client.clone());
-        match api.create(&PostParams::default(), disruption).await {
-            Ok(created) => {
-                self.stores.disruptions.note_written(created);
-                Ok(())
-            }
-            // Its name says what and when it was decided: it is the same one.
-            Err(kube::Error::Api(status)) if is_already_there(&status) => Ok(()),
-            Err(source) => Err(ExecuteError::Failed {
-                verb: "create disruption",
-                target: disruption.name().to_owned(),
-                source,
-            }),
-        }
     }
 
     /// Queues an event.

@@ -5,6 +5,7 @@
 pub(crate) mod blocked;
 pub(crate) mod buffer_status;
 pub(crate) mod commands;
+mod creations;
 pub(crate) mod error;
 pub(crate) mod for_provider;
 pub(crate) mod hands;

@@ -11,10 +11,7 @@ use serde_json::json;
 use spokeshave_model::{Action, ObjectRef, Pod};
 use spokeshave_runtime::Api;
 
-use crate::act::hands::Hands;
-
-/// Writes under way at once; beyond that the client's own rate is what bounds them.
-const AT_ONCE: usize = 50;
+use crate::act::hands::{AT_ONCE, Hands};
 
 impl Hands {
     /// Carries out nominations, and leaves out every other action. Pods that are gone, bound or changed meanwhile are none of its business.

@@ -6,9 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::ClusterState;
-use spokeshave_model::Pod;
 use spokeshave_plan::Policy;
-use spokeshave_plan::in_flight::is_expected;
 
 use crate::state::cluster::Cluster;
 use crate::state::frozen::Inputs;
@@ -24,14 +22,12 @@ pub struct Seen(Arc<Inputs>);
 /// Everything that the operator knows of the cluster at one instant.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// The objects as planning sees them, but for the pods that are `awaited`.
+    /// The objects as planning sees them: pods whose node is being made, virtual ones included, are on the stand-in of their NodeClaim.
     pub state: ClusterState,
     /// Volume attachments.
     pub attachments: Vec<Arc<VolumeAttachment>>,
     /// Disruption commands, those that have ended included.
     pub disruptions: Vec<Arc<Disruption>>,
-    /// Pods whose node is being made, virtual ones included: planning sees them on the stand-in of their NodeClaim, and seeks no place for them.
-    pub awaited: Vec<Arc<Pod>>,
     /// The settings that it decides under.
     pub policy: Policy,
     /// When.
@@ -50,16 +46,10 @@ impl Observer {
     pub async fn observe(&self) -> Option<Observed> {
         let cluster = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
         let inputs = Arc::new(cluster.inputs(&[]).await);
-        let mut state = cluster.cluster_state(&inputs);
-        let mut awaited: Vec<Arc<Pod>> = Vec::new();
-        if !inputs.assigned.is_empty() {
-            awaited.extend(state.pods.extract_if(.., |pod| is_expected(pod)));
-        }
         Some(Observed {
-            state,
+            state: cluster.cluster_state(&inputs),
             attachments: cluster.stores.volume_attachments.snapshot(),
             disruptions: cluster.stores.disruptions.snapshot(),
-            awaited,
             policy: cluster.policy.clone(),
             now: cluster.now(),
             seen: Seen(inputs),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, DRIFTED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
-use spokeshave_api::{ConsolidationPolicy, NodeClaim, NodePool};
+use spokeshave_api::{ConsolidationPolicy, NodeClaim};
 use spokeshave_audit::{CommandCheck, check_command};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
@@ -20,6 +20,7 @@ use spokeshave_plan::disrupt::{
     BudgetMapping, Command, Destination, Frontier, Kept, Method, Outcome, PoolScore, disrupt_keeping,
     is_calm, validate,
 };
+use spokeshave_plan::report::first_few;
 use spokeshave_plan::{Policy, limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
@@ -27,7 +28,10 @@ use tokio::sync::Notify;
 use crate::act::hands::Hands;
 use crate::observe::budget_faults::BudgetFaults;
 use crate::observe::journal::Journal;
+use crate::observe::repeats::Repeats;
+use crate::reconcile::disruption_questions::{are_budgets_known, is_last_one_settled};
 use crate::reconcile::disruption_verdicts::Verdicts;
+use crate::reconcile::unreadable;
 use crate::state::cluster::Cluster;
 use crate::state::frozen::Inputs;
 
@@ -62,6 +66,8 @@ struct Thread {
     kept: Kept,
     /// Commands under way whose end the frontier has not been told, by the name of their object.
     started: BTreeMap<String, Command>,
+    /// The name of a command whose creation had no answer.
+    unanswered: Option<String>,
     /// When the last pass was, however short.
     last_pass: Option<Timestamp>,
     /// Something was not cleaned up yet: a pass is due whatever has changed.
@@ -72,6 +78,8 @@ struct Thread {
     seen: Option<(Arc<Inputs>, u64)>,
     /// Budgets that cannot be evaluated.
     faults: BudgetFaults,
+    /// Commands that cannot be read, as it was said.
+    unread: Repeats,
 }
 
 impl Thread {
@@ -190,6 +198,11 @@ impl DisruptionLoop {
     /// One turn: second looks that are due, then a pass if anything has changed. True when another turn should follow at once (D-063).
     async fn turn(&self, thread: &mut Thread) -> bool {
         let now = self.cluster.now();
+        let mut unread = unreadable::names(&self.cluster.stores.disruptions);
+        if !unread.is_empty() {
+            // What waits has no second look now; it is decided again.
+            thread.pending.clear();
+        }
         let (due, waiting) = std::mem::take(&mut thread.pending)
             .into_iter()
             .partition(|pending| pending.due <= now);
@@ -207,12 +220,14 @@ impl DisruptionLoop {
         thread
             .faults
             .report(&self.cluster.stores.node_pools.snapshot(), now);
-        self.learn(thread);
+        self.learn(thread, &unread);
         let inputs = Arc::new(self.cluster.inputs(&thread.waiting()).await);
+        unread.extend(unreadable::names(&self.cluster.stores.disruptions));
         let version = thread.number(&inputs);
         thread.frontier.version = Some(version);
         // A state that was found fruitless is not even looked at, until it or the hour changes it.
-        if (thread.unclean || !thread.frontier.is_settled(now)) && self.pass(thread, &inputs).await {
+        let is_due = thread.unclean || !thread.frontier.is_settled(now);
+        if self.is_ledger_known(thread, &unread) && is_due && self.pass(thread, &inputs).await {
             return true;
         }
         let writes = thread.verdicts.write(&self.cluster, &self.hands).await;
@@ -227,13 +242,26 @@ impl DisruptionLoop {
         false
     }
 
+    /// Invariants 2, 8 and 10: commands that cannot be read hold nodes, use budgets up and wait for replacements, and nobody knows which.
+    fn is_ledger_known(&self, thread: &mut Thread, unread: &BTreeSet<String>) -> bool {
+        if unread.is_empty() {
+            return true;
+        }
+        let names = first_few(&Vec::from_iter(unread), 5);
+        if thread.unread.is_due(names.clone(), self.cluster.now()) {
+            tracing::warn!(Disruptions = names, "these cannot be read: nothing is disrupted");
+        }
+        false
+    }
+
     /// Tells the frontier how commands have ended (W-10, W-24).
-    fn learn(&self, thread: &mut Thread) {
+    fn learn(&self, thread: &mut Thread, unread: &BTreeSet<String>) {
         let now = self.cluster.now();
         let frontier = &mut thread.frontier;
         thread.started.retain(|name, command| {
             let disruption = self.cluster.stores.disruptions.get_named(name);
             match disruption.as_deref().map(Disruption::phase) {
+                None if unread.contains(name) => return true,
                 None | Some(DisruptionPhase::RolledBack) => frontier.failed(command, now),
                 Some(DisruptionPhase::Succeeded | DisruptionPhase::Draining) => frontier.succeeded(command),
                 Some(_) => return true,
@@ -460,7 +488,10 @@ impl DisruptionLoop {
             thread.frontier.failed(&command, self.cluster.now());
             return false;
         }
-        if !self.stands_up(snapshot, &command) || !self.budgets_are_known(&command).await {
+        if !self.stands_up(snapshot, &command)
+            || !is_last_one_settled(&self.hands, &mut thread.unanswered).await
+            || !are_budgets_known(&self.cluster, &self.hands, &command).await
+        {
             thread.frontier.failed(&command, self.cluster.now());
             return false;
         }
@@ -469,33 +500,12 @@ impl DisruptionLoop {
         };
         if let Err(error) = self.hands.run(&action).await {
             tracing::error!(%error, "writing a disruption down; it is decided again");
+            thread.unanswered = error.may_exist().then(|| object.name().to_owned());
             thread.frontier.failed(&command, self.cluster.now());
             return false;
         }
         self.nominate(snapshot, &command);
         thread.started.insert(object.name().to_owned(), command);
-        true
-    }
-
-    /// Invariants 2 and 38: behind a watch that stands still, a budget may have been closed a while ago. The API server itself is asked whether the
-    /// NodePools are those that the command was decided by.
-    async fn budgets_are_known(&self, command: &Command) -> bool {
-        for pool in command.budget_use().into_keys() {
-            let version = |pool: &NodePool| (pool.metadata.uid.clone(), pool.metadata.generation);
-            let known = self.cluster.stores.node_pools.get_named(pool);
-            let known = known.as_deref().map(version);
-            match self.hands.get::<NodePool>(pool).await {
-                Ok(current) if current.as_ref().map(version) == known => {}
-                Ok(_) => {
-                    tracing::debug!(NodePool = pool, "has changed; its disruption is decided again");
-                    return false;
-                }
-                Err(error) => {
-                    tracing::error!(NodePool = pool, %error, "disruption not started; it is decided again");
-                    return false;
-                }
-            }
-        }
         true
     }
 

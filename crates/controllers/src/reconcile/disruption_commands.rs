@@ -32,6 +32,7 @@ use crate::observe::journal::Journal;
 use crate::observe::journal::termination_mode;
 use crate::observe::repeats::Repeats;
 use crate::options::Options;
+use crate::reconcile::unreadable;
 use crate::state::cluster::Cluster;
 
 /// Commands that are worked on at once, at one core and at sixty (D-107).
@@ -173,13 +174,11 @@ impl Commands {
         let now = self.cluster.now();
         disruption.spec.nodes.iter().find_map(|node| {
             let pool = stores.node_pools.get_named(&node.node_pool);
-            let labels = pool
-                .and_then(|pool| pool.metadata.labels.clone())
-                .unwrap_or_default();
+            let labels = pool.map(|pool| pool.metadata.labels.clone().unwrap_or_default());
             frozen(
                 policies.iter().map(|policy| &**policy),
                 &node.node_pool,
-                &labels,
+                labels.as_ref(),
                 &disruption.spec.reason,
                 now,
             )
@@ -250,13 +249,16 @@ impl Commands {
         let own = self.list_pods(disruption, present).await;
         let others = self.read_destinations(present).await;
         for error in [own.as_ref().err(), others.as_ref().err()].into_iter().flatten() {
-            let line = format!("{}: {error}", disruption.name());
-            let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
-            if unread.is_due(line, self.cluster.now()) {
+            if self.is_line_due(format!("{}: {error}", disruption.name())) {
                 tracing::warn!(Disruption = disruption.name(), %error, "its pods and nodes could not be read");
             }
         }
         own.unwrap_or(false) && others.unwrap_or(false)
+    }
+
+    fn is_line_due(&self, line: String) -> bool {
+        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        unread.is_due(line, self.cluster.now())
     }
 
     fn created(&self, disruption: &Disruption, claim: &NodeClaim, reason: &str) {
@@ -451,7 +453,19 @@ impl Controller for Commands {
         if disruption.is_finished() {
             return self.keep_ledger(&disruption).await;
         }
-        let mut present = self.present(&disruption);
+        let claims = &self.cluster.stores.node_claims;
+        let (mut present, unreadable) = unreadable::beside(claims, || self.present(&disruption));
+        if let Some(claim) = unreadable::claim_of_command(&disruption, &unreadable) {
+            // It is not gone: a command that took it for gone would end while its nodes stay.
+            if self.is_line_due(format!("{name}: {claim}")) {
+                tracing::warn!(
+                    Disruption = name,
+                    NodeClaim = claim,
+                    "waits for a nodeclaim that cannot be read"
+                );
+            }
+            return Ok(Requeue::After(unreadable::PAUSE));
+        }
         let now = self.cluster.now();
         if needs_pods_of_server(&disruption, now) {
             if !self.knows(&disruption, &mut present).await {

@@ -20,7 +20,6 @@ use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::journal::Journal;
 use crate::options::Options;
 use crate::state::cluster::Cluster;
-use crate::state::stores::Stores;
 
 /// How often a pod that may not be evicted now is looked at again.
 const PROTECTED_POLL: Duration = Duration::from_secs(10);
@@ -151,16 +150,20 @@ impl Evictions {
         if known.as_deref() == Some(uid) {
             return;
         }
-        let now = self.cluster.now();
-        let mut pods = stores.pods_by_node.get(name);
+        self.waiting_on(name, self.cluster.now())
+            .iter()
+            .for_each(|pod| self.queue.add(EvictionKey::of(pod, name)));
+    }
+
+    /// Pods on a node that wait for larger ones.
+    fn waiting_on(&self, node: &str, now: Timestamp) -> Vec<Arc<Pod>> {
+        let mut pods = self.cluster.stores.pods_by_node.get(node);
         let mut turns = self.turns();
         pods.retain(|pod| {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             !turns.wait(uid, now).is_zero()
         });
-        drop(turns);
-        pods.iter()
-            .for_each(|pod| self.queue.add(EvictionKey::of(pod, name)));
+        pods
     }
 
     /// Whether the cloud takes the machine of the present Node of this name back.
@@ -208,22 +211,15 @@ impl Evictions {
     }
 
     /// Pods that wait for larger ones, and need not any more: the cloud has said when their node ends.
-    fn hurried(&self, stores: &Stores, change: &Change<NodeClaim>) -> Vec<EvictionKey> {
+    fn hurried(&self, change: &Change<NodeClaim>) -> Vec<EvictionKey> {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         let Some(claim) = new.filter(|_| deadline_text(new) != deadline_text(old)) else {
             return Vec::new();
         };
-        let status = claim.status.as_ref();
-        let node = status
-            .and_then(|status| status.node_name.as_deref())
-            .unwrap_or_default();
+        let node = claim.node_name().unwrap_or_default();
         let (deadline, now) = (deadline(claim).ok().flatten(), self.cluster.now());
-        let mut turns = self.turns();
-        let mut pods = stores.pods_by_node.get(node);
-        pods.retain(|pod| {
-            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-            !turns.wait(uid, now).is_zero() && !takes_turn(pod, Some(claim), deadline, now)
-        });
+        let mut pods = self.waiting_on(node, now);
+        pods.retain(|pod| !takes_turn(pod, Some(claim), deadline, now));
         pods.iter().map(|pod| EvictionKey::of(pod, node)).collect()
     }
 
@@ -418,9 +414,9 @@ impl Controller for Evictions {
         let evictions = Arc::downgrade(self);
         on.change(
             |stores| &stores.node_claims,
-            move |stores, change| {
+            move |_, change| {
                 let evictions = evictions.upgrade();
-                evictions.map_or_else(Vec::new, |evictions| evictions.hurried(stores, change))
+                evictions.map_or_else(Vec::new, |evictions| evictions.hurried(change))
             },
         );
     }

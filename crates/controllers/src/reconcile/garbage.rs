@@ -170,7 +170,7 @@ impl Controller for Garbage {
         // D-250: claims before instances for one direction, instances before claims for the other.
         let claims_before = self.cluster.stores.node_claims.snapshot();
         let instances = self.cloud.list().await?;
-        let claims_after = self.cluster.stores.node_claims.snapshot();
+        let (claims_after, unreadable) = self.cluster.stores.node_claims.with_rejected();
         let nodes = self.cluster.stores.nodes.snapshot();
         let mut failure: Option<ReconcileError> = None;
         for claim in claims_without_instance(&claims_before, &instances, &nodes) {
@@ -189,8 +189,9 @@ impl Controller for Garbage {
                 failure.get_or_insert(error);
             }
         }
-        let command = |name: &str| self.cluster.stores.disruptions.get_named(name);
-        for claim in orphaned_replacements(&claims_after, command, self.cluster.now()) {
+        let (commands, unread_commands) = self.cluster.stores.disruptions.with_rejected();
+        let command = |name: &str| commands.iter().find(|one| one.name() == name).cloned();
+        for claim in orphaned_replacements(&claims_after, command, &unread_commands, self.cluster.now()) {
             if self.cluster.is_ours(&claim)
                 && let Err(error) = self
                     .delete_claim(&claim, "the command that it was to replace nodes for is no more")
@@ -199,7 +200,7 @@ impl Controller for Garbage {
                 failure.get_or_insert(error);
             }
         }
-        for instance in leaked_instances(&instances, &claims_after, self.cluster.now()) {
+        for instance in leaked_instances(&instances, &claims_after, &unreadable, self.cluster.now()) {
             if let Err(error) = self.end_leaked(&instance).await {
                 failure.get_or_insert(error);
             }

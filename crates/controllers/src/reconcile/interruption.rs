@@ -22,6 +22,7 @@ use crate::observe::journal::Journal;
 use crate::observe::notices;
 use crate::reconcile::eviction::Evictions;
 use crate::reconcile::provisioner::Provisioner;
+use crate::reconcile::unreadable;
 use crate::state::cluster::Cluster;
 
 /// Our own write is seen again within this time.
@@ -29,6 +30,8 @@ const SEEN_AGAIN: Duration = Duration::from_millis(50);
 
 /// A message about an instance that no NodeClaim names is kept for so long: its launch may be on its way into the store (D-278).
 const UNKNOWN_FOR: Duration = Duration::from_secs(30);
+/// The same while NodeClaims cannot be read: it may be the instance of one of them. Messages about others' instances must not pile up for ever, though.
+const UNREADABLE_FOR: Duration = Duration::from_secs(3600);
 
 /// The controller of interruptions.
 #[derive(Debug)]
@@ -163,13 +166,16 @@ impl Controller for Interruptions {
                 tracing::error!(message = id, text, "deleting a message that cannot be read");
             }
             Ok(kind) => {
-                let claims = self
-                    .cluster
-                    .stores
-                    .claims_by_provider_id
-                    .get(&message.provider_id);
+                let stores = &self.cluster.stores;
+                let look = || stores.claims_by_provider_id.get(&message.provider_id);
+                let (claims, unreadable) = unreadable::beside(&stores.node_claims, look);
+                let wait = if unreadable.is_empty() {
+                    UNKNOWN_FOR
+                } else {
+                    UNREADABLE_FOR
+                };
                 let is_named = !message.provider_id.is_empty();
-                if claims.is_empty() && is_named && self.cluster.clock.since(arrived) < UNKNOWN_FOR {
+                if claims.is_empty() && is_named && self.cluster.clock.since(arrived) < wait {
                     return Ok(Requeue::After(Duration::from_secs(1)));
                 }
                 for claim in claims {

@@ -17,6 +17,7 @@ mod claims;
 pub(crate) mod disruption;
 mod disruption_commands;
 mod disruption_policies;
+mod disruption_questions;
 mod disruption_verdicts;
 mod drift;
 mod eviction;
@@ -32,6 +33,7 @@ mod nominations;
 mod pod_events;
 mod provisioner;
 mod static_pools;
+mod unreadable;
 
 /// What one term of leadership knows, writes with and tells; controllers take of it what they need.
 #[derive(Clone, Debug)]

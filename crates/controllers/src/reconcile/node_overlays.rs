@@ -1,8 +1,10 @@
 //! NodeOverlays (P §13): judged together whenever one of them, a NodePool or a NodeClass changes, and every six hours.
 //!
-//! Owns when they are judged and what their statuses say. What is in force is kept by [`Overlays`].
+//! Owns when they are judged and what their statuses say, and what overlays said last that cannot be read any more. What is in force is kept by [`Overlays`].
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use spokeshave_api::constants::OVERLAY_PERIOD;
 use spokeshave_api::{NodeOverlay, NodePool};
@@ -21,6 +23,9 @@ use crate::state::cluster::Cluster;
 /// All overlays are judged together: there is one key.
 const ALL: &str = "all";
 
+/// Pause between two looks while an overlay counts as it was last read: no change tells that it was deleted.
+const KEPT_LOOK: Duration = Duration::from_secs(60);
+
 /// The controller of NodeOverlays.
 #[derive(Debug)]
 pub(crate) struct NodeOverlays {
@@ -28,6 +33,42 @@ pub(crate) struct NodeOverlays {
     hands: Hands,
     overlays: Overlays,
     provisioner: Arc<Provisioner>,
+    last: Mutex<LastRead>,
+}
+
+/// The overlays at the last look, and the names of those that could not be read then.
+#[derive(Debug, Default)]
+struct LastRead {
+    overlays: Vec<Arc<NodeOverlay>>,
+    unreadable: BTreeSet<String>,
+}
+
+impl LastRead {
+    /// Takes in what is there now. An overlay that cannot be read is as it was last read, so that no price changes for it; one that never was has no effect.
+    /// Says once what becomes of each.
+    fn take_in(&mut self, mut overlays: Vec<Arc<NodeOverlay>>, unreadable: BTreeSet<String>) {
+        let kept = self.overlays.iter().filter(|overlay| {
+            let name = overlay.name();
+            unreadable.contains(name) && overlays.iter().all(|readable| readable.name() != name)
+        });
+        let kept: Vec<Arc<NodeOverlay>> = kept.cloned().collect();
+        overlays.extend(kept);
+        for name in unreadable.difference(&self.unreadable) {
+            let name = name.as_str();
+            if overlays.iter().any(|overlay| overlay.name() == name) {
+                tracing::warn!(
+                    NodeOverlay = name,
+                    "nodeoverlay cannot be read and counts as it was last read, until a restart: correct it, or delete it"
+                );
+            } else {
+                tracing::warn!(
+                    NodeOverlay = name,
+                    "nodeoverlay cannot be read and has no effect: correct it, or delete it"
+                );
+            }
+        }
+        *self = Self { overlays, unreadable };
+    }
 }
 
 impl NodeOverlays {
@@ -43,7 +84,16 @@ impl NodeOverlays {
             hands,
             overlays,
             provisioner,
+            last: Mutex::default(),
         }))
+    }
+
+    /// All overlays, some of them as they were last read, and the names of those that cannot be read.
+    fn known(&self) -> (Vec<Arc<NodeOverlay>>, BTreeSet<String>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (overlays, unreadable) = self.cluster.stores.node_overlays.with_rejected();
+        last.take_in(overlays, unreadable);
+        (last.overlays.clone(), last.unreadable.clone())
     }
 
     fn put_into_force(&self, evaluation: Evaluation, pools: &[PoolTypes]) {
@@ -87,12 +137,17 @@ impl Controller for NodeOverlays {
     }
 
     /// Judges all overlays, writes what changed in their statuses, and puts them into force. A NodePool whose types cannot be had keeps no other
-    /// from being looked at; it is tried again.
+    /// from being looked at; it is tried again. An overlay that cannot be read counts as it was last read.
     async fn reconcile(self: Arc<Self>, _all: String) -> Looked {
         let (pools, failed) = gather(&self.cluster.cloud, self.cluster.stores.node_pools.snapshot()).await;
-        let overlays = self.cluster.stores.node_overlays.snapshot();
+        let (overlays, unreadable) = self.known();
         let evaluation = evaluate(&overlays, &pools, &self.cluster.options.label_rules);
+        let are_kept = overlays.iter().any(|overlay| unreadable.contains(overlay.name()));
         for (overlay, verdict) in &evaluation.verdicts {
+            // Its status is not the one that was read.
+            if unreadable.contains(overlay.name()) {
+                continue;
+            }
             let Some(action) = status_action(overlay, verdict, self.cluster.now()) else {
                 continue;
             };
@@ -106,6 +161,7 @@ impl Controller for NodeOverlays {
         self.put_into_force(evaluation, &pools);
         match failed {
             Some(error) => Err(Box::new(error)),
+            None if are_kept => Ok(Requeue::After(KEPT_LOOK)),
             None => Ok(Requeue::After(OVERLAY_PERIOD)),
         }
     }

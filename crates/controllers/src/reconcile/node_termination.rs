@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{Conditioned, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::pod::node_name;
-use spokeshave_model::{ObjectRef, Pod};
+use spokeshave_model::{Event, EventType, ObjectRef, Pod};
 use spokeshave_plan::blockers::{self, BLOCKED_AFTER, Blocker};
 use spokeshave_plan::lifecycle::node_ref;
 use spokeshave_plan::termination::{self, NodeEnd, NodeNext, Size};
@@ -23,8 +23,10 @@ use crate::cloud::Measured;
 use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;
+use crate::observe::repeats::Repeats;
 use crate::options::Options;
 use crate::reconcile::eviction::{EvictionKey, Evictions};
+use crate::reconcile::unreadable;
 use crate::state::cluster::Cluster;
 use crate::state::stores::Stores;
 
@@ -51,6 +53,8 @@ pub(crate) struct NodeTermination {
     drained: Mutex<BTreeMap<String, String>>,
     /// Whose turn it is to ask the API server for the pods of a node.
     lists: Semaphore,
+    /// Nodes whose NodeClaims cannot be read, as it was said.
+    held: Mutex<Repeats>,
 }
 
 impl NodeTermination {
@@ -70,6 +74,7 @@ impl NodeTermination {
             asked: Mutex::default(),
             drained: Mutex::default(),
             lists: Semaphore::new(LISTS_AT_ONCE),
+            held: Mutex::default(),
         })
     }
 
@@ -202,9 +207,15 @@ impl NodeTermination {
 
     async fn terminate(&self, node: &Node, claim: Option<&NodeClaim>) -> Result<Requeue, ReconcileError> {
         // The claim may have been written by this very look: read it again.
-        let Some(claim) = claim.and_then(|claim| self.cluster.stores.node_claims.get_named(claim.name()))
-        else {
-            return self.release(node, "it has no nodeclaim").await;
+        let claims = &self.cluster.stores.node_claims;
+        let look = || claim.and_then(|claim| claims.get_named(claim.name()));
+        let (current, unreadable) = unreadable::beside(claims, look);
+        let unread = claim.filter(|claim| unreadable.contains(claim.name()));
+        let Some(claim) = current else {
+            return match unread {
+                Some(claim) => Ok(self.hold(node, claim.name())),
+                None => self.release(node, "it has no nodeclaim").await,
+            };
         };
         match self
             .hands
@@ -215,6 +226,22 @@ impl NodeTermination {
             InstanceEnd::Ending(poll) => Ok(Requeue::After(poll)),
             InstanceEnd::Stale => Ok(Requeue::Stale),
         }
+    }
+
+    /// Invariants 11 and 14: a Node whose NodeClaim is there and cannot be read stays as it is. Nobody knows how long its pods may take, and without the Node
+    /// its instance would run on, unseen.
+    fn hold(&self, node: &Node, claim: &str) -> Requeue {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_due(name.to_owned(), self.cluster.now()) {
+            let message = format!(
+                "NodeClaim {claim} cannot be read, and the Node ends once it can be: correct it, or run the version that wrote it"
+            );
+            tracing::warn!(Node = name, NodeClaim = claim, message, "termination is held up");
+            let event = Event::new(node_ref(node), EventType::Warning, "TerminationBlocked", message);
+            self.hands.tell(&event);
+        }
+        Requeue::After(unreadable::PAUSE)
     }
 
     async fn release(&self, node: &Node, why: &str) -> Result<Requeue, ReconcileError> {
@@ -317,9 +344,15 @@ impl Controller for NodeTermination {
         };
         let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
         let held = finalizers.iter().any(|one| one == labels::TERMINATION_FINALIZER);
-        let claim = self.cluster.stores.claim_of_node(&node);
+        let stores = &self.cluster.stores;
+        let (claim, unreadable) = unreadable::beside(&stores.node_claims, || stores.claim_of_node(&node));
         if node.metadata.deletion_timestamp.is_none() || !held || !self.is_managed(&node, claim.as_deref()) {
             return Ok(Requeue::Done);
+        }
+        if claim.is_none()
+            && let Some(unread) = unreadable::claim_of_node(&node, &unreadable)
+        {
+            return Ok(self.hold(&node, unread));
         }
         let pods = self.cluster.stores.pods_by_node.get(&name);
         let attachments = self.cluster.stores.attachments_by_node.get(&name);

@@ -444,9 +444,11 @@ impl Provisioner {
                 tracing::info!(NodePool = view.name, pods = planned.pods.len(), %next, "the cloud has refused such a nodeclaim lately; it is not created before the next try");
                 continue;
             }
-            wanted.push(((planned, reason), &**claim));
+            let claim: &NodeClaim = claim;
+            wanted.push(((planned, reason, claim), claim));
         }
-        let done = |(planned, reason): (&PlannedClaim, &String), created: Result<NodeClaim, ExecuteError>| {
+        let done = |(planned, reason, claim): (&PlannedClaim, &String, &NodeClaim),
+                    created: Result<NodeClaim, ExecuteError>| {
             match created {
                 Ok(created) => {
                     let launch = planned
@@ -459,6 +461,7 @@ impl Provisioner {
                 Err(error) => {
                     let pool = &snapshot.pool(planned.pool).name;
                     tracing::error!(NodePool = pool, %error, "creating nodeclaim; its pods are planned for again");
+                    self.cluster.creation_failed(claim, &error);
                 }
             }
         };

@@ -18,6 +18,7 @@ use crate::act::hands::Hands;
 use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;
+use crate::reconcile::unreadable;
 use crate::state::cluster::Cluster;
 
 /// The controller of static NodePools.
@@ -77,7 +78,10 @@ impl StaticPools {
         let failure = Mutex::new(None);
         let done = |(), created: Result<NodeClaim, ExecuteError>| match created {
             Ok(created) => self.created(&current, &created),
-            Err(error) => *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
+            Err(error) => {
+                self.cluster.creation_failed(&claim, &error);
+                *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
         };
         self.hands.create_claims(vec![((), &claim); admitted], done).await;
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -115,6 +119,10 @@ impl StaticPools {
     }
 
     async fn delete_excess(&self, pool: &NodePool) -> Result<(), ReconcileError> {
+        // A command that cannot be read may be replacing some of them: what looks like one too many is not.
+        if !unreadable::names(&self.cluster.stores.disruptions).is_empty() {
+            return Ok(());
+        }
         let (in_command, _) = self.cluster.held_nodes(&[]);
         let mut active = self.cluster.stores.claims_by_pool.get(pool.name());
         active.retain(|claim| {

@@ -15,8 +15,7 @@ use kube::Client;
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
 use spokeshave_runtime::{Metrics, Readiness, Shutdown, TaskGroup, read_only};
 
-use crate::definitions::{CACHES_SYNCED, definitions_served};
-use crate::observe::observer::Observer;
+use crate::definitions::definitions_served;
 use crate::operator::{Operator, OperatorError};
 use crate::options::Options;
 use crate::reconcile::Term;
@@ -141,18 +140,6 @@ impl Shadow {
         self.operator.metrics()
     }
 
-    /// Whether it sees the cluster, to be served.
-    #[must_use]
-    pub fn readiness(&self) -> &Readiness {
-        self.operator.readiness()
-    }
-
-    /// For those who only look at what it sees.
-    #[must_use]
-    pub fn observer(&self) -> Observer {
-        self.operator.observer()
-    }
-
     /// Runs until shutdown.
     ///
     /// # Errors
@@ -200,26 +187,8 @@ impl Shadow {
         tasks.spawn("cloud", async move {
             until.cut(cloud.follow()).await;
         });
-        let panicked = tasks.panicked();
-        let working = async {
-            let filled = cluster.stores.filled(wanted, &self.clock);
-            if shutdown.cut(filled).await.is_some() {
-                self.operator.readiness().set(CACHES_SYNCED, true);
-                self.operator.observer().look_at(cluster);
-                self.compare(&term, &mut tasks, &shutdown);
-                shutdown.requested().await;
-            }
-        };
-        let outcome = tokio::select! {
-            biased;
-            () = working => Ok(()),
-            name = panicked => {
-                shutdown.request();
-                Err(OperatorError::TaskPanicked(name))
-            }
-        };
-        drop(tasks.drain(&self.clock, self.options.shutdown_limit).await);
-        outcome
+        let begin = |tasks: &mut TaskGroup| self.compare(&term, tasks, &shutdown);
+        self.operator.work(cluster, wanted, tasks, &shutdown, begin).await
     }
 
     /// Begins to decide and to compare.

@@ -10,10 +10,11 @@ use kube::Resource;
 use spokeshave_api::conditions::{Conditioned, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
-use spokeshave_model::pod::{is_provisionable, is_virtual};
+use spokeshave_model::pod::is_provisionable;
+use spokeshave_model::snapshot::{NodeId, PodView};
 use spokeshave_model::{Applied, Change, Distress, LiveSnapshot, Pod};
 use spokeshave_plan::disrupt::record::replacement_claim;
-use spokeshave_plan::in_flight::{Room, expected_on, is_expected, stand_in, without_room};
+use spokeshave_plan::in_flight::{Room, expected_on, stand_in, without_room};
 use spokeshave_runtime::{Object, ObjectKey, Store};
 
 use crate::state::cluster::Cluster;
@@ -80,16 +81,10 @@ impl Cluster {
             .filter(|claim| own(claim).is_none_or(|own| !Arc::ptr_eq(&own, claim)))
             .map(|claim| claim.name().to_owned())
             .collect();
-        let mut expected = BTreeMap::new();
-        if !inputs.assigned.is_empty() {
-            let pods = state.pods.iter().filter(|pod| is_expected(pod));
-            expected.extend(pods.map(|pod| (uid_of(pod).to_owned(), Arc::clone(pod))));
-        }
         Taken {
             live: LiveSnapshot::new(state),
             marks,
             made_up,
-            expected,
         }
     }
 
@@ -116,40 +111,28 @@ impl Cluster {
     }
 
     /// Pods that have changed, and those that begin or cease to wait for a NodeClaim of their own.
-    fn pod_changes(
-        &self,
-        taken: &mut Taken,
-        known: &Inputs,
-        inputs: &Inputs,
-        changes: &mut Vec<Change>,
-    ) -> bool {
+    fn pod_changes(&self, taken: &Taken, known: &Inputs, inputs: &Inputs, changes: &mut Vec<Change>) -> bool {
         let store = &self.stores.pods;
         let Some(mut keys) = store.changed_since(taken.marks.pods) else {
             return false;
         };
         let assigned = &inputs.assigned;
         if known.assigned != *assigned {
-            let is_as_before = |uid: &str| known.assigned.get(uid) == assigned.get(uid);
-            let others = taken.expected.extract_if(.., |uid, _| !is_as_before(uid));
-            let mut pods: Vec<Arc<Pod>> = others.map(|(_, pod)| pod).collect();
-            let views = taken.live.snapshot().pods.iter();
-            let waiting =
-                views.filter(|view| view.provisionable && stand_in_of(&view.object, assigned).is_some());
-            pods.extend(waiting.map(|view| Arc::clone(&view.object)));
-            for pod in pods {
-                if is_virtual(&pod) {
-                    // No store has it; it is on no node by itself.
-                    let mut pod = Pod::clone(&pod);
-                    pod.node_name = None;
-                    changes.push(Change::Pod(as_seen(Arc::new(pod), assigned, &mut taken.expected)));
-                } else {
-                    keys.push(ObjectKey::of(&*pod));
-                }
-            }
+            let differs = |pod: &Pod| known.assigned.get(uid_of(pod)) != assigned.get(uid_of(pod));
+            // Virtual pods are in no store.
+            let mut pods = self.virtual_pods.join(Vec::new(), &self.stores.buffers);
+            pods.retain(|pod| differs(pod));
+            changes.extend(pods.into_iter().map(|pod| Change::Pod(as_seen(pod, assigned))));
+            let snapshot = taken.live.snapshot();
+            // Who is on a node waits for no NodeClaim, and its object need not be read.
+            let is_stand_in = |node: NodeId| snapshot.nodes[node.index()].is_stand_in();
+            let waits = |view: &&PodView| !view.is_virtual && view.node.is_none_or(is_stand_in);
+            let waiting = snapshot.pods.iter().filter(waits).map(|view| &*view.object);
+            keys.extend(waiting.filter(|pod| differs(pod)).map(ObjectKey::of));
         }
         for key in keys {
             changes.push(match store.get(&key) {
-                Some(pod) => Change::Pod(as_seen(pod, assigned, &mut taken.expected)),
+                Some(pod) => Change::Pod(as_seen(pod, assigned)),
                 None => Change::PodGone {
                     namespace: key.namespace,
                     name: key.name,
@@ -285,24 +268,12 @@ impl Cluster {
     }
 }
 
-/// What stands in for the NodeClaim that was made for a pod, by its provider ID, while the pod waits for it.
-pub(super) fn stand_in_of<'a>(pod: &Pod, assigned: &'a BTreeMap<String, Arc<str>>) -> Option<&'a str> {
-    let stand_in = assigned.get(uid_of(pod))?;
-    is_provisionable(pod).then_some(&**stand_in)
-}
-
-/// A pod as planning sees it; one on a stand-in is remembered.
-fn as_seen(
-    pod: Arc<Pod>,
-    assigned: &BTreeMap<String, Arc<str>>,
-    expected: &mut BTreeMap<String, Arc<Pod>>,
-) -> Arc<Pod> {
-    let Some(stand_in) = stand_in_of(&pod, assigned) else {
-        return pod;
-    };
-    let seen = Arc::new(expected_on(&pod, stand_in));
-    expected.insert(uid_of(&pod).to_owned(), Arc::clone(&seen));
-    seen
+/// A pod as planning sees it: on what stands in for the NodeClaim that was made for it, while it waits for that.
+pub(super) fn as_seen(pod: Arc<Pod>, assigned: &BTreeMap<String, Arc<str>>) -> Arc<Pod> {
+    match assigned.get(uid_of(&pod)) {
+        Some(stand_in) if is_provisionable(&pod) => Arc::new(expected_on(&pod, stand_in)),
+        _ => pod,
+    }
 }
 
 fn uid_of(pod: &Pod) -> &str {

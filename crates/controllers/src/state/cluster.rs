@@ -14,15 +14,16 @@ use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, Distress, Nomination, Revocable, lower};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::revocable;
-use spokeshave_plan::in_flight::{expected_on, stand_in_id};
+use spokeshave_plan::in_flight::stand_in_id;
 use spokeshave_plan::pool_conditions::CannotLaunch;
 use spokeshave_plan::static_pools::template_claim;
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
 use spokeshave_runtime::{Counter, Object, Store};
 
+use crate::act::error::ExecuteError;
 use crate::cloud::Measured;
 use crate::options::Options;
-use crate::state::changes::stand_in_of;
+use crate::state::changes::as_seen;
 use crate::state::distress::Failures;
 use crate::state::frozen::{Frozen, Inputs, InstanceTypes};
 use crate::state::memory::{AssignedPod, Created, Memory, Prices};
@@ -317,15 +318,8 @@ impl Cluster {
     /// The pods as planning sees them, in order: those that a NodeClaim was made for already are on its stand-in.
     fn planned_pods(&self, assigned: &BTreeMap<String, Arc<str>>) -> Vec<Arc<Pod>> {
         let pods = self.stores.pods.snapshot();
-        let mut pods = self.virtual_pods.join(pods, &self.stores.buffers);
-        if !assigned.is_empty() {
-            for pod in &mut pods {
-                if let Some(stand_in) = stand_in_of(pod, assigned) {
-                    *pod = Arc::new(expected_on(pod, stand_in));
-                }
-            }
-        }
-        pods
+        let pods = self.virtual_pods.join(pods, &self.stores.buffers);
+        pods.into_iter().map(|pod| as_seen(pod, assigned)).collect()
     }
 
     pub(crate) fn cluster_state(&self, inputs: &Inputs) -> ClusterState {
@@ -463,6 +457,13 @@ impl Cluster {
     pub(crate) fn launch_refused(&self, claim: &NodeClaim, message: &str) {
         let now = self.now();
         self.memory().launches.failed(claim, message, now);
+    }
+
+    /// A NodeClaim that came to be and cannot be read counts as refused: nobody sees it in the next look, and one more would be created in each.
+    pub(crate) fn creation_failed(&self, claim: &NodeClaim, error: &ExecuteError) {
+        if error.is_unreadable() {
+            self.launch_refused(claim, &error.to_string());
+        }
     }
 
     /// Why a NodePool with a fixed number of nodes gets none, while the cloud refuses them.

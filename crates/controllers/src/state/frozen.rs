@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::Distress;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
-use spokeshave_model::{InstanceType, LiveSnapshot, Nomination, Pod, Revocable};
+use spokeshave_model::{InstanceType, LiveSnapshot, Nomination, Revocable};
 
 use crate::state::store_list::Versions;
 
@@ -98,8 +98,6 @@ pub(crate) struct Taken {
     pub(crate) marks: Versions,
     /// NodeClaims that are not seen as they are stored, by name.
     pub(crate) made_up: BTreeSet<String>,
-    /// Pods that are seen on a stand-in, as they are seen, by UID.
-    pub(crate) expected: BTreeMap<String, Arc<Pod>>,
 }
 
 /// The last Snapshot, if there was one.
@@ -253,7 +251,6 @@ mod tests {
             live: LiveSnapshot::new(spokeshave_model::ClusterState::default()),
             marks: Versions::default(),
             made_up: BTreeSet::new(),
-            expected: BTreeMap::new(),
         };
         let snapshot = Arc::clone(taken.live.snapshot());
         frozen.lock().keep(inputs(1, &types).into(), taken);

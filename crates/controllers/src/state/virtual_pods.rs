@@ -1,9 +1,10 @@
 //! The virtual pods of all CapacityBuffers (P §12), as they follow from the objects that are there.
 //!
 //! Owns the stores that buffers name and the pods made of them. Nothing is remembered that the objects do not say, so that a restart loses no room:
-//! before the first plan and the first disruption the pods are the same as before.
+//! before the first plan and the first disruption the pods are the same as before. Only of a buffer that cannot be read what it said last is remembered, until
+//! a restart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
@@ -74,6 +75,20 @@ impl BufferSources {
         self.count(&mut versions);
         versions
     }
+
+    /// Buffers that are there and cannot be read.
+    fn unreadable(&self) -> BTreeSet<ObjectKey> {
+        let rejected = self.buffers.rejected().into_iter();
+        rejected.map(|(key, _)| key).collect()
+    }
+
+    /// What a buffer asks for; `None` when it keeps no room.
+    fn wish(&self, buffer: &CapacityBuffer) -> Option<Resolved> {
+        if buffer.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        resolve(buffer, self).ok()
+    }
 }
 
 impl Shapes for BufferSources {
@@ -120,8 +135,38 @@ struct Made {
 #[derive(Debug, Default)]
 struct State {
     versions: Option<Versions>,
+    /// Buffers that could not be read.
+    unreadable: BTreeSet<ObjectKey>,
     made: BTreeMap<ObjectKey, Made>,
     changes: u64,
+}
+
+impl State {
+    /// Of buffers that were not found keeps those that are there and cannot be read: nobody knows that their room is not needed. True when others are gone.
+    fn keep_unreadable(&mut self, missing: BTreeMap<ObjectKey, Made>, sources: &BufferSources) -> bool {
+        let mut are_gone = false;
+        // In this order: one that is corrected meanwhile leaves the unreadable ones for the others, and is looked at next time.
+        let unreadable = sources.unreadable();
+        for (key, made) in missing {
+            if unreadable.contains(&key) || sources.buffers.get(&key).is_some() {
+                self.made.insert(key, made);
+            } else {
+                are_gone = true;
+            }
+        }
+        are_gone
+    }
+
+    /// Says once of each buffer that cannot be read what becomes of its room.
+    fn tell_unreadable(&self, unreadable: &BTreeSet<ObjectKey>) {
+        for key in unreadable.difference(&self.unreadable) {
+            if self.made.contains_key(key) {
+                tracing::warn!(CapacityBuffer = %key, "capacitybuffer cannot be read and keeps the room that it asked for last, until a restart: correct it, or delete it");
+            } else {
+                tracing::warn!(CapacityBuffer = %key, "capacitybuffer cannot be read and keeps no room: correct it, or delete it");
+            }
+        }
+    }
 }
 
 /// The virtual pods, made anew only for buffers whose pods have changed.
@@ -133,22 +178,22 @@ impl VirtualPods {
     fn current(&self, sources: &BufferSources) -> MutexGuard<'_, State> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let versions = sources.versions();
-        if state.versions == Some(versions) {
+        // What is deleted while it cannot be read changes no version.
+        let unreadable = sources.unreadable();
+        if state.versions == Some(versions) && state.unreadable == unreadable {
             return state;
         }
         let mut before = std::mem::take(&mut state.made);
         let mut changed = false;
         for buffer in sources.buffers.snapshot() {
-            if buffer.metadata.deletion_timestamp.is_some() {
-                continue;
-            }
-            let Ok(resolved) = resolve(&buffer, sources) else {
+            let key = ObjectKey::of(&*buffer);
+            let known = before.remove(&key);
+            let Some(resolved) = sources.wish(&buffer) else {
+                changed |= known.is_some();
                 continue;
             };
-            let key = ObjectKey::of(&*buffer);
             let uid = buffer.metadata.uid.clone();
-            let same = before.remove(&key);
-            let same = same.filter(|made| made.uid == uid && made.resolved == resolved);
+            let same = known.filter(|made| made.uid == uid && made.resolved == resolved);
             let made = same.unwrap_or_else(|| {
                 changed = true;
                 let pods = virtual_pods(&buffer, &resolved).into_iter().map(Arc::new);
@@ -160,8 +205,11 @@ impl VirtualPods {
             });
             state.made.insert(key, made);
         }
-        state.changes += u64::from(changed || !before.is_empty());
+        changed |= state.keep_unreadable(before, sources);
+        state.tell_unreadable(&unreadable);
+        state.changes += u64::from(changed);
         state.versions = Some(versions);
+        state.unreadable = unreadable;
         state
     }
 

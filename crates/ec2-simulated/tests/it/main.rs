@@ -13,4 +13,5 @@ mod messages;
 mod nodes;
 mod reservations;
 mod shifts;
+mod unread;
 mod world;

@@ -316,12 +316,15 @@ impl Command {
     #[must_use]
     pub fn reduced(&self, keep: impl Fn(&CommandNode) -> bool) -> Command {
         let nodes: Vec<CommandNode> = self.nodes.iter().filter(|node| keep(node)).cloned().collect();
-        let stays = |step: &&Move| nodes.iter().any(|node| node.node == step.from);
+        let names: BTreeSet<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
+        let leaves = |step: &&Move| names.contains(step.from.as_str());
         Command {
+            method: self.method,
+            replacements: self.replacements.clone(),
+            moves: Arc::new(self.moves.iter().filter(leaves).cloned().collect()),
             price_before: nodes.iter().map(|node| node.price).sum(),
-            moves: Arc::new(self.moves.iter().filter(stays).cloned().collect()),
+            price_after: self.price_after,
             nodes,
-            ..self.clone()
         }
     }
 
@@ -333,16 +336,7 @@ impl Command {
         }
         let part = |nodes: &[CommandNode]| {
             let names: BTreeSet<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
-            let moves = self.moves.iter();
-            let moves = moves.filter(|step| names.contains(step.from.as_str()));
-            Command {
-                method: self.method,
-                nodes: nodes.to_vec(),
-                replacements: Vec::new(),
-                moves: Arc::new(moves.cloned().collect()),
-                price_before: nodes.iter().map(|node| node.price).sum(),
-                price_after: Price::ZERO,
-            }
+            self.reduced(|node| names.contains(node.node.as_str()))
         };
         self.nodes.chunks(most.max(1)).map(part).collect()
     }

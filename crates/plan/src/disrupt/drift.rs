@@ -80,7 +80,7 @@ pub(super) fn candidate(
 pub(super) fn by_age(snapshot: &Snapshot, candidates: &mut [Candidate]) {
     candidates.sort_by_cached_key(|candidate| {
         let due = expiry::soft(snapshot, candidate.node).map(|soft| soft.due);
-        (due, snapshot.node(candidate.node).name.clone())
+        (due, snapshot.node(candidate.node).name.as_str())
     });
 }
 
@@ -90,23 +90,21 @@ pub(super) fn in_order(snapshot: &Snapshot, candidates: &mut [Candidate]) {
     let orders = Orders::of(snapshot);
     let turn = |candidate: &Candidate| {
         let view = snapshot.node(candidate.node);
-        (candidate.pod_count() > 0, drifted_since(view), view.name.clone())
+        (candidate.pod_count() > 0, drifted_since(view), view.name.as_str())
     };
     let mut firsts = BTreeMap::new();
     for candidate in candidates.iter() {
         if let Some(group) = orders.group(candidate.node) {
             let own = turn(candidate);
-            let first = firsts.entry(group).or_insert_with(|| own.clone());
-            if own < *first {
-                *first = own;
-            }
+            let first = firsts.entry(group).or_insert(own);
+            *first = own.min(*first);
         }
     }
     candidates.sort_by_cached_key(|candidate| {
         let own = turn(candidate);
         let group = orders.group(candidate.node);
-        let first = group.and_then(|group| firsts.get(&group)).unwrap_or(&own).clone();
-        (first, orders.places(candidate.node), own)
+        let first = group.and_then(|group| firsts.get(&group)).copied();
+        (first.unwrap_or(own), orders.places(candidate.node), own)
     });
 }
 

@@ -415,8 +415,7 @@ fn pin(snapshot: &Snapshot, claim: &mut PlannedClaim, kind: CapacityType) {
 
 /// How many capacity types minValues asks for.
 fn least_capacity_types(claim: &PlannedClaim) -> Option<u32> {
-    let kind = claim.requirements.find(labels::CAPACITY_TYPE);
-    kind.and_then(Requirement::min_values)
+    claim.requirements.min_values(labels::CAPACITY_TYPE)
 }
 
 fn reached(snapshot: &Snapshot, claim: &PlannedClaim, count: usize) -> Result<(), BTreeMap<String, u32>> {

@@ -6,7 +6,7 @@
 
 use super::limits::{Detail, Left, Limit};
 use super::memo::Memo;
-use super::rules::{Scene, rule};
+use super::rules::{Scene, rule, selects};
 use super::status;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::disruption::{Disruption, DisruptionDecision, DisruptionPhase};
@@ -387,12 +387,8 @@ pub(super) fn add(
     let rests = "launched recently, or with pods that were moved recently";
     limits.extend(fresh.limit(scene, &format!("{FIELD}.rest"), None, rests));
     limits.extend(again.limit(scene, FIELD, None, "with pods that are moved again and again"));
-    for pool in scene
-        .snapshot
-        .pools
-        .iter()
-        .filter(|pool| scene.selects(&pool.name))
-    {
+    let pools = scene.snapshot.pools.iter();
+    for pool in pools.filter(|pool| selects(scene.policy, pool)) {
         limits.extend(to_and_fro(scene, &terms, facts, &pool.name, is_empty));
     }
 }
@@ -477,9 +473,7 @@ pub(crate) fn paybacks(snapshot: &Snapshot, memo: &Memo<'_>) -> BTreeMap<PoolId,
         let facts = memo.facts();
         let terms = Terms::of(convergence);
         for (index, pool) in snapshot.pools.iter().enumerate() {
-            let empty = BTreeMap::new();
-            let labels = pool.object.metadata.labels.as_ref().unwrap_or(&empty);
-            if !policy.selects(&pool.name, labels) {
+            if !selects(policy, pool) {
                 continue;
             }
             let own = Payback {

@@ -3,8 +3,9 @@
 //! When a node is due follows from its NodeClaim alone, so that a restart changes nothing and nodes that were born together do not go together
 //! (invariant 27). Owns no clock, and never touches `expireAfter`: what has reached that goes whatever is said here.
 
+use super::convergence::DAY;
 use super::forecast::{PoolNodes, lanes};
-use super::rules::covers;
+use super::rules::{covers, selects};
 use crate::calendar::{Interval, Window, calendar_with};
 use crate::durations::signed;
 use jiff::{SignedDuration, Timestamp};
@@ -17,7 +18,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// How far ahead a forecast says that nodes will not go in time: more than a day, so that there is time to act.
 pub const HORIZON: SignedDuration = SignedDuration::from_hours(3 * 24);
-const DAY: SignedDuration = SignedDuration::from_hours(24);
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// How long a replacement takes as long as the ledger does not know.
 const USUAL: SignedDuration = SignedDuration::from_mins(10);
@@ -139,14 +139,12 @@ pub fn forecast(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) 
     if policy.spec.expiry.is_none() {
         return Vec::new();
     }
-    let none = BTreeMap::new();
     let pools: Vec<PoolNodes> = (0..snapshot.pools.len())
         .map(|index| nodes_of(snapshot, PoolId::from(index)))
         .collect();
     let mut waves = Vec::new();
     for (index, pool) in snapshot.pools.iter().enumerate() {
-        let labels = pool.object.metadata.labels.as_ref().unwrap_or(&none);
-        if policy.selects(&pool.name, labels) {
+        if selects(policy, pool) {
             let wave = Forecast {
                 snapshot,
                 pools: &pools,

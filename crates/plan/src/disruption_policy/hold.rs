@@ -1,5 +1,6 @@
-//! Holds: rest after nodes have come or gone, from the times in objects.
+//! Holds: rest after nodes have come or gone, from the times in objects, and from what the status remembers of those that are gone.
 
+use super::convergence::deleted_at;
 use super::memo::Memo;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::GoDuration;
@@ -53,9 +54,7 @@ fn has(hold: &Hold, trigger: &HoldTrigger) -> bool {
 /// When a command starts a hold.
 fn of_command(one: &Disruption, hold: &Hold) -> impl Iterator<Item = Timestamp> {
     let failed = launch_failed_at(one).filter(|_| has(hold, &HoldTrigger::FailedLaunch));
-    let deleted = one.status.as_ref().and_then(|status| status.deleted_at.as_ref());
-    let is_removal = one.phase() != DisruptionPhase::RolledBack && has(hold, &HoldTrigger::ScaleDown);
-    let removed = deleted.filter(|_| is_removal).map(|time| time.0);
+    let removed = deleted_at(one).filter(|_| has(hold, &HoldTrigger::ScaleDown));
     [failed, removed].into_iter().flatten()
 }
 

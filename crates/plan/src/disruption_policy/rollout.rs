@@ -8,7 +8,7 @@ use super::budget::amount;
 use super::convergence::claimed;
 use super::health;
 use super::limits::{Left, Limit};
-use super::rules::{Scene, rule};
+use super::rules::{Scene, is_out_of_sight, rule, selects};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
@@ -103,7 +103,7 @@ fn taken<'a>(snapshot: &'a Snapshot, pool: &str, since: Timestamp, own: &BTreeSe
 }
 
 /// Whether a command counts for the present wave of some roll-out: the ledger keeps it for as long as that lasts (invariant 25).
-pub(crate) fn is_of_wave(one: &Disruption, policies: &[Arc<DisruptionPolicy>]) -> bool {
+pub(super) fn is_of_wave(one: &Disruption, policies: &[Arc<DisruptionPolicy>]) -> bool {
     if one.spec.reason != DisruptionReason::Drifted {
         return false;
     }
@@ -148,7 +148,7 @@ fn count(number: usize) -> i64 {
 pub(super) fn add(scene: &Scene<'_>, rollout: &Rollout, limits: &mut Vec<Limit>) {
     let domains = scene.memo.pools();
     for (index, pool) in scene.snapshot.pools.iter().enumerate() {
-        if !scene.selects(&pool.name) {
+        if !selects(scene.policy, pool) {
             continue;
         }
         let domain = domains.find(&pool.name);
@@ -238,7 +238,8 @@ fn remaining(snapshot: &Snapshot, pool: PoolId) -> usize {
     snapshot.nodes.iter().filter(is_left).count()
 }
 
-/// The roll-outs that the status of a policy should name now: each one step on, where its time has come.
+/// The roll-outs that the status of a policy should name now: each one step on, where its time has come. Those of NodePools that are
+/// [out of sight](is_out_of_sight) stay as they are: one that was halted is halted when its NodePool can be read again.
 pub(super) fn advance(
     policy: &DisruptionPolicy,
     snapshot: &Snapshot,
@@ -246,17 +247,13 @@ pub(super) fn advance(
     now: Timestamp,
 ) -> Vec<RolloutStatus> {
     let Some(rollout) = &policy.spec.rollout else {
-        // While a policy cannot be read nobody knows whether it has one: what its status remembers, a halt for example, is needed afterwards.
-        let known = policy
-            .status
-            .as_ref()
-            .filter(|_| policy.spec.unreadable.is_some());
-        return known.map_or_else(Vec::new, |status| status.rollouts.clone());
+        return Vec::new();
     };
-    let mut all = Vec::new();
+    let written = policy.status.iter().flat_map(|status| &status.rollouts);
+    let unseen = written.filter(|one| is_out_of_sight(policy, snapshot, &one.node_pool));
+    let mut all: Vec<RolloutStatus> = unseen.cloned().collect();
     for (index, pool) in snapshot.pools.iter().enumerate() {
-        let labels = pool.object.metadata.labels.clone().unwrap_or_default();
-        if !policy.selects(&pool.name, &labels) {
+        if !selects(policy, pool) {
             continue;
         }
         let id = PoolId::from(index);
@@ -275,7 +272,7 @@ pub(super) fn advance(
             None if left > 0 => {
                 let mut known = policy.status.iter().flat_map(|status| &status.rollouts);
                 let unfinished = known.find(|one| one.node_pool == pool.name);
-                all.push(step.begin(pool, unfinished));
+                all.push(step.begin(unfinished));
             }
             None => {}
         }
@@ -306,7 +303,8 @@ impl Step<'_> {
     }
 
     /// `unfinished` is the roll-out of the NodePool that another one takes the place of before it was completed.
-    fn begin(&self, pool: &PoolView, unfinished: Option<&RolloutStatus>) -> RolloutStatus {
+    fn begin(&self, unfinished: Option<&RolloutStatus>) -> RolloutStatus {
+        let pool = self.snapshot.pool(self.pool);
         let since = earlier(self.now, BEFORE);
         let mut status = RolloutStatus {
             node_pool: pool.name.clone(),
@@ -368,9 +366,7 @@ impl Step<'_> {
         }
         // A canary is healthy for a soak first, so that nodes that drift as soon as they are there go one by one.
         if status.wave > 1 && self.left > 0 && self.has_moved_on(&status) {
-            self.begin_again(&mut status);
-            self.say(&mut status);
-            return Some(status);
+            return Some(self.begin_again(&status));
         }
         let is_through = taken.nodes.len() >= usize::try_from(status.size).unwrap_or(usize::MAX)
             || (self.left == 0 && !taken.nodes.is_empty());
@@ -407,16 +403,12 @@ impl Step<'_> {
     }
 
     /// From a canary on: what is asked for now has had none.
-    fn begin_again(&self, status: &mut RolloutStatus) {
-        status.first_since = Some(first_since(status).clone());
-        status.since = Time(whole_seconds(earlier(self.now, BEFORE)));
-        status.wave_since = Time(whole_seconds(self.now));
-        (status.wave, status.begun) = (1, 0);
-        status.size = size(self.rollout, 1, 0);
-        status.finished_at = None;
-        status.resumed_at = None;
-        status.approved_before = self.rollout.approved.get(&status.node_pool).copied();
-        status.phase = RolloutPhase::Rolling;
+    fn begin_again(&self, status: &RolloutStatus) -> RolloutStatus {
+        RolloutStatus {
+            // Commands from a moment before belong to the wave that was.
+            wave_since: Time(whole_seconds(self.now)),
+            ..self.begin(Some(status))
+        }
     }
 
     /// Whether somebody has approved something since the roll-out began: what stood then was meant for an earlier one.
@@ -437,7 +429,7 @@ impl Step<'_> {
     /// Begins the next wave, or waits for somebody to allow it.
     fn next_wave(&self, status: &mut RolloutStatus) {
         if self.has_moved_on(status) {
-            self.begin_again(status);
+            *status = self.begin_again(status);
             return;
         }
         let next = status.wave + 1;

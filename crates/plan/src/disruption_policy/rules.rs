@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::disruption_policy::{DisruptionPolicySpec, Freeze, Hold, HoldStatus, PolicyScope};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason, whole_seconds};
-use spokeshave_model::snapshot::{NodeId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, PoolView, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -27,31 +27,28 @@ pub(super) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(snapshot: &'a Snapshot, policy: &'a DisruptionPolicy, memo: &'a Memo<'a>) -> Self {
-        let mut scene = Scene {
+    pub(super) fn new(snapshot: &'a Snapshot, policy: &'a DisruptionPolicy, memo: &'a Memo<'a>) -> Self {
+        let selected = snapshot.pools.iter().map(|pool| selects(policy, pool));
+        Scene {
             snapshot,
             policy,
             now: memo.now,
             memo,
             own: memo.own,
-            covered: Vec::new().into(),
-        };
-        let selected = snapshot.pools.iter().map(|pool| scene.selects(&pool.name));
-        scene.covered = memo.covered(selected.collect());
-        scene
+            covered: memo.covered(selected.collect()),
+        }
     }
 
     pub(super) fn covers(&self, node: NodeId) -> bool {
         self.covered[node.index()]
     }
 
-    /// Whether the policy applies to a NodePool, by its name.
-    pub(super) fn selects(&self, pool: &str) -> bool {
-        let found = self.snapshot.pools.iter().find(|view| view.name == pool);
-        let labels = found.and_then(|view| view.object.metadata.labels.as_ref());
-        match labels {
-            Some(labels) => self.policy.selects(pool, labels),
-            None => self.policy.selects(pool, &BTreeMap::new()),
+    /// Whether the policy applies to a NodePool by its name. To one that is not there it does where it may: what has gone of it counts then, which leaves too
+    /// little rather than too much of what the policy allows.
+    pub(super) fn selects(&self, name: &str) -> bool {
+        match self.snapshot.pools.iter().find(|pool| pool.name == name) {
+            Some(pool) => selects(self.policy, pool),
+            None => may_select(self.policy, name),
         }
     }
 
@@ -78,6 +75,30 @@ impl<'a> Scene<'a> {
             amounts: amounts.clone(),
         }
     }
+}
+
+/// Whether a policy applies to a NodePool.
+pub(super) fn selects(policy: &DisruptionPolicy, pool: &PoolView) -> bool {
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    let labels = pool.object.metadata.labels.as_ref();
+    policy.selects(&pool.name, labels.unwrap_or(&NONE))
+}
+
+/// Whether a policy may apply to a NodePool whose labels nobody knows, because it cannot be read or is gone: they may be those that the policy asks for.
+fn may_select(policy: &DisruptionPolicy, name: &str) -> bool {
+    let selector = policy.spec.node_pools.as_ref();
+    selector.is_none_or(|selector| {
+        !selector.match_labels.is_empty() || selector.names.iter().any(|wanted| wanted == name)
+    })
+}
+
+/// Whether a NodePool is not there while nodes of it are, and the policy may apply to it. It may be one that cannot be read: what the status remembers
+/// of it is needed when it can be read again. One that is deleted loses its nodes, and with the last of them what is remembered.
+pub(super) fn is_out_of_sight(policy: &DisruptionPolicy, snapshot: &Snapshot, name: &str) -> bool {
+    let mut nodes = snapshot.nodes.iter();
+    may_select(policy, name)
+        && snapshot.pools.iter().all(|pool| pool.name != name)
+        && nodes.any(|node| node.pool_name.as_deref() == Some(name))
 }
 
 /// A rule about the nodes of a scene.
@@ -271,16 +292,20 @@ fn frozen_text(freeze: &Freeze, now: Timestamp) -> Option<String> {
 }
 
 /// The freeze by hand that stands for a NodePool, or the halt of its roll-out, in words: a command that has deleted no node yet is taken back
-/// for it. A policy that cannot be read may be a freeze.
+/// for it. A policy that cannot be read may be a freeze. Where the NodePool is not there, or cannot be read, nobody knows its labels: `None`; any policy that
+/// asks for some may mean it then.
 pub fn frozen<'a>(
     policies: impl IntoIterator<Item = &'a DisruptionPolicy>,
     pool: &str,
-    labels: &BTreeMap<String, String>,
+    labels: Option<&BTreeMap<String, String>>,
     reason: &DisruptionReason,
     now: Timestamp,
 ) -> Option<String> {
     let is_drift = *reason == DisruptionReason::Drifted;
-    let mut selecting = policies.into_iter().filter(|policy| policy.selects(pool, labels));
+    let mut selecting = policies.into_iter().filter(|policy| match labels {
+        Some(labels) => policy.selects(pool, labels),
+        None => may_select(policy, pool),
+    });
     selecting.find_map(|policy| {
         let unreadable = policy.spec.unreadable.as_ref();
         let unreadable = unreadable.map(|_| "cannot be read, and may be a freeze".to_owned());
@@ -315,8 +340,9 @@ fn held_apart<'a>(scene: &Scene<'a>, hold: &Hold) -> Vec<Option<&'a str>> {
     if hold.scope != Some(PolicyScope::NodePool) {
         return vec![None];
     }
-    let pools = scene.snapshot.pools.iter().map(|pool| pool.name.as_str());
-    pools.filter(|pool| scene.selects(pool)).map(Some).collect()
+    let pools = scene.snapshot.pools.iter();
+    let selected = pools.filter(|pool| selects(scene.policy, pool));
+    selected.map(|pool| Some(pool.name.as_str())).collect()
 }
 
 fn add_holds(scene: &Scene<'_>, hold: &Hold, limits: &mut Vec<Limit>) {
@@ -346,26 +372,24 @@ fn add_holds(scene: &Scene<'_>, hold: &Hold, limits: &mut Vec<Limit>) {
     }
 }
 
-/// The holds that the status of a policy should name now.
-pub(super) fn holds(snapshot: &Snapshot, policy: &DisruptionPolicy, memo: &Memo<'_>) -> Vec<HoldStatus> {
-    let Some(hold) = &policy.spec.hold else {
-        // As with roll-outs: while a policy cannot be read, it may have one.
-        let known = policy
-            .status
-            .as_ref()
-            .filter(|_| policy.spec.unreadable.is_some());
-        return known.map_or_else(Vec::new, |status| status.holds.clone());
+/// The holds that the status of a policy should name now; also those of NodePools that are [out of sight](is_out_of_sight), of whose nodes triggers are known.
+pub(super) fn holds(scene: &Scene<'_>) -> Vec<HoldStatus> {
+    let Some(hold) = &scene.policy.spec.hold else {
+        return Vec::new();
     };
-    let scene = Scene::new(snapshot, policy, memo);
     let remembered = |pool: Option<&str>| {
-        let times = hold::triggers(snapshot, memo, hold, pool);
-        let held = hold::remembered(&times, hold, known_hold(policy, pool), memo.now)?;
+        let times = hold::triggers(scene.snapshot, scene.memo, hold, pool);
+        let held = hold::remembered(&times, hold, known_hold(scene.policy, pool), scene.now)?;
         Some(HoldStatus {
             node_pool: pool.map(str::to_owned),
             since: Time(whole_seconds(held.since)),
             until: Time(whole_seconds(held.until)),
         })
     };
-    let apart = held_apart(&scene, hold).into_iter();
+    let is_apart = hold.scope == Some(PolicyScope::NodePool);
+    let written = scene.policy.status.iter().flat_map(|status| &status.holds);
+    let written = written.filter_map(|known| known.node_pool.as_deref());
+    let unseen = written.filter(|pool| is_apart && is_out_of_sight(scene.policy, scene.snapshot, pool));
+    let apart = held_apart(scene, hold).into_iter().chain(unseen.map(Some));
     apart.filter_map(remembered).collect()
 }

@@ -4,6 +4,7 @@ use super::budget::amount;
 use super::forecast::NeverOpen;
 use super::limits::Limit;
 use super::memo::Memo;
+use super::rules::Scene;
 use super::windows::{Windows, time_zone};
 use super::{convergence, expiry, expressions, rollout, rules, workloads};
 use crate::budget_lint::Level;
@@ -17,8 +18,8 @@ use spokeshave_api::disruption_policy::{
     RolloutApproval, RolloutOrder, RolloutPhase, RolloutStatus, StatefulSetMoves,
 };
 use spokeshave_api::{DisruptionPolicy, DisruptionReason, GoDuration, NillableDuration, whole_seconds};
-use spokeshave_model::snapshot::Snapshot;
-use std::collections::{BTreeMap, BTreeSet};
+use spokeshave_model::snapshot::{PoolView, Snapshot};
+use std::collections::BTreeSet;
 
 /// A part of a policy that cannot be evaluated, so that nothing is disrupted for the reasons that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -343,25 +344,26 @@ pub fn status_with(
             now,
         );
     }
-    let empty = BTreeMap::new();
-    let mut pools: Vec<String> = snapshot
+    let selected: Vec<&PoolView> = snapshot
         .pools
         .iter()
-        .filter(|pool| {
-            let labels = pool.object.metadata.labels.as_ref().unwrap_or(&empty);
-            policy.selects(&pool.name, labels)
-        })
-        .map(|pool| pool.name.clone())
+        .filter(|pool| rules::selects(policy, pool))
         .collect();
+    let mut pools: Vec<String> = selected.iter().map(|pool| pool.name.clone()).collect();
     pools.sort_unstable();
-    let rollouts = rollout::advance(policy, snapshot, waits_for, now);
-    tell_health(&mut after, &rollouts, now);
-    let waves = expiry::forecast(policy, snapshot, now);
-    tell_expiry(&mut after, &waves, now);
     let own = BTreeSet::new();
     let memo = Memo::new(snapshot, now, &own);
+    let scene = Scene::new(snapshot, policy, &memo);
+    // While a policy cannot be read nobody knows whether it has roll-outs and holds: what its status remembers, a halt for example, is needed afterwards.
+    if policy.spec.unreadable.is_none() {
+        let rollouts = rollout::advance(policy, snapshot, waits_for, now);
+        tell_health(&mut after, &rollouts, now);
+        let status = after.status.get_or_insert_default();
+        (status.rollouts, status.holds) = (rollouts, rules::holds(&scene));
+    }
+    let waves = expiry::forecast(policy, snapshot, now);
+    tell_expiry(&mut after, &waves, now);
     let active = active(policy, snapshot, &memo);
-    let holds = rules::holds(snapshot, policy, &memo);
     let ends = active
         .iter()
         .filter_map(|rule| rule.until.as_ref().map(|until| until.0));
@@ -374,7 +376,7 @@ pub fn status_with(
         let late = expiry::late_text(wave)?;
         Some(format!("NodePool {}: {late}", wave.node_pool))
     }));
-    let asked = workloads::status(policy, snapshot, now);
+    let asked = workloads::status(&scene);
     if let Some(asked) = asked.as_ref().filter(|asked| asked.resting_pods > 0) {
         summary.push(format!(
             "{} of workloads rest and keep {}",
@@ -383,8 +385,8 @@ pub fn status_with(
         ));
     }
     summary.extend(asked.iter().flat_map(|asked| asked.faults.first().cloned()));
-    let selected = snapshot.pools.iter().filter(|pool| pools.contains(&pool.name));
     let ages: Vec<(&str, &NillableDuration)> = selected
+        .iter()
         .map(|pool| (pool.name.as_str(), &pool.object.spec.template.spec.expire_after))
         .collect();
     let doubts = doubts(policy, &ages, now);
@@ -402,8 +404,6 @@ pub fn status_with(
     status.active = active;
     status.next_change = next.map(|at| Time(whole_seconds(at)));
     status.node_pools = pools;
-    status.rollouts = rollouts;
-    status.holds = holds;
     status.expiry = waves;
     status.workloads = asked;
     after
@@ -415,7 +415,7 @@ pub(super) fn minutes(length: jiff::SignedDuration) -> String {
     crate::report::count(usize::try_from(minutes).unwrap_or(usize::MAX), "minute")
 }
 
-/// One condition that says what a halted roll-out has seen; only there while a policy has roll-outs. It stays as it is while the policy cannot be read.
+/// One condition that says what a halted roll-out has seen; only there while a policy has roll-outs.
 fn tell_health(after: &mut DisruptionPolicy, rollouts: &[RolloutStatus], now: Timestamp) {
     let halted: Vec<String> = rollouts
         .iter()
@@ -428,9 +428,6 @@ fn tell_health(after: &mut DisruptionPolicy, rollouts: &[RolloutStatus], now: Ti
             )
         })
         .collect();
-    if after.spec.unreadable.is_some() {
-        return;
-    }
     if after.spec.rollout.is_none() {
         after.clear(ROLLOUT_HEALTHY);
     } else if halted.is_empty() {

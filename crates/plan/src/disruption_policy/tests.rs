@@ -237,7 +237,7 @@ fn a_freeze_is_about_its_node_pools_and_ends_by_itself() {
         }
         let labels = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
         let reason = spokeshave_api::DisruptionReason::Empty;
-        frozen([&policy(&spec)], pool, &labels, &reason, at(now))
+        frozen([&policy(&spec)], pool, Some(&labels), &reason, at(now))
     };
     let (early, late) = ("2026-01-01T01:00:00Z", until);
     let said = frozen_by(Value::Null, "x", early).unwrap();
@@ -249,6 +249,21 @@ fn a_freeze_is_about_its_node_pools_and_ends_by_itself() {
         "an empty selector selects none"
     );
     assert!(frozen_by(Value::Null, "x", late).is_none());
+}
+
+/// Of a NodePool that cannot be read nobody knows the labels.
+#[test]
+fn a_freeze_by_labels_may_be_about_a_node_pool_whose_labels_are_not_known() {
+    let is_frozen = |selector: Value| {
+        let spec = json!({"freeze": {"reason": "incident 42"}, "nodePools": selector});
+        let reason = spokeshave_api::DisruptionReason::Empty;
+        frozen([&policy(&spec)], "x", None, &reason, at("2026-01-01T00:00:00Z")).is_some()
+    };
+    assert!(is_frozen(json!({"matchLabels": {"team": "a"}})));
+    assert!(is_frozen(json!({"names": ["x"]})));
+    assert!(is_frozen(Value::Null), "all of them");
+    assert!(!is_frozen(json!({"names": ["y"]})));
+    assert!(!is_frozen(json!({})), "none");
 }
 
 #[test]
@@ -266,7 +281,7 @@ fn a_policy_that_cannot_be_read_is_a_fault_and_may_be_a_freeze() {
         frozen(
             [&policy],
             pool,
-            &BTreeMap::new(),
+            Some(&BTreeMap::new()),
             &reason,
             at("2026-01-01T00:00:00Z"),
         )

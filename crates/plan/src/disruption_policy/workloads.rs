@@ -5,19 +5,19 @@
 //! moved is a new pod, so that its creation says when it moved; how many moved follows from the ledger. Nothing is remembered besides.
 
 use super::annotations::{Notes, Wishes};
+use super::convergence::DAY;
 use super::limits::{Left, Limit, Rule, Weights};
 use super::rules::{Scene, rule};
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase, MovedWorkload};
 use spokeshave_api::disruption_policy::{StatefulSetMoves, WorkloadRules, WorkloadsStatus};
-use spokeshave_api::{DisruptionPolicy, labels as api_labels};
+use spokeshave_api::labels as api_labels;
 use spokeshave_model::pod;
-use spokeshave_model::snapshot::{NodeId, NodeView, PodView, PoolView, Snapshot};
+use spokeshave_model::snapshot::{NodeId, NodeView, PodView, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const FIELD: &str = "spec.workloads";
-const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// Faults that a status names; there may be as many as pods.
 const NAMED_FAULTS: usize = 20;
 
@@ -311,32 +311,18 @@ pub fn moved(snapshot: &Snapshot, node: &NodeView, now: Timestamp) -> Vec<MovedW
     entries.map(|(name, pods)| MovedWorkload { name, pods }).collect()
 }
 
-/// How many pods rest now, and which annotations cannot be read, on nodes of NodePools that the policy selects.
-pub(super) fn status(
-    policy: &DisruptionPolicy,
-    snapshot: &Snapshot,
-    now: Timestamp,
-) -> Option<WorkloadsStatus> {
-    let rules = policy.spec.workloads.as_ref()?;
-    let notes = Notes::new(snapshot, policy, rules, now);
+/// How many pods rest now, and which annotations cannot be read, on nodes that the policy covers.
+pub(super) fn status(scene: &Scene<'_>) -> Option<WorkloadsStatus> {
+    let rules = scene.policy.spec.workloads.as_ref()?;
+    let notes = Notes::new(scene.snapshot, scene.policy, rules, scene.now);
     let mut status = WorkloadsStatus::default();
     let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
     let mut faults: BTreeSet<String> = BTreeSet::new();
     if notes.is_empty() {
         return Some(status);
     }
-    let empty = BTreeMap::new();
-    let selects = |pool: &PoolView| {
-        let labels = pool.object.metadata.labels.as_ref().unwrap_or(&empty);
-        policy.selects(&pool.name, labels)
-    };
-    let selected: Vec<bool> = snapshot.pools.iter().map(selects).collect();
-    let is_there = |node: &NodeId| {
-        let view = snapshot.node(*node);
-        let is_selected = view.pool.is_some_and(|pool| selected[pool.index()]);
-        view.is_managed() && !view.is_stand_in() && is_selected
-    };
-    for pod in snapshot.pods.iter().filter(|pod| is_moved(pod)) {
+    let is_there = |node: &NodeId| scene.covers(*node) && !scene.snapshot.node(*node).is_stand_in();
+    for pod in scene.snapshot.pods.iter().filter(|pod| is_moved(pod)) {
         let Some(node) = pod.node.filter(is_there) else {
             continue;
         };
@@ -353,7 +339,7 @@ pub(super) fn status(
 }
 
 /// Whether a command of the ledger still counts for some quota or rate, so that it has to be kept.
-pub fn still_counts(one: &Disruption, now: Timestamp) -> bool {
+pub(super) fn still_counts(one: &Disruption, now: Timestamp) -> bool {
     let age = now.duration_since(one.spec.decided_at.0);
     let has_workloads = one.spec.nodes.iter().any(|node| !node.workloads.is_empty());
     age < SignedDuration::from_hours(1) || (has_workloads && age < DAY)

@@ -122,6 +122,27 @@ fn a_hold_that_its_maximum_has_ended_begins_again_only_after_a_whole_duration_wi
     }
 }
 
+/// A node comes every ten minutes and is gone when the next one comes, and for twenty minutes the NodePool cannot be read.
+#[test]
+fn what_is_remembered_of_a_hold_outlives_a_time_in_which_its_nodepool_cannot_be_read() {
+    let hold = json!({"hold": {"duration": "20m", "maximum": "30m", "scope": "NodePool"}});
+    let mut world = under(born(pair(), "a", later(-86_400)), &hold);
+    let pools = world.state.node_pools.clone();
+    for minute in 0..60 {
+        let now = later(minute * 60);
+        world.now = now;
+        let is_readable = !(20..40).contains(&minute);
+        world.state.node_pools = if is_readable { pools.clone() } else { Vec::new() };
+        if minute % 10 == 0 {
+            world = born(world, "b", now);
+        }
+        let snapshot = world.snapshot();
+        let after = status(&world.state.disruption_policies[0], &snapshot, &[], now);
+        world.state.disruption_policies[0] = Arc::new(after);
+    }
+    assert_eq!(acts(&world), [DELETE_A], "its maximum has ended it long ago");
+}
+
 /// Three empty nodes, one in zone `x` and two in zone `y`.
 fn empty_in_two_zones() -> World {
     let zone = "topology.kubernetes.io/zone";
@@ -205,6 +226,31 @@ fn invariant_3_a_rate_is_counted_from_the_ledger_and_so_survives_a_restart() {
     assert_eq!(count(&world(10, "Succeeded")), 1, "one of two is used up");
     assert_eq!(count(&world(10, "RolledBack")), 2, "what was taken back is free");
     assert_eq!(count(&world(60, "Succeeded")), 2, "an hour has passed");
+}
+
+/// Nobody knows the labels of one that cannot be read: what has gone of it may be what the policy counts.
+#[test]
+fn invariant_3_what_went_of_a_nodepool_that_is_not_there_counts_for_a_rate_by_labels() {
+    let left = |gone_of: &str| {
+        let rate = json!({"nodePools": {"matchLabels": {"team": "a"}}, "budgets": [{"perHour": 2}]});
+        let world = under(empty_in_two_zones(), &rate);
+        let mut world = world.edit_pool("default", |pool| {
+            let labels = pool.metadata.labels.get_or_insert_default();
+            labels.insert("team".to_owned(), "a".to_owned());
+        });
+        world.state = world
+            .state
+            .with_pool(on_demand_pool("other"), world.types.clone());
+        world.now = "2026-01-01T00:10:00Z".parse().expect("a time");
+        let mut one = disruption(&json!({"phase": "Succeeded"}), &json!([]));
+        one.spec.nodes[0].node_pool = gone_of.to_owned();
+        world.state.disruptions.push(Arc::new(one));
+        let commands = world.pass().commands;
+        commands.iter().map(|command| command.nodes.len()).sum::<usize>()
+    };
+    assert_eq!(left("default"), 1);
+    assert_eq!(left("other"), 2, "it has no such label");
+    assert_eq!(left("out-of-sight"), 1);
 }
 
 #[test]

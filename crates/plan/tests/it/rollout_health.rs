@@ -8,6 +8,7 @@ use serde_json::json;
 use spokeshave_api::conditions::{Conditioned as _, ROLLOUT_HEALTHY};
 use spokeshave_api::disruption_policy::RolloutPhase;
 use spokeshave_api::{DisruptionPolicy, NodePool, labels as api_labels};
+use spokeshave_model::trim;
 use std::sync::Arc;
 
 /// Writes the next status, and tells whether the roll-out of a NodePool is halted in it.
@@ -25,13 +26,14 @@ fn resumed(world: World) -> World {
     asked(world, |rollout| rollout.resumed_at = Some(Time(now)))
 }
 
-/// The container of a pod has restarted so often, the last time now.
+/// The container of a pod has restarted so often, the last time now; of the pod only what the operator keeps in memory is there.
 fn restarted(world: World, pod: &str, times: i32) -> World {
     let ended = json!({"terminated": {"exitCode": 1, "finishedAt": world.now.to_string()}});
     let containers = json!([{"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": times, "lastState": ended}]);
     world.edit_pod(pod, |pod| {
         let status = pod.status.get_or_insert_default();
         status.container_statuses = serde_json::from_value(containers.clone()).expect("statuses");
+        trim::pod(pod);
     })
 }
 
@@ -200,6 +202,32 @@ fn a_halt_outlives_a_time_in_which_its_policy_cannot_be_read() {
     pass(&mut world, 1);
     assert!(halts(&mut world, "default"));
     assert!(is_unhealthy(&world));
+}
+
+/// While nodes of it are there it may be one that cannot be read: what was halted is so afterwards.
+#[test]
+fn a_halt_outlives_a_time_in_which_its_nodepool_cannot_be_read() {
+    let mut world = restarted(after_the_canary(true, 0, 3), "on-new", 3);
+    let halted = look(&mut world);
+    assert!(halts(&mut world, "default"));
+    let pools = std::mem::take(&mut world.state.node_pools);
+    pass(&mut world, 30);
+    assert_eq!(look(&mut world), halted, "it is remembered as it was");
+    let condition = world.state.disruption_policies[0].condition(ROLLOUT_HEALTHY);
+    assert!(condition.is_some_and(|one| one.status == "False"));
+    let mut readable = world.clone();
+    readable.state.node_pools = pools;
+    pass(&mut readable, 1);
+    assert!(halts(&mut readable, "default"));
+    assert!(
+        !halts(&mut resumed(readable), "default"),
+        "until somebody acts on it"
+    );
+    // It was deleted, and its nodes with it.
+    world.state.pods.clear();
+    world.state.nodes.clear();
+    world.state.node_claims.clear();
+    assert_eq!(look(&mut world), None);
 }
 
 /// A field of the status that cannot be read goes by itself, and takes no halt with it.

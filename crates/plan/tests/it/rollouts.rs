@@ -413,7 +413,8 @@ fn what_is_not_healthy_halts_it_and_the_condition_says_what_was_seen() {
             "only the roll-out halts"
         );
         let policy = world.state.disruption_policies[0].clone();
-        let word = |reason| frozen([&*policy], "default", &BTreeMap::new(), reason, world.now);
+        let labels = BTreeMap::new();
+        let word = |reason| frozen([&*policy], "default", Some(&labels), reason, world.now);
         assert!(word(&DisruptionReason::Drifted).is_some_and(|text| text.contains("on-new")));
         assert_eq!(word(&DisruptionReason::Empty), None);
         // Somebody says that it may go on: what came before is not looked at again.

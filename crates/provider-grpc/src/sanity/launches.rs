@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spokeshave_api::{Operator, Requirement, labels};
-use spokeshave_model::InstanceType;
+use spokeshave_model::{InstanceType, Resources};
 use tonic::{Code, Response, Status};
 
 use super::required::CHECK;
@@ -35,8 +35,8 @@ impl Wire<'_> {
         };
         drop(catalog.apply(&chunk));
         let well_known = self.shaken.identity.well_known();
-        let suitable = launch::suitable(types, &requirements, &Default::default());
-        request.candidates = launch::candidates(&suitable, &catalog, &requirements, &well_known);
+        let requests = Resources::default();
+        request.candidates = launch::candidates(types, &catalog, &requirements, &requests, &well_known);
         request
     }
 

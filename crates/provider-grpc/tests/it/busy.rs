@@ -11,29 +11,17 @@ use futures::future::BoxFuture;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use spokeshave_ports::{CloudError, CloudProvider as _, NoWrites};
+use spokeshave_ports::{CloudError, CloudProvider as _, NoWrites, SharedClock};
 use spokeshave_provider_grpc::wire::provider_server::ProviderServer;
 use spokeshave_provider_grpc::{
-    ByteStream, ClientOptions, Connector, DuplexConnector, GrpcProvider, Server, ServerOptions,
-    serve_connection,
+    ByteStream, Connector, DuplexConnector, GrpcProvider, Server, ServerOptions, serve_connection,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinHandle;
 
 use crate::failures::operator_of;
 use crate::flawed::{Flaw, Flawed};
-use crate::shed::{Shed, claim, clock};
-
-fn options(connector: Arc<dyn Connector>) -> ClientOptions {
-    ClientOptions {
-        connector,
-        cluster_name: "a".into(),
-        cluster_uid: "uid".into(),
-        kubernetes_version: String::new(),
-        node_classes: None,
-        nodes: None,
-    }
-}
+use crate::shed::{Shed, claim, clock, options};
 
 /// So many launches at a time, none of which is answered.
 fn launches(operator: &GrpcProvider, count: usize) -> Vec<JoinHandle<Result<(), CloudError>>> {
@@ -183,8 +171,8 @@ impl AsyncWrite for End {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn g_003_a_leader_whose_machine_has_died_leads_no_longer() {
+/// An operator and a cloud at the ends of a wire, and how many of its connections are cut.
+async fn over_a_wire() -> (GrpcProvider, Arc<Shed>, SharedClock, Arc<AtomicUsize>) {
     let clock = clock();
     let shed = Shed::new(clock.clone());
     let server = Server::new(shed.clone(), clock.clone(), ServerOptions::default());
@@ -196,7 +184,12 @@ async fn g_003_a_leader_whose_machine_has_died_leads_no_longer() {
     });
     let (wire, cut) = Wire::new(pipe);
     let operator = GrpcProvider::connect(options(Arc::new(wire)), clock.clone()).await;
-    let operator = operator.expect("a connection");
+    (operator.expect("a connection"), shed, clock, cut)
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_003_a_leader_whose_machine_has_died_leads_no_longer() {
+    let (operator, shed, clock, cut) = over_a_wire().await;
     let leading = operator.clone();
     let leads = tokio::spawn(async move { leading.lead(Arc::new(NoWrites)).await });
     clock.sleep(Duration::from_secs(60)).await;
@@ -210,17 +203,7 @@ async fn g_003_a_leader_whose_machine_has_died_leads_no_longer() {
 /// The provider answers on any other, so that it is not away.
 #[tokio::test(start_paused = true)]
 async fn g_019_a_connection_on_which_nothing_is_answered_any_more_is_made_anew() {
-    let clock = clock();
-    let server = Server::new(Shed::new(clock.clone()), clock.clone(), ServerOptions::default());
-    let (pipe, mut arriving) = DuplexConnector::new();
-    tokio::spawn(async move {
-        while let Some(stream) = arriving.recv().await {
-            tokio::spawn(serve_connection(server.clone(), stream));
-        }
-    });
-    let (wire, cut) = Wire::new(pipe);
-    let operator = GrpcProvider::connect(options(Arc::new(wire)), clock.clone()).await;
-    let operator = operator.expect("a connection");
+    let (operator, _, clock, cut) = over_a_wire().await;
     assert_eq!(operator.list().await, Ok(Vec::new()));
     cut.store(1, Ordering::Relaxed);
     let said = operator.list().await.expect_err("no answer");

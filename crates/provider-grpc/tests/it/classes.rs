@@ -11,7 +11,7 @@ use spokeshave_ports::{
 use spokeshave_provider_grpc::{ClientOptions, GrpcProvider, NodeClasses, Server, ServerOptions, piped};
 
 use crate::flawed::{Flaw, Flawed};
-use crate::shed::{Shed, claim, clock};
+use crate::shed::{Shed, claim, clock, options};
 
 /// The one NodeClass of a cluster.
 #[derive(Clone, Debug)]
@@ -71,12 +71,8 @@ async fn operator(held: &Held, flaw: Flaw) -> (GrpcProvider, SharedClock, Flawed
     let server = Server::new(Shed::new(clock.clone()), clock.clone(), ServerOptions::default());
     let provider = Flawed::new(server, flaw, clock.clone());
     let options = ClientOptions {
-        connector: Arc::new(piped(provider.clone())),
-        cluster_name: "a".into(),
-        cluster_uid: "uid".into(),
-        kubernetes_version: String::new(),
         node_classes: Some(Arc::new(held.clone())),
-        nodes: None,
+        ..options(Arc::new(piped(provider.clone())))
     };
     let operator = GrpcProvider::connect(options, clock.clone()).await;
     (operator.expect("a connection"), clock, provider)

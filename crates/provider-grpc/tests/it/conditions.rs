@@ -15,7 +15,7 @@ use spokeshave_provider_grpc::{
 };
 use tokio::task::JoinHandle;
 
-use crate::shed::{Shed, clock};
+use crate::shed::{Shed, clock, options};
 
 fn preempted() -> wire::ConditionRule {
     wire::ConditionRule {
@@ -65,12 +65,8 @@ impl OnCluster {
             }
         });
         let options = ClientOptions {
-            connector: Arc::new(connector),
-            cluster_name: "a".into(),
-            cluster_uid: "uid".into(),
-            kubernetes_version: String::new(),
-            node_classes: None,
             nodes: Some(KubeNodes(client)),
+            ..options(Arc::new(connector))
         };
         let provider = GrpcProvider::connect(options, clock.clone()).await;
         OnCluster {

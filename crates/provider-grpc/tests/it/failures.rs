@@ -7,10 +7,10 @@ use futures::StreamExt as _;
 use spokeshave_api::labels;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, CloudProvider as _, SharedClock};
-use spokeshave_provider_grpc::{ClientOptions, GrpcProvider, Server, ServerOptions, piped};
+use spokeshave_provider_grpc::{GrpcProvider, Server, ServerOptions, piped};
 
 use crate::flawed::{Flaw, Flawed};
-use crate::shed::{Shed, claim, clock, pool};
+use crate::shed::{Shed, claim, clock, options, pool};
 
 async fn operator(flaw: Flaw) -> (GrpcProvider, Arc<Shed>, SharedClock) {
     let (operator, shed, provider) = operator_of(flaw).await;
@@ -28,14 +28,7 @@ pub(crate) async fn operator_of(flaw: Flaw) -> (GrpcProvider, Arc<Shed>, Flawed)
 
 /// Another operator of the same cluster.
 async fn connected(provider: &Flawed) -> GrpcProvider {
-    let options = ClientOptions {
-        connector: Arc::new(piped(provider.clone())),
-        cluster_name: "a".into(),
-        cluster_uid: "uid".into(),
-        kubernetes_version: String::new(),
-        node_classes: None,
-        nodes: None,
-    };
+    let options = options(Arc::new(piped(provider.clone())));
     let operator = GrpcProvider::connect(options, provider.clock.clone()).await;
     operator.expect("a connection")
 }

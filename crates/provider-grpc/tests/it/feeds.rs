@@ -13,7 +13,7 @@ use spokeshave_ports::{CloudError, CloudProvider as _, NodeClassKind, SharedCloc
 use spokeshave_provider_grpc::{ClientOptions, GrpcProvider, NodeClasses, Server, ServerOptions, piped};
 
 use crate::flawed::{Flaw, Flawed};
-use crate::shed::{Shed, clock, pool};
+use crate::shed::{Shed, clock, options, pool};
 
 /// The NodeClasses of a cluster, and how often each was asked for.
 #[derive(Clone, Debug, Default)]
@@ -65,13 +65,10 @@ async fn operator(classes: &Classes) -> (GrpcProvider, Arc<Shed>, SharedClock) {
     let clock = clock();
     let shed = Shed::new(clock.clone());
     let server = Server::new(shed.clone(), clock.clone(), ServerOptions::default());
+    let provider = Flawed::new(server, Flaw::DemandsClass, clock.clone());
     let options = ClientOptions {
-        connector: Arc::new(piped(Flawed::new(server, Flaw::DemandsClass, clock.clone()))),
-        cluster_name: "a".into(),
-        cluster_uid: "uid".into(),
-        kubernetes_version: String::new(),
         node_classes: Some(Arc::new(classes.clone())),
-        nodes: None,
+        ..options(Arc::new(piped(provider)))
     };
     let operator = GrpcProvider::connect(options, clock.clone()).await;
     (operator.expect("a connection"), shed, clock)

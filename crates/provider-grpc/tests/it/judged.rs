@@ -16,7 +16,7 @@ use spokeshave_provider_grpc::{
 use tokio::task::JoinHandle;
 
 use crate::flawed::{Flaw, Flawed};
-use crate::shed::{Shed, clock};
+use crate::shed::{Shed, clock, options};
 
 /// A NodeClass as an API server keeps it; `None` when it is gone.
 #[derive(Clone, Debug)]
@@ -160,12 +160,8 @@ async fn leading(
     let server = Server::new(Shed::new(clock.clone()), clock.clone(), ServerOptions::default());
     let provider = Flawed::new(server, Flaw::Judges, clock.clone());
     let options = ClientOptions {
-        connector: Arc::new(piped(provider.clone())),
-        cluster_name: "a".into(),
-        cluster_uid: "uid".into(),
-        kubernetes_version: String::new(),
         node_classes: Some(Arc::new(classes)),
-        nodes: None,
+        ..options(Arc::new(piped(provider.clone())))
     };
     let operator = GrpcProvider::connect(options, clock.clone()).await;
     let operator = operator.expect("a connection");

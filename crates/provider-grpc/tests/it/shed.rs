@@ -14,9 +14,22 @@ use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, NodeClassKind,
     RegistrationHook, RepairPolicy, SharedClock, SharedWrites, TokioClock,
 };
+use spokeshave_provider_grpc::{ClientOptions, Connector};
 
 pub(crate) fn clock() -> SharedClock {
     TokioClock::new("2026-01-01T00:00:00Z".parse().expect("a time"), 1.0).shared()
+}
+
+/// Of an operator of the cluster `uid`, without access to Kubernetes.
+pub(crate) fn options(connector: Arc<dyn Connector>) -> ClientOptions {
+    ClientOptions {
+        connector,
+        cluster_name: "a".into(),
+        cluster_uid: "uid".into(),
+        kubernetes_version: String::new(),
+        node_classes: None,
+        nodes: None,
+    }
 }
 
 pub(crate) fn class() -> NodeClassRef {

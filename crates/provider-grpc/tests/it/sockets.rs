@@ -7,23 +7,12 @@ use std::sync::Arc;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use spokeshave_ports::CloudProvider as _;
 use spokeshave_provider_grpc::{
-    ClientOptions, Connector, FileAcceptor, FileConnector, GrpcProvider, PaperFiles, Server, ServerOptions,
-    TlsAcceptor, TlsConnector, UnixConnector, serve_tls, serve_unix,
+    Connector, FileAcceptor, FileConnector, GrpcProvider, PaperFiles, Server, ServerOptions, TlsAcceptor,
+    TlsConnector, UnixConnector, serve_tls, serve_unix,
 };
 use tokio::net::TcpListener;
 
-use crate::shed::{Shed, clock};
-
-fn options(connector: Arc<dyn Connector>) -> ClientOptions {
-    ClientOptions {
-        connector,
-        cluster_name: "a".into(),
-        cluster_uid: "uid".into(),
-        kubernetes_version: String::new(),
-        node_classes: None,
-        nodes: None,
-    }
-}
+use crate::shed::{Shed, clock, options};
 
 fn server() -> Server {
     let clock = clock();

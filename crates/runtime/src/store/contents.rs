@@ -135,8 +135,12 @@ impl Contents {
 
     /// Whether an object from the watch is newer than the stored one.
     pub(super) fn admit_watched(&mut self, key: &ObjectKey, metadata: &ObjectMeta) -> bool {
-        self.rejected.remove(key);
-        !self.is_stale(key, metadata)
+        let is_news = !self.is_stale(key, metadata);
+        // What is news leaves the rejected ones as it is kept, and not before: it is among the one or the other at any moment.
+        if !is_news {
+            self.rejected.remove(key);
+        }
+        is_news
     }
 
     /// Whether an object is older than what is known of it.
@@ -180,7 +184,8 @@ impl Contents {
             .max(versions.max().unwrap_or(0))
             .max(std::mem::take(&mut self.before_list));
         self.seen_version = confirmed;
-        self.rejected = rejected;
+        self.rejected.retain(|key, _| listed.contains_key(key));
+        self.rejected.extend(rejected);
         self.unconfirmed
             .retain(|key, version| !listed.contains_key(key) && *version > confirmed);
         // Kept while events from before the deletion may still arrive: from the list, or as a late response to a write.
@@ -222,6 +227,7 @@ impl Contents {
     /// Keeps an object, and returns what it takes the place of; `is_change` when it says something else than that.
     pub(super) fn put(&mut self, key: &ObjectKey, new: &Erased, is_change: bool) -> Option<Erased> {
         let old = self.objects.insert(key.clone(), new.clone());
+        self.rejected.remove(key);
         if is_change {
             self.note_change(key);
         }

@@ -260,6 +260,32 @@ fn unreadable_objects_are_set_aside_until_they_are_mended() {
     assert!(store.rejected().is_empty());
 }
 
+/// Whoever reads in between, as collectors of what nobody owns do, finds it among the one or the other.
+#[test]
+fn what_can_be_read_again_is_never_missing_from_both() {
+    let store = filled();
+    store.reject(&key("b"), Some(3), "bad".into());
+    let (seen, all) = (Arc::new(Mutex::new(0)), store.clone());
+    let count = seen.clone();
+    store.on_change(move |_| {
+        let (objects, rejected) = all.with_rejected();
+        assert!(
+            rejected.contains("b")
+                || objects
+                    .iter()
+                    .any(|one| one.metadata.name.as_deref() == Some("b"))
+        );
+        *count.lock().unwrap() += 1;
+    });
+    replace(
+        &store,
+        vec![object("a", "ua", 4), object("b", "ub", 5)],
+        BTreeMap::new(),
+    );
+    assert_eq!(*seen.lock().unwrap(), 3, "the arrival of one, and changes of two");
+    assert!(store.rejected().is_empty());
+}
+
 #[test]
 fn indexes_follow_every_change() {
     let store = filled();

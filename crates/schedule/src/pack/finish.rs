@@ -107,10 +107,7 @@ impl Engine<'_> {
         let (claim, tables) = (self.ledgers.claims().get(index), &self.tables);
         let template = &tables.templates[claim.template];
         let requirements = tables.algebra.get(set);
-        let asked = |set: SetId| {
-            let kind = tables.algebra.get(set).find(labels::CAPACITY_TYPE);
-            kind.and_then(Requirement::min_values)
-        };
+        let asked = |set: SetId| tables.algebra.get(set).min_values(labels::CAPACITY_TYPE);
         let is_pinned_below = claim.set.is_some_and(|own| asked(own) > asked(set));
         let launches = &shortlist.launches;
         if tables.algebra.has_min_values(set) && tables.options.min_values == MinValuesPolicy::Strict {
@@ -218,11 +215,8 @@ impl Engine<'_> {
             .collect();
         let capacity_type = Requirement::is(labels::CAPACITY_TYPE, CapacityType::Reserved.as_str());
         set = tables.algebra.narrow(set, capacity_type);
-        let kind = tables.algebra.get(set).find(labels::CAPACITY_TYPE);
-        if kind
-            .and_then(Requirement::min_values)
-            .is_some_and(|least| least > 1)
-        {
+        let least = tables.algebra.get(set).min_values(labels::CAPACITY_TYPE);
+        if least.is_some_and(|least| least > 1) {
             // There is one left to choose from, and Strict would refuse the claim in every pass.
             let one = BTreeMap::from([(labels::CAPACITY_TYPE.to_owned(), 1)]);
             set = tables.algebra.lower_min_values(set, &one);

@@ -382,8 +382,7 @@ impl Template {
     ) -> Result<(), BTreeMap<String, u32>> {
         let types = self.type_indexes(candidates);
         let checked = requirements.satisfies_min_values(types.iter().map(|index| &self.index.types[*index]));
-        let capacity_types = requirements.find(labels::CAPACITY_TYPE);
-        if let Some(minimum) = capacity_types.and_then(Requirement::min_values) {
+        if let Some(minimum) = requirements.min_values(labels::CAPACITY_TYPE) {
             let reached = self.capacity_types(candidates, facts).len() as u32;
             if reached < minimum {
                 let mut failing = checked.err().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What operators ask the API server for, as rules of RBAC name it. It knows no rules: tests compare it with those of the chart.
+//! What operators ask the API server for, as rules of RBAC name it. It knows of rules only which resources they narrow: tests
+//! compare it with those of the chart.
 
 use std::fmt;
 

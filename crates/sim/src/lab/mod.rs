@@ -61,7 +61,7 @@ pub struct LabOptions {
     pub expectations: Expectations,
     /// First instant.
     pub epoch: &'static str,
-    /// Whether the log is kept.
+    /// Whether the log is kept, and with it which requests there were.
     pub keep_log: bool,
     /// Whether the log includes writes of scheduler, kubelets and workload controllers.
     pub log_cluster: bool,

@@ -79,10 +79,17 @@ impl RunLog {
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
     requests: spokeshave_watched::Sender<u64>,
-    /// By actor, method and what they were for; only kept on request.
-    kinds: Option<Arc<Mutex<BTreeMap<String, u64>>>>,
+    /// Only kept on request.
+    detail: Option<Arc<Mutex<Detail>>>,
+}
+
+/// What the requests were.
+#[derive(Debug, Default)]
+struct Detail {
+    /// By actor, method and what they were for.
+    kinds: BTreeMap<String, u64>,
     /// By operators, each kind once.
-    asked: Arc<Mutex<BTreeSet<Asked>>>,
+    asked: BTreeSet<Asked>,
 }
 
 impl Traffic {
@@ -90,8 +97,7 @@ impl Traffic {
     pub(crate) fn new(detail: bool) -> Self {
         Self {
             requests: spokeshave_watched::Sender::default(),
-            kinds: detail.then(Arc::default),
-            asked: Arc::default(),
+            detail: detail.then(Arc::default),
         }
     }
 
@@ -100,36 +106,40 @@ impl Traffic {
             return;
         }
         self.requests.send_modify(|requests| *requests += 1);
-        if let (Actor::Operator(_), Some(asked)) = (actor, Asked::of(method, uri)) {
-            let mut known = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            known.insert(asked);
+        let Some(detail) = &self.detail else { return };
+        let asked = Asked::of(method, uri);
+        let is_watch = asked.as_ref().is_some_and(|asked| asked.verb == "watch");
+        let verb = if is_watch { "WATCH" } else { method.as_str() };
+        let resource = asked.as_ref().map_or("", |asked| asked.resource.as_str());
+        let kind = format!("{actor} {verb} {resource}");
+        let mut detail = detail.lock().unwrap_or_else(PoisonError::into_inner);
+        *detail.kinds.entry(kind).or_default() += 1;
+        if let Actor::Operator(_) = actor {
+            detail.asked.extend(asked);
         }
-        let Some(kinds) = &self.kinds else { return };
-        let watch = uri.query().is_some_and(|query| query.contains("watch=true"));
-        let verb = if watch { "WATCH" } else { method.as_str() };
-        let kind = format!("{actor} {verb} {}", subject(uri.path()));
-        let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        *kinds.entry(kind).or_default() += 1;
     }
 
-    /// Requests by frequency, most frequent first.
+    /// Requests by frequency, most frequent first; none without detail.
     #[must_use]
     pub fn kinds(&self) -> Vec<(String, u64)> {
-        let Some(kinds) = &self.kinds else {
+        let Some(detail) = &self.detail else {
             return Vec::new();
         };
-        let kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut kinds: Vec<(String, u64)> =
-            kinds.iter().map(|(kind, count)| (kind.clone(), *count)).collect();
+        let detail = detail.lock().unwrap_or_else(PoisonError::into_inner);
+        let kinds = detail.kinds.iter();
+        let mut kinds: Vec<(String, u64)> = kinds.map(|(kind, count)| (kind.clone(), *count)).collect();
         kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         kinds
     }
 
-    /// What operators have asked for, in-process providers included.
+    /// What operators have asked for, in-process providers included; nothing without detail.
     #[must_use]
     pub fn asked(&self) -> BTreeSet<Asked> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.clone()
+        let Some(detail) = &self.detail else {
+            return BTreeSet::new();
+        };
+        let detail = detail.lock().unwrap_or_else(PoisonError::into_inner);
+        detail.asked.clone()
     }
 
     /// Requests so far.
@@ -146,21 +156,6 @@ impl Traffic {
             .subscribe()
             .wait_for(|requests| *requests > limit)
             .await;
-    }
-}
-
-/// Resource and subresource of a path, without names.
-fn subject(path: &str) -> String {
-    let mut parts = path.split('/').skip(1);
-    let skipped = if parts.next() == Some("api") { 1 } else { 2 };
-    let mut rest: Vec<&str> = parts.skip(skipped).collect();
-    if rest.len() > 2 && rest[0] == "namespaces" {
-        rest.drain(..2);
-    }
-    match rest[..] {
-        [resource, _, subresource] => format!("{resource}/{subresource}"),
-        [resource, ..] => resource.to_owned(),
-        [] => String::new(),
     }
 }
 

@@ -63,6 +63,8 @@ struct State {
     still_until: Timestamp,
     /// Nothing passes until then.
     cut_until: Timestamp,
+    /// The next object created here has no answer.
+    unanswered: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +89,7 @@ impl Weather {
             chance,
             still_until: Timestamp::MIN,
             cut_until: Timestamp::MIN,
+            unanswered: None,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -130,6 +133,22 @@ impl Weather {
         }
         self.invariants.blind(until);
         self.breaks.send_modify(|count| *count += 1);
+    }
+
+    /// The answer to the next creation of an object at this path is lost.
+    pub fn lose_answer(&self, path: &str) {
+        self.lock().unanswered = Some(path.to_owned());
+    }
+
+    /// Whether the answer to this request is to be lost, whatever the rates are.
+    fn is_unanswered(&self, request: &Request<Body>) -> bool {
+        let mut state = self.lock();
+        let is_it = request.method() == http::Method::POST
+            && state.unanswered.as_deref() == Some(request.uri().path());
+        if is_it {
+            state.unanswered = None;
+        }
+        is_it
     }
 
     fn stroke(&self, write: bool) -> Option<Stroke> {
@@ -207,7 +226,11 @@ impl Exposed {
             weather.clock.sleep(GIVE_UP).await;
             return Err(gave_up());
         }
-        let stroke = weather.stroke(write);
+        let stroke = if weather.is_unanswered(&request) {
+            Some(Stroke::LostAnswer)
+        } else {
+            weather.stroke(write)
+        };
         if let Some(stroke) = stroke {
             weather.log.note(&format!(
                 "{}: {stroke:?} {} {}",

@@ -18,7 +18,6 @@ mod steps;
 mod take_over;
 mod taken_back;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -206,24 +205,14 @@ fn violations(lab: &Lab) -> Vec<Violation> {
 /// Runs one seed, in a separate runtime with paused time.
 #[must_use]
 pub fn run_with(cloud: CloudName, seed: u64, options: RunOptions) -> SeedResult {
-    let empty = |stuck: String| SeedResult {
-        seed,
-        scenario: String::new(),
-        violations: Vec::new(),
-        stuck: Some(stuck),
-        log: Vec::new(),
-        lasted: Duration::ZERO,
-        steps: 0,
-        requests: 0,
-        asked: BTreeSet::new(),
-    };
+    let unlived = |error| SeedResult::unlived(seed, error);
     match live(async |operators| story(cloud, seed, options, operators).await) {
         Ok((lived, operators)) => {
-            let mut result = lived.unwrap_or_else(empty);
+            let mut result = lived.unwrap_or_else(unlived);
             result.stuck = result.stuck.or_else(|| operators.outlived());
             result
         }
-        Err(error) => empty(error),
+        Err(error) => unlived(error),
     }
 }
 

@@ -37,11 +37,26 @@ pub struct SeedResult {
     pub steps: usize,
     /// Requests that the API server got.
     pub requests: u64,
-    /// What operators have asked it for.
+    /// What operators have asked it for, where the log is kept.
     pub asked: BTreeSet<Asked>,
 }
 
 impl SeedResult {
+    /// Of a seed that did not begin, and why.
+    pub(crate) fn unlived(seed: u64, why: String) -> Self {
+        Self {
+            seed,
+            scenario: String::new(),
+            violations: Vec::new(),
+            stuck: Some(why),
+            log: Vec::new(),
+            lasted: Duration::ZERO,
+            steps: 0,
+            requests: 0,
+            asked: BTreeSet::new(),
+        }
+    }
+
     /// Whether everything went as promised.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -63,7 +78,7 @@ pub fn run(seed: u64) -> SeedResult {
 pub struct RunOptions {
     /// Aborted after this many requests.
     pub request_limit: u64,
-    /// Whether the log is kept, which costs memory and time.
+    /// Whether the log is kept, and what operators ask for, which costs memory and time.
     pub keep_log: bool,
     /// Whether it includes writes of scheduler, kubelets and workload controllers.
     pub log_cluster: bool,
@@ -93,17 +108,7 @@ pub fn run_with(seed: u64, options: RunOptions) -> SeedResult {
             result.stuck = result.stuck.or_else(|| operators.outlived());
             result
         }
-        Err(error) => SeedResult {
-            seed,
-            scenario: String::new(),
-            violations: Vec::new(),
-            stuck: Some(error),
-            log: Vec::new(),
-            lasted: Duration::ZERO,
-            steps: 0,
-            requests: 0,
-            asked: BTreeSet::new(),
-        },
+        Err(error) => SeedResult::unlived(seed, error),
     }
 }
 

@@ -13,4 +13,5 @@ mod policies;
 mod protection;
 mod quiet;
 mod rollouts;
+mod unreadable;
 mod zones;

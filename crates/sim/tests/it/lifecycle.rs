@@ -13,4 +13,5 @@ mod readiness;
 mod repair;
 mod shadow;
 mod static_pools;
+mod unreadable;
 mod zones;

@@ -74,6 +74,45 @@ async fn invariant_38_a_budget_closed_behind_a_watch_that_stands_still_stays_clo
     cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
+/// Invariants 2 and 38: a command whose creation had no answer exists behind a stalled watch; the API server is asked for it before another one starts.
+#[tokio::test(start_paused = true)]
+async fn invariant_2_and_38_a_command_whose_creation_had_no_answer_charges_its_budget() {
+    let one_at_a_time = json!({"disruption": {"consolidateAfter": "60s", "budgets": [{"nodes": "1"}]}});
+    let mut cluster = Cluster::started(41, one_at_a_time).await;
+    cluster.deploy("web", 2, "6").await;
+    cluster.until_running(2).await;
+    assert_eq!(cluster.list::<NodeClaim>().await.len(), 2);
+    cluster.scale("web", 0).await;
+    cluster.pass(30).await;
+    let weather = cluster.lab.weather("a");
+    weather.lose_answer("/apis/spokeshave.dev/v1alpha1/disruptions");
+    weather.hold_watches(Duration::from_secs(180));
+    for second in 0..175 {
+        cluster.pass(1).await;
+        let mut commands = cluster.list::<Disruption>().await;
+        commands.retain(|command| !command.is_finished());
+        assert!(commands.len() <= 1, "after {second} s: {commands:?}");
+    }
+    assert!(!cluster.names::<Disruption>().await.is_empty());
+    cluster.until_empty().await;
+}
+
+/// Invariants 15 and 38: so does a NodeClaim. What was created without an answer is looked for before more is created.
+#[tokio::test(start_paused = true)]
+async fn invariant_15_and_38_a_nodeclaim_whose_creation_had_no_answer_is_not_created_twice() {
+    let mut cluster = Cluster::started(42, json!({})).await;
+    let weather = cluster.lab.weather("a");
+    weather.lose_answer("/apis/karpenter.sh/v1/nodeclaims");
+    cluster.deploy("web", 1, "6").await;
+    cluster.pass(1).await;
+    weather.hold_watches(Duration::from_secs(120));
+    cluster.pass(115).await;
+    assert_eq!(cluster.list::<NodeClaim>().await.len(), 1);
+    cluster.until_running(1).await;
+    assert_eq!(cluster.list::<NodeClaim>().await.len(), 1);
+    cluster.assert_tidy().await;
+}
+
 /// Invariant 36: a killed leader no longer renews its Lease, and the standby continues its work.
 #[tokio::test(start_paused = true)]
 async fn a_killed_leader_is_followed_by_the_standby() {

@@ -187,10 +187,7 @@ impl<'a> Engine<'a> {
         let mut asked_ms = 0;
         let mut partial = false;
         while let Some((at_ms, wake)) = self.queue.pop() {
-            self.show_objects(at_ms);
-            self.meter.advance(at_ms);
-            self.now_ms = at_ms;
-            self.dispatch(wake);
+            self.happens(at_ms, wake);
             if self.is_over {
                 break;
             }
@@ -206,6 +203,14 @@ impl<'a> Engine<'a> {
             self.show_objects(u64::MAX);
         }
         self.finish(partial)
+    }
+
+    /// Time passes until something is due, which then happens.
+    fn happens(&mut self, at_ms: u64, wake: Wake) {
+        self.show_objects(at_ms);
+        self.meter.advance(at_ms);
+        self.now_ms = at_ms;
+        self.dispatch(wake);
     }
 
     /// Passes the objects to observers that requested an earlier time, since which nothing has changed.

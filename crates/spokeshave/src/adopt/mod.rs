@@ -1,6 +1,6 @@
 //! `spokeshave adopt`: what would happen if this operator took over a cluster that Karpenter runs.
 //!
-//! It reads what `plan` reads and what surrounds it, asks `plan::adopt`, and prints. It decides nothing and changes nothing: the operator itself does
+//! It reads what `plan` reads and what surrounds it, asks `story::adopt`, and prints. It decides nothing and changes nothing: the operator itself does
 //! what is left when it starts.
 
 mod surroundings;

@@ -64,12 +64,7 @@ pub(crate) struct Origin {
 /// Names the file and what is wrong with it; there is no NodePool of karpenter.sh/v1.
 pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Found> {
     let dump = files::read(paths)?;
-    for unreadable in dump.unreadable.iter().filter(|one| one.kind != "NodePool") {
-        say(&format!(
-            "note: {}",
-            unreadable.note("counted as if it were absent")
-        ));
-    }
+    name_unreadable(&dump);
     let outdated = outdated(&dump.written);
     let mut pools: Vec<Pool> = Vec::new();
     for written in dump.written.into_iter().filter(Written::is_node_pool) {
@@ -106,6 +101,16 @@ pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Found> {
         pools,
         policies: by_name(dump.disruption_policies),
     })
+}
+
+/// Names objects that cannot be read on standard error, with what they count as. NodePools are not among them: they are read as they were written.
+fn name_unreadable(dump: &Dump) {
+    for unreadable in dump.unreadable.iter().filter(|one| one.kind != "NodePool") {
+        say(&format!(
+            "note: {}",
+            unreadable.note("counted as if it were absent")
+        ));
+    }
 }
 
 /// `2 NodePools of karpenter.sh/v1beta1`, of versions that are no longer served.
@@ -159,12 +164,7 @@ pub(super) async fn listed(client: &Client, now: Timestamp) -> Result<Found> {
     for (path, optional) in BESIDE {
         live::add(&mut beside, client, path, optional).await?;
     }
-    for unreadable in &beside.unreadable {
-        say(&format!(
-            "note: {}",
-            unreadable.note("counted as if it were absent")
-        ));
-    }
+    name_unreadable(&beside);
     count(&mut pools, beside.nodes, beside.node_claims, now);
     pools.sort_by(|left, right| left.name.cmp(&right.name));
     Ok(Found {

@@ -1,6 +1,6 @@
 //! `spokeshave doctor`: what is wrong with a cluster or a dump for good, with proof, cost and the line to change.
 //!
-//! It reads what `plan` reads, asks `plan::doctor`, and prints. It decides nothing and changes nothing.
+//! It reads what `plan` reads, asks `story::doctor`, and prints. It decides nothing and changes nothing.
 
 pub(crate) mod table;
 

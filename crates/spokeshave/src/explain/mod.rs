@@ -1,6 +1,6 @@
 //! `spokeshave explain`: the story of a Node, NodeClaim, NodePool or pod in a screenful.
 //!
-//! It finds the object, asks `plan::explain`, and prints. What the story says is decided there; nothing is changed.
+//! It finds the object, asks `story::explain`, and prints. What the story says is decided there; nothing is changed.
 
 mod args;
 mod class;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use spokeshave_model::ClusterState;
 use spokeshave_story::explain::CommandFact;
@@ -61,15 +62,10 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
     };
     for object in beside {
         match object["kind"].as_str() {
-            Some("VolumeAttachment") => match field::read(&object.to_string()) {
-                Ok(attachment) => source.attachments.push(Arc::new(attachment)),
-                Err(problem) => {
-                    let name = object["metadata"]["name"].as_str().unwrap_or("without a name");
-                    say(&format!(
-                        "note: VolumeAttachment {name} cannot be read: {problem}; told as if it were absent"
-                    ));
-                }
-            },
+            Some("VolumeAttachment") => {
+                let read = read_beside::<VolumeAttachment>(&object, "told");
+                source.attachments.extend(read);
+            }
             Some("Disruption") => source.commands.push(command(&object)),
             Some("Event") => source.told.extend(told::read(&object)),
             Some(kind) if kind.ends_with("NodeClass") => source.classes.push(object),
@@ -111,6 +107,21 @@ pub(crate) async fn beside_in_cluster(client: &Client) -> Vec<Value> {
     .await;
     found.extend(list(client, "spokeshave.dev", "v1alpha1", "Disruption", "disruptions").await);
     found
+}
+
+/// Reads one of them. One that cannot be read is named on standard error, with how: `told` or `shown` as if it were absent.
+pub(crate) fn read_beside<T: DeserializeOwned>(object: &Value, how: &str) -> Option<Arc<T>> {
+    match field::read(&object.to_string()) {
+        Ok(read) => Some(Arc::new(read)),
+        Err(problem) => {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            let name = object["metadata"]["name"].as_str().unwrap_or("without a name");
+            say(&format!(
+                "note: {kind} {name} cannot be read: {problem}; {how} as if it were absent"
+            ));
+            None
+        }
+    }
 }
 
 /// A kind that the cluster does not know, or does not show, leaves its part of the story out.

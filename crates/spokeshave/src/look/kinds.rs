@@ -57,9 +57,10 @@ pub(super) fn identity(path: &str) -> Option<(String, String)> {
 /// hides nothing.
 pub(super) fn missing(left_out: &[LeftOut]) -> Vec<Missing> {
     let mut by_kind: BTreeMap<&str, Vec<&LeftOut>> = BTreeMap::new();
-    for one in left_out.iter().filter(|one| one.is_unreadable) {
-        let kind = one.object.split(' ').next().unwrap_or_default();
-        by_kind.entry(kind).or_default().push(one);
+    for one in left_out {
+        if let Some(kind) = &one.unread {
+            by_kind.entry(kind).or_default().push(one);
+        }
     }
     let missing = by_kind.into_iter().map(|(kind, objects)| {
         let known = KINDS.iter().find(|(_, known)| *known == kind);
@@ -86,16 +87,16 @@ mod tests {
 
     #[test]
     fn a_kind_is_missing_once_however_many_objects_of_it_cannot_be_read() {
-        let left_out = |object: String| LeftOut {
-            object,
+        let left_out = |kind: &str, name: String| LeftOut {
+            object: format!("{kind} {name}"),
             place: "/api/v1/pods".to_owned(),
             why: "it cannot be read: spec: wrong".to_owned(),
-            is_unreadable: true,
+            unread: Some(kind.to_owned()),
         };
         let mut all: Vec<LeftOut> = (1..=5)
-            .map(|number| left_out(format!("Pod shop/web-{number}")))
+            .map(|number| left_out("Pod", format!("shop/web-{number}")))
             .collect();
-        all.push(left_out("NodePool big".to_owned()));
+        all.push(left_out("NodePool", "big".to_owned()));
         let told: Vec<(String, String)> = missing(&all)
             .into_iter()
             .map(|one| (one.resource, one.message))

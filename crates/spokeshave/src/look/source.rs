@@ -17,14 +17,12 @@ use spokeshave_view::{Missing, World};
 use super::followed::Followed;
 use super::kinds;
 use crate::cluster::Cluster;
-use crate::explain::source::beside_in_cluster;
-use crate::field;
+use crate::explain::source::{beside_in_cluster, read_beside};
 use crate::plan::dump::Dump;
 use crate::plan::ec2::Ec2;
 use crate::plan::world::{Origin, World as Read};
 use crate::plan::{self, SourceArgs, live};
 use crate::scheduler_config;
-use crate::text::say;
 
 /// How often a cluster is looked at at most.
 const FOLLOWING: Duration = Duration::from_secs(1);
@@ -145,7 +143,6 @@ impl Source {
                     state: observed.state,
                     attachments: observed.attachments,
                     disruptions: observed.disruptions,
-                    awaited: observed.awaited,
                     missing: Vec::new(),
                     now: observed.now,
                 };
@@ -241,20 +238,16 @@ impl Beside {
     fn of(objects: Vec<Value>) -> Self {
         let mut beside = Beside::default();
         for object in objects {
-            let kind = object["kind"].as_str().unwrap_or_default();
-            let text = || object.to_string();
-            let read = match kind {
-                "VolumeAttachment" => {
-                    field::read(&text()).map(|read| beside.attachments.push(Arc::new(read)))
+            match object["kind"].as_str() {
+                Some("VolumeAttachment") => {
+                    let read = read_beside::<VolumeAttachment>(&object, "shown");
+                    beside.attachments.extend(read);
                 }
-                "Disruption" => field::read(&text()).map(|read| beside.disruptions.push(Arc::new(read))),
-                _ => Ok(()),
-            };
-            if let Err(problem) = read {
-                let name = object["metadata"]["name"].as_str().unwrap_or("without a name");
-                say(&format!(
-                    "note: {kind} {name} cannot be read: {problem}; shown as if it were absent"
-                ));
+                Some("Disruption") => {
+                    let read = read_beside::<Disruption>(&object, "shown");
+                    beside.disruptions.extend(read);
+                }
+                _ => {}
             }
         }
         beside
@@ -269,7 +262,6 @@ fn world(state: ClusterState, beside: Beside, now: jiff::Timestamp, missing: Vec
         disruptions: beside.disruptions,
         missing,
         now,
-        ..World::default()
     };
     let held = world.disruptions.iter().filter(|one| one.holds_nodes());
     let ids: Vec<String> = held

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use spokeshave_ports::{Clock as _, SystemClock};
-use spokeshave_runtime::Shutdown;
 
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_secs(60);
@@ -14,29 +13,23 @@ const FAR: Duration = Duration::from_secs(60);
 /// From here on ages of what others make matter, too: the API server and the cloud write down when it was made, by clocks that are right. Catching up takes twice as long.
 const TOO_FAR: Duration = Duration::from_secs(300);
 
-/// Says, once each time, that the system clock has been set back so far that the operator's time will be ahead of it for a while.
-pub(super) async fn tell_when_set_back(clock: SystemClock, stop: Shutdown) {
-    let mut is_told = false;
-    while stop.cut(clock.sleep(LOOK)).await.is_some() {
-        let ahead = clock.ahead();
-        if ahead >= FAR && !is_told {
-            tracing::warn!(
-                seconds = ahead.as_secs(),
-                "the system clock has been set back: until it has caught up, the operator's time goes on at half the speed; a restart follows it at once"
-            );
-        }
-        is_told = ahead >= FAR;
-    }
-}
-
-/// Completes when the system clock has been set back too far to be caught up with, and says by how much this process is ahead of it.
+/// Completes when the system clock has been set back too far to be caught up with, and says by how much this process is ahead of it. Where it has been set back
+/// less far, but so far that this process will be ahead of it for a while, the log says so, once each time.
 pub(crate) async fn too_far_ahead(clock: SystemClock) -> Duration {
+    let mut is_told = false;
     loop {
         clock.sleep(LOOK).await;
         let ahead = clock.ahead();
         if ahead >= TOO_FAR {
             return ahead;
         }
+        if ahead >= FAR && !is_told {
+            tracing::warn!(
+                seconds = ahead.as_secs(),
+                "the system clock has been set back: until it has caught up, the time of this process goes on at half the speed; a restart follows it at once"
+            );
+        }
+        is_told = ahead >= FAR;
     }
 }
 

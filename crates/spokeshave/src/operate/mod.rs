@@ -6,6 +6,8 @@ mod args;
 pub(crate) mod clock;
 mod listeners;
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use futures::future::BoxFuture;
 use spokeshave_aws_cloud::minor_version;
@@ -39,19 +41,18 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     let clock = system.clone().shared();
     let (level, format) = (settings.log_level, settings.log_format);
     logging::install(level, format, &settings.log_output_paths, clock.clone())?;
-    let shutdown = Shutdown::new();
-    // Before anything is waited for: the first process of a container ignores signals that it does not listen for.
-    let (signal, told) = (signals::wait(None), shutdown.clone());
-    tokio::spawn(async move {
-        signal.await;
-        told.request();
-    });
+    let shutdown = signals::shutdown();
     let mut tasks = TaskGroup::new();
-    let telling = clock::tell_when_set_back(system.clone(), shutdown.clone());
-    tasks.spawn("clock", telling);
+    // From the beginning: a provider may be waited for for minutes.
+    let mut set_back = std::pin::pin!(clock::too_far_ahead(system));
     let starting = start(args, &settings, &clock, &mut tasks, &shutdown);
-    let outcome = match shutdown.cut(starting).await {
-        Some(Ok(work)) => finish(work, &tasks, system, &shutdown).await,
+    let started = tokio::select! {
+        biased;
+        ahead = &mut set_back => Some(Err(clock::set_back(ahead))),
+        started = shutdown.cut(starting) => started,
+    };
+    let outcome = match started {
+        Some(Ok(work)) => finish(work, &tasks, set_back, &shutdown).await,
         Some(Err(error)) => Err(error),
         // It was told to stop before it had begun.
         None => Ok(()),
@@ -190,7 +191,12 @@ async fn start(
 }
 
 /// How the work ends. What runs beside it is missed as much: the provider, for one.
-async fn finish(work: Work, tasks: &TaskGroup, system: SystemClock, shutdown: &Shutdown) -> Result<()> {
+async fn finish(
+    work: Work,
+    tasks: &TaskGroup,
+    set_back: impl Future<Output = Duration>,
+    shutdown: &Shutdown,
+) -> Result<()> {
     let mut running = tokio::spawn(work);
     let outcome = tokio::select! {
         biased;
@@ -199,7 +205,7 @@ async fn finish(work: Work, tasks: &TaskGroup, system: SystemClock, shutdown: &S
             let ended = running.await;
             ended.map(|ended| ended.and(Err(OperatorError::TaskPanicked(name))))
         }
-        ahead = clock::too_far_ahead(system) => {
+        ahead = set_back => {
             shutdown.request();
             drop(running.await);
             return Err(clock::set_back(ahead));

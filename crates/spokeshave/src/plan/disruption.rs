@@ -23,15 +23,7 @@ pub(crate) fn decide(
     nominated: &BTreeSet<NodeId>,
 ) -> Outcome {
     let mut outcome = disrupt(snapshot, policy, now, &Frontier::default());
-    let verdicts = outcome.verdicts.into_iter().map(|found| {
-        let found = if nominated.contains(&found.node) {
-            found.without_nomination("not in this plan, which sends pending pods to it")
-        } else {
-            found
-        };
-        verdict::told(snapshot, policy, found)
-    });
-    outcome.verdicts = verdicts.collect();
+    outcome.verdicts = verdict::all_told(snapshot, policy, outcome.verdicts, nominated);
     outcome
 }
 

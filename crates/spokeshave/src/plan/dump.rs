@@ -161,6 +161,13 @@ impl Dump {
         }
     }
 
+    /// Takes in an object that cannot be read, with what counts in its place.
+    pub(super) fn take_in_unreadable(&mut self, unreadable: Unreadable) {
+        self.objects += 1;
+        self.disruption_policies.extend(unreadable.stand_in.clone());
+        self.unreadable.push(unreadable);
+    }
+
     /// Neither an object nor a list, which may be empty.
     pub(crate) fn is_blank(&self) -> bool {
         self.objects + self.lists == 0
@@ -486,11 +493,7 @@ impl<'a> Reader<'a> {
         };
         let version = identity.api_version;
         let version = version.or_else(|| default.map(|(version, _)| version.clone()));
-        let stands = stand_in(version.as_deref().unwrap_or_default(), &kind, wrong.tree.as_ref());
-        let counts = stands.as_ref().map(|(_, counts)| *counts);
-        self.dump
-            .disruption_policies
-            .extend(stands.map(|(policy, _)| policy));
+        let stand_in = stand_in(version.as_deref().unwrap_or_default(), &kind, wrong.tree.as_ref());
         if let (Some(version), "NodePool", Some(tree)) = (version, kind.as_str(), wrong.tree) {
             self.push_written(&version, &kind, tree, wrong.piece);
         }
@@ -500,14 +503,13 @@ impl<'a> Reader<'a> {
             Some(namespace) => format!("{namespace}/{name}"),
             None => name,
         };
-        self.dump.objects += 1;
-        self.dump.unreadable.push(Unreadable {
+        self.dump.take_in_unreadable(Unreadable {
             object: format!("{kind} {name}"),
             file: self.origin.to_owned(),
             kind,
             place,
             problem: wrong.message,
-            counts,
+            stand_in,
         });
         Ok(())
     }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -18,8 +17,6 @@ use spokeshave_plan::report::instance_type_names;
 use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
 use spokeshave_plan::{Policy, Provisioned, skipped_pool_text};
 use spokeshave_story::prices;
-
-use super::{later, nanoseconds};
 
 /// The version of the format.
 pub(crate) const API_VERSION: &str = "plan.spokeshave.dev/v1alpha1";
@@ -332,13 +329,13 @@ impl NodeClaimPlan {
 }
 
 impl Provisioning {
-    /// Tells what was decided, and what would be launched later; how long finding that out takes goes into `stats`.
+    /// Tells what was decided, why pods have no place, and what would be launched later.
     pub(crate) fn of(
         snapshot: &Snapshot,
         outcome: &Provisioned,
+        derivations: &BTreeMap<PodId, Arc<Derivation>>,
+        later: Vec<LaterLaunches>,
         policy: &Policy,
-        now: Timestamp,
-        stats: &mut Stats,
     ) -> Self {
         let claims = outcome.placements.claims.iter();
         let mut known = KnownNames::default();
@@ -350,14 +347,10 @@ impl Provisioning {
             let derivation = Derivation::of(Arc::new(reason));
             (*pod, unschedulable(snapshot, *pod, &derivation, policy))
         });
-        let derivations = outcome.explain(snapshot, policy);
         let unplaced = derivations
             .iter()
             .map(|(pod, derivation)| (*pod, unschedulable(snapshot, *pod, derivation, policy)));
         let by_pod: BTreeMap<PodId, Unschedulable> = ignored.chain(unplaced).collect();
-        let start = Instant::now();
-        let later = later::launches(snapshot, outcome, &derivations, policy, now);
-        stats.later_ns = nanoseconds(start);
         Self {
             price: Dollars(node_claims.iter().map(NodeClaimPlan::price).sum()),
             node_claims,

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use spokeshave_api::DisruptionPolicy;
 use spokeshave_model::Pod;
 
 use super::dump::Dump;
@@ -23,8 +22,7 @@ enum Kept {
     Other(Box<Found>),
     /// Decisions do not read it.
     Attachment(Arc<VolumeAttachment>),
-    /// With what counts in its place.
-    Unreadable(Box<Unreadable>, Option<Arc<DisruptionPolicy>>),
+    Unreadable(Box<Unreadable>),
 }
 
 impl Item {
@@ -40,16 +38,14 @@ impl Item {
         };
         Item(kept.unwrap_or_else(|error| {
             let object = serde_json::from_str::<serde_json::Value>(text).ok();
-            let stands = stand_in(&identity.0, &identity.1, object.as_ref());
-            let unreadable = Unreadable {
+            Kept::Unreadable(Box::new(Unreadable {
                 kind: identity.1.clone(),
                 object: format!("{} {name}", identity.1),
                 file: String::new(),
                 place: path.to_owned(),
                 problem: field::problem(text, &error),
-                counts: stands.as_ref().map(|(_, counts)| *counts),
-            };
-            Kept::Unreadable(Box::new(unreadable), stands.map(|(policy, _)| policy))
+                stand_in: stand_in(&identity.0, &identity.1, object.as_ref()),
+            }))
         }))
     }
 
@@ -62,11 +58,7 @@ impl Item {
             }
             Kept::Other(found) => dump.take_in(Found::clone(found)),
             Kept::Attachment(_) => {}
-            Kept::Unreadable(unreadable, stands) => {
-                dump.objects += 1;
-                dump.unreadable.push(Unreadable::clone(unreadable));
-                dump.disruption_policies.extend(stands.clone());
-            }
+            Kept::Unreadable(unreadable) => dump.take_in_unreadable(Unreadable::clone(unreadable)),
         }
     }
 

@@ -182,10 +182,14 @@ fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut 
     stats.attempts = outcome.report.statistics.attempts;
     stats.nodes_tried = outcome.report.statistics.nodes_tried;
     stats.node_claims_tried = outcome.report.statistics.claims_tried;
-    // The outcome is large, and not needed once it is printed.
-    let provisioning = Provisioning::of(snapshot, &outcome, policy, now, stats);
+    let derivations = outcome.explain(snapshot, policy);
+    let start = Instant::now();
+    let later = later::launches(snapshot, &outcome, &derivations, policy, now);
+    stats.later_ns = nanoseconds(start);
+    let provisioning = Provisioning::of(snapshot, &outcome, &derivations, later, policy);
     let nominated = outcome.nominate(snapshot, now);
-    drop(outcome);
+    // They are large, and not needed once they are told.
+    drop((outcome, derivations));
     let start = Instant::now();
     let disrupted = disruption::decide(snapshot, policy, now, &nominated);
     stats.disrupt_ns = nanoseconds(start);

@@ -22,8 +22,8 @@ pub(crate) struct LeftOut {
     pub(crate) place: String,
     /// `the API server would refuse it: …`.
     pub(crate) why: String,
-    /// Nobody knows what it says; otherwise it is known to be no part of any cluster.
-    pub(crate) is_unreadable: bool,
+    /// Its kind, where nobody knows what it says; otherwise it is known to be no part of any cluster.
+    pub(crate) unread: Option<String>,
 }
 
 impl LeftOut {
@@ -44,14 +44,15 @@ impl From<&Unreadable> for LeftOut {
             true => place.clone(),
             false => format!("{file}, {place}"),
         };
-        let counts = unreadable.counts;
-        let counts = counts.map(|counts| format!("; it is not absent, but {counts}"));
+        let counts = unreadable
+            .counts()
+            .map(|counts| format!("; it is not absent, but {counts}"));
         let counts = counts.unwrap_or_default();
         Self {
             object: unreadable.object.clone(),
             place,
             why: format!("it cannot be read: {}{counts}", unreadable.problem),
-            is_unreadable: true,
+            unread: Some(unreadable.kind.clone()),
         }
     }
 }
@@ -71,7 +72,7 @@ pub(crate) fn leave_out(dump: &mut Dump) -> Vec<LeftOut> {
                 object: format!("NodePool {name}"),
                 place: written.place_of(&field),
                 why: format!("the API server would refuse it: {why}"),
-                is_unreadable: false,
+                unread: None,
             });
         }
     }

@@ -34,8 +34,6 @@ impl Written {
 
     /// `FILE:LINE` of a field, or of what it would be part of.
     pub(crate) fn place_of(&self, field: &str) -> String {
-        let line = self.lines.line_of(field);
-        let line = line.unwrap_or_else(|| u64::try_from(self.line).unwrap_or(1));
-        format!("{}:{line}", self.file)
+        format!("{}:{}", self.file, self.lines.line_or(field, self.line))
     }
 }

@@ -50,9 +50,7 @@ impl Patchable {
         let Some((file, first, lines)) = &self.place else {
             return String::new();
         };
-        let line = lines.line_of(field);
-        let line = line.unwrap_or_else(|| u64::try_from(*first).unwrap_or(1));
-        format!("{file}:{line}: ")
+        format!("{file}:{}: ", lines.line_or(field, *first))
     }
 }
 
@@ -72,15 +70,12 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         None => Catalog::default(),
     };
     let types = catalog.instance_types();
+    let named = paths_of(document, &scenario.cluster.manifests);
     let mut paths: Vec<PathBuf> = snapshot.to_vec();
-    let named = scenario
-        .cluster
-        .snapshot
-        .iter()
-        .chain(&scenario.cluster.manifests);
-    paths.extend(named.map(|path| beside(&document.file, path)));
+    paths.extend(paths_of(document, &scenario.cluster.snapshot));
+    paths.extend_from_slice(&named);
     let dump = files::read(&paths)?;
-    manifests::refuse_wrong(&paths_of(document, &scenario.cluster.manifests))?;
+    manifests::refuse_wrong(&named)?;
     let base = patchable(&dump);
     for object in &base {
         refuse_wrong(object)?;
@@ -202,7 +197,7 @@ fn refuse_wrong(object: &Patchable) -> Result<()> {
 }
 
 /// Files that a scenario names.
-fn paths_of(document: &Document, names: &[String]) -> Vec<PathBuf> {
+pub(crate) fn paths_of(document: &Document, names: &[String]) -> Vec<PathBuf> {
     let paths = names.iter();
     paths.map(|path| beside(&document.file, path)).collect()
 }

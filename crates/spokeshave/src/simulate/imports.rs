@@ -19,7 +19,7 @@ use spokeshave_scenario::source::{FORMATS, Format, Source};
 use spokeshave_scenario::workload::Kind;
 use spokeshave_scenario::{Change, Timeline};
 
-use super::cluster::{beside, shown};
+use super::cluster::{beside, paths_of, shown};
 use super::document::Document;
 use super::inventory;
 use crate::plan::files;
@@ -50,11 +50,7 @@ pub(crate) fn read(document: &Document, dumps: &[PathBuf]) -> Result<Recordings>
     for path in &scenario.cluster.manifests {
         found.input(&beside(&document.file, path), path, "manifests")?;
     }
-    let named = scenario
-        .cluster
-        .snapshot
-        .iter()
-        .map(|path| beside(&document.file, path));
+    let named = paths_of(document, &scenario.cluster.snapshot);
     let snapshot: Vec<PathBuf> = dumps.iter().cloned().chain(named).collect();
     if !snapshot.is_empty() {
         for path in files::expand(&snapshot)? {
@@ -110,11 +106,7 @@ impl Recordings {
             .iter()
             .find(|(_, format)| *format == source.format)
             .map_or("", |(name, _)| *name);
-        let paths: Vec<PathBuf> = source
-            .files
-            .iter()
-            .map(|path| beside(&document.file, path))
-            .collect();
+        let paths = paths_of(document, &source.files);
         let scenario = &document.scenario;
         let mut recording = Recording::new(source);
         let paths = match source.format {

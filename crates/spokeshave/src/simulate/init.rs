@@ -14,6 +14,7 @@ use super::args::InitArgs;
 use super::cluster::start_of;
 use super::overwriting::is_same;
 use super::{inventory, recorder};
+use crate::connection::kubeconfigs;
 use crate::plan::files;
 use crate::text::say;
 
@@ -53,15 +54,6 @@ pub(crate) async fn run(args: &InitArgs) -> Result<String> {
     }
     let inventory = inventory::read(&paths)?;
     scenario(&paths, &inventory)
-}
-
-/// Files by which this or another command reaches a cluster: the given one, those of `$KUBECONFIG`, and that of the home directory.
-fn kubeconfigs(given: Option<&Path>) -> Vec<PathBuf> {
-    let variable = std::env::var_os("KUBECONFIG").unwrap_or_default();
-    let named = std::env::split_paths(&variable).filter(|path| !path.as_os_str().is_empty());
-    let at_home = std::env::home_dir().map(|home| home.join(".kube").join("config"));
-    let given = given.map(Path::to_owned);
-    given.into_iter().chain(named).chain(at_home).collect()
 }
 
 /// The text for some dumps.

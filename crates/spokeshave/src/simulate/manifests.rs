@@ -86,6 +86,7 @@ impl Judge {
         let Some((version, kind)) = KINDS.into_iter().find(is_judged) else {
             return;
         };
+        let lines = Lines::of(piece.text, piece.in_sequence, piece.line);
         let meta = &object["metadata"];
         let name = meta["name"].as_str().unwrap_or("without a name");
         let namespace = meta["namespace"].as_str().unwrap_or_default();
@@ -96,7 +97,7 @@ impl Judge {
         match faults(version, kind, &object, piece) {
             Ok(faults) => {
                 for Fault { field, said } in faults {
-                    let line = line_of(piece, &field);
+                    let line = lines.line_or(&field, piece.line);
                     self.problems.push(format!(
                         "{file}:{line}: {shown} would be refused by the API server: {said}"
                     ));
@@ -107,7 +108,7 @@ impl Judge {
                 self.problems.push(problem);
             }
         }
-        let place = format!("{file}:{}", line_of(piece, "metadata.name"));
+        let place = format!("{file}:{}", lines.line_or("metadata.name", piece.line));
         // An object that names no namespace is in the default one.
         let namespace = if namespace.is_empty() {
             "default"
@@ -124,13 +125,6 @@ impl Judge {
             )),
         }
     }
-}
-
-/// The line of a field, or of what it would be part of.
-fn line_of(piece: &Piece<'_>, field: &str) -> u64 {
-    let lines = Lines::of(piece.text, piece.in_sequence, piece.line);
-    let line = lines.line_of(field);
-    line.unwrap_or_else(|| u64::try_from(piece.line).unwrap_or(1))
 }
 
 /// What is wrong with an object; or the line at which it is none of its kind, and why.

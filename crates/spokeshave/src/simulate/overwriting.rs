@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use spokeshave_scenario::workload::Kind;
 
 use super::args::SimulateArgs;
-use super::cluster::beside;
+use super::cluster::paths_of;
 use super::document::{Document, Wrong};
 use crate::manifest_files;
 
@@ -55,8 +55,8 @@ fn inputs(args: &SimulateArgs, document: &Document) -> Vec<(&'static str, PathBu
     let dumps = args.filenames.iter().cloned();
     found.extend(dumps.map(|path| ("a dump that is simulated", path)));
     let mut named = |what: &'static str, names: &[String]| {
-        let paths = names.iter().map(|name| beside(&document.file, name));
-        found.extend(paths.map(|path| (what, path)));
+        let paths = paths_of(document, names);
+        found.extend(paths.into_iter().map(|path| (what, path)));
     };
     named("the scenario's catalog", scenario.cluster.catalog.as_slice());
     named("a dump of the scenario", &scenario.cluster.snapshot);

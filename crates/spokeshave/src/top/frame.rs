@@ -187,10 +187,10 @@ fn verdict(row: &NodeRow) -> (String, Tone) {
         .unwrap_or_default();
     match (row.phase, row.verdict) {
         (Phase::Leaving, _) => ("leaving".to_owned(), Tone::Warn),
+        (Phase::Unknown, _) | (Phase::Ready, Some("unknown")) => ("? unknown".to_owned(), Tone::Dim),
         (Phase::Coming, _) => ("coming".to_owned(), Tone::Dim),
         (Phase::Broken, _) => (format!("not ready; {reason}"), Tone::Bad),
         (Phase::Ready, None) => ("not managed".to_owned(), Tone::Dim),
-        (Phase::Ready, Some("unknown")) => ("? unknown".to_owned(), Tone::Dim),
         (Phase::Ready, Some("keep")) => (format!("keep: {reason}"), Tone::Plain),
         (Phase::Ready, Some(other)) => {
             let by = row
@@ -362,8 +362,10 @@ fn head(view: &View, width: usize) -> Vec<Line> {
         piece(of_month, Tone::Dim),
         piece(format!("  {}", count(header.nodes, "node")), Tone::Bold),
     ];
+    // Which nodes are coming cannot be told where Nodes or NodeClaims could not be read.
+    let coming = if header.knows("coming") { header.coming } else { 0 };
     for (number, name) in [
-        (header.coming, "coming"),
+        (coming, "coming"),
         (header.leaving, "leaving"),
         (header.broken, "not ready"),
     ] {

@@ -251,6 +251,18 @@ fn what_could_not_be_read_is_neither_zero_nor_a_fact() {
     }
     let text = screen(&shown, Pane::Without);
     assert!(text.contains("? what keeps it depends"), "{text}");
+    let shown = shown_with(STUCK, |world| {
+        world.state.nodes.clear();
+        world.missing.push(Missing {
+            resource: "nodes".to_owned(),
+            message: "forbidden".to_owned(),
+        });
+    });
+    let text = screen(&shown, Pane::Budgets);
+    assert!(
+        !text.contains(" coming"),
+        "NodeClaims whose Nodes nobody sees: {text}"
+    );
 }
 
 #[test]

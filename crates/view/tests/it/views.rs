@@ -285,13 +285,7 @@ fn an_awaited_pod_is_pending_and_a_deleted_node_leaves() {
         .with_node(built);
     assert_eq!(lower(&state).nodes.len(), 1);
     let waiting = expected_on(&pending_pod("w", "1", "1Gi", &json!({})), &stand_in_id("w"));
-    let world = World {
-        state,
-        awaited: vec![Arc::new(waiting)],
-        now: epoch(),
-        ..World::default()
-    };
-    let view = view(&Judged::of(world, &Policy::default()), 1);
+    let view = view(&judged(state.with_pod(waiting)), 1);
     assert_eq!(view.nodes.0[0].phase, Phase::Leaving);
     assert_eq!(
         (view.header.pending, &view.pending[0].place),
@@ -310,8 +304,7 @@ fn awaited() -> World {
     state.node_claims.push(Arc::new(claim));
     let pod = expected_on(&pending_pod("w", "1", "1Gi", &json!({})), &id);
     World {
-        state,
-        awaited: vec![Arc::new(pod)],
+        state: state.with_pod(pod),
         now: epoch() + jiff::SignedDuration::from_mins(5),
         ..World::default()
     }
@@ -333,9 +326,9 @@ fn p_107_a_pod_that_waits_for_a_nodeclaim_is_told_with_it_and_since_when() {
 #[test]
 fn p_107_p_108_a_pod_that_waits_for_a_nodeclaim_counts_there_in_decisions_only() {
     let mut world = awaited();
-    let waiting = world.awaited.iter();
+    let waiting = world.state.pods.iter();
     let waiting = waiting.map(|pod| Arc::new(labelled(Pod::clone(pod), &[("app", "db")])));
-    world.awaited = waiting.collect();
+    world.state.pods = waiting.collect();
     let selector = json!({"matchLabels": {"app": "db"}});
     let term = json!({"topologyKey": "topology.kubernetes.io/zone", "labelSelector": selector});
     let near =
@@ -361,7 +354,7 @@ fn p_107_a_machine_that_has_not_joined_can_be_thought_gone() {
         Judged::of(world, &policy)
     };
     let without = gone("Node/claim-n");
-    assert!(without.snapshot.nodes.is_empty() && without.world.awaited.is_empty());
+    assert!(without.snapshot.nodes.is_empty() && without.world.awaited().next().is_none());
     assert_eq!(Difference::between(&before, &without).launches, 1);
     let without = gone("Zone/a");
     assert!(without.snapshot.nodes.is_empty());
@@ -453,6 +446,7 @@ fn what_was_decided_without_something_unread_is_no_verdict() {
     assert_eq!((all.budgets.now.len(), all.header.unmanaged), (3, 0));
     // Its pods may be guarded by what was not read.
     let judged = unread(state.clone(), "poddisruptionbudgets.policy");
+    assert!(judged.disrupted.verdicts.is_empty());
     let seen = view(&judged, 1);
     assert_eq!(
         (seen.nodes.0[0].verdict, seen.nodes.0[0].saves),

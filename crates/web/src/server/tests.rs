@@ -4,6 +4,7 @@ use super::*;
 use spokeshave_example::{instance_type, node, node_pool, pending_pod};
 use spokeshave_model::ClusterState;
 use spokeshave_plan::Policy;
+use spokeshave_plan::in_flight::{expected_on, stand_in_id};
 use spokeshave_view::{History, Judged, Ledger, Missing, View, World};
 
 fn board() -> Board {
@@ -229,7 +230,7 @@ async fn stories_of_objects_are_the_documents_that_explain_prints() {
     let board = Board::new();
     let mut world = world(1, "small");
     let waiting = pending_pod("w", "1", "1Gi", &serde_json::json!({}));
-    world.awaited.push(Arc::new(waiting));
+    world.state = world.state.with_pod(expected_on(&waiting, &stand_in_id("w")));
     hang(&board, 1, world);
     let site = site(board);
     for (path, kind) in [
@@ -268,6 +269,18 @@ async fn what_could_not_be_read_is_neither_zero_nor_a_fact() {
     }
     let uncounted = "Nodes or NodeClaims could not be read, so nobody has counted the nodes";
     assert!(page.contains(uncounted), "{page}");
+    // A Node that cannot be read may be Ready.
+    let mut unjoined = world(2, "small");
+    unjoined.state.nodes.clear();
+    unjoined.missing = missing("nodes");
+    let page = page_of(unjoined, "").await;
+    assert!(!page.contains("2 coming"), "{page}");
+    // Prices are those of the NodePools.
+    let mut poolless = world(2, "small");
+    poolless.state.node_pools.clear();
+    poolless.missing = missing("nodepools.karpenter.sh");
+    let page = page_of(poolless, "").await;
+    assert!(!page.contains("without a price"), "{page}");
     // What nobody has seen may forbid it.
     let mut guarded = world(1, "small");
     assert!(page_of(guarded.clone(), "").await.contains("delete, −$"));

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
-use spokeshave_api::{DisruptionPolicy, NodeClaim};
+use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
 
 use crate::killable::Cluster;
 use crate::killable::stories::*;
@@ -110,6 +110,46 @@ async fn a_freeze_in_mid_command_takes_it_back() {
     cluster.until("one small node", on_one_small_node).await;
     cluster.pass(60).await;
     cluster.assert_at_rest().await;
+}
+
+/// Nobody knows its labels then: a freeze of NodePools by labels may be one of it.
+#[tokio::test(start_paused = true)]
+async fn a_freeze_by_labels_takes_back_commands_of_a_nodepool_that_cannot_be_read() {
+    let cluster = Cluster::new(206, at_once()).await;
+    let labels = json!({"metadata": {"labels": {"team": "a"}}});
+    cluster.patch::<NodePool>("default", labels).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    let before = cluster.names::<Node>().await;
+    without_large(&cluster).await;
+    until_replacing(&cluster).await;
+    cluster.spoil::<NodePool>("default").await;
+    let of_team = json!({"matchLabels": {"team": "a"}});
+    policy(
+        &cluster,
+        json!({"nodePools": of_team, "freeze": {"reason": "incident 42"}}),
+    )
+    .await;
+    cluster
+        .until("the command has ended", async |cluster| {
+            let ledger = cluster.list::<Disruption>().await;
+            ledger.iter().all(Disruption::is_finished)
+        })
+        .await;
+    let ledger = cluster.list::<Disruption>().await;
+    let said: Vec<String> = ledger
+        .iter()
+        .filter_map(|one| one.status.as_ref()?.message.clone())
+        .collect();
+    let is_back = |one: &Disruption| one.phase() == DisruptionPhase::RolledBack;
+    assert!(ledger.iter().all(is_back), "{said:?}");
+    assert!(said.iter().any(|text| text.contains("incident 42")), "{said:?}");
+    cluster.mend::<NodePool>("default").await;
+    cluster.pass(600).await;
+    assert!(
+        cluster.names::<Node>().await.contains(&before[0]),
+        "the node stays"
+    );
 }
 
 /// The definition lets pass a time that no clock shows. Nobody knows then whether the policy is a freeze: it counts as one, and says what is wrong with it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, PodTemplate};
 use kube::ResourceExt as _;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{CapacityBuffer, KWOKNodeClass, NodeClaim};
@@ -156,6 +157,34 @@ async fn p_186_a_restart_in_the_middle_loses_no_room() {
         0,
         "never taken for empty"
     );
+    cluster.assert_tidy().await;
+}
+
+/// Nobody knows that its room is not needed any more, until it is deleted.
+#[tokio::test(start_paused = true)]
+async fn p_186_a_buffer_that_cannot_be_read_keeps_its_room() {
+    let cluster = cluster(193, true).await;
+    cluster.deploy("web", 2, "1500m").await;
+    cluster.until_running(2).await;
+    buffer(&cluster, "b", of_web(json!({"replicas": 2}))).await;
+    until_nodes(&cluster, 4).await;
+    until_said(&cluster, "b", "Provisioning", "FitsExistingCapacity").await;
+    let before = cluster.names::<Node>().await;
+    cluster.spoil::<CapacityBuffer>("b").await;
+    cluster.pass(1800).await;
+    assert_eq!(cluster.names::<Node>().await, before);
+    cluster.mend::<CapacityBuffer>("b").await;
+    until_said(&cluster, "b", "Provisioning", "FitsExistingCapacity").await;
+    cluster.pass(300).await;
+    assert_eq!(cluster.names::<Node>().await, before);
+    assert_eq!(cluster.list::<Disruption>().await.len(), 0);
+    // It goes while it cannot be read.
+    cluster.spoil::<CapacityBuffer>("b").await;
+    cluster.pass(60).await;
+    let buffers = cluster.api::<CapacityBuffer>();
+    drop(buffers.delete("b", &DeleteParams::default()).await);
+    until_nodes(&cluster, 2).await;
+    assert_eq!(cluster.running().await, 2);
     cluster.assert_tidy().await;
 }
 

@@ -1,5 +1,6 @@
 //! NodeOverlays (P §13): another price, another choice; other capacities, other nodes; and nothing while the feature gate is off.
 
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::disruption::Disruption;
@@ -121,6 +122,36 @@ async fn d_365_p_061_p_187_a_restart_forgets_no_overlay() {
         .iter()
         .filter(|message| message.starts_with("Failed to schedule pod"));
     assert_eq!(ours.count(), 0, "P-061: skipped quietly; {failed:?}");
+}
+
+/// What it said last stays in force, also beside one that comes meanwhile, until it is deleted.
+#[tokio::test(start_paused = true)]
+async fn p_187_an_overlay_that_cannot_be_read_keeps_its_prices() {
+    let cluster = cluster(192, true).await;
+    overlay(&cluster, "reserved", about(DEAR, json!({"price": "0.0001"}))).await;
+    until_judged(&cluster, "reserved", ("True", "ValidationSucceeded")).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    assert_eq!(types(&cluster).await, [DEAR]);
+    cluster.spoil::<NodeOverlay>("reserved").await;
+    overlay(&cluster, "b", about(CHEAP, json!({"priceAdjustment": "+1%"}))).await;
+    until_judged(&cluster, "b", ("True", "ValidationSucceeded")).await;
+    cluster.pass(900).await;
+    assert_eq!(types(&cluster).await, [DEAR]);
+    assert_eq!(cluster.list::<Disruption>().await.len(), 0);
+    cluster.mend::<NodeOverlay>("reserved").await;
+    until_judged(&cluster, "reserved", ("True", "ValidationSucceeded")).await;
+    // It goes while it cannot be read.
+    cluster.spoil::<NodeOverlay>("reserved").await;
+    cluster.pass(60).await;
+    assert_eq!(types(&cluster).await, [DEAR]);
+    let overlays = cluster.api::<NodeOverlay>();
+    drop(overlays.delete("reserved", &DeleteParams::default()).await);
+    cluster
+        .until("the cheap one is cheap again", async |cluster| {
+            types(cluster).await == [CHEAP]
+        })
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

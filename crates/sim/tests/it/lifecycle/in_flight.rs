@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodTemplate;
 use serde_json::{Value, json};
 use spokeshave_api::{CapacityBuffer, NodeClaim};
+use spokeshave_plan::in_flight::is_expected;
 use spokeshave_provider_kwok::KwokOptions;
 
 use crate::faulty::{Cluster, Running, Setup};
@@ -77,7 +78,7 @@ async fn p_107_an_observer_sees_a_pod_on_the_stand_in_of_its_nodeclaim() {
     let seen = operator.observer.observe().await.expect("it leads");
     let claims = seen.state.node_claims.iter();
     let claims: Vec<Option<&str>> = claims.map(|claim| claim.provider_id()).collect();
-    let awaited = seen.awaited.iter();
+    let awaited = seen.state.pods.iter().filter(|pod| is_expected(pod));
     let awaited: Vec<Option<&str>> = awaited.map(|pod| pod.node_name.as_deref()).collect();
     assert!(claims.len() == 1 && claims[0].is_some(), "{claims:?}");
     assert_eq!(awaited, claims);

@@ -75,6 +75,32 @@ async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
     cluster.assert_no_leak().await;
 }
 
+// D-252: a NodeClaim that cannot be read, as a later version may have written it, is not gone: what runs for it runs on, over a restart too.
+#[tokio::test(start_paused = true)]
+async fn d_252_the_instance_of_a_claim_that_cannot_be_read_is_not_leaked() {
+    let (cluster, first, claim) = Cluster::one_node(64, json!({})).await;
+    cluster.allow_any::<NodeClaim>().await;
+    cluster.garble_claim(&claim).await;
+    cluster.pass(600).await;
+    first.end().await;
+    let _second = cluster.operator(Setup::default());
+    cluster.pass(600).await;
+    let instances = cluster.list::<KWOKInstance>().await;
+    let names: Vec<&str> = instances
+        .iter()
+        .map(|one| one.spec.node_claim_name.as_str())
+        .collect();
+    assert_eq!(names, [claim.as_str()]);
+    assert_eq!(cluster.running_of("web").await, 1);
+    assert!(cluster.told("LeakedInstanceTerminated").await.is_empty());
+    // It can be read again and is managed as before.
+    cluster.restore_claim(&claim).await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
 // D-253: a Node that was removed including finalizers is detected, reported and replaced, although its instance is running.
 #[tokio::test(start_paused = true)]
 async fn d_253_a_claim_whose_node_was_taken_away_is_told_and_goes_after_fifteen_minutes() {

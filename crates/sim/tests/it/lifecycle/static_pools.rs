@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use kube::api::{DeleteParams, DynamicObject, PostParams};
 use serde_json::json;
 use spokeshave_api::conditions::Conditioned as _;
+use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_controllers::FeatureGates;
 
@@ -313,6 +315,35 @@ async fn d_354_a_static_pool_is_scaled_by_its_scale_subresource() {
             let scale = pools.get_scale("fixed").await.unwrap();
             scale.status.is_some_and(|status| status.replicas == 3) && ready_claims(cluster).await.len() == 3
         })
+        .await;
+}
+
+// D-357: a command that cannot be read may be replacing some of the nodes; none of them counts as one too many.
+#[tokio::test(start_paused = true)]
+async fn d_357_beside_a_command_that_cannot_be_read_no_node_is_too_many() {
+    let cluster = Cluster::new(104).await;
+    cluster.pool("fixed", json!({"replicas": 2})).await;
+    let _operator = cluster.operator(with_static_pools());
+    let ready = async |cluster: &Cluster| ready_claims(cluster).await.len();
+    cluster
+        .until("two nodes", async |cluster| ready(cluster).await == 2)
+        .await;
+    cluster.allow_any::<Disruption>().await;
+    let kind = kube::api::ApiResource::erase::<Disruption>(&());
+    let commands: kube::Api<DynamicObject> = kube::Api::all_with(cluster.client.clone(), &kind);
+    let garbled = DynamicObject::new("garbled", &kind).data(json!({"spec": "later"}));
+    commands.create(&PostParams::default(), &garbled).await.unwrap();
+    cluster
+        .patch::<NodePool>("fixed", json!({"spec": {"replicas": 1}}))
+        .await;
+    cluster.pass(120).await;
+    assert_eq!(ready(&cluster).await, 2);
+    commands
+        .delete("garbled", &DeleteParams::default())
+        .await
+        .unwrap();
+    cluster
+        .until("one node", async |cluster| ready(cluster).await == 1)
         .await;
 }
 

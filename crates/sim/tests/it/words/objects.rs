@@ -85,6 +85,23 @@ pub trait Objects: Scene {
             .unwrap()
     }
 
+    /// A time that the definition lets pass and no clock shows: nobody can read the object until it is [mended](Self::mend).
+    async fn spoil<K: Kind>(&self, name: &str) {
+        let odd = json!({
+            "type": "Odd", "status": "True", "reason": "Odd", "message": "", "lastTransitionTime": "2027-01-01T00:00:00+99:99",
+        });
+        let patch = Patch::Merge(json!({"status": {"conditions": [odd]}}));
+        let api = self.api::<K>();
+        // The answer cannot be read either.
+        drop(api.patch_status(name, &PatchParams::default(), &patch).await);
+        assert!(api.get(name).await.is_err(), "{name} can still be read");
+    }
+
+    /// Without conditions, so that it can be read again.
+    async fn mend<K: Kind>(&self, name: &str) {
+        self.patch_status::<K>(name, json!({"conditions": []})).await;
+    }
+
     /// With an annotation on it, or without when the value is null.
     async fn annotate<K: Kind>(&self, name: &str, key: &str, value: impl Into<Value>) -> K {
         let annotations = json!({"metadata": {"annotations": {key: value.into()}}});

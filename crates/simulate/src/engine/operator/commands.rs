@@ -219,13 +219,11 @@ impl Engine<'_> {
         let now = self.now();
         command.spec.nodes.iter().find_map(|node| {
             let pool = self.operator.node_pools.get(&node.node_pool);
-            let labels = pool
-                .and_then(|pool| pool.metadata.labels.clone())
-                .unwrap_or_default();
+            let labels = pool.map(|pool| pool.metadata.labels.clone().unwrap_or_default());
             frozen(
                 self.policy.disruption_policies.iter().map(|policy| &**policy),
                 &node.node_pool,
-                &labels,
+                labels.as_ref(),
                 &command.spec.reason,
                 now,
             )

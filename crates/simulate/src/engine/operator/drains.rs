@@ -346,9 +346,7 @@ mod tests {
             && let Some((at_ms, wake)) = engine.queue.pop()
             && at_ms < world.duration_ms
         {
-            engine.meter.advance(at_ms);
-            engine.now_ms = at_ms;
-            engine.dispatch(wake);
+            engine.happens(at_ms, wake);
             let removed = engine.cluster.commands.values().find_map(|command| {
                 let node = command.spec.nodes.first()?;
                 engine.cluster.of_node(&node.name)

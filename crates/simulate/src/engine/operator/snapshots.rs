@@ -58,11 +58,10 @@ impl Engine<'_> {
 
     /// A pod is about to be gone.
     pub(crate) fn pod_removed(&mut self, id: PodId) {
+        let gone = self.pods.get(id).map(|pod| key(&pod.object));
         let live = &mut self.operator.live;
         live.pods.remove(&id);
-        if let Some(pod) = self.pods.get(id).filter(|pod| pod.is_shown) {
-            live.pods_gone.push(key(&pod.object));
-        }
+        live.pods_gone.extend(gone);
         self.changed();
     }
 
@@ -147,18 +146,13 @@ impl Engine<'_> {
             ..Live::default()
         };
         self.operator.live = live;
-        let ids: Vec<PodId> = self.pods.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            if let Some(pod) = self.pods.get_mut(id) {
-                pod.is_shown = true;
-            }
-        }
     }
 
     /// What has changed since the last time.
     fn changes(&mut self, pending: &[Arc<Disruption>]) -> Vec<Change> {
         let mut live = std::mem::take(&mut self.operator.live);
         let mut changes = Vec::new();
+        // They go first: a new pod may have the name of one that is gone. One that came and went in between was never in the Snapshot.
         for (namespace, name) in std::mem::take(&mut live.pods_gone) {
             changes.push(Change::PodGone {
                 namespace,
@@ -176,11 +170,10 @@ impl Engine<'_> {
         live.pods.extend(differing);
         live.assigned = assigned;
         for id in std::mem::take(&mut live.pods) {
-            let Some(pod) = self.pods.get_mut(id) else {
+            let Some(pod) = self.pods.get(id) else {
                 continue;
             };
             changes.push(Change::Pod(as_seen(&pod.object, &live.assigned)));
-            pod.is_shown = true;
         }
         let unmade = self.unmade(pending);
         for name in live.unmade.iter().filter(|name| !unmade.contains_key(*name)) {

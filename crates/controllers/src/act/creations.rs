@@ -1,0 +1,173 @@
+//! How NodeClaims and commands come to be, and what is done when nobody answers.
+//!
+//! Owns the way of what was created into the stores. A creation without an answer may have taken effect, and a watch that stands still does not show it:
+//! the API server is asked before anything else is created for the same NodePool (invariants 2, 15 and 38).
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt as _;
+use kube::api::{ListParams, PostParams};
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::{NodeClaim, labels};
+use spokeshave_model::{ObjectKind, ObjectRef};
+use spokeshave_runtime::{Api, ObjectKey};
+
+use crate::act::error::{ExecuteError, classify};
+use crate::act::hands::{AT_ONCE, Hands};
+
+/// NodePools for which NodeClaims may have come to be that nobody knows of. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unanswered(Arc<Mutex<BTreeSet<String>>>);
+
+impl Unanswered {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hands {
+    /// Creates NodeClaims, several at once (P-065), each for something. `done` is called for each as soon as it is created or has failed; one that fails
+    /// stops no other. Those of a NodePool for which others have come to be unnoticed fail as having changed.
+    pub(crate) async fn create_claims<'claim, For>(
+        &self,
+        wanted: Vec<(For, &'claim NodeClaim)>,
+        done: impl Fn(For, Result<NodeClaim, ExecuteError>),
+    ) {
+        let changed = self.find_unnoticed_claims().await;
+        let (done, changed) = (&done, &changed);
+        let create = |(what, claim): (For, &'claim NodeClaim)| async move {
+            let pool = claim.node_pool().unwrap_or_default();
+            let answer = if changed.contains(pool) {
+                let target = format!("what there is of nodepool {pool}");
+                Err(ExecuteError::Conflict { target })
+            } else {
+                self.create_claim(claim).await
+            };
+            self.note_failure(&answer);
+            done(what, answer);
+        };
+        futures::stream::iter(wanted)
+            .for_each_concurrent(AT_ONCE, create)
+            .await;
+        // At once, so that what is decided next knows of them. What fails here is tried again before the next ones are created.
+        self.find_unnoticed_claims().await;
+    }
+
+    /// Takes in NodeClaims whose creation had no answer. Returns the NodePools for which there are some, or for which nobody can tell.
+    async fn find_unnoticed_claims(&self) -> BTreeSet<String> {
+        let pools = self.unanswered.lock().clone();
+        let mut changed = BTreeSet::new();
+        for pool in pools {
+            match self.read_claims(&pool).await {
+                Ok(is_new) => {
+                    self.unanswered.lock().remove(&pool);
+                    if is_new {
+                        changed.insert(pool);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(NodePool = pool, %error, "nodeclaims whose creation had no answer cannot be looked for; none is created until they can");
+                    changed.insert(pool);
+                }
+            }
+        }
+        changed
+    }
+
+    /// Asks the API server for the NodeClaims of a NodePool. True when there are some that the store did not know.
+    async fn read_claims(&self, pool: &str) -> kube::Result<bool> {
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        let of_pool = ListParams::default().labels(&format!("{}={pool}", labels::NODE_POOL));
+        let found = match api.list(&of_pool).await {
+            Ok(found) => found.items,
+            // One that cannot be read says nothing about the others, and nothing else can be asked.
+            Err(kube::Error::SerdeError(_)) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let store = &self.stores.node_claims;
+        let is_new = |claim: &NodeClaim| store.get(&ObjectKey::of(claim)).is_none();
+        let is_any_new = found.iter().any(is_new);
+        found.into_iter().for_each(|claim| store.note_written(claim));
+        Ok(is_any_new)
+    }
+
+    /// Creates a NodeClaim and returns it with its name.
+    ///
+    /// # Errors
+    /// The class of the failure.
+    pub(super) async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, ExecuteError> {
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        let answer = api.create(&PostParams::default(), claim).await;
+        let created = answer.map_err(|source| {
+            let name = claim.metadata.generate_name.as_deref();
+            ExecuteError::Failed {
+                verb: "create nodeclaim",
+                target: name.unwrap_or(claim.name()).to_owned(),
+                source,
+            }
+        });
+        match created {
+            Ok(created) => {
+                self.created.insert(created.name());
+                self.stores.node_claims.note_written(created.clone());
+                Ok(created)
+            }
+            Err(error) => {
+                // One whose name was chosen before is created again by that name.
+                if error.is_unanswered() && claim.metadata.name.is_none() {
+                    let pool = claim.node_pool().unwrap_or_default();
+                    self.unanswered.lock().insert(pool.to_owned());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates a NodeClaim whose name was chosen before; one that was made before for the same Disruption is as good.
+    pub(super) async fn create_replacement(&self, claim: &NodeClaim) -> Result<(), ExecuteError> {
+        let error = match self.create_claim(claim).await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        if !error.says_already_exists() {
+            return Err(error);
+        }
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        let there = api.get(claim.name()).await.map_err(|source| {
+            let target = ObjectRef::cluster(ObjectKind::NodeClaim, claim.name(), "");
+            classify("get", &target, source)
+        })?;
+        if there.annotation(labels::DISRUPTION) != claim.annotation(labels::DISRUPTION) {
+            return Err(error);
+        }
+        self.stores.node_claims.note_written(there);
+        Ok(())
+    }
+
+    /// Writes a command down.
+    pub(super) async fn create_disruption(&self, disruption: &Disruption) -> Result<(), ExecuteError> {
+        let api: Api<Disruption> = Api::all(self.client.clone());
+        match api.create(&PostParams::default(), disruption).await {
+            Ok(created) => {
+                self.stores.disruptions.note_written(created);
+                Ok(())
+            }
+            Err(source) => Err(ExecuteError::Failed {
+                verb: "create disruption",
+                target: disruption.name().to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Asks the API server for a command, and takes in what it answers. False when there is none of that name.
+    pub(crate) async fn read_disruption(&self, name: &str) -> Result<bool, ExecuteError> {
+        let found = self.get::<Disruption>(name).await?;
+        let exists = found.is_some();
+        found
+            .into_iter()
+            .for_each(|found| self.stores.disruptions.note_written(found));
+        Ok(exists)
+    }
+}
