@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use spokeshave_ports::CloudError;
+use spokeshave_ports::{CloudError, NODE_CLASS_UNKNOWN};
 
 /// Instance types of a class that is not known now are asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ impl Absent {
     pub fn launch_error(&self, kind: &str, name: &str) -> CloudError {
         match self.unknown(kind, name) {
             Some(message) => CloudError::Create {
-                reason: "NodeClassUnknown".to_owned(),
+                reason: NODE_CLASS_UNKNOWN.to_owned(),
                 message,
             },
             None => CloudError::InsufficientCapacity(format!(

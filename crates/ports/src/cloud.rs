@@ -170,6 +170,9 @@ pub struct RepairPolicy {
     pub toleration: Duration,
 }
 
+/// Reason of a [`CloudError::Create`] whose NodeClass is not known now: it was not listed yet, or cannot be read. No failure of the cloud.
+pub const NODE_CLASS_UNKNOWN: &str = "NodeClassUnknown";
+
 /// Why a cloud did not do what it was asked. The set is closed: the controllers react to each member (P §9.2, §9.6, §13).
 /// Whoever adds context keeps the member, with [`CloudError::context`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -16,7 +16,9 @@ mod system_clock;
 mod writes;
 
 pub use clock::{Clock, SharedClock, TokioClock};
-pub use cloud::{CloudError, CloudFuture, CloudProvider, HookAnswer, RegistrationHook, RepairPolicy};
+pub use cloud::{
+    CloudError, CloudFuture, CloudProvider, HookAnswer, NODE_CLASS_UNKNOWN, RegistrationHook, RepairPolicy,
+};
 pub use entropy::{Entropy, name_suffix};
 pub use interruption::{Interruption, Interruptions};
 pub use measurement::{MeasuredValue, Measurement, MeasurementKind};

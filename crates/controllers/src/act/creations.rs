@@ -3,43 +3,55 @@
 //! Owns the way of what was created into the stores. A creation without an answer may have taken effect, and a watch that stands still does not show it:
 //! the API server is asked before anything else is created for the same NodePool (invariants 2, 15 and 38).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt as _;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{ObjectKind, ObjectRef};
-use spokeshave_runtime::{Api, ObjectKey};
+use spokeshave_runtime::Api;
 
 use crate::act::error::{ExecuteError, classify};
 use crate::act::hands::{AT_ONCE, Hands};
 
-/// NodePools for which NodeClaims may have come to be that nobody knows of. Clones share them.
+/// NodePools for which NodeClaims may have come to be that nobody knows of, with how many creations had no answer. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Unanswered(Arc<Mutex<BTreeSet<String>>>);
+pub(super) struct Unanswered(Arc<Mutex<BTreeMap<String, usize>>>);
 
 impl Unanswered {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, pool: &str) {
+        *self.lock().entry(pool.to_owned()).or_default() += 1;
+    }
+
+    /// Forgets a NodePool that was looked at, unless another creation had no answer since.
+    fn forget(&self, pool: &str, looked_at: usize) {
+        let mut all = self.lock();
+        if all.get(pool) == Some(&looked_at) {
+            all.remove(pool);
+        }
     }
 }
 
 impl Hands {
     /// Creates NodeClaims, several at once (P-065), each for something. `done` is called for each as soon as it is created or has failed; one that fails
-    /// stops no other. Those of a NodePool for which others have come to be unnoticed fail as having changed.
+    /// stops no other. Those of a NodePool fail for which a creation before had no answer: they were planned without knowing what came of it.
     pub(crate) async fn create_claims<'claim, For>(
         &self,
         wanted: Vec<(For, &'claim NodeClaim)>,
         done: impl Fn(For, Result<NodeClaim, ExecuteError>),
     ) {
-        let changed = self.find_unnoticed_claims().await;
-        let (done, changed) = (&done, &changed);
+        let unknown = self.find_unnoticed_claims().await;
+        let (done, unknown) = (&done, &unknown);
         let create = |(what, claim): (For, &'claim NodeClaim)| async move {
             let pool = claim.node_pool().unwrap_or_default();
-            let answer = if changed.contains(pool) {
-                let target = format!("what there is of nodepool {pool}");
+            let answer = if unknown.contains(pool) {
+                let target = format!("nodepool {pool}, for which a nodeclaim was created without an answer,");
                 Err(ExecuteError::Conflict { target })
             } else {
                 self.create_claim(claim).await
@@ -54,42 +66,33 @@ impl Hands {
         self.find_unnoticed_claims().await;
     }
 
-    /// Takes in NodeClaims whose creation had no answer. Returns the NodePools for which there are some, or for which nobody can tell.
+    /// Takes in NodeClaims whose creation had no answer. Returns the NodePools for which there may be some that a plan made before does not know.
     async fn find_unnoticed_claims(&self) -> BTreeSet<String> {
         let pools = self.unanswered.lock().clone();
-        let mut changed = BTreeSet::new();
-        for pool in pools {
-            match self.read_claims(&pool).await {
-                Ok(is_new) => {
-                    self.unanswered.lock().remove(&pool);
-                    if is_new {
-                        changed.insert(pool);
-                    }
-                }
+        for (pool, count) in &pools {
+            match self.read_claims(pool).await {
+                Ok(()) => self.unanswered.forget(pool, *count),
                 Err(error) => {
                     tracing::warn!(NodePool = pool, %error, "nodeclaims whose creation had no answer cannot be looked for; none is created until they can");
-                    changed.insert(pool);
                 }
             }
         }
-        changed
+        pools.into_keys().collect()
     }
 
-    /// Asks the API server for the NodeClaims of a NodePool. True when there are some that the store did not know.
-    async fn read_claims(&self, pool: &str) -> kube::Result<bool> {
-        let api: Api<NodeClaim> = Api::all(self.client.clone());
+    /// Asks the API server for the NodeClaims of a NodePool, and takes in those that can be read.
+    async fn read_claims(&self, pool: &str) -> kube::Result<()> {
+        let kind = ApiResource::erase::<NodeClaim>(&());
+        let api: kube::Api<DynamicObject> = kube::Api::all_with(self.client.clone(), &kind);
         let of_pool = ListParams::default().labels(&format!("{}={pool}", labels::NODE_POOL));
-        let found = match api.list(&of_pool).await {
-            Ok(found) => found.items,
-            // One that cannot be read says nothing about the others, and nothing else can be asked.
-            Err(kube::Error::SerdeError(_)) => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        let store = &self.stores.node_claims;
-        let is_new = |claim: &NodeClaim| store.get(&ObjectKey::of(claim)).is_none();
-        let is_any_new = found.iter().any(is_new);
-        found.into_iter().for_each(|claim| store.note_written(claim));
-        Ok(is_any_new)
+        for claim in api.list(&of_pool).await?.items {
+            let claim = serde_json::to_value(claim).and_then(serde_json::from_value);
+            // The log names those that cannot be read, as the watch tells of them.
+            if let Ok(claim) = claim {
+                self.stores.node_claims.note_written(claim);
+            }
+        }
+        Ok(())
     }
 
     /// Creates a NodeClaim and returns it with its name.
@@ -116,8 +119,7 @@ impl Hands {
             Err(error) => {
                 // One whose name was chosen before is created again by that name.
                 if error.is_unanswered() && claim.metadata.name.is_none() {
-                    let pool = claim.node_pool().unwrap_or_default();
-                    self.unanswered.lock().insert(pool.to_owned());
+                    self.unanswered.add(claim.node_pool().unwrap_or_default());
                 }
                 Err(error)
             }

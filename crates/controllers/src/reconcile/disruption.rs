@@ -29,7 +29,7 @@ use crate::act::hands::Hands;
 use crate::observe::budget_faults::BudgetFaults;
 use crate::observe::journal::Journal;
 use crate::observe::repeats::Repeats;
-use crate::reconcile::disruption_questions::{are_budgets_known, is_last_one_settled};
+use crate::reconcile::disruption_questions::{are_budgets_known, settle};
 use crate::reconcile::disruption_verdicts::Verdicts;
 use crate::reconcile::unreadable;
 use crate::state::cluster::Cluster;
@@ -197,17 +197,16 @@ impl DisruptionLoop {
 
     /// One turn: second looks that are due, then a pass if anything has changed. True when another turn should follow at once (D-063).
     async fn turn(&self, thread: &mut Thread) -> bool {
+        settle(&self.cluster, &self.hands, &mut thread.unanswered).await;
         let now = self.cluster.now();
         let mut unread = unreadable::names(&self.cluster.stores.disruptions);
         if !unread.is_empty() {
             // What waits has no second look now; it is decided again.
             thread.pending.clear();
         }
-        let (due, waiting) = std::mem::take(&mut thread.pending)
-            .into_iter()
-            .partition(|pending| pending.due <= now);
+        let pending = std::mem::take(&mut thread.pending).into_iter();
+        let (due, waiting): (Vec<Pending>, _) = pending.partition(|pending| pending.due <= now);
         thread.pending = waiting;
-        let due: Vec<Pending> = due;
         for pending in due {
             self.second_look(thread, pending).await;
         }
@@ -220,13 +219,14 @@ impl DisruptionLoop {
         thread
             .faults
             .report(&self.cluster.stores.node_pools.snapshot(), now);
+        unread.extend(unreadable::names(&self.cluster.stores.disruptions));
         self.learn(thread, &unread);
         let inputs = Arc::new(self.cluster.inputs(&thread.waiting()).await);
         unread.extend(unreadable::names(&self.cluster.stores.disruptions));
         let version = thread.number(&inputs);
         thread.frontier.version = Some(version);
         // A state that was found fruitless is not even looked at, until it or the hour changes it.
-        let is_due = thread.unclean || !thread.frontier.is_settled(now);
+        let is_due = thread.unanswered.is_none() && (thread.unclean || !thread.frontier.is_settled(now));
         if self.is_ledger_known(thread, &unread) && is_due && self.pass(thread, &inputs).await {
             return true;
         }
@@ -488,8 +488,12 @@ impl DisruptionLoop {
             thread.frontier.failed(&command, self.cluster.now());
             return false;
         }
+        if thread.unanswered.is_some() {
+            // The Snapshot does not have that one, should it exist.
+            thread.unclean = true;
+            return false;
+        }
         if !self.stands_up(snapshot, &command)
-            || !is_last_one_settled(&self.hands, &mut thread.unanswered).await
             || !are_budgets_known(&self.cluster, &self.hands, &command).await
         {
             thread.frontier.failed(&command, self.cluster.now());

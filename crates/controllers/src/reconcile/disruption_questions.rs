@@ -8,25 +8,23 @@ use spokeshave_plan::disrupt::Command;
 use crate::act::hands::Hands;
 use crate::state::cluster::Cluster;
 
-/// A command whose creation had no answer may exist, and charges budgets. False until the API server has said that it does not; one that exists is known
-/// from then on.
-pub(super) async fn is_last_one_settled(hands: &Hands, unanswered: &mut Option<String>) -> bool {
+/// A command whose creation had no answer may exist, and charges budgets: nothing is decided until it is known, or known not to exist.
+pub(super) async fn settle(cluster: &Cluster, hands: &Hands, unanswered: &mut Option<String>) {
     let Some(name) = unanswered.as_deref() else {
-        return true;
+        return;
     };
-    match hands.read_disruption(name).await {
-        Ok(exists) => {
-            *unanswered = None;
-            !exists
-        }
-        Err(error) => {
-            tracing::error!(
-                command = name,
-                %error,
-                "disruption not started while nobody knows whether the last one was; it is decided again"
-            );
-            false
-        }
+    let is_known = cluster.stores.disruptions.get_named(name).is_some();
+    match if is_known {
+        Ok(true)
+    } else {
+        hands.read_disruption(name).await
+    } {
+        Ok(_) => *unanswered = None,
+        Err(error) => tracing::error!(
+            command = name,
+            %error,
+            "nothing is disrupted while nobody knows whether the last command was written down; it is asked again"
+        ),
     }
 }
 

@@ -10,7 +10,7 @@ use spokeshave_model::Pod;
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::lifecycle::claim_ref;
 use spokeshave_plan::static_pools::{Counts, ScaleUp, count, scale_down, scale_up, template_claim};
-use spokeshave_ports::CloudProvider as _;
+use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_runtime::{ReconcileError, Requeue};
 
 use crate::act::error::ExecuteError;
@@ -42,11 +42,16 @@ impl StaticPools {
         }))
     }
 
-    /// D-355.
+    /// D-355. A NodeClaim that cannot be read counts by its name.
     fn count(&self, pool: &NodePool) -> Counts {
-        let claims = self.cluster.stores.claims_by_pool.get(pool.name());
+        let stores = &self.cluster.stores;
+        let look = || stores.claims_by_pool.get(pool.name());
+        let (claims, mut unread) = unreadable::beside(&stores.node_claims, look);
+        unread.retain(|name| claims.iter().all(|claim| claim.name() != name.as_str()));
         let (in_command, _) = self.cluster.held_nodes(&[]);
-        count(claims.iter().map(|claim| &**claim), |id| in_command.contains(id))
+        let mut counts = count(claims.iter().map(|claim| &**claim), |id| in_command.contains(id));
+        counts.active += unreadable::of_pool(&unread, pool.name()).count();
+        counts
     }
 
     fn at_limit(pool: &NodePool) -> Requeue {
@@ -66,7 +71,11 @@ impl StaticPools {
             ScaleUp::AtLimit => return Ok(Self::at_limit(&current)),
             ScaleUp::None => return Ok(Requeue::After(STATIC_POOL_PERIOD)),
         };
-        let types = self.cluster.cloud.instance_types(&current).await.ok();
+        let types = match self.cluster.cloud.instance_types(&current).await {
+            // What is created now would wait in vain, and be created again and again.
+            Err(CloudError::Postponed { again_after, .. }) => return Ok(Requeue::After(again_after)),
+            types => types.ok(),
+        };
         let claim = template_claim(&current, types.as_deref().unwrap_or_default());
         let now = self.cluster.now();
         let admission = self.cluster.memory().launches.admit(&claim, now);

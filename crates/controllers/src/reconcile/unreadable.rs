@@ -41,6 +41,17 @@ pub(super) fn claim_of_node<'a>(node: &Node, unreadable: &'a BTreeSet<String>) -
     claim.map(String::as_str)
 }
 
+/// Those of these NodeClaims that bear the name of a NodePool and, as names are made, one word more.
+pub(super) fn of_pool<'a>(
+    unreadable: &'a BTreeSet<String>,
+    pool: &'a str,
+) -> impl Iterator<Item = &'a String> {
+    unreadable.iter().filter(move |name| {
+        let rest = name.strip_prefix(pool).and_then(|rest| rest.strip_prefix('-'));
+        rest.is_some_and(|word| !word.contains('-'))
+    })
+}
+
 /// Which of these NodeClaims a command names, to remove it or to launch it.
 pub(super) fn claim_of_command<'a>(
     disruption: &'a Disruption,

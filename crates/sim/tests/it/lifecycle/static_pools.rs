@@ -318,6 +318,28 @@ async fn d_354_a_static_pool_is_scaled_by_its_scale_subresource() {
         .await;
 }
 
+// D-355: a NodeClaim that cannot be read is one of them, and no other is created in its place.
+#[tokio::test(start_paused = true)]
+async fn d_355_a_claim_that_cannot_be_read_counts() {
+    let cluster = Cluster::new(105).await;
+    cluster.pool("fixed", json!({"replicas": 2})).await;
+    let _operator = cluster.operator(with_static_pools());
+    cluster
+        .until("two nodes", async |cluster| {
+            ready_claims(cluster).await.len() == 2
+        })
+        .await;
+    let claim = cluster.names::<NodeClaim>().await.remove(0);
+    cluster.allow_any::<NodeClaim>().await;
+    cluster.garble_claim(&claim).await;
+    cluster.pass(180).await;
+    assert_eq!(cluster.list_values::<NodeClaim>().await.len(), 2);
+    cluster.restore_claim(&claim).await;
+    cluster.pass(60).await;
+    assert_eq!(cluster.names::<NodeClaim>().await.len(), 2);
+    assert!(cluster.exists::<NodeClaim>(&claim).await);
+}
+
 // D-357: a command that cannot be read may be replacing some of the nodes; none of them counts as one too many.
 #[tokio::test(start_paused = true)]
 async fn d_357_beside_a_command_that_cannot_be_read_no_node_is_too_many() {
