@@ -14,7 +14,9 @@ mod node_overlay;
 mod node_pool;
 mod shared;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
+};
 use serde_json::{Value, json};
 
 /// The cloud whose own kinds are defined besides the common ones.
@@ -43,6 +45,21 @@ pub fn crds_of(cloud: Cloud) -> Vec<CustomResourceDefinition> {
             serde_json::from_value(value).expect("the definitions above are CustomResourceDefinitions")
         })
         .collect()
+}
+
+/// A definition that takes anything, as that of another version may take what this one cannot read.
+#[must_use]
+pub fn without_schema(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut definition.spec.versions {
+        version.schema = Some(CustomResourceValidation {
+            open_api_v3_schema: Some(JSONSchemaProps {
+                type_: Some("object".to_owned()),
+                x_kubernetes_preserve_unknown_fields: Some(true),
+                ..JSONSchemaProps::default()
+            }),
+        });
+    }
+    definition
 }
 
 /// All CustomResourceDefinitions of the kwok cloud as JSON values.

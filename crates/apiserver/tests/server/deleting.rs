@@ -118,6 +118,19 @@ async fn owned(client: &Client) -> Value {
     owner
 }
 
+/// An owner that goes in the foreground once its child, which is held, has gone.
+async fn going(client: &Client) -> Value {
+    let owner = owned(client).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/held"]}});
+    client.patch(&format!("{MAPS}/child"), MERGE, held).await.ok();
+    let foreground = json!({"propagationPolicy": "Foreground"});
+    client
+        .delete_with(&format!("{MAPS}/owner"), foreground)
+        .await
+        .ok();
+    owner
+}
+
 #[tokio::test]
 async fn owners_take_their_dependents_in_the_background() {
     let client = Client::new();
@@ -180,16 +193,7 @@ async fn owners_wait_for_their_dependents_in_the_foreground() {
 #[tokio::test]
 async fn a_dependent_that_comes_late_does_not_hold_an_owner_in_the_foreground() {
     let client = Client::new();
-    let owner = owned(&client).await;
-    let held = json!({"metadata": {"finalizers": ["example.com/held"]}});
-    client.patch(&format!("{MAPS}/child"), MERGE, held).await.ok();
-    client
-        .delete_with(
-            &format!("{MAPS}/owner"),
-            json!({"propagationPolicy": "Foreground"}),
-        )
-        .await
-        .ok();
+    let owner = going(&client).await;
     let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true});
     client
         .post(
@@ -213,17 +217,8 @@ async fn a_dependent_that_comes_late_does_not_hold_an_owner_in_the_foreground() 
 #[tokio::test]
 async fn an_owner_in_the_foreground_keeps_no_dependent_whose_other_owner_goes() {
     let client = Client::new();
-    let owner = owned(&client).await;
+    let owner = going(&client).await;
     let other = client.map("other", json!({})).await;
-    let held = json!({"metadata": {"finalizers": ["example.com/held"]}});
-    client.patch(&format!("{MAPS}/child"), MERGE, held).await.ok();
-    client
-        .delete_with(
-            &format!("{MAPS}/owner"),
-            json!({"propagationPolicy": "Foreground"}),
-        )
-        .await
-        .ok();
     let reference = |owner: &Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true});
     client
         .post(

@@ -100,6 +100,14 @@ async fn spoiled() -> (World, Arc<Spoiled>) {
     spoiled_of(Options::instant()).await
 }
 
+async fn spoiled_with_a_machine() -> (World, Arc<Spoiled>) {
+    let (world, http) = spoiled().await;
+    let wanted = on_demand("a", "Standard_D4s_v5");
+    world.provider.create(&wanted).await.unwrap();
+    world.pass(3600).await;
+    (world, http)
+}
+
 async fn spoiled_of(options: Options) -> (World, Arc<Spoiled>) {
     let mut world = World::without_leader(options.clone());
     let clock = TokioClock::new("2026-09-01T00:00:00Z".parse().unwrap(), 1.0).shared();
@@ -255,13 +263,7 @@ fn one_bad_row(request: &Request, reply: Response) -> Response {
 
 #[tokio::test(start_paused = true)]
 async fn z_050_a_machine_that_cannot_be_read_fails_the_list_instead_of_being_taken_for_gone() {
-    let (world, http) = spoiled().await;
-    world
-        .provider
-        .create(&on_demand("a", "Standard_D4s_v5"))
-        .await
-        .unwrap();
-    world.pass(3600).await;
+    let (world, http) = spoiled_with_a_machine().await;
     assert_eq!(world.provider.list().await.unwrap().len(), 1);
     *http.how.lock().unwrap() = Some(one_bad_row);
     let error = world.provider.list().await.unwrap_err().to_string();
@@ -307,13 +309,7 @@ fn same_rows(request: &Request, reply: Response) -> Response {
 
 #[tokio::test(start_paused = true)]
 async fn z_050_a_list_that_comes_to_a_stop_before_its_end_is_no_whole_list() {
-    let (world, http) = spoiled().await;
-    world
-        .provider
-        .create(&on_demand("a", "Standard_D4s_v5"))
-        .await
-        .unwrap();
-    world.pass(3600).await;
+    let (world, http) = spoiled_with_a_machine().await;
     *http.how.lock().unwrap() = Some(same_rows);
     let error = world.provider.list().await.unwrap_err().to_string();
     let place = "https://azure.example/providers/Microsoft.ResourceGraph/resources?";

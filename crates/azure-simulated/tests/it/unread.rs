@@ -3,6 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
+use spokeshave_api::crds::without_schema;
 use spokeshave_api::{AKSNodeClass, NodeClaim};
 use spokeshave_azure_cloud::{AzureOptions, AzureProvider};
 use spokeshave_azure_simulated::Options;
@@ -58,12 +59,7 @@ async fn z_031_a_successor_that_has_not_listed_classes_yet_keeps_what_its_predec
 async fn allow_any_claim(cluster: &OnCluster) {
     let name = "nodeclaims.karpenter.sh";
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    let mut definition = definitions.get(name).await.unwrap();
-    for version in &mut definition.spec.versions {
-        let any =
-            json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-        version.schema = Some(serde_json::from_value(any).unwrap());
-    }
+    let definition = without_schema(definitions.get(name).await.unwrap());
     let as_it_is = PostParams::default();
     definitions.replace(name, &as_it_is, &definition).await.unwrap();
 }

@@ -39,12 +39,12 @@ impl Unanswered {
 }
 
 impl Hands {
-    /// Creates NodeClaims, several at once (P-065), each for something. `done` is called for each as soon as it is created or has failed; one that fails
+    /// Creates NodeClaims, several at once (P-065), each for something. `done` is called with each and what it is for as soon as it is created or has failed; one that fails
     /// stops no other. Those of a NodePool fail for which a creation before had no answer: they were planned without knowing what came of it.
     pub(crate) async fn create_claims<'claim, For>(
         &self,
         wanted: Vec<(For, &'claim NodeClaim)>,
-        done: impl Fn(For, Result<NodeClaim, ExecuteError>),
+        done: impl Fn(For, &'claim NodeClaim, Result<NodeClaim, ExecuteError>),
     ) {
         let unknown = self.find_unnoticed_claims().await;
         let (done, unknown) = (&done, &unknown);
@@ -57,7 +57,7 @@ impl Hands {
                 self.create_claim(claim).await
             };
             self.note_failure(&answer);
-            done(what, answer);
+            done(what, claim, answer);
         };
         futures::stream::iter(wanted)
             .for_each_concurrent(AT_ONCE, create)
@@ -163,13 +163,11 @@ impl Hands {
         }
     }
 
-    /// Asks the API server for a command, and takes in what it answers. False when there is none of that name.
-    pub(crate) async fn read_disruption(&self, name: &str) -> Result<bool, ExecuteError> {
-        let found = self.get::<Disruption>(name).await?;
-        let exists = found.is_some();
-        found
-            .into_iter()
-            .for_each(|found| self.stores.disruptions.note_written(found));
-        Ok(exists)
+    /// Asks the API server for a command, and takes it in if there is one of that name.
+    pub(crate) async fn read_disruption(&self, name: &str) -> Result<(), ExecuteError> {
+        if let Some(found) = self.get::<Disruption>(name).await? {
+            self.stores.disruptions.note_written(found);
+        }
+        Ok(())
     }
 }

@@ -13,19 +13,17 @@ pub(super) async fn settle(cluster: &Cluster, hands: &Hands, unanswered: &mut Op
     let Some(name) = unanswered.as_deref() else {
         return;
     };
-    let is_known = cluster.stores.disruptions.get_named(name).is_some();
-    match if is_known {
-        Ok(true)
-    } else {
-        hands.read_disruption(name).await
-    } {
-        Ok(_) => *unanswered = None,
-        Err(error) => tracing::error!(
+    if cluster.stores.disruptions.get_named(name).is_none()
+        && let Err(error) = hands.read_disruption(name).await
+    {
+        tracing::error!(
             command = name,
             %error,
             "nothing is disrupted while nobody knows whether the last command was written down; it is asked again"
-        ),
+        );
+        return;
     }
+    *unanswered = None;
 }
 
 /// Behind a watch that stands still a budget may have been closed a while ago: whether the NodePools are those that the command was decided by.

@@ -1,11 +1,13 @@
 //! Garbage collection: NodeClaims whose instance is gone, instances that no NodeClaim names (D §7.3), and NodeClaims whose Node was taken away.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::constants::GARBAGE_COLLECTION_PERIOD;
+use spokeshave_api::disruption::Disruption;
 use spokeshave_model::{Action, Event, EventType};
 use spokeshave_plan::garbage_collection::{
     MissingNodes, claims_without_instance, given_up_event, leaked_instances, orphaned_replacements,
@@ -190,7 +192,9 @@ impl Controller for Garbage {
             }
         }
         let (commands, unread_commands) = self.cluster.stores.disruptions.with_rejected();
-        let command = |name: &str| commands.iter().find(|one| one.name() == name).cloned();
+        let commands = commands.into_iter().map(|one| (one.name().to_owned(), one));
+        let commands: BTreeMap<String, Arc<Disruption>> = commands.collect();
+        let command = |name: &str| commands.get(name).cloned();
         for claim in orphaned_replacements(&claims_after, command, &unread_commands, self.cluster.now()) {
             if self.cluster.is_ours(&claim)
                 && let Err(error) = self

@@ -444,10 +444,10 @@ impl Provisioner {
                 tracing::info!(NodePool = view.name, pods = planned.pods.len(), %next, "the cloud has refused such a nodeclaim lately; it is not created before the next try");
                 continue;
             }
-            let claim: &NodeClaim = claim;
-            wanted.push(((planned, reason, claim), claim));
+            wanted.push(((planned, reason), &**claim));
         }
-        let done = |(planned, reason, claim): (&PlannedClaim, &String, &NodeClaim),
+        let done = |(planned, reason): (&PlannedClaim, &String),
+                    claim: &NodeClaim,
                     created: Result<NodeClaim, ExecuteError>| {
             match created {
                 Ok(created) => {

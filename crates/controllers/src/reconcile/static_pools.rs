@@ -85,10 +85,10 @@ impl StaticPools {
             Admission::NotBefore(_) => 0,
         };
         let failure = Mutex::new(None);
-        let done = |(), created: Result<NodeClaim, ExecuteError>| match created {
+        let done = |(), claim: &NodeClaim, created: Result<NodeClaim, ExecuteError>| match created {
             Ok(created) => self.created(&current, &created),
             Err(error) => {
-                self.cluster.creation_failed(&claim, &error);
+                self.cluster.creation_failed(claim, &error);
                 *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
         };

@@ -4,6 +4,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use spokeshave_api::crds::without_schema;
 use spokeshave_api::{EC2NodeClass, NodeClaim, labels};
 use spokeshave_aws_cloud::AwsProvider;
 use spokeshave_ec2_simulated::Options;
@@ -17,12 +18,7 @@ const SIZE: &[(&str, &[&str])] = &[(labels::INSTANCE_TYPE, &["m5.large"])];
 /// Takes the schema of a kind away, as the definitions of another version may allow what this one cannot read.
 async fn allow_any(world: &World, name: &str) {
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    let mut definition = definitions.get(name).await.unwrap();
-    for version in &mut definition.spec.versions {
-        let any =
-            json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-        version.schema = Some(serde_json::from_value(any).unwrap());
-    }
+    let definition = without_schema(definitions.get(name).await.unwrap());
     let as_it_is = PostParams::default();
     definitions.replace(name, &as_it_is, &definition).await.unwrap();
 }

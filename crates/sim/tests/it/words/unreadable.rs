@@ -5,6 +5,7 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
+use spokeshave_api::crds::without_schema;
 
 use super::objects::Kind;
 use super::{Objects as _, Scene};
@@ -14,12 +15,7 @@ pub trait Unreadable: Scene {
     async fn allow_any<K: Kind>(&self) {
         let name = format!("{}.{}", K::plural(&()), K::group(&()));
         let definitions = self.api::<CustomResourceDefinition>();
-        let mut definition = definitions.get(&name).await.unwrap();
-        for version in &mut definition.spec.versions {
-            let any =
-                json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-            version.schema = Some(serde_json::from_value(any).unwrap());
-        }
+        let definition = without_schema(definitions.get(&name).await.unwrap());
         let as_it_is = PostParams::default();
         definitions.replace(&name, &as_it_is, &definition).await.unwrap();
     }
