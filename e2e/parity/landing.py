@@ -57,9 +57,9 @@ def planned_node(pod):
 
 
 def took_pods_at(cluster):
-    """When each node began to take pods, in whole seconds, by its name."""
+    """When each node began to take pods, in whole seconds, by its name: not when it joined, which is before it is ready."""
     claims = cluster.items(scenario.CLAIMS)
-    return {claim.get("status", {}).get("nodeName"): condition(claim, "Registered").get("lastTransitionTime", "") for claim in claims}
+    return {claim.get("status", {}).get("nodeName"): condition(claim, "Initialized").get("lastTransitionTime", "") for claim in claims}
 
 
 def settle(cluster, waited, seconds):

@@ -117,7 +117,7 @@ pub(crate) fn check(kind: &str, group: &str, object: &Value, causes: &mut Vec<Ca
     }
 }
 
-/// What may not change in metadata.
+/// What may not change in metadata. A real server finds most of it by the rules of all kinds, and again by those of the kind.
 pub(crate) fn check_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
     if new["metadata"]["name"] != old["metadata"]["name"] {
         causes.push(Cause::invalid(
@@ -125,6 +125,10 @@ pub(crate) fn check_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
             &new["metadata"]["name"],
             "field is immutable",
         ));
+    }
+    if new["metadata"]["uid"] != old["metadata"]["uid"] {
+        let cause = Cause::invalid("metadata.uid", &new["metadata"]["uid"], "field is immutable");
+        causes.extend([cause.clone(), cause]);
     }
     if old["metadata"]["deletionTimestamp"].is_null() {
         return;
@@ -151,7 +155,6 @@ pub(crate) fn check_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
                 added.join(", ")
             ),
         };
-        // A real server finds it by the rules of all kinds, and again by those of the kind.
         causes.extend([cause.clone(), cause]);
     }
 }

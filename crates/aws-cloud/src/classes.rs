@@ -17,13 +17,14 @@ use spokeshave_provider_aws::class_hash::{HASH_ANNOTATION, STAMP, class_hash};
 use spokeshave_provider_aws::errors::{ApiError, steady};
 use spokeshave_provider_aws::launch::{self, Context};
 use spokeshave_provider_aws::rehearsal::{self, Question, Verdict};
-use spokeshave_provider_aws::requests::LaunchTemplateRequest;
+use spokeshave_provider_aws::requests::{LaunchTemplateRequest, RunInstancesRequest};
 use spokeshave_provider_aws::selectors::{self, FoundImage};
 use spokeshave_provider_aws::status::{
     self, FoundReservation, FoundSubnet, ImageProblem, LookUps, Validation,
 };
 use spokeshave_provider_aws::tags;
 use spokeshave_provider_aws::user_data::LIMIT_BYTES;
+use spokeshave_provider_common::stamping::Refusals;
 use spokeshave_provider_common::status_patch::status_patch;
 
 use crate::notices;
@@ -64,6 +65,7 @@ impl Inner {
         let mut due: BTreeMap<String, Timestamp> = BTreeMap::new();
         let mut seen: BTreeMap<String, (Option<i64>, bool, Option<String>)> = BTreeMap::new();
         let mut busy: BTreeSet<String> = BTreeSet::new();
+        let refusals = &Refusals::default();
         let mut running = FuturesUnordered::new();
         loop {
             let now = self.clock.now();
@@ -71,6 +73,7 @@ impl Inner {
             let exists = |name: &str| classes.iter().any(|class| class.name() == name);
             due.retain(|name, _| exists(name));
             self.looked_up.forget(exists);
+            refusals.forget(exists);
             self.aws.meter.keep_classes(exists);
             for class in &classes {
                 let name = class.name().to_owned();
@@ -85,9 +88,11 @@ impl Inner {
                 }
                 let is_due = due.get(&name).is_none_or(|due| *due <= now);
                 if is_due && self.market.is_known() && busy.insert(name.clone()) {
-                    running.push(
-                        async move { (name.clone(), self.reconcile_class(&name, writes).await) }.boxed(),
-                    );
+                    let reconciled = async move {
+                        let again = self.reconcile_class(&name, refusals, writes).await;
+                        (name, again)
+                    };
+                    running.push(reconciled.boxed());
                 }
             }
             tokio::select! {
@@ -118,7 +123,12 @@ impl Inner {
         self.notices.tell(notice);
     }
 
-    async fn reconcile_class(&self, name: &str, writes: &dyn Writes) -> Result<Duration, Failure> {
+    async fn reconcile_class(
+        &self,
+        name: &str,
+        refusals: &Refusals,
+        writes: &dyn Writes,
+    ) -> Result<Duration, Failure> {
         let Some(class) = self.classes.get(name) else {
             return Ok(RETRY);
         };
@@ -126,10 +136,24 @@ impl Inner {
             return self.finalize(&class, writes).await;
         }
         let class = self.stamp(&class, writes).await?;
-        self.stamp_claims(&class, writes).await?;
+        let updated = self.update_status(&class, writes).await;
+        // What the class says of itself waits for no NodeClaim.
+        if let Err(error) = self.stamp_claims(&class, refusals, writes).await {
+            tracing::warn!(
+                EC2NodeClass = name,
+                error,
+                "a NodeClaim does not get the hash of its class; it is tried again"
+            );
+            self.tell_failure(name, &error);
+        }
+        updated
+    }
+
+    /// Looks up what the class selects, judges it and writes its status. Says when to look again.
+    async fn update_status(&self, class: &EC2NodeClass, writes: &dyn Writes) -> Result<Duration, Failure> {
         let now = self.clock.now();
-        let found = self.look_up(&class, now).await;
-        let reconciled = status::resolve(&class, &found, now);
+        let found = self.look_up(class, now).await;
+        let reconciled = status::resolve(class, &found, now);
         let (outcome, again) = self.judge(&reconciled.class, &found, now).await;
         let concluded = match &outcome {
             Some(outcome) => status::conclude(&reconciled.class, outcome, now),
@@ -138,7 +162,7 @@ impl Inner {
         let (before, after) = (class.status.as_ref(), concluded.status.as_ref());
         if let Some(patch) = status_patch(&class.metadata, before, after) {
             let target = WriteTarget::NodeClassStatus(self.kind().clone());
-            self.write_class(&class, target, patch, writes).await?;
+            self.write_class(class, target, patch, writes).await?;
         }
         if !reconciled.failures.is_empty() {
             return Err(reconciled.failures.join("; "));
@@ -160,13 +184,21 @@ impl Inner {
         self.write_class(class, target, patch, writes).await
     }
 
-    /// NodeClaims that were stamped by another version of the hash get ours, and drift by nothing but what has drifted before.
-    async fn stamp_claims(&self, class: &EC2NodeClass, writes: &dyn Writes) -> Result<(), Failure> {
+    /// NodeClaims that were stamped by another version of the hash get ours, and drift by nothing but what has drifted before. One that may not be written keeps
+    /// no other, and of many that may not, each look tries a few; while writes fail otherwise, the others would only wait for the same.
+    async fn stamp_claims(
+        &self,
+        class: &EC2NodeClass,
+        refusals: &Refusals,
+        writes: &dyn Writes,
+    ) -> Result<(), Failure> {
         let Some(hash) = class.annotation(HASH_ANNOTATION) else {
             return Ok(());
         };
         let mut claims = self.claims.all().unwrap_or_default();
         claims.retain(|claim| uses(claim, class));
+        let mut round = refusals.round(class.name(), &mut claims);
+        let mut failure = None;
         for claim in claims {
             let Some(patch) = STAMP.claim_patch(&claim, hash) else {
                 continue;
@@ -177,11 +209,16 @@ impl Inner {
                 patch,
             };
             match self.claims.write(writes, write).await {
-                Err(error) if !error.is_not_found() => return Err(error.to_string()),
+                Err(error) if !error.is_not_found() => {
+                    _ = failure.get_or_insert(error.to_string());
+                    if !error.is_about_the_object() || round.is_ended_by(claim.name()) {
+                        break;
+                    }
+                }
                 _ => {}
             }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     pub(crate) async fn write_class(
@@ -325,13 +362,19 @@ impl Inner {
 
     async fn find_reservations(&self, class: &EC2NodeClass) -> Result<Vec<FoundReservation>, Failure> {
         let mut found = Vec::new();
-        let mut free = BTreeMap::new();
         for request in selectors::capacity_reservations(&class.spec.capacity_reservation_selector_terms) {
-            let reservations = self.aws.ec2.capacity_reservations(&request).await;
-            let reservations =
-                reservations.map_err(|error| failed("ec2:DescribeCapacityReservations")(&error))?;
-            for reservation in reservations.into_iter().filter(|one| one.state == "active") {
-                free.insert(reservation.id.clone(), reservation.available);
+            let reservations = match self.aws.ec2.capacity_reservations(&request).await {
+                Ok(reservations) => reservations,
+                // It is long gone, or no longer shared: the class goes on with the others.
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(failed("ec2:DescribeCapacityReservations")(&error)),
+            };
+            let active = reservations.into_iter().filter(|one| one.state == "active");
+            let active: Vec<_> = active.collect();
+            let free = active.iter().map(|one| (one.id.clone(), one.available));
+            // Before the next call: what is launched meanwhile counts on top.
+            self.market.add_reservations(free.collect());
+            for reservation in active {
                 found.push(FoundReservation {
                     id: reservation.id,
                     zone: reservation.zone,
@@ -344,7 +387,6 @@ impl Inner {
                 });
             }
         }
-        self.market.add_reservations(free);
         Ok(found)
     }
 
@@ -358,6 +400,10 @@ impl Inner {
         let cluster = self.cluster();
         let again = wait(status::VALIDATE_AGAIN_AFTER);
         if let Some(outcome) = status::validate(class, found, &cluster) {
+            // A new leader knows no better than the last one before EKS has answered; no launch goes without either.
+            if outcome.is_for_want_of_cluster() && self.waits_for_eks() && status::is_valid(class) {
+                return (None, RETRY);
+            }
             return (Some(outcome), again);
         }
         if self.options.disable_dry_run {
@@ -388,7 +434,9 @@ impl Inner {
                 },
             );
         }
-        let again = if outcome.is_none() { RETRY } else { again };
+        if outcome.is_none() {
+            return (None, self.verdicts.pause(class.name(), RETRY));
+        }
         (outcome, again)
     }
 
@@ -438,16 +486,35 @@ impl Inner {
         if let Some(outcome) = self.said(class, Question::CreateFleet, answer)? {
             return Some(outcome);
         }
-        let mut refused = None;
-        for request in &instances {
-            let answer = self.aws.ec2.rehearse_run_instances(request).await;
-            let answer = answer.map_err(|error| (Question::RunInstances.action(), error));
-            match self.said(class, Question::RunInstances, answer)? {
-                None => return Some(Validation::Succeeded),
-                outcome => refused = outcome,
+        self.rehearse_instances(class, &instances).await
+    }
+
+    /// Dry runs of an instance in each subnet until one is allowed; else the first one's answer counts. When EC2 wants fewer calls before all were asked, it counts
+    /// against no class that works: another subnet may be the one that allows it.
+    async fn rehearse_instances(
+        &self,
+        class: &EC2NodeClass,
+        instances: &[RunInstancesRequest],
+    ) -> Option<Validation> {
+        let mut first: Option<ApiError> = None;
+        for request in instances {
+            let Err(error) = self.aws.ec2.rehearse_run_instances(request).await else {
+                return Some(Validation::Succeeded);
+            };
+            if error.is_dry_run() {
+                return Some(Validation::Succeeded);
             }
+            // No matter of the subnet: the others would hear the same.
+            let is_for_all =
+                error.code.is_empty() || error.is_rate_limited() || error.is_instance_profile_not_found();
+            if is_for_all {
+                first = first.filter(|_| !status::is_valid(class)).or(Some(error));
+                break;
+            }
+            first = first.or(Some(error));
         }
-        refused
+        let answer = first.map_or(Ok(()), |error| Err((Question::RunInstances.action(), error)));
+        self.said(class, Question::RunInstances, answer)?
     }
 
     /// What the answer to a dry run means: nothing against the class, something against it, or (`None` around it) no verdict now. Users are told of what will
@@ -476,6 +543,7 @@ impl Inner {
                     "a launch cannot be rehearsed; it is tried again"
                 );
                 self.tell_failure(class.name(), &format!("a launch cannot be rehearsed: {told}"));
+                self.verdicts.count_failure(class.name());
                 None
             }
         }

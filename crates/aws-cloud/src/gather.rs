@@ -139,11 +139,11 @@ impl<T: Clone + Send> Gather<T> {
     }
 }
 
-/// Whether an error may be about one ID of many. Where EC2 has not answered, wants fewer calls or does not know the caller, it is about all of them.
+/// Whether an error may be about one ID of many. Where EC2 fails or does not answer, wants fewer calls or does not know the caller, it is about all of them.
 /// (`AuthFailure` alone is also what EC2 says of a single resource.)
 fn may_be_about_one(error: &ApiError) -> bool {
     let is_unknown = error.is_unauthenticated() && error.code != "AuthFailure";
-    !error.code.is_empty() && !error.is_rate_limited() && !is_unknown
+    !error.code.is_empty() && !error.is_rate_limited() && !error.is_server_error() && !is_unknown
 }
 
 /// Asks for each ID by itself, a few at a time. After an answer that is about all of them no more calls are made: it is the answer for the rest as well.
@@ -242,6 +242,13 @@ mod tests {
         assert_eq!(*calls.lock().unwrap(), [3, 1, 1, 1]);
     }
 
+    fn refusal(code: &str) -> ApiError {
+        ApiError {
+            server_fault: code == "InternalError",
+            ..ApiError::new(code, "refused")
+        }
+    }
+
     /// An EC2 that refuses a call with the ID `protected` in one way, and every call for a single ID in another, if there is one.
     fn refusing(
         calls: &Arc<Mutex<Vec<usize>>>,
@@ -256,7 +263,7 @@ mod tests {
             };
             let answers = ids.into_iter().map(|id| (id.clone(), format!("about {id}")));
             let answer = match code {
-                Some(code) => Err(ApiError::new(code, "refused")),
+                Some(code) => Err(refusal(code)),
                 None => Ok(answers.collect()),
             };
             std::future::ready(answer).boxed()
@@ -296,20 +303,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_075_what_is_about_every_id_is_not_asked_again_for_each() {
-        for code in ["RequestLimitExceeded", "ExpiredToken", ""] {
+        for code in ["RequestLimitExceeded", "ExpiredToken", "InternalError", ""] {
             let (answers, calls) = asked_20((code, None)).await;
-            let refused = Err(ApiError::new(code, "refused"));
+            let refused = Err(refusal(code));
             assert!(
                 answers.iter().all(|answer| *answer == refused),
                 "{code}: {answers:?}"
             );
             assert_eq!(calls, [20], "{code}");
         }
-        // Too many calls, said to the first few of them: the others are not made.
-        let (answers, calls) = asked_20(("OperationNotPermitted", Some("RequestLimitExceeded"))).await;
-        let refused = Err(ApiError::new("RequestLimitExceeded", "refused"));
-        assert!(answers.iter().all(|answer| *answer == refused), "{answers:?}");
-        assert_eq!(calls, [vec![20], vec![1; AT_ONCE]].concat());
+        // Too many calls, or a failure of EC2, said to the first few of them: the others are not made.
+        for code in ["RequestLimitExceeded", "InternalError"] {
+            let (answers, calls) = asked_20(("OperationNotPermitted", Some(code))).await;
+            let refused = Err(refusal(code));
+            assert!(answers.iter().all(|answer| *answer == refused), "{answers:?}");
+            assert_eq!(calls, [vec![20], vec![1; AT_ONCE]].concat(), "{code}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

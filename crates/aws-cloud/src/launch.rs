@@ -10,7 +10,7 @@ use spokeshave_model::{InstanceType, Offering};
 use spokeshave_ports::CloudError;
 use spokeshave_provider_aws::choice::{self, Choice, ChoiceError, Wanted};
 use spokeshave_provider_aws::errors::{ApiError, steady};
-use spokeshave_provider_aws::fleet::{self, LaunchFailure, Launched};
+use spokeshave_provider_aws::fleet::{self, LaunchFailure, Launched, Mark};
 use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::launch::{self, Context, LaunchError, Template};
 use spokeshave_provider_aws::status::{self, NotReady};
@@ -59,7 +59,7 @@ fn no_choice(error: ChoiceError) -> CloudError {
 fn no_launch(error: LaunchError) -> CloudError {
     match error {
         LaunchError::NoPlace => CloudError::InsufficientCapacity(error.to_string()),
-        LaunchError::UserData(UserDataError::ClusterCidrUnknown) => {
+        LaunchError::UserData(UserDataError::ClusterCidrUnknown | UserDataError::ClusterEndpointUnknown) => {
             CloudError::NodeClassNotReady(error.to_string())
         }
         LaunchError::UserData(UserDataError::TooLarge { .. }) => create("UserDataSizeLimitExceeded", &error),
@@ -208,7 +208,14 @@ impl Inner {
         };
         let used: BTreeSet<&str> = launched.iter().map(|one| one.place.subnet_id.as_str()).collect();
         self.addresses().settle(&chosen, &used);
-        self.market.apply(fleet::marks(&asked, &errors), self.clock.now());
+        let marks = fleet::marks(&asked, &errors);
+        for mark in &marks {
+            // After the addresses that were set aside are given back: it has none to give.
+            if let Mark::Subnet(id) = mark {
+                self.addresses().exhausted(id);
+            }
+        }
+        self.market.apply(marks, self.clock.now());
         if let Some(failed) = errors.iter().find(|it| it.error.is_service_linked_role_missing()) {
             // Upstream's words; its event has no reason.
             let message = format!(
@@ -249,6 +256,9 @@ impl Inner {
                 &format!("EC2 launched {id} of type {name} in zone {zone}, which was not asked for"),
             ));
         };
+        if let Some(id) = &template.reservation_id {
+            self.market.launched(id);
+        }
         let claim = instances::launched(
             context.claim,
             context.class,

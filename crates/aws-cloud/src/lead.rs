@@ -3,6 +3,7 @@
 //! Owns the periods. Each part goes on when another fails.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -22,6 +23,10 @@ use crate::provider::Inner;
 const MARKET_PERIOD: Duration = Duration::from_secs(12 * 3600);
 /// Pause after a question about the market that failed.
 const MARKET_RETRY: Duration = Duration::from_secs(10);
+/// Pause before EKS is asked again about a cluster that it has described before, or in part.
+const CLUSTER_RETRY: Duration = Duration::from_secs(60);
+/// A class that was ready stays so for this long while EKS does not answer a new leader.
+const CLUSTER_GRACE: Duration = Duration::from_secs(5 * 60);
 /// Launch templates that nobody uses are looked for this often.
 const SWEEP_PERIOD: Duration = Duration::from_secs(10);
 /// One instance is tagged in this time, so that tags do not use up what launches need of EC2's rate.
@@ -83,27 +88,44 @@ impl Inner {
         );
     }
 
-    /// What EKS says of the cluster: until it has said so once, images that need to know it are not ready.
+    /// What EKS says of the cluster: until it has said so once, nothing is launched that needs to know it.
     async fn follow_cluster(&self) {
+        // Whoever led or followed before may have waited in vain for long: the time of this leader begins now.
+        self.eks_refuses.store(false, Ordering::Relaxed);
+        let began = self.clock.elapsed();
         loop {
             match self.aws.eks.cluster(&self.options.cluster_name).await {
                 Ok(cluster) => {
+                    // One that is being made has no address yet.
+                    let is_whole = !cluster.endpoint.is_empty();
                     self.set_cluster(cluster);
-                    self.clock.sleep(MARKET_PERIOD).await;
+                    let pause = if is_whole { MARKET_PERIOD } else { CLUSTER_RETRY };
+                    self.clock.sleep(pause).await;
                 }
                 Err(error) => {
                     tracing::warn!(cluster = self.options.cluster_name, %error, "eks:DescribeCluster failed; it is tried again");
                     let call = "eks:DescribeCluster";
-                    if error.code == "ResourceNotFoundException" {
+                    let is_unknown = error.code == "ResourceNotFoundException";
+                    let is_late = self.clock.elapsed().saturating_sub(began) >= CLUSTER_GRACE;
+                    let is_refused = is_unknown || error.is_unauthorized() || is_late;
+                    self.eks_refuses.store(is_refused, Ordering::Relaxed);
+                    if is_unknown {
                         let effect = "EKS has no cluster of the name in CLUSTER_NAME, so that its endpoint and address range are not known";
                         self.tell_hindrance(call, effect, &error);
                     }
                     let effect = "endpoint and address range of the cluster are not read";
                     self.tell_denied(call, effect, &error);
-                    self.clock.sleep(MARKET_RETRY * 6).await;
+                    let is_known = self.described_cluster().is_some();
+                    let pause = if is_known { CLUSTER_RETRY } else { MARKET_RETRY };
+                    self.clock.sleep(pause).await;
                 }
             }
         }
+    }
+
+    /// Whether EKS has neither described the cluster yet nor refused to, and still has time left to answer.
+    pub(crate) fn waits_for_eks(&self) -> bool {
+        self.described_cluster().is_none() && !self.eks_refuses.load(Ordering::Relaxed)
     }
 
     async fn follow_types(&self) {

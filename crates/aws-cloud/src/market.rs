@@ -223,6 +223,16 @@ impl Market {
         }
     }
 
+    /// An instance was launched into a capacity reservation: EC2 is not asked again before the next one is planned (A4.1). Those that end are counted by EC2 alone:
+    /// that one is gone is told several times, and also after EC2 has counted it.
+    pub(crate) fn launched(&self, reservation: &str) {
+        let mut state = self.state();
+        if let Some(free) = state.reservations.get_mut(reservation) {
+            *free = free.saturating_sub(1).max(0);
+            state.reservations_version += 1;
+        }
+    }
+
     /// Leaves out one offering, because an instance of it is taken back.
     pub(crate) fn withhold(&self, key: OfferingKey, now: Timestamp) {
         self.state().unavailable.offering(key, now);

@@ -14,7 +14,9 @@ use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, Interruption, Interruptions};
 use spokeshave_provider_aws::errors::{ApiError, steady};
+use spokeshave_provider_aws::fleet::Mark;
 use spokeshave_provider_aws::instances;
+use spokeshave_provider_aws::labels::CAPACITY_RESERVATION_ID;
 use spokeshave_provider_aws::messages::{self, Kind};
 use spokeshave_provider_aws::replies::Received;
 use spokeshave_provider_aws::unavailable::OfferingKey;
@@ -186,8 +188,10 @@ impl Inner {
         let ends_at = (kind == InterruptionKind::SpotInterrupted)
             .then(|| taken_back_at(message.start_time, self.clock.now()));
         let interruptions = ours.into_iter().map(|(id, provider_id)| {
-            if kind == InterruptionKind::SpotInterrupted {
-                self.withhold_spot(&id);
+            match kind {
+                InterruptionKind::SpotInterrupted => self.withhold_spot(&id),
+                InterruptionKind::CapacityReservationInterrupted => self.withhold_reservation(&id),
+                _ => {}
             }
             Interruption {
                 id: format!("{}/{id}", received.message_id),
@@ -229,6 +233,16 @@ impl Inner {
             placement_group: None,
         };
         self.market.withhold(key, self.clock.now());
+    }
+
+    /// What replaces it would be launched into the reservation from which it is taken back (D-283).
+    fn withhold_reservation(&self, id: &str) {
+        let claim = self.claim_of(id);
+        let reservation = claim
+            .as_ref()
+            .and_then(|claim| claim.label(CAPACITY_RESERVATION_ID));
+        let mark = reservation.map(|id| Mark::Reservation(id.to_owned()));
+        self.market.apply(mark, self.clock.now());
     }
 
     /// Whose an instance is: as launched or listed, as NodeClaims say (EC2 may not tell of it yet), or as EC2 says now.

@@ -17,6 +17,8 @@ pub struct AwsOptions {
     pub cluster_endpoint: Option<String>,
     /// Certificates of the API server, PEM in base64.
     pub cluster_ca_bundle: Option<String>,
+    /// Certificates by which the operator itself reaches the API server, in the same form: for new nodes while EKS has not told the cluster's.
+    pub own_ca_bundle: Option<String>,
     /// Address of the cluster's DNS service, which decides whether nodes have IPv6; the Service `kube-system/kube-dns` is asked for it when there is none.
     pub cluster_dns: Option<IpAddr>,
     /// Minor version of Kubernetes at the start, for images by alias; upgrades are noticed later.
@@ -48,6 +50,7 @@ impl AwsOptions {
             cluster_name: cluster_name.to_owned(),
             cluster_endpoint: None,
             cluster_ca_bundle: None,
+            own_ca_bundle: None,
             cluster_dns: None,
             kubernetes_minor: 0,
             isolated_vpc: false,

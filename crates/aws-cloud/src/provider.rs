@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -103,6 +104,8 @@ pub(crate) struct Inner {
     addresses: Mutex<Addresses>,
     /// The cluster, as EKS says.
     eks: Mutex<Option<replies::Cluster>>,
+    /// Whether EKS has last refused to say so, or has not answered for too long.
+    pub(crate) eks_refuses: AtomicBool,
     known: Mutex<BTreeMap<String, Known>>,
     node_classes: [NodeClassKind; 1],
     repair_policies: Vec<RepairPolicy>,
@@ -166,6 +169,7 @@ impl AwsProvider {
             dns: Dns::new(options.cluster_dns),
             addresses: Mutex::default(),
             eks: Mutex::default(),
+            eks_refuses: AtomicBool::default(),
             known: Mutex::default(),
             node_classes: [NodeClassKind {
                 group: EC2NodeClass::GROUP.to_owned(),
@@ -209,7 +213,7 @@ impl Inner {
         locked(&self.addresses)
     }
 
-    /// The cluster as nodes are told of it: settings first, then what EKS and the cluster itself say.
+    /// The cluster as nodes are told of it: settings first, then what EKS and the cluster itself say, then how the operator reaches it.
     pub(crate) fn cluster(&self) -> Cluster {
         let eks = locked(&self.eks).clone().unwrap_or_default();
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
@@ -218,7 +222,8 @@ impl Inner {
         if cluster.endpoint.is_empty() {
             cluster.endpoint = eks.endpoint;
         }
-        cluster.ca_bundle = cluster.ca_bundle.or_else(|| some(eks.certificate_authority));
+        let told = cluster.ca_bundle.or_else(|| some(eks.certificate_authority));
+        cluster.ca_bundle = told.or_else(|| self.options.own_ca_bundle.clone());
         cluster
     }
 

@@ -85,7 +85,11 @@ impl Templates {
                 Ok(made) => made.id,
                 // Somebody was faster: another replica, or an attempt whose reply was lost.
                 Err(error) if error.code == "InvalidLaunchTemplateName.AlreadyExistsException" => {
-                    found().await?.unwrap_or_default()
+                    let Some(id) = found().await? else {
+                        // EC2 does not list it yet: it is there for this launch, and the next one looks for it again.
+                        return Ok(());
+                    };
+                    id
                 }
                 Err(error) => return Err(("ec2:CreateLaunchTemplate", error)),
             },

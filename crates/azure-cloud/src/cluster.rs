@@ -21,6 +21,8 @@ use crate::provider::Inner;
 
 /// How often somebody looks whether a class is due.
 const TICK: Duration = Duration::from_secs(1);
+/// A class with a NodeClaim that does not get its hash is looked at again after this.
+const STAMP_RETRY: SignedDuration = SignedDuration::from_mins(1);
 
 impl Inner {
     /// Keeps copies of objects up to date, where there is a cluster.
@@ -45,7 +47,9 @@ impl Inner {
         let mut seen: BTreeMap<String, (Option<i64>, bool, Option<String>)> = BTreeMap::new();
         loop {
             let classes = objects.classes.all().unwrap_or_default();
-            due.retain(|name, _| classes.iter().any(|class| class.name() == name));
+            let exists = |name: &str| classes.iter().any(|class| class.name() == name);
+            due.retain(|name, _| exists(name));
+            objects.refusals.forget(exists);
             for class in classes {
                 let name = class.name().to_owned();
                 let state = (
@@ -81,14 +85,33 @@ impl Inner {
             return objects.finalize(class, writes).await;
         }
         let class = objects.stamp(class, writes).await?;
-        objects.stamp_claims(&class, writes).await?;
+        let updated = self.update_status(objects, &class, writes).await;
+        // What the class says of itself waits for no NodeClaim.
+        if let Err(error) = objects.stamp_claims(&class, writes).await {
+            tracing::warn!(
+                AKSNodeClass = class.name(),
+                error,
+                "a NodeClaim does not get the hash of its class; it is tried again"
+            );
+            return updated.map(|again| again.min(STAMP_RETRY));
+        }
+        updated
+    }
+
+    /// Judges the class and writes its status. Says when to look again.
+    async fn update_status(
+        &self,
+        objects: &Objects,
+        class: &AKSNodeClass,
+        writes: &dyn Writes,
+    ) -> Result<SignedDuration, String> {
         let version = objects.client.apiserver_version().await;
         let version =
             version.map_err(|error| tracing::warn!(%error, "asking the API server for its version"));
         let version = version.ok().map(|version| version.git_version);
         let maintenance = objects.maintenance(self.clock().now()).await?;
-        let (reconciled, again) = self.reconcile(&class, version.as_deref(), maintenance).await;
-        objects.write_status(&class, &reconciled, writes).await?;
+        let (reconciled, again) = self.reconcile(class, version.as_deref(), maintenance).await;
+        objects.write_status(class, &reconciled, writes).await?;
         Ok(again)
     }
 

@@ -15,6 +15,7 @@ use spokeshave_ports::{NodeClassKind, Write, WriteError, WriteTarget, Writes};
 use spokeshave_provider_azure::class_hash::{HASH_ANNOTATION, STAMP, class_hash};
 use spokeshave_provider_azure::status::is_maintenance;
 use spokeshave_provider_azure::tags::APPLIED_ANNOTATION;
+use spokeshave_provider_common::stamping::Refusals;
 use spokeshave_provider_common::status_patch::{finalizer_patch, status_patch};
 
 /// Keeps a class while NodeClaims use it.
@@ -40,6 +41,8 @@ pub(crate) struct Objects {
     pub(crate) classes: Mirror<AKSNodeClass>,
     pub(crate) claims: Mirror<NodeClaim>,
     pub(crate) nodes: Mirror<Node>,
+    /// NodeClaims that did not get the hash of their class.
+    pub(crate) refusals: Refusals,
 }
 
 impl Objects {
@@ -49,6 +52,7 @@ impl Objects {
             classes: Mirror::default(),
             claims: Mirror::default(),
             nodes: Mirror::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -100,12 +104,16 @@ impl Objects {
             .await
     }
 
-    /// NodeClaims that another version of the hash has stamped get ours, so that they drift by nothing but what has drifted before (Z-004).
+    /// NodeClaims that another version of the hash has stamped get ours, so that they drift by nothing but what has drifted before (Z-004). One that may not be
+    /// written keeps no other, and of many that may not, each look tries a few; while writes fail otherwise, the others would only wait for the same.
     pub(crate) async fn stamp_claims(&self, class: &AKSNodeClass, writes: &dyn Writes) -> Result<(), String> {
         let Some(hash) = class.annotation(HASH_ANNOTATION) else {
             return Ok(());
         };
-        for claim in self.claims.all().unwrap_or_default() {
+        let mut claims = self.claims.all().unwrap_or_default();
+        let mut round = self.refusals.round(class.name(), &mut claims);
+        let mut failure = None;
+        for claim in claims {
             let reference = &claim.spec.node_class_ref;
             let is_its = reference.kind == AKSNodeClass::KIND
                 && reference.group == AKSNodeClass::GROUP
@@ -119,11 +127,16 @@ impl Objects {
                 patch,
             };
             match self.claims.write(writes, write).await {
-                Err(error) if !error.is_not_found() => return Err(error.to_string()),
+                Err(error) if !error.is_not_found() => {
+                    _ = failure.get_or_insert(error.to_string());
+                    if !error.is_about_the_object() || round.is_ended_by(claim.name()) {
+                        break;
+                    }
+                }
                 _ => {}
             }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// Writes down which tags a NodeClaim's machine has from settings and class.

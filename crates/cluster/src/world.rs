@@ -11,7 +11,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAtta
 use kube::Client;
 use kube::api::PostParams;
 use serde_json::json;
-use spokeshave_ports::{Entropy, SharedClock};
+use spokeshave_ports::{Entropy, SharedClock, is_conflict};
 use spokeshave_runtime::{
     Api, Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, StoreOptions, TaskGroup,
     WatchOptions, WorkQueue,
@@ -275,5 +275,5 @@ impl Starter<'_> {
 
 /// Errors that mean "another writer was faster": the next change triggers a new reconciliation.
 pub(crate) fn is_race(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+    matches!(error, kube::Error::Api(status) if status.code == 404 || is_conflict(status))
 }

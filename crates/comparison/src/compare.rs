@@ -11,11 +11,12 @@ use spokeshave_simulate::{Engine, Run};
 
 use crate::curves::{MeanCurve, Waiting};
 use crate::expect::{Expectation, Expected};
-use crate::metric::{METRICS, Metric, Unit};
+use crate::metric::{METRICS, Metric};
 use crate::raw::{RawRun, Table};
 use crate::setting::{NOT_MODELLED, Setting};
 use crate::settled;
 use crate::statistics::{FEWEST_SEEDS, Interval, MISSES, interval, mean, standard_deviation};
+use crate::unit::Unit;
 
 /// The version of the JSON form; fields are only ever added.
 pub const API_VERSION: &str = "comparison.simulate.spokeshave.dev/v1alpha1";
@@ -64,7 +65,7 @@ pub struct Comparison {
     pub expectations: Vec<Expected>,
     /// What the simulation leaves out.
     pub not_modelled: Vec<&'static str>,
-    /// True when a run was interrupted or is missing.
+    /// True when a run was interrupted or is missing, of the seeds of the setting or of those of another policy.
     pub partial: bool,
     /// SHA-256 over the runs' digests in order of policy and seed, in hexadecimal.
     pub digest: String,
@@ -140,7 +141,7 @@ pub struct Summary {
     /// 95 % interval of the mean itself, not adjusted; compare policies by `against` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<Interval>,
-    /// True when a seed's value is a lower bound, because pods still waited at the end.
+    /// True when a seed's value is a lower bound, because pods still waited at the end or left before they had a node.
     pub at_least: bool,
     /// The difference from the baseline.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -261,7 +262,8 @@ impl Comparison {
             })
             .collect();
         let seeds = policies.iter().map(|policy| policy.seeds.len());
-        let uneven = seeds.clone().max() != seeds.min();
+        let wanted = usize::try_from(setting.seeds).unwrap_or(usize::MAX);
+        let is_missing = seeds.clone().max() != seeds.clone().min() || seeds.min() < Some(wanted);
         let expectations = expectations
             .iter()
             .map(|expectation| expectation.judge(&table, misses_of_each))
@@ -288,7 +290,7 @@ impl Comparison {
             policies,
             expectations,
             not_modelled: NOT_MODELLED.to_vec(),
-            partial: uneven || raw.iter().any(|run| run.partial),
+            partial: is_missing || raw.iter().any(|run| run.partial),
             digest: digest(&setting, &raw),
             runs: raw,
             setting,

@@ -82,7 +82,8 @@ fn average<T>(
 pub struct Waiting {
     /// Seconds, ascending.
     pub seconds: Vec<f64>,
-    /// Mean over seeds of the share of pods that waited no longer. Pods that still waited at the end never count as bound.
+    /// Mean over seeds of the share of pods that waited no longer. Pods that still waited at the end, or left before they had a node, never
+    /// count as bound.
     pub share: Vec<f64>,
     /// The smallest share of a seed.
     pub lowest: Vec<f64>,
@@ -184,6 +185,7 @@ mod tests {
         let measured = Measured {
             pending_born_ms: vec![1_000, 1_000],
             pending_moved_ms: vec![30_000],
+            pending_left_ms: vec![3_600_000],
             pending_at_end_ms: vec![500],
             ..Measured::default()
         };
@@ -197,8 +199,8 @@ mod tests {
             waiting.share[index]
         };
         assert_eq!(at(0.1), 0.0);
-        assert_eq!(at(1.0), 0.5);
-        assert_eq!(waiting.share.last(), Some(&0.75));
+        assert_eq!(at(1.0), 0.4);
+        assert_eq!(waiting.share.last(), Some(&0.6));
         assert!(*waiting.seconds.last().unwrap() >= 30.0);
         assert_eq!(Waiting::of(&[]), Waiting::default());
     }

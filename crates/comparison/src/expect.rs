@@ -117,8 +117,11 @@ impl Expectation {
 
     /// Answers it from the completed runs.
     pub(crate) fn judge(&self, table: &Table<'_>, misses: f64) -> Expected {
-        let differences = self.differences(table);
-        let interval = interval(&differences, misses);
+        let (left, right) = (self.left.values(table), self.right.values(table));
+        let differences = self.differences(left.as_ref(), right.as_ref());
+        let seen = interval(&differences, misses);
+        let left_most = self.differences(self.left.at_most(table).as_ref(), right.as_ref());
+        let right_most = self.differences(left.as_ref(), self.right.at_most(table).as_ref());
         // Toward which side the difference has to lie.
         let (wanted_low, strict) = match self.relation {
             Relation::Less => (true, true),
@@ -126,44 +129,37 @@ impl Expectation {
             Relation::Greater => (false, true),
             Relation::AtLeast => (false, false),
         };
-        let answer = match interval {
-            None => Answer::NotShown,
-            Some(interval) => {
+        // Waits that did not end make a side larger than it was seen: on one side that speaks against the answer, on the other for it.
+        let (against, in_favour) = if wanted_low {
+            (left_most, right_most)
+        } else {
+            (right_most, left_most)
+        };
+        let is_shown = |bound: &[f64], is_so: fn(Interval, bool) -> bool| {
+            [seen, bounded(bound, misses)].into_iter().all(|interval| {
                 // As if the difference had to be low.
-                let seen = if wanted_low {
-                    interval
-                } else {
-                    interval.scaled(-1.0)
-                };
-                let (smaller, larger) = if wanted_low {
-                    (&self.left, &self.right)
-                } else {
-                    (&self.right, &self.left)
-                };
-                // A lower bound on the side that has to be small proves nothing in favour, one on the other side nothing against.
-                if (seen.high < 0.0 || (!strict && seen.high == 0.0)) && !smaller.is_at_least(table) {
-                    Answer::Holds
-                } else if (seen.low > 0.0 || (strict && seen.low == 0.0 && seen.high == 0.0))
-                    && !larger.is_at_least(table)
-                {
-                    Answer::Contradicted
-                } else {
-                    Answer::NotShown
-                }
-            }
+                let low = interval.map(|interval| interval.scaled(if wanted_low { 1.0 } else { -1.0 }));
+                low.is_some_and(|interval| is_so(interval, strict))
+            })
+        };
+        let answer = if is_shown(&against, satisfies) {
+            Answer::Holds
+        } else if is_shown(&in_favour, violates) {
+            Answer::Contradicted
+        } else {
+            Answer::NotShown
         };
         Expected {
             expression: self.expression.clone(),
             answer,
             difference: mean(&differences),
-            interval,
+            interval: seen,
             pairs: differences.len(),
         }
     }
 
-    /// Left − right, one for each seed that all policies named have.
-    fn differences(&self, table: &Table<'_>) -> Vec<f64> {
-        let (left, right) = (self.left.values(table), self.right.values(table));
+    /// Left − right, one for each seed that all policies named have; a side without values is a number.
+    fn differences(&self, left: Option<&Values>, right: Option<&Values>) -> Vec<f64> {
         match (left, right) {
             (Some(left), Some(right)) => left
                 .iter()
@@ -176,18 +172,41 @@ impl Expectation {
     }
 }
 
+/// Whether the whole interval of a difference that has to be low satisfies that.
+fn satisfies(interval: Interval, strict: bool) -> bool {
+    interval.high < 0.0 || (!strict && interval.high == 0.0)
+}
+
+/// Whether the whole interval of a difference that has to be low says the opposite.
+fn violates(interval: Interval, strict: bool) -> bool {
+    interval.low > 0.0 || (strict && interval.low == 0.0 && interval.high == 0.0)
+}
+
+/// The interval of differences; `None` also where one of them has no limit.
+fn bounded(differences: &[f64], misses: f64) -> Option<Interval> {
+    let is_bounded = differences.iter().all(|difference| difference.is_finite());
+    interval(differences, misses).filter(|_| is_bounded)
+}
+
+/// Of a metric, by seed.
+type Values = BTreeMap<u64, f64>;
+
 impl Side {
-    fn values(&self, table: &Table<'_>) -> Option<BTreeMap<u64, f64>> {
+    /// What was seen; `None` of a number.
+    fn values(&self, table: &Table<'_>) -> Option<Values> {
         let (policy, metric) = self.of.as_ref()?;
-        let mut values = table.values(policy, metric);
-        values.values_mut().for_each(|value| *value *= self.factor);
-        Some(values)
+        Some(self.scaled(table.values(policy, metric)))
     }
 
-    fn is_at_least(&self, table: &Table<'_>) -> bool {
-        self.of
-            .as_ref()
-            .is_some_and(|(policy, metric)| table.is_at_least(policy, metric))
+    /// The most that it may have been; `None` of a number.
+    fn at_most(&self, table: &Table<'_>) -> Option<Values> {
+        let (policy, metric) = self.of.as_ref()?;
+        Some(self.scaled(table.at_most(policy, metric)))
+    }
+
+    fn scaled(&self, mut values: Values) -> Values {
+        values.values_mut().for_each(|value| *value *= self.factor);
+        values
     }
 }
 

@@ -13,13 +13,15 @@ mod setting;
 mod settled;
 mod statistics;
 mod table;
+mod unit;
 
 pub use compare::{
     API_VERSION, CompareError, Comparison, Difference, Method, MetricFacts, PolicyResult, Summary, Verdict,
 };
 pub use curves::{MeanCurve, Waiting};
 pub use expect::{Answer, ExpectError, Expectation, Expected};
-pub use metric::{METRICS, Metric, Unit};
+pub use metric::{METRICS, Metric};
 pub use raw::RawRun;
 pub use setting::{Input, NOT_MODELLED, Policy, Setting};
 pub use statistics::{FEWEST_SEEDS, Interval, interval, mean, t_quantile};
+pub use unit::Unit;

@@ -3,28 +3,11 @@
 //! Owns the list of metrics that tables, JSON, reports and `expect` share. It only divides and selects; what was measured is defined by
 //! [`Measured`].
 
-use serde::Serialize;
 use spokeshave_simulate::Measured;
 
+use crate::numbers;
 use crate::statistics::percentile;
-
-/// What a number counts, and so how it is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Unit {
-    /// US dollars over the counted time.
-    Dollars,
-    /// A share; 0.112 is 11.2 %.
-    Share,
-    /// Seconds.
-    Seconds,
-    /// Hours of one node.
-    NodeHours,
-    /// Evictions for each pod and day.
-    PerPodDay,
-    /// A number of things.
-    Count,
-}
+use crate::unit::Unit;
 
 /// One metric.
 #[derive(Debug)]
@@ -51,14 +34,35 @@ impl Metric {
         (self.value)(measured)
     }
 
-    /// True when pods that still waited at the end make the run's number a lower bound.
+    /// The largest that the run's number may be: as if pods that still waited at the end, or left before they had a node, had waited for ever. Infinite where
+    /// the number is theirs; `None` where it is not defined.
+    pub fn at_most(&self, measured: &Measured) -> Option<f64> {
+        let unended = measured.pending_left_ms.len() + measured.pending_at_end_ms.len();
+        match share_of(self.name) {
+            Some(share) if unended > 0 => {
+                let mut all = measured.pending_born_ms.clone();
+                all.extend(&measured.pending_moved_ms);
+                all.sort();
+                all.resize(all.len() + unended, u32::MAX);
+                let most = percentile(&all, share)?;
+                if most == u32::MAX {
+                    Some(f64::INFINITY)
+                } else {
+                    seconds(Some(most))
+                }
+            }
+            _ => self.of(measured),
+        }
+    }
+
+    /// True when pods that still waited at the end, or left before they had a node, make the run's number a lower bound: with longer waits of theirs it would be
+    /// printed as another.
     pub fn is_at_least(&self, measured: &Measured) -> bool {
-        let Some(share) = share_of(self.name) else {
+        let (Some(value), Some(most)) = (self.of(measured), self.at_most(measured)) else {
             return false;
         };
-        let value = waited(measured, share);
-        let first = measured.pending_at_end_ms.first();
-        matches!((value, first), (Some(value), Some(first)) if *first <= value)
+        let shown = |number| numbers::value(number, self.unit);
+        most > value && (most.is_infinite() || shown(value) != shown(most))
     }
 }
 
@@ -75,8 +79,9 @@ fn share_of(name: &str) -> Option<f64> {
 pub(crate) fn waits(measured: &Measured) -> Vec<u32> {
     let mut all = measured.pending_born_ms.clone();
     all.extend(&measured.pending_moved_ms);
+    all.extend(&measured.pending_left_ms);
     all.extend(&measured.pending_at_end_ms);
-    // Three sorted runs, which the stable sort merges.
+    // Four sorted runs, which the stable sort merges.
     all.sort();
     all
 }
@@ -153,13 +158,13 @@ pub static METRICS: &[Metric] = metrics![
     "costReserved", "Cost, reserved", Dollars, "the part of the cost that is attributed to reservations",
     |run| Some(run.cost_reserved_micros as f64 / MICROS);
     "bound", "Lower bound", Dollars,
-    "the least that the requests of the bound pods could cost if machines and pods could be split at will; no policy can be cheaper",
+    "the least that the requests of the bound pods could cost if machines and pods could be split at will; no policy with the same NodePools can be cheaper",
     |run| Some(run.bound_micros as f64 / MICROS);
     "gap", "Gap", Share,
-    "cost / bound − 1: at most this much could still be saved",
+    "cost / bound − 1: at most this much could still be saved with the same NodePools",
     |run| (run.bound_micros > 0).then(|| cost_micros(run) / run.bound_micros as f64 - 1.0);
     "evictions", "Evictions", Count,
-    "pods evicted by disruption that could have waited: consolidation, emptiness, drift, soft expiry",
+    "pods moved by disruption that could have waited: consolidation, emptiness, drift, soft expiry",
     |run| Some(run.evictions_voluntary as f64);
     "evictionsPerPodDay", "Evictions per pod and day", PerPodDay,
     "evictions divided by the time integral of bound workload pods, in days",
@@ -171,7 +176,7 @@ pub static METRICS: &[Metric] = metrics![
     "99 of 100 owners had at most so many voluntary evictions",
     evictions_of_owner_p99;
     "pendingP50", "Pending, p50", Seconds,
-    "half of all pods waited no longer from existence without a node to binding; pods that still waited at the end count as long as they were seen",
+    "half of all pods waited no longer from existence without a node to binding; pods that still waited at the end, or left before they had a node, count as long as they were seen",
     |run| seconds(waited(run, 0.5));
     "pendingP99", "Pending, p99", Seconds, "99 of 100 pods waited no longer",
     |run| seconds(waited(run, 0.99));
@@ -184,6 +189,8 @@ pub static METRICS: &[Metric] = metrics![
     |run| seconds(percentile(&run.pending_moved_ms, 0.99));
     "unplaced", "Unplaced at the end", Count, "pods that still waited for a node at the end",
     |run| Some(run.pending_at_end_ms.len() as f64);
+    "leftUnplaced", "Left without a node", Count, "pods that waited for a node and were deleted before they had one, as by a scale-down",
+    |run| Some(run.pending_left_ms.len() as f64);
     "nodeHours", "Node-hours", NodeHours, "the time integral of nodes",
     |run| Some(run.node_ms as f64 / HOUR_MS);
     "wastedNodeHours", "Wasted node-hours", NodeHours,
@@ -274,7 +281,28 @@ mod tests {
             pending_at_end_ms: vec![500],
             ..measured
         };
-        assert!(Metric::find("pendingP50").unwrap().is_at_least(&early));
+        let at_least = |name| Metric::find(name).unwrap().is_at_least(&early);
+        assert!(!at_least("pendingP50") && !at_least("pendingP99") && at_least("pendingMax"));
+        let at_most = |name| Metric::find(name).unwrap().at_most(&early);
+        assert_eq!(at_most("pendingP99"), Some(2.0));
+        assert_eq!(at_most("pendingMax"), Some(f64::INFINITY));
+        assert_eq!(at_most("unplaced"), Some(1.0));
+    }
+
+    #[test]
+    fn pods_that_left_without_a_node_count_as_long_as_they_were_seen() {
+        let measured = Measured {
+            pending_born_ms: vec![1_000; 98],
+            pending_left_ms: vec![3_600_000; 2],
+            pending_at_end_ms: vec![7_200_000],
+            ..Measured::default()
+        };
+        let at_least = |name| Metric::find(name).unwrap().is_at_least(&measured);
+        assert_eq!(value("pendingP99", &measured), Some(3_600.0));
+        assert_eq!(value("pendingMax", &measured), Some(7_200.0));
+        assert!(!at_least("pendingP50") && at_least("pendingP99") && at_least("pendingMax"));
+        assert_eq!(value("leftUnplaced", &measured), Some(2.0));
+        assert_eq!(value("unplaced", &measured), Some(1.0));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Owns digits, separators and signs; never a unit conversion that the metric's definition does not have.
 
-use crate::metric::Unit;
 use crate::statistics::Interval;
+use crate::unit::Unit;
 
 /// `21,904`.
 fn grouped(value: f64, decimals: usize) -> String {
@@ -92,9 +92,13 @@ fn seconds(number: f64) -> String {
     }
 }
 
-/// `+1.9 %`.
-pub fn relative(share: f64) -> String {
-    let decimals = if share.abs() < 0.1 { 1 } else { 0 };
+/// `+1.9 %`; below 10 % with as many decimals as its interval.
+pub fn relative(share: f64, interval: Option<Interval>) -> String {
+    let decimals = match interval {
+        _ if share.abs() >= 0.1 => 0,
+        Some(interval) => decimals_of(interval),
+        None => 1,
+    };
     format!("{} %", signed(share * 100.0, decimals))
 }
 
@@ -114,10 +118,15 @@ fn signed(number: f64, decimals: usize) -> String {
     }
 }
 
+/// Decimals of an interval in per cent.
+fn decimals_of(interval: Interval) -> usize {
+    let widest = interval.low.abs().max(interval.high.abs());
+    if widest < 0.01 { 2 } else { 1 }
+}
+
 /// `[+1.6, +2.1]`, in per cent.
 pub fn relative_interval(interval: Interval) -> String {
-    let widest = interval.low.abs().max(interval.high.abs());
-    let decimals = if widest < 0.01 { 2 } else { 1 };
+    let decimals = decimals_of(interval);
     format!(
         "[{}, {}]",
         signed(interval.low * 100.0, decimals),
@@ -186,9 +195,9 @@ mod tests {
 
     #[test]
     fn changes_carry_their_sign_and_nothing_is_minus_zero() {
-        assert_eq!(relative(0.0187), "+1.9 %");
-        assert_eq!(relative(-0.57), "−57 %");
-        assert_eq!(relative(-0.0001), "0.0 %");
+        assert_eq!(relative(0.0187, None), "+1.9 %");
+        assert_eq!(relative(-0.57, None), "−57 %");
+        assert_eq!(relative(-0.0001, None), "0.0 %");
         assert_eq!(points(0.0094), "+0.9 points");
         let interval = Interval {
             low: 0.016,
@@ -200,6 +209,9 @@ mod tests {
             high: 0.0021,
         };
         assert_eq!(relative_interval(narrow), "[−0.04, +0.21]");
+        assert_eq!(relative(0.0004, Some(narrow)), "+0.04 %");
+        assert_eq!(relative(0.0187, Some(interval)), "+1.9 %");
+        assert_eq!(relative(0.57, Some(interval)), "+57 %");
         assert_eq!(
             half_width(
                 Interval {

@@ -23,9 +23,12 @@ pub struct RawRun {
     pub digest: String,
     /// Each metric that is defined.
     pub values: BTreeMap<&'static str, f64>,
-    /// Metrics of which the value is a lower bound.
+    /// Metrics of which the value, as it is printed, is a lower bound.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at_least: Vec<&'static str>,
+    /// The largest that a value may be, where it may be larger than what was seen; `None` where nothing limits it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub at_most: BTreeMap<&'static str, Option<f64>>,
 }
 
 impl RawRun {
@@ -34,6 +37,10 @@ impl RawRun {
             .iter()
             .filter_map(|metric| Some((metric.name, metric.of(&run.measured)?)));
         let at_least = METRICS.iter().filter(|metric| metric.is_at_least(&run.measured));
+        let at_most = METRICS.iter().filter_map(|metric| {
+            let (value, most) = (metric.of(&run.measured)?, metric.at_most(&run.measured)?);
+            (most > value).then(|| (metric.name, most.is_finite().then_some(most)))
+        });
         Self {
             policy: run.policy.clone(),
             seed: run.seed,
@@ -41,6 +48,7 @@ impl RawRun {
             digest: run.digest.clone(),
             values: values.collect(),
             at_least: at_least.map(|metric| metric.name).collect(),
+            at_most: at_most.collect(),
         }
     }
 }
@@ -63,6 +71,17 @@ impl<'a> Table<'a> {
         let own = self.0.iter().filter(|((name, _), _)| *name == policy);
         own.filter_map(|((_, seed), run)| Some((*seed, *run.values.get(metric)?)))
             .collect()
+    }
+
+    /// The largest that the values of a policy may be, by seed; infinite where nothing limits them.
+    pub(crate) fn at_most(&self, policy: &str, metric: &str) -> BTreeMap<u64, f64> {
+        let own = self.0.iter().filter(|((name, _), _)| *name == policy);
+        own.filter_map(|((_, seed), run)| {
+            let value = *run.values.get(metric)?;
+            let most = run.at_most.get(metric);
+            Some((*seed, most.map_or(value, |most| most.unwrap_or(f64::INFINITY))))
+        })
+        .collect()
     }
 
     /// True when a run's value of the metric is only a lower bound.

@@ -10,10 +10,11 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::compare::{Comparison, Difference, PolicyResult, Summary, Verdict};
 use crate::expect::Answer;
-use crate::metric::{Metric, Unit};
+use crate::metric::Metric;
 use crate::numbers;
 use crate::setting::Input;
-use crate::table::{About, described, shown_name};
+use crate::table::{About, described, relative, shown_name};
+use crate::unit::Unit;
 
 const STYLE: &str = include_str!("../assets/report.css");
 
@@ -116,7 +117,7 @@ impl Comparison {
             .relative_interval
             .map(|interval| format!(" {}", numbers::relative_interval(interval)))
             .unwrap_or_default();
-        let relative = cost.relative.map(numbers::relative).unwrap_or_default();
+        let relative = relative(cost).unwrap_or_default();
         let others = [
             ("evictionsPerPodDay", "evictions"),
             ("pendingP99", "pending p99"),
@@ -213,11 +214,11 @@ fn against<'a>(policy: &'a PolicyResult, name: &str) -> Option<&'a Difference> {
 
 /// `−57 %`, of a share `+0.9 points`, or `≈` where no difference is shown.
 fn changed(difference: &Difference, unit: Unit) -> String {
-    match (difference.verdict, difference.relative) {
+    match (difference.verdict, relative(difference)) {
         (Verdict::NoDifferenceShown, _) => "≈".into(),
         // The share of a share misleads.
         _ if unit == Unit::Share => numbers::points(difference.mean),
-        (_, Some(relative)) => numbers::relative(relative),
+        (_, Some(relative)) => relative,
         (_, None) => difference.words.into(),
     }
 }

@@ -18,6 +18,8 @@ pub struct Setting {
     pub duration_ms: u64,
     /// The warm-up that is simulated but not counted, in milliseconds.
     pub warmup_ms: u64,
+    /// Seeds that each policy was to run under.
+    pub seeds: u32,
     /// The program's version.
     pub version: String,
     /// The policies, in the order of the scenario file.

@@ -4,11 +4,12 @@
 
 use std::fmt::Write as _;
 
-use crate::compare::{Comparison, PolicyResult, Summary, Verdict};
+use crate::compare::{Comparison, Difference, PolicyResult, Summary, Verdict};
 use crate::expect::{Answer, Expected};
-use crate::metric::{Metric, Unit};
+use crate::metric::Metric;
 use crate::numbers;
 use crate::statistics::FEWEST_SEEDS;
+use crate::unit::Unit;
 
 /// Columns by the order in which they are kept: the last gives way first.
 const KEPT: [Column; 8] = [
@@ -245,7 +246,8 @@ impl Comparison {
         let at_least = |policy: &PolicyResult| policy.values.values().any(|summary| summary.at_least);
         if self.policies.iter().any(at_least) {
             notes.push(figures(
-                "≥: pods still waited at the end, so that the true figure is at least this.".to_owned(),
+                "≥: pods still waited at the end, or left before they had a node, so that the true figure is at least this."
+                    .to_owned(),
             ));
         }
         notes.extend(self.expectation_notes().into_iter().map(|text| Note {
@@ -393,12 +395,18 @@ pub(crate) fn against(policy: &PolicyResult) -> String {
         .relative_interval
         .map(|interval| format!(" {}", numbers::relative_interval(interval)))
         .unwrap_or_default();
-    let relative = difference.relative.map(numbers::relative).unwrap_or_default();
+    let relative = relative(difference).unwrap_or_default();
     match difference.verdict {
         Verdict::TooFewSeeds => relative,
         Verdict::NoDifferenceShown => format!("≈ {relative}{interval}"),
         _ => format!("{}, {relative}{interval}", difference.words),
     }
+}
+
+/// `+1.9 %`.
+pub(crate) fn relative(difference: &Difference) -> Option<String> {
+    let share = difference.relative?;
+    Some(numbers::relative(share, difference.relative_interval))
 }
 
 fn shown(summary: &Summary, unit: Unit) -> String {
@@ -426,9 +434,9 @@ pub(crate) fn with_change(policy: &PolicyResult, name: &str) -> String {
     else {
         return value;
     };
-    match (difference.verdict, difference.relative) {
+    match (difference.verdict, relative(difference)) {
         (Verdict::NoDifferenceShown, _) => format!("{value} ≈"),
-        (_, Some(relative)) => format!("{value} {}", numbers::relative(relative)),
+        (_, Some(relative)) => format!("{value} {relative}"),
         (Verdict::TooFewSeeds, None) => value,
         (_, None) => format!("{value} {}", difference.words),
     }

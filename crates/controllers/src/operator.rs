@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::Client;
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
 use spokeshave_runtime::{
-    ElectionOutcome, EventRecorder, EventRecorderOptions, EventWriter, LeaderElection, Leadership,
+    ElectionOutcome, Epoch, EventRecorder, EventRecorderOptions, EventWriter, LeaderElection, Leadership,
     LeaseOptions, Metrics, Readiness, Shutdown, TaskGroup, client,
 };
 use tokio::task::JoinSet;
@@ -223,12 +223,12 @@ impl Operator {
             return Ok(());
         };
         self.readiness.set(CACHES_SYNCED, false);
-        let writer = client::fenced(self.client.clone(), leadership, epoch.clone());
+        let writer = client::fenced(self.client.clone(), leadership.clone(), epoch.clone());
         let mut tasks = TaskGroup::new();
         let (recorder, event_writer) = self.event_recorder(&writer);
         let until = shutdown.clone();
         tasks.spawn("events", async move { event_writer.run(until).await });
-        let term = self.term(&writer, recorder);
+        let term = self.term(&writer, recorder, Some((leadership, epoch.clone())));
         let cluster = &term.cluster;
         let controllers = controllers(&term, &self.metrics);
         let wanted = Wanted::of(&self.options);
@@ -306,8 +306,13 @@ impl Operator {
         )
     }
 
-    /// What one term knows, writes with and tells; nothing runs yet.
-    pub(crate) fn term(&self, writer: &Client, recorder: EventRecorder) -> Term {
+    /// What one term knows, writes with and tells; nothing runs yet. Whoever only looks has none of its own.
+    pub(crate) fn term(
+        &self,
+        writer: &Client,
+        recorder: EventRecorder,
+        held: Option<(Leadership, Epoch)>,
+    ) -> Term {
         let families = ControllerFamilies::new(&self.metrics);
         let failures = Failures::new(self.clock.clone());
         let mut cloud = Measured::new(
@@ -317,6 +322,9 @@ impl Operator {
             failures.clone(),
             self.options.cloud_call_limit,
         );
+        if let Some((leadership, epoch)) = held {
+            cloud = cloud.in_term(leadership, epoch);
+        }
         if self.options.feature_gates.node_overlay {
             cloud = cloud.under(Overlays::default());
         }

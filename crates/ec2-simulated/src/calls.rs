@@ -26,7 +26,7 @@ use spokeshave_provider_aws::requests::{
 use crate::account::OWNER;
 use crate::cloud::{Lifeline, SimulatedEc2};
 use crate::filters::matches;
-use crate::fleet::{dry_run, template_not_found};
+use crate::fleet::{dry_run, template_not_found, unsupported};
 use crate::state::{Check, State, Template, tags_of};
 
 /// User data of an instance may have this many bytes.
@@ -313,8 +313,11 @@ impl Ec2 for Services {
                 return Err(ApiError::new("InvalidParameterValue", &message));
             }
             for interface in &request.network_interfaces {
-                if !state.account.subnets.contains_key(&interface.subnet_id) {
+                let Some(subnet) = state.account.subnets.get(&interface.subnet_id) else {
                     return Err(not_found("InvalidSubnetID.NotFound", "subnet ID", &interface.subnet_id));
+                };
+                if !state.catalogue.is_sold_in(&request.instance_type, &subnet.zone) {
+                    return Err(unsupported(&request.instance_type, &subnet.zone));
                 }
             }
             Err(dry_run())

@@ -297,6 +297,15 @@ impl SimulatedEc2 {
         });
     }
 
+    /// Sets how many addresses of a subnet are free.
+    pub fn set_free_addresses(&self, subnet: &str, count: i64) {
+        self.change(|state, _| {
+            if let Some(subnet) = state.account.subnets.get_mut(subnet) {
+                subnet.free_addresses = count;
+            }
+        });
+    }
+
     /// Moves an instance out of its capacity reservation, as EC2 does when the reservation ends.
     pub fn lose_reservation(&self, instance: &str) {
         self.change(|state, _| {

@@ -21,6 +21,7 @@ use crate::state::{Machine, State, tags_of};
 /// A place with what decides about it.
 struct Candidate {
     place: Place,
+    reservation_id: Option<String>,
     pool: Pool,
     image_id: String,
     template: String,
@@ -134,8 +135,8 @@ impl State {
                 instance_type: wanted.instance_type.clone(),
                 zone: subnet.zone.clone(),
                 subnet_id: subnet.id.clone(),
-                reservation_id: reservation.map(|target| target.capacity_reservation_id.clone()),
             },
+            reservation_id: reservation.map(|target| target.capacity_reservation_id.clone()),
             pool: Pool {
                 instance_type: wanted.instance_type.clone(),
                 zone: subnet.zone.clone(),
@@ -201,10 +202,7 @@ impl State {
         let Candidate { place, pool, .. } = candidate;
         let (name, zone) = (&place.instance_type, &place.zone);
         if !self.catalogue.is_sold_in(name, zone) {
-            let message = format!(
-                "Your requested instance type ({name}) is not supported in your requested Availability Zone ({zone})."
-            );
-            return Err(ApiError::new("Unsupported", &message));
+            return Err(unsupported(name, zone));
         }
         let profile = &self.templates[&candidate.template].data.iam_instance_profile.name;
         let known = self
@@ -217,7 +215,7 @@ impl State {
             );
             return Err(ApiError::new("InvalidParameterValue", &message));
         }
-        if let Some(id) = &place.reservation_id {
+        if let Some(id) = &candidate.reservation_id {
             let free = self
                 .account
                 .reservations
@@ -282,7 +280,7 @@ impl State {
             }),
             lifecycle: if is_spot { "spot".to_owned() } else { String::new() },
             spot_request_id: is_spot.then(|| format!("sir-{number:08}")),
-            capacity_reservation_id: candidate.place.reservation_id.clone(),
+            capacity_reservation_id: candidate.reservation_id.clone(),
             capacity_reservation_preference: reservation.map_or_else(
                 || "open".to_owned(),
                 |it| it.capacity_reservation_preference.clone(),
@@ -324,6 +322,13 @@ pub(crate) fn dry_run() -> ApiError {
         "DryRunOperation",
         "Request would have succeeded, but DryRun flag is set.",
     )
+}
+
+pub(crate) fn unsupported(instance_type: &str, zone: &str) -> ApiError {
+    let message = format!(
+        "Your requested instance type ({instance_type}) is not supported in your requested Availability Zone ({zone})."
+    );
+    ApiError::new("Unsupported", &message)
 }
 
 pub(crate) fn template_not_found(name: &str) -> ApiError {

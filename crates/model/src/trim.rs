@@ -1,4 +1,5 @@
-//! What can be left out of the objects that there are most of, because no decision reads it: memory is mostly pods.
+//! What can be left out of the objects that there are most of, because no decision reads it: memory is mostly pods. And of those that others write
+//! most often, because a store takes what differs in nothing else for no change.
 //!
 //! Only what is never read and never written back. Writes are patches of what has changed, so that what is left out stays as it is.
 //! Lists are cut to their length: a list that is read from JSON has room for four elements and nearly always holds one, and a container or a
@@ -7,13 +8,16 @@
 use crate::Pod;
 use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST, containers_mut};
 use crate::snapshot::Snapshot;
-use crate::volumes::is_claim;
+use crate::volumes::{BIND_COMPLETED, LOST, is_claim};
+use crate::workload_annotations::read_annotations;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Node, PodSpec,
-    ResourceRequirements, Volume,
+    CSIPersistentVolumeSource, Container, ContainerState, ContainerStateTerminated, ContainerStatus,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus, PersistentVolumeSpec, PodSpec, ResourceRequirements, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::conditions::NODE_PLANNED;
 use spokeshave_api::labels::{MOVE_WINDOWS, MOVES_PER_DAY, QUIET_TIME};
 use std::collections::BTreeMap;
@@ -215,6 +219,81 @@ pub fn node(node: &mut Node) {
 pub fn daemon_set(set: &mut DaemonSet) {
     set.metadata.managed_fields = None;
     set.status = None;
+}
+
+/// What identifies an object, and what stores compare.
+#[must_use]
+pub fn identity(meta: ObjectMeta) -> ObjectMeta {
+    ObjectMeta {
+        name: meta.name,
+        namespace: meta.namespace,
+        uid: meta.uid,
+        resource_version: meta.resource_version,
+        ..ObjectMeta::default()
+    }
+}
+
+/// Rules between pods choose namespaces by their labels, and policies read a few annotations. Others write annotations to Namespaces all the time.
+pub fn namespace(namespace: &mut Namespace) {
+    let mut meta = std::mem::take(&mut namespace.metadata);
+    *namespace = Namespace {
+        metadata: ObjectMeta {
+            annotations: read_annotations(&meta),
+            labels: meta.labels.take(),
+            ..identity(meta)
+        },
+        ..Namespace::default()
+    };
+}
+
+/// What [`crate::volumes`] and the end of a Node read: the claim's volume or class, whether it is bound, and that it is lost or goes. Binding alone
+/// writes a claim half a dozen times.
+pub fn persistent_volume_claim(claim: &mut PersistentVolumeClaim) {
+    let mut meta = std::mem::take(&mut claim.metadata);
+    let bound = meta.annotations.take();
+    let bound = bound.and_then(|mut all| all.remove_entry(BIND_COMPLETED));
+    let phase = claim.status.take().and_then(|status| status.phase);
+    *claim = PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            annotations: bound.map(|entry| BTreeMap::from([entry])),
+            deletion_timestamp: meta.deletion_timestamp.take(),
+            ..identity(meta)
+        },
+        spec: claim.spec.take().map(|spec| PersistentVolumeClaimSpec {
+            storage_class_name: spec.storage_class_name,
+            volume_name: spec.volume_name,
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: phase
+            .filter(|phase| phase == LOST)
+            .map(|phase| PersistentVolumeClaimStatus {
+                phase: Some(phase),
+                ..PersistentVolumeClaimStatus::default()
+            }),
+    };
+}
+
+/// What [`crate::volumes`] reads: from where a volume can be reached, whose driver attaches it, and that it goes.
+pub fn persistent_volume(volume: &mut PersistentVolume) {
+    let mut meta = std::mem::take(&mut volume.metadata);
+    *volume = PersistentVolume {
+        metadata: ObjectMeta {
+            deletion_timestamp: meta.deletion_timestamp.take(),
+            ..identity(meta)
+        },
+        spec: volume.spec.take().map(|spec| PersistentVolumeSpec {
+            aws_elastic_block_store: spec.aws_elastic_block_store,
+            csi: spec.csi.map(|csi| CSIPersistentVolumeSource {
+                driver: csi.driver,
+                ..CSIPersistentVolumeSource::default()
+            }),
+            host_path: spec.host_path,
+            local: spec.local,
+            node_affinity: spec.node_affinity,
+            ..PersistentVolumeSpec::default()
+        }),
+        status: None,
+    };
 }
 
 #[cfg(test)]

@@ -11,6 +11,11 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The annotation of a claim whose binding to its volume is complete.
+pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// The phase of a claim whose volume does not exist any more.
+pub(crate) const LOST: &str = "Lost";
+
 /// The objects that volumes refer to.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeObjects {
@@ -95,7 +100,7 @@ fn validate_claim(key: &str, objects: &VolumeObjects) -> Result<(), String> {
     if claim.metadata.deletion_timestamp.is_some() {
         return Err("is being deleted".to_owned());
     }
-    if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost") {
+    if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(LOST) {
         return Err("is lost: its volume does not exist any more".to_owned());
     }
     let spec = claim.spec.as_ref();
@@ -111,8 +116,7 @@ fn validate_claim(key: &str, objects: &VolumeObjects) -> Result<(), String> {
             return Err(format!("persistentvolume {volume:?} is being deleted"));
         }
         let annotations = claim.metadata.annotations.as_ref();
-        if !annotations.is_some_and(|annotations| annotations.contains_key("pv.kubernetes.io/bind-completed"))
-        {
+        if !annotations.is_some_and(|annotations| annotations.contains_key(BIND_COMPLETED)) {
             return Err("binding to its volume is not completed".to_owned());
         }
         return match driver_of(key, objects) {
@@ -285,6 +289,7 @@ pub fn attach_limits(node: &str, objects: &VolumeObjects) -> BTreeMap<String, i6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trim;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, from_value, json};
 
@@ -322,6 +327,17 @@ mod tests {
             .into(),
             ..VolumeObjects::default()
         }
+    }
+
+    /// As a store keeps them.
+    fn kept(mut objects: VolumeObjects) -> VolumeObjects {
+        for claim in objects.claims.values_mut() {
+            trim::persistent_volume_claim(Arc::make_mut(claim));
+        }
+        for volume in objects.volumes.values_mut() {
+            trim::persistent_volume(Arc::make_mut(volume));
+        }
+        objects
     }
 
     fn pod() -> Pod {
@@ -391,7 +407,9 @@ mod tests {
             ),
         ];
         for (claim, expected) in cases {
-            assert_eq!(problem(&objects(claim.clone())), expected, "{claim:?}");
+            let whole = objects(claim.clone());
+            assert_eq!(problem(&whole), expected, "{claim:?}");
+            assert_eq!(problem(&kept(whole)), expected, "as a store keeps {claim:?}");
         }
     }
 
@@ -413,5 +431,32 @@ mod tests {
             with(&bound, "disk.example", "row").contains("provisioner \"disk.example\" is not supported")
         );
         assert_eq!(with(&bound, "late.example", "rack"), "");
+    }
+
+    #[test]
+    fn p_116_p_117_what_stores_keep_of_volumes_says_where_and_by_whom_they_are_attached() {
+        let bound = json!({BIND_COMPLETED: "yes"});
+        let claim = json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v"}});
+        let places = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
+            {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n"]},
+            {"key": "rack", "operator": "In", "values": ["1"]},
+        ]}]}});
+        let sources = [
+            ("csi", json!({"driver": "disk.example", "volumeHandle": "h"})),
+            ("awsElasticBlockStore", json!({"volumeID": "v"})),
+            ("local", json!({"path": "/x"})),
+            ("hostPath", json!({"path": "/x"})),
+        ];
+        for (source, value) in sources {
+            let spec = json!({source: value, "nodeAffinity": places});
+            let mut whole = objects(Some(claim.clone()));
+            let volume = object(json!({"metadata": {"name": "v"}, "spec": spec}));
+            whole.volumes.insert("v".to_owned(), volume);
+            let kept = kept(whole.clone());
+            assert_eq!(terms(&pod(), &whole).len(), 1, "{source}");
+            assert_eq!(terms(&pod(), &kept), terms(&pod(), &whole), "{source}");
+            let attached = attachments(&pod(), &whole);
+            assert_eq!(attachments(&pod(), &kept), attached, "{source}");
+        }
     }
 }

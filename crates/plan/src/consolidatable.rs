@@ -88,6 +88,7 @@ pub fn pod_event_step(claim: &NodeClaim, event: Timestamp, now: Timestamp) -> Po
         Some(wait) if !wait.is_zero() => PodEventStep::Wait(wait),
         Some(_) => {
             let after = with_pod_event(claim, event);
+            // Without its version, which would make many of these writes fail: a successor of the same name that got the time would only wait a little longer.
             let action = Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false);
             action.map_or(PodEventStep::Known, PodEventStep::Write)
         }

@@ -26,7 +26,7 @@ pub const INSTANCE_TYPE_NOT_FOUND: &str = "InstanceTypeNotFound";
 /// What is found without asking the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// Not to be judged; the condition stays as it is (D-212).
+    /// Not to be judged, or not yet; the condition stays as it is (D-212, D-224).
     Leave,
     /// Not launched yet: not drifted (D-213).
     NotLaunched,
@@ -59,6 +59,9 @@ pub fn check(
     if has_other_hash(claim, pool) {
         return Ok(Finding::Drifted(NODE_POOL_DRIFTED));
     }
+    if awaits_stamp(claim, pool) {
+        return Ok(Finding::Leave);
+    }
     let own = claim.metadata.labels.clone().unwrap_or_default();
     let own = Requirements::from_labels(&own);
     let wanted = Requirements::from_api(&pool.spec.template.spec.requirements)?;
@@ -79,10 +82,20 @@ pub fn check(
 }
 
 /// D-220: all four annotations are there, the versions are equal, and the hashes differ.
-fn has_other_hash(claim: &NodeClaim, pool: &NodePool) -> bool {
+pub(crate) fn has_other_hash(claim: &NodeClaim, pool: &NodePool) -> bool {
     let both = |key: &str| Some((claim.annotation(key)?, pool.annotation(key)?));
     let same_version = both(labels::NODE_POOL_HASH_VERSION).is_some_and(|(claim, pool)| claim == pool);
     same_version && both(labels::NODE_POOL_HASH).is_some_and(|(claim, pool)| claim != pool)
+}
+
+/// D-224: whether the hash of a NodeClaim that has drifted by it cannot be compared until its NodePool, too, has the version. It has drifted all the while: a
+/// command for it would be taken back.
+fn awaits_stamp(claim: &NodeClaim, pool: &NodePool) -> bool {
+    let drifted = claim.condition(DRIFTED).filter(|_| claim.is_true(DRIFTED));
+    let own = claim.annotation(labels::NODE_POOL_HASH_VERSION);
+    drifted.is_some_and(|drifted| drifted.reason == NODE_POOL_DRIFTED)
+        && own.is_some()
+        && own != pool.annotation(labels::NODE_POOL_HASH_VERSION)
 }
 
 /// D-230, D-232: whether the type is still listed with an offering like the one that was bought; whether it can be had now does not matter.
@@ -213,6 +226,27 @@ mod tests {
         let annotations = other.metadata.annotations.as_mut().unwrap();
         annotations.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), "v3".to_owned());
         assert_eq!(finding(&other, &pool), Finding::AskCloud, "another version");
+    }
+
+    #[test]
+    fn d_224_a_drifted_nodeclaim_stays_so_until_its_nodepool_has_the_version_too() {
+        let mut pool = pool(serde_json::json!([]));
+        let mut drifted = claim(&pool, &[]);
+        pool.spec.template.metadata.labels = [("team".to_owned(), "b".to_owned())].into();
+        drifted.set(DRIFTED, Status::True, NODE_POOL_DRIFTED, NODE_POOL_DRIFTED, at(1));
+        let mut before = pool.clone();
+        for version in [Some("v3"), None] {
+            let annotations = before.metadata.annotations.as_mut().unwrap();
+            annotations.remove(labels::NODE_POOL_HASH_VERSION);
+            let entry = version.map(|one| (labels::NODE_POOL_HASH_VERSION.to_owned(), one.to_owned()));
+            annotations.extend(entry);
+            assert_eq!(finding(&drifted, &before), Finding::Leave, "{version:?}");
+        }
+        stamp(&mut pool);
+        assert_eq!(finding(&drifted, &pool), Finding::Drifted(NODE_POOL_DRIFTED));
+        let mut by_cloud = drifted;
+        by_cloud.set(DRIFTED, Status::True, "AmiDrift", "AmiDrift", at(1));
+        assert_eq!(finding(&by_cloud, &before), Finding::AskCloud, "not by its hash");
     }
 
     #[test]

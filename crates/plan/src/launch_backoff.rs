@@ -57,6 +57,8 @@ pub struct Trouble {
     pub next: Timestamp,
     /// What the cloud said last.
     pub message: String,
+    /// A single try is counted, and the cloud has not refused it so far.
+    is_tried: bool,
 }
 
 impl Trouble {
@@ -98,8 +100,10 @@ impl LaunchBackoff {
             tries: 0,
             next: Timestamp::MIN,
             message: String::new(),
+            is_tried: false,
         });
         message.clone_into(&mut trouble.message);
+        trouble.is_tried = false;
         // What was created with it, or as the try that `admit` has counted, is the same failure.
         if trouble.next <= now {
             trouble.wait(now);
@@ -120,8 +124,19 @@ impl LaunchBackoff {
             Some(trouble) if trouble.next > now => Admission::NotBefore(trouble.next),
             Some(trouble) => {
                 trouble.wait(now);
+                trouble.is_tried = true;
                 Admission::One
             }
+        }
+    }
+
+    /// The NodeClaim of a single try was not created, which is certain: the cloud was not asked, so the next try may follow now.
+    pub fn give_back(&mut self, claim: &NodeClaim, now: Timestamp) {
+        let known = self.0.get_mut(&Asked::of(claim));
+        if let Some(trouble) = known.filter(|trouble| trouble.is_tried) {
+            trouble.is_tried = false;
+            trouble.tries = trouble.tries.saturating_sub(1);
+            trouble.next = now;
         }
     }
 
@@ -203,6 +218,28 @@ mod tests {
         backoff.succeeded(&asked);
         assert_eq!(backoff.admit(&asked, at(11)), Admission::All);
         assert_eq!(backoff.trouble(&asked), None);
+    }
+
+    #[test]
+    fn invariant_24_a_try_that_is_not_created_is_not_counted_and_one_that_has_failed_is() {
+        let mut backoff = LaunchBackoff::default();
+        let asked = claim("a", "large");
+        backoff.give_back(&asked, at(0));
+        assert_eq!(backoff.trouble(&asked), None);
+        backoff.failed(&asked, "none left", at(0));
+        backoff.give_back(&asked, at(1));
+        assert_eq!(
+            backoff.admit(&asked, at(2)),
+            Admission::NotBefore(at(10)),
+            "what was created beside it has failed"
+        );
+        assert_eq!(backoff.admit(&asked, at(10)), Admission::One);
+        backoff.give_back(&asked, at(11));
+        assert_eq!(backoff.admit(&asked, at(11)), Admission::One);
+        backoff.failed(&asked, "none left", at(12));
+        backoff.give_back(&asked, at(13));
+        assert_eq!(backoff.trouble(&asked).unwrap().tries, 2);
+        assert_eq!(backoff.admit(&asked, at(13)), Admission::NotBefore(at(31)));
     }
 
     #[test]

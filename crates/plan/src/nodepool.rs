@@ -32,12 +32,13 @@ pub struct NodeClassView {
 /// Resources that a NodePool's status always names (P-183).
 const COUNTED: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", "nodes"];
 
-/// P-180, D-224: the writes that keep hash and version on a pool and, after a change of the version, on its claims.
+/// P-180, D-224: the writes that keep hash and version on a pool's claims after a change of the version. The [pool's own](pool_hash_action) comes after them all: once
+/// the pool has the version, nobody looks at its claims again.
 #[must_use]
-pub fn hash_actions(pool: &NodePool, claims: &[&NodeClaim]) -> Vec<Action> {
-    let wanted = hash::node_pool_hash(pool);
+pub fn claim_hash_actions(pool: &NodePool, claims: &[&NodeClaim]) -> Vec<Action> {
     let mut actions = Vec::new();
     if pool.annotation(labels::NODE_POOL_HASH_VERSION) != Some(hash::VERSION) {
+        let wanted = hash::node_pool_hash(pool);
         for claim in claims
             .iter()
             .filter(|claim| claim.annotation(labels::NODE_POOL_HASH_VERSION) != Some(hash::VERSION))
@@ -60,21 +61,20 @@ pub fn hash_actions(pool: &NodePool, claims: &[&NodeClaim]) -> Vec<Action> {
             ));
         }
     }
+    actions
+}
+
+/// P-180, D-223: the write that keeps hash and version on a pool.
+#[must_use]
+pub fn pool_hash_action(pool: &NodePool) -> Option<Action> {
     let mut after = pool.clone();
     let annotations = after.metadata.annotations.get_or_insert_default();
-    annotations.insert(labels::NODE_POOL_HASH.to_owned(), wanted);
+    annotations.insert(labels::NODE_POOL_HASH.to_owned(), hash::node_pool_hash(pool));
     annotations.insert(
         labels::NODE_POOL_HASH_VERSION.to_owned(),
         hash::VERSION.to_owned(),
     );
-    actions.extend(Action::patch(
-        pool_ref(pool),
-        Subresource::Main,
-        pool,
-        &after,
-        false,
-    ));
-    actions
+    Action::patch(pool_ref(pool), Subresource::Main, pool, &after, false)
 }
 
 /// P-018, P-181, P-182, P-183: the write that brings a pool's status up to date.
@@ -327,7 +327,8 @@ mod tests {
         let mut drifted = fresh.clone();
         drifted.metadata.name = Some("b".to_owned());
         drifted.set_true(spokeshave_api::conditions::DRIFTED, now());
-        let actions = hash_actions(&pool(), &[&fresh, &drifted]);
+        let mut actions = claim_hash_actions(&pool(), &[&fresh, &drifted]);
+        actions.extend(pool_hash_action(&pool()));
         let patches: Vec<_> = actions
             .iter()
             .map(|action| match action {
@@ -343,8 +344,9 @@ mod tests {
         let mut stamped = pool();
         stamped.metadata.annotations = Some(serde_json::from_value(patches[2].clone()).unwrap());
         assert!(
-            hash_actions(&stamped, &[&fresh]).is_empty(),
+            claim_hash_actions(&stamped, &[&fresh]).is_empty(),
             "with the current version on the pool nothing is touched"
         );
+        assert_eq!(pool_hash_action(&stamped), None);
     }
 }

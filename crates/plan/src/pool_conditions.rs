@@ -23,12 +23,18 @@ pub struct CannotLaunch {
 /// Upstream's reason for a NodePool whose requirements no instance type meets.
 const NO_COMPATIBLE: &str = "NoCompatibleInstanceTypes";
 
+/// The reason of a NodePool whose launches the cloud refuses, perhaps only now.
+const LAUNCHES_FAIL: &str = "LaunchesFail";
+
+/// The reason of a NodePool for which nothing is launched until somebody turns the feature gate on (D-353). All others may end by themselves.
+pub const STATIC_CAPACITY_DISABLED: &str = "StaticCapacityDisabled";
+
 impl CannotLaunch {
     /// The feature gate is off (D-353).
     #[must_use]
     pub fn gate_is_off() -> Self {
         Self {
-            reason: "StaticCapacityDisabled",
+            reason: STATIC_CAPACITY_DISABLED,
             message:
                 "spec.replicas is set, but the feature gate StaticCapacity is off: no node is launched; \
                       turn it on with --feature-gates StaticCapacity=true"
@@ -55,7 +61,7 @@ impl CannotLaunch {
             };
         }
         Self {
-            reason: "LaunchesFail",
+            reason: LAUNCHES_FAIL,
             message: format!("{}; {again}", trouble.message),
         }
     }

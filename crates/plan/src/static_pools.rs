@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned, READY};
+use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool, Quantity, WireForm, labels};
 use spokeshave_model::pod::{self, DoNotDisrupt};
 use spokeshave_model::{InstanceType, Pod, Requirement, Requirements};
@@ -150,25 +151,54 @@ pub(crate) fn template_requirements(pool: &NodePool) -> Requirements {
     requirements
 }
 
-/// D-357, D-358: the NodeClaims that are too many, in the order in which they go. `active` are the pool's active claims (D-355), `pods` the pods on a
-/// claim's node.
+/// What commands do to nodes that they hold. As long as a command holds a node, the node and what comes instead of it count as one (D-357).
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// Provider IDs of the nodes that go.
+    going: BTreeSet<String>,
+    /// Names of the NodeClaims that come instead.
+    coming: BTreeSet<String>,
+}
+
+impl Held {
+    /// Takes in what a command holds: nothing, once its nodes are deleted or stay.
+    pub fn add(&mut self, command: &Disruption) {
+        if command.holds_nodes() {
+            let (nodes, replacements) = (command.spec.nodes.iter(), command.spec.replacements.iter());
+            self.going.extend(nodes.map(|node| node.provider_id.clone()));
+            self.coming.extend(replacements.map(|one| one.node_claim.clone()));
+        }
+    }
+
+    fn is_going(&self, claim: &NodeClaim) -> bool {
+        claim.provider_id().is_some_and(|id| self.going.contains(id))
+    }
+}
+
+/// D-357, D-358: the NodeClaims that are too many, in the order in which they go. `claims` are all those of the pool, `pods` the pods on a claim's node.
+///
+/// A node that is being replaced stands for its replacement too, and goes before others that are used: its pods have to move anyway. Its replacement is
+/// counted, and goes if it is too many, once the command has let go of the node: one that is deleted before looks like a launch that has failed.
 #[must_use]
 pub fn scale_down(
     pool: &NodePool,
-    active: &[Arc<NodeClaim>],
+    claims: &[Arc<NodeClaim>],
+    held: &Held,
     pods: impl Fn(&NodeClaim) -> Vec<Arc<Pod>>,
     now: Timestamp,
 ) -> Vec<Arc<NodeClaim>> {
     let Some(replicas) = replicas(pool).filter(|_| !pool.is_deleting()) else {
         return Vec::new();
     };
-    let excess = active.len().saturating_sub(replicas);
+    let counts = |claim: &&Arc<NodeClaim>| !claim.is_deleting() && !held.coming.contains(claim.name());
+    let counted: Vec<&Arc<NodeClaim>> = claims.iter().filter(counts).collect();
+    let excess = counted.len().saturating_sub(replicas);
     if excess == 0 {
         return Vec::new();
     }
-    let mut ranked: Vec<(Rank, &Arc<NodeClaim>)> = active
-        .iter()
-        .map(|claim| (rank(claim, &pods(claim), now), claim))
+    let mut ranked: Vec<(Rank, &Arc<NodeClaim>)> = counted
+        .into_iter()
+        .map(|claim| (rank(claim, !held.is_going(claim), &pods(claim), now), claim))
         .collect();
     ranked.sort_by(|(left, one), (right, other)| left.cmp(right).then_with(|| one.name().cmp(other.name())));
     ranked
@@ -182,23 +212,24 @@ pub fn scale_down(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     NotLaunched,
-    Empty,
-    /// Whether a pod is protected, then the cost.
-    Used(bool, i128),
+    /// Whether it would stay otherwise.
+    Empty(bool),
+    /// Whether a pod is protected, whether it would stay otherwise, then the cost.
+    Used(bool, bool, i128),
 }
 
-fn rank(claim: &NodeClaim, pods: &[Arc<Pod>], now: Timestamp) -> Rank {
+fn rank(claim: &NodeClaim, stays: bool, pods: &[Arc<Pod>], now: Timestamp) -> Rank {
     if claim.provider_id().is_none() {
         return Rank::NotLaunched;
     }
     let alive = || pods.iter().filter(|pod| pod::is_active(pod));
     let protected = alive().any(|pod| DoNotDisrupt::of(pod).is_active(now));
     if !protected && alive().all(|pod| pod::is_daemon(pod) || pod::is_mirror(pod)) {
-        return Rank::Empty;
+        return Rank::Empty(stays);
     }
     // D-056: those of DaemonSets and those that cost less than nothing count, too.
     let cost: i128 = alive().map(|pod| i128::from(pod::eviction_cost(pod))).sum();
-    Rank::Used(protected, cost * remaining_lifetime(claim, now) / WHOLE)
+    Rank::Used(protected, stays, cost * remaining_lifetime(claim, now) / WHOLE)
 }
 
 /// D-055: the share of its life that a claim has left, in millionths; all of it when it never expires.
@@ -220,6 +251,7 @@ mod tests {
     use crate::drift;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use spokeshave_api::conditions::LAUNCHED;
+    use spokeshave_api::disruption::{DisruptedNode, Replacement};
     use spokeshave_api::{NodeClaimSpec, NodePoolSpec};
 
     fn at(second: i64) -> Timestamp {
@@ -292,7 +324,7 @@ mod tests {
         assert_eq!(scale_up(&going, counts(0, 0, 0)), ScaleUp::None);
         let active = [Arc::new(NodeClaim::new("a", NodeClaimSpec::default()))];
         going.spec.replicas = Some(0);
-        assert!(scale_down(&going, &active, |_| Vec::new(), at(0)).is_empty());
+        assert!(scale_down(&going, &active, &Held::default(), |_| Vec::new(), at(0)).is_empty());
     }
 
     #[test]
@@ -430,8 +462,8 @@ mod tests {
                 "spec": {"nodeName": "n", "containers": []}});
             Arc::new(serde_json::from_value::<Pod>(value).unwrap())
         };
-        let used = |pods: &[Arc<Pod>]| match rank(&claim("Never"), pods, at(0)) {
-            Rank::Used(_, cost) => cost,
+        let used = |pods: &[Arc<Pod>]| match rank(&claim("Never"), true, pods, at(0)) {
+            Rank::Used(_, _, cost) => cost,
             other => panic!("{other:?}"),
         };
         let (one, cheap) = (used(&[pod("0")]), used(&[pod("0"), pod("-268435456")]));
@@ -472,7 +504,7 @@ mod tests {
             _ => Vec::new(),
         };
         let order = |replicas| -> Vec<String> {
-            scale_down(&pool(replicas, None), &active, pods, at(0))
+            scale_down(&pool(replicas, None), &active, &Held::default(), pods, at(0))
                 .iter()
                 .map(|claim| claim.name().to_owned())
                 .collect()
@@ -483,5 +515,62 @@ mod tests {
         );
         assert_eq!(order(3), ["e-young", "d-daemons"]);
         assert!(order(5).is_empty());
+    }
+
+    /// A command of a static NodePool that replaces a node by another.
+    fn replacing(provider_id: &str, replacement: &str, phase: &str) -> Disruption {
+        let mut command: Disruption = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "command"},
+            "spec": {
+                "method": "StaticDrift", "reason": "Drifted", "decision": "Replace", "decidedAt": "2023-11-14T22:13:20.000000Z", "nodes": [],
+                "priceBefore": "1", "priceAfter": "1", "savings": "0", "evictions": 1, "nodeSummary": "n", "replacementSummary": "r",
+            },
+            "status": {"phase": phase},
+        }))
+        .unwrap();
+        command.spec.nodes.push(DisruptedNode {
+            provider_id: provider_id.to_owned(),
+            ..DisruptedNode::default()
+        });
+        command.spec.replacements.push(Replacement {
+            node_claim: replacement.to_owned(),
+            ..Replacement::default()
+        });
+        command
+    }
+
+    #[test]
+    fn d_357_d_358_a_node_that_is_replaced_counts_once_with_its_replacement_and_goes_before_others() {
+        let claim = |name: &str| {
+            let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
+            claim.status.get_or_insert_default().provider_id = (name != "new").then(|| format!("id-{name}"));
+            Arc::new(claim)
+        };
+        let claims = ["a", "b", "drifted", "empty", "new"].map(claim);
+        let pods = |claim: &NodeClaim| {
+            let priority = if claim.name() == "drifted" { 1_000 } else { 0 };
+            let value = serde_json::json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [], "priority": priority}});
+            match claim.name() {
+                "empty" | "new" => Vec::new(),
+                _ => vec![Arc::new(serde_json::from_value::<Pod>(value).unwrap())],
+            }
+        };
+        let order = |replicas, phase| -> Vec<String> {
+            let mut held = Held::default();
+            held.add(&replacing("id-drifted", "new", phase));
+            scale_down(&pool(replicas, None), &claims, &held, pods, at(0))
+                .iter()
+                .map(|claim| claim.name().to_owned())
+                .collect()
+        };
+        for phase in ["Starting", "Replacing", "Deleting"] {
+            assert!(order(4, phase).is_empty(), "{phase}");
+            assert_eq!(order(3, phase), ["empty"], "{phase}: no pod has to move");
+            assert_eq!(order(2, phase), ["empty", "drifted"], "{phase}: the dearest");
+            assert_eq!(order(0, phase), ["empty", "drifted", "a", "b"], "{phase}");
+        }
+        for phase in ["Draining", "RolledBack"] {
+            assert_eq!(order(4, phase), ["new"], "{phase}: the command holds nothing");
+        }
     }
 }

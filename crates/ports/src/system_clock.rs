@@ -1,8 +1,10 @@
 //! The clock of an operator that runs for months: the system's, made fit for deciding by.
 //!
-//! Owns how cluster time follows a system clock that is set or has slept. Forward at once: after a suspended machine resumes, or a clock that was slow is
-//! corrected, the time has really passed. Backwards never, because what is due would have to wait for the whole difference: cluster time goes on at half the
-//! speed until the system clock has caught up, and whoever cannot wait for that starts anew. Its timers never heed the system clock.
+//! Owns how cluster time follows a system clock that is set or has slept. Forward at once by less than a minute: after a suspended machine resumes, or a clock
+//! that was slow is corrected, the time has really passed. A farther leap makes what is known so old that nothing may be decided on it, so cluster time stays
+//! behind, no time limit has passed, and whoever asks learns how far it was and starts anew. Backwards never, because what is due would have to wait for the
+//! whole difference: cluster time goes on at half the speed until the system clock has caught up, and whoever cannot wait for that starts anew. Its timers
+//! never heed the system clock.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +33,8 @@ pub struct SystemClock {
 struct Reading {
     time: Timestamp,
     at: Instant,
+    /// The furthest that the system clock had leapt forward at once.
+    leapt: Duration,
 }
 
 impl fmt::Debug for SystemClock {
@@ -48,6 +52,9 @@ impl Default for SystemClock {
 }
 
 impl SystemClock {
+    /// Leaps forward of this length or more are not followed: whoever uses such a clock starts anew when [`leapt`](Self::leapt) says that there was one.
+    pub const FAR: Duration = Duration::from_secs(60);
+
     /// The clock of this machine.
     #[must_use]
     #[expect(
@@ -65,6 +72,7 @@ impl SystemClock {
         let last = Reading {
             time: system(),
             at: origin,
+            leapt: Duration::ZERO,
         };
         Self {
             system: Arc::new(system),
@@ -86,6 +94,33 @@ impl SystemClock {
         Duration::try_from(ours.duration_since(system)).unwrap_or(Duration::ZERO)
     }
 
+    /// The furthest that the system clock has leapt forward at once, followed or not: it has been set, or the machine was suspended and the timer with it.
+    #[must_use]
+    pub fn leapt(&self) -> Duration {
+        self.read().leapt
+    }
+
+    fn read(&self) -> Reading {
+        let mut last = self.lock();
+        // Both are read under the lock, so that what several threads read comes in order.
+        let (at, system) = (Instant::now(), (self.system)());
+        let passed = at.saturating_duration_since(last.at);
+        let later = |passed: Duration| last.time.saturating_add(passed).unwrap_or(Timestamp::MAX);
+        let leap = Duration::try_from(system.duration_since(later(passed))).unwrap_or(Duration::ZERO);
+        let time = if leap < Self::FAR {
+            system.max(later(passed / 2))
+        } else {
+            later(passed)
+        };
+        let reading = Reading {
+            time,
+            at,
+            leapt: last.leapt.max(leap),
+        };
+        *last = reading;
+        reading
+    }
+
     fn lock(&self) -> MutexGuard<'_, Reading> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,16 +128,7 @@ impl SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let mut last = self.lock();
-        // Both are read under the lock, so that what several threads read comes in order.
-        let (at, system) = (Instant::now(), (self.system)());
-        let passed = at.saturating_duration_since(last.at);
-        let at_half_speed = last.time.saturating_add(passed / 2).unwrap_or(Timestamp::MAX);
-        *last = Reading {
-            time: system.max(at_half_speed),
-            at,
-        };
-        last.time
+        self.read().time
     }
 
     fn elapsed(&self) -> Duration {
@@ -180,12 +206,44 @@ mod tests {
         let machine = Machine::new();
         pass(10).await;
         assert_eq!(machine.seconds(), 10);
-        machine.set(3600);
-        assert_eq!(machine.seconds(), 3610);
+        machine.set(50);
+        assert_eq!(machine.seconds(), 60);
         pass(10).await;
-        assert_eq!(machine.seconds(), 3620);
+        assert_eq!(machine.seconds(), 70);
         assert_eq!(machine.clock.ahead(), Duration::ZERO);
         assert_eq!(machine.clock.elapsed(), Duration::from_secs(20));
+    }
+
+    /// What is known is as old as the leap is long: no time limit must pass for whoever has yet to learn what has happened meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn invariant_38_a_far_leap_is_told_and_lets_no_time_limit_pass() {
+        let machine = Machine::new();
+        pass(10).await;
+        let limit = epoch() + SignedDuration::from_secs(900);
+        let sleeping = tokio::spawn(machine.clock.sleep_until(limit));
+        machine.set(3600);
+        assert_eq!(machine.seconds(), 10);
+        pass(20).await;
+        assert_eq!(machine.seconds(), 30, "it goes on by its timer");
+        assert!(!sleeping.is_finished());
+        assert_eq!(machine.clock.leapt(), Duration::from_secs(3600));
+        assert_eq!(machine.clock.ahead(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_remembers_the_furthest_leap() {
+        let machine = Machine::new();
+        pass(3600).await;
+        assert_eq!(machine.clock.leapt(), Duration::ZERO);
+        machine.set(40);
+        assert_eq!(machine.clock.leapt(), Duration::from_secs(40));
+        machine.set(60);
+        assert_eq!(machine.clock.leapt(), Duration::from_secs(40), "it was shorter");
+        machine.set(-3600);
+        pass(60).await;
+        assert_eq!(machine.seconds(), 3690, "at half the speed");
+        machine.set(60);
+        assert_eq!(machine.clock.leapt(), Duration::from_secs(40), "by its time");
     }
 
     #[tokio::test(start_paused = true)]
@@ -215,10 +273,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_sleeps_until_an_instant_wakes_when_it_has_come() {
         let machine = Machine::new();
-        let noon = epoch() + SignedDuration::from_hours(12);
-        let sleeping = tokio::spawn(machine.clock.sleep_until(noon));
+        let due = epoch() + SignedDuration::from_secs(120);
+        let sleeping = tokio::spawn(machine.clock.sleep_until(due));
         pass(60).await;
-        machine.set(12 * 3600);
+        machine.set(50);
         let resumed = Instant::now();
         sleeping.await.unwrap();
         assert!(resumed.elapsed() <= LOOK, "{:?}", resumed.elapsed());

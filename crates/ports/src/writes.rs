@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use kube_core::Status;
 use serde_json::Value;
 
 use crate::node_class_kind::NodeClassKind;
@@ -54,7 +55,10 @@ pub enum WriteError {
     /// The object has changed since the version, or is another one than the UID, that the patch names.
     #[error("{0}")]
     Conflict(String),
-    /// Anything else: this replica no longer leads, the API server refuses.
+    /// The API server does not take this write: a rule, a policy or a webhook is against it.
+    #[error("{0}")]
+    Refused(String),
+    /// Anything else: this replica no longer leads, the API server fails.
     #[error("{0}")]
     Failed(String),
 }
@@ -65,6 +69,20 @@ impl WriteError {
     pub fn is_not_found(&self) -> bool {
         matches!(self, WriteError::NotFound(_))
     }
+
+    /// Whether this is an answer about the object: the same write of another one may fare better.
+    #[must_use]
+    pub fn is_about_the_object(&self) -> bool {
+        !matches!(self, WriteError::Failed(_))
+    }
+}
+
+/// Whether the API server refuses a write because the object has changed since the version that the write names, or is another one than its UID. To a patch, an
+/// API server answers the latter with 422: the UID is a field that may not change.
+#[must_use]
+pub fn is_conflict(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 409 || status.code == 422 && causes.any(|cause| cause.field == "metadata.uid")
 }
 
 /// Carries out a provider's writes.

@@ -1,6 +1,6 @@
 //! What the reply to a launch means (A5.6): which instance it is, what is left out from now on, and how a failure is told to core.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use spokeshave_model::CapacityType;
@@ -17,8 +17,6 @@ pub struct Place {
     pub zone: String,
     /// The subnet.
     pub subnet_id: String,
-    /// The capacity reservation, for reserved capacity.
-    pub reservation_id: Option<String>,
 }
 
 /// One error in the reply.
@@ -46,6 +44,8 @@ pub struct Asked {
     pub capacity_type: CapacityType,
     /// All overrides.
     pub places: Vec<Place>,
+    /// The capacity reservation of each type and zone, for reserved capacity. EC2's reply does not name it.
+    pub reservations: BTreeMap<(String, String), String>,
     /// The placement group, with its strategy.
     pub placement_group: Option<(PlacementGroupKey, Strategy)>,
 }
@@ -61,6 +61,14 @@ pub enum Strategy {
     Spread,
 }
 
+impl Asked {
+    /// The capacity reservation into which an instance was asked for there.
+    fn reservation(&self, place: &Place) -> Option<&String> {
+        let key = (place.instance_type.clone(), place.zone.clone());
+        self.reservations.get(&key)
+    }
+}
+
 /// Something that launches leave out after a reply.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
@@ -70,18 +78,18 @@ pub enum Mark {
     CapacityType(CapacityType),
     /// A subnet.
     Subnet(String),
-    /// A capacity reservation has no free instance.
+    /// A capacity reservation.
     Reservation(String),
 }
 
 impl Mark {
-    /// Leaves it out; a reservation is counted elsewhere.
+    /// Leaves it out.
     pub fn apply(self, unavailable: &mut Unavailable, now: Timestamp) {
         match self {
             Mark::Offering(key) => unavailable.offering(key, now),
             Mark::CapacityType(capacity_type) => unavailable.capacity_type(capacity_type, now),
             Mark::Subnet(id) => unavailable.subnet(&id, now),
-            Mark::Reservation(_) => {}
+            Mark::Reservation(id) => unavailable.reservation(&id, now),
         }
     }
 }
@@ -118,11 +126,13 @@ pub fn marks(request: &Asked, errors: &[FleetError]) -> BTreeSet<Mark> {
         if !error.is_unfulfillable_capacity() {
             continue;
         }
-        match &place.reservation_id {
-            Some(id) if request.capacity_type == CapacityType::Reserved => {
+        match request.reservation(place) {
+            // Another subnet of its zone may have addresses for what is reserved.
+            Some(_) if error.is_insufficient_free_addresses() => {}
+            Some(id) => {
                 marks.insert(Mark::Reservation(id.clone()));
             }
-            _ => marks.extend(offerings(request, error, place).map(Mark::Offering)),
+            None => marks.extend(offerings(request, error, place).map(Mark::Offering)),
         }
     }
     marks

@@ -410,6 +410,7 @@ pub fn fleet(
     let mut asked = Asked {
         capacity_type: choice.capacity_type,
         places: Vec::new(),
+        reservations: BTreeMap::new(),
         placement_group: None,
     };
     let mut configs = Vec::new();
@@ -422,8 +423,12 @@ pub fn fleet(
             instance_type: place.instance_type.clone(),
             zone: place.availability_zone.clone(),
             subnet_id: place.subnet_id.clone(),
-            reservation_id: template.reservation_id.clone(),
         }));
+        if let Some(id) = &template.reservation_id {
+            let key = |place: &Override| (place.instance_type.clone(), place.availability_zone.clone());
+            let reserved = overrides.iter().map(|place| (key(place), id.clone()));
+            asked.reservations.extend(reserved);
+        }
         configs.push(LaunchTemplateConfig {
             launch_template_specification: LaunchTemplateReference::latest(
                 &template.request.launch_template_name,

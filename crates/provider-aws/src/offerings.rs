@@ -215,7 +215,13 @@ fn reserved<'a>(
         .filter(|reservation| reservation.instance_type == info.instance_type);
     reservations.map(move |reservation| {
         let on_demand = market.prices.on_demand(&info.instance_type);
-        let free = market.reservations.get(&reservation.id).copied().unwrap_or(0);
+        let class_zone = class_zones.get(reservation.availability_zone.as_str());
+        let subnets = class_zone.map_or(&[][..], |zone| &zone.subnets);
+        let is_left_out = market
+            .unavailable
+            .contains_reservation(&reservation.id, subnets, market.now);
+        let free = market.reservations.get(&reservation.id).copied();
+        let free = free.filter(|_| !is_left_out).unwrap_or(0);
         let in_class = instance_type
             .requirements
             .find(core::ZONE)
@@ -232,7 +238,6 @@ fn reserved<'a>(
         ]
         .into_iter()
         .collect();
-        let class_zone = class_zones.get(reservation.availability_zone.as_str());
         let is_shifted = class_zone.is_some_and(|zone| market.shifted.contains(zone.id));
         if let Some(zone) = class_zone {
             requirements.add(Requirement::is(labels::ZONE_ID, zone.id));

@@ -154,21 +154,23 @@ pub fn plan(
             ProfileNeed::Check { name }
         });
     }
-    let role = class.spec.role.clone().unwrap_or_default();
+    // IAM takes the name alone, and describes profiles with it; a class may have its path before it.
+    let role = class.spec.role.as_deref().unwrap_or_default();
+    let role = role.rsplit_once('/').map_or(role, |(_, name)| name);
     if isolated {
         return Err(ProfileError::Isolated);
     }
-    if let Some(current) = current.filter(|current| current.role.as_deref() == Some(&role)) {
+    if let Some(current) = current.filter(|current| current.role.as_deref() == Some(role)) {
         return Ok(ProfileNeed::Keep {
             name: current.name.clone(),
         });
     }
     let uid = class.metadata.uid.as_deref().unwrap_or_default();
     Ok(ProfileNeed::Ensure(Ensure {
-        name: name(region, cluster, uid, &role),
+        name: name(region, cluster, uid, role),
         path: class_path(region, cluster, uid),
         tags: tags::instance_profile(class, cluster, region)?,
-        role,
+        role: role.to_owned(),
     }))
 }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use spokeshave_api::EC2NodeClass;
 use spokeshave_api::ec2_node_class::{Ami, AmiFamily};
-use spokeshave_model::{CapacityType, InstanceType, Requirement, Requirements};
+use spokeshave_model::labels as core;
+use spokeshave_model::{CapacityType, InstanceType, Offering, Requirement, Requirements};
 
 use crate::choice::{Candidate, Choice};
 use crate::errors::{ApiError, launch_reason};
@@ -30,30 +31,19 @@ pub fn choose<'a>(
     types: &'a [InstanceType],
     pools: &[Requirements],
 ) -> Option<Choice<'a>> {
-    let sold = || types.iter().filter(|instance_type| is_launchable(instance_type));
-    let of_pools: Vec<&InstanceType> = sold()
-        .filter(|instance_type| {
-            let mut pools = pools.iter();
-            pools.any(|pool| instance_type.requirements.intersects(pool).is_ok())
-        })
+    let sold: Vec<&InstanceType> = types
+        .iter()
+        .filter(|instance_type| on_demand(instance_type).next().is_some())
         .collect();
-    let is_windows = matches!(
-        class.resolved_ami_family(),
-        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025
-    );
-    let candidates = if of_pools.is_empty() || is_windows {
-        let fallback: Vec<&InstanceType> = sold()
-            .filter(|instance_type| FALLBACK_TYPES.contains(&instance_type.name.as_str()))
-            .collect();
-        if fallback.is_empty() {
-            sold().collect()
-        } else {
-            fallback
-        }
+    let wanted = of_pools(class, &sold, pools);
+    let candidates = if wanted.is_empty() {
+        let available = sold.iter().copied().filter(|one| is_available(one));
+        let available: Vec<&InstanceType> = available.collect();
+        [fallback(&available), fallback(&sold)].concat()
     } else {
-        of_pools
+        wanted
     };
-    let instance_type = with_ordinary_image(class, &candidates)?;
+    let instance_type = best(class, &candidates)?;
     let is_dedicated = pools.iter().any(|pool| {
         pool.find(labels::INSTANCE_TENANCY)
             .is_some_and(|tenancy| tenancy.has("dedicated"))
@@ -63,36 +53,68 @@ pub fn choose<'a>(
         tenancy: if is_dedicated { "dedicated" } else { "default" },
         candidates: vec![Candidate {
             instance_type,
-            offerings: instance_type
-                .offerings
-                .iter()
-                .filter(|offering| offering.capacity_type() == Some(CapacityType::OnDemand))
-                .collect(),
+            offerings: on_demand(instance_type).collect(),
         }],
         left_out: Default::default(),
         is_inflexible_fallback: false,
     })
 }
 
-fn is_launchable(instance_type: &InstanceType) -> bool {
+fn on_demand(instance_type: &InstanceType) -> impl Iterator<Item = &Offering> {
     instance_type
         .offerings
         .iter()
-        .any(|offering| offering.capacity_type() == Some(CapacityType::OnDemand))
+        .filter(|offering| offering.capacity_type() == Some(CapacityType::OnDemand))
 }
 
-fn with_ordinary_image<'a>(
+fn is_available(instance_type: &InstanceType) -> bool {
+    on_demand(instance_type).any(|offering| offering.available)
+}
+
+/// Those of these types that NodePools of the class could get; none for Windows, which some of them are wrongly said to run.
+fn of_pools<'a>(
     class: &EC2NodeClass,
-    candidates: &[&'a InstanceType],
-) -> Option<&'a InstanceType> {
+    types: &[&'a InstanceType],
+    pools: &[Requirements],
+) -> Vec<&'a InstanceType> {
+    let is_windows = matches!(
+        class.resolved_ami_family(),
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025
+    );
+    if is_windows {
+        return Vec::new();
+    }
+    let wanted = types.iter().copied().filter(|instance_type| {
+        let mut pools = pools.iter();
+        pools.any(|pool| instance_type.requirements.intersects(pool).is_ok())
+    });
+    wanted.collect()
+}
+
+/// Those of these types that stand for all.
+fn fallback<'a>(types: &[&'a InstanceType]) -> Vec<&'a InstanceType> {
+    let usual: Vec<&InstanceType> = types
+        .iter()
+        .copied()
+        .filter(|instance_type| FALLBACK_TYPES.contains(&instance_type.name.as_str()))
+        .collect();
+    if usual.is_empty() { types.to_vec() } else { usual }
+}
+
+/// One for an ordinary image where there is one, and that has not run out. A dry run takes no capacity: what a NodePool wants stands for it also when it has run out.
+/// But of what the class cannot launch, or not in its zones, no offering is available: such a type comes last.
+fn best<'a>(class: &EC2NodeClass, candidates: &[&'a InstanceType]) -> Option<&'a InstanceType> {
     let amis = class.status.as_ref().map_or(&[][..], |status| &status.amis);
     let with_image = candidates.iter().filter_map(|instance_type| {
         let image = images::image_for(amis, &instance_type.requirements)?;
         let place = amis.iter().position(|ami| ami.id == image.id);
-        Some((!is_ordinary(image), place, &instance_type.name, *instance_type))
+        let can_be_launched = instance_type.offerings.iter().any(|one| one.available);
+        let has_run_out = !is_available(instance_type);
+        let rank = (!can_be_launched, !is_ordinary(image), has_run_out, place);
+        Some((rank, &instance_type.name, *instance_type))
     });
     with_image
-        .min_by(|a, b| (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)))
+        .min_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)))
         .map(|(.., instance_type)| instance_type)
 }
 
@@ -109,13 +131,15 @@ fn is_ordinary(ami: &Ami) -> bool {
     read(&ordinary).intersects(&read(&ami.requirements)).is_ok()
 }
 
-/// The dry runs of a template: a fleet over all subnets, then an instance in each. `None` for a template without types.
+/// The dry runs of a template: a fleet over all subnets, then an instance in each, first in those of zones that sell its type. `None` for a template
+/// without types.
 #[must_use]
 pub fn requests(
     context: &Context<'_>,
     template: &Template<'_>,
 ) -> Option<(FleetRequest, Vec<RunInstancesRequest>)> {
-    let instance_type = &template.candidates.first()?.instance_type.name;
+    let sold = template.candidates.first()?.instance_type;
+    let instance_type = &sold.name;
     let name = &template.request.launch_template_name;
     let subnets = context.class.status.iter().flat_map(|status| &status.subnets);
     let mut fleet = empty_fleet(CapacityType::OnDemand, false, context.tags);
@@ -134,7 +158,10 @@ pub fn requests(
         ResourceType::Volume,
         ResourceType::NetworkInterface,
     ];
-    let instances = subnets.map(|subnet| RunInstancesRequest {
+    let zones = sold.requirements.find(core::ZONE);
+    let mut subnets: Vec<_> = subnets.collect();
+    subnets.sort_by_key(|subnet| !zones.is_some_and(|zones| zones.has(&subnet.zone)));
+    let instances = subnets.into_iter().map(|subnet| RunInstancesRequest {
         dry_run: true,
         min_count: 1,
         max_count: 1,

@@ -68,13 +68,13 @@ pub fn security_groups(terms: &[SecurityGroupSelectorTerm]) -> Vec<FilterRequest
     )
 }
 
-/// Requests that together find the capacity reservations of these terms.
+/// Requests that together find the capacity reservations of these terms. Each ID has its own: EC2 refuses a request with one that it does not know (any more).
 #[must_use]
 pub fn capacity_reservations(terms: &[CapacityReservationSelectorTerm]) -> Vec<CapacityReservationsRequest> {
     let active = || Filter::new("state", ["active"]);
-    let ids: Vec<String> = terms.iter().filter_map(|term| term.id.clone()).collect();
-    let by_id = (!ids.is_empty()).then(|| CapacityReservationsRequest {
-        capacity_reservation_ids: ids,
+    let ids = terms.iter().filter_map(|term| term.id.clone());
+    let by_id = ids.map(|id| CapacityReservationsRequest {
+        capacity_reservation_ids: vec![id],
         filters: vec![active()],
     });
     let others = terms.iter().filter(|term| term.id.is_none()).map(|term| {

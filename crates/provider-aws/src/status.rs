@@ -37,6 +37,11 @@ pub const SECURITY_GROUPS_READY: &str = "SecurityGroupsReady";
 /// Condition: instances can be given their role.
 pub const INSTANCE_PROFILE_READY: &str = "InstanceProfileReady";
 
+/// Reason: AL2023 needs the range of the services' addresses, and nobody has told it.
+const CIDR_UNKNOWN: &str = "ClusterCIDRResolutionFailed";
+/// Reason: nobody has told where the API server is.
+const ENDPOINT_UNKNOWN: &str = "ClusterEndpointResolutionFailed";
+
 /// Conditions without which validation makes no sense.
 const NEEDED_FOR_VALIDATION: [&str; 4] = [
     AMIS_READY,
@@ -418,6 +423,27 @@ pub enum Validation {
     },
 }
 
+impl Validation {
+    /// Whether it is against the class only that nobody has told of the cluster yet.
+    #[must_use]
+    pub fn is_for_want_of_cluster(&self) -> bool {
+        matches!(
+            self,
+            Validation::Failed {
+                reason: CIDR_UNKNOWN | ENDPOINT_UNKNOWN,
+                ..
+            }
+        )
+    }
+}
+
+/// Whether the class was last found to be usable.
+#[must_use]
+pub fn is_valid(class: &EC2NodeClass) -> bool {
+    let mut conditions = class.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|condition| condition.type_ == VALIDATION_SUCCEEDED && condition.status == "True")
+}
+
 /// Checks of a class before EC2 is asked: `None` when nothing is against it, so that dry runs decide. `found` is what its status came from.
 #[must_use]
 pub fn validate(class: &EC2NodeClass, found: &LookUps, cluster: &Cluster) -> Option<Validation> {
@@ -438,8 +464,8 @@ pub fn validate(class: &EC2NodeClass, found: &LookUps, cluster: &Cluster) -> Opt
         return failed(first.reason(), texts.join("; "));
     }
     if family == AmiFamily::Al2023 && cluster.cidr.is_none() {
-        let message = "Failed to detect the cluster CIDR, which eks:DescribeCluster tells: it is asked again every minute, and events of this class say what keeps it from answering".to_owned();
-        return failed("ClusterCIDRResolutionFailed", message);
+        let message = "Failed to detect the cluster CIDR, which eks:DescribeCluster tells: it keeps being asked, and events of this class or the log say why it does not answer".to_owned();
+        return failed(CIDR_UNKNOWN, message);
     }
     if let Err(error) = trial_user_data(class, cluster) {
         return failed(user_data_reason(&error), error.to_string());
@@ -486,7 +512,8 @@ fn trial_user_data(class: &EC2NodeClass, cluster: &Cluster) -> Result<String, Us
 fn user_data_reason(error: &UserDataError) -> &'static str {
     match error {
         UserDataError::TooLarge { .. } => "UserDataSizeLimitExceeded",
-        UserDataError::ClusterCidrUnknown => "ClusterCIDRResolutionFailed",
+        UserDataError::ClusterCidrUnknown => CIDR_UNKNOWN,
+        UserDataError::ClusterEndpointUnknown => ENDPOINT_UNKNOWN,
         UserDataError::CaBundle(_)
         | UserDataError::Mime(_)
         | UserDataError::Toml(_)

@@ -1,4 +1,4 @@
-//! What was out of capacity lately (A4.4): offerings, capacity types and subnets that launches leave out for three minutes.
+//! What was out of capacity lately (A4.4): offerings, capacity types, subnets and capacity reservations that launches leave out for three minutes.
 //!
 //! A value: time comes in with each call, and every change of what is unavailable at an instant is another [`version`](Unavailable::version); that something stays so for longer
 //! is none.
@@ -37,6 +37,7 @@ enum Key {
     Offering(OfferingKey),
     CapacityType(CapacityType),
     Subnet(String),
+    Reservation(String),
 }
 
 /// What is left out, each until the instant at which it may be tried again.
@@ -63,6 +64,11 @@ impl Unavailable {
         self.leave_out(Key::Subnet(id.to_owned()), now);
     }
 
+    /// Leaves a capacity reservation out, however many instances EC2 counts as free in it: they may not be for what was asked for.
+    pub fn reservation(&mut self, id: &str, now: Timestamp) {
+        self.leave_out(Key::Reservation(id.to_owned()), now);
+    }
+
     /// Takes back what has ended. Returns whether anything has, in which case the version is another one.
     pub fn expire(&mut self, now: Timestamp) -> bool {
         self.0.expire(now)
@@ -82,10 +88,20 @@ impl Unavailable {
         is_out(Key::Offering(key.clone()))
             || is_out(Key::Offering(anywhere))
             || is_out(Key::CapacityType(key.capacity_type))
-            || (!subnets.is_empty()
-                && subnets
-                    .iter()
-                    .all(|subnet| is_out(Key::Subnet((*subnet).to_owned()))))
+            || self.contains_all(subnets, now)
+    }
+
+    /// Whether a capacity reservation is left out. `subnets` are the class's subnets in its zone: it is left out when all of them are.
+    #[must_use]
+    pub fn contains_reservation(&self, id: &str, subnets: &[&str], now: Timestamp) -> bool {
+        let is_out = |id: &str| self.0.get(&Key::Reservation(id.to_owned()), now).is_some();
+        !self.0.is_empty() && (is_out(id) || self.contains_all(subnets, now))
+    }
+
+    /// Whether there are subnets, and all of them are left out.
+    fn contains_all(&self, subnets: &[&str], now: Timestamp) -> bool {
+        let is_out = |id: &str| self.0.get(&Key::Subnet(id.to_owned()), now).is_some();
+        !subnets.is_empty() && subnets.iter().all(|id| is_out(id))
     }
 
     /// When the next entry ends; `None` when nothing is left out.
@@ -100,15 +116,16 @@ impl Unavailable {
         self.0.version()
     }
 
-    /// Entries of the three kinds: offerings, capacity types, subnets.
+    /// Entries of the four kinds: offerings, capacity types, subnets, capacity reservations.
     #[must_use]
-    pub fn entries(&self) -> (Vec<&OfferingKey>, Vec<CapacityType>, Vec<&str>) {
-        let mut entries = (Vec::new(), Vec::new(), Vec::new());
+    pub fn entries(&self) -> (Vec<&OfferingKey>, Vec<CapacityType>, Vec<&str>, Vec<&str>) {
+        let mut entries = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for key in self.0.keys() {
             match key {
                 Key::Offering(key) => entries.0.push(key),
                 Key::CapacityType(capacity_type) => entries.1.push(*capacity_type),
                 Key::Subnet(id) => entries.2.push(id.as_str()),
+                Key::Reservation(id) => entries.3.push(id.as_str()),
             }
         }
         entries
@@ -152,6 +169,12 @@ mod tests {
             !unavailable.contains(&key("b"), &[], at(201)),
             "a class without subnets there has a problem of another kind"
         );
+        unavailable.reservation("cr-1", at(300));
+        assert!(unavailable.contains_reservation("cr-1", &[], at(479)));
+        assert!(!unavailable.contains_reservation("cr-1", &[], at(480)));
+        assert!(!unavailable.contains_reservation("cr-2", &[], at(301)));
+        assert!(unavailable.contains_reservation("cr-2", &["s1"], at(301)));
+        assert!(!unavailable.contains_reservation("cr-2", &["s1", "s2"], at(301)));
     }
 
     #[test]

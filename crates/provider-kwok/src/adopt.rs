@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, KWOKInstanceSpec, NodeClaim, QuantityMap, labels};
-use spokeshave_ports::CloudError;
+use spokeshave_ports::{CloudError, is_conflict};
 
 use crate::errors::request_error;
 use crate::{KwokProvider, keys, record};
@@ -113,7 +113,7 @@ impl KwokProvider {
             .await
         {
             Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.code == 409 => Ok(false),
+            Err(kube::Error::Api(status)) if status.is_not_found() || is_conflict(&status) => Ok(false),
             Err(error) => Err(request_error("patch Node", &error)),
         }
     }

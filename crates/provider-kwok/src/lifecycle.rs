@@ -20,7 +20,7 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, labels};
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::CloudError;
+use spokeshave_ports::{CloudError, is_conflict};
 
 use crate::errors::request_error;
 use crate::{KwokProvider, keys, record};
@@ -330,7 +330,9 @@ impl KwokProvider {
             .await
         {
             Ok(updated) => Ok(Done::Updated(Box::new(updated))),
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.code == 409 => Ok(Done::Nothing),
+            Err(kube::Error::Api(status)) if status.is_not_found() || is_conflict(&status) => {
+                Ok(Done::Nothing)
+            }
             Err(error) => Err(request_error("patch KWOKInstance", &error)),
         }
     }

@@ -16,7 +16,7 @@ use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_model::{CapacityType, InstanceType, still_sold};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Entropy, Interruption, Interruptions, NodeClassKind,
-    RepairPolicy, SharedClock,
+    RepairPolicy, SharedClock, is_conflict,
 };
 
 use crate::errors::request_error;
@@ -25,6 +25,8 @@ use crate::{KwokOptions, keys, record};
 
 /// Time for which a broken Node is left to recover (D-262).
 const REPAIR_TOLERATION: Duration = Duration::from_secs(10 * 60);
+/// How often a record is read while others write to it.
+const LOOKS: u32 = 5;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
@@ -443,9 +445,7 @@ impl KwokProvider {
         let Some(instance) = self.known(&name).await? else {
             return Err(gone(&name));
         };
-        if record::termination_started(&instance).is_none() {
-            self.begin_termination(&instance).await?;
-        }
+        self.begin_termination(&instance).await?;
         if self.options.termination_delay.is_zero() {
             self.end(&instance).await?;
             return Err(gone(&name));
@@ -453,20 +453,30 @@ impl KwokProvider {
         Ok(())
     }
 
-    async fn begin_termination(&self, instance: &KWOKInstance) -> Result<(), CloudError> {
-        let patch = json!({
-            "metadata": {"uid": instance.uid()},
-            "status": {"phase": record::TERMINATING, "terminationStarted": MicroTime(self.clock.now())},
-        });
-        let patched = self
-            .instances()
-            .patch_status(instance.name(), &PatchParams::default(), &Patch::Merge(&patch))
-            .await;
-        match patched {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Err(gone(instance.name())),
-            Err(error) => Err(request_error("patch status of KWOKInstance", &error)),
+    /// Notes in the record that its instance ends. The API server compares no UID in a patch of its status: only the version guards one that has its name by now.
+    async fn begin_termination(&self, known: &KWOKInstance) -> Result<(), CloudError> {
+        let (mut instance, mut looks) = (known.clone(), 1);
+        while record::termination_started(&instance).is_none() {
+            let patch = json!({
+                "metadata": {"resourceVersion": instance.metadata.resource_version},
+                "status": {"phase": record::TERMINATING, "terminationStarted": MicroTime(self.clock.now())},
+            });
+            let patched = self
+                .instances()
+                .patch_status(known.name(), &PatchParams::default(), &Patch::Merge(&patch))
+                .await;
+            match patched {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status)) if status.is_not_found() => return Err(gone(known.name())),
+                Err(kube::Error::Api(status)) if is_conflict(&status) && looks < LOOKS => looks += 1,
+                Err(error) => return Err(request_error("patch status of KWOKInstance", &error)),
+            }
+            let found = self.find(known.name()).await?;
+            instance = found
+                .filter(|found| found.uid() == known.uid())
+                .ok_or_else(|| gone(known.name()))?;
         }
+        Ok(())
     }
 
     /// Removes the record: the instance is gone.

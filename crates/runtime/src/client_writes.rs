@@ -2,17 +2,24 @@
 //!
 //! Owns the requests. Whether they are sent at all is the client's: core gives its fenced one.
 
+use std::sync::Arc;
+
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::{Client, Resource};
 use serde_json::Value;
-use spokeshave_ports::{NodeClassKind, Write, WriteError, WriteTarget, Writes};
+use spokeshave_ports::{NodeClassKind, Write, WriteError, WriteTarget, Writes, is_conflict};
+
+type Notice = Arc<dyn Fn(&kube::Error) + Send + Sync>;
 
 /// Writes with a client. Clones are the same.
 #[derive(Clone)]
-pub struct ClientWrites(Client);
+pub struct ClientWrites {
+    client: Client,
+    on_failure: Option<Notice>,
+}
 
 impl std::fmt::Debug for ClientWrites {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -24,7 +31,19 @@ impl ClientWrites {
     /// Writes that this client sends.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self(client)
+        Self {
+            client,
+            on_failure: None,
+        }
+    }
+
+    /// The same, and `notice` is told of every write that fails.
+    #[must_use]
+    pub fn noticing(self, notice: impl Fn(&kube::Error) + Send + Sync + 'static) -> Self {
+        Self {
+            on_failure: Some(Arc::new(notice)),
+            ..self
+        }
     }
 
     fn api(&self, target: &WriteTarget) -> Api<DynamicObject> {
@@ -46,7 +65,7 @@ impl ClientWrites {
                 plural: Node::plural(&()).into_owned(),
             },
         };
-        Api::all_with(self.0.clone(), &resource)
+        Api::all_with(self.client.clone(), &resource)
     }
 
     async fn send(&self, write: Write) -> Result<Value, WriteError> {
@@ -57,10 +76,17 @@ impl ClientWrites {
             _ => api.patch(&write.name, &params, &patch).await,
         };
         let object = answer.map_err(|error| {
+            if let Some(notice) = &self.on_failure {
+                notice(&error);
+            }
             let text = format!("{write}: {error}");
             match error {
                 kube::Error::Api(status) if status.is_not_found() => WriteError::NotFound(text),
-                kube::Error::Api(status) if status.code == 409 => WriteError::Conflict(text),
+                kube::Error::Api(status) if is_conflict(&status) => WriteError::Conflict(text),
+                // A webhook that denies without a code of its own has 400.
+                kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => {
+                    WriteError::Refused(text)
+                }
                 _ => WriteError::Failed(text),
             }
         })?;

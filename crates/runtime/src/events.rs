@@ -2,11 +2,13 @@
 //!
 //! Owns de-duplication (D-034), rates (P §17), aggregation and the writing of core/v1 Events with source component
 //! `karpenter`. Publishing never waits and never fails: when the queue to the server is full, the event is dropped and
-//! counted. Memory is bounded: the number of remembered events is limited, the oldest are forgotten first.
+//! counted, and does not count as told. No reason takes the whole queue, nor do several: a pass tells the same of each pod or node, over and over, and that
+//! must not take the place of what is told once. Memory is bounded: the number of remembered events is limited, and each is forgotten when its time is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -18,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use spokeshave_ports::{Entropy, SharedClock, name_suffix};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 use crate::backoff::{Backoff, TokenBucket};
 use crate::metrics::{Counter, Metrics};
@@ -25,13 +28,15 @@ use crate::shutdown::Shutdown;
 
 /// For how long an equal event is suppressed (D-034).
 const DEFAULT_PERIOD: Duration = Duration::from_secs(120);
+/// How many times the free places of the queue a reason may hold: three quarters of the queue when it is alone.
+const SHARE: usize = 3;
 /// Attempts to write one event before it is dropped.
 const ATTEMPTS: u32 = 4;
 /// Longest message that the API server accepts, in bytes.
 const LONGEST_MESSAGE_BYTES: usize = 1024;
 
 /// `type` of an Event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
     /// For information.
     Normal,
@@ -91,7 +96,7 @@ impl EventNotice {
 pub struct EventRecorderOptions {
     /// Events that wait to be written; more are dropped.
     pub queue_length: usize,
-    /// Events remembered for de-duplication and for aggregation each.
+    /// Events remembered for de-duplication and for aggregation each. What does not fit is not told before others are forgotten, and not aggregated.
     pub memory: usize,
 }
 
@@ -99,7 +104,9 @@ impl Default for EventRecorderOptions {
     fn default() -> Self {
         Self {
             queue_length: 1000,
-            memory: 10_000,
+            // A pass may tell two of each node and one of each pod. That must fit several times over: some 25 megabytes for the one and, with the names of the Events,
+            // 55 for the other, were they ever full.
+            memory: 250_000,
         }
     }
 }
@@ -119,8 +126,42 @@ impl fmt::Debug for EventRecorder {
 struct Shared {
     clock: SharedClock,
     queue: mpsc::Sender<EventNotice>,
+    queued: Queued,
     filter: Mutex<Filter>,
     dropped: Counter,
+}
+
+impl Shared {
+    /// Queues an event, or gives it back when there is no room for it.
+    fn send(&self, notice: EventNotice) -> Result<(), EventNotice> {
+        let mut queued = self.queued.lock();
+        let same = queued.get(&notice.reason).copied().unwrap_or_default();
+        // Measured by what is free and not by the length, so that several reasons leave something free too.
+        if same >= self.queue.capacity().saturating_mul(SHARE) {
+            return Err(notice);
+        }
+        let reason = notice.reason.clone();
+        self.queue.try_send(notice).map_err(TrySendError::into_inner)?;
+        *queued.entry(reason).or_default() += 1;
+        Ok(())
+    }
+}
+
+/// How many events of each reason are in the queue. Both halves of a recorder share it.
+#[derive(Clone, Default)]
+struct Queued(Arc<Mutex<BTreeMap<String, usize>>>);
+
+impl Queued {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One has left the queue.
+    fn remove(&self, reason: &str) {
+        if let Some(count) = self.lock().get_mut(reason) {
+            *count = count.saturating_sub(1);
+        }
+    }
 }
 
 impl EventRecorder {
@@ -137,15 +178,17 @@ impl EventRecorder {
         let (sender, receiver) = mpsc::channel(options.queue_length.max(1));
         let dropped = metrics.counter(
             "spokeshave_events_dropped_total",
-            "Events that were not written: the queue was full or the server refused them.",
+            "Events that were not written: queue or memory was full, or the server refused them.",
             &["reason"],
         );
         let entropy = entropy.child("events");
+        let queued = Queued::default();
         let writer = EventWriter {
             client,
             component: component.to_owned(),
             clock: clock.clone(),
             receiver,
+            queued: queued.clone(),
             names: entropy.rng("names"),
             backoff: entropy.child("backoff"),
             written: Memory::new(options.memory),
@@ -160,6 +203,7 @@ impl EventRecorder {
                 shared: Arc::new(Shared {
                     clock,
                     queue: sender,
+                    queued,
                     filter,
                     dropped,
                 }),
@@ -170,61 +214,93 @@ impl EventRecorder {
 
     /// Records an event, unless an equal one was recorded recently or its reason exceeds its rate. Never waits.
     pub fn publish(&self, notice: EventNotice) {
-        let now = self.shared.clock.now();
-        let passes = self
-            .shared
-            .filter
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .passes(&notice, now);
-        if passes && let Err(full) = self.shared.queue.try_send(notice) {
-            self.shared.dropped.inc(&[&full.into_inner().reason]);
+        let shared = &self.shared;
+        let now = shared.clock.now();
+        let mut filter = shared.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        match filter.judge(&notice, now) {
+            Verdict::Suppressed => {}
+            Verdict::NoRoom => shared.dropped.inc(&[&notice.reason]),
+            Verdict::Passes(key) => {
+                if let Err(notice) = shared.send(notice) {
+                    // Who did not fit is told the next time. Were it remembered, the first of a long list would get all places every time.
+                    if let Some(key) = key {
+                        filter.told.remove(key);
+                    }
+                    shared.dropped.inc(&[&notice.reason]);
+                }
+            }
         }
     }
+}
+
+/// What becomes of an event.
+enum Verdict {
+    /// It is recorded, and remembered under this key if equal ones are to be suppressed.
+    Passes(Option<Digest>),
+    /// An equal one was recorded recently, or its reason exceeds its rate.
+    Suppressed,
+    /// It cannot be remembered. Recorded all the same, it would be so in every pass, and take the places of others in the queue.
+    NoRoom,
 }
 
 /// Decides which events are recorded.
 struct Filter {
-    told: Memory<String, ()>,
+    told: Memory<()>,
     buckets: BTreeMap<String, TokenBucket>,
 }
 
 impl Filter {
-    fn passes(&mut self, notice: &EventNotice, now: Timestamp) -> bool {
+    fn judge(&mut self, notice: &EventNotice, now: Timestamp) -> Verdict {
+        let mut told = None;
         if !notice.dedupe_values.is_empty() {
-            // Upstream's key: the lower-case reason, then the values. The separator occurs in none of them.
-            let mut key = notice.reason.to_lowercase();
-            for value in &notice.dedupe_values {
-                key.push('\0');
-                key.push_str(value);
+            // Upstream's key: the lower-case reason, then the values.
+            let key = Digest::of(&(notice.reason.to_lowercase(), &notice.dedupe_values));
+            if self.told.get(key, now).is_some() {
+                return Verdict::Suppressed;
             }
-            if self.told.get(&key, now).is_some() {
-                return false;
+            let period = notice.dedupe_period.unwrap_or(DEFAULT_PERIOD);
+            if !self.told.put(key, (), now, period) {
+                return Verdict::NoRoom;
             }
-            self.told
-                .put(key, (), now, notice.dedupe_period.unwrap_or(DEFAULT_PERIOD));
+            told = Some(key);
         }
-        match notice.rate {
-            None => true,
-            Some((rate, burst)) => {
-                let bucket = self
-                    .buckets
-                    .entry(notice.reason.clone())
-                    .or_insert_with(|| TokenBucket::new(rate, burst));
-                bucket.try_take(now)
+        if let Some((rate, burst)) = notice.rate {
+            let bucket = self
+                .buckets
+                .entry(notice.reason.clone())
+                .or_insert_with(|| TokenBucket::new(rate, burst));
+            if !bucket.try_take(now) {
+                return Verdict::Suppressed;
             }
         }
+        Verdict::Passes(told)
     }
 }
 
-/// A map of limited size whose entries expire. When it is full, the entry that would expire first is evicted.
-struct Memory<Key, Value> {
-    entries: BTreeMap<Key, (Timestamp, Value)>,
-    by_expiry: BTreeSet<(Timestamp, Key)>,
+/// Stands for a key of any length. That two of all remembered keys have the same 128 bits is out of the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Digest(u64, u64);
+
+impl Digest {
+    fn of(key: &impl Hash) -> Self {
+        let half = |number: u8| {
+            let mut hasher = DefaultHasher::new();
+            (number, key).hash(&mut hasher);
+            hasher.finish()
+        };
+        Self(half(0), half(1))
+    }
+}
+
+/// A map of limited size whose entries expire. When it is full, newcomers have to wait for that: a list of more keys than there is room for, told over
+/// and over in the same order, would otherwise evict each key right before it is asked for.
+struct Memory<Value> {
+    entries: BTreeMap<Digest, (Timestamp, Value)>,
+    by_expiry: BTreeSet<(Timestamp, Digest)>,
     limit: usize,
 }
 
-impl<Key: Ord + Clone, Value> Memory<Key, Value> {
+impl<Value> Memory<Value> {
     fn new(limit: usize) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -233,43 +309,35 @@ impl<Key: Ord + Clone, Value> Memory<Key, Value> {
         }
     }
 
-    fn get(&mut self, key: &Key, now: Timestamp) -> Option<&mut Value> {
+    fn get(&mut self, key: Digest, now: Timestamp) -> Option<&mut Value> {
         self.entries
-            .get_mut(key)
+            .get_mut(&key)
             .filter(|(expiry, _)| *expiry > now)
             .map(|(_, value)| value)
     }
 
-    fn put(&mut self, key: Key, value: Value, now: Timestamp, period: Duration) {
-        self.remove(&key);
-        while let Some(first) = self.by_expiry.first().cloned() {
-            if first.0 > now && self.entries.len() < self.limit {
-                break;
-            }
-            self.remove(&first.1);
+    /// False when there is no room.
+    fn put(&mut self, key: Digest, value: Value, now: Timestamp, period: Duration) -> bool {
+        self.remove(key);
+        while let Some(&(expiry, first)) = self.by_expiry.first()
+            && expiry <= now
+        {
+            self.remove(first);
+        }
+        if self.entries.len() >= self.limit {
+            return false;
         }
         let expiry = now.saturating_add(period).unwrap_or(Timestamp::MAX);
-        self.by_expiry.insert((expiry, key.clone()));
+        self.by_expiry.insert((expiry, key));
         self.entries.insert(key, (expiry, value));
+        true
     }
 
-    fn remove(&mut self, key: &Key) {
-        if let Some((expiry, _)) = self.entries.remove(key) {
-            self.by_expiry.remove(&(expiry, key.clone()));
+    fn remove(&mut self, key: Digest) {
+        if let Some((expiry, _)) = self.entries.remove(&key) {
+            self.by_expiry.remove(&(expiry, key));
         }
     }
-}
-
-/// The key by which events are aggregated into one with a count.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Identity {
-    namespace: String,
-    object_kind: String,
-    object_name: String,
-    object_uid: String,
-    kind: EventKind,
-    reason: String,
-    message: String,
 }
 
 /// How long the count of an existing Event is increased instead of creating a new one; the server keeps Events for an hour.
@@ -281,9 +349,10 @@ pub struct EventWriter {
     component: String,
     clock: SharedClock,
     receiver: mpsc::Receiver<EventNotice>,
+    queued: Queued,
     names: ChaCha8Rng,
     backoff: Entropy,
-    written: Memory<Identity, Written>,
+    written: Memory<Written>,
     dropped: Counter,
 }
 
@@ -313,6 +382,7 @@ impl EventWriter {
     }
 
     async fn write(&mut self, mut notice: EventNotice, shutdown: &Shutdown) {
+        self.queued.remove(&notice.reason);
         truncate(&mut notice.message);
         let mut backoff = Backoff::new(
             Duration::from_millis(500),
@@ -343,7 +413,7 @@ impl EventWriter {
         };
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let identity = identity(notice, namespace);
-        if let Some(written) = self.written.get(&identity, now) {
+        if let Some(written) = self.written.get(identity, now) {
             written.count = written.count.saturating_add(1);
             let (name, count) = (written.name.clone(), written.count);
             let patch = json!({ "count": count, "lastTimestamp": Time(seconds(now)) });
@@ -352,7 +422,7 @@ impl EventWriter {
                 .await
             {
                 // The server no longer has it: create it again.
-                Err(kube::Error::Api(status)) if status.code == 404 => self.written.remove(&identity),
+                Err(kube::Error::Api(status)) if status.code == 404 => self.written.remove(identity),
                 answer => return answer.map(drop),
             }
         }
@@ -392,17 +462,18 @@ impl EventWriter {
     }
 }
 
-fn identity(notice: &EventNotice, namespace: &str) -> Identity {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    Identity {
-        namespace: namespace.to_owned(),
-        object_kind: text(&notice.object.kind),
-        object_name: text(&notice.object.name),
-        object_uid: text(&notice.object.uid),
-        kind: notice.kind,
-        reason: notice.reason.clone(),
-        message: notice.message.clone(),
-    }
+/// The key by which events are aggregated into one with a count.
+fn identity(notice: &EventNotice, namespace: &str) -> Digest {
+    let object = &notice.object;
+    Digest::of(&(
+        namespace,
+        object.kind.as_deref().unwrap_or_default(),
+        object.name.as_deref().unwrap_or_default(),
+        object.uid.as_deref().unwrap_or_default(),
+        notice.kind,
+        &notice.reason,
+        &notice.message,
+    ))
 }
 
 fn is_retryable(error: &kube::Error) -> bool {
@@ -448,6 +519,10 @@ mod tests {
         }
     }
 
+    fn passes(filter: &mut Filter, notice: &EventNotice, now: Timestamp) -> bool {
+        matches!(filter.judge(notice, now), Verdict::Passes(_))
+    }
+
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
     }
@@ -458,11 +533,11 @@ mod tests {
         let mut filter = filter(100);
         let mut other_text = notice("Nominated", "1");
         other_text.message = "another text".into();
-        assert!(filter.passes(&notice("Nominated", "1"), at(0)));
-        assert!(!filter.passes(&other_text, at(119)));
-        assert!(filter.passes(&notice("Nominated", "2"), at(119)));
-        assert!(filter.passes(&notice("Evicted", "1"), at(119)));
-        assert!(filter.passes(&notice("Nominated", "1"), at(120)));
+        assert!(passes(&mut filter, &notice("Nominated", "1"), at(0)));
+        assert!(!passes(&mut filter, &other_text, at(119)));
+        assert!(passes(&mut filter, &notice("Nominated", "2"), at(119)));
+        assert!(passes(&mut filter, &notice("Evicted", "1"), at(119)));
+        assert!(passes(&mut filter, &notice("Nominated", "1"), at(120)));
     }
 
     /// D-035: an event may bring its own period.
@@ -471,9 +546,9 @@ mod tests {
         let mut filter = filter(100);
         let mut rare = notice("Unconsolidatable", "1");
         rare.dedupe_period = Some(Duration::from_secs(900));
-        assert!(filter.passes(&rare, at(0)));
-        assert!(!filter.passes(&rare, at(899)));
-        assert!(filter.passes(&rare, at(900)));
+        assert!(passes(&mut filter, &rare, at(0)));
+        assert!(!passes(&mut filter, &rare, at(899)));
+        assert!(passes(&mut filter, &rare, at(900)));
     }
 
     /// P §17: condition events have no de-duplication values and always pass.
@@ -482,7 +557,7 @@ mod tests {
         let mut filter = filter(100);
         let mut always = notice("Launched", "1");
         always.dedupe_values.clear();
-        assert!(filter.passes(&always, at(0)) && filter.passes(&always, at(0)));
+        assert!(passes(&mut filter, &always, at(0)) && passes(&mut filter, &always, at(0)));
     }
 
     /// P §17: Nominated is limited to 5 a second with a burst of 10.
@@ -493,19 +568,26 @@ mod tests {
         for number in 0..100 {
             let mut limited = notice("Nominated", &number.to_string());
             limited.rate = Some((5.0, 10));
-            told += i32::from(filter.passes(&limited, at(number / 50)));
+            told += i32::from(passes(&mut filter, &limited, at(number / 50)));
         }
         assert_eq!(told, 15, "ten at once, five more a second later");
     }
 
+    /// What fits stays told for its period, and the rest is told once that is over.
     #[test]
-    fn memory_is_bounded() {
+    fn memory_is_bounded_and_who_is_in_it_stays_until_its_time_is_over() {
         let mut filter = filter(10);
-        for number in 0..1000 {
-            assert!(filter.passes(&notice("Evicted", &number.to_string()), at(0)));
-        }
-        assert_eq!(filter.told.entries.len(), 10);
-        assert_eq!(filter.told.by_expiry.len(), 10);
+        let mut round = |seconds| {
+            let told = (0..1000).filter(|number| {
+                let notice = notice("Evicted", &number.to_string());
+                passes(&mut filter, &notice, at(seconds))
+            });
+            let told = told.count();
+            let sizes = [filter.told.entries.len(), filter.told.by_expiry.len()];
+            assert_eq!(sizes, [10, 10]);
+            told
+        };
+        assert_eq!([round(0), round(1), round(119), round(120)], [10, 0, 0, 10]);
     }
 
     #[test]

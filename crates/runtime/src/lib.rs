@@ -41,7 +41,7 @@ pub use lease::{ElectionOutcome, Epoch, LeaderElection, Leadership, LeaseOptions
 pub use lease_thread::ElectionThread;
 pub use metrics::{
     Copies, Counter, DEFAULT_BUCKETS, FamilyShape, Gauge, Histogram, Metrics, STANDARD_BUCKETS, Summary,
-    exponential_buckets,
+    Tallies, exponential_buckets,
 };
 pub use queue::{QueueOptions, WorkQueue};
 pub use read_only::{WriteRefused, read_only};

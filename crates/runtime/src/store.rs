@@ -118,6 +118,18 @@ impl<K> Change<K> {
     }
 }
 
+impl<K: Resource> Change<K> {
+    /// The object that is no more: it was removed, or a list after a gap in the watch has another one under its name.
+    #[must_use]
+    pub fn ended(&self) -> Option<&Arc<K>> {
+        let is_same = |old: &K| {
+            let new = self.new.as_deref();
+            new.is_some_and(|new| new.meta().uid == old.meta().uid)
+        };
+        self.old.as_ref().filter(|old| !is_same(old))
+    }
+}
+
 type Handler<K> = Box<dyn FnMut(&Change<K>) + Send>;
 /// The objects of one kind, in order. Clones share one store.
 pub struct Store<K> {

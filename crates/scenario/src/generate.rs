@@ -13,7 +13,7 @@ use spokeshave_ports::Entropy;
 use crate::chance::{normal, uniform, wait};
 use crate::file::Scenario;
 use crate::pods;
-use crate::timeline::{Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
+use crate::timeline::{Budget, Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
 use crate::workload::{Arrivals, Daily, Kind, Replicas, Shape, Workload};
 
 const DAY_MS: u64 = 86_400_000;
@@ -249,7 +249,7 @@ impl Drawing<'_> {
             kind,
             template: Arc::new(template),
             ready: self.workload.ready,
-            max_unavailable: shape.max_unavailable.clone(),
+            budget: shape.max_unavailable.clone().map(Budget::MaxUnavailable),
             claims: if zonal {
                 vec![pods::zonal_claim()]
             } else {

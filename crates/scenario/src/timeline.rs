@@ -30,6 +30,16 @@ pub enum OwnerKind {
     Bare,
 }
 
+/// What a PodDisruptionBudget over an owner's pods says: a number or a percentage of them. The two are not each other's complement, because Kubernetes rounds
+/// both percentages up, and because a number that has to stay does not grow with the replicas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Budget {
+    /// So many may be away.
+    MaxUnavailable(String),
+    /// So many have to be there.
+    MinAvailable(String),
+}
+
 /// A workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Owner {
@@ -43,8 +53,8 @@ pub struct Owner {
     pub template: Arc<PodTemplateSpec>,
     /// From the start on a node until it is ready.
     pub ready: Spread,
-    /// A PodDisruptionBudget over its pods: `maxUnavailable`, as a number or a percentage.
-    pub max_unavailable: Option<String>,
+    /// A PodDisruptionBudget over its pods.
+    pub budget: Option<Budget>,
     /// The volumes that each pod keeps under its ordinal (StatefulSet): created in the zone in which the pod first runs, and usable only there from then on.
     pub claims: Vec<PersistentVolumeClaim>,
 }

@@ -66,6 +66,8 @@ struct State {
     down: u64,
     pods: BTreeMap<PodKey, PodTally>,
     machines: BTreeMap<String, Machine>,
+    /// Machines that ended because disruption that could have waited removed them.
+    disrupted: BTreeSet<String>,
     /// Pods that the operator evicts at this moment.
     evicting: BTreeSet<PodKey>,
     /// Pods whose eviction was refused.
@@ -106,6 +108,7 @@ impl Chronicle {
             down: 0,
             pods: BTreeMap::new(),
             machines: BTreeMap::new(),
+            disrupted: BTreeSet::new(),
             evicting: BTreeSet::new(),
             refused: BTreeSet::new(),
             commands: BTreeMap::new(),
@@ -253,8 +256,7 @@ impl Chronicle {
     /// The cloud has announced the end of an instance.
     pub(crate) fn interrupted(&self, name: &str) {
         let (mut state, now_ms) = self.now();
-        state.meter.count(|counted| &mut counted.interruptions);
-        state.note(now_ms, "interrupted", name, "");
+        state.interrupted(now_ms, name);
     }
 
     /// An instance has ended.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use spokeshave_scenario::{Change, Event, OwnerId, Timeline};
 use spokeshave_simulate::{Line, Model, Watch, live_watched};
 use spokeshave_simulate_full::agreement::{KeptLine, Told, common};
 use spokeshave_simulate_full::{Life, Refused, live};
@@ -62,6 +63,10 @@ fn agree(name: &str, seed: u64, hours: u64) -> Told {
         fast.run.measured.pending_born_ms, full.run.measured.pending_born_ms,
         "{name}, seed {seed}"
     );
+    assert_eq!(
+        fast.run.measured.pending_left_ms, full.run.measured.pending_left_ms,
+        "{name}, seed {seed}"
+    );
     full
 }
 
@@ -82,6 +87,47 @@ fn nodes_that_are_taken_back_are_replaced_alike() {
 fn commands_are_those_of_the_operator() {
     let told = agree("4-budgets", 3, 12);
     assert!(told.commands().len() > 10, "{}", told.commands().len());
+}
+
+/// Pods that tolerate every taint are not evicted: they go with the instances that consolidation ends, and are counted as moved by it.
+#[test]
+fn d_319_pods_that_tolerate_the_taint_are_moved_by_what_removes_their_node() {
+    let mut life = life("4-budgets", 3, 12);
+    life.timeline = Arc::new(tolerant(&life));
+    let measured = full(&life).run.measured;
+    assert!(measured.pods_cut_short > 0, "instances end with pods on them");
+    assert!(measured.evictions_voluntary > 0, "by consolidation");
+}
+
+/// Thirty of them share a large instance until five are left, which move to a smaller one.
+#[test]
+fn d_319_both_engines_count_pods_that_tolerate_the_taint_alike() {
+    let mut life = life("1-constant", 1, 2);
+    let mut timeline = tolerant(&life);
+    timeline.events.push(Event {
+        at_ms: HOUR_MS,
+        owner: OwnerId(0),
+        change: Change::Replicas(5),
+    });
+    life.timeline = Arc::new(timeline);
+    let counted = [fast(&life), full(&life)].map(|told| {
+        let measured = told.run.measured;
+        (measured.evictions_voluntary, measured.evictions_involuntary)
+    });
+    assert_eq!(counted[0], counted[1]);
+    assert!(counted[0].0 > 0, "by consolidation");
+}
+
+/// The workload of a life with pods that tolerate every taint.
+fn tolerant(life: &Life) -> Timeline {
+    let mut timeline = (*life.timeline).clone();
+    for owner in &mut timeline.owners {
+        let mut template = (*owner.template).clone();
+        let tolerations = serde_json::json!([{"operator": "Exists"}]);
+        template.spec.get_or_insert_default().tolerations = serde_json::from_value(tolerations).unwrap();
+        owner.template = Arc::new(template);
+    }
+    timeline
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::json;
-use spokeshave_scenario::{Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
+use spokeshave_scenario::{Budget, Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
 use spokeshave_simulate::{Policy, World, live};
 
 const HOUR: u64 = 3_600_000;
@@ -30,7 +30,7 @@ fn owner(kind: OwnerKind, name: String, cpu: &str, memory: &str) -> Owner {
             median_ms: 8_000,
             p99_ms: 40_000,
         },
-        max_unavailable: (kind == OwnerKind::Deployment).then(|| "10%".to_owned()),
+        budget: (kind == OwnerKind::Deployment).then(|| Budget::MaxUnavailable("10%".to_owned())),
         claims: Vec::new(),
         name,
     }

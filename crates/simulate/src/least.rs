@@ -37,7 +37,7 @@ impl Least {
         let samples = samples(&owners, &daemons, world.start);
         let pools = policy.node_pools.iter().map(|pool| {
             let name = pool.metadata.name.as_deref().unwrap_or_default();
-            (&**pool, &world.types_of(name)[..])
+            (&**pool, &policy.types_of(world, name)[..])
         });
         let (of_owners, of_daemons) = samples.split_at(owners.len());
         Least::new(pools, of_owners, of_daemons)

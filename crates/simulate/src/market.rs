@@ -46,7 +46,7 @@ impl Market {
         let mut base = BTreeMap::new();
         for pool in &policy.node_pools {
             let name = pool.metadata.name.clone().unwrap_or_default();
-            let types = without_reservations(world.types_of(&name));
+            let types = without_reservations(policy.types_of(world, &name));
             base.insert(name, types);
         }
         let mut well_known: BTreeSet<String> = labels::WELL_KNOWN.iter().map(ToString::to_string).collect();

@@ -76,6 +76,11 @@ fn slot(capacity_type: CapacityType) -> usize {
     }
 }
 
+/// Whether an eviction for this reason, as [`spokeshave_plan::termination::eviction_reason`] names it, could have waited.
+pub fn could_have_waited(reason: &str) -> bool {
+    !reason.is_empty() && reason != "Forceful Termination"
+}
+
 fn nanos(price: Price) -> u64 {
     u64::try_from(price.0).unwrap_or(0)
 }
@@ -222,15 +227,18 @@ impl Meter {
         }
     }
 
-    /// A workload pod is gone.
-    pub fn pod_ends(&mut self, was_bound: bool) {
+    /// A workload pod is gone. `waited_ms` is for how long it had waited, when it never had a node; one that came and went at once says nothing.
+    pub fn pod_ends(&mut self, waited_ms: Option<u64>) {
         self.level.pods = self.level.pods.saturating_sub(1);
-        let level = if was_bound {
-            &mut self.level.bound_pods
-        } else {
-            &mut self.level.pending
+        let Some(waited_ms) = waited_ms else {
+            self.level.bound_pods = self.level.bound_pods.saturating_sub(1);
+            return;
         };
-        *level = level.saturating_sub(1);
+        self.level.pending = self.level.pending.saturating_sub(1);
+        if self.counts() && waited_ms > 0 {
+            let waited = u32::try_from(waited_ms).unwrap_or(u32::MAX);
+            self.counted.pending_left_ms.push(waited);
+        }
     }
 
     /// A workload pod was evicted.
@@ -281,6 +289,7 @@ impl Meter {
         for list in [
             &mut measured.pending_born_ms,
             &mut measured.pending_moved_ms,
+            &mut measured.pending_left_ms,
             &mut measured.pending_at_end_ms,
         ] {
             list.sort_unstable();
@@ -316,6 +325,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_leaves_in_the_millisecond_of_its_birth_has_not_waited() {
+        let mut meter = Meter::new(0, HOUR_MS);
+        meter.pod_begins(0);
+        meter.pod_begins(0);
+        meter.pod_ends(Some(0));
+        meter.advance(1);
+        meter.pod_ends(Some(1));
+        let (measured, _) = meter.finish(std::iter::empty());
+        assert_eq!(measured.pending_left_ms, [1]);
+    }
+
+    #[test]
     fn the_most_at_once_is_that_of_the_counted_time() {
         let mut meter = Meter::new(HOUR_MS, HOUR_MS);
         let price = Price(100_000_000);
@@ -325,11 +346,16 @@ mod tests {
         }
         meter.advance(HOUR_MS / 2);
         meter.instance_ends(price, CapacityType::OnDemand);
-        meter.pod_ends(false);
+        meter.pod_ends(Some(HOUR_MS / 2));
         meter.advance(HOUR_MS);
         meter.instance_ends(price, CapacityType::OnDemand);
-        meter.pod_ends(false);
+        meter.pod_ends(Some(HOUR_MS));
         let (measured, _) = meter.finish(std::iter::empty());
+        assert_eq!(
+            measured.pending_left_ms,
+            [3_600_000],
+            "the other one left in the warm-up"
+        );
         assert_eq!(
             (measured.peak_nodes, measured.peak_pods),
             (2, 2),

@@ -10,7 +10,7 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec,
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use spokeshave_model::labels;
-use spokeshave_scenario::{Owner, OwnerKind};
+use spokeshave_scenario::{Budget, Owner, OwnerKind};
 
 use crate::pods::PodId;
 
@@ -101,15 +101,10 @@ impl OwnerState {
             OwnerKind::Deployment | OwnerKind::StatefulSet => i64::from(self.replicas),
             OwnerKind::Job | OwnerKind::Bare => self.active.len() as i64,
         };
-        let most = match spec.max_unavailable.as_ref()? {
-            IntOrString::Int(number) => i64::from(*number),
-            // Kubernetes rounds maxUnavailable up.
-            IntOrString::String(text) => {
-                let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
-                (expected * percent + 99) / 100
-            }
+        let desired = match (&spec.max_unavailable, &spec.min_available) {
+            (Some(most), _) => (expected - share(most, expected)).max(0),
+            (None, least) => share(least.as_ref()?, expected),
         };
-        let desired = (expected - most).max(0);
         let allowed = (i64::from(self.ready) - desired).max(0);
         Some(if expected == 0 {
             0
@@ -138,6 +133,17 @@ impl OwnerState {
             .get_or_insert_default()
             .disruptions_allowed = Some(allowed);
         true
+    }
+}
+
+/// A number of pods, or a percentage of those expected: Kubernetes rounds it up, whether so many may be away or have to stay.
+fn share(value: &IntOrString, expected: i64) -> i64 {
+    match value {
+        IntOrString::Int(number) => i64::from(*number),
+        IntOrString::String(text) => {
+            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
+            expected.saturating_mul(percent).saturating_add(99) / 100
+        }
     }
 }
 
@@ -173,11 +179,14 @@ fn budget_name(owner: &Owner) -> String {
 
 /// The PodDisruptionBudget over an owner's pods; none is allowed to go until they are counted.
 pub fn budget(owner: &Owner) -> Option<PodDisruptionBudget> {
-    let text = owner.max_unavailable.as_deref()?;
     let labels = pod_labels(owner);
-    let most = match text.parse() {
+    let value = |text: &str| match text.parse() {
         Ok(number) => IntOrString::Int(number),
         Err(_) => IntOrString::String(text.to_owned()),
+    };
+    let (max_unavailable, min_available) = match owner.budget.as_ref()? {
+        Budget::MaxUnavailable(most) => (Some(value(most)), None),
+        Budget::MinAvailable(least) => (None, Some(value(least))),
     };
     Some(PodDisruptionBudget {
         metadata: ObjectMeta {
@@ -186,7 +195,8 @@ pub fn budget(owner: &Owner) -> Option<PodDisruptionBudget> {
             ..ObjectMeta::default()
         },
         spec: Some(PodDisruptionBudgetSpec {
-            max_unavailable: Some(most),
+            max_unavailable,
+            min_available,
             selector: Some(LabelSelector {
                 match_labels: Some(labels),
                 ..LabelSelector::default()
@@ -222,7 +232,7 @@ mod tests {
     use super::*;
     use spokeshave_scenario::Spread;
 
-    fn owner(max_unavailable: &str, replicas: u32, ready: u32) -> OwnerState {
+    fn owner(budget: Budget, replicas: u32, ready: u32) -> OwnerState {
         let owner = Owner {
             namespace: "shop".to_owned(),
             name: "web".to_owned(),
@@ -232,7 +242,7 @@ mod tests {
                 median_ms: 0,
                 p99_ms: 0,
             },
-            max_unavailable: Some(max_unavailable.to_owned()),
+            budget: Some(budget),
             claims: Vec::new(),
         };
         let mut state = OwnerState::new(&owner, 0);
@@ -241,21 +251,48 @@ mod tests {
         state
     }
 
+    fn most(text: &str) -> Budget {
+        Budget::MaxUnavailable(text.to_owned())
+    }
+
     #[test]
     fn a_budget_allows_as_kubernetes_counts() {
-        assert_eq!(owner("2", 10, 10).disruptions_allowed(), Some(2));
-        assert_eq!(owner("2", 10, 9).disruptions_allowed(), Some(1));
-        assert_eq!(owner("2", 10, 7).disruptions_allowed(), Some(0));
-        assert_eq!(owner("25%", 10, 10).disruptions_allowed(), Some(3), "rounded up");
+        assert_eq!(owner(most("2"), 10, 10).disruptions_allowed(), Some(2));
+        assert_eq!(owner(most("2"), 10, 9).disruptions_allowed(), Some(1));
+        assert_eq!(owner(most("2"), 10, 7).disruptions_allowed(), Some(0));
         assert_eq!(
-            owner("25%", 0, 0).disruptions_allowed(),
+            owner(most("25%"), 10, 10).disruptions_allowed(),
+            Some(3),
+            "rounded up"
+        );
+        assert_eq!(
+            owner(most("25%"), 0, 0).disruptions_allowed(),
             Some(0),
             "nobody is there"
         );
-        let mut web = owner("1", 2, 2);
+        let mut web = owner(most("1"), 2, 2);
         assert!(web.refresh_budget());
         assert!(!web.refresh_budget(), "nothing has changed since");
         web.ready = 1;
         assert!(web.refresh_budget());
+    }
+
+    /// What has to stay is not what may go, taken from the whole: both are rounded up, and a number stays what it is when the replicas change.
+    #[test]
+    fn what_has_to_stay_is_rounded_up_as_well() {
+        for (least, replicas, allowed) in [
+            ("50%", 1, 0),
+            ("50%", 3, 1),
+            ("51%", 3, 1),
+            ("50%", 4, 2),
+            ("5", 40, 35),
+            ("5", 7, 2),
+            ("5", 4, 0),
+            ("0", 4, 4),
+        ] {
+            let budget = Budget::MinAvailable(least.to_owned());
+            let web = owner(budget, replicas, replicas);
+            assert_eq!(web.disruptions_allowed(), Some(allowed), "{least} of {replicas}");
+        }
     }
 }

@@ -56,12 +56,15 @@ pub struct Trace {
     /// Since when the curves have been different from their last point.
     changed_ms: Option<u64>,
     shown_ms: Option<u64>,
+    /// When the last line was taken.
+    last_ms: u64,
 }
 
 impl Trace {
     /// Takes the next line.
     pub fn take(&mut self, line: &Line<'_>) {
         self.show_curves(line.at_ms, false);
+        self.last_ms = line.at_ms;
         match line.what {
             "launched" => self.launched(line),
             "ended" => self.node_ends(line.of, line.at_ms),
@@ -76,8 +79,10 @@ impl Trace {
         self.changed_ms.get_or_insert(line.at_ms);
     }
 
-    /// The whole trace; what has not ended by then ends there.
-    pub fn finish(mut self, end_ms: u64) -> Value {
+    /// The whole trace; what has not ended by then ends there. Without an end the run was interrupted: the trace goes to its last line, and says so.
+    pub fn finish(mut self, end_ms: Option<u64>) -> Value {
+        let is_partial = end_ms.is_none();
+        let end_ms = end_ms.unwrap_or(self.last_ms);
         self.show_curves(end_ms, true);
         let nodes: Vec<String> = self.nodes.keys().cloned().collect();
         for name in nodes {
@@ -87,7 +92,11 @@ impl Trace {
         for name in commands {
             self.command_ends(&name, end_ms, "unfinished");
         }
-        json!({"displayTimeUnit": "ms", "traceEvents": self.events})
+        let mut trace = json!({"displayTimeUnit": "ms", "traceEvents": self.events});
+        if is_partial {
+            trace["otherData"] = json!({"partial": true});
+        }
+        trace
     }
 
     fn launched(&mut self, line: &Line<'_>) {

@@ -49,7 +49,7 @@ pub struct Measured {
     pub cost_reserved_micros: u64,
     /// Integral of the lower bound of what the bound pods' requests cost at least, in micro-dollars.
     pub bound_micros: u64,
-    /// Pods evicted by disruption that could have waited (consolidation, emptiness, drift, soft expiry).
+    /// Pods evicted by disruption that could have waited (consolidation, emptiness, drift, soft expiry), or lost with a node that it removed.
     pub evictions_voluntary: u64,
     /// Pods lost otherwise: interruption, hard expiry, repair.
     pub evictions_involuntary: u64,
@@ -63,6 +63,9 @@ pub struct Measured {
     pub pending_born_ms: Vec<u32>,
     /// The same of pods that replace evicted ones; sorted.
     pub pending_moved_ms: Vec<u32>,
+    /// Pods that left before they had a node: at least so long; sorted. Left out of the digest where there are none, as before they were counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pending_left_ms: Vec<u32>,
     /// Pods that were still waiting at the end: at least so long; sorted.
     pub pending_at_end_ms: Vec<u32>,
     /// Integral of 1 − (largest share requested of any resource) over nodes, in node-milliseconds times 1,000.

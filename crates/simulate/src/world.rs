@@ -23,8 +23,6 @@ pub struct World {
     pub warmup_ms: u64,
     /// The instance types that the cloud offers to every NodePool, with their offerings and prices.
     pub instance_types: Arc<[InstanceType]>,
-    /// Instance types of single NodePools, by name, where they differ from `instance_types`.
-    pub instance_types_of_pools: BTreeMap<String, Arc<[InstanceType]>>,
     /// DaemonSets that run on every node that they tolerate and select.
     pub daemon_sets: Vec<Arc<DaemonSet>>,
     /// How long the cloud and the kubelets take.
@@ -47,7 +45,6 @@ impl World {
             duration_ms,
             warmup_ms: 0,
             instance_types,
-            instance_types_of_pools: BTreeMap::new(),
             daemon_sets: Vec::new(),
             delays: Delays::default(),
             spot: None,
@@ -57,7 +54,7 @@ impl World {
         }
     }
 
-    /// The cluster of a scenario: its times, its cloud and its scheduler. DaemonSets, and what single NodePools offer, are for its reader to add.
+    /// The cluster of a scenario: its times, its cloud and its scheduler. DaemonSets are for its reader to add.
     pub fn of_scenario(scenario: &Scenario, instance_types: Arc<[InstanceType]>) -> Self {
         let mut world = World::new(scenario.start, scenario.duration_ms, instance_types);
         world.warmup_ms = scenario.warmup_ms;
@@ -78,13 +75,6 @@ impl World {
             world.scoring = Scoring::MostAllocated;
         }
         world
-    }
-
-    /// The instance types that a NodePool can launch.
-    pub fn types_of(&self, pool: &str) -> &Arc<[InstanceType]> {
-        self.instance_types_of_pools
-            .get(pool)
-            .unwrap_or(&self.instance_types)
     }
 }
 
@@ -200,6 +190,8 @@ pub struct Policy {
     pub model: Model,
     /// NodePools, as a cluster has them after the policy's patches.
     pub node_pools: Vec<Arc<NodePool>>,
+    /// Instance types of single NodePools, by name, where they differ from those of the [`World`]: what its NodeClass makes of them.
+    pub instance_types_of_pools: BTreeMap<String, Arc<[InstanceType]>>,
     /// DisruptionPolicies.
     pub disruption_policies: Vec<Arc<DisruptionPolicy>>,
     /// The operator's settings.
@@ -220,11 +212,19 @@ impl Policy {
             name: name.to_owned(),
             model: Model::Ours,
             node_pools,
+            instance_types_of_pools: BTreeMap::new(),
             disruption_policies: Vec::new(),
             settings,
             batch_idle_ms: milliseconds(spokeshave_api::constants::BATCH_IDLE),
             batch_max_ms: milliseconds(spokeshave_api::constants::BATCH_MAXIMUM),
         }
+    }
+
+    /// The instance types that a NodePool can launch.
+    pub fn types_of<'a>(&'a self, world: &'a World, pool: &str) -> &'a Arc<[InstanceType]> {
+        self.instance_types_of_pools
+            .get(pool)
+            .unwrap_or(&world.instance_types)
     }
 }
 

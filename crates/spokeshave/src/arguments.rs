@@ -1,7 +1,8 @@
 //! Values of arguments that several commands take: formats, clouds, durations.
 //!
-//! Owns how they are written. Which command takes which is `cli`'s to say; what is done with them is the commands'.
+//! Owns how they are written, and how a command says that they are wrong. Which command takes which is `cli`'s to say; what is done with them is the commands'.
 
+use std::fmt;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -93,3 +94,24 @@ pub(crate) fn read_duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     read_duration(text).map_err(|error| format!("{error}; expected a duration such as 90s or 1h30m"))
 }
+
+/// The same for what is done again and again: not more often than once in a second.
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text)?;
+    if interval < Duration::from_secs(1) {
+        return Err("it is too short; expected at least 1s".to_owned());
+    }
+    Ok(interval)
+}
+
+/// A mistake in a command line that only the command itself can see: it ends with the status of those that the parser sees.
+#[derive(Debug)]
+pub(crate) struct Misuse(pub(crate) String);
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Misuse {}

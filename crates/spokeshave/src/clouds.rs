@@ -33,6 +33,8 @@ pub(crate) struct Cloud {
 /// What clouds are given besides settings.
 pub(crate) struct Surroundings {
     pub(crate) client: Client,
+    /// The certificates by which it knows the API server, PEM in base64.
+    pub(crate) certificates: Option<String>,
     /// Version of Kubernetes.
     pub(crate) version: String,
     /// Minor version of Kubernetes.
@@ -104,6 +106,7 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
     let mut options = AwsOptions::new(&region, cluster_name);
     options.cluster_endpoint.clone_from(&settings.cluster_endpoint);
     options.cluster_ca_bundle.clone_from(&settings.cluster_ca_bundle);
+    options.own_ca_bundle.clone_from(&surroundings.certificates);
     options.cluster_dns = settings.cluster_dns_ip;
     options.kubernetes_minor = surroundings.minor;
     options.isolated_vpc = settings.isolated_vpc;

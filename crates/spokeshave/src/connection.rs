@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use spokeshave_ports::SharedClock;
@@ -41,6 +43,26 @@ pub(crate) async fn configuration(path: Option<&Path>) -> Result<kube::Config> {
         .with_context(|| format!("the kubeconfig {shown} cannot be used"))
 }
 
+/// The certificates by which a cluster's API server is known, PEM in base64; `None` where those of the system are, or where none is looked at.
+pub(crate) fn certificates(config: &kube::Config) -> Option<String> {
+    // They need not be the API server's then.
+    if config.accept_invalid_certs {
+        return None;
+    }
+    let certificates = config.root_cert.as_ref().filter(|all| !all.is_empty())?;
+    let mut pem = String::new();
+    for certificate in certificates {
+        pem.push_str("-----BEGIN CERTIFICATE-----\n");
+        // Lines of 64 characters.
+        for line in certificate.chunks(48) {
+            pem.push_str(&STANDARD.encode(line));
+            pem.push('\n');
+        }
+        pem.push_str("-----END CERTIFICATE-----\n");
+    }
+    Some(STANDARD.encode(pem))
+}
+
 /// Files by which this or another command reaches a cluster: the given one, those of `$KUBECONFIG`, and that of the home directory.
 pub(crate) fn kubeconfigs(given: Option<&Path>) -> Vec<PathBuf> {
     let variable = std::env::var_os("KUBECONFIG").unwrap_or_default();
@@ -56,4 +78,23 @@ pub(crate) fn seed() -> u64 {
     std::collections::hash_map::RandomState::new()
         .build_hasher()
         .finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_070_certificates_are_handed_on_as_pem_in_base64() {
+        let mut config = kube::Config::new("https://cluster.example".parse().unwrap());
+        assert_eq!(certificates(&config), None);
+        config.root_cert = Some(vec![vec![0; 60], vec![1, 2, 3]]);
+        let pem = STANDARD.decode(certificates(&config).unwrap()).unwrap();
+        let first = format!("{}\n{}", "A".repeat(64), "A".repeat(16));
+        let expected = [first.as_str(), "AQID"]
+            .map(|body| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"));
+        assert_eq!(String::from_utf8(pem).unwrap(), expected.concat());
+        config.accept_invalid_certs = true;
+        assert_eq!(certificates(&config), None, "nobody has tried them");
+    }
 }

@@ -38,9 +38,10 @@ mod yaml;
 use std::io::{BufWriter, StdoutLock, Write as _};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
+use crate::arguments::Misuse;
 use crate::cli::{Cli, Command};
 
 /// Many small objects come and go here; this allocator gives memory back and is fast at it.
@@ -55,7 +56,10 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             text::say(&format!("error: {}", shown(&error)));
-            ExitCode::FAILURE
+            match error.is::<Misuse>() {
+                true => ExitCode::from(MISUSE),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -81,6 +85,9 @@ fn shown(error: &anyhow::Error) -> String {
     }
     text
 }
+
+/// The command line is wrong.
+const MISUSE: u8 = 2;
 
 /// A command has found what is wrong for certain.
 const FINDINGS: u8 = 3;
@@ -163,7 +170,7 @@ fn manual(name: Option<&str>) -> Result<String> {
         None => program,
         Some(name) => {
             let found = program.find_subcommand(name).cloned();
-            found.with_context(|| format!("there is no command {name:?}; see spokeshave --help"))?
+            found.ok_or_else(|| Misuse(format!("there is no command {name:?}; see spokeshave --help")))?
         }
     };
     let mut page = Vec::new();

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::arguments::ServedCloud;
 use crate::clouds::{self, Surroundings};
-use crate::connection::{configuration, connect, seed};
+use crate::connection::{certificates, configuration, connect, seed};
 use crate::operate::clock;
 use crate::remote_provider::{AddressArgs, paper_files};
 use crate::settings::{Environment, Settings, SettingsArgs};
@@ -207,7 +207,7 @@ pub(crate) struct ServeArgs {
 /// Serves a provider until it is stopped.
 ///
 /// # Errors
-/// A malformed setting, a cluster that cannot be reached, a socket that is in use, a task that panicked, or a system clock that was set back by minutes.
+/// A malformed setting, a cluster that cannot be reached, a socket that is in use, a task that panicked, or a system clock that was set by minutes.
 pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<()> {
     let settings = Settings::resolve(&args.settings, environment)?;
     let system = SystemClock::new();
@@ -215,11 +215,11 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
     let (level, format) = (settings.log_level, settings.log_format);
     logging::install(level, format, &settings.log_output_paths, clock.clone())?;
     let (shutdown, mut tasks) = (signals::shutdown(), TaskGroup::new());
-    let mut set_back = std::pin::pin!(clock::too_far_ahead(system));
+    let mut off = std::pin::pin!(clock::too_far_off(system));
     let starting = start(&args, &settings, &clock, &mut tasks, &shutdown);
     let started = tokio::select! {
         biased;
-        ahead = &mut set_back => Some(Err(clock::set_back(ahead))),
+        why = &mut off => Some(Err(why)),
         started = shutdown.cut(starting) => started,
     };
     let Some(server) = started else {
@@ -231,7 +231,7 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
         biased;
         () = shutdown.requested() => Ok(()),
         name = tasks.panicked() => Err(anyhow!("task {name:?} of the provider panicked: this is a defect of Spokeshave, and standard error says where")),
-        ahead = set_back => Err(clock::set_back(ahead)),
+        why = off => Err(why),
         served = args.listen.serve(server) => served,
     };
     shutdown.request();
@@ -260,6 +260,7 @@ async fn start(
         version.with_context(|| format!("the cluster at {} does not answer", config.cluster_url))?;
     let surroundings = Surroundings {
         client,
+        certificates: certificates(&config),
         minor: minor_version(&version.minor).unwrap_or(0),
         version: version.git_version,
         reads_only: false,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueHint};
+use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -29,6 +30,9 @@ It reads and patches DisruptionPolicies with spec.rollout; docs/policies.md expl
 /// What a resumption does not forgive.
 const GOES_ON_RESTARTING: &str =
     "a pod that goes on restarting halts it again: raise health.restarts, or mend or remove the pod";
+
+/// Halts are written down in whole seconds.
+const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// Arguments of `rollout`.
 #[derive(Debug, Args)]
@@ -81,7 +85,7 @@ pub(crate) async fn run(args: &RolloutArgs) -> Result<String> {
         }
         What::Pause { policy } => (policy, json!({"paused": true}), "paused".to_owned()),
         What::Resume { policy } => {
-            let (patch, said) = resumption(&of(&api, policy).await?, &cluster.now.to_string());
+            let (patch, said) = resumption(&of(&api, policy).await?, cluster.now);
             (policy, patch, said)
         }
         What::Approve { policy, node_pool } => {
@@ -128,17 +132,22 @@ async fn of(api: &Api<DynamicObject>, name: &str) -> Result<DisruptionPolicy> {
 }
 
 /// The end of a pause. Only where something is halted is anything forgiven: a pause is no verdict on what goes on meanwhile.
-fn resumption(policy: &DisruptionPolicy, now: &str) -> (Value, String) {
+fn resumption(policy: &DisruptionPolicy, now: Timestamp) -> (Value, String) {
     let rollouts = policy.status.iter().flat_map(|status| &status.rollouts);
-    let halted = rollouts.filter(|one| one.phase == RolloutPhase::Halted);
-    let halted: Vec<&str> = halted.map(|one| one.node_pool.as_str()).collect();
+    let is_halted = |one: &&RolloutStatus| one.phase == RolloutPhase::Halted;
+    let halted: Vec<&RolloutStatus> = rollouts.filter(is_halted).collect();
     if halted.is_empty() {
         return (json!({"paused": null}), "resumed".to_owned());
     }
-    let patch = json!({"paused": null, "resumedAt": now});
+    // Only halts from before it are cleared, and the operator, whose clock may be ahead of the cluster's, tells when they were.
+    let halts = halted.iter().filter_map(|one| one.halted_at.as_ref());
+    let after = halts.map(|time| time.0.saturating_add(SECOND).unwrap_or(Timestamp::MAX));
+    let resumed = after.fold(now, Timestamp::max);
+    let patch = json!({"paused": null, "resumedAt": resumed.to_string()});
+    let pools: Vec<&str> = halted.iter().map(|one| one.node_pool.as_str()).collect();
     let said = format!(
         "resumed, and what halted NodePool {} is ignored",
-        halted.join(", ")
+        pools.join(", ")
     );
     (patch, said)
 }
@@ -307,17 +316,41 @@ mod tests {
     /// What is seen after a pause counts as before; only a halt is forgiven.
     #[test]
     fn a_pause_ends_without_forgiving_anything() {
-        let now = "2026-11-21T09:00:00Z";
+        let now: Timestamp = "2026-11-21T09:00:00Z".parse().expect("a time");
         let (patch, said) = resumption(&waiting(), now);
         assert_eq!(patch, json!({"paused": null}));
         assert_eq!(said, "resumed");
         let mut halted = waiting();
         halted.status.as_mut().expect("a status").rollouts[0].phase = RolloutPhase::Halted;
         let (patch, said) = resumption(&halted, now);
-        assert_eq!(patch, json!({"paused": null, "resumedAt": now}));
+        assert_eq!(patch, json!({"paused": null, "resumedAt": now.to_string()}));
         assert_eq!(said, "resumed, and what halted NodePool default is ignored");
         halted.status = None;
         assert_eq!(resumption(&halted, now).0, json!({"paused": null}));
+    }
+
+    /// The operator clears halts from before a resumption, and tells by its own clock when it halted something: two minutes ahead here, in the same second, or before.
+    #[test]
+    fn a_resumption_is_later_than_each_halt_that_it_clears() {
+        let now: Timestamp = "2026-11-21T09:00:00Z".parse().expect("a time");
+        for (halted_at, resumed_at) in [
+            ("2026-11-21T09:02:00Z", "2026-11-21T09:02:01Z"),
+            ("2026-11-21T09:00:00Z", "2026-11-21T09:00:01Z"),
+            ("2026-11-21T08:58:00Z", "2026-11-21T09:00:00Z"),
+        ] {
+            let halt = |pool: &str, at: &str| {
+                json!({"nodePool": pool, "since": "2026-11-21T08:00:00Z", "wave": 2, "size": 2, "begun": 2, "remaining": 9,
+                    "waveSince": "2026-11-21T08:20:00Z", "phase": "Halted", "haltedAt": at})
+            };
+            let earlier = halt("earlier", "2026-11-21T08:30:00Z");
+            let halted = policy(json!({"rollouts": [halt("default", halted_at), earlier]}));
+            let (patch, said) = resumption(&halted, now);
+            assert_eq!(patch, json!({"paused": null, "resumedAt": resumed_at}));
+            assert_eq!(
+                said,
+                "resumed, and what halted NodePool default, earlier is ignored"
+            );
+        }
     }
 
     #[test]

@@ -397,3 +397,58 @@ fn a_policy_that_cannot_be_read_counts_as_a_freeze_in_plans_and_budgets() {
     assert_eq!(plan["disruption"]["commands"], serde_json::json!([]));
     assert_eq!(plan["disruption"]["stops"][0]["policy"], "odd");
 }
+
+/// `--help` promises 2 for a wrong command line, also where only the command itself can see what is wrong with it.
+#[test]
+fn a_wrong_command_line_is_exit_code_2() {
+    let (_namespace, namespace) = file("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n");
+    for (arguments, part) in [
+        (vec!["explain", "node"], "expected a name after node"),
+        (
+            vec!["explain", "foo", "bar"],
+            "there is no story about kind \"foo\"",
+        ),
+        (vec!["explain", "node/"], "expected a name after the kind"),
+        (vec!["man", "nope"], "there is no command \"nope\""),
+        (
+            vec!["plan", "-f", &namespace, "--region", "mars-1"],
+            "AWS has no such region",
+        ),
+        // Whatever else is wrong.
+        (
+            vec!["plan", "-f", "/nonexistent.yaml", "--region", "mars-1"],
+            "AWS has no such region",
+        ),
+        (
+            vec!["top", "--kubeconfig", "/nonexistent", "--region", "mars-1"],
+            "AWS has no such region",
+        ),
+        (
+            vec!["plan", "-f", "/nonexistent.yaml", "-f", "-", "-f", "-"],
+            "standard input can be read only once",
+        ),
+        (vec!["record", "--every", "0s"], "expected at least 1s"),
+        (vec!["convert", "--role", "x"], "--filename <FILE|DIR>|--live"),
+    ] {
+        let refusal = spokeshave(&arguments, &[]);
+        assert_eq!(refusal.code, Some(2), "{arguments:?}: {}", refusal.text);
+        assert!(refusal.text.contains(part), "{arguments:?}: {}", refusal.text);
+    }
+}
+
+#[test]
+fn a_scenario_of_a_cluster_writes_over_no_file_that_nobody_has_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dump = folder.path().join("cluster.json");
+    std::fs::write(&dump, "mine").expect("written");
+    let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        .args(["simulate", "init"])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cluster.json exists already"), "{said}");
+    assert_eq!(std::fs::read_to_string(&dump).expect("it is there"), "mine");
+}

@@ -460,5 +460,5 @@ fn every_command_has_a_manual_page() {
         .args(["man", "fly"])
         .output()
         .expect("it starts");
-    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(unknown.status.code(), Some(2));
 }

@@ -2,6 +2,8 @@
 //!
 //! After a wanted change, `BLESS=1 cargo test -p spokeshave --test doctor` rewrites the expected page; read the difference.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -70,6 +72,211 @@ fn nothing_wrong_is_exit_code_0() {
     let output = run(&file, "table");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "Nothing is wrong.\n");
     assert_eq!(output.status.code(), Some(0));
+}
+
+/// Whatever command reads a dump: what it lacks is named where an answer depends on it.
+#[test]
+fn kinds_that_a_dump_lacks_are_named() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/consolidation.yaml");
+    let text = std::fs::read_to_string(&example).expect("an example");
+    let list: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let directory = tempfile::tempdir().expect("a directory");
+    for (kind, note) in [
+        (
+            "NodeClaim",
+            "note: 4 nodes have a NodePool's label and no NodeClaim that can be read: taken as not managed",
+        ),
+        (
+            "Pod",
+            "note: no Pod that can be read is in the file: every node counts as empty",
+        ),
+        (
+            "NodePool",
+            "note: 4 nodes belong to NodePool default, which is not in the file: they are in no consolidation or drift, with no price",
+        ),
+    ] {
+        let mut part = list.clone();
+        let items = part["items"].as_array_mut().expect("a list");
+        items.retain(|item| item["kind"] != kind);
+        let file = directory.path().join(format!("without-{kind}.json"));
+        std::fs::write(&file, part.to_string()).expect("written");
+        let output = run(&file, "table");
+        let notes = String::from_utf8_lossy(&output.stderr);
+        assert!(notes.contains(note), "{kind}: {notes}");
+    }
+    let output = run(&example, "table");
+    assert!(output.stderr.is_empty(), "nothing is missing");
+}
+
+/// A Deployment, the HorizontalPodAutoscalers for it, and a budget that keeps one of its pods.
+fn app(namespace: &str, autoscalers: &[(i64, i64)]) -> String {
+    let mut text = format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web{namespace}}}\n\
+         spec: {{selector: {{matchLabels: {{app: web}}}}, template: {{metadata: {{labels: {{app: web}}}}, spec: {{containers: [{{name: c, image: i}}]}}}}}}\n\
+         ---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: web{namespace}}}\n\
+         spec: {{minAvailable: 1, selector: {{matchLabels: {{app: web}}}}}}\n"
+    );
+    for (least, most) in autoscalers {
+        text.push_str(&format!(
+            "---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {{name: web{namespace}}}\n\
+             spec: {{minReplicas: {least}, maxReplicas: {most}, scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}}}\n"
+        ));
+    }
+    text
+}
+
+/// A workload has at least as many pods as its HorizontalPodAutoscaler says, and may get as many as that allows.
+#[test]
+fn d_018_a_horizontalpodautoscaler_says_how_many_pods_there_are() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("app.yaml");
+    for (least, most, note, code) in [
+        (
+            4,
+            9,
+            "HorizontalPodAutoscaler shop/web for Deployment shop/web asks for 4 pods, and none of them is in the file",
+            0,
+        ),
+        (1, 1, "note: Deployment shop/web asks for 1 pod", 3),
+        (1, 2, "note: Deployment shop/web asks for 1 pod", 0),
+    ] {
+        std::fs::write(&file, app(", namespace: shop", &[(least, most)])).expect("written");
+        let output = run(&file, "table");
+        let notes = String::from_utf8_lossy(&output.stderr);
+        assert!(notes.contains(note), "{least} to {most}: {notes}");
+        let page = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{least} to {most}: {page}");
+    }
+}
+
+#[test]
+fn d_018_of_two_horizontalpodautoscalers_for_one_workload_the_later_one_counts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("app.yaml");
+    for (autoscalers, pods, code) in [
+        ([(4, 9), (1, 1)], "Deployment default/web asks for 1 pod,", 3),
+        ([(1, 1), (4, 9)], "Deployment default/web asks for 4 pods,", 0),
+    ] {
+        std::fs::write(&file, app("", &autoscalers)).expect("written");
+        let output = run(&file, "table");
+        let notes = String::from_utf8_lossy(&output.stderr);
+        assert!(notes.contains(pods), "{pods}: {notes}");
+        assert_eq!(output.status.code(), Some(code), "{pods}");
+    }
+}
+
+/// Manifests without a namespace are about one and the same: the budget of an app is the budget of its pods.
+#[test]
+fn d_018_a_budget_without_a_namespace_is_about_pods_in_default() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("app.yaml");
+    std::fs::write(&file, app("", &[])).expect("written");
+    let output = run(&file, "json");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let found = &answer["findings"][0];
+    assert_eq!(
+        (&found["code"], &found["object"]),
+        (
+            &"pdb-never-allows".into(),
+            &"PodDisruptionBudget default/web".into()
+        ),
+        "{answer:#}"
+    );
+}
+
+/// Beside pods, as `kubectl get pods,pdb,hpa` writes them, it is read as well, and no number in it is too large to count with.
+#[test]
+fn d_018_a_horizontalpodautoscaler_counts_without_its_workload() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("dump.yaml");
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web-1a-x, namespace: shop, labels: {app: web, pod-template-hash: 1a}, \
+               ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-1a, uid: u, controller: true}]}\n\
+               spec: {nodeName: a, containers: [{name: c, image: i}]}\n\
+               status: {phase: Running, conditions: [{type: Ready, status: 'True'}]}\n---\n";
+    let written = |most: i64| {
+        let app = app(", namespace: shop", &[(1, most)]);
+        let (_, beside) = app.split_once("---\n").expect("a Deployment first");
+        std::fs::write(&file, pod.to_owned() + beside).expect("written");
+        run(&file, "table")
+    };
+    assert_eq!(written(1).status.code(), Some(3));
+    let output = written(2);
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(!notes.contains("HorizontalPodAutoscaler"), "{notes}");
+    assert_eq!(output.status.code(), Some(0));
+    let output = written(i64::MAX);
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        notes.contains("HorizontalPodAutoscaler shop/web cannot be read: spec.maxReplicas"),
+        "{notes}"
+    );
+    assert_eq!(output.status.code(), Some(3));
+}
+
+/// Answers as an API server without objects does, which says `status` instead of a list of HorizontalPodAutoscalers.
+fn answer(mut stream: TcpStream, status: u16) {
+    let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
+    while let Some(Ok(request)) = lines.next() {
+        let has_ended = lines.by_ref().map_while(Result::ok).any(|line| line.is_empty());
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        let (status, body) = if path == "/version" {
+            (
+                200,
+                r#"{"major":"1","minor":"34","gitVersion":"v1.34.0"}"#.to_owned(),
+            )
+        } else if path.contains("horizontalpodautoscalers") {
+            let refusal = format!(
+                r#"{{"kind":"Status","status":"Failure","message":"no","reason":"No","code":{status}}}"#
+            );
+            (status, refusal)
+        } else {
+            let list = r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"1"},"items":[]}"#;
+            (200, list.to_owned())
+        };
+        let head = format!("HTTP/1.1 {status} Said\r\ncontent-type: application/json");
+        let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        if !has_ended || stream.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// The doctor alone asks for them, and says so when it gets none.
+#[test]
+fn d_018_horizontalpodautoscalers_that_cannot_be_listed_are_named_and_no_other_command_needs_them() {
+    for (status, why) in [(403, "may not be listed: "), (500, "cannot be listed (")] {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = server.local_addr().expect("its address");
+        std::thread::spawn(move || {
+            for stream in server.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || answer(stream, status));
+            }
+        });
+        let directory = tempfile::tempdir().expect("a directory");
+        let kubeconfig = directory.path().join("kubeconfig");
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: a, cluster: {{server: \"http://{address}\"}}}}]\n\
+             users: [{{name: a, user: {{token: x}}}}]\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n"
+        );
+        std::fs::write(&kubeconfig, text).expect("written");
+        let said = |command: &str| {
+            let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+                .args([command, "--live", "--kubeconfig"])
+                .arg(&kubeconfig)
+                .output()
+                .expect("the program runs");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(0), "{command}: {said}");
+            said
+        };
+        let note = format!("note: HorizontalPodAutoscalers {why}");
+        let doctor = said("doctor");
+        assert!(
+            doctor.contains(&note) && doctor.contains("budgets are examined with the pods that are there"),
+            "{doctor}"
+        );
+        assert!(!said("plan").contains("HorizontalPodAutoscaler"));
+    }
 }
 
 /// What is thrown away cannot be called fine: it is a finding, with its file, its line and the reason.

@@ -73,6 +73,7 @@ fn hand_written_pods_and_workloads_are_planned_with_a_note_each() {
         format!("---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: shop}}\nspec: {{replicas: 3, selector: {{matchLabels: {{app: web}}}}, template: {TEMPLATE}}}\n"),
         format!("---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: web-1a2b, namespace: shop, ownerReferences: [{{apiVersion: apps/v1, kind: Deployment, name: web, uid: u}}]}}\nspec: {{replicas: 3, template: {TEMPLATE}}}\n"),
         format!("---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: db, namespace: shop}}\nspec: {{template: {TEMPLATE}, volumeClaimTemplates: [{{metadata: {{name: data}}, spec: {{storageClassName: fast}}}}]}}\n"),
+        format!("---\napiVersion: v1\nkind: ReplicationController\nmetadata: {{name: old, namespace: shop}}\nspec: {{replicas: 2, selector: {{app: web}}, template: {TEMPLATE}}}\n"),
         format!("---\napiVersion: batch/v1\nkind: Job\nmetadata: {{name: load, namespace: shop}}\nspec: {{parallelism: 5, completions: 2, template: {TEMPLATE}}}\n"),
         format!("---\napiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: report, namespace: shop}}\nspec: {{schedule: '0 0 * * *', jobTemplate: {{spec: {{template: {TEMPLATE}}}}}}}\n"),
         format!("---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: logs, namespace: shop}}\nspec: {{selector: {{matchLabels: {{app: logs}}}}, template: {TEMPLATE}}}\n"),
@@ -85,6 +86,8 @@ fn hand_written_pods_and_workloads_are_planned_with_a_note_each() {
             "shop/db-0",
             "shop/load-0",
             "shop/load-1",
+            "shop/old-0",
+            "shop/old-1",
             "shop/report-0",
             "shop/web-0",
             "shop/web-1",
@@ -96,6 +99,7 @@ fn hand_written_pods_and_workloads_are_planned_with_a_note_each() {
         "Deployment shop/web asks for 3 pods, and none of them is in the file: taken as pending",
         "StatefulSet shop/db asks for 1 pod, which is not in the file: taken as pending",
         "the volumes of StatefulSet shop/db (data) are taken to be possible in every zone",
+        "ReplicationController shop/old asks for 2 pods",
         "Job shop/load asks for 2 pods",
         "CronJob shop/report asks for 1 pod",
         "NodePool default has no status: taken as ready",
@@ -114,7 +118,7 @@ fn hand_written_pods_and_workloads_are_planned_with_a_note_each() {
     let asked: i64 = cpu.sum();
     assert_eq!(
         asked,
-        1000 + 7 * 500 + 500 * i64::try_from(claims.len()).expect("few")
+        1000 + 9 * 500 + 500 * i64::try_from(claims.len()).expect("few")
     );
 }
 

@@ -439,6 +439,21 @@ fn a_foreign_or_truncated_file_is_refused_with_document_and_line() {
             "document 1, line".to_owned(),
         ),
         (
+            "a key twice, in a file with the braces of an alerting rule",
+            "apiVersion: v1\nkind: Pod\nkind: Pod\nsummary: '{{ $labels.pod }}'\n".to_owned(),
+            "is not valid YAML: duplicate mapping key: kind\n".to_owned(),
+        ),
+        (
+            "a template",
+            "kind: Pod\nmetadata:\n  name: {{ .Release.Name }}-a\n".to_owned(),
+            "it holds parts of a Helm template".to_owned(),
+        ),
+        (
+            "no kind",
+            "apiVersion: apps/v1\n".to_owned(),
+            "expected kind, found only apiVersion\n".to_owned(),
+        ),
+        (
             "prose",
             "Dear operator,\n\nplease find enclosed nothing.\n".to_owned(),
             "document 1, line 1: is not a Kubernetes object".to_owned(),

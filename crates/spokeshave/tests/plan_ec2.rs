@@ -184,7 +184,7 @@ fn a_054_a_spot_node_counts_with_its_price_at_launch_and_the_plan_says_so() {
 fn a_region_that_is_none_is_refused() {
     for wrong in ["Ireland", "eu-west", "eu-west-1b", "us-nowhere-9", ""] {
         let refused = plan(&["--region", wrong], POOL);
-        assert_eq!(refused.code, Some(1), "{wrong}");
+        assert_eq!(refused.code, Some(2), "{wrong}");
         assert!(
             refused.stderr.contains("--region")
                 && refused.stderr.contains("expected one of af-south-1, ")

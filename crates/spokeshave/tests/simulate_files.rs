@@ -266,6 +266,126 @@ fn no_output_is_written_over_an_input_or_another_output() {
     assert!(!Path::new(&fresh).exists());
 }
 
+/// A scenario of forty small pods, and a policy that launches with another class.
+fn with_class(class: &str) -> String {
+    let merge =
+        format!("merge: {{NodePool: {{spec: {{template: {{spec: {{nodeClassRef: {{name: {class}}}}}}}}}}}}}");
+    let other = format!("{{name: other, {merge}}}");
+    SCENARIO
+        .replace("{name: other, manifests: [own.yaml]}", &other)
+        .replace("replicas: 2", "replicas: 40")
+        .replace("count: 2, cpu: 250m", "count: 1, cpu: 100m")
+        .replace("duration: 1h", "duration: 1h\n  seeds: 1")
+}
+
+/// Two EC2NodeClasses, of which the smaller one has room for two pods on a node.
+fn classes() -> String {
+    let class = |name: &str, more: &str| {
+        format!(
+            "---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: {name}}}\nspec: {{amiSelectorTerms: [{{alias: al2023@latest}}]{more}}}\n"
+        )
+    };
+    class("large", "") + &class("small", ", kubelet: {maxPods: 2}")
+}
+
+fn pools_of(class: &str) -> String {
+    let reference = format!("{{group: karpenter.k8s.aws, kind: EC2NodeClass, name: {class}}}");
+    POOLS.replace(
+        "{group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}",
+        &reference,
+    )
+}
+
+#[test]
+fn a_policy_with_another_node_class_launches_what_that_class_makes_of_the_types() {
+    let (folder, _) = folder();
+    write(folder.path(), "pools.yaml", &pools_of("large"));
+    write(folder.path(), "more.yaml", &classes());
+    let scenario = write(folder.path(), "scenario.yaml", &with_class("small"));
+    let output = simulate(&[&scenario, "-o", "json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let nodes: Vec<u64> = found["runs"]
+        .as_array()
+        .expect("runs")
+        .iter()
+        .map(|run| run["values"]["peakNodes"].as_f64().expect("a number") as u64)
+        .collect();
+    assert!(
+        nodes[0] < 20 && nodes[1] >= 20,
+        "forty pods, two on a node: {nodes:?}"
+    );
+}
+
+#[test]
+fn a_node_class_that_no_file_has_is_refused_with_line_and_the_known_ones() {
+    let (folder, _) = folder();
+    write(folder.path(), "more.yaml", &classes());
+    let known = "which no file has, or which could not be read; expected one of \"large\", \"small\"";
+    let pools = write(folder.path(), "pools.yaml", &pools_of("large"));
+    let scenario = write(folder.path(), "scenario.yaml", &with_class("nowhere"));
+    let patched = format!(
+        "{scenario}:16: spec.policies[1].merge.NodePool.spec.template.spec.nodeClassRef: policy \"other\": NodePool default refers to EC2NodeClass \"nowhere\", {known}"
+    );
+    let written =
+        format!("{pools}:7: policy \"now\": NodePool default refers to EC2NodeClass \"gone\", {known}");
+    for (class, expected) in [("large", patched), ("gone", written)] {
+        write(folder.path(), "pools.yaml", &pools_of(class));
+        let output = simulate(&[&scenario, "--check"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&expected), "expected {expected}\nfound {said}");
+    }
+}
+
+/// What a policy's NodeClass was taken for is said as what the cluster's was, once for all policies.
+#[test]
+fn what_is_assumed_of_a_policys_node_class_is_noted() {
+    let (folder, _) = folder();
+    write(folder.path(), "pools.yaml", &pools_of("large"));
+    let scenario = write(folder.path(), "scenario.yaml", &with_class("other"));
+    let status = "status: {conditions: [{type: Ready, status: 'False', reason: Cold, message: '', lastTransitionTime: '2026-03-01T00:00:00Z'}]}\n";
+    let other = classes().replace("name: small", "name: other") + status;
+    for (more, note) in [
+        (
+            BUDGET,
+            "note: no EC2NodeClass is in the dump (other): taken as AL2023",
+        ),
+        (
+            other.as_str(),
+            "note: NodePool default refers to EC2NodeClass \"other\", which is not ready: taken as ready",
+        ),
+    ] {
+        write(folder.path(), "more.yaml", more);
+        let output = simulate(&[&scenario, "--check"]);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.matches(note).count(), 1, "expected {note}\nfound {said}");
+    }
+}
+
+#[test]
+fn requests_of_a_wrong_unit_are_noted() {
+    let (folder, _) = folder();
+    for (requests, note) in [
+        (
+            "cpu: 250m, memory: 512m",
+            "default/web-1 request less than 1Mi of memory",
+        ),
+        ("cpu: 250m, memory: 512", "request less than 1Mi of memory"),
+        ("cpu: 500M, memory: 512Mi", "request more than 10,000 cores"),
+        ("cpu: 250m, memory: 512Mi", ""),
+    ] {
+        let wrong = SCENARIO.replace("cpu: 250m, memory: 512Mi", requests);
+        let scenario = write(folder.path(), "scenario.yaml", &wrong);
+        let output = simulate(&[&scenario, "--check"]);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains(note), "{requests}: {said}");
+        assert_eq!(said.contains("request "), !note.is_empty(), "{requests}: {said}");
+    }
+}
+
 #[test]
 fn a_dump_is_not_written_over_a_kubeconfig() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -141,7 +141,14 @@ fn an_interrupt_leaves_what_is_finished_and_marks_the_rest_partial() {
         );
     }
     fcntl_setfl(&reader, OFlags::empty()).expect("it waits from now on");
-    reader.read_to_end(&mut Vec::new()).expect("the rest of the log");
+    let mut written = String::new();
+    reader.read_to_string(&mut written).expect("the rest of the log");
+    let last = written.lines().next_back().expect("a line");
+    let last: Value = serde_json::from_str(last).expect("JSON");
+    assert_eq!(
+        (&last["policy"], &last["what"]),
+        (&"now".into(), &"run interrupted".into())
+    );
     let mut stdout = String::new();
     let pipe = program.0.stdout.as_mut().expect("its answer");
     pipe.read_to_string(&mut stdout).expect("text");

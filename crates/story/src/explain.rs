@@ -149,7 +149,7 @@ pub enum Meaning {
     Budget,
     /// It is stopping.
     Stopping,
-    /// It would be evicted and placed elsewhere.
+    /// It would be evicted, and placed elsewhere where a controller makes it again.
     Movable,
     /// It tolerates the disrupted taint and is left alone.
     Tolerates,

@@ -169,7 +169,7 @@ fn status() -> Value {
         "properties": {
             "phase": text("Starting, Replacing, Deleting, Draining, Succeeded or RolledBack."),
             "message": text("What it is waiting for, or why it ended."),
-            "rollBackCause": text("Why it was rolled back: Interrupted, NodesGone, Protected, LimitExceeded, ReplacementLost, ReplacementLate, PodBound, PlaceLost or TimedOut."),
+            "rollBackCause": text("Why it was rolled back: Interrupted, NodesGone, Protected, NotDrifted, LimitExceeded, ReplacementRefused, ReplacementLost, ReplacementLate, PodBound, PlaceLost or TimedOut."),
             "startedAt": time("When all nodes were tainted and all replacements created."),
             "deletedAt": time("When deletion of the nodes started."),
             "finishedAt": time("When it ended."),

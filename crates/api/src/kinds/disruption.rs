@@ -84,8 +84,12 @@ open_enum! {
         NodesGone = "NodesGone",
         /// A node, or a pod on it, may not be disrupted any more; a freeze counts as well.
         Protected = "Protected",
+        /// A drifted node is what its NodePool asks for again.
+        NotDrifted = "NotDrifted",
         /// The replacements would exceed a limit of a NodePool.
         LimitExceeded = "LimitExceeded",
+        /// The API server refused to create a replacement.
+        ReplacementRefused = "ReplacementRefused",
         /// A replacement was lost before it was initialized.
         ReplacementLost = "ReplacementLost",
         /// A replacement was not initialized in time.
@@ -236,7 +240,7 @@ pub struct DisruptionStatus {
     /// When all nodes were tainted and all replacements created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<MicroTime>,
-    /// When deletion of the nodes started.
+    /// When deletion of the nodes started; removed if the command was rolled back before any was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<MicroTime>,
     /// When it ended.

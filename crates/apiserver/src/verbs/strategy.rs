@@ -104,15 +104,17 @@ pub(crate) fn prepare_update(resource: &Resource, subresource: &str, old: &Value
         };
     }
     let metadata = metadata_map(object);
-    for field in [
-        "uid",
+    // Another UID is refused with the other values that are wrong.
+    let uid = text_at(metadata, "uid").is_empty().then_some("uid");
+    let others = [
         "creationTimestamp",
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
         "generation",
         "selfLink",
         "namespace",
-    ] {
+    ];
+    for field in uid.into_iter().chain(others) {
         match &old["metadata"][field] {
             Value::Null => metadata.remove(field),
             value => metadata.insert(field.to_owned(), value.clone()),

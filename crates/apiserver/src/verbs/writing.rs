@@ -23,8 +23,8 @@ use crate::verbs::strategy::{
     has_generation, metadata_map, prepare_create, prepare_update, reset_of, text_at,
 };
 use crate::verbs::writing_checks::{
-    apply_error, check_identity, check_preconditions, check_stored_size, check_values, definition_accepts,
-    namespace_accepts,
+    apply_error, check_identity, check_stored_size, check_uid, check_values, check_version,
+    definition_accepts, namespace_accepts,
 };
 use crate::verbs::{definitions, reading, table};
 use crate::wire::accept::Form;
@@ -233,6 +233,7 @@ impl ApiServer {
                 &[cause],
             ));
         }
+        check_uid(scope, &old, &object)?;
         let stored = self.replace(state, request, scope, subresource, &old, object, &mut warnings)?;
         Ok(self.shown(request, resource, &stored, 200, warnings))
     }
@@ -309,7 +310,7 @@ impl ApiServer {
         .map_err(apply_error)?;
         match old {
             Some(old) => {
-                check_preconditions(scope, &old, &merged)?;
+                check_version(scope, &old, &merged)?;
                 read(request, resource, &mut merged, warnings)?;
                 self.store_changed(state, request, scope, subresource, &old, merged)
                     .map(|stored| (stored, 200))
@@ -334,7 +335,7 @@ impl ApiServer {
         warnings: &mut Vec<String>,
     ) -> ApiResult<Arc<Stored>> {
         let resource = &scope.resource;
-        check_preconditions(scope, old, &object)?;
+        check_version(scope, old, &object)?;
         read(request, resource, &mut object, warnings)?;
         let api_version = resource.api_version();
         let writer = self.writer(request, resource, &api_version, subresource);

@@ -239,7 +239,8 @@ pub(crate) fn definition_accepts(state: &State, resource: &Resource) -> ApiResul
     Err(error)
 }
 
-pub(crate) fn check_preconditions(scope: &Scope, old: &Stored, object: &Value) -> ApiResult<()> {
+/// A replacement is for the object that it names. Of a patch the UID is no precondition: what it makes of it is checked with the other values.
+pub(crate) fn check_uid(scope: &Scope, old: &Stored, object: &Value) -> ApiResult<()> {
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     if !uid.is_empty() && uid != old.uid() {
         let resource = &scope.resource;
@@ -258,6 +259,11 @@ pub(crate) fn check_preconditions(scope: &Scope, old: &Stored, object: &Value) -
             old.uid()
         )));
     }
+    Ok(())
+}
+
+/// A write that names a version is for that version.
+pub(crate) fn check_version(scope: &Scope, old: &Stored, object: &Value) -> ApiResult<()> {
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     if !version.is_empty() && old.value["metadata"]["resourceVersion"] != version {
         return Err(scope.conflict(

@@ -171,6 +171,24 @@ async fn a_stricter_definition_tolerates_what_is_stored_and_untouched() {
         .refused(422, "Invalid");
 }
 
+/// Of a custom resource, only the status is taken from a patch of its status: no UID is compared.
+#[tokio::test]
+async fn a_patch_of_the_status_may_name_another_uid() {
+    let client = with_widgets().await;
+    let made = client.post(WIDGETS, widget("w", json!({}))).await.ok();
+    let path = format!("{WIDGETS}/w");
+    let patch = json!({"metadata": {"uid": "another"}, "spec": {"size": 2}, "status": {"phase": "Told"}});
+    let body = client.patch(&path, MERGE, patch.clone()).await;
+    let causes = causes(&body.refused(422, "Invalid"));
+    assert!(
+        causes.contains(&r#"metadata.uid: Invalid value: "another": field is immutable"#.to_owned()),
+        "{causes:?}"
+    );
+    let told = client.patch(&format!("{path}/status"), MERGE, patch).await.ok();
+    assert_eq!(told["status"]["phase"], "Told");
+    assert_eq!(told["metadata"]["uid"], made["metadata"]["uid"]);
+}
+
 #[tokio::test]
 async fn status_and_scale_are_subresources() {
     let client = with_widgets().await;

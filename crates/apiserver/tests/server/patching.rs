@@ -294,3 +294,35 @@ async fn a_patch_with_a_stale_version_is_a_conflict() {
         .await
         .refused(400, "BadRequest");
 }
+
+/// A patch that names another UID is a change of a field that may not change; a replacement is for the object that it names.
+#[tokio::test]
+async fn a_patch_with_another_uid_is_invalid_and_a_replacement_a_conflict() {
+    let client = Client::new();
+    let first = client.map("a", json!({})).await;
+    let path = format!("{MAPS}/a");
+    let other = json!({"metadata": {"uid": "another"}, "data": {"key": "x"}});
+    for kind in [MERGE, STRATEGIC] {
+        let body = client
+            .patch(&path, kind, other.clone())
+            .await
+            .refused(422, "Invalid");
+        assert_eq!(
+            body["message"],
+            r#"ConfigMap "a" is invalid: metadata.uid: Invalid value: "another": field is immutable"#
+        );
+        assert_eq!(body["details"]["causes"][0]["field"], "metadata.uid");
+    }
+    let mut stale = other.clone();
+    stale["metadata"]["resourceVersion"] = json!("999999");
+    client.patch(&path, MERGE, stale).await.refused(409, "Conflict");
+    let mut replacement = first.clone();
+    replacement["metadata"]["uid"] = json!("another");
+    client.put(&path, replacement).await.refused(409, "Conflict");
+    assert_eq!(client.get(&path).await.ok(), first);
+    for uid in [json!(null), first["metadata"]["uid"].clone()] {
+        let same = json!({"metadata": {"uid": uid}, "data": {"key": "x"}});
+        let patched = client.patch(&path, MERGE, same).await.ok();
+        assert_eq!(patched["metadata"]["uid"], first["metadata"]["uid"]);
+    }
+}

@@ -189,7 +189,6 @@ fn place(entry: Item<'_, '_>) -> Place {
         instance_type: text("instanceType"),
         zone: text("availabilityZone"),
         subnet_id: text("subnetId"),
-        reservation_id: None,
     }
 }
 

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -132,6 +135,18 @@ fn condition(class: &AKSNodeClass, type_: &str) -> (String, String) {
 
 const HASH: &str = "karpenter.azure.com/aksnodeclass-hash";
 
+/// A NodeClaim with a hash of another version.
+fn stamped_by_karpenter(name: &str) -> NodeClaim {
+    let mut claim = claim(name, &[(labels::ARCH, &["amd64"])]);
+    let stamp = [
+        (HASH, "1"),
+        ("karpenter.azure.com/aksnodeclass-hash-version", "v3"),
+    ];
+    let stamp = stamp.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    claim.metadata.annotations = Some(stamp.into());
+    claim
+}
+
 #[tokio::test(start_paused = true)]
 async fn z_003_z_004_z_010_a_class_gets_status_hash_and_finalizer() {
     let cluster = OnCluster::new().await;
@@ -169,15 +184,7 @@ async fn z_004_a_class_stays_while_it_is_used_and_claims_of_another_hash_are_sta
     let cluster = OnCluster::new().await;
     cluster.make(json!({})).await;
     let claims: Api<NodeClaim> = Api::all(cluster.client.clone());
-    let mut used = claim("a", &[(labels::ARCH, &["amd64"])]);
-    used.metadata.annotations = Some(
-        [
-            (HASH, "1"),
-            ("karpenter.azure.com/aksnodeclass-hash-version", "v3"),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into(),
-    );
+    let used = stamped_by_karpenter("a");
     claims.create(&PostParams::default(), &used).await.unwrap();
     cluster.pass(600).await;
     let stamped = claims.get("a").await.unwrap();
@@ -192,6 +199,43 @@ async fn z_004_a_class_stays_while_it_is_used_and_claims_of_another_hash_are_sta
     claims.delete("a", &DeleteParams::default()).await.unwrap();
     cluster.pass(60).await;
     assert!(cluster.classes().get_opt("class").await.unwrap().is_none());
+}
+
+/// A NodeClaim that an admission policy keeps as it is keeps no other from its hash, and no class from saying how it is.
+#[tokio::test(start_paused = true)]
+async fn z_004_a_claim_that_may_not_be_stamped_keeps_no_other_and_no_status() {
+    let cluster = OnCluster::new().await;
+    cluster.make(json!({})).await;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
+    let rule = json!({"apiGroups": ["karpenter.sh"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["nodeclaims"]});
+    let policy = json!({"metadata": {"name": "guard"}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "object.metadata.name != 'a'"}]}});
+    let binding = json!({"metadata": {"name": "guard"}, "spec": {"policyName": "guard", "validationActions": ["Deny"]}});
+    let (policy, binding) = (
+        serde_json::from_value(policy).unwrap(),
+        serde_json::from_value(binding).unwrap(),
+    );
+    policies.create(&PostParams::default(), &policy).await.unwrap();
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    let claims: Api<NodeClaim> = Api::all(cluster.client.clone());
+    for name in ["a", "b"] {
+        let theirs = stamped_by_karpenter(name);
+        claims.create(&PostParams::default(), &theirs).await.unwrap();
+    }
+    cluster.pass(5).await;
+    let change = json!({"spec": {"artifactStreaming": {"enabled": true}}});
+    let class = cluster.change(change).await;
+    assert_eq!(condition(&class, "Ready").0, "False");
+    let hash = async |name: &str| {
+        let claim = claims.get(name).await.unwrap();
+        claim.annotation(HASH).map(str::to_owned)
+    };
+    assert_eq!(hash("a").await.as_deref(), Some("1"));
+    assert_ne!(hash("b").await.as_deref(), Some("1"));
+    bindings.delete("guard", &DeleteParams::default()).await.unwrap();
+    cluster.pass(90).await;
+    assert_eq!(hash("a").await.as_deref(), class.annotation(HASH));
 }
 
 #[tokio::test(start_paused = true)]

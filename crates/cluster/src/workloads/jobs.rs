@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
+use spokeshave_runtime::{Change, ObjectKey, ReconcileError, Requeue};
 
 use super::{active, create_pod, cron_jobs, delete_pod, left, pod_of, sooner, write_status};
 use crate::objects::{controller_of, is_deleting, is_ready, name, namespace, owner, phase, time, uid};
@@ -71,29 +71,40 @@ impl Records {
         let records = Self::default();
         let (own, jobs, clock) = (records.clone(), world.jobs.clone(), world.clock.clone());
         world.pods.on_change(move |change| {
-            let Some(pod) = change.object() else { return };
-            let Some(owner) = controller_of(&pod.metadata).filter(|owner| owner.kind == "Job") else {
-                return;
-            };
-            let job = jobs.get(&ObjectKey::namespaced(namespace(&pod.metadata), &owner.name));
-            if job.is_some_and(|job| uid(&job.metadata) == owner.uid) {
-                let mut records = own.lock();
-                let record = records.entry(owner.uid.clone()).or_default();
-                record.note(pod, change.new.is_none(), clock.now());
+            for (pod, is_gone) in news(change) {
+                let Some(owner) = controller_of(&pod.metadata).filter(|owner| owner.kind == "Job") else {
+                    continue;
+                };
+                let job = jobs.get(&ObjectKey::namespaced(namespace(&pod.metadata), &owner.name));
+                if job.is_some_and(|job| uid(&job.metadata) == owner.uid) {
+                    let mut records = own.lock();
+                    let record = records.entry(owner.uid.clone()).or_default();
+                    record.note(pod, is_gone, clock.now());
+                }
             }
         });
         let own = records.clone();
-        world.jobs.on_change(move |change| {
-            if let (Some(old), None) = (change.old.as_deref(), change.new.as_deref()) {
-                own.lock().remove(uid(&old.metadata));
-            }
-        });
+        world.jobs.on_change(move |change| own.forget(change));
         records
+    }
+
+    /// The record of a Job ends with it, also when another one has its name.
+    fn forget(&self, change: &Change<Job>) {
+        if let Some(old) = change.ended() {
+            self.lock().remove(uid(&old.metadata));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Record>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The pods of which a change tells, and whether they are gone: first the one that is no more, then the one that has its name.
+fn news(change: &Change<Pod>) -> Vec<(&Pod, bool)> {
+    let gone = change.ended().map(|pod| (&**pod, true));
+    let here = change.new.as_deref().map(|pod| (pod, false));
+    gone.into_iter().chain(here).collect()
 }
 
 pub(super) async fn sync(
@@ -438,6 +449,48 @@ mod tests {
         assert_eq!(tally.succeeded, 3, "what the status says holds without a record");
         let end = tally.end(spec(&told), 0, None).map(|end| end.1);
         assert_eq!(end, Some("CompletionsReached"));
+    }
+
+    #[test]
+    fn who_has_ended_is_noted_also_when_another_one_has_its_name() {
+        let pods = [pod("a", "Running", None), pod("b", "Running", None)].map(Arc::new);
+        let change = |old: Option<usize>, new: Option<usize>| {
+            let of = |number: Option<usize>| number.map(|number| pods[number].clone());
+            Change {
+                key: ObjectKey::namespaced("default", "j-0"),
+                old: of(old),
+                new: of(new),
+            }
+        };
+        let told = |change: &Change<Pod>| -> Vec<(String, bool)> {
+            let news = news(change).into_iter();
+            news.map(|(pod, is_gone)| (uid(&pod.metadata).to_owned(), is_gone))
+                .collect()
+        };
+        let (a, b) = ("a".to_owned(), "b".to_owned());
+        assert_eq!(told(&change(None, Some(0))), [(a.clone(), false)]);
+        assert_eq!(told(&change(Some(0), Some(0))), [(a.clone(), false)]);
+        assert_eq!(told(&change(Some(0), None)), [(a.clone(), true)]);
+        assert_eq!(told(&change(Some(0), Some(1))), [(a, true), (b, false)]);
+
+        let named = |job_uid: &str| {
+            let mut job = job(&json!({}), &Value::Null);
+            job.metadata.uid = Some(job_uid.to_owned());
+            Some(Arc::new(job))
+        };
+        let records = Records::default();
+        records.lock().insert("old".to_owned(), Record::default());
+        let key = ObjectKey::namespaced("default", "j");
+        let mut of_job = Change {
+            key,
+            old: named("old"),
+            new: named("old"),
+        };
+        records.forget(&of_job);
+        assert!(records.lock().contains_key("old"), "it has changed");
+        of_job.new = named("new");
+        records.forget(&of_job);
+        assert!(records.lock().is_empty());
     }
 
     #[test]

@@ -8,9 +8,9 @@ use spokeshave_charts::{Scale, TimeAxis, polyline, round_top, units};
 
 use super::{key, style_of};
 use crate::compare::{Comparison, PolicyResult, Summary};
-use crate::metric::Unit;
 use crate::numbers;
 use crate::table::shown_name;
+use crate::unit::Unit;
 
 const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 66.0;
@@ -192,7 +192,7 @@ pub(super) fn cost(comparison: &Comparison) -> Markup {
     };
     let below = html! {
         "Dollars per hour, mean over seeds; each point is the mean of " (numbers::span(comparison.policies.first().map_or(0, |policy| policy.curve.step_ms))) "."
-        @if bound.is_some() { " The bound is that of " (comparison.setting.baseline) ": the least that its running pods could cost if pods and machines could be split at will." }
+        @if bound.is_some() { " The bound is that of " (comparison.setting.baseline) ": the least that its running pods could cost on its NodePools if pods and machines could be split at will. Policies with other NodePools may be cheaper." }
         (stretches(comparison, &axis))
     };
     figure(
@@ -532,7 +532,7 @@ pub(super) fn waiting(comparison: &Comparison) -> Markup {
     };
     let above = html! { div .above { (legend(comparison)) } };
     let below = html! {
-        "Share of pods that had a node so long after they needed one; the time axis is logarithmic. Bands are the range over seeds. Pods that still waited at the end never count."
+        "Share of pods that had a node so long after they needed one; the time axis is logarithmic. Bands are the range over seeds. Pods that still waited at the end, or left before they had a node, never count."
     };
     figure(
         "waiting",

@@ -6,8 +6,9 @@ use maud::{Markup, html};
 
 use super::{changed, datum, key, mean_of, unit_words};
 use crate::compare::{Comparison, PolicyResult};
-use crate::metric::{METRICS, Metric, Unit};
+use crate::metric::{METRICS, Metric};
 use crate::numbers;
+use crate::unit::Unit;
 
 /// Metrics of the table at the top, with the heading that fits above it.
 const MAIN: [(&str, &str); 6] = [
@@ -81,7 +82,7 @@ fn against(policy: &PolicyResult, name: &str) -> Markup {
     html! {
         span .words { (against.words) } " "
         @if let Some(relative) = against.relative {
-            (datum(&policy.name, name, "relative", relative, &numbers::relative(relative)))
+            (datum(&policy.name, name, "relative", relative, &numbers::relative(relative, against.relative_interval)))
         }
         @if let Some(interval) = against.relative_interval {
             " " span .interval {

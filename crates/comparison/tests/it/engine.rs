@@ -61,7 +61,7 @@ fn timeline(seed: u64) -> Timeline {
                 median_ms: 8_000,
                 p99_ms: 40_000,
             },
-            max_unavailable: None,
+            budget: None,
             claims: Vec::new(),
         }
     });

@@ -212,6 +212,44 @@ fn a_wait_that_has_not_ended_cannot_fulfil_a_limit_but_can_break_one() {
     assert_eq!(judged("now.unplaced >= 1"), Answer::Holds);
 }
 
+/// A scale-down takes a few pods of hundreds away while they wait: however long they would have waited, most percentiles are known, or at least limited.
+#[test]
+fn a_few_pods_that_left_early_do_not_keep_percentiles_from_deciding() {
+    let with_left = |left: usize| {
+        let mut runs = runs(10);
+        for run in &mut runs {
+            let waits = [vec![70_000_u32; 980], vec![76_000; 12], vec![90_000; 8]];
+            run.measured.pending_born_ms = waits.concat();
+            run.measured.pending_left_ms = vec![3_000; left];
+        }
+        runs
+    };
+    let compared = |left: usize, texts: &[&str]| {
+        Comparison::of(setting(&POLICIES), &with_left(left), &expectations(texts)).unwrap()
+    };
+    let judged = |left: usize, text: &str| compared(left, &[text]).expectations[0].answer;
+    // With the one that left, the percentile is still one of those that waited for 76 s.
+    assert_eq!(judged(1, "now.pendingP99 <= patient.pendingP99"), Answer::Holds);
+    assert_eq!(judged(1, "now.pendingP99 < 80"), Answer::Holds);
+    assert_eq!(judged(1, "now.pendingP99 > 80"), Answer::Contradicted);
+    assert_eq!(judged(1, "now.pendingMax < 100"), Answer::NotShown);
+    let is_at_least = |comparison: &Comparison, metric: &str| comparison.policies[0].values[metric].at_least;
+    let one = compared(1, &[]);
+    assert!(!is_at_least(&one, "pendingP50") && !is_at_least(&one, "pendingP99"));
+    assert!(is_at_least(&one, "pendingMax"));
+    // With five it may also be one of those that waited for 90 s.
+    assert_eq!(judged(5, "now.pendingP99 < 100"), Answer::Holds);
+    assert_eq!(judged(5, "now.pendingP99 < 80"), Answer::NotShown);
+    assert_eq!(judged(5, "now.pendingP99 < 75"), Answer::Contradicted);
+    assert_eq!(judged(5, "now.pendingP99 > 80"), Answer::NotShown);
+    assert_eq!(judged(5, "now.pendingP99 > 75"), Answer::Holds);
+    let five = compared(5, &[]);
+    assert!(!is_at_least(&five, "pendingP50") && is_at_least(&five, "pendingP99"));
+    assert_eq!(five.runs[0].at_most["pendingP99"], Some(90.0));
+    assert_eq!(five.runs[0].at_most["pendingMax"], None);
+    assert!(!five.runs[0].at_most.contains_key("pendingP50"));
+}
+
 #[test]
 fn interrupted_and_missing_runs_are_marked_and_in_no_mean() {
     let mut runs = runs(6);
@@ -232,6 +270,17 @@ fn interrupted_and_missing_runs_are_marked_and_in_no_mean() {
     assert_eq!((pairs(1), pairs(3)), (5, 4));
     assert_eq!(comparison.runs.len(), 23);
     assert!(comparison.to_text(120).contains("PARTIAL"));
+}
+
+/// After an interrupt every policy may have the same few seeds.
+#[test]
+fn seeds_that_no_policy_has_run_under_make_it_partial_too() {
+    let mut wanted = setting(&POLICIES);
+    wanted.seeds = 6;
+    let comparison = Comparison::of(wanted.clone(), &runs(5), &[]).unwrap();
+    assert!(comparison.partial && comparison.to_text(120).contains("PARTIAL"));
+    assert!(comparison.to_html().contains("PARTIAL"));
+    assert!(!Comparison::of(wanted, &runs(6), &[]).unwrap().partial);
 }
 
 #[test]

@@ -12,11 +12,21 @@ use spokeshave_plan::disrupt::advance::Advance;
 use crate::act::error::ExecuteError;
 use crate::act::hands::{AT_ONCE, Hands};
 
+/// How far a step of a command was carried out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    /// To its end.
+    Whole,
+    /// An object has changed meanwhile or is gone: a fresh look is on its way.
+    Stale,
+    /// The API server does not create a NodeClaim as it is, and says why: asking again would not change that.
+    Refused(String),
+}
+
 impl Hands {
     /// Makes a step of a command true: records its events, then carries out its actions, of which those of one sort go together and whatever follows them
     /// waits for all. `done` is called with the index of each action that has succeeded. A deletion of what is gone already has. One that fails does not keep
-    /// others from being asked for (D-111); what is no deletion follows it only where the command `goes_on`. False when an object has changed meanwhile or is
-    /// gone: a fresh look is on its way.
+    /// others from being asked for (D-111); what is no deletion follows it only where the command `goes_on`.
     ///
     /// # Errors
     /// Any other failure, the first.
@@ -24,7 +34,7 @@ impl Hands {
         &self,
         plan: &Plan<Advance>,
         done: impl Fn(usize),
-    ) -> Result<bool, ExecuteError> {
+    ) -> Result<Carried, ExecuteError> {
         for event in &plan.events {
             self.tell(event);
         }
@@ -32,16 +42,20 @@ impl Hands {
         for turn in turns(&plan.actions) {
             let actions = &plan.actions[turn.clone()];
             let deletes = matches!(actions, [Action::Delete { .. }, ..]);
+            let creates = matches!(actions, [Action::CreateNodeClaim { .. }, ..]);
             if failed.is_some() && !deletes && !plan.report.goes_on {
                 break;
             }
             let answers = join_all(actions.iter().map(|action| self.request(action))).await;
-            let (mut is_stale, mut broken) = (false, None);
+            let (mut is_stale, mut broken, mut refused) = (false, None, None);
             for (index, answer) in turn.zip(answers) {
                 // One after the other, the first failure would have kept the others from being asked for: together they are one for circuit breakers. Of
                 // deletions, which go on after a failure, each is one.
                 if broken.is_none() {
                     self.note_failure(&answer);
+                }
+                if creates && refused.is_none() {
+                    refused = answer.as_ref().err().and_then(refusal);
                 }
                 match answer {
                     Err(error) if error.is_not_found() && deletes => done(index),
@@ -54,14 +68,29 @@ impl Hands {
                     Ok(()) => done(index),
                 }
             }
+            if let Some(why) = refused {
+                return Ok(Carried::Refused(why));
+            }
             if let Some(error) = broken {
                 return Err(error);
             }
             if is_stale {
-                return failed.map_or(Ok(false), Err);
+                return failed.map_or(Ok(Carried::Stale), Err);
             }
         }
-        failed.map_or(Ok(true), Err)
+        failed.map_or(Ok(Carried::Whole), Err)
+    }
+}
+
+/// What the API server says where it refuses a creation for good: an admission policy or webhook denies it, the definition does not allow it, or a permission
+/// is missing. A webhook that denies without a code is answered with 400.
+fn refusal(error: &ExecuteError) -> Option<String> {
+    match error {
+        ExecuteError::Failed {
+            source: kube::Error::Api(status),
+            ..
+        } if matches!(status.code, 400 | 403 | 422) => Some(status.message.clone()),
+        _ => None,
     }
 }
 
@@ -121,5 +150,24 @@ mod tests {
         let end = [delete(1), status(), taint(1), taint(2), mark(1)];
         assert_eq!(turns(&end), [0..1, 1..2, 2..4, 4..5]);
         assert!(turns(&[]).is_empty());
+    }
+
+    #[test]
+    fn d_102_what_a_busy_or_failing_server_answers_is_no_refusal() {
+        let of = |code: u16| {
+            let status = json!({"status": "Failure", "code": code, "message": "denied"});
+            let status: kube::core::Status = serde_json::from_value(status).expect("a status");
+            refusal(&ExecuteError::Failed {
+                verb: "create nodeclaim",
+                target: "n".to_owned(),
+                source: kube::Error::Api(status.boxed()),
+            })
+        };
+        for code in [400, 403, 422] {
+            assert_eq!(of(code).as_deref(), Some("denied"), "{code}");
+        }
+        for code in [401, 404, 409, 429, 500, 503] {
+            assert_eq!(of(code), None, "{code}");
+        }
     }
 }

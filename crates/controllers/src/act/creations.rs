@@ -1,7 +1,8 @@
 //! How NodeClaims and commands come to be, and what is done when nobody answers.
 //!
 //! Owns the way of what was created into the stores. A creation without an answer may have taken effect, and a watch that stands still does not show it:
-//! the API server is asked before anything else is created for the same NodePool (invariants 2, 15 and 38).
+//! the API server is asked before anything else is created for the same NodePool (invariants 2, 15 and 38). It is asked for all NodeClaims where an instance
+//! seems to belong to none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -82,17 +83,44 @@ impl Hands {
 
     /// Asks the API server for the NodeClaims of a NodePool, and takes in those that can be read.
     async fn read_claims(&self, pool: &str) -> kube::Result<()> {
-        let kind = ApiResource::erase::<NodeClaim>(&());
-        let api: kube::Api<DynamicObject> = kube::Api::all_with(self.client.clone(), &kind);
         let of_pool = ListParams::default().labels(&format!("{}={pool}", labels::NODE_POOL));
-        for claim in api.list(&of_pool).await?.items {
-            let claim = serde_json::to_value(claim).and_then(serde_json::from_value);
-            // The log names those that cannot be read, as the watch tells of them.
-            if let Ok(claim) = claim {
-                self.stores.node_claims.note_written(claim);
-            }
+        let (claims, _) = self.list_claims(&of_pool).await?;
+        for claim in claims {
+            self.stores.node_claims.note_written(claim);
         }
         Ok(())
+    }
+
+    /// All NodeClaims as the server has them now, and the names of those that cannot be read. The stores are left as they are: what else is decided goes by the
+    /// commands beside the NodeClaims, and those must not be older than they.
+    ///
+    /// # Errors
+    /// The class of the failure.
+    pub(crate) async fn all_claims(&self) -> Result<(Vec<NodeClaim>, BTreeSet<String>), ExecuteError> {
+        let found = self.list_claims(&ListParams::default()).await;
+        found.map_err(|source| ExecuteError::Failed {
+            verb: "list",
+            target: "nodeclaims".to_owned(),
+            source,
+        })
+    }
+
+    /// NodeClaims of the API server, and the names of those that cannot be read. The log names these, as the watch tells of them.
+    async fn list_claims(&self, which: &ListParams) -> kube::Result<(Vec<NodeClaim>, BTreeSet<String>)> {
+        let kind = ApiResource::erase::<NodeClaim>(&());
+        let api: kube::Api<DynamicObject> = kube::Api::all_with(self.client.clone(), &kind);
+        let (mut claims, mut unreadable) = (Vec::new(), BTreeSet::new());
+        for found in api.list(which).await?.items {
+            let name = found.metadata.name.clone().unwrap_or_default();
+            let claim = serde_json::to_value(found).and_then(serde_json::from_value::<NodeClaim>);
+            match claim {
+                Ok(claim) => claims.push(claim),
+                Err(_) => {
+                    unreadable.insert(name);
+                }
+            }
+        }
+        Ok((claims, unreadable))
     }
 
     /// Creates a NodeClaim and returns it with its name.

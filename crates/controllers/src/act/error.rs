@@ -3,6 +3,7 @@
 //! Owns the classes and how an answer of the API server is put into one.
 
 use spokeshave_model::ObjectRef;
+use spokeshave_ports::is_conflict;
 
 /// Why an Action was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,8 @@ pub(crate) enum ExecuteError {
         several_budgets: bool,
         /// A PodDisruptionBudget refuses; otherwise it is the server itself, or somebody's admission webhook.
         by_budget: bool,
+        /// The server is busy and refuses nobody in particular.
+        is_busy: bool,
         /// When the server wants to be asked again at the earliest.
         retry_after: Option<std::time::Duration>,
         /// HTTP status.
@@ -94,21 +97,26 @@ fn is_already_there(status: &kube::core::Status) -> bool {
     status.code == 409 && status.reason == "AlreadyExists"
 }
 
-/// The Eviction API gives the cause `DisruptionBudget` with its 429; a 429 without it comes from a server that is busy.
+/// The Eviction API gives the cause `DisruptionBudget` with its 429 (D-330).
 pub(super) fn names_a_budget(status: &kube::core::Status) -> bool {
-    status.code == 429
-        && status.details.as_ref().is_none_or(|details| {
-            (details.causes.is_empty() && details.retry_after_seconds == 0)
-                || details
-                    .causes
-                    .iter()
-                    .any(|cause| cause.reason == "DisruptionBudget")
-        })
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 429 && causes.any(|cause| cause.reason == "DisruptionBudget")
+}
+
+/// Of a webhook that denies a request, the API server passes the code on, which may be 429 as well. Any other 429 without a budget comes from a server that is
+/// busy (D-330).
+pub(super) fn is_busy(status: &kube::core::Status) -> bool {
+    status.code == 429 && !names_a_budget(status) && !status.message.starts_with("admission webhook \"")
 }
 
 /// When a refused eviction may be tried again, where the server says so.
 pub(super) fn retry_after(status: &kube::core::Status) -> Option<std::time::Duration> {
-    let seconds = status.details.as_ref()?.retry_after_seconds;
+    let told = status
+        .details
+        .as_ref()
+        .map_or(0, |details| details.retry_after_seconds);
+    // A server that sheds its load says how long in a header, of which kube does not tell: a second, or more.
+    let seconds = told.max(u32::from(is_busy(status)));
     (seconds > 0).then(|| std::time::Duration::from_secs(u64::from(seconds)))
 }
 
@@ -117,7 +125,69 @@ pub(super) fn classify(verb: &'static str, target: &ObjectRef, source: kube::Err
     let target = target.to_string();
     match &source {
         kube::Error::Api(status) if status.code == 404 => ExecuteError::NotFound { target },
-        kube::Error::Api(status) if status.code == 409 => ExecuteError::Conflict { target },
+        kube::Error::Api(status) if is_conflict(status) => ExecuteError::Conflict { target },
         _ => ExecuteError::Failed { verb, target, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use spokeshave_model::ObjectKind;
+    use std::time::Duration;
+
+    fn status(code: u16, details: Value) -> kube::core::Status {
+        let status = json!({"status": "Failure", "code": code, "details": details});
+        serde_json::from_value(status).expect("a status")
+    }
+
+    #[test]
+    fn d_330_only_that_429_with_its_cause_is_a_budgets() {
+        let budget = json!({"causes": [{"reason": "DisruptionBudget"}]});
+        let told = json!({"causes": [{"reason": "DisruptionBudget"}], "retryAfterSeconds": 10});
+        let cases = [
+            (status(429, Value::Null), false, Some(1)),
+            (status(429, json!({"retryAfterSeconds": 7})), false, Some(7)),
+            (status(429, budget), true, None),
+            (status(429, told), true, Some(10)),
+            (status(500, Value::Null), false, None),
+            (status(503, json!({"retryAfterSeconds": 5})), false, Some(5)),
+        ];
+        for (status, by_budget, seconds) in cases {
+            assert_eq!(names_a_budget(&status), by_budget, "{status:?}");
+            assert_eq!(
+                retry_after(&status),
+                seconds.map(Duration::from_secs),
+                "{status:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn d_330_a_webhook_that_denies_with_429_is_no_busy_server() {
+        let with = |message: &str| kube::core::Status {
+            message: message.to_owned(),
+            ..status(429, Value::Null)
+        };
+        let denied = with("admission webhook \"guard.example.com\" denied the request: it moves");
+        assert!(!is_busy(&denied) && !names_a_budget(&denied));
+        assert_eq!(retry_after(&denied), None);
+        assert!(is_busy(&with("too many requests, please try again later")));
+        let budget = json!({"causes": [{"reason": "DisruptionBudget"}]});
+        assert!(!is_busy(&status(429, budget)));
+        assert!(!is_busy(&status(503, Value::Null)));
+    }
+
+    #[test]
+    fn a_patch_that_names_another_object_is_looked_at_again() {
+        let class = |code, field: &str| {
+            let details = json!({"causes": [{"reason": "FieldValueInvalid", "field": field}]});
+            let source = kube::Error::Api(status(code, details).boxed());
+            classify("patch", &ObjectRef::cluster(ObjectKind::Node, "n", "u"), source)
+        };
+        assert!(class(422, "metadata.uid").is_conflict());
+        assert!(class(409, "").is_conflict());
+        assert!(!class(422, "metadata.labels").is_conflict());
     }
 }

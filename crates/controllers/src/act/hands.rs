@@ -23,7 +23,7 @@ use spokeshave_runtime::{
 
 use crate::act::blocked::Told;
 use crate::act::creations::Unanswered;
-use crate::act::error::{ExecuteError, classify, names_a_budget, retry_after};
+use crate::act::error::{ExecuteError, classify, is_busy, names_a_budget, retry_after};
 use crate::act::health_objects;
 use crate::state::cluster::Cluster;
 use crate::state::distress::Failures;
@@ -35,7 +35,7 @@ const NOMINATED_RATE: (f64, u32) = (5.0, 10);
 
 /// Writes of one sort under way at once, such as creations (P-065). The API server answers each in milliseconds; beyond that the client's own rate is what
 /// bounds them.
-pub(super) const AT_ONCE: usize = 50;
+pub(crate) const AT_ONCE: usize = 50;
 
 /// The writer. Clones write as one.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ pub(crate) struct Hands {
     pub(super) created: Created,
     /// NodePools for which NodeClaims may have come to be that nobody knows of.
     pub(super) unanswered: Unanswered,
-    failures: Failures,
+    pub(super) failures: Failures,
     pub(super) clock: SharedClock,
     /// When the words of what holds up a termination were last written.
     pub(super) told: Told,
@@ -68,8 +68,9 @@ const SEVERAL_BUDGETS: &str =
 impl Hands {
     /// Hands that write with this client, and whose results go into the cluster's stores.
     pub(crate) fn new(client: Client, cluster: &Cluster, events: EventRecorder) -> Self {
+        let failures = cluster.failures.clone();
         Self {
-            writes: ClientWrites::new(client.clone()),
+            writes: ClientWrites::new(client.clone()).noticing(move |error| failures.of_api_server(error)),
             client,
             stores: cluster.stores.clone(),
             events,
@@ -97,10 +98,17 @@ impl Hands {
         answer
     }
 
-    /// Counts a failed write for circuit breakers.
+    /// Counts a failed write for circuit breakers. An eviction that a budget does not allow is none, nor one that a webhook denies with 429.
     pub(super) fn note_failure<T>(&self, answer: &Result<T, ExecuteError>) {
-        if let Err(ExecuteError::Failed { source, .. }) = answer {
-            self.failures.of_api_server(source);
+        match answer {
+            Err(ExecuteError::Failed { source, .. }) => self.failures.of_api_server(source),
+            Err(ExecuteError::Refused {
+                by_budget: false,
+                is_busy,
+                code,
+                ..
+            }) if *is_busy || *code != 429 => self.failures.of_status(*code),
+            _ => {}
         }
     }
 
@@ -278,7 +286,8 @@ impl Hands {
         resource_version: Option<&str>,
     ) -> Result<(), ExecuteError> {
         let mut body = patch.clone();
-        // The UID guards against a successor of the same name; the version against a change of what the patch replaces whole.
+        // The UID guards against a successor of the same name; the version against a change of what the patch replaces whole. Of a patch of the status, the server
+        // compares no UID where the kind is a custom resource: there only the version guards.
         if !target.uid.is_empty() {
             body["metadata"]["uid"] = Value::from(target.uid.clone());
         }
@@ -432,6 +441,7 @@ impl Hands {
                 target: target.to_string(),
                 several_budgets: status.message == SEVERAL_BUDGETS,
                 by_budget: status.message == SEVERAL_BUDGETS || names_a_budget(&status),
+                is_busy: is_busy(&status),
                 retry_after: retry_after(&status),
                 message: status.message.clone(),
                 code: status.code,

@@ -38,10 +38,13 @@ impl Hands {
         });
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &target.namespace);
         let parameters = PatchParams::default();
-        match api
+        let answer = api
             .patch_status(&target.name, &parameters, &Patch::Strategic(patch))
-            .await
-        {
+            .await;
+        if let Err(error) = &answer {
+            self.failures.of_api_server(error);
+        }
+        match answer {
             Ok(written) => self.stores.pods.note_written(written),
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 if !self.may_not_nominate.swap(true, Ordering::Relaxed) {

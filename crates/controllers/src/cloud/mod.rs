@@ -1,7 +1,8 @@
 //! The cloud as the controllers call it: every call is timed and counted (P §16), none lasts for ever, instance types are as NodeOverlays correct
-//! them, and launches go to zones in which nodes join, if there are any.
+//! them, and launches go to zones in which nodes join, if there are any. What changes something is asked only by the leader.
 //!
-//! Owns the time limit and the metrics of calls, and is the one place where corrected types come from. It changes no other answer.
+//! Owns the time limit and the metrics of calls, and the fence that stops those of a replica that no longer leads; and is the one place where corrected types
+//! come from. It changes no other answer.
 
 pub(crate) mod overlays;
 pub(crate) mod registration_hooks;
@@ -9,6 +10,7 @@ pub(crate) mod reserved;
 pub(crate) mod zones;
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -20,6 +22,7 @@ use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, Measurement,
     NodeClassKind, Notices, RegistrationHook, RepairPolicy, SharedClock, SharedWrites,
 };
+use spokeshave_runtime::{Epoch, Leadership};
 
 use crate::cloud::overlays::Overlays;
 use crate::cloud::reserved::ReservedHidden;
@@ -36,6 +39,8 @@ pub(crate) struct Measured {
     failures: Failures,
     controller: &'static str,
     limit: Duration,
+    /// `None` for those who change nothing.
+    term: Option<(Leadership, Epoch)>,
     /// `None` when the feature gate NodeOverlay is off.
     overlays: Option<Overlays>,
     /// `None` when the feature gate ReservedCapacity is on.
@@ -59,9 +64,19 @@ impl Measured {
             failures,
             controller: "operator",
             limit,
+            term: None,
             overlays: None,
             reserved: None,
             zones: Zones::default(),
+        }
+    }
+
+    /// The same cloud for one term of leadership. Once that is over nothing is launched, ended or acknowledged, and what is under way takes no further
+    /// step (invariant 36).
+    pub(crate) fn in_term(self, leadership: Leadership, epoch: Epoch) -> Self {
+        Self {
+            term: Some((leadership, epoch)),
+            ..self
         }
     }
 
@@ -153,6 +168,22 @@ impl Measured {
         self.timed("Registered", hook.registered(claim)).await
     }
 
+    /// A call that changes something. The term is looked at before each of its steps and not only before the first: a replica may be suspended in the middle of
+    /// one, and goes on when another one has long led.
+    async fn changing<T>(&self, method: &str, call: CloudFuture<'_, T>) -> Result<T, CloudError> {
+        let mut call = std::pin::pin!(self.timed(method, call));
+        std::future::poll_fn(|context| {
+            if let Some((leadership, epoch)) = &self.term
+                && let Err(over) = leadership.check(epoch)
+            {
+                let message = format!("{method} is left to the leader: {over}");
+                return Poll::Ready(Err(CloudError::Other(message)));
+            }
+            call.as_mut().poll(context)
+        })
+        .await
+    }
+
     async fn timed<T>(&self, method: &str, call: CloudFuture<'_, T>) -> Result<T, CloudError> {
         let started = self.clock.now();
         let answer = tokio::select! {
@@ -186,11 +217,11 @@ impl CloudProvider for Measured {
     }
 
     fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
-        self.timed("Create", self.inner.create(claim)).boxed()
+        self.changing("Create", self.inner.create(claim)).boxed()
     }
 
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
-        self.timed("Delete", self.inner.delete(claim)).boxed()
+        self.changing("Delete", self.inner.delete(claim)).boxed()
     }
 
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
@@ -238,7 +269,8 @@ impl CloudProvider for Measured {
         claim: &'a NodeClaim,
         types: &'a [InstanceType],
     ) -> CloudFuture<'a, NodeClaim> {
-        self.timed("Create", self.inner.create_from(claim, types)).boxed()
+        self.changing("Create", self.inner.create_from(claim, types))
+            .boxed()
     }
 
     fn measurements(&self) -> Vec<Measurement> {
@@ -262,7 +294,7 @@ impl CloudProvider for Measured {
     }
 
     fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
-        self.timed("DeleteMessage", self.inner.acknowledge(message))
+        self.changing("DeleteMessage", self.inner.acknowledge(message))
             .boxed()
     }
 }

@@ -49,7 +49,7 @@ pub(crate) trait Watched: Object {
 }
 
 /// What a label of objects is called in metrics (P §16).
-fn metric_label(key: &str) -> String {
+pub(crate) fn metric_label(key: &str) -> String {
     key.replace(['/', '.', '-'], "_")
 }
 

@@ -15,6 +15,7 @@ use spokeshave_ports::CloudProvider as _;
 use spokeshave_runtime::{Gauge, Metrics};
 
 use crate::observe::conditions::show_each;
+use crate::observe::ended_pools;
 use crate::observe::gauges::{Series, seconds, with};
 use crate::observe::journal::Journal;
 use crate::observe::pod_times::PodTimes;
@@ -41,6 +42,7 @@ pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool)
     let (weak, copies) = (Arc::downgrade(cluster), metrics.copies());
     copies.replace(cluster.cloud.measurements());
     metrics.before_render(move || with(&weak, |cluster| copies.replace(cluster.cloud.measurements())));
+    ended_pools::forget(cluster, metrics);
     if !objects {
         return;
     }

@@ -83,11 +83,13 @@ impl PodTimes {
     /// Hears of every change of a pod.
     pub(crate) fn listen(&self, pods: &Store<Pod>) {
         let this = self.clone();
-        pods.on_change(move |change| match change.new.as_deref() {
-            Some(pod) => this.saw(pod),
-            None => {
-                let gone = change.old.as_deref().and_then(|pod| pod.metadata.uid.as_deref());
-                this.lock().remove(gone.unwrap_or_default());
+        pods.on_change(move |change| {
+            if let Some(gone) = change.ended() {
+                let uid = gone.metadata.uid.as_deref().unwrap_or_default();
+                this.lock().remove(uid);
+            }
+            if let Some(pod) = change.new.as_deref() {
+                this.saw(pod);
             }
         });
     }
@@ -213,5 +215,22 @@ mod tests {
             times.waiting().is_empty(),
             "nothing is remembered of a pod that runs"
         );
+    }
+
+    /// A pod of a StatefulSet that was made anew while the watch was down comes as a change of the old one.
+    #[test]
+    fn p_16_a_pod_that_was_replaced_under_its_name_is_forgotten() {
+        let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+        let times = PodTimes::new(&Metrics::new(clock.clone()), clock);
+        let pods = Store::<Pod>::default();
+        times.listen(&pods);
+        for (uid, version) in [("first", "1"), ("second", "2")] {
+            let mut one = pod(json!({"containers": []}), json!([]), "Pending");
+            one.metadata.uid = Some(uid.to_owned());
+            one.metadata.resource_version = Some(version.to_owned());
+            pods.note_written(one);
+            let known: Vec<String> = times.lock().keys().cloned().collect();
+            assert_eq!(known, [uid]);
+        }
     }
 }

@@ -184,7 +184,7 @@ impl DisruptionLoop {
             match disruption.phase() {
                 DisruptionPhase::RolledBack => {
                     let ended = spokeshave_plan::disrupt::history::finished_at(&disruption);
-                    thread.frontier.failed(&command, ended);
+                    thread.frontier.undone(&command, Some(&disruption), ended);
                 }
                 DisruptionPhase::Succeeded => thread.frontier.succeeded(&command),
                 _ => {
@@ -259,10 +259,10 @@ impl DisruptionLoop {
         let now = self.cluster.now();
         let frontier = &mut thread.frontier;
         thread.started.retain(|name, command| {
-            let disruption = self.cluster.stores.disruptions.get_named(name);
-            match disruption.as_deref().map(Disruption::phase) {
+            let one = self.cluster.stores.disruptions.get_named(name);
+            match one.as_deref().map(Disruption::phase) {
                 None if unread.contains(name) => return true,
-                None | Some(DisruptionPhase::RolledBack) => frontier.failed(command, now),
+                None | Some(DisruptionPhase::RolledBack) => frontier.undone(command, one.as_deref(), now),
                 Some(DisruptionPhase::Succeeded | DisruptionPhase::Draining) => frontier.succeeded(command),
                 Some(_) => return true,
             }
@@ -541,20 +541,20 @@ impl DisruptionLoop {
 
     /// D-104: the nodes that are to take the pods are kept for them.
     fn nominate(&self, snapshot: &Snapshot, command: &Command) {
-        let pods: BTreeMap<&str, _> = snapshot
-            .pod_ids()
-            .map(|id| (snapshot.pod(id).uid(), id))
+        let views = snapshot.nodes.iter();
+        let nodes: BTreeMap<&str, _> = views.map(|view| (view.provider_id.as_str(), view)).collect();
+        let own = command.nodes.iter();
+        let own = own.filter_map(|node| nodes.get(node.provider_id.as_str()));
+        let pods: BTreeMap<&str, _> = own
+            .flat_map(|view| view.pods.iter())
+            .map(|id| (snapshot.pod(*id).uid(), *id))
             .collect();
         for one in command.moves.iter() {
             let Destination::Node { provider_id, .. } = &one.to else {
                 continue;
             };
             self.cluster.nominate(provider_id);
-            let view = snapshot
-                .nodes
-                .iter()
-                .find(|view| view.provider_id == *provider_id);
-            if let (Some(view), Some(pod)) = (view, pods.get(one.uid.as_str())) {
+            if let (Some(view), Some(pod)) = (nodes.get(provider_id.as_str()), pods.get(one.uid.as_str())) {
                 let event = nominated_event(snapshot, *pod, view.claim_name(), view.node_name());
                 self.hands.tell(&event);
             }

@@ -2,28 +2,29 @@
 //!
 //! One key a command, so that none waits for another (W-31). It remembers nothing: what it knows of a command stands in the cluster.
 
+mod reads;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{FutureExt as _, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
 use spokeshave_api::disruption::{Disruption, DisruptionDecision, DisruptionPhase};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
-use spokeshave_model::Pod;
-use spokeshave_model::{Action, Price};
+use spokeshave_model::{Action, Plan, Price};
 use spokeshave_plan::disrupt::advance::{
-    Milestone, Present, PresentNode, WaitsFor, advance, is_gone, needs_pods_of_server,
+    Advance, Milestone, Present, PresentNode, WaitsFor, advance, is_gone, needs_pods_of_server,
 };
+use spokeshave_plan::disrupt::beyond_limits;
 use spokeshave_plan::disrupt::history::{expired, finished_at};
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::disrupt::words;
-use spokeshave_plan::disrupt::{beyond_limits, last_look};
 use spokeshave_plan::disruption_policy::{frozen, keep};
 use spokeshave_plan::report;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
+use crate::act::commands::Carried;
 use crate::act::error::ExecuteError;
 use crate::act::hands::Hands;
 use crate::controller::{Controller, Looked, Triggers};
@@ -38,9 +39,6 @@ use crate::state::cluster::Cluster;
 /// Commands that are worked on at once, at one core and at sixty (D-107).
 const WORKERS: (usize, usize) = (100, 1000);
 
-/// So many nodes' pods are listed at the same time.
-const LISTS_AT_ONCE: usize = 20;
-
 /// Pause between two looks at what is kept beyond its time.
 const KEPT_LOOK: Duration = Duration::from_secs(3600);
 
@@ -50,7 +48,7 @@ pub(crate) struct Commands {
     cluster: Arc<Cluster>,
     hands: Hands,
     journal: Arc<Journal>,
-    /// What could not be read, as it was said: a command looks once a second.
+    /// What could not be read or deleted, as it was said: a command looks once a second.
     unread: Mutex<Repeats>,
 }
 
@@ -62,53 +60,6 @@ impl Commands {
             journal,
             unread: Mutex::default(),
         })
-    }
-
-    /// Asks the API server for the pods of the nodes that are still to go; one after the other would take longer than the taints of a large
-    /// command take to settle. False when the watch has not told of one of them yet: what the Snapshot knows of these nodes is not all.
-    async fn list_pods(&self, disruption: &Disruption, present: &mut Present) -> Result<bool, ExecuteError> {
-        let live = present
-            .nodes
-            .iter()
-            .enumerate()
-            .filter(|(_, there)| there.is_live());
-        let list = |(index, _): (usize, &PresentNode)| {
-            let (hands, node) = (self.hands.clone(), disruption.spec.nodes[index].name.clone());
-            async move { (index, hands.pods_on(&node).await) }.boxed()
-        };
-        let lists: Vec<_> = live.map(list).collect();
-        let mut lists = stream::iter(lists).buffered(LISTS_AT_ONCE);
-        let mut up_to_date = true;
-        while let Some((index, pods)) = lists.next().await {
-            let pods = pods?;
-            up_to_date &= knows_all(&present.nodes[index].pods, &pods);
-            present.nodes[index].pods = pods;
-        }
-        Ok(up_to_date)
-    }
-
-    /// Invariants 8 and 38: asks the API server for the nodes that are to take pods, and whether the watch has told of every pod that is on them. A watch that
-    /// stands still tells of no node that has gone, and places are not what they seem until it has told of all pods.
-    async fn read_destinations(&self, present: &mut Present) -> Result<bool, ExecuteError> {
-        let read = |(index, (name, _)): (usize, &(String, Option<Arc<Node>>))| {
-            let (cluster, hands, name) = (self.cluster.clone(), self.hands.clone(), name.clone());
-            async move {
-                let known = cluster.stores.pods_by_node.get(&name);
-                let (node, pods) = futures::try_join!(hands.get::<Node>(&name), hands.pods_on(&name))?;
-                Ok::<_, ExecuteError>((index, node, knows_all(&known, &pods)))
-            }
-            .boxed()
-        };
-        let there = present.destinations.iter().enumerate();
-        let reads: Vec<_> = there.filter(|(_, (_, node))| node.is_some()).map(read).collect();
-        let mut reads = stream::iter(reads).buffered(LISTS_AT_ONCE);
-        let mut all_known = true;
-        while let Some(read) = reads.next().await {
-            let (index, node, knows_pods) = read?;
-            all_known &= knows_pods;
-            present.destinations[index].1 = node.map(Arc::new);
-        }
-        Ok(all_known)
     }
 
     /// What is there now of a command's objects.
@@ -142,6 +93,7 @@ impl Commands {
             crowded: None,
             guarded: None,
             beyond_limits: None,
+            refused: None,
             waits_for: None,
             queued_nodes,
             frozen: self.frozen(disruption),
@@ -213,7 +165,8 @@ impl Commands {
         nodes.collect()
     }
 
-    /// Finished commands stay for a while, and not too many of them.
+    /// Finished commands stay for a while, and not too many of them. One that cannot be deleted keeps no other; it is tried again in its own look, and in those of
+    /// others when they are due.
     async fn keep_ledger(&self, disruption: &Disruption) -> Result<Requeue, ReconcileError> {
         let now = self.cluster.now();
         let all = self.cluster.stores.disruptions.snapshot();
@@ -226,12 +179,22 @@ impl Commands {
             now,
         );
         let is_gone = gone.iter().any(|target| target.uid == disruption.uid());
+        let mut failure = None;
         for target in gone {
+            let is_own = target.uid == disruption.uid();
             match self.hands.run(&Action::delete(target)).await {
                 Ok(()) => {}
                 Err(error) if error.is_not_found() || error.is_conflict() => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if is_own => failure = Some(error),
+                Err(error) => {
+                    if self.is_line_due(error.to_string()) {
+                        tracing::warn!(%error, "a disruption that has ended stays longer than it should");
+                    }
+                }
             }
+        }
+        if let Some(error) = failure {
+            return Err(error.into());
         }
         let passed =
             Duration::try_from(now.duration_since(finished_at(disruption))).unwrap_or(Duration::ZERO);
@@ -242,18 +205,6 @@ impl Commands {
             // What a roll-out keeps for longer is looked at again later.
             Requeue::After(if left.is_zero() { KEPT_LOOK } else { left })
         })
-    }
-
-    /// Reads from the API server which pods are where. False where the watch knows less, or the server does not answer: the command waits for it, but not for ever.
-    async fn knows(&self, disruption: &Disruption, present: &mut Present) -> bool {
-        let own = self.list_pods(disruption, present).await;
-        let others = self.read_destinations(present).await;
-        for error in [own.as_ref().err(), others.as_ref().err()].into_iter().flatten() {
-            if self.is_line_due(format!("{}: {error}", disruption.name())) {
-                tracing::warn!(Disruption = disruption.name(), %error, "its pods and nodes could not be read");
-            }
-        }
-        own.unwrap_or(false) && others.unwrap_or(false)
     }
 
     fn is_line_due(&self, line: String) -> bool {
@@ -276,6 +227,24 @@ impl Commands {
             reason,
             "created nodeclaim"
         );
+    }
+
+    /// Writes what follows of a look, and tells of what that completes.
+    async fn carry_out(
+        &self,
+        disruption: &Disruption,
+        present: &Present,
+        next: &Plan<Advance>,
+    ) -> Result<Carried, ExecuteError> {
+        let done = |index: usize| {
+            if let Action::CreateNodeClaim { claim, reason } = &next.actions[index] {
+                self.created(disruption, claim, reason);
+            }
+            if let Some(milestone) = &next.report.milestones[index] {
+                self.reached(disruption, present, milestone);
+            }
+        };
+        self.hands.carry_out_each(next, done).await
     }
 
     /// Metrics, logs and lines for people; a restart may tell one a second time, and never loses a write for it.
@@ -453,6 +422,10 @@ impl Controller for Commands {
         if disruption.is_finished() {
             return self.keep_ledger(&disruption).await;
         }
+        // It takes time, and comes first: what nodes are deleted by is not older than it.
+        let now = self.cluster.now();
+        let is_last_look = needs_pods_of_server(&disruption, now);
+        let is_early = is_last_look && self.waits_for_places(&disruption, now).await;
         let claims = &self.cluster.stores.node_claims;
         let (mut present, unreadable) = unreadable::beside(claims, || self.present(&disruption));
         if let Some(claim) = unreadable::claim_of_command(&disruption, &unreadable) {
@@ -466,21 +439,17 @@ impl Controller for Commands {
             }
             return Ok(Requeue::After(unreadable::PAUSE));
         }
-        let now = self.cluster.now();
-        if needs_pods_of_server(&disruption, now) {
-            if !self.knows(&disruption, &mut present).await {
-                present.waits_for = Some(WaitsFor::Watch);
-            } else {
-                let snapshot = self.cluster.snapshot_with(&[]).await;
-                present.look_finds(last_look(&disruption, &snapshot, &self.cluster.policy, now));
-            }
-            if let Some(waits_for) = present.waits_for {
-                tracing::debug!(
-                    Disruption = name,
-                    ?waits_for,
-                    "waits before its nodes are deleted"
-                );
-            }
+        if is_early {
+            present.waits_for = Some(WaitsFor::Places);
+        } else if is_last_look {
+            self.look_at_server(&disruption, &mut present, now).await;
+        }
+        if let Some(waits_for) = present.waits_for {
+            tracing::debug!(
+                Disruption = name,
+                ?waits_for,
+                "waits before its nodes are deleted"
+            );
         }
         let there: Vec<bool> = present.replacements.iter().map(Option::is_some).collect();
         if disruption.phase() == DisruptionPhase::Starting && there.contains(&false) {
@@ -491,19 +460,21 @@ impl Controller for Commands {
         if is_gone(&disruption, &present) {
             present.price_after = self.price_after(&disruption).await;
         }
-        let next = advance(&disruption, &present, now);
-        let done = |index: usize| {
-            if let Action::CreateNodeClaim { claim, reason } = &next.actions[index] {
-                self.created(&disruption, claim, reason);
-            }
-            if let Some(milestone) = &next.report.milestones[index] {
-                self.reached(&disruption, &present, milestone);
-            }
-        };
-        if !self.hands.carry_out_each(&next, done).await? {
-            return Ok(Requeue::Stale);
+        let mut next = advance(&disruption, &present, now);
+        let mut carried = self.carry_out(&disruption, &present, &next).await?;
+        if let Carried::Refused(words) = carried {
+            // The stores know what this look has written already.
+            let present = Present {
+                refused: Some(words),
+                ..self.present(&disruption)
+            };
+            next = advance(&disruption, &present, now);
+            carried = self.carry_out(&disruption, &present, &next).await?;
         }
-        Ok(next.report.again.map_or(Requeue::Done, Requeue::After))
+        Ok(match carried {
+            Carried::Whole => next.report.again.map_or(Requeue::Done, Requeue::After),
+            Carried::Stale | Carried::Refused(_) => Requeue::Stale,
+        })
     }
 }
 
@@ -564,13 +535,6 @@ fn snake_case(text: &str) -> String {
         out.push(character.to_ascii_lowercase());
     }
     out
-}
-
-/// Whether the watch has told of every pod that takes room, of those that the API server has.
-fn knows_all(known: &[Arc<Pod>], pods: &[Arc<Pod>]) -> bool {
-    let is_known = |pod: &Arc<Pod>| known.iter().any(|one| one.metadata.uid == pod.metadata.uid);
-    let mut active = pods.iter().filter(|pod| !spokeshave_model::pod::is_terminal(pod));
-    active.all(is_known)
 }
 
 #[cfg(test)]

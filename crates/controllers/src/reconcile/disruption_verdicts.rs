@@ -12,7 +12,7 @@ use spokeshave_plan::disrupt::condition::VerdictCondition;
 use crate::act::hands::Hands;
 use crate::state::cluster::Cluster;
 
-/// Most conditions that one turn writes.
+/// Most conditions that one turn tries to write.
 const WRITES: usize = 50;
 /// A NodeClaim is not written to again within this time: a verdict that goes to and fro is worth one write a minute.
 const PAUSE: SignedDuration = SignedDuration::from_secs(60);
@@ -28,6 +28,8 @@ pub(crate) struct Verdicts {
     /// By name of the NodeClaim.
     wanted: BTreeMap<String, VerdictCondition>,
     written: BTreeMap<String, Timestamp>,
+    /// The NodeClaim whose write has ended a turn last: the next turns begin after it, so that one which is always denied stops no other for ever.
+    failed: Option<String>,
 }
 
 impl Verdicts {
@@ -52,19 +54,14 @@ impl Verdicts {
             .collect();
     }
 
-    /// Writes some of what is left, and returns how many writes there were.
+    /// Writes some of what is left, and returns how many writes there were. One that fails is tried again in a later turn; the first that does so for another
+    /// reason than that its NodeClaim has changed or is gone ends the turn, because decisions wait for it and the next write may well fail, too.
     pub(crate) async fn write(&mut self, cluster: &Cluster, hands: &Hands) -> u64 {
         let now = cluster.now();
         self.written.retain(|_, at| now.duration_since(*at).abs() < PAUSE);
-        let mut writes = 0;
-        let names: Vec<String> = self
-            .wanted
-            .keys()
-            .filter(|name| !self.written.contains_key(*name))
-            .cloned()
-            .collect();
-        for name in names {
-            if writes >= WRITES as u64 {
+        let (mut tries, mut writes) = (0, 0);
+        for name in self.next_names() {
+            if tries >= WRITES {
                 break;
             }
             let Some(condition) = self.wanted.remove(&name) else {
@@ -79,16 +76,34 @@ impl Verdicts {
             let Some(action) = condition.action(&claim, now) else {
                 continue;
             };
-            match hands.run(&action).await {
-                Ok(()) => {
-                    writes += 1;
-                    self.written.insert(name, now);
-                }
-                Err(error) => {
-                    tracing::debug!(NodeClaim = name, %error, "writing a verdict; the next pass tries again");
-                }
+            tries += 1;
+            let Err(error) = hands.run(&action).await else {
+                writes += 1;
+                self.written.insert(name, now);
+                continue;
+            };
+            tracing::debug!(NodeClaim = name, %error, "writing a verdict; a later turn tries again");
+            if error.is_not_found() {
+                continue;
+            }
+            self.wanted.insert(name.clone(), condition);
+            if !error.is_conflict() {
+                self.failed = Some(name);
+                break;
             }
         }
         writes
+    }
+
+    /// NodeClaims whose turn it is, those after the one that failed first.
+    fn next_names(&self) -> Vec<String> {
+        let names = self.wanted.keys();
+        let mut names: Vec<String> = names
+            .filter(|name| !self.written.contains_key(*name))
+            .cloned()
+            .collect();
+        let until_failed = names.partition_point(|name| Some(name) <= self.failed.as_ref());
+        names.rotate_left(until_failed);
+        names
     }
 }

@@ -328,14 +328,7 @@ impl Evictions {
             }
             Err(error @ ExecuteError::Refused { .. }) => {
                 // A server that is busy refuses nobody for long.
-                let is_busy = matches!(
-                    &error,
-                    ExecuteError::Refused {
-                        code: 429,
-                        by_budget: false,
-                        ..
-                    }
-                );
+                let is_busy = matches!(&error, ExecuteError::Refused { is_busy: true, .. });
                 let wait = self.refused(key, &target, node.as_deref(), error);
                 if !is_busy {
                     self.turns().leave(&key.uid);
@@ -363,6 +356,7 @@ impl Evictions {
         let ExecuteError::Refused {
             several_budgets,
             by_budget,
+            is_busy,
             retry_after,
             code,
             message,
@@ -385,7 +379,7 @@ impl Evictions {
             self.hands
                 .tell(&termination::refused_event(node, target, *several_budgets));
             tracing::debug!(%error, retry_in = ?delay, "eviction refused");
-        } else if *code != 429 {
+        } else if !*is_busy {
             self.hands
                 .tell(&termination::rejected_event(node, target, *code, message));
             tracing::error!(Pod = %key, Node = key.node, %error, retry_in = ?delay, "eviction failed");

@@ -1,6 +1,6 @@
 //! Garbage collection: NodeClaims whose instance is gone, instances that no NodeClaim names (D §7.3), and NodeClaims whose Node was taken away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -89,6 +89,24 @@ impl Garbage {
         self.journal
             .note(DecisionKind::Trouble, claim.name(), "deleted", why, None);
         Ok(())
+    }
+
+    /// D-252: instances that no NodeClaim names, neither as far as the watch has told nor by the API server. It is asked where there seem to be any: a replica
+    /// that was suspended, or whose watch stands still, does not know what another one has launched meanwhile (invariants 36 and 38).
+    async fn leaked(
+        &self,
+        instances: &[NodeClaim],
+        mut claims: Vec<Arc<NodeClaim>>,
+        mut unreadable: BTreeSet<String>,
+    ) -> Result<Vec<NodeClaim>, ReconcileError> {
+        let now = self.cluster.now();
+        if leaked_instances(instances, &claims, &unreadable, now).is_empty() {
+            return Ok(Vec::new());
+        }
+        let (present, unread) = self.hands.all_claims().await?;
+        claims.extend(present.into_iter().map(Arc::new));
+        unreadable.extend(unread);
+        Ok(leaked_instances(instances, &claims, &unreadable, now))
     }
 
     /// D-252.
@@ -204,8 +222,15 @@ impl Controller for Garbage {
                 failure.get_or_insert(error);
             }
         }
-        for instance in leaked_instances(&instances, &claims_after, &unreadable, self.cluster.now()) {
-            if let Err(error) = self.end_leaked(&instance).await {
+        match self.leaked(&instances, claims_after, unreadable).await {
+            Ok(leaked) => {
+                for instance in leaked {
+                    if let Err(error) = self.end_leaked(&instance).await {
+                        failure.get_or_insert(error);
+                    }
+                }
+            }
+            Err(error) => {
                 failure.get_or_insert(error);
             }
         }

@@ -10,7 +10,7 @@ use spokeshave_api::constants::OVERLAY_PERIOD;
 use spokeshave_api::{NodeOverlay, NodePool};
 use spokeshave_plan::overlays::{Evaluation, PoolTypes, Verdict, evaluate, status_action};
 use spokeshave_ports::CloudError;
-use spokeshave_runtime::Requeue;
+use spokeshave_runtime::{ReconcileError, Requeue};
 
 use crate::act::hands::Hands;
 use crate::cloud::Measured;
@@ -137,12 +137,14 @@ impl Controller for NodeOverlays {
     }
 
     /// Judges all overlays, writes what changed in their statuses, and puts them into force. A NodePool whose types cannot be had keeps no other
-    /// from being looked at; it is tried again. An overlay that cannot be read counts as it was last read.
+    /// from being looked at, and a status that cannot be written keeps no overlay out of force (invariant 22); both are tried again. An overlay that cannot
+    /// be read counts as it was last read.
     async fn reconcile(self: Arc<Self>, _all: String) -> Looked {
         let (pools, failed) = gather(&self.cluster.cloud, self.cluster.stores.node_pools.snapshot()).await;
         let (overlays, unreadable) = self.known();
         let evaluation = evaluate(&overlays, &pools, &self.cluster.options.label_rules);
         let are_kept = overlays.iter().any(|overlay| unreadable.contains(overlay.name()));
+        let mut failure = failed.map(ReconcileError::from);
         for (overlay, verdict) in &evaluation.verdicts {
             // Its status is not the one that was read.
             if unreadable.contains(overlay.name()) {
@@ -155,12 +157,12 @@ impl Controller for NodeOverlays {
                 Ok(()) => tell(overlay, verdict),
                 // What was judged is not what is there any more: all over again (P §13).
                 Err(error) if error.is_conflict() || error.is_not_found() => return Ok(Requeue::Stale),
-                Err(error) => return Err(error.into()),
+                Err(error) => _ = failure.get_or_insert(error.into()),
             }
         }
         self.put_into_force(evaluation, &pools);
-        match failed {
-            Some(error) => Err(Box::new(error)),
+        match failure {
+            Some(error) => Err(error),
             None if are_kept => Ok(Requeue::After(KEPT_LOOK)),
             None => Ok(Requeue::After(OVERLAY_PERIOD)),
         }

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use spokeshave_api::{NodeClaim, NodePool};
-use spokeshave_plan::nodepool::{count, hash_actions, status_action};
+use spokeshave_plan::nodepool::{claim_hash_actions, count, pool_hash_action, status_action};
 use spokeshave_plan::pool_conditions::CannotLaunch;
 use spokeshave_ports::CloudProvider as _;
 use spokeshave_runtime::{Change, Requeue};
 
+use crate::act::error::ExecuteError;
 use crate::act::hands::Hands;
 use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
@@ -76,6 +77,27 @@ impl NodePools {
         self.cluster.launch_trouble(pool).await
     }
 
+    /// D-223, D-224. A NodeClaim that may not be stamped keeps no other from it, but the NodePool: with its new stamp, nobody would try again. False when an object has
+    /// changed meanwhile or is gone: a fresh look is on its way.
+    async fn stamp(&self, pool: &NodePool, claims: &[&NodeClaim]) -> Result<bool, ExecuteError> {
+        let mut are_stamped = true;
+        let mut failure = None;
+        for action in claim_hash_actions(pool, claims) {
+            match self.hands.run_unless_stale(std::slice::from_ref(&action)).await {
+                Ok(is_stamped) => are_stamped &= is_stamped,
+                Err(error) => _ = failure.get_or_insert(error),
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        if !are_stamped {
+            return Ok(false);
+        }
+        let own = pool_hash_action(pool);
+        self.hands.run_unless_stale(own.as_slice()).await
+    }
+
     /// Drops what was learnt of NodePools that are no more.
     fn forget_vanished(&self) {
         let pools = self.cluster.stores.node_pools.snapshot();
@@ -124,9 +146,6 @@ impl Controller for NodePools {
     /// One look at a pool.
     async fn reconcile(self: Arc<Self>, name: String) -> Looked {
         let Some(pool) = self.cluster.stores.node_pools.get_named(&name) else {
-            let families = &self.journal.families;
-            families.consolidation_moves.remove_where("nodepool", &name);
-            families.consolidation_score.remove_where("nodepool", &name);
             self.forget_vanished();
             return Ok(Requeue::Done);
         };
@@ -146,7 +165,6 @@ impl Controller for NodePools {
         let (_, leaving) = self.cluster.held_nodes(&[]);
         let node_of = |id: &str| self.cluster.stores.nodes_by_provider_id.get(id).first().cloned();
         let (nodes, resources) = count(&references, node_of, |id| leaving.contains(id));
-        let mut actions = hash_actions(&pool, &references);
         let view = self.cluster.node_classes.find(class);
         let young = self.cluster.clock.since(self.cluster.started) < CLASSES_LISTED_WITHIN;
         if view.is_none() && young && !self.cluster.node_classes.has_listed(class) {
@@ -156,7 +174,7 @@ impl Controller for NodePools {
         let cannot_launch = self.cannot_launch(&pool).await;
         let known = self.cluster.memory().health.remove(pool.uid());
         let mut health = known.unwrap_or_default();
-        actions.extend(status_action(
+        let status = status_action(
             &pool,
             view.as_ref(),
             &self.cluster.options.label_rules,
@@ -165,13 +183,16 @@ impl Controller for NodePools {
             &mut health,
             cannot_launch.as_ref(),
             self.cluster.now(),
-        ));
+        );
         self.cluster.memory().health.insert(pool.uid().to_owned(), health);
-        match self.hands.run_all(&actions).await {
-            Ok(()) => Ok(Requeue::Done),
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Requeue::Done),
-            Err(error) => Err(error.into()),
+        let stamped = self.stamp(&pool, &references).await;
+        if matches!(stamped, Ok(false)) {
+            return Ok(Requeue::Done);
         }
+        // What it says of itself waits for no stamp.
+        self.hands.run_unless_stale(status.as_slice()).await?;
+        stamped?;
+        Ok(Requeue::Done)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::labels;
+use spokeshave_api::{NodeClaim, labels};
 use spokeshave_plan::node_repair::{
     BLOCKED_RETRY, RepairPolicy, RepairStep, repair_step, snake_case, unhealthy,
 };
@@ -82,6 +82,18 @@ impl NodeRepair {
         }
         now.is_some() && now != sick(change.old.as_deref())
     }
+
+    /// What a Node asks for, beside the others that are known.
+    fn step(&self, node: &Node, claim: &NodeClaim) -> RepairStep {
+        let (total, sick) = {
+            let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            counts
+                .get(claim.node_pool().unwrap_or_default())
+                .copied()
+                .unwrap_or_default()
+        };
+        repair_step(node, claim, sick, total, &self.policies, self.cluster.now())
+    }
 }
 
 impl Controller for NodeRepair {
@@ -108,14 +120,17 @@ impl Controller for NodeRepair {
         if !self.cluster.is_ours(&claim) {
             return Ok(Requeue::Done);
         }
-        let (total, sick) = {
-            let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            counts
-                .get(claim.node_pool().unwrap_or_default())
-                .copied()
-                .unwrap_or_default()
-        };
-        match repair_step(&node, &claim, sick, total, &self.policies, self.cluster.now()) {
+        let mut step = self.step(&node, &claim);
+        if matches!(step, RepairStep::Repair { .. }) {
+            // A watch that stands still has not told that it is well again (invariant 38).
+            let current = self.hands.get::<Node>(&name).await?;
+            let Some(current) = current.filter(|current| current.metadata.uid == node.metadata.uid) else {
+                return Ok(Requeue::Done);
+            };
+            step = self.step(&current, &claim);
+            self.cluster.stores.nodes.note_written(current);
+        }
+        match step {
             RepairStep::Nothing => Ok(Requeue::Done),
             RepairStep::Wait(left) => Ok(Requeue::After(left)),
             RepairStep::Blocked(events) => {

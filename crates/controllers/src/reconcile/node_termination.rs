@@ -391,6 +391,8 @@ impl Controller for NodeTermination {
         if !matches!(plan.report.next, NodeNext::Wait(_)) && !self.has_drained(&end).await? {
             return Ok(Requeue::Stale);
         }
+        // Before the writes: a NodeClaim whose status cannot be written keeps no pod on a node that may be about to end.
+        self.hand_over(&plan.report.evict, &end, now);
         if !self.hands.carry_out(&plan).await? {
             return Ok(Requeue::Stale);
         }
@@ -413,7 +415,6 @@ impl Controller for NodeTermination {
             self.journal
                 .note(DecisionKind::Drain, &name, what, "the node is to go", None);
         }
-        self.hand_over(&step.evict, &end, now);
         if let Some(claim) = &claim
             && matches!(step.next, NodeNext::Wait(_))
         {

@@ -1,6 +1,8 @@
 //! Nodes for pods that do not fit (P §5): collect pods for a moment, freeze a Snapshot, plan, check the plan, create NodeClaims.
 
 mod audited;
+mod batcher;
+mod reports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,17 +22,17 @@ use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::vain_launches::Asker;
 use spokeshave_plan::{Provisioned, limit_exceeded, pending_pods, provision_and_count_zones, report};
-use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{ObjectKey, Shutdown};
-use tokio::sync::Notify;
 
 use self::audited::Decision;
+use self::batcher::Batcher;
+use self::reports::Reports;
 use crate::act::error::ExecuteError;
 use crate::act::hands::Hands;
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;
 use crate::observe::repeats::Repeats;
-use crate::reconcile::nominations::{self, is_nomination};
+use crate::reconcile::nominations::{self, Names, is_nomination};
 use crate::state::cluster::Cluster;
 use crate::state::memory::AssignedPod;
 use crate::state::vain_launches::real_pods;
@@ -40,55 +42,6 @@ const RETRIGGER: Duration = Duration::from_secs(10);
 
 /// A pod's preference is warned of again after so long (P-072).
 const WARN_AGAIN: SignedDuration = SignedDuration::from_hours(24);
-
-/// Collects what asks for a pass (P §5.1): an ID that was seen already does not extend the window.
-#[derive(Debug, Default)]
-pub(crate) struct Batcher {
-    seen: Mutex<BTreeSet<String>>,
-    fresh: Notify,
-    /// Asks for a pass without a window.
-    urgent: Notify,
-}
-
-impl Batcher {
-    /// Asks for a pass on behalf of a pod or a node.
-    pub(crate) fn trigger(&self, id: &str) {
-        if self
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id.to_owned())
-        {
-            self.fresh.notify_one();
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty()
-    }
-
-    fn clear(&self) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    /// Completes when the window closes that the first trigger has opened (App. E.1): after `idle` without a new ID, after `longest` in any
-    /// case, or at once when something is urgent.
-    async fn close(&self, clock: &SharedClock, idle: Duration, longest: Duration) {
-        let mut end = clock.sleep(longest);
-        loop {
-            tokio::select! {
-                biased;
-                () = self.urgent.notified() => return,
-                () = self.fresh.notified() => {}
-                () = &mut end => return,
-                () = clock.sleep(idle) => return,
-            }
-        }
-    }
-}
 
 /// Pods by the zone they will be in.
 type Zones = BTreeMap<String, usize>;
@@ -106,6 +59,9 @@ pub(crate) struct Provisioner {
     warned: Mutex<BTreeMap<(String, Hindrance), Timestamp>>,
     /// Lines about pods without a place.
     unplaced: Mutex<Repeats>,
+    /// What passes leave to be written while the next ones go on. Lost: the next pass decides it anew.
+    names: Names,
+    reports: Reports,
 }
 
 impl Provisioner {
@@ -118,6 +74,8 @@ impl Provisioner {
             runs: AtomicU64::new(1),
             warned: Mutex::default(),
             unplaced: Mutex::default(),
+            names: Names::default(),
+            reports: Reports::default(),
         });
         let on_pod = this.clone();
         this.cluster.stores.pods.on_change(move |change| {
@@ -141,8 +99,7 @@ impl Provisioner {
 
     /// Asks for a pass now: whoever waits for it has not the time for a window.
     pub(crate) fn urge(&self, id: &str) {
-        self.batcher.trigger(id);
-        self.batcher.urgent.notify_one();
+        self.batcher.urge(id);
     }
 
     fn look_at_pod(&self, pod: Option<&Pod>) {
@@ -183,6 +140,16 @@ impl Provisioner {
 
     /// Works until shutdown.
     pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
+        tokio::select! {
+            biased;
+            () = self.run_passes(&shutdown) => {}
+            () = self.names.write(&self.cluster, &self.hands) => {}
+            () = self.reports.write(&self.hands) => {}
+        }
+    }
+
+    /// One pass after the other, until shutdown.
+    async fn run_passes(&self, shutdown: &Shutdown) {
         self.retrigger();
         while shutdown.cut(self.wait()).await.is_some() {
             if self.cluster.awaits_predecessor() {
@@ -228,17 +195,30 @@ impl Provisioner {
         let Some(mut decision) = self.decide_soundly(&snapshot, |_| true) else {
             return;
         };
-        if self.cluster.options.feature_gates.capacity_buffer {
-            let tallies = tally(&snapshot, &decision.outcome);
-            self.hands.report_buffers(&tallies).await;
-        }
-        if !avoids_zones || decision.outcome.unschedulable.is_empty() {
-            return self.carry_out(&snapshot, decision).await;
-        }
-        // Who has a place where nodes join goes there. The others are planned for in every zone, once the new NodeClaims count.
-        let left = decision.outcome.take_unschedulable().into_iter();
-        let left: BTreeSet<String> = left.map(|pod| snapshot.pod(pod).uid().to_owned()).collect();
+        let buffers = self.cluster.options.feature_gates.capacity_buffer;
+        let tallies = buffers.then(|| tally(&snapshot, &decision.outcome));
+        // Who has a place where nodes join goes there. The others are planned for in every zone.
+        let left = if avoids_zones {
+            decision.outcome.take_unschedulable()
+        } else {
+            Vec::new()
+        };
+        let left: BTreeSet<String> = left
+            .into_iter()
+            .map(|pod| snapshot.pod(pod).uid().to_owned())
+            .collect();
         self.carry_out(&snapshot, decision).await;
+        if !left.is_empty() {
+            self.carry_out_elsewhere(&left).await;
+        }
+        // NodeClaims come first, and the next pass: what buffers say of their room may take its time, or not be writable at all.
+        if let Some(tallies) = tallies {
+            self.reports.add(tallies);
+        }
+    }
+
+    /// Plans for these pods in every zone, once the new NodeClaims of the others count.
+    async fn carry_out_elsewhere(&self, left: &BTreeSet<String>) {
         let snapshot = self.cluster.snapshot().await;
         let is_left = |pod| left.contains(snapshot.pod(pod).uid());
         if let Some(decision) = self.decide_soundly(&snapshot, is_left) {
@@ -295,7 +275,8 @@ impl Provisioner {
         } = decision;
         let outcome = &outcome;
         if outcome.pods.is_empty() {
-            return nominations::follow(&self.cluster, &self.hands, snapshot, outcome).await;
+            let names = self.follow_names(snapshot, outcome).await;
+            return self.names.add(names);
         }
         let failed = outcome.unschedulable.iter().map(|one| one.pod);
         let failed: BTreeSet<PodId> = failed.chain(refused.keys().copied()).collect();
@@ -314,8 +295,15 @@ impl Provisioner {
         for (node, _) in outcome.nominated_nodes(snapshot) {
             self.cluster.nominate(&snapshot.node(node).provider_id);
         }
-        nominations::follow(&self.cluster, &self.hands, snapshot, outcome).await;
+        let names = self.follow_names(snapshot, outcome).await;
         self.create(snapshot, outcome, &plan).await;
+        // Thousands of pods may name nodes that are there already: neither NodeClaims nor the next pass wait for that.
+        self.names.add(names);
+    }
+
+    /// Takes names back that the plan does not bear out any more, and returns the new ones of nodes that are there.
+    async fn follow_names(&self, snapshot: &Snapshot, outcome: &Provisioned) -> Vec<Action> {
+        nominations::follow(&self.cluster, &self.hands, &self.names, snapshot, outcome).await
     }
 
     /// No pod waits: gauges of those that did would keep saying so, because without pods there is no pass.
@@ -551,50 +539,4 @@ fn waiting(snapshot: &Snapshot) -> usize {
     let (pending, _) = pending_pods(snapshot);
     let real = pending.iter().filter(|pod| !snapshot.pod(**pod).is_virtual);
     real.count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use spokeshave_ports::TokioClock;
-
-    #[test]
-    fn p_050_a_repeated_id_does_not_trigger_again() {
-        let batcher = Batcher::default();
-        batcher.trigger("a");
-        batcher.trigger("a");
-        assert_eq!(batcher.seen.lock().unwrap().len(), 1);
-        batcher.clear();
-        assert!(batcher.is_empty());
-    }
-
-    /// When the window closes, in milliseconds, if these IDs come at these.
-    async fn closes_at(triggers: Vec<(u64, String)>) -> u128 {
-        let clock = TokioClock::new(Timestamp::UNIX_EPOCH, 1.0).shared();
-        let batcher = Arc::new(Batcher::default());
-        let (from, feeding) = (tokio::time::Instant::now(), Arc::clone(&batcher));
-        tokio::spawn(async move {
-            for (at, id) in triggers {
-                tokio::time::sleep_until(from + Duration::from_millis(at)).await;
-                feeding.trigger(&id);
-            }
-        });
-        batcher.fresh.notified().await;
-        let (idle, longest) = (Duration::from_secs(1), Duration::from_secs(10));
-        batcher.close(&clock, idle, longest).await;
-        from.elapsed().as_millis()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn p_050_example_1_batching() {
-        let ids = |list: &[(u64, &str)]| list.iter().map(|(at, id)| (*at, (*id).to_owned())).collect();
-        assert_eq!(closes_at(ids(&[(0, "a"), (800, "b"), (1600, "c")])).await, 2600);
-        assert_eq!(
-            closes_at(ids(&[(0, "a"), (800, "a")])).await,
-            1000,
-            "the same pod again"
-        );
-        let steady = (0..40).map(|nth| (nth * 500, format!("pod-{nth}"))).collect();
-        assert_eq!(closes_at(steady).await, 10_000);
-    }
 }

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use spokeshave_api::conditions::{Conditioned, READY};
 use spokeshave_api::constants::{STATIC_POOL_PERIOD, STATIC_POOL_PERIOD_AT_LIMIT};
+use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::Action;
 use spokeshave_model::Pod;
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::lifecycle::claim_ref;
-use spokeshave_plan::static_pools::{Counts, ScaleUp, count, scale_down, scale_up, template_claim};
+use spokeshave_plan::static_pools::{Counts, Held, ScaleUp, count, scale_down, scale_up, template_claim};
 use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_runtime::{ReconcileError, Requeue};
 
@@ -127,19 +128,28 @@ impl StaticPools {
         );
     }
 
+    /// What commands hold; none when one of them cannot be read.
+    fn held(&self) -> Option<Held> {
+        let commands = &self.cluster.stores.disruptions;
+        let look = || {
+            let mut held = Held::default();
+            commands.for_each(|_, command| held.add(command));
+            held
+        };
+        let (held, unread) = unreadable::beside(commands, look);
+        unread.is_empty().then_some(held)
+    }
+
+    /// D-357. One that may not be deleted keeps no other.
     async fn delete_excess(&self, pool: &NodePool) -> Result<(), ReconcileError> {
         // A command that cannot be read may be replacing some of them: what looks like one too many is not.
-        if !unreadable::names(&self.cluster.stores.disruptions).is_empty() {
+        let Some(held) = self.held() else {
             return Ok(());
-        }
-        let (in_command, _) = self.cluster.held_nodes(&[]);
-        let mut active = self.cluster.stores.claims_by_pool.get(pool.name());
-        active.retain(|claim| {
-            let is_held = claim.provider_id().is_some_and(|id| in_command.contains(id));
-            !claim.is_deleting() && !is_held
-        });
+        };
+        let claims = self.cluster.stores.claims_by_pool.get(pool.name());
         let pods = |claim: &NodeClaim| self.pods_of(claim);
-        for claim in scale_down(pool, &active, pods, self.cluster.now()) {
+        let mut failure: Option<ReconcileError> = None;
+        for claim in scale_down(pool, &claims, &held, pods, self.cluster.now()) {
             match self.hands.run(&Action::delete(claim_ref(&claim))).await {
                 Ok(()) => tracing::info!(
                     NodePool = pool.name(),
@@ -147,10 +157,10 @@ impl StaticPools {
                     "deleting nodeclaim, the nodepool was scaled down"
                 ),
                 Err(error) if error.is_not_found() || error.is_conflict() => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => _ = failure.get_or_insert(error.into()),
             }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     fn pods_of(&self, claim: &NodeClaim) -> Vec<Arc<Pod>> {
@@ -196,6 +206,17 @@ impl Controller for StaticPools {
                 let pool = pool.filter(|_| moved)?;
                 let known = stores.node_pools.get_named(pool)?;
                 known.is_static().then(|| pool.to_owned())
+            },
+        );
+        on.change(
+            |stores| &stores.disruptions,
+            |_, change| {
+                // From here on a node and its replacement count as two.
+                let holds = |command: Option<&Disruption>| command.is_some_and(Disruption::holds_nodes);
+                let ended = holds(change.old.as_deref()) && !holds(change.new.as_deref());
+                let command = change.object().filter(|command| command.spec.method.is_static());
+                let node = command.filter(|_| ended)?.spec.nodes.first()?;
+                Some(node.node_pool.clone())
             },
         );
     }

@@ -12,7 +12,7 @@ use spokeshave_model::Pod;
 use spokeshave_model::snapshot::PodId;
 use spokeshave_model::{ClusterState, lower, pod};
 use spokeshave_plan::{provision_only, report};
-use spokeshave_runtime::{Change, Shutdown};
+use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
 use super::{Ledger, Side};
@@ -44,13 +44,14 @@ impl Launches {
             fresh: Notify::new(),
         });
         let on_pod = this.clone();
-        this.cluster
-            .stores
-            .pods
-            .on_change(move |change| match &change.new {
-                Some(pod) => on_pod.look_at(pod),
-                None => on_pod.forget(change),
-            });
+        this.cluster.stores.pods.on_change(move |change| {
+            if let Some(pod) = change.ended() {
+                on_pod.forget(pod);
+            }
+            if let Some(pod) = &change.new {
+                on_pod.look_at(pod);
+            }
+        });
         this
     }
 
@@ -69,9 +70,8 @@ impl Launches {
         self.fresh.notify_one();
     }
 
-    fn forget(&self, change: &Change<Pod>) {
-        let uid = change.old.as_ref().and_then(|pod| pod.metadata.uid.as_ref());
-        if let Some(uid) = uid {
+    fn forget(&self, pod: &Pod) {
+        if let Some(uid) = &pod.metadata.uid {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.decided.remove(uid);
             waiting.pods.remove(uid);

@@ -158,7 +158,7 @@ impl Shadow {
         });
         // Nobody runs the writer of events: what is told to the recorder goes nowhere.
         let (recorder, _) = self.operator.event_recorder(&self.client);
-        let term = self.operator.term(&self.client, recorder);
+        let term = self.operator.term(&self.client, recorder, None);
         let cluster = &term.cluster;
         let wanted = Wanted {
             own_kinds: serves_own_kinds(&self.client).await,

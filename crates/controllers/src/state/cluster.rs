@@ -459,10 +459,15 @@ impl Cluster {
         self.memory().launches.failed(claim, message, now);
     }
 
-    /// A NodeClaim that came to be and cannot be read counts as refused: nobody sees it in the next look, and one more would be created in each.
+    /// A NodeClaim that came to be and cannot be read counts as refused: nobody sees it in the next look, and one more would be created in each. One
+    /// that was not created has not asked the cloud, and its try is given back. Where nobody knows whether it was, the try keeps its pause: what the cloud says to it
+    /// counts by itself, and there is one at a time.
     pub(crate) fn creation_failed(&self, claim: &NodeClaim, error: &ExecuteError) {
         if error.is_unreadable() {
             self.launch_refused(claim, &error.to_string());
+        } else if !error.may_exist() {
+            let now = self.now();
+            self.memory().launches.give_back(claim, now);
         }
     }
 

@@ -39,15 +39,23 @@ impl Failures {
 
     /// A request of the API server failed; what it refuses with good reason does not count.
     pub(crate) fn of_api_server(&self, error: &kube::Error) {
-        let counts = match error {
-            kube::Error::Api(status) => status.code >= 500 || status.code == 429,
-            kube::Error::Service(_) | kube::Error::HyperError(_) => true,
-            _ => false,
-        };
-        if counts {
-            let now = self.clock.now();
-            keep(&mut self.lock().api_server, now);
+        match error {
+            kube::Error::Api(status) => self.of_status(status.code),
+            kube::Error::Service(_) | kube::Error::HyperError(_) => self.note_api_server(),
+            _ => {}
         }
+    }
+
+    /// The API server answered a request with this HTTP status; what it refuses with good reason does not count.
+    pub(crate) fn of_status(&self, code: u16) {
+        if code >= 500 || code == 429 {
+            self.note_api_server();
+        }
+    }
+
+    fn note_api_server(&self) {
+        let now = self.clock.now();
+        keep(&mut self.lock().api_server, now);
     }
 
     /// A call of the cloud failed; what it says of a single instance or class does not count.

@@ -9,6 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::DisruptionPolicy;
 use spokeshave_model::read_annotations;
+use spokeshave_model::trim::identity;
 use spokeshave_runtime::{Store, StoreOptions};
 
 use crate::state::store_list::stores;
@@ -17,11 +18,7 @@ use crate::state::store_list::stores;
 fn bare(meta: ObjectMeta) -> ObjectMeta {
     ObjectMeta {
         annotations: read_annotations(&meta),
-        name: meta.name,
-        namespace: meta.namespace,
-        uid: meta.uid,
-        resource_version: meta.resource_version,
-        ..ObjectMeta::default()
+        ..identity(meta)
     }
 }
 

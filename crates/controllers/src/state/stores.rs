@@ -60,9 +60,9 @@ stores! {
         pub pods: Pod, always, pods, trimmed_pods;
         pub daemon_sets: DaemonSet, always, others, |_| StoreOptions::trimmed(trim::daemon_set);
         pub pod_disruption_budgets: PodDisruptionBudget, always, budgets, plain;
-        pub namespaces: Namespace, always, others, plain;
-        pub persistent_volumes: PersistentVolume, always, others, plain;
-        pub persistent_volume_claims: PersistentVolumeClaim, always, others, plain;
+        pub namespaces: Namespace, always, others, |_| StoreOptions::trimmed(trim::namespace);
+        pub persistent_volumes: PersistentVolume, always, others, |_| StoreOptions::trimmed(trim::persistent_volume);
+        pub persistent_volume_claims: PersistentVolumeClaim, always, others, |_| StoreOptions::trimmed(trim::persistent_volume_claim);
         pub storage_classes: StorageClass, always, others, plain;
         pub csi_nodes: CSINode, always, csi_nodes, plain;
         pub volume_attachments: VolumeAttachment, always, apart, plain;

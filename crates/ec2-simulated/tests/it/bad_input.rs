@@ -264,7 +264,9 @@ async fn a_035_a_rehearsal_that_fails_otherwise_is_told_and_stops_no_other_class
         let provider = world.provider();
         world.pass(60).await;
         assert_eq!(condition(&world.class_now("default").await, "Ready").0, "True");
-        world.cloud.fail(call, &ApiError::new(code, text), 12);
+        // Four times, with a pause that grows. An instance is rehearsed in each of the four subnets.
+        let times = if call == "RunInstances" { 4 * 4 } else { 4 };
+        world.cloud.fail(call, &ApiError::new(code, text), times);
         world.class("wrong", json!({"detailedMonitoring": true})).await;
         world.pass(60).await;
         let told = told(&provider);
@@ -302,7 +304,7 @@ async fn a_069_a_cluster_that_eks_does_not_know_is_told_and_stops_no_class_that_
         "ResourceNotFoundException",
         "No cluster found for name: rehearsal.",
     );
-    world.cloud.fail("DescribeCluster", &unknown, 5);
+    world.cloud.fail("DescribeCluster", &unknown, 20);
     let provider =
         world.provider_set(|options| options.cluster_endpoint = Some("https://cluster.example".to_owned()));
     world.pass(150).await;
@@ -327,4 +329,141 @@ async fn a_069_a_cluster_that_eks_does_not_know_is_told_and_stops_no_class_that_
         "True",
         "it recovers"
     );
+}
+
+/// Bottlerocket can do without the cluster's address range, and not without the API server's address.
+#[tokio::test(start_paused = true)]
+async fn a_070_without_the_address_of_the_api_server_nothing_is_launched() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let spec = json!({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}]});
+    world.class("bottlerocket", spec).await;
+    let busy = ApiError::new("ThrottlingException", "Rate exceeded");
+    world.cloud.fail("DescribeCluster", &busy, 10);
+    let _leader = world.provider();
+    world.pass(50).await;
+    let (status, reason, message) = condition(&world.class_now("bottlerocket").await, "ValidationSucceeded");
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("False", "ClusterEndpointResolutionFailed")
+    );
+    assert!(message.contains("CLUSTER_ENDPOINT"), "{message}");
+    world.pass(5 * 60).await;
+    let ready = condition(&world.class_now("bottlerocket").await, "Ready");
+    assert_eq!(ready.0, "True", "it recovers");
+
+    // Another process finds the class ready, and has not heard of EKS yet.
+    world.cloud.fail("DescribeCluster", &busy, 4);
+    let next = world.reading_provider(|_| {});
+    world.pass(20).await;
+    let mut wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    wanted.spec.node_class_ref.name = "bottlerocket".to_owned();
+    let error = next.create(&wanted).await.unwrap_err();
+    assert!(matches!(error, CloudError::NodeClassNotReady(_)), "{error}");
+    assert!(world.cloud.instances().is_empty());
+    world.pass(60).await;
+    next.create(&wanted).await.unwrap();
+}
+
+/// A new leader has not heard of EKS yet, and then finds that it may not ask.
+#[tokio::test(start_paused = true)]
+async fn a_069_a_class_that_was_ready_stays_so_until_eks_has_answered_a_new_leader() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let first = world.unled_provider();
+    let writes = world.writes();
+    let leading = tokio::spawn(async move { first.lead(writes).await });
+    world.pass(120).await;
+    let ready = async || condition(&world.class_now("default").await, "Ready").0;
+    assert_eq!(ready().await, "True");
+    leading.abort();
+    let busy = ApiError::new("ThrottlingException", "Rate exceeded");
+    let denied = ApiError::new("AccessDeniedException", "no policy allows it");
+    world.cloud.fail("DescribeCluster", &busy, 10);
+    world.cloud.fail("DescribeCluster", &denied, 20);
+    let _next = world.provider();
+    for _ in 0..9 {
+        world.pass(10).await;
+        assert_eq!(ready().await, "True");
+    }
+    world.pass(90).await;
+    assert_eq!(ready().await, "False", "nothing can be launched");
+    world.pass(5 * 60).await;
+    assert_eq!(ready().await, "True", "it recovers");
+}
+
+/// A new leader cannot reach EKS, and nothing can be launched: the class may not say for ever that it is ready.
+#[tokio::test(start_paused = true)]
+async fn a_069_a_class_that_was_ready_is_not_so_any_more_when_eks_answers_no_new_leader_for_long() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let first = world.unled_provider();
+    let writes = world.writes();
+    let leading = tokio::spawn(async move { first.lead(writes).await });
+    world.pass(120).await;
+    let ready = async || condition(&world.class_now("default").await, "Ready").0;
+    assert_eq!(ready().await, "True");
+    leading.abort();
+    let busy = ApiError::new("ThrottlingException", "Rate exceeded");
+    world.cloud.fail("DescribeCluster", &busy, 1000);
+    // It has only followed for longer than that when it begins to lead.
+    let next = world.unled_provider();
+    let follower = next.clone();
+    let following = tokio::spawn(async move { follower.follow().await });
+    world.pass(10 * 60).await;
+    following.abort();
+    let writes = world.writes();
+    tokio::spawn(async move { next.lead(writes).await });
+    world.pass(4 * 60).await;
+    assert_eq!(ready().await, "True");
+    world.pass(2 * 60).await;
+    assert_eq!(ready().await, "False", "nothing can be launched");
+    world.cloud.heal();
+    world.pass(15 * 60).await;
+    assert_eq!(ready().await, "True", "it recovers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_070_a_cluster_without_an_address_yet_is_asked_for_every_minute() {
+    let world = World::new(Options {
+        endpoint: String::new(),
+        ..Options::new(CLUSTER)
+    })
+    .await;
+    let _provider = world.provider();
+    world.pass(5 * 60).await;
+    let class = world.class_now("default").await;
+    let (_, reason, message) = condition(&class, "ValidationSucceeded");
+    assert_eq!(reason, "ClusterEndpointResolutionFailed", "{message}");
+    let asked = world.cloud.calls()["DescribeCluster"];
+    assert!((4..=6).contains(&asked), "{asked}");
+}
+
+/// A cluster that EKS cannot describe yet, and one that it has described.
+#[tokio::test(start_paused = true)]
+async fn a_070_nodes_get_the_operators_own_certificates_until_eks_has_told_the_clusters() {
+    let (of_eks, own) = ("b2YgRUtT", "b3duIG9uZXM=");
+    for (failures, expected) in [(0, of_eks), (50, own)] {
+        let world = World::new(Options {
+            certificate_authority: of_eks.to_owned(),
+            ..Options::new(CLUSTER)
+        })
+        .await;
+        let spec = json!({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}]});
+        world.class("bottlerocket", spec).await;
+        let denied = ApiError::new("AccessDeniedException", "no policy allows it");
+        world.cloud.fail("DescribeCluster", &denied, failures);
+        let provider = world.provider_set(|options| {
+            options.cluster_endpoint = Some("https://cluster.example".to_owned());
+            options.own_ca_bundle = Some(own.to_owned());
+        });
+        world.pass(90).await;
+        let mut wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+        wanted.spec.node_class_ref.name = "bottlerocket".to_owned();
+        provider.create(&wanted).await.unwrap();
+        let templates = world.cloud.templates();
+        let mut templates = templates.iter().filter_map(|name| world.cloud.template(name));
+        let line = format!("cluster-certificate = \"{expected}\"");
+        assert!(
+            templates.any(|template| template.user_data.contains(&line)),
+            "{line}"
+        );
+    }
 }

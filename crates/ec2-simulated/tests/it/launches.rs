@@ -93,6 +93,40 @@ async fn a_077_a_launch_without_any_capacity_is_told_so_and_a_refused_one_why() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_064_a_subnet_that_has_refused_for_want_of_addresses_is_not_chosen_again() {
+    let world = ready(Options::new(CLUSTER)).await;
+    // Terms take the four zones in turn: the first and the fifth subnet are in one.
+    let term = |number: u32| serde_json::json!({"id": format!("subnet-{number}")});
+    let terms: Vec<_> = (1..=5).map(term).collect();
+    world
+        .class("own", serde_json::json!({"subnetSelectorTerms": terms}))
+        .await;
+    world.cloud.fit(&world.class_now("own").await);
+    world.cloud.set_free_addresses("subnet-5", 1_000);
+    let provider = world.provider();
+    world.pass(50).await;
+    // Others have taken them since EC2 was asked.
+    world.cloud.set_free_addresses("subnet-1", 0);
+    let wanted = |name: &str, instance_type: &str| {
+        let mut wanted = claim(
+            name,
+            &[
+                (labels::INSTANCE_TYPE, &[instance_type]),
+                (labels::ZONE, &["us-east-1a"]),
+            ],
+        );
+        wanted.spec.node_class_ref.name = "own".to_owned();
+        wanted
+    };
+    let error = provider.create(&wanted("one", "m5.large")).await.unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity(_)), "{error}");
+    provider.create(&wanted("two", "m5.xlarge")).await.unwrap();
+    let instances = world.cloud.instances();
+    let subnets: Vec<&str> = instances.iter().map(|it| it.subnet_id.as_str()).collect();
+    assert_eq!(subnets, ["subnet-5"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_067_a_template_that_is_gone_is_made_again() {
     let world = ready(Options::new(CLUSTER)).await;
     let provider = world.provider();

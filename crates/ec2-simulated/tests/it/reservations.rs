@@ -1,4 +1,4 @@
-//! Capacity reservations in use: instances that lose theirs, and blocks that end.
+//! Capacity reservations: how many instances are free in them, instances that lose theirs, and blocks that end.
 
 use std::time::Duration;
 
@@ -8,15 +8,18 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_api::{NodeClaim, labels};
+use spokeshave_aws_cloud::AwsProvider;
 use spokeshave_ec2_simulated::Options;
+use spokeshave_model::Offering;
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::CloudProvider as _;
+use spokeshave_ports::{CloudError, CloudProvider as _};
+use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::labels::{
     CAPACITY_RESERVATION_ID, CAPACITY_RESERVATION_INTERRUPTIBLE, CAPACITY_RESERVATION_TYPE,
 };
 use spokeshave_provider_aws::replies::CapacityReservation;
 
-use crate::world::{CLUSTER, World, claim};
+use crate::world::{CLUSTER, World, claim, pool};
 
 const ID: &str = "cr-0123456789abcdef0";
 
@@ -55,6 +58,30 @@ async fn write(world: &World, launched: &NodeClaim) {
         .unwrap();
 }
 
+fn wanted(name: &str, capacity_types: &[&str]) -> NodeClaim {
+    let mut wanted = claim(
+        name,
+        &[
+            (labels::INSTANCE_TYPE, &["m5.large"]),
+            (labels::CAPACITY_TYPE, capacity_types),
+        ],
+    );
+    wanted.spec.node_class_ref.name = "reserving".to_owned();
+    wanted
+}
+
+/// How many instances may be launched into the reservation; `None` while it is not for sale.
+async fn for_sale(provider: &AwsProvider) -> Option<i64> {
+    let mut pool = pool();
+    pool.spec.template.spec.node_class_ref.name = "reserving".to_owned();
+    let types = provider.instance_types(&pool).await.unwrap();
+    let one = types.iter().find(|one| one.name == "m5.large").unwrap();
+    let is_it = |offering: &&Offering| offering.reservation_id() == Some(ID);
+    let offering = one.offerings.iter().find(is_it).unwrap();
+    offering.available.then_some(offering.reservation_capacity)
+}
+
+/// With one of its two instances launched.
 async fn reserved(
     kind: &str,
 ) -> (
@@ -72,19 +99,169 @@ async fn reserved(
         .await;
     let provider = world.provider();
     world.pass(120).await;
-    let mut wanted = claim(
-        "one",
-        &[
-            (labels::INSTANCE_TYPE, &["m5.large"]),
-            (labels::CAPACITY_TYPE, &["reserved"]),
-        ],
-    );
-    wanted.spec.node_class_ref.name = "reserving".to_owned();
-    let launched = provider.create(&wanted).await.unwrap();
+    let one = wanted("one", &["reserved"]);
+    let launched = provider.create(&one).await.unwrap();
     assert_eq!(launched.label(CAPACITY_RESERVATION_ID), Some(ID));
     write(&world, &launched).await;
     world.pass(60).await;
     (world, provider, launched)
+}
+
+/// EC2's reply names no reservation, and what it counts as free need not be for what is asked for.
+#[tokio::test(start_paused = true)]
+async fn a_057_a_076_a_reservation_that_ec2_refuses_is_left_out_whatever_it_counts_as_free() {
+    let (world, provider, _) = reserved("default").await;
+    assert_eq!(for_sale(&provider).await, Some(1));
+    world.cloud.reserve(CapacityReservation {
+        available: 0,
+        ..reservation("default")
+    });
+    let both = ["reserved", "on-demand"];
+    let error = provider.create(&wanted("two", &both)).await.unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity(_)), "{error}");
+    assert_eq!(for_sale(&provider).await, None);
+    let launched = provider.create(&wanted("three", &both)).await.unwrap();
+    assert_eq!(launched.label(labels::CAPACITY_TYPE), Some("on-demand"));
+    world.cloud.reserve(reservation("default"));
+    world.pass(120).await;
+    assert_eq!(
+        for_sale(&provider).await,
+        None,
+        "EC2 says that two are free, as it may have said before it refused"
+    );
+    world.pass(70).await;
+    assert_eq!(for_sale(&provider).await, Some(2));
+}
+
+/// another subnet of its zone may have addresses for it, and a zone without any does not sell it.
+#[tokio::test(start_paused = true)]
+async fn a_064_a_076_a_subnet_without_addresses_leaves_the_reservation_to_others_of_its_zone() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    world.cloud.unlimited();
+    // Terms take the four zones in turn: the first and the fifth subnet are in one.
+    let subnets: Vec<Value> = (1..=5)
+        .map(|number| json!({"id": format!("subnet-{number}")}))
+        .collect();
+    let spec = json!({"subnetSelectorTerms": subnets, "capacityReservationSelectorTerms": [{"id": ID}]});
+    world.class("reserving", spec).await;
+    world.cloud.fit(&world.class_now("reserving").await);
+    world.cloud.reserve(reservation("default"));
+    world.cloud.set_free_addresses("subnet-5", 1_000);
+    let provider = world.provider();
+    world.pass(50).await;
+    assert_eq!(for_sale(&provider).await, Some(2));
+    // Others have taken them since EC2 was asked.
+    world.cloud.set_free_addresses("subnet-1", 0);
+    let error = provider.create(&wanted("one", &["reserved"])).await.unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity(_)), "{error}");
+    assert_eq!(for_sale(&provider).await, Some(2));
+    provider.create(&wanted("two", &["reserved"])).await.unwrap();
+    let instances = world.cloud.instances();
+    let used: Vec<&str> = instances.iter().map(|it| it.subnet_id.as_str()).collect();
+    assert_eq!(used, ["subnet-5"]);
+    world.cloud.set_free_addresses("subnet-5", 0);
+    let error = provider
+        .create(&wanted("three", &["reserved"]))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity(_)), "{error}");
+    assert_eq!(for_sale(&provider).await, None, "no subnet of its zone has any");
+}
+
+/// EC2 is asked for one reservation after the other.
+#[tokio::test(start_paused = true)]
+async fn a_057_what_is_launched_while_ec2_is_asked_for_other_reservations_counts() {
+    let world = World::new(Options {
+        latency: Duration::from_secs(2),
+        ..Options::new(CLUSTER)
+    })
+    .await;
+    world.cloud.reserve(reservation("default"));
+    let others = (1..20).map(|number| json!({"id": format!("cr-{number:017x}")}));
+    let terms: Vec<Value> = std::iter::once(json!({"id": ID})).chain(others).collect();
+    let spec = json!({"capacityReservationSelectorTerms": terms});
+    world.class("reserving", spec).await;
+    let provider = world.provider();
+    world.pass(300).await;
+    assert_eq!(for_sale(&provider).await, Some(2));
+    let asked = || world.cloud.calls()["DescribeCapacityReservations"] % 20;
+    let until = async |rest: u64| {
+        for _ in 0..300 {
+            if asked() == rest {
+                return;
+            }
+            world.pass(1).await;
+        }
+        panic!("EC2 is not asked for {rest} of 20 reservations");
+    };
+    until(1).await;
+    provider.create(&wanted("one", &["reserved"])).await.unwrap();
+    assert_ne!(asked(), 0, "EC2 is still asked for the others");
+    until(0).await;
+    world.pass(2).await;
+    assert_eq!(for_sale(&provider).await, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_057_what_is_launched_counts_in_a_reservation_at_once_and_what_has_ended_when_ec2_says_so() {
+    let (world, provider, launched) = reserved("default").await;
+    assert_eq!(for_sale(&provider).await, Some(1));
+    let broken = ApiError::new("InternalError", "An internal error has occurred.");
+    let call = "DescribeCapacityReservations";
+    world.cloud.fail(call, &broken, 1_000);
+    let two = wanted("two", &["reserved"]);
+    provider.create(&two).await.unwrap();
+    assert_eq!(for_sale(&provider).await, None, "both are taken");
+    provider.delete(&launched).await.unwrap();
+    world.pass(120).await;
+    // Core asks until it hears so, and once more before the finalizer goes.
+    for _ in 0..2 {
+        let gone = provider.delete(&launched).await;
+        assert!(gone.is_err_and(|error| error.is_not_found()));
+    }
+    assert_eq!(for_sale(&provider).await, None, "EC2 may have counted it already");
+    world.cloud.heal();
+    world.pass(70).await;
+    assert_eq!(for_sale(&provider).await, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_283_a_reservation_from_which_ec2_takes_an_instance_back_is_left_out() {
+    let (world, provider, launched) = reserved("default").await;
+    assert_eq!(for_sale(&provider).await, Some(1));
+    let id = launched.provider_id().unwrap().rsplit('/').next().unwrap();
+    let body = json!({
+        "version": "0", "id": "1", "source": "aws.ec2", "detail-type": "EC2 Capacity Reservation Instance Interruption Warning",
+        "time": world.clock.now().to_string(), "region": "us-east-1", "detail": {"instance-id": id, "instance-action": "terminate"},
+    });
+    world.cloud.send_message(body.to_string());
+    let mut messages = provider.interruptions().unwrap();
+    let message = tokio::select! {
+        biased;
+        message = messages.next() => message.unwrap(),
+        () = world.clock.sleep(Duration::from_secs(30)) => panic!("nobody says that it is taken back"),
+    };
+    assert_eq!(message.kind, Ok(InterruptionKind::CapacityReservationInterrupted));
+    assert_eq!(message.provider_id, launched.provider_id().unwrap());
+    assert_eq!(for_sale(&provider).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_020_a_reservation_that_ec2_no_longer_knows_leaves_the_others_of_its_class_as_they_are() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    world.cloud.reserve(reservation("default"));
+    let terms = json!([{"id": "cr-0fedcba9876543210"}, {"id": ID}]);
+    world
+        .class("reserving", json!({"capacityReservationSelectorTerms": terms}))
+        .await;
+    let provider = world.provider();
+    world.pass(120).await;
+    assert_eq!(for_sale(&provider).await, Some(2));
+    let status: Value = json!(world.class_now("reserving").await.status);
+    let conditions = status["conditions"].as_array().unwrap();
+    let is_ready = |condition: &&Value| condition["type"] == "CapacityReservationsReady";
+    let condition = conditions.iter().find(is_ready).unwrap();
+    assert_eq!(condition["status"], "True", "{condition}");
 }
 
 #[tokio::test(start_paused = true)]

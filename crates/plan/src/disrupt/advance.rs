@@ -3,7 +3,8 @@
 //! Nothing is remembered between two looks but what stands in the objects: a look after a restart, by another leader, or twice in a row leads on
 //! from where the writes have come. It decides no command and knows no Snapshot.
 
-use super::record::{is_protected, realised, replacement_claim};
+use super::obstacles::{before_deletion, lost_destination, unwanted};
+use super::record::{realised, replacement_claim};
 use super::steps::{condition_patch, taint_patch};
 use crate::report::count;
 use jiff::Timestamp;
@@ -14,14 +15,11 @@ use spokeshave_api::constants::{
     COMMAND_START_LIMIT, COMMAND_TAINT_SETTLE, COMMAND_TIMEOUT_MAXIMUM, COMMAND_TIMEOUT_MINIMUM,
     COMMAND_TIMEOUT_PER_NODE,
 };
-use spokeshave_api::disruption::{
-    DisruptedNode, Disruption, DisruptionMethod, DisruptionPhase, RollBackCause,
-};
-use spokeshave_api::{DisruptionReason, NodeClaim, labels};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase, RollBackCause};
+use spokeshave_api::{DisruptionReason, NodeClaim};
 use spokeshave_model::Pod;
 use spokeshave_model::Price;
-use spokeshave_model::state_node::{is_cordoned, is_node_ready};
-use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Plan, Subresource, pod};
+use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Plan, Subresource};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +49,8 @@ pub struct Present {
     pub guarded: Option<String>,
     /// Why NodePools have no room under their limits for the replacements that do not exist yet ([`super::beyond_limits`]).
     pub beyond_limits: Option<String>,
+    /// What the API server says where it refuses to create a replacement, and would again.
+    pub refused: Option<String>,
     /// What has to come before the nodes may be deleted.
     pub waits_for: Option<WaitsFor>,
     /// Nodes in all commands under way, which stretch the time that each has (D-114).
@@ -82,7 +82,7 @@ impl PresentNode {
     }
 
     /// The NodeClaim, while nobody has asked for its deletion.
-    fn live(&self) -> Option<&Arc<NodeClaim>> {
+    pub(super) fn live(&self) -> Option<&Arc<NodeClaim>> {
         self.claim.as_ref().filter(|claim| !claim.is_deleting())
     }
 }
@@ -203,11 +203,16 @@ fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Adv
         let why = "one of its nodes is gone or is being deleted already";
         return roll_back(disruption, present, RollBackCause::NodesGone, why, now);
     }
-    if let Some(why) = protection(disruption, present, now) {
-        return roll_back(disruption, present, RollBackCause::Protected, &why, now);
+    if let Some((cause, why)) = unwanted(disruption, present, now) {
+        return roll_back(disruption, present, cause, &why, now);
     }
     if let Some(why) = &present.beyond_limits {
         return roll_back(disruption, present, RollBackCause::LimitExceeded, why, now);
+    }
+    if let Some(words) = &present.refused {
+        // D-102. What is asked for again and again would only keep the nodes tainted, and the budget used, until the time for the first steps is over.
+        let why = format!("the API server refuses a replacement: {words}");
+        return roll_back(disruption, present, RollBackCause::ReplacementRefused, &why, now);
     }
     let reason = spec.reason.to_string();
     let taints = live().filter_map(|node| taint_patch(node.node.as_ref()?, true));
@@ -255,8 +260,8 @@ fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<A
         // Somebody else has deleted them all: nothing is left to wait for.
         return to_deleting(disruption, now);
     }
-    if let Some(why) = protection(disruption, present, now) {
-        return roll_back(disruption, present, RollBackCause::Protected, &why, now);
+    if let Some((cause, why)) = unwanted(disruption, present, now) {
+        return roll_back(disruption, present, cause, &why, now);
     }
     let waiting: Vec<&Arc<NodeClaim>> = present
         .replacements
@@ -312,34 +317,16 @@ fn waiting_events(claim: &NodeClaim, reason: &DisruptionReason) -> [Event; 2] {
     ]
 }
 
-/// D-111, D-112: each NodeClaim that is there and not going is deleted, once. What reached a node between the second look and its taint takes the
-/// command back (invariants 6 and 7), and so does the loss of a place that its pods were to have, to other pods or with its node (invariant 8).
+/// D-111, D-112: each NodeClaim that is there and not going is deleted, once, unless something keeps it.
 fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Advance> {
     if let Some(left) = unsettled(disruption, now) {
         return plan(Steps::new(), Vec::new(), Some(left));
     }
-    let because = |cause: RollBackCause| move |why: String| (cause, why);
-    let obstacle = protection(disruption, present, now)
-        .map(because(RollBackCause::Protected))
-        .or_else(|| present.guarded.clone().map(because(RollBackCause::Protected)))
-        .or_else(|| newcomer(disruption, present).map(because(RollBackCause::PodBound)))
-        .or_else(|| lost_destination(present).map(because(RollBackCause::PlaceLost)))
-        .or_else(|| present.crowded.clone().map(because(RollBackCause::PlaceLost)));
-    if let Some((cause, why)) = obstacle {
-        return roll_back(disruption, present, cause, &why, now);
-    }
-    if let Some(waits_for) = present.waits_for {
-        return wait(disruption, present, waits_for, now);
-    }
-    let stay = present.nodes.iter().filter(|node| node.is_live()).count();
-    if stay > 0 && deleting_for(disruption, now) > COMMAND_TIMEOUT_MINIMUM {
-        // Deletions that are refused do not keep nodes tainted, and the budget used, for ever (D-114, D-115). What was deleted goes on.
-        let why = format!(
-            "{} could not be deleted within {}",
-            count(stay, "node"),
-            minutes(COMMAND_TIMEOUT_MINIMUM)
-        );
-        return roll_back(disruption, present, RollBackCause::TimedOut, &why, now);
+    // Where all are deleted there is nothing to take back: their pods are on their way, also to replacements that are not up yet.
+    if present.nodes.iter().any(PresentNode::is_live)
+        && let Some(kept) = keep(disruption, present, now)
+    {
+        return kept;
     }
     let mut steps = Vec::new();
     let mut events = Vec::new();
@@ -357,6 +344,27 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Ad
     );
     steps.extend(draining.map(|action| (action, None)));
     plan(steps, events, Some(Duration::ZERO))
+}
+
+/// Whether nodes that are about to be deleted are kept: for good, or until more is known.
+fn keep(disruption: &Disruption, present: &Present, now: Timestamp) -> Option<Plan<Advance>> {
+    if let Some((cause, why)) = before_deletion(disruption, present, now) {
+        return Some(roll_back(disruption, present, cause, &why, now));
+    }
+    if let Some(waits_for) = present.waits_for {
+        return Some(wait(disruption, present, waits_for, now));
+    }
+    if deleting_for(disruption, now) > COMMAND_TIMEOUT_MINIMUM {
+        // Deletions that are refused do not keep nodes tainted, and the budget used, for ever (D-114, D-115). What was deleted goes on.
+        let stay = present.nodes.iter().filter(|node| node.is_live()).count();
+        let why = format!(
+            "{} could not be deleted within {}",
+            count(stay, "node"),
+            minutes(COMMAND_TIMEOUT_MINIMUM)
+        );
+        return Some(roll_back(disruption, present, RollBackCause::TimedOut, &why, now));
+    }
+    None
 }
 
 /// Time since the nodes of a command were to be deleted.
@@ -459,7 +467,12 @@ fn roll_back(
         .iter()
         .map(|claim| (Action::delete(crate::lifecycle::claim_ref(claim)), None));
     let mut after = disruption.clone();
-    after.status.get_or_insert_default().roll_back_cause = Some(cause);
+    let ended = after.status.get_or_insert_default();
+    ended.roll_back_cause = Some(cause);
+    if present.nodes.iter().all(PresentNode::is_live) {
+        // It was written when they were to be deleted, and none was: rates, quotas and waves do not count the command.
+        ended.deleted_at = None;
+    }
     let status = status_from(disruption, after, DisruptionPhase::RolledBack, why, now)
         .map(|action| (action, Some(milestone)));
     let staying = || present.nodes.iter().filter(|node| node.live().is_some());
@@ -475,91 +488,6 @@ fn roll_back(
     let mut plan = plan(deletes.chain(status).chain(clean).collect(), Vec::new(), None);
     plan.report.goes_on = true;
     plan
-}
-
-/// Whether a node of the command may not go any more: annotated by hand, or a pod on it, since it was decided. Drift of a NodeClaim with a
-/// terminationGracePeriod goes on all the same (D-029).
-fn protection(disruption: &Disruption, present: &Present, now: Timestamp) -> Option<String> {
-    let eventual = matches!(
-        disruption.spec.method,
-        DisruptionMethod::Drift | DisruptionMethod::StaticDrift
-    );
-    let of = |(spec, node): (&DisruptedNode, &PresentNode)| {
-        let claim = node.live()?;
-        let annotations = node.node.as_ref()?.metadata.annotations.as_ref();
-        if annotations
-            .and_then(|all| all.get(labels::DO_NOT_DISRUPT))
-            .is_some_and(|value| value == "true")
-        {
-            return Some(format!(
-                "node {} is annotated {}",
-                spec.name,
-                labels::DO_NOT_DISRUPT
-            ));
-        }
-        if eventual && claim.spec.termination_grace_period.is_some() {
-            return None;
-        }
-        let pod = node.pods.iter().find(|pod| is_protected(pod, now))?;
-        let pod = pod::key(pod);
-        Some(format!(
-            "pod {pod} on node {} is annotated {}",
-            spec.name,
-            labels::DO_NOT_DISRUPT
-        ))
-    };
-    // What has deleted a node goes on to its end, so that no command is left half done.
-    let is_begun =
-        disruption.phase() == DisruptionPhase::Deleting && present.nodes.iter().any(|node| !node.is_live());
-    let frozen = present.frozen.clone().filter(|_| !is_begun);
-    frozen.or_else(|| disruption.spec.nodes.iter().zip(&present.nodes).find_map(of))
-}
-
-/// A pod that nobody found a place for: bound to a node that was empty, or bound since the command was decided.
-fn newcomer(disruption: &Disruption, present: &Present) -> Option<String> {
-    if disruption.spec.method.is_static() {
-        // It places no pods.
-        return None;
-    }
-    let decided = disruption.spec.decided_at.0;
-    let of = |(spec, node): (&DisruptedNode, &PresentNode)| {
-        node.live()?;
-        let known = usize::try_from(spec.pods).unwrap_or(0);
-        let here = || node.pods.iter().filter(|pod| pod::is_reschedulable(pod));
-        let more = here().count() > known;
-        let is_new = |pod: &&Arc<Pod>| {
-            // Pods tell the time of their binding in whole seconds: in the second of the decision their number has to speak, too.
-            let bound = bound_at(pod).map_or(decided.as_second(), Timestamp::as_second);
-            let late = bound > decided.as_second() || (bound == decided.as_second() && more);
-            !pod::tolerates_disrupted_taint(pod) && (known == 0 || late)
-        };
-        let pod = pod::key(here().find(is_new)?);
-        Some(format!(
-            "pod {pod} was bound to node {} after it was decided",
-            spec.name
-        ))
-    };
-    disruption.spec.nodes.iter().zip(&present.nodes).find_map(of)
-}
-
-/// Invariant 8: a node that was to take pods, and will not.
-fn lost_destination(present: &Present) -> Option<String> {
-    present.destinations.iter().find_map(|(name, node)| {
-        let why = match node {
-            None => "is gone",
-            Some(node) if node.metadata.deletion_timestamp.is_some() => "is going itself",
-            Some(node) if is_cordoned(node) => "is cordoned",
-            Some(node) if !is_node_ready(node) => "is not ready",
-            Some(_) => return None,
-        };
-        Some(format!("node {name}, which was to take pods, {why}"))
-    })
-}
-
-/// When a pod was bound: its condition says so, or it came with the name of a node.
-fn bound_at(pod: &Pod) -> Option<Timestamp> {
-    let created = || pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    pod::true_since(pod, "PodScheduled").or_else(created)
 }
 
 fn status(disruption: &Disruption, phase: DisruptionPhase, message: &str, now: Timestamp) -> Option<Action> {

@@ -162,7 +162,8 @@ pub(super) fn static_headroom(snapshot: &Snapshot, pool: PoolId) -> i64 {
     };
     let count = |amount: usize| i64::try_from(amount).unwrap_or(i64::MAX);
     let running = count(own().filter(|node| !node.marked_for_deletion).count());
-    // Nodes of commands under way count as running until they are marked, so a scale-down or an earlier replacement ends first.
+    // A node of a command is marked from the start and does not count; what comes instead does, before it exists. So only a scale-down ends first: earlier
+    // replacements hold up the next one by the budget, and by the limit on nodes.
     if view
         .object
         .spec

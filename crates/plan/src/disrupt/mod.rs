@@ -27,6 +27,7 @@ mod judge;
 mod kept;
 mod last_look;
 mod limits_left;
+mod obstacles;
 mod outcome;
 mod pass;
 mod patience;

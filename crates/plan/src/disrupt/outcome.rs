@@ -5,6 +5,7 @@ use super::command::{Command, Method};
 use super::rounds::Round;
 use super::verdict::Verdict;
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::disruption::{Disruption, RollBackCause};
 use spokeshave_api::hash::digest;
 use spokeshave_model::{Event, Price};
 use std::collections::{BTreeMap, BTreeSet};
@@ -206,6 +207,9 @@ pub(crate) struct Settled {
     pub(crate) is_refresh: bool,
 }
 
+/// How long what has failed rests at first, in seconds.
+const SHORTEST_REST: i64 = 60;
+
 /// How often something failed, and until when it rests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackOff {
@@ -249,16 +253,43 @@ impl Frontier {
             calm.spares(command);
         }
         for key in back_off_keys(command) {
-            let entry = self.back_offs.entry(key).or_insert(BackOff {
-                failures: 0,
-                until: now,
-            });
-            entry.failures = entry.failures.saturating_add(1);
-            let seconds = (60_i64 << (entry.failures - 1).min(4)).min(600);
-            entry.until = now
-                .saturating_add(SignedDuration::from_secs(seconds))
-                .unwrap_or(Timestamp::MAX);
+            self.back_off(key, now);
         }
+    }
+
+    /// A command was rolled back, or is gone from the ledger. Where the API server has refused a replacement (D-102), the NodePools that the replacements were
+    /// to come from rest, too, for a minute: it may refuse those of the other nodes just as fast, one after the other.
+    pub fn undone(&mut self, command: &Command, ledger: Option<&Disruption>, now: Timestamp) {
+        self.failed(command, now);
+        let is_refused = |one: &&Disruption| {
+            let status = one.status.as_ref();
+            status.and_then(|status| status.roll_back_cause.as_ref())
+                == Some(&RollBackCause::ReplacementRefused)
+        };
+        let Some(refused) = ledger.filter(is_refused) else {
+            return;
+        };
+        let pools = refused.spec.replacements.iter();
+        let pools: BTreeSet<&str> = pools.map(|one| one.node_pool.as_str()).collect();
+        for pool in pools {
+            // Never longer: where only those for this node are refused, others get their turn while the node itself rests.
+            let rest = BackOff {
+                failures: 1,
+                until: after(now, SHORTEST_REST),
+            };
+            self.back_offs.insert(refusal_key(pool), rest);
+        }
+    }
+
+    /// What a key stands for rests, the longer the more often it has failed.
+    fn back_off(&mut self, key: String, now: Timestamp) {
+        let entry = self.back_offs.entry(key).or_insert(BackOff {
+            failures: 0,
+            until: now,
+        });
+        entry.failures = entry.failures.saturating_add(1);
+        let seconds = (SHORTEST_REST << (entry.failures - 1).min(4)).min(600);
+        entry.until = after(now, seconds);
     }
 
     /// A command was carried out: what it was about rests no more.
@@ -266,6 +297,15 @@ impl Frontier {
         for key in back_off_keys(command) {
             self.back_offs.remove(&key);
         }
+        for replacement in &command.replacements {
+            self.back_offs.remove(&refusal_key(&replacement.pool));
+        }
+    }
+
+    /// Whether a replacement of this command would come from a NodePool that rests because one was refused.
+    pub(crate) fn expects_refusal(&self, command: &Command, now: Timestamp) -> bool {
+        let mut replacements = command.replacements.iter();
+        replacements.any(|one| self.rests(&refusal_key(&one.pool), now))
     }
 
     /// Whether only commands may start that cannot disappoint.
@@ -297,6 +337,17 @@ impl Frontier {
             .get(key)
             .is_some_and(|back_off| now < back_off.until)
     }
+}
+
+/// So many seconds later.
+fn after(now: Timestamp, seconds: i64) -> Timestamp {
+    now.saturating_add(SignedDuration::from_secs(seconds))
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// For a NodePool whose replacements the API server refuses.
+fn refusal_key(pool: &str) -> String {
+    format!("replacement/{pool}")
 }
 
 /// Drift and expiry fail by NodePool (its new nodes do not come up); everything else by node.

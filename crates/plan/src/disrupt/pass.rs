@@ -415,6 +415,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
             }
             said.evaluated += 1;
             match drift::command(ground, method, &mut what_if, candidate) {
+                Ok(command) if self.frontier.expects_refusal(&command, ground.now) => said.constrained += 1,
                 Ok(command) => {
                     said.commands.push(command);
                     break;

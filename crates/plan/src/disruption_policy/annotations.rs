@@ -96,7 +96,7 @@ impl<'a> Notes<'a> {
         let mut owners = meta.owner_references.iter().flatten();
         let owner = owners.find(|owner| owner.controller == Some(true));
         let own = owner.map(|owner| format!("{}/{namespace}/{}", owner.kind, owner.name));
-        let deployment = owner.and_then(|owner| deployment_of(pod, &owner.kind, &owner.name));
+        let deployment = owner.and_then(|owner| deployment_of(&pod.object, &owner.kind, &owner.name));
         let above = deployment.map(|name| format!("Deployment/{namespace}/{name}"));
         let all = [own, above, Some(format!("Namespace/{namespace}"))];
         all.into_iter().flatten().find_map(|name| {

@@ -1,12 +1,15 @@
 //! Whether what a roll-out has brought is healthy: nodes Ready, and their pods ready and not restarting.
 //!
-//! Only nodes that came since the roll-out began are looked at, and a workload that fails on older nodes as well proves nothing against the new ones. What was
-//! wrong before a halt was cleared is forgiven; that the nodes were there then is not.
+//! Only nodes that came since the roll-out began, and for the template that it rolls out, are looked at, and a workload that fails on older nodes as well proves
+//! nothing against the new ones. What was wrong before a halt was cleared is forgiven; that the nodes were there then is not.
 
+use super::convergence::claimed;
 use super::hold::born;
-use super::rollout::first_since;
+use super::rollout_times::{begun, first_since};
+use crate::drift::has_other_hash;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ContainerStatus;
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED, INITIALIZED};
 use spokeshave_api::disruption_policy::{Rollout, RolloutStatus};
 use spokeshave_model::snapshot::{NodeId, NodeView, PodView, PoolId, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +22,10 @@ const READY_WITHIN: SignedDuration = SignedDuration::from_mins(5);
 pub(super) struct Health {
     /// What is wrong, in words.
     pub(super) failure: Option<String>,
-    /// Something is not ready and has time left.
-    pub(super) is_settling: bool,
+    /// Since when something is not ready that has time left, the first of it.
+    pub(super) settling_since: Option<Timestamp>,
+    /// Since when a node that shows what the roll-out brings is up, the first of them.
+    pub(super) tried_since: Option<Timestamp>,
 }
 
 /// Something that is not as it should be.
@@ -34,6 +39,7 @@ struct Look<'a> {
     snapshot: &'a Snapshot,
     pool: PoolId,
     since: Timestamp,
+    begun: Timestamp,
     /// What was there before no roll-out of this NodePool has brought since one was completed.
     first_since: Timestamp,
     resumed: Option<Timestamp>,
@@ -55,6 +61,7 @@ pub(super) fn of(
         snapshot,
         pool,
         since: status.since.0,
+        begun: begun(status),
         first_since: first_since(status).0,
         resumed: status.resumed_at.as_ref().map(|time| time.0),
         now,
@@ -78,6 +85,9 @@ impl Look<'_> {
         if new.is_empty() {
             return health;
         }
+        let tries = new.iter().map(|node| self.snapshot.node(*node));
+        let tries = tries.filter(|node| self.is_try(node));
+        health.tried_since = tries.filter_map(|node| self.up_since(node)).min();
         let failing_anyway = self.failing_elsewhere();
         for node in new {
             let view = self.snapshot.node(node);
@@ -88,7 +98,11 @@ impl Look<'_> {
             let problems = self.node(view).into_iter().chain(of_pods);
             for problem in problems.filter(|problem| !self.is_forgiven(problem)) {
                 match problem.failure {
-                    None => health.is_settling = true,
+                    None => {
+                        let since = problem.since.unwrap_or(Timestamp::MIN);
+                        let first = health.settling_since.unwrap_or(since);
+                        health.settling_since = Some(first.min(since));
+                    }
                     Some(text) => {
                         health.failure.get_or_insert(text);
                     }
@@ -99,7 +113,36 @@ impl Look<'_> {
     }
 
     fn is_new(&self, node: &NodeView) -> bool {
-        node.pool == Some(self.pool) && !node.marked_for_deletion && born(node) >= Some(self.since)
+        node.pool == Some(self.pool)
+            && !node.marked_for_deletion
+            && born(node) >= Some(self.since)
+            && !self.is_of_another(node)
+    }
+
+    /// Whether a node was launched for another template than the present one, the one before for example, and says nothing of this one.
+    fn is_of_another(&self, node: &NodeView) -> bool {
+        let pool = &self.snapshot.pool(self.pool).object;
+        node.claim
+            .as_ref()
+            .is_some_and(|claim| has_other_hash(claim, pool))
+    }
+
+    /// Whether a new node shows what the roll-out brings: it has come up. One that has drifted and was launched before the roll-out began may be of an image that
+    /// was there before.
+    fn is_try(&self, node: &NodeView) -> bool {
+        let Some(claim) = &node.claim else {
+            return false;
+        };
+        node.initialized && (!claim.is_true(DRIFTED) || claimed(node) >= Some(self.begun))
+    }
+
+    /// Since when a node that has come up is there and up.
+    fn up_since(&self, node: &NodeView) -> Option<Timestamp> {
+        let claim = node.claim.as_ref()?;
+        let up = claim.condition(INITIALIZED).filter(|one| one.status == "True");
+        // Where the label of the Node is ahead of its NodeClaim it has just come up.
+        let up = up.map_or(self.now, |one| one.last_transition_time);
+        born(node).map(|born| born.max(up))
     }
 
     /// Since when nodes of a NodePool were brought by a roll-out that is not completed, or by one that it took the place of.

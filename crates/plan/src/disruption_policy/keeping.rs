@@ -9,7 +9,7 @@ use spokeshave_api::DisruptionPolicy;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::disruption_policy::DisruptionPolicySpec;
 
-use super::rollout::is_of_wave;
+use super::wave::is_of_wave;
 use super::workloads::still_counts;
 use super::{convergence, hold};
 
@@ -28,7 +28,7 @@ pub enum Keep {
 #[must_use]
 pub fn keep(one: &Disruption, policies: &[Arc<DisruptionPolicy>], now: Timestamp) -> Keep {
     let counts = |policy: &Arc<DisruptionPolicy>| still_counts(one, now) || looks_at(&policy.spec, one, now);
-    if is_of_wave(one, policies) {
+    if is_of_wave(one, policies, now) {
         Keep::Always
     } else if policies.iter().any(counts) {
         Keep::WhileFew

@@ -19,8 +19,10 @@ mod lint;
 mod memo;
 mod order;
 mod rollout;
+mod rollout_times;
 mod rules;
 mod status;
+mod wave;
 pub mod windows;
 pub mod workloads;
 

@@ -4,28 +4,25 @@
 //! NodePool has its own roll-out, so that one that fails holds up no other. The status is only ever written by [`advance`]: until it says
 //! that a further wave has begun, none has.
 
-use super::budget::amount;
 use super::convergence::claimed;
-use super::health;
+use super::health::{self, Health};
 use super::limits::{Left, Limit};
+use super::rollout_times::{begun, earlier, first_since, moment_before, pull_back, second_after};
 use super::rules::{Scene, is_out_of_sight, rule, selects};
+use super::wave::{Taken, size, taken, unwritten};
+use crate::drift::has_other_hash;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
-use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase};
+use spokeshave_api::disruption::{DisruptionPhase, Replacement};
 use spokeshave_api::disruption_policy::{Rollout, RolloutApproval, RolloutPhase, RolloutStatus};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason, labels as api_labels, whole_seconds};
-use spokeshave_model::snapshot::{NodeId, PoolId, PoolView, Snapshot};
+use spokeshave_model::snapshot::{PoolId, PoolView, Snapshot};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 const SOAK: SignedDuration = SignedDuration::from_mins(10);
-/// Commands from a moment before a wave was written down belong to it.
-const BEFORE: SignedDuration = SignedDuration::from_mins(1);
-/// Waves are doubled so many times at most.
-const MOST_DOUBLINGS: i64 = 20;
 
-pub(super) fn soak(rollout: &Rollout) -> SignedDuration {
+fn soak(rollout: &Rollout) -> SignedDuration {
     rollout.soak.as_ref().map_or(SOAK, |soak| soak.to_signed())
 }
 
@@ -35,24 +32,6 @@ fn length(length: SignedDuration) -> String {
         seconds if seconds % 60 != 0 => format!("{seconds} seconds"),
         seconds => format!("{} minutes", seconds / 60),
     }
-}
-
-/// The nodes that a wave may take, by its number from 1.
-pub(super) fn size(rollout: &Rollout, wave: i64, nodes: i64) -> i64 {
-    let canary = rollout.canary.unwrap_or(1).max(1);
-    let later = wave - 2;
-    if later < 0 {
-        return canary;
-    }
-    let written = rollout.waves.len().checked_sub(1).map(|last| {
-        let index = usize::try_from(later).unwrap_or(usize::MAX).min(last);
-        // What cannot be read is a fault, which stops all of it.
-        amount(&rollout.waves[index], nodes, 1).unwrap_or(0).max(1)
-    });
-    written.unwrap_or_else(|| {
-        let doublings = u32::try_from((wave - 1).min(MOST_DOUBLINGS)).unwrap_or(0);
-        canary.saturating_mul(1_i64.checked_shl(doublings).unwrap_or(i64::MAX))
-    })
 }
 
 /// What NodePools asks for, in one word: another word begins another roll-out.
@@ -65,79 +44,6 @@ fn target(pool: &PoolView) -> String {
 fn known<'a>(policy: &'a DisruptionPolicy, pool: &PoolView) -> Option<&'a RolloutStatus> {
     let mut all = policy.status.as_ref()?.rollouts.iter();
     all.find(|one| one.node_pool == pool.name && one.target == target(pool))
-}
-
-/// Commands for drift of a NodePool that were decided since a time and were not taken back, with its nodes among theirs.
-struct Taken<'a> {
-    nodes: Vec<&'a DisruptedNode>,
-    is_under_way: bool,
-    finished: Option<Timestamp>,
-}
-
-fn taken<'a>(snapshot: &'a Snapshot, pool: &str, since: Timestamp, own: &BTreeSet<&str>) -> Taken<'a> {
-    let mut taken = Taken {
-        nodes: Vec::new(),
-        is_under_way: false,
-        finished: None,
-    };
-    let counts = |one: &Disruption| {
-        let status = one.status.as_ref();
-        let deleted = status.is_some_and(|status| status.deleted_at.is_some());
-        one.spec.reason == DisruptionReason::Drifted
-            && one.spec.decided_at.0 >= since
-            && (deleted || one.phase() != DisruptionPhase::RolledBack)
-    };
-    for one in snapshot.disruptions.iter().filter(|one| counts(one)) {
-        let nodes = one.spec.nodes.iter();
-        let before = taken.nodes.len();
-        taken
-            .nodes
-            .extend(nodes.filter(|node| node.node_pool == pool && !own.contains(node.provider_id.as_str())));
-        if taken.nodes.len() > before {
-            taken.is_under_way |= !one.is_finished();
-            let finished = one.status.as_ref().and_then(|status| status.finished_at.as_ref());
-            taken.finished = taken.finished.max(finished.map(|time| time.0));
-        }
-    }
-    taken
-}
-
-/// Whether a command counts for the present wave of some roll-out: the ledger keeps it for as long as that lasts (invariant 25).
-pub(super) fn is_of_wave(one: &Disruption, policies: &[Arc<DisruptionPolicy>]) -> bool {
-    if one.spec.reason != DisruptionReason::Drifted {
-        return false;
-    }
-    let statuses = policies.iter().filter_map(|policy| policy.status.as_ref());
-    let mut rollouts = statuses.flat_map(|status| &status.rollouts);
-    rollouts.any(|rollout| {
-        one.spec.decided_at.0 >= rollout.wave_since.0
-            && one
-                .spec
-                .nodes
-                .iter()
-                .any(|node| node.node_pool == rollout.node_pool)
-    })
-}
-
-/// Nodes that a command holds which is not in the ledger yet.
-fn unwritten(scene: &Scene<'_>, pool: u32, written: &[&DisruptedNode]) -> usize {
-    let pools = scene.memo.pools();
-    let is_pending = |node: &NodeId| {
-        if pools.domain(*node) != pool {
-            return false;
-        }
-        let view = scene.snapshot.node(*node);
-        let id = view.provider_id.as_str();
-        view.in_command
-            && !scene.own.contains(id)
-            && !scene
-                .snapshot
-                .disruptions
-                .iter()
-                .any(|one| one.spec.nodes.iter().any(|node| node.provider_id == id))
-            && !written.iter().any(|node| node.provider_id == id)
-    };
-    scene.snapshot.node_ids().filter(is_pending).count()
 }
 
 fn count(number: usize) -> i64 {
@@ -190,9 +96,14 @@ fn says(scene: &Scene<'_>, rollout: &Rollout, pool: PoolId, domain: u32) -> Opti
             }
             // Until the status says that it has begun, there is room for the canary. What went before anything had drifted was of another roll-out.
             let day_ago = earlier(scene.now, SignedDuration::from_hours(24));
-            (1, size(rollout, 1, 0), day_ago.max(earlier(drifted, BEFORE)))
+            (1, size(rollout, 1, 0), day_ago.max(moment_before(drifted)))
         }
     };
+    if since > scene.now {
+        // By a clock that was set back, commands of now would not count. The next look at the status mends it.
+        let message = format!("the roll-out waits: wave {wave} counts from {since} on, which is to come");
+        return Some((Left::Nothing, message));
+    }
     let taken = taken(scene.snapshot, &view.name, since, scene.own);
     let used = count(taken.nodes.len() + unwritten(scene, domain, &taken.nodes));
     let message = format!(
@@ -223,10 +134,6 @@ fn has_objects(rollout: &Rollout) -> bool {
         .health
         .as_ref()
         .is_some_and(|health| !health.objects.is_empty())
-}
-
-fn earlier(now: Timestamp, by: SignedDuration) -> Timestamp {
-    now.checked_sub(by).unwrap_or(Timestamp::MIN)
 }
 
 /// Nodes of a NodePool that are not what it asks for and that nothing has taken yet.
@@ -281,11 +188,6 @@ pub(super) fn advance(
     all
 }
 
-/// When the first of the roll-outs of a NodePool began since the last that was completed.
-pub(super) fn first_since(status: &RolloutStatus) -> &Time {
-    status.first_since.as_ref().unwrap_or(&status.since)
-}
-
 /// One NodePool at one look.
 struct Step<'a> {
     rollout: &'a Rollout,
@@ -305,7 +207,7 @@ impl Step<'_> {
     /// `unfinished` is the roll-out of the NodePool that another one takes the place of before it was completed.
     fn begin(&self, unfinished: Option<&RolloutStatus>) -> RolloutStatus {
         let pool = self.snapshot.pool(self.pool);
-        let since = earlier(self.now, BEFORE);
+        let since = moment_before(self.now);
         let mut status = RolloutStatus {
             node_pool: pool.name.clone(),
             target: target(pool),
@@ -313,7 +215,7 @@ impl Step<'_> {
             first_since: unfinished.map(|one| first_since(one).clone()),
             wave: 1,
             size: size(self.rollout, 1, 0),
-            wave_since: Time(whole_seconds(since)),
+            wave_since: Time(self.canary_since(since)),
             begun: 0,
             remaining: count(self.left),
             phase: RolloutPhase::Rolling,
@@ -325,29 +227,41 @@ impl Step<'_> {
             message: None,
             eta: None,
         };
-        self.say(&mut status);
+        self.say(&mut status, false);
         status
+    }
+
+    /// Since when commands belong to the canary of a roll-out that begins: since a moment ago, but after those that bring what was asked for before.
+    fn canary_since(&self, moment_ago: Timestamp) -> Timestamp {
+        let pool = self.snapshot.pool(self.pool);
+        let target = target(pool);
+        let is_of_another = |new: &Replacement| {
+            let hash = new.metadata.annotations.get(api_labels::NODE_POOL_HASH);
+            new.node_pool == pool.name && hash.is_some_and(|hash| !target.is_empty() && *hash != target)
+        };
+        let commands = self.snapshot.disruptions.iter().filter(|one| {
+            one.spec.reason == DisruptionReason::Drifted && one.spec.replacements.iter().any(is_of_another)
+        });
+        let after = commands.map(|one| second_after(one.spec.decided_at.0)).max();
+        // By a clock that was set back they may be of a time to come, and what begins now has to count all the same.
+        let since = after.map_or(moment_ago, |after| after.max(moment_ago).min(self.now));
+        whole_seconds(since)
     }
 
     /// One step on; `None` when nothing is left to do.
     fn on(&self, known: &RolloutStatus) -> Option<RolloutStatus> {
         let mut status = known.clone();
+        pull_back(&mut status, self.now);
         let taken = taken(
             self.snapshot,
-            &known.node_pool,
-            known.wave_since.0,
+            &status.node_pool,
+            status.wave_since.0,
             &BTreeSet::new(),
         );
         status.begun = count(taken.nodes.len());
         status.remaining = count(self.left);
         status.waits_for = self.waits_for();
-        let resumed = self.rollout.resumed_at.as_ref().map(|time| time.0);
-        if status.phase == RolloutPhase::Halted && resumed > status.halted_at.as_ref().map(|time| time.0) {
-            status.phase = RolloutPhase::Rolling;
-            (status.halted_at, status.finished_at) = (None, None);
-            // By a clock that was set back, and where somebody wrote a time to come, what comes next counts.
-            status.resumed_at = resumed.map(|at| Time(whole_seconds(at.min(self.now))));
-        }
+        self.resume(&mut status);
         if self.is_approved_anew(&status) {
             status.approved_before = None;
         }
@@ -355,10 +269,7 @@ impl Step<'_> {
         if status.phase != RolloutPhase::Halted
             && let Some(sight) = &health.failure
         {
-            status.phase = RolloutPhase::Halted;
-            status.halted_at = Some(Time(whole_seconds(self.now)));
-            status.eta = None;
-            status.message = Some(format!("halted in wave {}: {sight}", status.wave));
+            self.halt(&mut status, sight);
         }
         if status.phase == RolloutPhase::Halted {
             // What it has seen stays written until somebody acts on it, or nothing is left to roll out.
@@ -368,38 +279,97 @@ impl Step<'_> {
         if status.wave > 1 && self.left > 0 && self.has_moved_on(&status) {
             return Some(self.begin_again(&status));
         }
-        let is_through = taken.nodes.len() >= usize::try_from(status.size).unwrap_or(usize::MAX)
-            || (self.left == 0 && !taken.nodes.is_empty());
         if self.left == 0 && taken.nodes.is_empty() {
             return None;
         }
+        let is_through =
+            self.left == 0 || taken.nodes.len() >= usize::try_from(status.size).unwrap_or(usize::MAX);
         if is_through && !taken.is_under_way {
-            let finished = taken.finished.unwrap_or(self.now);
-            status.finished_at = Some(Time(whole_seconds(finished)));
-            status.phase = RolloutPhase::Soaking;
-            let end = finished
-                .saturating_add(soak(self.rollout))
-                .unwrap_or(Timestamp::MAX);
-            if self.now >= end && !health.is_settling && status.waits_for.is_none() {
-                if self.left == 0 {
-                    return None;
-                }
-                self.next_wave(&mut status);
-            }
+            status = self.watch(status, &taken, &health)?;
         }
-        self.say(&mut status);
+        self.say(&mut status, health.settling_since.is_some());
         Some(status)
+    }
+
+    fn resumed(&self) -> Option<Timestamp> {
+        self.rollout.resumed_at.as_ref().map(|time| time.0)
+    }
+
+    /// Clears a halt from before somebody said that it may go on.
+    fn resume(&self, status: &mut RolloutStatus) {
+        let resumed = self.resumed();
+        if status.phase == RolloutPhase::Halted && resumed > status.halted_at.as_ref().map(|time| time.0) {
+            status.phase = RolloutPhase::Rolling;
+            (status.halted_at, status.finished_at) = (None, None);
+            // By a clock that was set back, and where somebody wrote a time to come, what comes next counts.
+            status.resumed_at = resumed.map(|at| Time(whole_seconds(at.min(self.now))));
+        }
+    }
+
+    fn halt(&self, status: &mut RolloutStatus, sight: &str) {
+        // What was said before does not clear it, also where it was said of a time to come.
+        let ahead = self.resumed().filter(|at| *at > self.now);
+        status.phase = RolloutPhase::Halted;
+        status.halted_at = Some(Time(whole_seconds(ahead.map_or(self.now, second_after))));
+        status.eta = None;
+        status.message = Some(format!("halted in wave {}: {sight}", status.wave));
+    }
+
+    /// A wave that is through is watched for a soak, and then the next begins. `None` when nothing is left to do.
+    fn watch(&self, mut status: RolloutStatus, taken: &Taken<'_>, health: &Health) -> Option<RolloutStatus> {
+        // Before each later wave, and before what waits for approval, a canary was healthy for a soak, whatever has become of it.
+        let was_tried = status.wave > 1 || status.phase == RolloutPhase::WaitingForApproval;
+        let finished = taken.finished.unwrap_or(self.now);
+        status.finished_at = Some(Time(whole_seconds(finished)));
+        if status.phase != RolloutPhase::WaitingForApproval {
+            // What waits stays so while something else has to settle: nothing but its phase tells that it was tried.
+            status.phase = RolloutPhase::Soaking;
+        }
+        let soak = soak(self.rollout);
+        let after = |time: Timestamp| time.saturating_add(soak).unwrap_or(Timestamp::MAX);
+        let is_agreed = status.waits_for.is_none();
+        // Where pods come and go, some young one is always not ready yet: what began after the end has its while, and holds up nothing.
+        let is_settled = |end: Timestamp| health.settling_since.is_none_or(|since| since >= end);
+        let is_over = |end: Timestamp| is_agreed && self.now >= end && is_settled(end);
+        let end = after(finished);
+        if self.left == 0 {
+            return (!is_over(end)).then_some(status);
+        }
+        match was_tried.then_some(finished).or(health.tried_since) {
+            // A node that only goes brings nothing that could be bad: no soak is needed before the next.
+            None if is_over(end) || !taken.has_launched => self.repeat(&mut status),
+            Some(tried) if is_over(after(tried.max(finished))) => self.next_wave(&mut status),
+            // Where nodes live shorter than a soak, another young one is always there, and waiting for the last of them would never end. What is bad may look
+            // like that as well, so that nothing larger follows.
+            Some(_) if is_over(after(end)) => self.repeat(&mut status),
+            _ => {}
+        }
+        Some(status)
+    }
+
+    /// Starts a canary once more, as nothing of it was there for a soak (invariant 25).
+    fn repeat(&self, status: &mut RolloutStatus) {
+        // By a clock that was set back, commands may be of a time to come: until then they would fill each canary as soon as it starts.
+        let now = whole_seconds(self.now);
+        let ahead = taken(self.snapshot, &status.node_pool, now, &BTreeSet::new());
+        if ahead.nodes.is_empty() {
+            self.start(status);
+        }
     }
 
     /// Whether a node that came since the roll-out began has drifted itself: something else is asked for than then, an image of the NodeClass for example, of
     /// which no hash of the NodePool tells.
     fn has_moved_on(&self, status: &RolloutStatus) -> bool {
-        // By its NodeClaim: one that was made before may have got its Node later.
-        let begun = status.since.0.saturating_add(BEFORE).unwrap_or(Timestamp::MAX);
+        // By its NodeClaim: one that was made before may have got its Node later. One of another template, that before for example, has drifted for that.
+        let begun = begun(status);
+        let pool = &self.snapshot.pool(self.pool).object;
         let mut own = self.snapshot.nodes.iter().filter(|node| {
             node.pool == Some(self.pool) && !node.marked_for_deletion && claimed(node) >= Some(begun)
         });
-        own.any(|node| node.claim.as_ref().is_some_and(|claim| claim.is_true(DRIFTED)))
+        own.any(|node| {
+            let claim = node.claim.as_ref();
+            claim.is_some_and(|claim| claim.is_true(DRIFTED) && !has_other_hash(claim, pool))
+        })
     }
 
     /// From a canary on: what is asked for now has had none.
@@ -441,6 +411,11 @@ impl Step<'_> {
         let nodes = own.filter(|node| node.pool == Some(self.pool)).count();
         status.wave = next;
         status.size = size(self.rollout, next, count(nodes));
+        self.start(status);
+    }
+
+    /// Starts a wave: the next, or a canary once more.
+    fn start(&self, status: &mut RolloutStatus) {
         status.wave_since = Time(whole_seconds(self.now));
         status.begun = 0;
         status.finished_at = None;
@@ -448,7 +423,7 @@ impl Step<'_> {
     }
 
     /// What it comes to, for people, and when it will be done.
-    fn say(&self, status: &mut RolloutStatus) {
+    fn say(&self, status: &mut RolloutStatus, is_settling: bool) {
         status.eta = self.eta(status).map(|at| Time(whole_seconds(at)));
         let wave = status.wave;
         let mut message = match status.phase {
@@ -461,8 +436,13 @@ impl Step<'_> {
                 let earlier = status.approved_before.map(|wave| {
                     format!("; the {wave} that stands there is from before it began, and does not count")
                 });
+                let healthy = if is_settling || status.waits_for.is_some() {
+                    ""
+                } else {
+                    " and healthy"
+                };
                 format!(
-                    "wave {wave} is through and healthy; the next waits for spec.rollout.approved.{}: {}{}",
+                    "wave {wave} is through{healthy}; the next waits for spec.rollout.approved.{}: {}{}",
                     status.node_pool,
                     wave + 1,
                     earlier.unwrap_or_default()

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase, MovedWorkload};
 use spokeshave_api::disruption_policy::{StatefulSetMoves, WorkloadRules, WorkloadsStatus};
 use spokeshave_api::labels as api_labels;
+use spokeshave_model::Pod;
 use spokeshave_model::pod;
 use spokeshave_model::snapshot::{NodeId, NodeView, PodView, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +69,12 @@ impl Workloads {
 
 /// The workload of a pod: its Deployment, StatefulSet, Job and so on, else itself; `Deployment/shop/web`.
 pub fn workload(pod: &PodView) -> String {
-    let meta = &pod.object.metadata;
+    workload_of(&pod.object)
+}
+
+/// The same of a pod that is in no snapshot.
+pub fn workload_of(pod: &Pod) -> String {
+    let meta = &pod.metadata;
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     let mut owners = meta.owner_references.iter().flatten();
     let Some(owner) = owners.find(|owner| owner.controller == Some(true)) else {
@@ -82,8 +88,8 @@ pub fn workload(pod: &PodView) -> String {
 }
 
 /// The Deployment of a ReplicaSet: its name goes before the hash that its pods are labelled with.
-pub(super) fn deployment_of<'a>(pod: &PodView, kind: &str, name: &'a str) -> Option<&'a str> {
-    let labels = pod.object.metadata.labels.as_ref()?;
+pub(super) fn deployment_of<'a>(pod: &Pod, kind: &str, name: &'a str) -> Option<&'a str> {
+    let labels = pod.metadata.labels.as_ref()?;
     let hash = labels.get("pod-template-hash").filter(|_| kind == "ReplicaSet")?;
     name.strip_suffix(hash.as_str())?.strip_suffix('-')
 }

@@ -2,6 +2,7 @@
 //!
 //! The oracle shares nothing with the code under test: offsets are a table that another program has read from the data base, and days are counted.
 
+use jiff::tz::TimeZoneDatabase;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
@@ -249,6 +250,16 @@ fn every_name_of_the_data_base_is_known_and_shows_the_time_of_the_table() {
         changes += clock.changes.len() * clock.names.len();
     }
     assert!(zones > 590 && changes > 2_000, "{zones} zones, {changes} changes");
+}
+
+/// An image holds the program and no files of time zones; what is not in the program is not there.
+#[test]
+fn every_name_of_the_data_base_is_part_of_the_program() {
+    let bundled = TimeZoneDatabase::bundled();
+    for name in Clock::all().iter().flat_map(|clock| &clock.names) {
+        assert!(bundled.get(name).is_ok(), "{name}");
+    }
+    assert!(bundled.get("UTC").is_ok());
 }
 
 #[test]

@@ -69,6 +69,11 @@ pub enum UserDataError {
         "resolving cluster CIDR: AL2023 nodes need the address range of the cluster's services, which is not known yet"
     )]
     ClusterCidrUnknown,
+    /// Nodes need to know where the API server is, and it is not known yet.
+    #[error(
+        "resolving cluster endpoint: the address of the API server is not known yet; set CLUSTER_ENDPOINT, or have eks:DescribeCluster tell it: it keeps being asked, and events of the EC2NodeClass or the log say why it does not answer"
+    )]
+    ClusterEndpointUnknown,
     /// The certificates cannot be handed on.
     #[error("the cluster's CA bundle is not base64: {0}")]
     CaBundle(String),
@@ -171,6 +176,10 @@ fn kubelet_may_set(key: &str) -> bool {
 /// # Errors
 /// When the class's own user data or the cluster does not allow it, or when the result is larger than EC2 takes.
 pub fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
+    let is_own = matches!(bootstrap.family, AmiFamily::Custom | AmiFamily::Other(_));
+    if !is_own && bootstrap.cluster.endpoint.is_empty() {
+        return Err(UserDataError::ClusterEndpointUnknown);
+    }
     let text = match bootstrap.family {
         AmiFamily::Al2023 => node_config::render(bootstrap)?,
         AmiFamily::Al2 => script::render_al2(bootstrap)?,

@@ -86,6 +86,20 @@ fn a_031_a_profile_is_kept_while_its_role_is_the_same_and_another_role_is_anothe
 }
 
 #[test]
+fn a_031_a_roles_path_is_no_part_of_its_name() {
+    let class = class(json!({"role": "team/nodes/KarpenterNodeRole"}));
+    let ProfileNeed::Ensure(wanted) = plan(&class, None, "r", "c", false).unwrap() else {
+        panic!();
+    };
+    assert_eq!(wanted.role, "KarpenterNodeRole");
+    let made = profile(&wanted.name, &wanted.path, Some("KarpenterNodeRole"));
+    let kept = ProfileNeed::Keep {
+        name: wanted.name.clone(),
+    };
+    assert_eq!(plan(&class, Some(&made), "r", "c", false), Ok(kept));
+}
+
+#[test]
 fn a_031_a_036_named_profiles_are_checked_and_iam_is_not_called_in_isolation() {
     let named = class(json!({"instanceProfile": "mine"}));
     let name = "mine".to_owned();

@@ -25,15 +25,18 @@ fn a_003_a_020_an_id_wins_over_tags_and_terms_are_one_union() {
             {"Filter": [{"Name": "group-name", "Value": ["n"]}]},
         ])
     );
-    let terms =
-        json!([{"id": "cr-1", "tags": {"a": "b"}}, {"ownerID": "1", "instanceMatchCriteria": "open"}]);
+    let terms = json!([
+        {"id": "cr-1", "tags": {"a": "b"}}, {"ownerID": "1", "instanceMatchCriteria": "open"}, {"id": "cr-2"},
+    ]);
     let requests = selectors::capacity_reservations(&serde_json::from_value::<Vec<_>>(terms).unwrap());
     assert_eq!(
         json!(requests),
         json!([
             {"Filter": [{"Name": "state", "Value": ["active"]}, {"Name": "owner-id", "Value": ["1"]}, {"Name": "instance-match-criteria", "Value": ["open"]}]},
             {"CapacityReservationId": ["cr-1"], "Filter": [{"Name": "state", "Value": ["active"]}]},
-        ])
+            {"CapacityReservationId": ["cr-2"], "Filter": [{"Name": "state", "Value": ["active"]}]},
+        ]),
+        "one that EC2 does not know leaves the others as they are"
     );
     let group = selectors::placement_group(&serde_json::from_value(json!({"name": "g"})).unwrap());
     assert_eq!(

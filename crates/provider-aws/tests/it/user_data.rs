@@ -185,3 +185,15 @@ fn a_070_wrong_settings_are_named() {
         render("#!/bin/bash\necho").starts_with("spec.userData is not TOML, which Bottlerocket nodes need:")
     );
 }
+
+#[test]
+fn a_069_a_070_without_the_address_of_the_api_server_there_is_no_user_data_but_the_classs_own() {
+    for family in ["AL2023", "AL2", "Bottlerocket", "Windows2022"] {
+        let value =
+            json!({"family": family, "cluster": {"name": "c", "endpoint": "", "cidr": "10.0.0.0/16"}});
+        let refused = Err(UserDataError::ClusterEndpointUnknown);
+        assert_eq!(Case::new(&value).render(), refused, "{family}");
+    }
+    let own = json!({"family": "Custom", "userData": "own", "cluster": {"name": "c", "endpoint": ""}});
+    assert_eq!(Case::new(&own).render(), Ok("own".to_owned()));
+}

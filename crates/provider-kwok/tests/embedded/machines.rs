@@ -1,7 +1,8 @@
 //! Machines that fail, fall silent, come late or never.
 
 use crate::{World, claim, patterns, seconds, small};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, NodeClaim, Operator, labels};
 use spokeshave_ports::{CloudError, CloudProvider};
@@ -115,6 +116,57 @@ async fn a_node_that_was_deleted_does_not_come_back() {
         1,
         "the machine still runs"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_has_the_name_of_the_one_to_be_ended_is_left_alone() {
+    let world = World::new().await;
+    let provider = world.provider(KwokOptions {
+        termination_delay: seconds(10),
+        ..KwokOptions::default()
+    });
+    let created = provider.create(&small("twice")).await.expect("launched");
+    let name = instance_of(&created);
+    let mut successor = world.instances().await.remove(0);
+    successor.metadata = ObjectMeta {
+        name: Some(name.clone()),
+        ..ObjectMeta::default()
+    };
+    successor.status = None;
+    let instances: Api<KWOKInstance> = Api::all(world.client.clone());
+    let (deletion, creation) = (DeleteParams::default(), PostParams::default());
+    // In this order: the provider finds the record, it goes, another one comes, and only then the provider writes.
+    let (ended, gone, made) = futures::join!(
+        provider.delete(&created),
+        instances.delete(&name, &deletion),
+        instances.create(&creation, &successor),
+    );
+    gone.expect("deleted");
+    made.expect("created");
+    let error = ended.expect_err("it is gone");
+    assert!(error.is_not_found(), "{error}");
+    assert!(!provider.list().await.expect("list")[0].is_deleting());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_others_write_to_is_ended_all_the_same() {
+    let world = World::new().await;
+    let provider = world.provider(KwokOptions {
+        termination_delay: seconds(10),
+        ..KwokOptions::default()
+    });
+    let created = provider.create(&small("busy")).await.expect("launched");
+    let name = instance_of(&created);
+    let instances: Api<KWOKInstance> = Api::all(world.client.clone());
+    let parameters = PatchParams::default();
+    let note = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
+    let (ended, noted) = futures::join!(
+        provider.delete(&created),
+        instances.patch(&name, &parameters, &note),
+    );
+    noted.expect("annotated");
+    ended.expect("begun");
+    assert!(provider.list().await.expect("list")[0].is_deleting());
 }
 
 #[tokio::test(start_paused = true)]

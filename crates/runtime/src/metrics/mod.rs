@@ -7,6 +7,7 @@
 mod copies;
 mod process;
 mod summary;
+mod tallies;
 mod text;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use spokeshave_ports::SharedClock;
 
 pub use copies::Copies;
 use summary::Window;
+pub use tallies::Tallies;
 
 /// Histogram buckets of P §16, in seconds.
 pub const STANDARD_BUCKETS: [f64; 45] = [
@@ -322,13 +324,6 @@ macro_rules! removal {
             pub fn retain(&self, keep: impl FnMut(&[String]) -> bool) {
                 self.family.retain(keep);
             }
-
-            /// Removes every series in which `label` has `value`.
-            pub fn remove_where(&self, label: &str, value: &str) {
-                if let Some(position) = self.family.labels.iter().position(|name| name == label) {
-                    self.family.retain(|values| values[position] != value);
-                }
-            }
         }
     };
 }
@@ -521,7 +516,7 @@ karpenter_nodeclaims_created_total{nodepool="a\"b\\c\nd",reason="static"} 1e+06
     }
 
     #[test]
-    fn series_can_be_removed_one_by_one_and_by_label() {
+    fn series_can_be_removed_one_by_one_and_by_a_condition() {
         let metrics = metrics();
         let gauge = metrics.gauge("pods_state", "", &["name", "namespace"]);
         for (name, namespace) in [("a", "x"), ("b", "x"), ("a", "y")] {
@@ -529,7 +524,7 @@ karpenter_nodeclaims_created_total{nodepool="a\"b\\c\nd",reason="static"} 1e+06
         }
         gauge.remove(&["a", "x"]);
         assert_eq!(metrics.series_count(), 2);
-        gauge.remove_where("namespace", "y");
+        gauge.retain(|values| values[1] != "y");
         assert_eq!(metrics.series_count(), 1);
         gauge.retain(|values| values[0] != "b");
         assert_eq!(metrics.render(), "");

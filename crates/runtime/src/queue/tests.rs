@@ -68,18 +68,18 @@ async fn the_earliest_delay_of_a_key_holds() {
 /// As on a machine that was suspended, whose timers have not gone on.
 #[tokio::test(start_paused = true)]
 async fn a_delay_ends_soon_after_the_system_clock_has_passed_its_end() {
-    let half_a_day = Duration::from_secs(12 * 3600);
+    let while_suspended = Duration::from_secs(50);
     let was_suspended = Arc::new(AtomicBool::new(false));
     let awake = TokioClock::new(Timestamp::UNIX_EPOCH, 1.0).shared();
     let suspended = was_suspended.clone();
     let system = move || match suspended.load(Ordering::Relaxed) {
-        true => awake.now() + half_a_day,
+        true => awake.now() + while_suspended,
         false => awake.now(),
     };
     let clock = SystemClock::reading(system).shared();
     let options = QueueOptions { rate_limit: PLAIN };
     let queue = WorkQueue::new("test", clock.clone(), options, &Metrics::new(clock));
-    queue.add_after("a", half_a_day);
+    queue.add_after("a", Duration::from_secs(120));
     let begun = tokio::time::Instant::now();
     let waiter = queue.clone();
     let waiting = tokio::spawn(async move { waiter.next().await });
@@ -87,7 +87,7 @@ async fn a_delay_ends_soon_after_the_system_clock_has_passed_its_end() {
     was_suspended.store(true, Ordering::Relaxed);
     assert_eq!(waiting.await.unwrap(), "a");
     assert!(
-        begun.elapsed() < Duration::from_secs(120),
+        begun.elapsed() <= Duration::from_secs(80),
         "{:?}",
         begun.elapsed()
     );

@@ -106,6 +106,21 @@ fn handlers_and_subscriptions_hear_every_change_once_and_in_order() {
 }
 
 #[test]
+fn a_change_tells_who_has_ended_also_when_a_list_has_a_successor_of_the_same_name() {
+    let store = filled();
+    let ended: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = ended.clone();
+    store.on_change(move |change| {
+        let uid = change.ended().and_then(|object| object.metadata.uid.clone());
+        log.lock().unwrap().extend(uid);
+    });
+    store.apply(object("a", "ua", 3));
+    assert!(ended.lock().unwrap().is_empty(), "it came, and has changed");
+    replace(&store, vec![object("a", "successor", 4)], BTreeMap::new());
+    assert_eq!(*ended.lock().unwrap(), ["ub", "ua"]);
+}
+
+#[test]
 fn a_panicking_handler_does_not_take_the_store_with_it() {
     let store = filled();
     store.on_change(|change| assert_ne!(change.key.name, "bomb", "a bug"));

@@ -174,14 +174,20 @@ async fn a_system_clock_that_is_set_neither_ends_a_term_nor_prolongs_it() {
     let only = candidate(&world, "only");
     let epoch = only.leadership.acquired().await;
     world.pass(30).await;
-    off_seconds.store(3600, Ordering::Relaxed);
+    let before = world.clock.now();
+    // Near enough that cluster time follows, and far more than a term.
+    off_seconds.store(50, Ordering::Relaxed);
+    assert_eq!(world.clock.since(before), Duration::from_secs(50));
     assert_eq!(only.leadership.epoch(), Some(epoch.clone()), "set forward");
     world.pass(30).await;
     assert_eq!(only.leadership.epoch(), Some(epoch.clone()), "and renewed");
-    off_seconds.store(0, Ordering::Relaxed);
+    let before = world.clock.now();
+    off_seconds.store(-3600, Ordering::Relaxed);
     only.line.set_cut(true);
     let cut = tokio::time::Instant::now();
     only.leadership.lost(&epoch).await;
+    let shown = world.clock.since(before);
+    assert!(shown < cut.elapsed(), "cluster time is slow: {shown:?}");
     assert!(
         cut.elapsed() <= Duration::from_secs(10),
         "set back: {:?}",

@@ -1,5 +1,7 @@
 //! Events written to a live API server (D §1.5, P §17).
 
+use std::time::Duration;
+
 use crate::common::World;
 use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use kube::Api;
@@ -113,11 +115,118 @@ async fn a_full_queue_drops_and_counts_but_never_waits() {
     let shutdown = Shutdown::new();
     shutdown.request();
     writer.run(shutdown).await;
-    assert_eq!(log.text().lines().count(), 5);
+    assert_eq!(log.text().lines().count(), 4, "no reason takes all places");
     assert!(
         world
             .metrics
             .render()
-            .contains(r#"spokeshave_events_dropped_total{reason="DisruptionBlocked"} 15"#)
+            .contains(r#"spokeshave_events_dropped_total{reason="DisruptionBlocked"} 16"#)
     );
+}
+
+/// What a pass tells of 5,001 nodes and their NodeClaims, pass after pass.
+#[tokio::test(start_paused = true)]
+async fn d_035_two_events_for_each_of_5_001_nodes_are_told_once_a_period() {
+    let world = World::new(1);
+    let options = EventRecorderOptions {
+        // Of which a quarter is for other reasons.
+        queue_length: 13_336,
+        ..EventRecorderOptions::default()
+    };
+    let (recorder, _writer) = EventRecorder::new(
+        world.client(),
+        "karpenter",
+        world.clock.clone(),
+        &world.entropy,
+        &world.metrics,
+        options,
+    );
+    for _pass in 0..3 {
+        for number in 0..10_002 {
+            let mut rare = notice(&number.to_string(), "text");
+            rare.dedupe_period = Some(Duration::from_secs(900));
+            recorder.publish(rare);
+        }
+        world.pass(60).await;
+    }
+    // Nothing reads the queue, and the first pass has filled its three quarters.
+    let text = world.metrics.render();
+    assert!(!text.contains("spokeshave_events_dropped_total{"), "{text}");
+}
+
+/// Of a list that is longer than the queue, everyone has his turn, although it is told in the same order each time.
+#[tokio::test(start_paused = true)]
+async fn d_034_what_the_queue_refused_is_told_the_next_time() {
+    let world = World::new(1);
+    let options = EventRecorderOptions {
+        queue_length: 5,
+        memory: 100,
+    };
+    let (recorder, writer) = EventRecorder::new(
+        world.client(),
+        "karpenter",
+        world.clock.clone(),
+        &world.entropy,
+        &world.metrics,
+        options,
+    );
+    let shutdown = Shutdown::new();
+    let writing = tokio::spawn(writer.run(shutdown.clone()));
+    for told in [4, 8, 12, 16, 20, 20] {
+        for number in 0..20 {
+            recorder.publish(notice(&number.to_string(), "text"));
+        }
+        world.pass(1).await;
+        assert_eq!(events(&world).await.len(), told);
+    }
+    shutdown.request();
+    writing.await.unwrap();
+}
+
+/// Of lists that are longer than the queue, as of nodes that are blocked or of pods that fit nowhere, something is always waiting, whatever their period. What is
+/// told once finds a place all the same.
+#[tokio::test(start_paused = true)]
+async fn d_034_long_lists_leave_room_for_what_is_told_once() {
+    let world = World::new(1);
+    let options = EventRecorderOptions {
+        queue_length: 32,
+        memory: 100,
+    };
+    let (recorder, writer) = EventRecorder::new(
+        world.client(),
+        "karpenter",
+        world.clock.clone(),
+        &world.entropy,
+        &world.metrics,
+        options,
+    );
+    for number in 0..40 {
+        recorder.publish(notice(&number.to_string(), "text"));
+    }
+    for number in 0..40 {
+        let mut rare = notice(&number.to_string(), "text");
+        rare.reason = "FailedScheduling".into();
+        rare.dedupe_period = Some(Duration::from_secs(300));
+        recorder.publish(rare);
+    }
+    for name in ["one", "other"] {
+        let mut once = notice(name, "text");
+        once.reason = "Evicted".into();
+        recorder.publish(once);
+    }
+    let shutdown = Shutdown::new();
+    shutdown.request();
+    writer.run(shutdown).await;
+    let told = events(&world).await;
+    let of = |reason: &str| {
+        let same = told
+            .iter()
+            .filter(|event| event.reason.as_deref() == Some(reason));
+        same.count()
+    };
+    let reasons = ["DisruptionBlocked", "FailedScheduling", "Evicted"];
+    assert_eq!(reasons.map(of), [24, 6, 2]);
+    let text = world.metrics.render();
+    let dropped = r#"spokeshave_events_dropped_total{reason="FailedScheduling"} 34"#;
+    assert!(text.contains(dropped), "{text}");
 }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::inventory::is_living;
 use super::lines::Lines;
-use super::objects::Object;
+use super::objects::{Meta, Object};
 use super::record::broken;
 use super::stream::Stream;
 use super::{ImportError, Place};
@@ -31,6 +31,8 @@ struct Event<'a> {
     response_object: Option<&'a RawValue>,
     #[serde(default)]
     response_status: Status,
+    #[serde(default, rename = "requestURI")]
+    request_uri: String,
     stage_timestamp: Option<Timestamp>,
     request_received_timestamp: Option<Timestamp>,
 }
@@ -68,12 +70,27 @@ struct Kind {
     kind: String,
 }
 
+/// What the deletion of many objects at once answers.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct List {
+    items: Option<Vec<Item>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Item {
+    metadata: Meta,
+}
+
 /// Reads logs, of several servers if need be: lines are in no order of time, within one log or between them, so what they say is sorted first.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     events: u64,
     /// Events that hold no object where one was expected.
     bare: u64,
+    /// The oldest event and the newest one, of whatever kind.
+    seen_ms: Option<(i64, i64)>,
     found: Vec<(i64, Found)>,
     /// Where in `found` a pod was first seen alive, by namespace and name: what its status says afterwards changes nothing.
     alive: BTreeMap<(String, String), usize>,
@@ -93,6 +110,10 @@ enum Found {
         kind: &'static str,
         namespace: String,
         name: String,
+    },
+    DeletedAll {
+        kind: &'static str,
+        namespace: String,
     },
 }
 
@@ -126,6 +147,12 @@ impl Audit {
     }
 
     fn event(&mut self, event: &Event<'_>) -> Result<(), ImportError> {
+        let at = event.stage_timestamp.or(event.request_received_timestamp);
+        let at = at.map(|at| at.as_millisecond());
+        if let Some(at) = at {
+            let (first, last) = self.seen_ms.unwrap_or((at, at));
+            self.seen_ms = Some((first.min(at), last.max(at)));
+        }
         let reference = &event.object_ref;
         let Some((_, kind)) = KINDS.iter().find(|(resource, _)| *resource == reference.resource) else {
             return Ok(());
@@ -141,12 +168,11 @@ impl Audit {
         if !(succeeded && is_end) {
             return Ok(());
         }
-        let Some(at) = event.stage_timestamp.or(event.request_received_timestamp) else {
+        let Some(at) = at else {
             return Err(ImportError::whole(
                 "has neither stageTimestamp nor requestReceivedTimestamp",
             ));
         };
-        let at = at.as_millisecond();
         let wrong = |error: serde_json::Error| ImportError::whole(broken(&error));
         match (event.verb.as_str(), reference.subresource.as_str()) {
             ("update" | "patch", "scale") => {
@@ -182,19 +208,54 @@ impl Audit {
                 let object = Object::read(object.get(), Some(kind)).map_err(wrong)?;
                 self.applied(at, object);
             }
-            ("delete", "") => {
-                let deleted = Found::Deleted {
-                    kind,
-                    namespace: reference.namespace.clone(),
-                    name: reference.name.clone(),
-                };
-                let pod = (reference.namespace.clone(), reference.name.clone());
-                if *kind == "Pod" {
-                    self.alive.remove(&pod);
-                }
-                self.found.push((at, deleted));
-            }
+            ("delete", "") => self.deleted(at, kind, &reference.namespace, &reference.name),
+            ("deletecollection", "") => self.many_deleted(at, kind, event).map_err(wrong)?,
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn deleted(&mut self, at: i64, kind: &'static str, namespace: &str, name: &str) {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        if kind == "Pod" {
+            self.alive.remove(&(namespace.clone(), name.clone()));
+        }
+        let deleted = Found::Deleted {
+            kind,
+            namespace,
+            name,
+        };
+        self.found.push((at, deleted));
+    }
+
+    /// What is deleted without a name, as the namespace controller empties a namespace: those that the answer lists, or else all of the kind.
+    fn many_deleted(
+        &mut self,
+        at: i64,
+        kind: &'static str,
+        event: &Event<'_>,
+    ) -> Result<(), serde_json::Error> {
+        let namespace = &event.object_ref.namespace;
+        let answer: List = match event.response_object {
+            Some(object) => serde_json::from_str(object.get())?,
+            None => List::default(),
+        };
+        if let Some(items) = answer.items {
+            for item in items {
+                self.deleted(at, kind, namespace, item.metadata.name());
+            }
+        } else if event.request_uri.contains("Selector=") {
+            // Which ones is only in the answer.
+            self.bare += 1;
+        } else {
+            if kind == "Pod" {
+                self.alive.retain(|(known, _), _| known != namespace);
+            }
+            let all = Found::DeletedAll {
+                kind,
+                namespace: namespace.clone(),
+            };
+            self.found.push((at, all));
         }
         Ok(())
     }
@@ -241,9 +302,16 @@ impl Audit {
                     namespace,
                     name,
                 } => stream.deleted(at, kind, &namespace, &name)?,
+                Found::DeletedAll { kind, namespace } => stream.deleted_all(at, kind, &namespace)?,
             }
         }
         self.check(stream)
+    }
+
+    /// How long the logs are, whatever their first and their last event are about.
+    pub(crate) fn recorded_ms(&self) -> u64 {
+        let length = self.seen_ms.map(|(first, last)| last.saturating_sub(first));
+        u64::try_from(length.unwrap_or(0)).unwrap_or(0)
     }
 
     fn check(&self, stream: &Stream) -> Result<(), ImportError> {

@@ -1,6 +1,6 @@
-//! A recording adapted in size: scaled requests, another speed, parallel copies, repetition.
+//! A recording adapted in size: scaled requests, another speed, repetition.
 //!
-//! Owns arithmetic on timelines only.
+//! Owns arithmetic on timelines only. How copies are kept apart is the business of `copies`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use spokeshave_api::{Quantity, WireForm};
 
-use super::ImportError;
+use super::copies::copied;
+use super::{ImportError, Recorded};
 use crate::generate::MOST_EVENTS;
 use crate::source::Source;
 use crate::timeline::{Change, Event, Owner, OwnerId, Timeline};
@@ -16,8 +17,13 @@ use crate::timeline::{Change, Event, Owner, OwnerId, Timeline};
 /// Applies what a scenario asks of a recording, for a scenario of this length.
 ///
 /// # Errors
-/// It would have more events than fit into memory.
-pub fn bend(mut timeline: Timeline, source: &Source, duration_ms: u64) -> Result<Timeline, ImportError> {
+/// It would have more events than fit into memory, or a copy a namespace whose name is too long.
+pub fn bend(recorded: Recorded, source: &Source, duration_ms: u64) -> Result<Timeline, ImportError> {
+    let Recorded {
+        mut timeline,
+        mut recorded_ms,
+        ..
+    } = recorded;
     for owner in &mut timeline.owners {
         scale(owner, "cpu", source.scale_cpu);
         scale(owner, "memory", source.scale_memory);
@@ -34,20 +40,14 @@ pub fn bend(mut timeline: Timeline, source: &Source, duration_ms: u64) -> Result
             }
         }
         timeline.sort();
+        recorded_ms = faster(recorded_ms);
     }
     if source.repeat {
-        timeline = repeated(&timeline, duration_ms)?;
+        timeline = repeated(timeline, recorded_ms, duration_ms)?;
     }
     timeline.cut(duration_ms);
     check(timeline.events.len() as u64 * u64::from(source.copies))?;
-    let mut whole = timeline.clone();
-    for copy in 2..=source.copies {
-        let mut next = timeline.clone();
-        for owner in &mut next.owners {
-            owner.name = format!("{}-copy{copy}", owner.name);
-        }
-        whole.append(next);
-    }
+    let mut whole = copied(timeline, source.copies)?;
     whole.sort();
     Ok(whole)
 }
@@ -61,24 +61,26 @@ fn check(events: u64) -> Result<(), ImportError> {
     }
 }
 
-/// Multiplies a request; what is requested at all stays at least one unit.
+/// Multiplies what pods request, their containers of every kind and what comes on top of these; what is requested at all stays at least one unit.
 fn scale(owner: &mut Owner, resource: &str, factor: f64) {
     if factor == 1.0 {
         return;
     }
-    let template = Arc::make_mut(&mut owner.template);
-    let containers = template.spec.iter_mut().flat_map(|spec| &mut spec.containers);
-    for container in containers {
-        let Some(resources) = &mut container.resources else {
-            continue;
-        };
-        for amounts in [&mut resources.requests, &mut resources.limits]
-            .into_iter()
-            .flatten()
-        {
-            if let Some(wire) = amounts.get_mut(resource) {
-                *wire = scaled(wire, resource, factor);
-            }
+    let Some(spec) = &mut Arc::make_mut(&mut owner.template).spec else {
+        return;
+    };
+    let containers = spec
+        .containers
+        .iter_mut()
+        .chain(spec.init_containers.iter_mut().flatten());
+    let all = containers
+        .filter_map(|container| container.resources.as_mut())
+        .chain(&mut spec.resources)
+        .flat_map(|resources| [&mut resources.requests, &mut resources.limits])
+        .chain([&mut spec.overhead]);
+    for amounts in all.flatten() {
+        if let Some(wire) = amounts.get_mut(resource) {
+            *wire = scaled(wire, resource, factor);
         }
     }
 }
@@ -98,23 +100,26 @@ fn scaled(wire: &WireQuantity, resource: &str, factor: f64) -> WireQuantity {
 
 /// The recording repeated. What is there at its end and at its start again lives on, pod by pod of one owner: a cluster does not stop where somebody has
 /// stopped to record it. What the start lacks ends at the seam, and what the end lacks begins there.
-fn repeated(timeline: &Timeline, duration_ms: u64) -> Result<Timeline, ImportError> {
-    let span = span(timeline);
+fn repeated(mut timeline: Timeline, recorded_ms: u64, duration_ms: u64) -> Result<Timeline, ImportError> {
+    let span = span(&timeline, recorded_ms);
     let rounds = duration_ms.div_ceil(span);
     if rounds <= 1 {
-        return Ok(timeline.clone());
+        return Ok(timeline);
     }
     check(
         (timeline.events.len() as u64)
             .saturating_mul(2)
             .saturating_mul(rounds),
     )?;
+    if span == recorded_ms {
+        leave_out_late(&mut timeline, recorded_ms);
+    }
     let numbers = timeline.events.iter().filter_map(|event| match event.change {
         Change::Begin { pod, .. } | Change::End { pod } => Some(pod),
         Change::Replicas(_) => None,
     });
     let mut repetition = Repetition {
-        timeline,
+        timeline: &timeline,
         pods: numbers.max().map_or(0, |most| most.saturating_add(1)),
         events: Vec::new(),
         left: BTreeSet::new(),
@@ -132,16 +137,43 @@ fn repeated(timeline: &Timeline, duration_ms: u64) -> Result<Timeline, ImportErr
     Ok(whole)
 }
 
-/// How long a recording is: until nothing in it changes any more.
-fn span(timeline: &Timeline) -> u64 {
-    let end = |event: &Event| match event.change {
+/// How long a round takes. Where it is known how long was recorded, the next round begins then. Only pods may end later, as those of Jobs whose end is assumed: then
+/// a round takes until nothing changes any more, as it does where nothing is known.
+fn span(timeline: &Timeline, recorded_ms: u64) -> u64 {
+    let events = timeline.events.iter();
+    let mut in_time = events.clone().filter(|event| !is_late(event, recorded_ms));
+    if recorded_ms > 0 && in_time.all(|event| over(event) <= recorded_ms) {
+        return recorded_ms;
+    }
+    events.map(over).max().unwrap_or(0).saturating_add(1)
+}
+
+/// Whether something would begin to be when a recording is over.
+fn is_late(event: &Event, recorded_ms: u64) -> bool {
+    event.at_ms >= recorded_ms && !matches!(event.change, Change::End { .. })
+}
+
+/// Leaves out what would begin to be when the next round begins: it would be there for no time at all.
+fn leave_out_late(timeline: &mut Timeline, recorded_ms: u64) {
+    let mut late = BTreeSet::new();
+    timeline.events.retain(|event| match event.change {
+        Change::Begin { pod, .. } if is_late(event, recorded_ms) => {
+            late.insert((event.owner, pod));
+            false
+        }
+        Change::End { pod } => !late.contains(&(event.owner, pod)),
+        _ => !is_late(event, recorded_ms),
+    });
+}
+
+/// When an event and what it has begun are over, as far as it says that.
+fn over(event: &Event) -> u64 {
+    match event.change {
         Change::Begin {
             runs_ms: Some(runs), ..
         } => event.at_ms.saturating_add(runs),
         _ => event.at_ms,
-    };
-    let last = timeline.events.iter().map(end).max();
-    last.unwrap_or(0).saturating_add(1)
+    }
 }
 
 /// Rounds of a recording, one after the other.

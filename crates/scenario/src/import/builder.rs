@@ -4,6 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::PodSpec;
+use spokeshave_model::pod::requests_of_template;
+
 use super::{ImportError, MOST_OWNERS};
 use crate::generate::MOST_EVENTS;
 use crate::timeline::{Change, Event, Owner, OwnerId, OwnerKind, Timeline};
@@ -16,6 +19,8 @@ pub(crate) type Key = (OwnerKind, String, String);
 pub(crate) struct Builder {
     index: BTreeMap<Key, OwnerId>,
     timeline: Timeline,
+    /// Workloads whose pods became others than at first, and when.
+    changed: BTreeMap<Key, u64>,
 }
 
 impl Builder {
@@ -39,6 +44,41 @@ impl Builder {
     /// The owner of a key, if there is one.
     pub(crate) fn known(&self, key: &Key) -> Option<OwnerId> {
         self.index.get(key).copied()
+    }
+
+    /// Notes when a workload that is known wants pods of another specification. An owner has one template, and keeps its first.
+    pub(crate) fn compare(&mut self, at_ms: u64, key: &Key, now: &Owner) {
+        let Some(known) = self.known(key) else {
+            return;
+        };
+        if self.timeline.owners[known.0 as usize].template.spec != now.template.spec {
+            self.changed.entry(key.clone()).or_insert(at_ms);
+        }
+    }
+
+    /// Notes when a pod requests something else than the first one of its workload, for workloads of which only pods are recorded. The rest of a pod's specification
+    /// is in part its own.
+    pub(crate) fn compare_requests(&mut self, at_ms: u64, key: &Key, now: &PodSpec) {
+        let Some(known) = self.known(key) else {
+            return;
+        };
+        if self.changed.contains_key(key) {
+            return;
+        }
+        let first = self.timeline.owners[known.0 as usize].template.spec.as_ref();
+        if first.map(requests_of_template) != Some(requests_of_template(now)) {
+            self.changed.insert(key.clone(), at_ms);
+        }
+    }
+
+    /// What is not told about workloads that changed.
+    pub(crate) fn note(&self) -> Option<String> {
+        let ((_, namespace, name), at_ms) = self.changed.iter().min_by_key(|(_, at_ms)| **at_ms)?;
+        Some(format!(
+            "{} workloads change the specification of their pods, the first of them {namespace}/{name} after {} minutes: their pods are taken to stay as they were first",
+            self.changed.len(),
+            at_ms / 60_000
+        ))
     }
 
     /// How many owners there are.

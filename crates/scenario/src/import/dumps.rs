@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::inventory::{Inventory, is_living};
-use super::{Builder, ImportError, Key};
-use crate::timeline::{Change, OwnerId, OwnerKind, Timeline};
+use super::recording::looked_ms;
+use super::{Builder, ImportError, Key, Recorded};
+use crate::timeline::{Change, OwnerId, OwnerKind};
 
 /// Dumps in the order of time.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(crate) struct Dumps {
     builder: Builder,
     base_ms: Option<i64>,
     last_ms: i64,
+    /// The least that is between two dumps.
+    step_ms: Option<i64>,
     replicas: BTreeMap<Key, u32>,
     /// Existing single pods: owner, number, and start time.
     pods: BTreeMap<(String, String), (OwnerId, u64, u64)>,
@@ -34,6 +37,10 @@ impl Dumps {
             )));
         }
         let before = self.last_ms;
+        if self.count > 0 {
+            let step = now.saturating_sub(before);
+            self.step_ms = Some(self.step_ms.map_or(step, |least| least.min(step)));
+        }
         self.last_ms = now;
         self.count += 1;
         let after = |instant: i64| u64::try_from(instant.saturating_sub(base)).unwrap_or(0);
@@ -56,6 +63,11 @@ impl Dumps {
             let Some(owner) = inventory.owner(key, workload, pods.first().copied()) else {
                 continue;
             };
+            if workload.is_some() {
+                self.builder.compare(at, key, &owner);
+            } else if let Some(pod) = pods.iter().find(|pod| is_living(pod)) {
+                self.builder.compare_requests(at, key, &pod.spec);
+            }
             if matches!(key.0, OwnerKind::Deployment | OwnerKind::StatefulSet) {
                 let count = match workload {
                     Some(workload) => workload.replicas,
@@ -132,10 +144,15 @@ impl Dumps {
         *next - 1
     }
 
-    pub(crate) fn finish(self) -> Result<Timeline, ImportError> {
-        match self.count {
-            0 => Err(ImportError::whole("there is no dump")),
-            _ => Ok(self.builder.finish()),
-        }
+    pub(crate) fn finish(self) -> Result<Recorded, ImportError> {
+        let Some(base) = self.base_ms else {
+            return Err(ImportError::whole("there is no dump"));
+        };
+        let notes = Vec::from_iter(self.builder.note());
+        Ok(Recorded {
+            timeline: self.builder.finish(),
+            recorded_ms: looked_ms(base, self.last_ms, self.step_ms),
+            notes,
+        })
     }
 }

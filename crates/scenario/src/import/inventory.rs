@@ -13,7 +13,7 @@ use spokeshave_api::Cron;
 
 use super::objects::{Budget, Meta, Object, Pod, Workload};
 use super::{Builder, ImportError, Key};
-use crate::timeline::{Change, Owner, OwnerKind, Spread, Timeline};
+use crate::timeline::{self, Change, Owner, OwnerKind, Spread, Timeline};
 
 /// From the start on a node until a pod is ready, which no dump says.
 pub(crate) const READY: Spread = Spread {
@@ -89,6 +89,17 @@ impl Inventory {
     #[must_use]
     pub fn budgets(&self) -> &[Budget] {
         &self.budgets
+    }
+
+    /// The workloads of a kind in a namespace, by kind, namespace and name.
+    pub(crate) fn workloads_of(
+        &self,
+        kind: &str,
+        namespace: &str,
+    ) -> impl Iterator<Item = &(String, String, String)> {
+        let from = (kind.to_owned(), namespace.to_owned(), String::new());
+        let all = self.workloads.range(from..).map(|(key, _)| key);
+        all.take_while(move |key| key.0 == kind && key.1 == namespace)
     }
 
     /// What had to be assumed, in sentences.
@@ -309,14 +320,13 @@ impl Inventory {
             .as_ref()
             .and_then(|meta| meta.labels.clone())
             .unwrap_or_default();
-        let replicas = workload.map(|workload| workload.replicas);
         Some(Owner {
             namespace: namespace.clone(),
             name: name.clone(),
             kind: *kind,
             template: Arc::new(template),
             ready: READY,
-            max_unavailable: max_unavailable(&self.budgets, namespace, &labels, replicas),
+            budget: budget_over(&self.budgets, namespace, &labels),
             claims,
         })
     }
@@ -429,29 +439,23 @@ fn without_time(name: &str) -> &str {
     }
 }
 
-/// What the first PodDisruptionBudget over these pods allows.
+/// What the first PodDisruptionBudget over these pods says.
 #[must_use]
-pub fn max_unavailable(
+pub fn budget_over(
     budgets: &[Budget],
     namespace: &str,
     labels: &BTreeMap<String, String>,
-    replicas: Option<u32>,
-) -> Option<String> {
+) -> Option<timeline::Budget> {
     let over =
         |budget: &&Budget| budget.namespace == namespace && spokeshave_api::selects(&budget.selector, labels);
     let budget = budgets.iter().find(over)?;
     if let Some(most) = &budget.max_unavailable {
-        return Some(most.clone());
+        return Some(timeline::Budget::MaxUnavailable(most.clone()));
     }
-    let least = budget.min_available.as_deref()?;
-    match least.strip_suffix('%') {
-        Some(share) => {
-            let share: u32 = share.parse().ok()?;
-            Some(format!("{}%", 100_u32.saturating_sub(share)))
-        }
-        None => {
-            let least: u32 = least.parse().ok()?;
-            Some(replicas?.saturating_sub(least).to_string())
-        }
-    }
+    let is_number = |text: &&String| {
+        let number = text.strip_suffix('%').unwrap_or(text);
+        number.parse::<u32>().is_ok()
+    };
+    let least = budget.min_available.as_ref().filter(is_number)?;
+    Some(timeline::Budget::MinAvailable(least.clone()))
 }

@@ -6,6 +6,7 @@
 mod audit;
 mod bend;
 mod builder;
+mod copies;
 mod dumps;
 pub mod inventory;
 mod kubereplay;
@@ -24,7 +25,7 @@ use std::fmt;
 
 pub use bend::bend;
 pub(crate) use builder::{Builder, Key};
-pub use recording::Recording;
+pub use recording::{Recorded, Recording};
 
 /// Owners that a recording may have; more is a recording that is something else.
 pub const MOST_OWNERS: usize = 500_000;

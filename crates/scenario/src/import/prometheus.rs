@@ -4,7 +4,7 @@
 
 mod answer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ use serde::de::DeserializeSeed as _;
 use self::answer::{Answer, Series};
 use super::inventory::READY;
 use super::lines::reader;
-use super::{Builder, ImportError, Key};
+use super::recording::looked_ms;
+use super::{Builder, ImportError, Key, Recorded};
 use crate::pods::template;
-use crate::timeline::{Change, Owner, OwnerKind, Timeline};
+use crate::timeline::{Change, Owner, OwnerKind};
 use crate::workload::Shape;
 
 /// Longest answer, decompressed.
@@ -26,12 +27,29 @@ const MOST_POINTS_TOGETHER: usize = 20_000_000;
 /// The assumed request of a container without a series: a quarter of a core and 256 MiB.
 const CPU_MILLI: i64 = 250;
 const MEMORY_BYTES: i64 = 256 << 20;
+/// Labels that say where a series was scraped and nothing about the workload. They change when kube-state-metrics is moved or upgraded.
+const OF_THE_SCRAPE: [&str; 10] = [
+    "__name__",
+    "container",
+    "endpoint",
+    "helm_sh_chart",
+    "instance",
+    "job",
+    "node",
+    "pod",
+    "service",
+    "uid",
+];
 
 /// What several answers say together.
 #[derive(Debug, Default)]
 pub(crate) struct Prometheus {
     /// By owner: instant in milliseconds → replicas.
     replicas: BTreeMap<Key, BTreeMap<i64, u32>>,
+    /// The labels of the series that was read last of each owner.
+    labels: BTreeMap<Key, BTreeMap<String, String>>,
+    /// Owners of which two scrapes have told different counts of one instant.
+    contradicted: BTreeSet<Key>,
     /// Points of replica counts that were read.
     points: usize,
     /// By namespace and pod: container → (thousandths of a core, bytes, GPUs).
@@ -71,10 +89,7 @@ impl Prometheus {
                         "the replica counts so far have more than {MOST_POINTS_TOGETHER} points together; ask with a larger step"
                     ));
                 }
-                let counts = self.replicas.entry(key).or_default();
-                for (seconds, value) in series.values.0 {
-                    counts.insert(instant(seconds)?, count(&value)?);
-                }
+                self.counts(key, series)?;
             }
             ("kube_pod_container_resource_requests", _) => {
                 let Some((_, value)) = series
@@ -108,7 +123,48 @@ impl Prometheus {
         Ok(())
     }
 
-    pub(crate) fn finish(self) -> Result<(Timeline, Vec<String>), ImportError> {
+    /// Replica counts of an owner. Two series of one name, as of two clusters, are two owners, and neither may replace the other, nor stand for it where their
+    /// counts are the same. Those of several scrapes are of one owner.
+    fn counts(&mut self, key: Key, series: Series) -> Result<(), String> {
+        let before = self.labels.get(&key);
+        if let Some(difference) = before.and_then(|before| difference(before, &series.metric)) {
+            return Err(format!(
+                "{}/{} has two series that differ in {difference}; expected one for each workload: ask for one of them, or take the max by namespace and name",
+                key.1, key.2
+            ));
+        }
+        let is_one = before.is_none_or(|before| *before == series.metric);
+        let counts = self.replicas.entry(key.clone()).or_default();
+        let mut is_contradicted = false;
+        for (seconds, value) in series.values.0 {
+            let (at, wanted) = (instant(seconds)?, count(&value)?);
+            let known = counts.entry(at).or_insert(wanted);
+            if *known != wanted && is_one {
+                return Err(format!(
+                    "{}/{} has {known} and {wanted} replicas at {seconds}, and one series says both; expected answers of one Prometheus",
+                    key.1, key.2
+                ));
+            }
+            is_contradicted |= *known != wanted;
+            *known = wanted.max(*known);
+        }
+        if is_contradicted {
+            self.contradicted.insert(key.clone());
+        }
+        self.labels.insert(key, series.metric);
+        Ok(())
+    }
+
+    /// The least that is between two points of a series.
+    fn step_ms(&self) -> Option<i64> {
+        let steps = self.replicas.values().flat_map(|counts| {
+            let next = counts.keys().skip(1);
+            counts.keys().zip(next).map(|(one, next)| next - one)
+        });
+        steps.min()
+    }
+
+    pub(crate) fn finish(self) -> Result<Recorded, ImportError> {
         let instants = self.replicas.values().filter_map(|counts| counts.keys().next());
         let Some(base) = instants.min().copied() else {
             return Err(ImportError::whole(
@@ -141,7 +197,7 @@ impl Prometheus {
                 kind: key.0,
                 template: Arc::new(template(&key.2, &shape, 0)),
                 ready: READY,
-                max_unavailable: None,
+                budget: None,
                 claims: Vec::new(),
             })?;
             let after = |instant: i64| u64::try_from(instant.saturating_sub(base)).unwrap_or(0);
@@ -165,6 +221,12 @@ impl Prometheus {
                 self.replicas.len()
             ));
         }
+        if let Some((_, namespace, name)) = self.contradicted.first() {
+            notes.push(format!(
+                "{} workloads have series of several scrapes with different counts at one time, the first of them {namespace}/{name}: the largest counts are taken",
+                self.contradicted.len()
+            ));
+        }
         let others: u64 = self.others.values().sum();
         if others > 0 {
             let names: Vec<&str> = self.others.keys().map(String::as_str).take(3).collect();
@@ -173,7 +235,11 @@ impl Prometheus {
                 names.join(", ")
             ));
         }
-        Ok((builder.finish(), notes))
+        Ok(Recorded {
+            timeline: builder.finish(),
+            recorded_ms: looked_ms(base, end.unwrap_or(base), self.step_ms()),
+            notes,
+        })
     }
 
     /// The requests of one pod of an owner, the largest where they differ.
@@ -215,6 +281,30 @@ fn is_hash_and_suffix(rest: &str) -> bool {
             && suffix.len() == 5
             && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric())
     })
+}
+
+/// Whether a label is of the scrape, and of the Prometheus that made it.
+fn is_of_the_scrape(label: &str) -> bool {
+    OF_THE_SCRAPE.contains(&label)
+        || label.starts_with("prometheus")
+        || label.starts_with("app_kubernetes_io_")
+        || label.contains("replica")
+}
+
+/// In which labels two series differ, but for those of the scrape.
+fn difference(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> Option<String> {
+    let names = one.keys().chain(other.keys());
+    let names: BTreeSet<&String> = names.filter(|name| !is_of_the_scrape(name)).collect();
+    let differ = names
+        .into_iter()
+        .filter(|name| one.get(*name) != other.get(*name));
+    let shown: Vec<String> = differ
+        .map(|name| {
+            let value = |labels: &BTreeMap<String, String>| labels.get(name).cloned().unwrap_or_default();
+            format!("{name} {:?} and {:?}", value(one), value(other))
+        })
+        .collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
 }
 
 fn instant(seconds: f64) -> Result<i64, String> {

@@ -1,6 +1,7 @@
 //! Recordings of `spokeshave record`: one JSON object a line, the first of them a head.
 //!
-//! Owns the format. Each line after the head is `{"at": INSTANT, "what": "applied" or "deleted", "object": {…}}`, in order of time.
+//! Owns the format. Each line after the head is `{"at": INSTANT, "what": "applied" or "deleted", "object": {…}}`, in order of time. The last one is
+//! `{"at": INSTANT, "what": "ended"}`: until then nothing more changed. A recording that was killed lacks it, and so do older ones.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -24,7 +25,7 @@ struct Line<'a> {
     at: Timestamp,
     what: What,
     #[serde(borrow)]
-    object: &'a RawValue,
+    object: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, PartialEq, Eq)]
@@ -32,6 +33,7 @@ struct Line<'a> {
 enum What {
     Applied,
     Deleted,
+    Ended,
 }
 
 #[derive(Deserialize)]
@@ -73,15 +75,22 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<(), ImportError>
         }
         last = Some(line.at);
         let at = line.at.as_millisecond();
-        match line.what {
-            What::Applied => {
-                let object = Object::read(line.object.get(), None).map_err(wrong)?;
+        match (line.what, line.object) {
+            (What::Ended, _) => {
+                stream.seen(at);
+                Ok(())
+            }
+            (What::Applied, Some(object)) => {
+                let object = Object::read(object.get(), None).map_err(wrong)?;
                 stream.applied(at, object)
             }
-            What::Deleted => {
-                let gone: Identity = serde_json::from_str(line.object.get()).map_err(wrong)?;
+            (What::Deleted, Some(object)) => {
+                let gone: Identity = serde_json::from_str(object.get()).map_err(wrong)?;
                 stream.deleted(at, &gone.kind, gone.metadata.namespace(), gone.metadata.name())
             }
+            (What::Applied | What::Deleted, None) => Err(ImportError::whole(
+                "has no object; expected the one that was applied or deleted",
+            )),
         }
         .map_err(|error| error.at(place))?;
     }

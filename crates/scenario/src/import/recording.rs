@@ -13,6 +13,30 @@ use super::{ImportError, kubereplay, record, sktrace, table};
 use crate::source::{Format, Source};
 use crate::timeline::Timeline;
 
+const DAY_MS: i64 = 86_400_000;
+
+/// What a recording says.
+#[derive(Debug, Clone, Default)]
+pub struct Recorded {
+    /// What the workloads did, from the first thing that was recorded.
+    pub timeline: Timeline,
+    /// For how long somebody looked, whether anything changed or not; 0 where the format does not tell.
+    pub recorded_ms: u64,
+    /// What had to be assumed, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// How long somebody looked who looked again and again, with a step between two looks: each of them stands for the time until the next one. Of a range of whole days
+/// that has both of its ends, the last look is the first of the next day, unless there is but one a day.
+pub(crate) fn looked_ms(first_ms: i64, last_ms: i64, step_ms: Option<i64>) -> u64 {
+    let step = step_ms.unwrap_or(0);
+    let length = match last_ms.saturating_sub(first_ms) {
+        days if days > 0 && days % DAY_MS == 0 && step < DAY_MS => days,
+        rest => rest.saturating_add(step),
+    };
+    u64::try_from(length).unwrap_or(0)
+}
+
 /// A recording in the making.
 #[derive(Debug)]
 pub struct Recording<'s> {
@@ -74,28 +98,33 @@ impl<'s> Recording<'s> {
         }
     }
 
-    /// The timeline, which begins with the first thing that was recorded, and what had to be assumed.
+    /// What was recorded.
     ///
     /// # Errors
     /// Nothing in it says anything about workloads.
-    pub fn finish(mut self) -> Result<(Timeline, Vec<String>), ImportError> {
-        let (timeline, notes) = match self.source.format {
-            Format::Dumps => (self.dumps.finish()?, Vec::new()),
+    pub fn finish(mut self) -> Result<Recorded, ImportError> {
+        let mut recorded = match self.source.format {
+            Format::Dumps => self.dumps.finish()?,
             Format::Prometheus => self.prometheus.finish()?,
-            Format::Csv | Format::Openb | Format::Dlrm | Format::AzureLlm => {
-                (self.table.take().unwrap_or_default(), Vec::new())
-            }
+            Format::Csv | Format::Openb | Format::Dlrm | Format::AzureLlm => Recorded {
+                timeline: self.table.take().unwrap_or_default(),
+                ..Recorded::default()
+            },
             Format::Record => self.stream.finish(true)?,
             Format::Audit => {
                 self.audit.finish(&mut self.stream)?;
-                self.stream.finish(true)?
+                Recorded {
+                    recorded_ms: self.audit.recorded_ms(),
+                    ..self.stream.finish(true)?
+                }
             }
             Format::Kubereplay | Format::Sktrace => self.stream.finish(false)?,
         };
-        if timeline.owners.is_empty() {
+        if recorded.timeline.owners.is_empty() {
             return Err(ImportError::whole("holds no workload"));
         }
-        self.notes.extend(notes);
-        Ok((timeline, self.notes))
+        self.notes.append(&mut recorded.notes);
+        recorded.notes = self.notes;
+        Ok(recorded)
     }
 }

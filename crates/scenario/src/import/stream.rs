@@ -6,11 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::inventory::{Inventory, Maker, is_living};
 use super::objects::{Object, Pod, Workload};
-use super::{Builder, ImportError, Key};
-use crate::timeline::{Change, OwnerId, OwnerKind, Timeline};
+use super::{Builder, ImportError, Key, Recorded};
+use crate::timeline::{Change, OwnerId, OwnerKind};
 
 /// How long a Job is taken to run whose end is not in the recording.
 const RUNS_MS: u64 = 10 * 60_000;
+
+/// Kind, namespace and name of an object.
+type Identity = (String, String, String);
 
 /// A timeline in the making.
 #[derive(Debug, Default)]
@@ -22,9 +25,9 @@ pub(crate) struct Stream {
     /// Wanted replicas of Deployments, ReplicaSets and StatefulSets.
     replicas: BTreeMap<Key, u32>,
     /// Jobs that run, by kind, namespace and name: their owner, the numbers of their pods, and when they began.
-    running: BTreeMap<(String, String, String), Running>,
+    running: BTreeMap<Identity, Running>,
     /// Jobs that have ended: later events about them are outdated.
-    ended: BTreeSet<(String, String, String)>,
+    ended: BTreeSet<Identity>,
     next_pod: BTreeMap<OwnerId, u64>,
     /// For the way from pods to owners, and for budgets. Pods are not kept in it.
     objects: Inventory,
@@ -45,8 +48,13 @@ impl Stream {
     /// Milliseconds after the beginning.
     fn at(&mut self, instant_ms: i64) -> u64 {
         let base = *self.base_ms.get_or_insert(instant_ms);
-        self.last_ms = self.last_ms.max(instant_ms);
+        self.seen(instant_ms);
         u64::try_from(instant_ms.saturating_sub(base)).unwrap_or(0)
+    }
+
+    /// Somebody looked at this instant, whether anything had changed or not.
+    pub(crate) fn seen(&mut self, instant_ms: i64) {
+        self.last_ms = self.last_ms.max(instant_ms);
     }
 
     /// Whether anything has been learned.
@@ -116,6 +124,30 @@ impl Stream {
         }
     }
 
+    /// All objects of a kind in a namespace are gone.
+    pub(crate) fn deleted_all(
+        &mut self,
+        instant_ms: i64,
+        kind: &str,
+        namespace: &str,
+    ) -> Result<(), ImportError> {
+        let from = (kind.to_owned(), namespace.to_owned(), String::new());
+        let is_one = |identity: &&Identity| identity.0 == kind && identity.1 == namespace;
+        let running = self.running.range(from.clone()..).map(|(identity, _)| identity);
+        let ended = self.ended.range(from..);
+        let workloads = self.objects.workloads_of(kind, namespace);
+        let names: BTreeSet<String> = running
+            .take_while(is_one)
+            .chain(ended.take_while(is_one))
+            .chain(workloads)
+            .map(|(_, _, name)| name.clone())
+            .collect();
+        for name in names {
+            self.deleted(instant_ms, kind, namespace, &name)?;
+        }
+        Ok(())
+    }
+
     fn workload(&mut self, at: u64, workload: &Workload) -> Result<(), ImportError> {
         let namespace = workload.meta.namespace().to_owned();
         let name = workload.meta.name().to_owned();
@@ -131,7 +163,7 @@ impl Stream {
             return self.job(at, workload, &namespace, &name, controller);
         }
         let key = (kind, namespace, name);
-        let Some(owner) = self.owner(&key, Some(workload), None)? else {
+        let Some(owner) = self.owner(at, &key, Some(workload), None)? else {
             return Ok(());
         };
         self.wants(at, &key, owner, workload.replicas)
@@ -161,7 +193,7 @@ impl Stream {
         }
         let above = controller.unwrap_or_else(|| name.to_owned());
         let key = (OwnerKind::Job, namespace.to_owned(), above);
-        let Some(owner) = self.owner(&key, Some(workload), None)? else {
+        let Some(owner) = self.owner(at, &key, Some(workload), None)? else {
             return Ok(());
         };
         self.begin(at, identity, owner, workload.replicas)
@@ -194,19 +226,13 @@ impl Stream {
         if self.running.contains_key(&identity) || self.ended.contains(&identity) {
             return Ok(());
         }
-        let Some(owner) = self.owner(&key, None, Some(pod))? else {
+        let Some(owner) = self.owner(at, &key, None, Some(pod))? else {
             return Ok(());
         };
         self.begin(at, identity, owner, 1)
     }
 
-    fn begin(
-        &mut self,
-        at: u64,
-        identity: (String, String, String),
-        owner: OwnerId,
-        count: u32,
-    ) -> Result<(), ImportError> {
+    fn begin(&mut self, at: u64, identity: Identity, owner: OwnerId, count: u32) -> Result<(), ImportError> {
         let mut pods = Vec::new();
         for _ in 0..count {
             let next = self.next_pod.entry(owner).or_default();
@@ -248,11 +274,19 @@ impl Stream {
 
     fn owner(
         &mut self,
+        at: u64,
         key: &Key,
         workload: Option<&Workload>,
         pod: Option<&Pod>,
     ) -> Result<Option<OwnerId>, ImportError> {
         if let Some(known) = self.builder.known(key) {
+            if workload.is_some() {
+                if let Some(now) = self.objects.owner(key, workload, None) {
+                    self.builder.compare(at, key, &now);
+                }
+            } else if let Some(pod) = pod {
+                self.builder.compare_requests(at, key, &pod.spec);
+            }
             return Ok(Some(known));
         }
         match self.objects.owner(key, workload, pod) {
@@ -264,8 +298,8 @@ impl Stream {
         }
     }
 
-    /// The timeline, and what had to be assumed. If `jobs_end` is false the format does not record the end of Jobs.
-    pub(crate) fn finish(mut self, jobs_end: bool) -> Result<(Timeline, Vec<String>), ImportError> {
+    /// What was recorded. If `jobs_end` is false the format does not record the end of Jobs.
+    pub(crate) fn finish(mut self, jobs_end: bool) -> Result<Recorded, ImportError> {
         let mut notes = Vec::new();
         if !jobs_end {
             // A bare pod without an end exists until the end.
@@ -297,6 +331,12 @@ impl Stream {
                 self.unknown
             ));
         }
-        Ok((self.builder.finish(), notes))
+        notes.extend(self.builder.note());
+        let length = self.base_ms.map_or(0, |base| self.last_ms.saturating_sub(base));
+        Ok(Recorded {
+            timeline: self.builder.finish(),
+            recorded_ms: u64::try_from(length).unwrap_or(0),
+            notes,
+        })
     }
 }

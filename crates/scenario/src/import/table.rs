@@ -393,11 +393,12 @@ fn timeline(pods: Vec<(Size, Option<i64>, Option<i64>)>, base: i64) -> Result<Ti
         let count = builder.owners();
         let name = names.entry(size.clone()).or_insert_with(|| {
             let plain = plain(&size.0);
-            let name = match taken.contains(&plain) {
-                true => format!("{plain}-{count}"),
-                false => plain,
-            };
-            taken.insert(name.clone());
+            let (mut name, mut number) = (plain.clone(), count);
+            // Another group may have the name that a number makes.
+            while !taken.insert(name.clone()) {
+                name = format!("{plain}-{number}");
+                number += 1;
+            }
             name
         });
         let key: Key = (OwnerKind::Job, "default".to_owned(), name.clone());
@@ -445,7 +446,7 @@ fn owner(name: &str, (_, cpu, memory, gpus, alone): &Size) -> Owner {
         kind: OwnerKind::Job,
         template: Arc::new(template),
         ready: READY,
-        max_unavailable: None,
+        budget: None,
         claims: Vec::new(),
     }
 }

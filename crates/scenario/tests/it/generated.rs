@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use spokeshave_scenario::generate::{Excess, MOST_EVENTS};
-use spokeshave_scenario::{Change, Facts, OwnerKind, Timeline, generate};
+use spokeshave_scenario::{Budget, Change, Facts, OwnerKind, Timeline, generate};
 
 use super::scenario;
 
@@ -212,8 +212,8 @@ fn what_pods_ask_for_is_in_their_template() {
     assert_eq!(found.owners_of(OwnerKind::StatefulSet), 2);
     let owner = &found.owners[1];
     assert_eq!(
-        (owner.name.as_str(), owner.max_unavailable.as_deref()),
-        ("db-1", Some("1"))
+        (owner.name.as_str(), &owner.budget),
+        ("db-1", &Some(Budget::MaxUnavailable("1".to_owned())))
     );
     assert_eq!(owner.claims.len(), 1);
     let template = serde_json::to_value(owner.template.as_ref()).expect("JSON");

@@ -29,7 +29,7 @@ use crate::invariants::Invariants;
 /// How often requests go wrong, each as a share of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// 429 with Retry-After.
+    /// 429 with Retry-After, in plain text.
     pub too_many: f64,
     /// 500.
     pub server_error: f64,
@@ -203,9 +203,17 @@ fn status(code: u16, reason: &str, message: &str) -> Response<ResponseBody> {
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, json);
-    if code == 429 {
-        response.headers_mut().insert(http::header::RETRY_AFTER, 1.into());
-    }
+    response
+}
+
+/// How a server sheds its load: before it has looked at the request, and so without a Status.
+fn too_many() -> Response<ResponseBody> {
+    let text = Bytes::from_static(b"Too many requests, please try again later.\n");
+    let mut response = Response::new(Full::new(text).boxed_unsync());
+    *response.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+    let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, plain);
+    response.headers_mut().insert(http::header::RETRY_AFTER, 1.into());
     response
 }
 
@@ -245,13 +253,7 @@ impl Exposed {
             }
         }
         match stroke {
-            Some(Stroke::TooMany) => {
-                return Ok(status(
-                    429,
-                    "TooManyRequests",
-                    "the server has received too many requests and has asked us to try again later",
-                ));
-            }
+            Some(Stroke::TooMany) => return Ok(too_many()),
             Some(Stroke::ServerError) => {
                 return Ok(status(
                     500,

@@ -14,4 +14,5 @@ mod protection;
 mod quiet;
 mod rollouts;
 mod unreadable;
+mod verdicts;
 mod zones;

@@ -1,6 +1,7 @@
 //! Writes that fail in the middle of a life or an end: conflicts, errors, objects that vanish. Nothing is done twice, and nothing is left.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::faulty::{Cluster, Setup};
 use crate::words::*;
@@ -65,6 +66,24 @@ async fn p_162_a_launch_that_is_not_written_down_is_not_repeated() {
     cluster.gate.assert_tripped();
     assert_eq!(cluster.faults.launches.load(Ordering::Relaxed), 1);
     assert_eq!(cluster.list::<KWOKInstance>().await.len(), 1);
+    cluster.assert_no_leak().await;
+}
+
+// D-311: a machine may be about to end; its pods do not wait for a write that tells of the drain.
+#[tokio::test(start_paused = true)]
+async fn d_311_a_status_that_cannot_be_written_holds_up_no_eviction() {
+    let (cluster, _operator, claim) = Cluster::one_node(47, json!({})).await;
+    cluster.gate.trip("/nodeclaims/*/status", 500, u32::MAX);
+    cluster.delete::<NodeClaim>(&claim).await;
+    let took = cluster
+        .until("the pod is asked to go", async |cluster| {
+            cluster.running_of("web").await == 0
+        })
+        .await;
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    cluster.gate.stumbles.lock().unwrap().clear();
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;
 }
 

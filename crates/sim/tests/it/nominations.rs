@@ -10,8 +10,10 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use spokeshave_api::conditions::NODE_PLANNED;
 use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_controllers::Options as OperatorOptions;
 use spokeshave_sim::lab::LabOptions;
 
+use crate::faulty;
 use crate::plain::Cluster;
 use crate::words::*;
 
@@ -295,4 +297,117 @@ async fn w_62_hundreds_of_pods_name_their_node_at_most_twice() {
         .count();
     assert!(writes <= 2 * PODS, "{writes} writes");
     assert!(cluster.list::<Node>().await.len() <= PODS / 12 + 2);
+}
+
+/// Thousands of pods may name nodes that are there already: NodeClaims for the others do not wait until all have done so, and neither does the next pass.
+#[tokio::test(start_paused = true)]
+async fn p_065_w_62_nodeclaims_do_not_wait_for_names_of_nodes_that_are_there() {
+    let cluster = faulty::Cluster::new(100).await;
+    cluster.pool("default", of_four()).await;
+    let options = OperatorOptions {
+        nominate_pods: true,
+        ..OperatorOptions::default()
+    };
+    let _operator = cluster.operator(faulty::Setup::with_options(options));
+    cluster.run("web", 1, "2").await;
+    let minute = Duration::from_secs(60);
+    *cluster.gate.slow.lock().unwrap() = Some(("/pods/small/status", minute));
+    // Nobody binds them, and one pass plans for both.
+    let elsewhere = json!({"spec": {"schedulerName": "elsewhere"}});
+    cluster.pod("small", "1", elsewhere.clone()).await;
+    // Beside one of these there is no room for the small one.
+    cluster.pod("large", "3200m", elsewhere.clone()).await;
+    let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+    let unschedulable = json!({"conditions": unschedulable});
+    for pod in ["small", "large"] {
+        cluster.patch_status::<Pod>(pod, unschedulable.clone()).await;
+    }
+    let took = cluster
+        .until("a node comes for the large one", async |cluster| {
+            cluster.list::<NodeClaim>().await.len() == 2
+        })
+        .await;
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    cluster.pod("larger", "3300m", elsewhere).await;
+    cluster.patch_status::<Pod>("larger", unschedulable).await;
+    let took = cluster
+        .until("a node comes for the larger one", async |cluster| {
+            cluster.list::<NodeClaim>().await.len() == 3
+        })
+        .await;
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let node = cluster.node_of("web").await;
+    cluster
+        .until("the small one names the node that is there", async |cluster| {
+            named(&cluster.get::<Pod>("small").await).as_deref() == Some(&*node)
+        })
+        .await;
+}
+
+/// A faulty cluster whose only node has two processors to spare, and an operator that has pods name their nodes.
+async fn with_room_on_one_node(seed: u64) -> (faulty::Cluster, faulty::Running, String) {
+    let cluster = faulty::Cluster::new(seed).await;
+    cluster.pool("default", of_four()).await;
+    let options = OperatorOptions {
+        nominate_pods: true,
+        ..OperatorOptions::default()
+    };
+    let operator = cluster.operator(faulty::Setup::with_options(options));
+    cluster.run("web", 1, "1500m").await;
+    let node = cluster.node_of("web").await;
+    (cluster, operator, node)
+}
+
+/// A pod that waits and that nobody binds.
+async fn unbound(cluster: &faulty::Cluster, name: &str, cpu: &str) {
+    let elsewhere = json!({"spec": {"schedulerName": "elsewhere"}});
+    cluster.pod(name, cpu, elsewhere).await;
+    let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+    let status = json!({"conditions": unschedulable});
+    cluster.patch_status::<Pod>(name, status).await;
+}
+
+/// The write of a name is still under way when the pod is planned elsewhere: it is dropped, and never seen.
+#[tokio::test(start_paused = true)]
+async fn w_62_a_name_that_is_written_too_slowly_does_not_come_after_a_newer_plan() {
+    let (cluster, _operator, first) = with_room_on_one_node(101).await;
+    let minute = Duration::from_secs(60);
+    *cluster.gate.slow.lock().unwrap() = Some(("/pods/small/status", minute));
+    unbound(&cluster, "small", "1").await;
+    cluster.pass(10).await;
+    let told = cluster.told("Nominated").await;
+    assert!(told.iter().any(|(pod, _)| pod == "Pod/small"), "{told:?}");
+    *cluster.gate.slow.lock().unwrap() = None;
+    let closed = json!({"spec": {"unschedulable": true}});
+    cluster.patch::<Node>(&first, closed).await;
+    for _ in 0..90 {
+        cluster.pass(1).await;
+        let small: Pod = cluster.get("small").await;
+        assert_ne!(named(&small).as_deref(), Some(&*first));
+    }
+    let small: Pod = cluster.get("small").await;
+    assert!(named(&small).is_some(), "it names its new node");
+}
+
+/// Names that wait for others to be written are dropped with their pods.
+#[tokio::test(start_paused = true)]
+async fn w_62_a_pod_that_is_gone_before_its_turn_is_not_written_to() {
+    const AT_ONCE: usize = 50;
+    let (cluster, _operator, _) = with_room_on_one_node(102).await;
+    let minute = Duration::from_secs(60);
+    *cluster.gate.slow.lock().unwrap() = Some(("/status", minute));
+    let pods: Vec<String> = (0..AT_ONCE + 5).map(|pod| format!("small-{pod}")).collect();
+    for pod in &pods {
+        unbound(&cluster, pod, "10m").await;
+    }
+    cluster.pass(15).await;
+    for pod in &pods {
+        cluster.delete::<Pod>(pod).await;
+    }
+    cluster.pass(150).await;
+    let text = String::from_utf8_lossy(&cluster.lab.log.bytes()).into_owned();
+    let is_write = |line: &&str| line.contains(" PATCH ") && line.contains("nominatedNodeName");
+    let writes = text.lines().filter(is_write);
+    let to_small = writes.filter(|line| line.contains("/pods/small-"));
+    assert_eq!(to_small.count(), AT_ONCE, "those that were under way");
 }

@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, ReplicationController, Service,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::{Api, Patch, PatchParams};
@@ -28,6 +30,14 @@ const BEFORE_THE_NEXT_REFRESH: Duration = Duration::from_secs(240);
 
 fn passes(metrics: &Metrics, cause: &str) -> f64 {
     value(metrics, PASSES, cause)
+}
+
+/// Passes for a change, and Snapshots that were made from scratch.
+fn looks(operator: &Running) -> (f64, f64) {
+    (
+        passes(&operator.metrics, "change"),
+        sum(&operator.metrics, SNAPSHOTS),
+    )
 }
 
 /// Whatever may be consolidated is at once, on demand and on these types only.
@@ -156,6 +166,84 @@ async fn w_27_a_label_of_a_namespace_is_a_reason_to_look_again() {
         })
         .await;
     assert!(took < BEFORE_THE_NEXT_REFRESH, "{took:?}");
+}
+
+/// Others write to Namespaces what they have seen, and binding alone writes a volume and its claim half a dozen times.
+#[tokio::test(start_paused = true)]
+async fn w_27_what_nobody_reads_of_namespaces_and_volumes_is_no_reason_to_look_again() {
+    let (cluster, operator) = Cluster::started(69, at_once(&["c-2x-amd64-linux"])).await;
+    let metadata = json!({"name": "late"});
+    cluster.create::<Namespace>(json!({"metadata": metadata})).await;
+    let volume = json!({"metadata": metadata, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}});
+    cluster.create::<PersistentVolume>(volume).await;
+    let claim = json!({"metadata": metadata, "spec": {"storageClassName": "none", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    cluster.create::<PersistentVolumeClaim>(claim).await;
+    cluster.run_one_pod().await;
+    until_refreshed(&cluster, &operator).await;
+    let before = looks(&operator);
+    let seen = "example.com/seen-at";
+    cluster.annotate::<Namespace>("late", seen, "12:00").await;
+    cluster.annotate::<PersistentVolume>("late", seen, "12:00").await;
+    cluster
+        .annotate::<PersistentVolumeClaim>("late", seen, "12:00")
+        .await;
+    let checked = json!({"message": "checked"});
+    cluster.patch_status::<PersistentVolume>("late", checked).await;
+    let capacity = json!({"capacity": {"storage": "1Gi"}});
+    cluster
+        .patch_status::<PersistentVolumeClaim>("late", capacity)
+        .await;
+    cluster.pass(30).await;
+    assert_eq!(looks(&operator), before, "nobody reads any of it");
+    let lost = json!({"phase": "Lost"});
+    cluster.patch_status::<PersistentVolumeClaim>("late", lost).await;
+    cluster.pass(11).await;
+    assert!(looks(&operator).0 > before.0, "that a claim is lost is read");
+}
+
+/// Of Services and controllers of pods only whom they select is read, for default spread. The rest changes with every pod that comes or goes.
+#[tokio::test(start_paused = true)]
+async fn p_121_w_27_whom_services_and_controllers_select_is_a_reason_to_look_again_and_nothing_else_is() {
+    let zones = json!([{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}]);
+    let setup = Setup::with_options(Options {
+        default_spread: serde_json::from_value(zones).unwrap(),
+        ..Options::default()
+    });
+    let (cluster, operator) = Cluster::started_with(68, at_once(&["c-2x-amd64-linux"]), setup).await;
+    let (metadata, labels) = (json!({"name": "late"}), json!({"app": "late"}));
+    let pods = template("late", "10m", json!({}));
+    let service = json!({"metadata": metadata, "spec": {"selector": labels, "ports": [{"port": 80}]}});
+    cluster.create::<Service>(service).await;
+    let controller =
+        json!({"metadata": metadata, "spec": {"replicas": 0, "selector": labels, "template": pods}});
+    cluster.create::<ReplicationController>(controller).await;
+    let set = json!({"metadata": metadata, "spec": {
+        "replicas": 0, "serviceName": "late", "selector": {"matchLabels": labels}, "template": pods,
+    }});
+    cluster.create::<StatefulSet>(set).await;
+    cluster.run_one_pod().await;
+    until_refreshed(&cluster, &operator).await;
+    let before = looks(&operator);
+    let address = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}});
+    cluster.patch_status::<Service>("late", address).await;
+    let observed = json!({"replicas": 0, "observedGeneration": 7});
+    cluster
+        .patch_status::<ReplicationController>("late", observed.clone())
+        .await;
+    cluster.patch_status::<StatefulSet>("late", observed).await;
+    let observed = json!({"observedGeneration": 7});
+    for name in cluster.names::<ReplicaSet>().await {
+        cluster.patch_status::<ReplicaSet>(&name, observed.clone()).await;
+    }
+    cluster.pass(30).await;
+    assert_eq!(looks(&operator), before, "how many there are is read of the pods");
+    let others = json!({"spec": {"selector": {"app": "web"}}});
+    cluster.patch::<Service>("late", others).await;
+    cluster.pass(11).await;
+    assert!(
+        looks(&operator).0 > before.0,
+        "whom a Service selects is read of it"
+    );
 }
 
 #[tokio::test(start_paused = true)]

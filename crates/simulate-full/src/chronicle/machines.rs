@@ -1,10 +1,11 @@
 //! NodeClaims, Nodes and instances in the chronicle.
 
 use serde_json::Value;
-use spokeshave_api::labels;
+use spokeshave_api::{NodeClaim, labels};
 use spokeshave_apiserver::Commit;
 use spokeshave_model::{CapacityType, InstanceType, Offering, Price, Resources};
-use spokeshave_simulate::meter::Share;
+use spokeshave_plan::termination;
+use spokeshave_simulate::meter::{Share, could_have_waited};
 
 use super::{Chronicle, HOUR_MS, State};
 
@@ -18,6 +19,8 @@ pub(super) struct Machine {
     /// When its node is ready.
     pub(super) ready_at: Option<Timestamp>,
     instance: Option<Instance>,
+    /// The cloud has announced that it takes the instance back.
+    is_interrupted: bool,
     has_node: bool,
     allocatable: Resources,
     used: Resources,
@@ -38,6 +41,12 @@ impl Machine {
     /// Whether the cloud still has its instance.
     pub(super) fn has_instance(&self) -> bool {
         self.instance.is_some()
+    }
+
+    /// Why its pods are evicted; empty without a NodeClaim.
+    pub(super) fn reason(&self) -> String {
+        let claim = serde_json::from_value::<NodeClaim>(self.claim.clone()).ok();
+        termination::eviction_reason(claim.as_ref())
     }
 
     /// The share that is requested, of the resource of which most is, in thousandths; at most 1,000.
@@ -153,11 +162,26 @@ impl State {
         self.measure(name);
     }
 
+    /// The cloud has announced the end of an instance.
+    pub(super) fn interrupted(&mut self, now_ms: u64, name: &str) {
+        if let Some(machine) = self.machines.get_mut(name) {
+            machine.is_interrupted = true;
+        }
+        self.meter.count(|counted| &mut counted.interruptions);
+        self.note(now_ms, "interrupted", name, "");
+    }
+
     pub(super) fn ended(&mut self, now_ms: u64, name: &str) {
-        let machine = self.machines.get_mut(name);
-        let Some(instance) = machine.and_then(|machine| machine.instance.take()) else {
+        let Some(machine) = self.machines.get_mut(name) else {
             return;
         };
+        let Some(instance) = machine.instance.take() else {
+            return;
+        };
+        // Its pods are noticed to be gone when its NodeClaim may be gone, too.
+        if !machine.is_interrupted && could_have_waited(&machine.reason()) {
+            self.disrupted.insert(name.to_owned());
+        }
         self.meter.instance_ends(instance.price, instance.capacity_type);
         if now_ms - instance.launched_ms < HOUR_MS {
             self.meter.count(|counted| &mut counted.short_lived_nodes);

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
-use spokeshave_api::NodeClaim;
 use spokeshave_apiserver::Commit;
 use spokeshave_model::{Resources, pod};
-use spokeshave_plan::termination;
 use spokeshave_scenario::{Owner, OwnerKind};
+use spokeshave_simulate::meter::could_have_waited;
 
+use super::machines::Machine;
 use super::{Chronicle, Completed, HOUR_MS, PodKey, State};
 
 /// An owner.
@@ -265,10 +265,8 @@ impl State {
         self.refused.remove(key);
         let Some(tally) = self.pods.get(key) else { return };
         let machine = tally.node.as_ref().and_then(|node| self.machines.get(node));
-        let claim =
-            machine.and_then(|machine| serde_json::from_value::<NodeClaim>(machine.claim.clone()).ok());
-        let reason = termination::eviction_reason(claim.as_ref());
-        let is_voluntary = !reason.is_empty() && reason != "Forceful Termination";
+        let reason = machine.map(Machine::reason).unwrap_or_default();
+        let is_voluntary = could_have_waited(&reason);
         self.note(now_ms, "evicted", &format!("{}/{}", key.0, key.1), &reason);
         self.lost(now_ms, key, is_voluntary);
     }
@@ -296,6 +294,10 @@ impl State {
             let machine = tally.node.as_ref().map(|node| self.machines.get(node));
             let was_killed =
                 machine.is_some_and(|machine| machine.is_none_or(|machine| !machine.has_instance()));
+            let is_voluntary = tally
+                .node
+                .as_ref()
+                .is_some_and(|node| self.disrupted.contains(node));
             let (is_stopping, is_workload) = (tally.is_stopping, tally.owner.is_some());
             if was_killed && is_workload {
                 self.meter.count(|counted| &mut counted.pods_cut_short);
@@ -304,7 +306,7 @@ impl State {
             if !is_stopping && was_evicted {
                 self.stopping(now_ms, key);
             } else if !is_stopping && was_killed {
-                self.lost(now_ms, key, false);
+                self.lost(now_ms, key, is_voluntary);
             }
             self.leaves(now_ms, key);
         }
@@ -320,12 +322,13 @@ impl State {
         tally.has_left = true;
         let was_ready = std::mem::take(&mut tally.is_ready);
         let (owner, node, requests) = (tally.owner, tally.node.clone(), tally.requests.clone());
+        let waited_ms = node.is_none().then(|| now_ms - tally.since_ms);
         self.note_pod(now_ms, "left", key, "");
         if let Some(node) = &node {
             self.takes(node, &requests, owner.is_some(), false);
         }
         let Some((owner, _)) = owner else { return };
-        self.meter.pod_ends(node.is_some());
+        self.meter.pod_ends(waited_ms);
         if node.is_some() {
             let bound = self.least.remove(owner);
             self.meter.set_bound(bound);

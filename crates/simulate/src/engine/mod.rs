@@ -121,9 +121,8 @@ impl<'a> Engine<'a> {
             .collect();
         let shapes = samples(&owners, &daemons, world.start);
         let types = policy.node_pools.iter().flat_map(|pool| {
-            world
-                .types_of(pool.metadata.name.as_deref().unwrap_or_default())
-                .iter()
+            let name = pool.metadata.name.as_deref().unwrap_or_default();
+            policy.types_of(world, name).iter()
         });
         let scheduler = Scheduler::new(
             shapes.iter(),

@@ -473,6 +473,7 @@ impl Engine<'_> {
         let Some(pod) = self.pods.get(id) else { return };
         let (parent, number, machine, turn) = (pod.parent, pod.number, pod.machine, pods::turn(&pod.object));
         let (shape, was_stopping) = (pod.shape, pod.stage == Stage::Stopping);
+        let waited_ms = machine.is_none().then(|| self.now_ms - pod.waits_since_ms);
         let is_queued = pod.eviction_ms.is_some();
         if let Some(uid) = pod.object.metadata.uid.as_deref().filter(|_| is_queued) {
             self.operator.turns.leave(uid);
@@ -490,7 +491,7 @@ impl Engine<'_> {
             self.waiting.remove(&(turn, id));
         }
         if let Parent::Owner(owner) = parent {
-            self.meter.pod_ends(machine.is_some());
+            self.meter.pod_ends(waited_ms);
             if machine.is_some() {
                 let bound = self.least.remove(owner);
                 self.meter.set_bound(bound);

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use spokeshave_model::{InstanceType, Resources, pod};
-use spokeshave_scenario::{Change, OwnerKind, Timeline};
+use spokeshave_scenario::{Budget, Change, OwnerKind, Timeline};
 use spokeshave_simulate::{Run, World};
 
 /// A line of the log, owned.
@@ -258,7 +258,7 @@ impl<'a> Checker<'a> {
         let node = pod.node.clone().unwrap_or_default();
         let is_voluntary = entry.more != "Forceful Termination" && !entry.more.is_empty();
         let owner = &self.timeline.owners[index];
-        if let (Some(text), true) = (&owner.max_unavailable, is_ready) {
+        if let (Some(budget), true) = (&owner.budget, is_ready) {
             let expected = match owner.kind {
                 OwnerKind::Deployment | OwnerKind::StatefulSet => self.replicas[index] as usize,
                 _ => self
@@ -267,16 +267,20 @@ impl<'a> Checker<'a> {
                     .filter(|one| one.owner == index && !one.is_stopping)
                     .count(),
             };
-            let most = match text.strip_suffix('%') {
+            let share = |text: &str| match text.strip_suffix('%') {
                 Some(percent) => (expected * percent.parse::<usize>().unwrap()).div_ceil(100),
                 None => text.parse().unwrap(),
+            };
+            let least = match budget {
+                Budget::MaxUnavailable(most) => expected.saturating_sub(share(most)),
+                Budget::MinAvailable(least) => share(least),
             };
             let ready = self
                 .pods
                 .values()
                 .filter(|one| one.owner == index && one.is_ready)
                 .count();
-            if ready < 1 + expected.saturating_sub(most) {
+            if ready < 1 + least {
                 self.problem(entry, "its PodDisruptionBudget does not allow it");
             }
         }

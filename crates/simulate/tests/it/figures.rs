@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use spokeshave_scenario::{Change, OwnerKind, Timeline};
+use spokeshave_scenario::{Budget, Change, OwnerKind, Timeline};
 use spokeshave_simulate::{Model, Run, Watch, live, live_watched};
 
 use crate::small::{HOUR, SECOND, owner, policy, pool, timeline, world};
@@ -112,10 +112,50 @@ fn a_pod_that_is_moved_is_one_eviction_and_waits_no_longer_than_it_must() {
     assert_eq!((measured.short_lived_nodes, measured.savings_lost), (0, 0));
 }
 
+/// A pod that tolerates every taint is not evicted: it is lost with its instance, which disruption that could have waited has ended.
+#[test]
+fn d_319_a_pod_that_tolerates_the_taint_is_moved_by_what_removes_its_node() {
+    let mut timeline = shrinking();
+    let mut template = (*timeline.owners[1].template).clone();
+    let tolerations = json!([{"operator": "Exists"}]);
+    template.spec.get_or_insert_default().tolerations = serde_json::from_value(tolerations).unwrap();
+    timeline.owners[1].template = Arc::new(template);
+    let measured = live(&world(3), &timeline, &policy(), 1).measured;
+    assert_eq!(
+        (measured.evictions_voluntary, measured.evictions_involuntary),
+        (1, 0)
+    );
+    assert_eq!(measured.evictions_by_owner, [(1, 1)]);
+    assert_eq!(measured.pods_cut_short, 1);
+}
+
+/// Neither a scale-down nor the end of a job hides that its pods waited for an hour in vain.
+#[test]
+fn pods_that_leave_without_a_node_have_waited_at_least_until_then() {
+    let owners = vec![
+        owner(OwnerKind::Deployment, "web", "64"),
+        owner(OwnerKind::Job, "job", "64"),
+    ];
+    let begin = Change::Begin {
+        pod: 0,
+        runs_ms: None,
+    };
+    let changes = vec![
+        (0, 0, Change::Replicas(3)),
+        (0, 1, begin),
+        (HOUR, 0, Change::Replicas(1)),
+        (HOUR + SECOND, 1, Change::End { pod: 0 }),
+    ];
+    let measured = live(&world(2), &timeline(owners, changes), &policy(), 1).measured;
+    assert_eq!(measured.pending_left_ms, [3_600_000, 3_600_000, 3_601_000]);
+    assert_eq!(measured.pending_at_end_ms, [7_200_000]);
+    assert!(measured.pending_born_ms.is_empty());
+}
+
 #[test]
 fn d_017_a_budget_that_allows_nothing_keeps_both_nodes() {
     let mut timeline = shrinking();
-    timeline.owners[1].max_unavailable = Some("0".to_owned());
+    timeline.owners[1].budget = Some(Budget::MaxUnavailable("0".to_owned()));
     let run = live(&world(3), &timeline, &policy(), 1);
     assert_eq!(run.curve.nodes, [0, 2, 2, 2]);
     assert_eq!(run.measured.evictions_voluntary, 0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use spokeshave_example::Dice;
-use spokeshave_scenario::{Change, Event, OwnerId, OwnerKind, Spread, Timeline};
+use spokeshave_scenario::{Budget, Change, Event, OwnerId, OwnerKind, Spread, Timeline};
 use spokeshave_simulate::{
     Delays, Line, Policy, Run, Scoring, Shortage, SpotInterruptions, Watch, World, live_watched,
 };
@@ -59,7 +59,12 @@ fn scene(seed: u64) -> Scene {
             median_ms: 5 * SECOND,
             p99_ms: 20 * SECOND,
         };
-        one.max_unavailable = [None, Some("1"), Some("50%")][dice.below(3)].map(str::to_owned);
+        one.budget = match dice.below(4) {
+            0 => None,
+            1 => Some(Budget::MaxUnavailable("1".to_owned())),
+            2 => Some(Budget::MaxUnavailable("50%".to_owned())),
+            _ => Some(Budget::MinAvailable("50%".to_owned())),
+        };
         let mut template = (*one.template).clone();
         if dice.below(5) == 0 {
             let metadata = template.metadata.get_or_insert_default();

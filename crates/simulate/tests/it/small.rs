@@ -59,7 +59,7 @@ pub fn owner(kind: OwnerKind, name: &str, cpu: &str) -> Owner {
             median_ms: 0,
             p99_ms: 0,
         },
-        max_unavailable: None,
+        budget: None,
         claims: Vec::new(),
     }
 }

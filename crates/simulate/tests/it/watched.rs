@@ -41,7 +41,7 @@ fn watched(at_ms: u64) -> (Run, Vec<Entry>, Value, Option<Objects>) {
         }),
     };
     let run = live_watched(&world, &timeline, &policy, 1, &|| false, watch);
-    (run, log, trace.finish(world.duration_ms), objects)
+    (run, log, trace.finish(Some(world.duration_ms)), objects)
 }
 
 #[test]
@@ -77,6 +77,35 @@ fn a_trace_has_bars_and_curves_only_and_its_nodes_add_up_to_the_bill() {
     assert_eq!(bars("node"), lines("launched"));
     assert!(lines("command") > 0, "four nodes become empty");
     assert_eq!(bars("command"), lines("command"));
+}
+
+/// Nothing is known of what an interrupted run would have gone on to do: its bars end where it was interrupted.
+#[test]
+fn a_trace_of_an_interrupted_run_ends_with_it_and_says_so() {
+    let (world, timeline, policy) = (world(3), shrinking(), policy());
+    let (mut trace, mut last_ms) = (Trace::default(), 0);
+    let mut take = |line: spokeshave_simulate::Line<'_>| {
+        trace.take(&line);
+        last_ms = line.at_ms;
+    };
+    let watch = Watch {
+        lines: Some(&mut take),
+        objects: None,
+    };
+    let run = live_watched(&world, &timeline, &policy, 1, &|| true, watch);
+    assert!(run.partial);
+    let trace = trace.finish(None);
+    assert_eq!(trace["otherData"]["partial"], true);
+    let events = trace["traceEvents"].as_array().unwrap();
+    let bars = events.iter().filter(|event| event["ph"] == "X");
+    let ends = bars.map(|event| {
+        let number = |field: &str| event[field].as_u64().unwrap();
+        number("ts") + number("dur")
+    });
+    assert_eq!(ends.max(), Some(last_ms * 1_000));
+    assert!(last_ms < 3 * HOUR);
+    let (.., whole, _) = watched(0);
+    assert!(whole["otherData"].is_null());
 }
 
 #[test]

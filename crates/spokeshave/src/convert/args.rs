@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use spokeshave_convert::ClassRef;
 
 /// Shown after the help.
@@ -19,7 +19,8 @@ report is an error, and an object that would be rejected is omitted. docs/conver
 
 /// Arguments of `convert`.
 #[derive(Debug, Args)]
-#[group(id = "what", required = true, multiple = true, args = ["filenames", "live"])]
+#[group(skip)]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["filenames", "live"]))]
 pub(crate) struct ConvertArgs {
     /// Manifests to convert: YAML or JSON, a file or a directory, - for standard input; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]

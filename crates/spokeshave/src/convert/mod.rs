@@ -167,7 +167,7 @@ mod tests {
     fn unreadable_documents_are_named_and_the_others_are_converted() {
         let pool = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: a}\nspec: {template: {spec: {requirements: [], nodeClassRef: {group: g, kind: K, name: c}}}}\n";
         let text = format!(
-            "a: [1\n---\n{pool}---\n# a comment\nkind: {{{{ .Values.kind }}}}\n---\nkind: Provisioner\nmetadata: {{name: \"{{{{ .Release.Name }}}}\"}}\n"
+            "a: ['{{{{ $labels.pod }}}}'\n---\n{pool}---\n# a comment\nkind: {{{{ .Values.kind }}}}\n---\nkind: Provisioner\nmetadata: {{name: \"{{{{ .Release.Name }}}}\"}}\n"
         );
         let printed = convert_text(&text);
         assert_eq!(printed.objects.len(), 1, "{:?}", printed.entries);

@@ -118,7 +118,7 @@ impl Source {
     }
 
     fn problem(&mut self, origin: &str, line: usize, document: &str, text: String) {
-        let text = if document.contains("{{") {
+        let text = if dump::is_template(document) {
             format!("{text}; it holds parts of a Helm template: convert what `helm template` prints")
         } else {
             text
@@ -168,12 +168,10 @@ fn is_list(header: &str) -> bool {
     header.is_some_and(|header| header["kind"].as_str().is_some_and(|kind| kind.ends_with("List")))
 }
 
-/// The first field with template syntax. Braces alone are not enough: scripts contain them too.
+/// The first field with template syntax.
 fn template_field(value: &Value, path: String) -> Option<String> {
-    const MARKS: [&str; 5] = [".Values", ".Release", ".Chart", "include \"", "template \""];
-    let is_left = |text: &str| text.contains("{{") && MARKS.iter().any(|mark| text.contains(mark));
     match value {
-        Value::String(text) => is_left(text).then_some(path),
+        Value::String(text) => dump::is_template(text).then_some(path),
         Value::Array(items) => items
             .iter()
             .enumerate()
@@ -184,7 +182,7 @@ fn template_field(value: &Value, path: String) -> Option<String> {
             } else {
                 format!("{path}.{key}")
             };
-            if is_left(key) {
+            if dump::is_template(key) {
                 return Some(path);
             }
             template_field(value, path)

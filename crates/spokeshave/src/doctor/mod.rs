@@ -8,18 +8,19 @@ use anyhow::Result;
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
-use spokeshave_model::{ClusterState, lower};
+use spokeshave_model::lower;
 use spokeshave_story::doctor::{self, Finding, Level};
 
 use crate::arguments::OutputFormat;
-use crate::plan::schema::LeftOut;
-use crate::plan::{self, SourceArgs};
+use crate::plan::world::World;
+use crate::plan::{self, SourceArgs, live};
+use crate::text::say;
 
 /// Shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   spokeshave doctor                                 the cluster of the current kubeconfig
-  kubectl get nodes,pods,nodepools,nodeclaims,daemonsets,pdb -A -o yaml | spokeshave doctor -f -
+  kubectl get nodes,pods,nodepools,nodeclaims,daemonsets,pdb,hpa -A -o yaml | spokeshave doctor -f -
   spokeshave doctor -f app/ -f nodepools.yaml       manifests, before they are applied
   spokeshave doctor -o json                         for programs; docs/doctor.md lists every field
 
@@ -57,9 +58,10 @@ pub(crate) struct Diagnosis {
 }
 
 impl Diagnosis {
-    pub(crate) fn of(state: &ClusterState, left_out: &[LeftOut], now: Timestamp) -> Self {
-        let mut findings = doctor::doctor(state, &lower(state), now);
-        let left_out = left_out.iter();
+    pub(crate) fn of(world: &World, now: Timestamp) -> Self {
+        let state = &world.state;
+        let mut findings = doctor::doctor(state, &lower(state), &world.most_replicas, now);
+        let left_out = world.left_out.iter();
         findings.extend(left_out.map(|one| doctor::left_out(one.object.clone(), &one.place, &one.why)));
         doctor::sort(&mut findings);
         Self {
@@ -76,9 +78,14 @@ impl Diagnosis {
 /// # Errors
 /// The files or the catalog cannot be read, or the cluster does not answer.
 pub(crate) async fn run(args: &DoctorArgs) -> Result<Answer> {
-    let loaded = plan::load(&args.source).await?;
-    let world = &loaded.world;
-    let diagnosis = Diagnosis::of(&world.state, &world.left_out, loaded.now);
+    let mut loaded = plan::load(&args.source).await?;
+    if let Some(client) = &loaded.client {
+        match live::autoscalers(client).await {
+            Ok(autoscalers) => loaded.world.scale_up_to(&autoscalers),
+            Err(why) => say(&format!("note: {why}")),
+        }
+    }
+    let diagnosis = Diagnosis::of(&loaded.world, loaded.now);
     let text = match args.output {
         OutputFormat::Table => table::render(&diagnosis.findings),
         OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),

@@ -5,6 +5,8 @@ use spokeshave_model::ClusterState;
 use spokeshave_model::pod::key;
 use spokeshave_story::explain::near_matches;
 
+use crate::arguments::Misuse;
+
 /// The kinds that have a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -72,19 +74,21 @@ impl Wanted {
     /// Reads one or two words.
     ///
     /// # Errors
-    /// The kind is none that has a story.
+    /// The kind is none that has a story, or there is no name: a [`Misuse`].
     pub(crate) fn parse(words: &[String], namespace: Option<&str>) -> Result<Self> {
         let namespace = namespace.map(str::to_owned);
         let (kind, name) = match words {
             [kind, name] => {
                 let Some(kind) = Kind::parse(kind) else {
-                    bail!("there is no story about kind {kind:?}; expected node, nodeclaim, nodepool or pod");
+                    return misuse(format!(
+                        "there is no story about kind {kind:?}; expected node, nodeclaim, nodepool or pod"
+                    ));
                 };
                 (Some(kind), name.clone())
             }
             // A node may well be called `node.example.com`.
             [word] if !word.contains('.') && Kind::parse(word).is_some() => {
-                bail!("expected a name after {word}, such as `{word} NAME`");
+                return misuse(format!("expected a name after {word}, such as `{word} NAME`"));
             }
             [word] => match word.split_once('/').map(|(kind, name)| (Kind::parse(kind), name)) {
                 Some((Some(kind), name)) => (Some(kind), name.to_owned()),
@@ -92,7 +96,7 @@ impl Wanted {
                 Some((None, _)) => (Some(Kind::Pod), word.clone()),
                 None => (None, word.clone()),
             },
-            _ => bail!("expected a kind and a name, such as `node NAME` or `pod/NAME`"),
+            _ => return misuse("expected a kind and a name, such as `node NAME` or `pod/NAME`"),
         };
         let name = match (kind, name.split_once('/')) {
             // `node node/NAME`, as it comes out of `kubectl get -o name`.
@@ -100,7 +104,7 @@ impl Wanted {
             _ => name,
         };
         if name.is_empty() {
-            bail!("expected a name after the kind");
+            return misuse("expected a name after the kind");
         }
         Ok(Wanted {
             kind,
@@ -189,6 +193,10 @@ impl Wanted {
         };
         format!("there is no {what} {:?}{place}{hint}", self.name)
     }
+}
+
+fn misuse<T>(message: impl Into<String>) -> Result<T> {
+    Err(Misuse(message.into()).into())
 }
 
 #[cfg(test)]

@@ -63,6 +63,8 @@ impl Source {
     /// # Errors
     /// The dump or the catalog cannot be read, or the cluster does not answer.
     pub(crate) async fn of(args: &SourceArgs) -> Result<Self> {
+        // What is wrong with the command line is said before anything is read.
+        let ec2 = Ec2::unless(args.catalog.as_deref(), args.region.as_deref())?;
         if !args.filenames.is_empty() {
             let loaded = plan::load(args).await?;
             let beside = loaded.written.into_iter().map(|written| written.object).collect();
@@ -79,7 +81,6 @@ impl Source {
             Some(path) => scheduler_config::read(path)?,
             None => Vec::new(),
         };
-        let ec2 = Ec2::unless(args.catalog.as_deref(), args.region.as_deref())?;
         Ok(Self::listing(cluster, catalog, ec2, spread))
     }
 

@@ -6,8 +6,6 @@ mod args;
 pub(crate) mod clock;
 mod listeners;
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use futures::future::BoxFuture;
 use spokeshave_aws_cloud::minor_version;
@@ -16,7 +14,7 @@ use spokeshave_controllers::{EvictionRate, LeaderElectionOptions, Operator, Oper
 use spokeshave_ports::{Entropy, SharedClock, SystemClock};
 use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, read_only};
 
-use crate::connection::{configuration, connect, seed};
+use crate::connection::{certificates, configuration, connect, seed};
 use crate::look::Source;
 use crate::settings::{Environment, Settings, cores, gates_of};
 use crate::signals::STOP_LIMIT;
@@ -34,7 +32,7 @@ type Work = BoxFuture<'static, Result<(), OperatorError>>;
 /// Runs the controllers until they are stopped.
 ///
 /// # Errors
-/// A malformed setting, a cluster that cannot be reached, a port in use, a lost leadership, a task that panicked, or a system clock that was set back by minutes.
+/// A malformed setting, a cluster that cannot be reached, a port in use, a lost leadership, a task that panicked, or a system clock that was set by minutes.
 pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result<()> {
     let settings = Settings::resolve(&args.settings, environment)?;
     let system = SystemClock::new();
@@ -44,15 +42,15 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     let shutdown = signals::shutdown();
     let mut tasks = TaskGroup::new();
     // From the beginning: a provider may be waited for for minutes.
-    let mut set_back = std::pin::pin!(clock::too_far_ahead(system));
+    let mut off = std::pin::pin!(clock::too_far_off(system));
     let starting = start(args, &settings, &clock, &mut tasks, &shutdown);
     let started = tokio::select! {
         biased;
-        ahead = &mut set_back => Some(Err(clock::set_back(ahead))),
+        why = &mut off => Some(Err(why)),
         started = shutdown.cut(starting) => started,
     };
     let outcome = match started {
-        Some(Ok(work)) => finish(work, &tasks, set_back, &shutdown).await,
+        Some(Ok(work)) => finish(work, &tasks, off, &shutdown).await,
         Some(Err(error)) => Err(error),
         // It was told to stop before it had begun.
         None => Ok(()),
@@ -114,6 +112,7 @@ async fn start(
         settings,
         &clouds::Surroundings {
             client: client.clone(),
+            certificates: certificates(&config),
             version: version.git_version.clone(),
             minor: minor_version(&version.minor).unwrap_or(0),
             clock: clock.clone(),
@@ -194,7 +193,7 @@ async fn start(
 async fn finish(
     work: Work,
     tasks: &TaskGroup,
-    set_back: impl Future<Output = Duration>,
+    off: impl Future<Output = anyhow::Error>,
     shutdown: &Shutdown,
 ) -> Result<()> {
     let mut running = tokio::spawn(work);
@@ -205,10 +204,10 @@ async fn finish(
             let ended = running.await;
             ended.map(|ended| ended.and(Err(OperatorError::TaskPanicked(name))))
         }
-        ahead = set_back => {
+        why = off => {
             shutdown.request();
             drop(running.await);
-            return Err(clock::set_back(ahead));
+            return Err(why);
         }
         ended = &mut running => ended,
     };

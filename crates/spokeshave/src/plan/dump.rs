@@ -22,6 +22,7 @@ use spokeshave_api::{CapacityBuffer, DisruptionPolicy, NodeClaim, NodeOverlay, N
 use spokeshave_model::Pod;
 use spokeshave_plan::buffers::{Shapes, Workload, WorkloadKind};
 
+use super::autoscalers::Autoscaler;
 use super::documents::{Document, Style, documents, line_of, list_parts};
 use super::object::{self, Envelope, Found, NodeClass};
 use super::unreadable::{Unreadable, stand_in};
@@ -56,6 +57,7 @@ pub(crate) struct Dump {
     pub(crate) named: Named,
     /// What makes pods, for files that hold it instead of them.
     pub(crate) workloads: Vec<WorkloadManifest>,
+    pub(crate) autoscalers: Vec<Autoscaler>,
     /// Objects that are needed as they were written.
     pub(crate) written: Vec<Written>,
     /// Kinds and versions that decisions do not read, with their count.
@@ -112,6 +114,7 @@ impl Dump {
         self.named.pod_templates.extend(other.named.pod_templates);
         self.named.workloads.extend(other.named.workloads);
         self.workloads.extend(other.workloads);
+        self.autoscalers.extend(other.autoscalers);
         self.written.extend(other.written);
         for (kind, count) in other.skipped {
             *self.skipped.entry(kind).or_default() += count;
@@ -138,8 +141,9 @@ impl Dump {
             Found::StorageClass(object) => self.storage_classes.push(object),
             Found::CsiNode(object) => self.csi_nodes.push(object),
             Found::Service(object) => self.services.push(object),
-            Found::Controller(key, selector) => {
+            Found::Controller(key, selector, manifest) => {
                 self.controllers.insert(key, selector);
+                self.workloads.push(manifest);
             }
             Found::DisruptionPolicy(object) => self.disruption_policies.push(object),
             Found::Disruption(object) => self.disruptions.push(object),
@@ -155,6 +159,7 @@ impl Dump {
                 self.workloads.push(found.manifest);
             }
             Found::Runs(manifest) => self.workloads.push(manifest),
+            Found::Autoscaler(object) => self.autoscalers.push(object),
             Found::Owner => {}
             Found::Unknown(kind) => *self.skipped.entry(kind).or_default() += 1,
             Found::List { .. } => self.objects -= 1,
@@ -235,11 +240,25 @@ struct Reader<'a> {
 
 /// What a parser says, without its own idea of where: its lines count from the beginning of a piece.
 pub(crate) fn without_place(message: &str) -> &str {
-    let cut = [" at line ", "\n"]
+    // A hint for programmers, not for those who write the file.
+    let cut = [" at line ", "\n", ", set DuplicateKeyPolicy"]
         .iter()
         .filter_map(|mark| message.find(mark))
         .min();
     &message[..cut.unwrap_or(message.len())]
+}
+
+/// It holds parts of a Helm template. Braces alone are not enough: scripts and alerting rules contain them too.
+pub(crate) fn is_template(text: &str) -> bool {
+    let marks = [".Values", ".Release", ".Chart", "include \"", "template \""];
+    text.contains("{{") && marks.iter().any(|mark| text.contains(mark))
+}
+
+fn template_hint(text: &str) -> &'static str {
+    match is_template(text) {
+        true => "; it holds parts of a Helm template: use what `helm template` prints",
+        false => "",
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -259,10 +278,8 @@ impl<'a> Reader<'a> {
                 if error.is_eof() {
                     anyhow!("{place}: the JSON ends in the middle of a value; the file seems to be cut off")
                 } else {
-                    anyhow!(
-                        "{place}: is not valid JSON: {}",
-                        without_place(&error.to_string())
-                    )
+                    let (message, hint) = (error.to_string(), template_hint(document.text));
+                    anyhow!("{place}: is not valid JSON: {}{hint}", without_place(&message))
                 }
             })?;
             let offset = document.offset + (stream.byte_offset() - value.get().len());
@@ -364,10 +381,8 @@ impl<'a> Reader<'a> {
             let inner = error.location().map_or(1, |location| location.line());
             let inner = usize::try_from(inner).unwrap_or(1).max(1);
             let place = reader.at(document, item, line_of(reader.text, offset) + inner - 1);
-            anyhow!(
-                "{place}: is not valid YAML: {}",
-                without_place(&error.to_string())
-            )
+            let (message, hint) = (error.to_string(), template_hint(text));
+            anyhow!("{place}: is not valid YAML: {}{hint}", without_place(&message))
         };
         let json = if in_sequence {
             yaml::only_item_to_json(text)

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use jiff::Timestamp;
 use spokeshave_api::ec2_node_class::{AmiFamily, EC2NodeClassSpec, EC2NodeClassStatus, Subnet};
 use spokeshave_api::{EC2NodeClass, NodePool, labels};
@@ -21,6 +21,7 @@ use spokeshave_provider_aws::unavailable::Unavailable;
 
 use super::dump::Dump;
 use super::regions::REGIONS;
+use crate::arguments::Misuse;
 
 /// Default zones of a region.
 const ZONES: [char; 3] = ['a', 'b', 'c'];
@@ -51,12 +52,12 @@ impl Ec2 {
     /// # Errors
     /// There is no such region.
     pub(crate) fn unless(catalog: Option<&Path>, region: Option<&str>) -> Result<Option<Self>> {
-        if let Some(region) = region {
-            ensure!(
-                REGIONS.contains(&region),
+        if let Some(region) = region.filter(|region| !REGIONS.contains(region)) {
+            let said = format!(
                 "--region {region:?}: AWS has no such region; expected one of {}",
                 REGIONS.join(", ")
             );
+            return Err(Misuse(said).into());
         }
         Ok(catalog.is_none().then(|| Ec2 {
             region: region.map(str::to_owned),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use super::dump::{self, Dump};
+use crate::arguments::Misuse;
 use crate::manifest_files;
 use crate::text::say;
 
@@ -49,18 +50,28 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Dump> {
 /// # Errors
 /// A path cannot be read, a directory holds no manifest, or standard input is named twice.
 pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    check(paths)?;
     let mut files: Vec<PathBuf> = Vec::new();
     for path in paths {
         if is_standard_input(path) {
-            if files.iter().any(|known| is_standard_input(known)) {
-                bail!("-f -: standard input can be read only once");
-            }
             files.push(path.clone());
         } else {
             files.extend(manifest_files::files_of_all(std::slice::from_ref(path))?);
         }
     }
     Ok(files)
+}
+
+/// Whether these can all be read, as far as their names tell.
+///
+/// # Errors
+/// Standard input is named twice: a [`Misuse`].
+pub(crate) fn check(paths: &[PathBuf]) -> Result<()> {
+    let inputs = paths.iter().filter(|path| is_standard_input(path));
+    if inputs.count() > 1 {
+        return Err(Misuse("-f -: standard input can be read only once".to_owned()).into());
+    }
+    Ok(())
 }
 
 fn is_standard_input(path: &Path) -> bool {

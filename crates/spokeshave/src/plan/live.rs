@@ -34,6 +34,9 @@ const LISTS: [(&str, bool); 14] = [
 /// Classes on which instance types depend; one who may not see them plans without.
 const CLASSES: &str = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses";
 
+/// What says how large workloads may become. No decision reads it, so that only `doctor` asks, and nobody has to be allowed to see it.
+const AUTOSCALERS: &str = "/apis/autoscaling/v2/horizontalpodautoscalers";
+
 /// What CapacityBuffers may name.
 const BUFFER_LISTS: [&str; 4] = [
     "/api/v1/podtemplates",
@@ -68,6 +71,23 @@ const SPREAD_LISTS: [&str; 4] = [
 pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
     let read = read_unless_refused(client, spread, |path| path == CLASSES).await;
     read.map(|(dump, _)| dump)
+}
+
+/// What HorizontalPodAutoscalers there are, or a sentence that says why that is not known.
+pub(crate) async fn autoscalers(client: &Client) -> Result<Dump, String> {
+    let mut dump = Dump::default();
+    match add(&mut dump, client, AUTOSCALERS, true).await {
+        Ok(()) => Ok(dump),
+        Err(error) => {
+            let why = match is_refusal(&error) {
+                true => "may not be listed".to_owned(),
+                false => format!("cannot be listed ({})", error.root_cause()),
+            };
+            Err(format!(
+                "HorizontalPodAutoscalers {why}: budgets are examined with the pods that are there"
+            ))
+        }
+    }
 }
 
 /// The lists that decisions about every cluster read, and whether a cluster may lack them; `spread` when pods may get default topology spread.

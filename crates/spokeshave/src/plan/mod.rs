@@ -4,6 +4,7 @@
 //! machine-readable form in `format`, the text form in `table`.
 
 mod args;
+mod autoscalers;
 mod disruption;
 pub(crate) mod documents;
 pub(crate) mod dump;
@@ -15,7 +16,8 @@ mod fuzz;
 mod item;
 mod later;
 pub(crate) mod live;
-mod object;
+mod notes;
+pub(crate) mod object;
 mod regions;
 pub(crate) mod schema;
 mod table;
@@ -116,6 +118,9 @@ pub(crate) struct Loaded {
 /// # Errors
 /// The dump or the catalog cannot be read, or the cluster does not answer.
 pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
+    // What is wrong with the command line is said before anything is read.
+    let ec2 = Ec2::unless(source.catalog.as_deref(), source.region.as_deref())?;
+    files::check(&source.filenames)?;
     let catalog = match &source.catalog {
         Some(path) => Catalog::from_file(path)?,
         None => Catalog::default(),
@@ -142,9 +147,13 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     let written = std::mem::take(&mut dump.written);
     let (pools, written) = written.into_iter().partition(Written::is_node_pool);
     dump.written = pools;
-    let ec2 = Ec2::unless(source.catalog.as_deref(), source.region.as_deref())?;
     let types = catalog.instance_types();
-    let world = World::new(dump, origin, types, ec2.as_ref(), spread, now);
+    let gaps = match origin {
+        Origin::Files { .. } => notes::gaps(&dump),
+        Origin::Cluster => Vec::new(),
+    };
+    let mut world = World::new(dump, origin, types, ec2.as_ref(), spread, now);
+    world.notes.extend(gaps);
     for note in &world.notes {
         say(&format!("note: {note}"));
     }

@@ -29,6 +29,7 @@ use spokeshave_model::pod::default_requests;
 use spokeshave_model::trim;
 use spokeshave_plan::buffers::{Workload, WorkloadKind};
 
+use super::autoscalers::{self, Autoscaler};
 use super::workloads::WorkloadManifest;
 
 /// The outside of a JSON document: whether it is a list, and the text of its items.
@@ -83,12 +84,14 @@ pub(super) enum Found {
     Service(Arc<Service>),
     CapacityBuffer(Arc<CapacityBuffer>),
     PodTemplate(Arc<PodTemplate>),
-    /// What a controller of pods selects, by its key.
-    Controller(String, LabelSelector),
+    /// What a controller of pods selects, by its key, and the pods that it would make.
+    Controller(String, LabelSelector, WorkloadManifest),
     /// A workload that buffers may name.
     Workload(Controlled),
     /// Another one that runs pods.
     Runs(WorkloadManifest),
+    /// What bounds the size of one.
+    Autoscaler(Autoscaler),
     /// A kind that owns pods: known, but not read.
     Owner,
     /// Another kind, with its version.
@@ -162,9 +165,10 @@ pub(super) fn read(text: &str, default: Option<&(String, String)>) -> Result<Fou
     let whole = serde_json::Deserializer::from_str(text).deserialize_map(&mut head);
     match (head.api_version, head.kind) {
         (Some(api_version), Some(kind)) => typed(&api_version, &kind, text),
-        (_, kind) => {
+        (api_version, kind) => {
             whole?;
-            Err(serde_json::Error::custom(foreign(&head.others, kind.as_deref())))
+            let said = foreign(&head.others, api_version.is_some(), kind.as_deref());
+            Err(serde_json::Error::custom(said))
         }
     }
 }
@@ -203,21 +207,19 @@ impl<'de> Visitor<'de> for &mut Head {
     }
 }
 
-fn foreign(others: &[String], kind: Option<&str>) -> String {
+fn foreign(others: &[String], has_version: bool, kind: Option<&str>) -> String {
     let keys: Vec<&str> = others.iter().take(4).map(String::as_str).collect();
-    let missing = if kind.is_some() {
-        "apiVersion"
-    } else {
-        "apiVersion and kind"
+    let (missing, there) = match (has_version, kind) {
+        (true, _) => ("kind", "apiVersion"),
+        (false, Some(_)) => ("apiVersion", "kind"),
+        (false, None) => ("apiVersion and kind", "an empty object"),
     };
-    format!(
-        "is not a Kubernetes object: expected {missing}, found only {}",
-        if keys.is_empty() {
-            "an empty object".to_owned()
-        } else {
-            keys.join(", ")
-        }
-    )
+    let found = if keys.is_empty() {
+        there.to_owned()
+    } else {
+        keys.join(", ")
+    };
+    format!("is not a Kubernetes object: expected {missing}, found only {found}")
 }
 
 fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json::Error> {
@@ -241,17 +243,12 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
         ("apps/v1", "Deployment") => workload(WorkloadKind::Deployment, serde_json::from_str(text)?),
         ("apps/v1", "StatefulSet") => workload(WorkloadKind::StatefulSet, serde_json::from_str(text)?),
         ("apps/v1", "ReplicaSet") => workload(WorkloadKind::ReplicaSet, serde_json::from_str(text)?),
-        ("v1", "ReplicationController") => {
-            let controller: AnyController<BTreeMap<String, String>> = serde_json::from_str(text)?;
-            let key = controller.key(kind);
-            let selector = LabelSelector {
-                match_labels: controller.spec.selector,
-                ..LabelSelector::default()
-            };
-            Found::Controller(key, selector)
-        }
+        ("v1", "ReplicationController") => replication_controller(serde_json::from_str(text)?),
         ("batch/v1", "Job") => Found::Runs(job(serde_json::from_str(text)?)),
         ("batch/v1", "CronJob") => Found::Runs(cron_job(serde_json::from_str(text)?)),
+        ("autoscaling/v1" | "autoscaling/v2", autoscalers::KIND) => {
+            Found::Autoscaler(serde_json::from_str(text)?)
+        }
         ("karpenter.sh/v1", "NodePool") => Found::NodePool(Arc::new(serde_json::from_str(text)?)),
         ("karpenter.sh/v1", "NodeClaim") => Found::NodeClaim(Arc::new(serde_json::from_str(text)?)),
         ("apps/v1", "DaemonSet") => Found::DaemonSet(Arc::new(serde_json::from_str(text)?)),
@@ -334,6 +331,25 @@ fn workload(kind: WorkloadKind, read: AnyController<LabelSelector>) -> Found {
         // The pods of a Deployment are its ReplicaSets'.
         selects: (kind != WorkloadKind::Deployment).then_some((key, selector)),
     })
+}
+
+fn replication_controller(read: AnyController<BTreeMap<String, String>>) -> Found {
+    const KIND: &str = "ReplicationController";
+    let key = read.key(KIND);
+    let manifest = WorkloadManifest {
+        kind: KIND,
+        has_status: read.status.observed_generation.is_some(),
+        pods: i64::from(read.spec.replicas.unwrap_or(1)),
+        template: read.spec.template.unwrap_or_default(),
+        // Policies do not hear this kind.
+        annotations: BTreeMap::new(),
+        ..read.metadata.manifest()
+    };
+    let selector = LabelSelector {
+        match_labels: read.spec.selector,
+        ..LabelSelector::default()
+    };
+    Found::Controller(key, selector, manifest)
 }
 
 fn job(read: AnyJob) -> WorkloadManifest {

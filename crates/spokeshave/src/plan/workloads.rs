@@ -16,6 +16,7 @@ use spokeshave_model::Pod;
 use spokeshave_model::pod::{default_requests, key};
 use spokeshave_plan::report::some_of;
 
+use super::autoscalers::{Autoscaler, by_target};
 use super::dump::Dump;
 use crate::text::count;
 
@@ -27,7 +28,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// What a workload says about its pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadManifest {
-    /// `Deployment`, `StatefulSet`, `ReplicaSet`, `Job` or `CronJob`.
+    /// `Deployment`, `StatefulSet`, `ReplicaSet`, `ReplicationController`, `Job` or `CronJob`.
     pub(crate) kind: &'static str,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -54,22 +55,18 @@ impl Dump {
     /// What owners of pods ask for, by `Deployment/shop/web`.
     pub(crate) fn owner_annotations(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let asking = self.workloads.iter().filter(|one| !one.annotations.is_empty());
-        let entries = asking.map(|one| {
-            let namespace = if one.namespace.is_empty() {
-                "default"
-            } else {
-                &one.namespace
-            };
-            let name = format!("{}/{namespace}/{}", one.kind, one.name);
-            (name, one.annotations.clone())
-        });
-        entries.collect()
+        asking.map(|one| (one.key(), one.annotations.clone())).collect()
     }
 }
 
 impl WorkloadManifest {
     fn shown(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace(), self.name)
+    }
+
+    /// `Deployment/shop/web`.
+    fn key(&self) -> String {
+        format!("{}/{}/{}", self.kind, self.namespace(), self.name)
     }
 
     fn namespace(&self) -> &str {
@@ -137,13 +134,15 @@ pub(crate) fn expand(dump: &mut Dump) -> Vec<String> {
         .iter()
         .filter_map(|class| Some((class.metadata.name.clone()?, Arc::clone(class))))
         .collect();
+    let autoscalers = by_target(&dump.autoscalers);
     for workload in &workloads {
         let is_known = workload.has_owner || (workload.has_status && has_reported_pods);
         let has_template = workload.template.spec.is_some();
         if is_known || !has_template || dump.pods.iter().any(|pod| workload.owns(pod)) {
             continue;
         }
-        let wanted = usize::try_from(workload.pods).unwrap_or(0);
+        let (asked, asks) = size(workload, &autoscalers);
+        let wanted = usize::try_from(asked).unwrap_or(0);
         let made = wanted.min(MOST_PODS);
         let (claims, left_out) = usable_claims(workload, &classes);
         for number in 0..made {
@@ -154,22 +153,31 @@ pub(crate) fn expand(dump: &mut Dump) -> Vec<String> {
             }
             dump.pods.push(Arc::new(pod));
         }
-        notes.push(note(workload, wanted, made));
+        notes.push(note(&asks, wanted, made));
         notes.extend(left_out);
     }
     notes
 }
 
-fn note(workload: &WorkloadManifest, wanted: usize, made: usize) -> String {
-    let shown = workload.shown();
+/// How many pods a workload has, and who asks for that many.
+fn size(workload: &WorkloadManifest, autoscalers: &BTreeMap<String, &Autoscaler>) -> (i64, String) {
+    let autoscaler = autoscalers.get(&workload.key());
+    let bounded = autoscaler.map(|one| (one.bounded(workload.pods), one));
+    match bounded.filter(|(pods, _)| *pods != workload.pods) {
+        Some((pods, one)) => (pods, format!("{} for {}", one.shown(), workload.shown())),
+        None => (workload.pods, workload.shown()),
+    }
+}
+
+fn note(asks: &str, wanted: usize, made: usize) -> String {
     match (wanted, made) {
-        (0, _) => format!("{shown} asks for no pods"),
+        (0, _) => format!("{asks} asks for no pods"),
         (wanted, made) if made < wanted => format!(
-            "{shown} asks for {wanted} pods, and none of them is in the file: {made} are taken as pending"
+            "{asks} asks for {wanted} pods, and none of them is in the file: {made} are taken as pending"
         ),
-        (1, _) => format!("{shown} asks for 1 pod, which is not in the file: taken as pending"),
+        (1, _) => format!("{asks} asks for 1 pod, which is not in the file: taken as pending"),
         (wanted, _) => {
-            format!("{shown} asks for {wanted} pods, and none of them is in the file: taken as pending")
+            format!("{asks} asks for {wanted} pods, and none of them is in the file: taken as pending")
         }
     }
 }

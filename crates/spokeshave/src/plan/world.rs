@@ -3,14 +3,14 @@
 //! It fills in only what a file cannot say: the instance types, the readiness of a NodePool that was written by hand, and the pods of workloads
 //! that were (module `workloads`). It never changes an object that says something.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, Status};
 use spokeshave_api::validation::LabelRules;
-use spokeshave_api::{CapacityBuffer, EC2NodeClass, KWOKNodeClass, NodeOverlay, NodePool, labels};
+use spokeshave_api::{CapacityBuffer, EC2NodeClass, KWOKNodeClass, NodeOverlay, NodePool};
 use spokeshave_model::Pod;
 use spokeshave_model::default_spread::DefaultSpread;
 use spokeshave_model::snapshot::InstanceTypesProblem;
@@ -22,6 +22,7 @@ use spokeshave_plan::report::some_of;
 
 use super::dump::{Dump, Named, key};
 use super::ec2::{self, Ec2};
+use super::notes::notes;
 use super::schema::{self, LeftOut};
 use super::workloads;
 use crate::text::count;
@@ -47,6 +48,8 @@ pub(crate) struct World {
     pub(crate) notes: Vec<String>,
     /// Of these, the one that names NodePools without a status.
     pub(crate) taken_as_ready: Option<String>,
+    /// How many pods workloads may have once they are scaled up, by `Deployment/shop/web`. No decision reads it.
+    pub(crate) most_replicas: BTreeMap<String, i64>,
     /// Objects that count as absent, all of which the notes name.
     pub(crate) left_out: Vec<LeftOut>,
 }
@@ -65,6 +68,7 @@ impl World {
         now: Timestamp,
     ) -> Self {
         let owner_annotations = dump.owner_annotations();
+        let most_replicas = dump.most_replicas();
         let mut notes = notes(&dump, origin);
         let mut left_out: Vec<LeftOut> = dump.unreadable.iter().map(LeftOut::from).collect();
         if origin != Origin::Cluster {
@@ -177,8 +181,16 @@ impl World {
             state,
             notes,
             taken_as_ready,
+            most_replicas,
             left_out,
         }
+    }
+
+    /// Takes in HorizontalPodAutoscalers that were read for themselves.
+    pub(crate) fn scale_up_to(&mut self, autoscalers: &Dump) {
+        self.most_replicas = autoscalers.most_replicas();
+        self.left_out
+            .extend(autoscalers.unreadable.iter().map(LeftOut::from));
     }
 }
 
@@ -388,79 +400,6 @@ pub(crate) fn is_outdated(version: &str) -> bool {
         "karpenter.azure.com/v1alpha2",
     ]
     .contains(&version)
-}
-
-fn notes(dump: &Dump, origin: Origin) -> Vec<String> {
-    let mut notes = Vec::new();
-    for unreadable in &dump.unreadable {
-        notes.push(unreadable.note("planned as if it were absent"));
-    }
-    // Not read here, but reported by `explain`.
-    let told = ["VolumeAttachment", "Disruption", "Event"];
-    let skipped = dump
-        .skipped
-        .iter()
-        .filter(|((kind, _), _)| !told.contains(&kind.as_str()));
-    for ((kind, version), number) in skipped {
-        let objects = format!("skipped {} of kind {kind} ({version})", count(*number, "object"));
-        notes.push(if is_outdated(version) {
-            format!("{objects}: `spokeshave convert -f FILE` makes them karpenter.sh/v1, which is the version that is read")
-        } else {
-            format!("{objects}, which no decision reads")
-        });
-    }
-    let waiting: Vec<&str> = dump
-        .node_claims
-        .iter()
-        .filter(|claim| claim.provider_id().is_none() && !claim.is_deleting())
-        .map(|claim| claim.name())
-        .collect();
-    if !waiting.is_empty() {
-        let (have, them) = if waiting.len() == 1 {
-            ("has", "it")
-        } else {
-            ("have", "them")
-        };
-        notes.push(format!(
-            "{} {have} no instance yet ({}): pods that wait for {them} are planned again",
-            count(waiting.len(), "NodeClaim"),
-            some_of(&waiting, 3)
-        ));
-    }
-    notes.extend(orphans(dump, origin));
-    notes
-}
-
-/// Nodes whose NodePool is not there.
-fn orphans(dump: &Dump, origin: Origin) -> Vec<String> {
-    let pools: BTreeSet<&str> = dump.node_pools.iter().map(|pool| pool.name()).collect();
-    let mut orphans: BTreeMap<&str, usize> = BTreeMap::new();
-    for node in &dump.nodes {
-        let pool = node
-            .metadata
-            .labels
-            .as_ref()
-            .and_then(|map| map.get(labels::NODE_POOL));
-        if let Some(pool) = pool.filter(|pool| !pools.contains(pool.as_str())) {
-            *orphans.entry(pool).or_default() += 1;
-        }
-    }
-    let note = |(pool, number): (&str, usize)| {
-        let (belong, they) = if number == 1 {
-            ("belongs", "it stays")
-        } else {
-            ("belong", "they stay")
-        };
-        let missing = match origin {
-            Origin::Files { .. } => "which is not in the file",
-            Origin::Cluster => "which does not exist",
-        };
-        format!(
-            "{} {belong} to NodePool {pool}, {missing}: {they}",
-            count(number, "node")
-        )
-    };
-    orphans.into_iter().map(note).collect()
 }
 
 #[cfg(test)]

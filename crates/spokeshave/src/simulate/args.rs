@@ -97,9 +97,9 @@ pub(crate) struct InitArgs {
     /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Where to write the cluster's workloads and NodePools, which the scenario begins with
-    #[arg(long, value_name = "FILE", default_value = "cluster.json", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
-    pub(crate) dump: PathBuf,
+    /// Where to write the cluster's workloads and NodePools, which the scenario begins with; by default cluster.json, which must not exist yet
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
+    pub(crate) dump: Option<PathBuf>,
 }
 
 fn duration(text: &str) -> Result<u64, String> {

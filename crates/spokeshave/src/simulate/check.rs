@@ -1,12 +1,18 @@
 //! `simulate --check`: summary of a scenario without running it.
 
 use serde::Serialize;
+use spokeshave_model::pod::requests_of_template;
+use spokeshave_model::resources::ResourceName;
+use spokeshave_plan::report::some_of;
 use spokeshave_scenario::{Facts, OwnerKind, Scenario, Timeline};
 
 use crate::arguments::OutputFormat;
 use crate::text::count;
 
 const DAY_MS: f64 = 86_400_000.0;
+/// Nobody asks for less memory, in bytes, or for more cores, in thousandths, except by a wrong unit.
+const LEAST_MEMORY: i64 = 1 << 20;
+const MOST_CPU: i64 = 10_000_000;
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -130,6 +136,38 @@ impl Check {
         );
         text
     }
+}
+
+/// Requests that are possible and hardly meant, one sentence for each resource.
+pub(crate) fn doubts(timeline: &Timeline) -> Vec<String> {
+    let (mut tiny, mut huge) = (Vec::new(), Vec::new());
+    for owner in &timeline.owners {
+        let Some(spec) = &owner.template.spec else {
+            continue;
+        };
+        let requests = requests_of_template(spec);
+        let name = format!("{}/{}", owner.namespace, owner.name);
+        if (1..LEAST_MEMORY).contains(&requests.get(ResourceName::MEMORY)) {
+            tiny.push(name.clone());
+        }
+        if requests.get(ResourceName::CPU) > MOST_CPU {
+            huge.push(name);
+        }
+    }
+    let mut doubts = Vec::new();
+    if !tiny.is_empty() {
+        doubts.push(format!(
+            "the pods of {} request less than 1Mi of memory each: without a unit it is bytes, and m is a thousandth; 512Mi is half a gibibyte",
+            some_of(&tiny, 5)
+        ));
+    }
+    if !huge.is_empty() {
+        doubts.push(format!(
+            "the pods of {} request more than 10,000 cores each: without a unit it is cores, and M is a million; 500m is half a core",
+            some_of(&huge, 5)
+        ));
+    }
+    doubts
 }
 
 /// How long it is, from when, and how much of that is warm-up.

@@ -14,8 +14,9 @@ use spokeshave_provider_kwok::Catalog;
 use spokeshave_scenario::file::{Merge, ModelName, PolicySpec};
 use spokeshave_simulate::{Model, Policy, World};
 
-use super::document::Document;
+use super::document::{Document, Wrong};
 use super::manifests;
+use super::offers::Shop;
 use crate::lines::Lines;
 use crate::plan::dump::Dump;
 use crate::plan::ec2::Ec2;
@@ -90,50 +91,14 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         workloads: Vec::new(),
         ..dump
     };
+    let mut shop = Shop::of(&dump, origin, types, ec2.as_ref());
     let read = Read::new(dump, origin, types, ec2.as_ref(), Vec::new(), scenario.start);
-    let state = read.state;
     let mut world = World::of_scenario(scenario, Arc::clone(types));
-    for (pool, types) in &state.instance_types {
-        if let Ok(types) = types {
-            world
-                .instance_types_of_pools
-                .insert(pool.clone(), Arc::clone(types));
-        }
-    }
-    world.daemon_sets = state.daemon_sets;
-    let budgets = state.pod_disruption_budgets;
-    for spec in scenario.policies.iter().filter(|spec| !spec.manifests.is_empty()) {
-        let own = paths_of(document, &spec.manifests);
-        let all: Vec<PathBuf> = paths.iter().chain(&own).cloned().collect();
-        let dump = Dump {
-            pods: Vec::new(),
-            workloads: Vec::new(),
-            ..files::read(&all)?
-        };
-        let read = Read::new(dump, origin, types, ec2.as_ref(), Vec::new(), scenario.start);
-        let is_known = |pool: &String| state.instance_types.contains_key(pool);
-        let of_pools = read.state.instance_types.into_iter();
-        for (pool, types) in of_pools.filter(|(pool, _)| !is_known(pool)) {
-            let Ok(types) = types else { continue };
-            let before = world
-                .instance_types_of_pools
-                .insert(pool.clone(), Arc::clone(&types));
-            if before.is_some_and(|before| *before != *types) {
-                return Err(document.wrong(
-                    &spec.path,
-                    format!(
-                        "policy {:?} brings a NodePool {pool} that can launch other instance types than the one of that name of another policy; give it another name",
-                        spec.name
-                    ),
-                )
-                .into());
-            }
-        }
-    }
+    world.daemon_sets = read.state.daemon_sets;
     let policies = scenario
         .policies
         .iter()
-        .map(|spec| policy(document, spec, &base))
+        .map(|spec| policy(document, spec, &base, &mut shop))
         .collect::<Result<Vec<Policy>>>()?;
     if policies.iter().all(|policy| policy.node_pools.is_empty()) {
         bail!(
@@ -142,16 +107,17 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
             shown(&paths)
         );
     }
+    let mut notes = read.notes;
+    // That a NodePool of a file has no status is the rule here.
+    notes.retain(|note| read.taken_as_ready.as_ref() != Some(note));
+    let of_policies = shop.notes().iter().filter(|note| !notes.contains(note));
+    let of_policies: Vec<String> = of_policies.cloned().collect();
+    notes.extend(of_policies);
     Ok(Setting {
         world,
         policies,
-        budgets,
-        // That a NodePool of a file has no status is the rule here.
-        notes: read
-            .notes
-            .into_iter()
-            .filter(|note| read.taken_as_ready.as_ref() != Some(note))
-            .collect(),
+        budgets: read.state.pod_disruption_budgets,
+        notes,
     })
 }
 
@@ -223,7 +189,7 @@ fn foreign(dump: &Dump) -> Option<&'static str> {
 }
 
 /// One policy's objects: those of the cluster, its own, and its patches on both.
-fn policy(document: &Document, spec: &PolicySpec, base: &[Patchable]) -> Result<Policy> {
+fn policy(document: &Document, spec: &PolicySpec, base: &[Patchable], shop: &mut Shop<'_>) -> Result<Policy> {
     let own = match spec.manifests.is_empty() {
         true => Vec::new(),
         false => {
@@ -279,7 +245,10 @@ fn policy(document: &Document, spec: &PolicySpec, base: &[Patchable]) -> Result<
     }
     pools.sort_by(|left, right| left.name().cmp(right.name()));
     disruption_policies.sort_by(|left, right| left.name().cmp(right.name()));
+    let offers = shop.offers(&pools, document.scenario.start);
+    let offers = offers.map_err(|pool| absent_class(document, spec, base, &own, shop, &pool))?;
     let mut policy = Policy::new(&spec.name, pools);
+    policy.instance_types_of_pools = offers;
     policy.disruption_policies = disruption_policies;
     policy.model = match spec.model {
         ModelName::Ours => Model::Ours,
@@ -297,6 +266,40 @@ fn policy(document: &Document, spec: &PolicySpec, base: &[Patchable]) -> Result<
     policy.batch_idle_ms = settings.batch_idle_ms.unwrap_or(policy.batch_idle_ms);
     policy.batch_max_ms = settings.batch_max_ms.unwrap_or(policy.batch_max_ms);
     Ok(policy)
+}
+
+/// A NodePool of a policy refers to a NodeClass that is not known.
+fn absent_class(
+    document: &Document,
+    spec: &PolicySpec,
+    base: &[Patchable],
+    own: &[Patchable],
+    shop: &Shop<'_>,
+    pool: &NodePool,
+) -> anyhow::Error {
+    const FIELD: &str = "spec.template.spec.nodeClassRef";
+    let class = &pool.spec.template.spec.node_class_ref;
+    let message = format!(
+        "policy {:?}: NodePool {} refers to {} {:?}, which no file has, or which could not be read; expected one of {}, or its manifest in `cluster`",
+        spec.name,
+        pool.name(),
+        class.kind,
+        class.name,
+        shop.classes_like(class).join(", ")
+    );
+    let mut merges = spec.merge.iter().rev();
+    let merge = merges.find(|merge| {
+        let is_meant = merge.name.as_ref().is_none_or(|name| name == pool.name());
+        let patch = &merge.patch["spec"]["template"]["spec"]["nodeClassRef"];
+        merge.kind == "NodePool" && is_meant && !patch.is_null()
+    });
+    if let Some(merge) = merge {
+        return document.wrong(&format!("{}.{FIELD}", merge.path), message).into();
+    }
+    let mut known = base.iter().chain(own).rev();
+    let origin = known.find(|object| object.kind == "NodePool" && object.name == pool.name());
+    let place = origin.map(|origin| origin.place_of(FIELD)).unwrap_or_default();
+    Wrong(vec![format!("{place}{message}")]).into()
 }
 
 /// Applies one merge patch, and judges what comes out.
@@ -403,6 +406,43 @@ metadata: {{name: web, namespace: shop}}
 spec: {{maxUnavailable: {most}, selector: {{}}}}
 "
         )
+    }
+
+    /// An EC2NodeClass, an overlay on its types, and three policies of which the last one launches something else.
+    #[test]
+    fn policies_with_the_same_node_templates_share_their_instance_types() {
+        let reference = "{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}";
+        let more = "\
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec: {amiSelectorTerms: [{alias: al2023@latest}]}
+---
+apiVersion: karpenter.sh/v1alpha1
+kind: NodeOverlay
+metadata: {name: dear}
+spec: {requirements: [], price: '1.0'}
+";
+        let kwok = "{group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}";
+        let policies = "\
+- {name: now}
+  - {name: slow, merge: {NodePool: {spec: {disruption: {consolidateAfter: 9m}}}}}
+  - {name: red, merge: {NodePool: {spec: {template: {metadata: {labels: {team: red}}}}}}}
+";
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let text = dump(1).replace(kwok, reference) + more;
+        std::fs::write(folder.path().join("monday.yaml"), text).expect("written");
+        let scenario = SCENARIO
+            .replace("monday.yaml, tuesday.yaml", "monday.yaml")
+            .replace("- {name: now}\n", policies);
+        let file = folder.path().join("scenario.yaml").display().to_string();
+        let document = Document::parse(&file, &scenario).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let setting = read(&document, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let of = |policy: usize| &setting.policies[policy].instance_types_of_pools["default"];
+        assert!(of(0).iter().any(|one| one.name == "m5.large"));
+        assert!(Arc::ptr_eq(of(0), of(1)));
+        assert!(!Arc::ptr_eq(of(0), of(2)));
     }
 
     #[test]

@@ -12,12 +12,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest as _, Sha256};
 use spokeshave_comparison::Input;
-use spokeshave_scenario::import::inventory::max_unavailable;
+use spokeshave_scenario::Timeline;
+use spokeshave_scenario::import::inventory::budget_over;
 use spokeshave_scenario::import::objects::Budget;
 use spokeshave_scenario::import::{Recording, bend};
 use spokeshave_scenario::source::{FORMATS, Format, Source};
 use spokeshave_scenario::workload::Kind;
-use spokeshave_scenario::{Change, Timeline};
 
 use super::cluster::{beside, paths_of, shown};
 use super::document::Document;
@@ -40,11 +40,16 @@ pub(crate) struct Recordings {
     pub(crate) notes: Vec<String>,
 }
 
-/// Reads all recordings, and the dump to begin with.
+/// Reads all recordings, and the dump to begin with. PodDisruptionBudgets of the manifests protect what was recorded, before copies of it have namespaces of
+/// their own.
 ///
 /// # Errors
 /// Names the file, and the line or byte at which it is broken.
-pub(crate) fn read(document: &Document, dumps: &[PathBuf]) -> Result<Recordings> {
+pub(crate) fn read(
+    document: &Document,
+    dumps: &[PathBuf],
+    budgets: &[Arc<PodDisruptionBudget>],
+) -> Result<Recordings> {
     let scenario = &document.scenario;
     let mut found = Recordings::default();
     for path in &scenario.cluster.manifests {
@@ -71,7 +76,7 @@ pub(crate) fn read(document: &Document, dumps: &[PathBuf]) -> Result<Recordings>
     for (index, workload) in scenario.workloads.iter().enumerate() {
         if let Kind::Import(source) = &workload.kind {
             let field = format!("spec.workloads[{index}].import.file");
-            let timeline = found.recording(document, source, &field)?;
+            let timeline = found.recording(document, source, &field, budgets)?;
             found.timelines.insert(workload.name.clone(), timeline);
         }
     }
@@ -101,7 +106,13 @@ impl Recordings {
         Ok(())
     }
 
-    fn recording(&mut self, document: &Document, source: &Source, field: &str) -> Result<Timeline> {
+    fn recording(
+        &mut self,
+        document: &Document,
+        source: &Source,
+        field: &str,
+        budgets: &[Arc<PodDisruptionBudget>],
+    ) -> Result<Timeline> {
         let name = FORMATS
             .iter()
             .find(|(_, format)| *format == source.format)
@@ -140,11 +151,13 @@ impl Recordings {
             }
         }
         let shown = source.files.join(", ");
-        let (timeline, notes) = recording.finish().map_err(|error| anyhow!("{shown}: {error}"))?;
+        let mut recorded = recording.finish().map_err(|error| anyhow!("{shown}: {error}"))?;
+        let notes = std::mem::take(&mut recorded.notes);
         self.notes
             .extend(notes.into_iter().map(|note| format!("{shown}: {note}")));
         self.alterations.extend(alterations(&shown, source));
-        bend(timeline, source, scenario.duration_ms).map_err(|error| anyhow!("{shown}: {error}"))
+        protect(&mut recorded.timeline, budgets);
+        bend(recorded, source, scenario.duration_ms).map_err(|error| anyhow!("{shown}: {error}"))
     }
 }
 
@@ -229,29 +242,61 @@ pub(crate) fn protect(timeline: &mut Timeline, budgets: &[Arc<PodDisruptionBudge
             })
         })
         .collect();
-    let mut replicas: BTreeMap<u32, u32> = BTreeMap::new();
-    for event in &timeline.events {
-        if let Change::Replicas(count) = event.change {
-            replicas.entry(event.owner.0).or_insert(count);
-        }
-    }
-    for (index, owner) in timeline.owners.iter_mut().enumerate() {
-        if owner.max_unavailable.is_none() {
-            let labels = owner
-                .template
-                .metadata
-                .as_ref()
-                .and_then(|meta| meta.labels.clone());
-            let replicas = replicas.get(&(index as u32)).copied();
-            let labels = labels.unwrap_or_default();
-            owner.max_unavailable = max_unavailable(&budgets, &owner.namespace, &labels, replicas);
-        }
+    for owner in timeline.owners.iter_mut().filter(|owner| owner.budget.is_none()) {
+        let labels = owner
+            .template
+            .metadata
+            .as_ref()
+            .and_then(|meta| meta.labels.clone());
+        owner.budget = budget_over(&budgets, &owner.namespace, &labels.unwrap_or_default());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use spokeshave_scenario::Budget as Protection;
+
     use super::*;
+
+    const SCENARIO: &str = "\
+apiVersion: simulate.spokeshave.dev/v1alpha1
+kind: Scenario
+metadata: {name: protected}
+spec:
+  start: 2026-03-02T00:00:00Z
+  duration: 1h
+  cluster: {manifests: [pools.yaml]}
+  workloads:
+  - name: rec
+    import: {format: csv, file: pods.csv, columns: {start: begin, cpu: cores, group: team}, copies: 2}
+  policies:
+  - {name: now}
+";
+
+    /// Pods of Jobs too, which have no replicas from which one could take what has to stay.
+    #[test]
+    fn budgets_of_manifests_are_over_all_copies_as_they_were_written() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (name, text) in [
+            ("pools.yaml", ""),
+            ("pods.csv", "begin,cores,team\n0,1,web\n0,1,web\n"),
+        ] {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        }
+        let file = folder.path().join("scenario.yaml").display().to_string();
+        let document = Document::parse(&file, SCENARIO).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let budget = json!({"metadata": {"name": "web"}, "spec": {"minAvailable": 2, "selector": {}}});
+        let budget: PodDisruptionBudget = serde_json::from_value(budget).expect("a budget");
+        let found = read(&document, &[], &[Arc::new(budget)]).unwrap_or_else(|error| panic!("{error}"));
+        let owners = found.timelines["rec"].owners.iter();
+        let told = owners.map(|owner| (owner.namespace.as_str(), owner.budget.clone()));
+        let least = || Some(Protection::MinAvailable("2".to_owned()));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [("default", least()), ("default-copy2", least())]
+        );
+    }
 
     #[test]
     fn names_of_dumps_tell_their_time() {

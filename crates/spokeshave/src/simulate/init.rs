@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use jiff::Timestamp;
 use spokeshave_scenario::Facts;
 use spokeshave_scenario::import::inventory::Inventory;
 
@@ -20,6 +21,9 @@ use crate::text::say;
 
 const WEEK_MS: u64 = 7 * 86_400_000;
 
+/// Where a cluster's dump is written by default.
+const DUMP: &str = "cluster.json";
+
 /// Writes a scenario file.
 ///
 /// # Errors
@@ -28,24 +32,14 @@ pub(crate) async fn run(args: &InitArgs) -> Result<String> {
     let paths = match args.filenames.is_empty() {
         false => args.filenames.clone(),
         true => {
-            let kubeconfig = args.kubeconfig.as_deref();
-            if kubeconfigs(kubeconfig)
-                .iter()
-                .any(|path| is_same(&args.dump, path))
-            {
-                bail!(
-                    "--dump {}: this is the kubeconfig, which would be written over; expected another file",
-                    args.dump.display()
-                );
-            }
-            let text = recorder::dump(kubeconfig).await?;
-            std::fs::write(&args.dump, text)
-                .with_context(|| format!("cannot write {}", args.dump.display()))?;
+            let dump = dump_file(args)?;
+            let text = recorder::dump(args.kubeconfig.as_deref()).await?;
+            std::fs::write(&dump, text).with_context(|| format!("cannot write {}", dump.display()))?;
             say(&format!(
                 "note: the cluster's workloads and NodePools are in {}, without environments, images and annotations",
-                args.dump.display()
+                dump.display()
             ));
-            vec![args.dump.clone()]
+            vec![dump]
         }
     };
     let paths = files::expand(&paths)?;
@@ -56,9 +50,31 @@ pub(crate) async fn run(args: &InitArgs) -> Result<String> {
     scenario(&paths, &inventory)
 }
 
+/// Where the cluster's dump is written. What is there already is written over only where the user has named it.
+///
+/// # Errors
+/// It would write over the kubeconfig, or over a file that nobody has named.
+fn dump_file(args: &InitArgs) -> Result<PathBuf> {
+    let dump = args.dump.clone().unwrap_or_else(|| PathBuf::from(DUMP));
+    let kubeconfigs = kubeconfigs(args.kubeconfig.as_deref());
+    if kubeconfigs.iter().any(|path| is_same(&dump, path)) {
+        bail!(
+            "--dump {}: this is the kubeconfig, which would be written over; expected another file",
+            dump.display()
+        );
+    }
+    if args.dump.is_none() && dump.exists() {
+        bail!(
+            "{DUMP} exists already and would be written over; --dump FILE names another file, and --dump {DUMP} writes over it"
+        );
+    }
+    Ok(dump)
+}
+
 /// The text for some dumps.
 fn scenario(paths: &[PathBuf], inventory: &Inventory) -> Result<String> {
-    let start = start_of(inventory.newest());
+    // Objects that were written by hand have no time. It is in the file that is written, which so gives the same run every time.
+    let start = start_of(Some(inventory.newest().unwrap_or_else(Timestamp::now)));
     let timeline = inventory.constant(start, WEEK_MS)?;
     let facts = Facts::of(&timeline);
     let stem = paths
@@ -158,5 +174,9 @@ mod tests {
         let read = Document::parse("x.yaml", &text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
         assert_eq!(read.scenario.name, "shop");
         assert_eq!(read.scenario.cluster.snapshot, ["shop.yaml", "system.yaml"]);
+        assert!(
+            read.scenario.start > Timestamp::UNIX_EPOCH,
+            "no object says when it is"
+        );
     }
 }

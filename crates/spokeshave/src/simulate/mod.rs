@@ -11,6 +11,7 @@ mod imports;
 mod init;
 mod inventory;
 mod manifests;
+mod offers;
 mod overwriting;
 mod recorder;
 mod runs;
@@ -90,7 +91,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         .retain(|policy| names.contains(&policy.name.as_str()));
     engine::check(args, &setting.policies, &scenario.baseline)?;
     let outputs = outputs(args, scenario, &setting.policies)?;
-    let recordings = imports::read(&document, &args.filenames)?;
+    let recordings = imports::read(&document, &args.filenames, &setting.budgets)?;
     for note in &recordings.notes {
         say(&format!("note: {note}"));
     }
@@ -105,6 +106,9 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     if args.check {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let timeline = plan.timeline(1)?;
+        for doubt in check::doubts(&timeline) {
+            say(&format!("note: {doubt}"));
+        }
         let check = Check::of(scenario, &names, seeds, &timeline);
         return crate::print(&check.print(args.output)?).map(|()| ExitCode::SUCCESS);
     }
@@ -115,6 +119,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         start: scenario.start.to_string(),
         duration_ms: scenario.duration_ms,
         warmup_ms: scenario.warmup_ms,
+        seeds,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         policies: chosen.iter().map(|policy| described(policy)).collect(),
         baseline: scenario.baseline.clone(),

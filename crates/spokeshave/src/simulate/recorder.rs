@@ -15,6 +15,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use spokeshave_scenario::import::record::FORMAT;
 use spokeshave_scenario::import::redact::redacted;
+use tokio::time::Instant;
 
 use crate::arguments::parse_duration;
 use crate::cluster::Cluster;
@@ -40,7 +41,7 @@ pub(crate) struct RecordArgs {
     #[arg(short = 'o', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
     /// How often to list; objects created and deleted between two lists are missed
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = crate::arguments::parse_interval)]
     pub(crate) every: Duration,
     /// Stop after this long, such as 168h; by default at Ctrl-C
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
@@ -134,7 +135,7 @@ pub(crate) async fn run(args: RecordArgs) -> Result<()> {
     )?;
     say("Recording; press Ctrl-C to stop.");
     let mut end = std::pin::pin!(signals::wait(args.duration));
-    let mut has_listed = false;
+    let mut listed_last = None;
     loop {
         let listed = tokio::select! {
             biased;
@@ -144,10 +145,10 @@ pub(crate) async fn run(args: RecordArgs) -> Result<()> {
         match listed {
             Ok((now, found)) => {
                 recorder.note(now, found)?;
-                has_listed = true;
+                listed_last = Some(Instant::now());
             }
             // A cluster may be unavailable for a while; changes in that time are seen afterwards.
-            Err(error) if has_listed => say(&format!("note: {error:#}; trying again")),
+            Err(error) if listed_last.is_some() => say(&format!("note: {error:#}; trying again")),
             Err(error) => return Err(error),
         }
         tokio::select! {
@@ -155,6 +156,10 @@ pub(crate) async fn run(args: RecordArgs) -> Result<()> {
             () = &mut end => break,
             () = tokio::time::sleep(args.every) => {}
         }
+    }
+    if let Some(listed_last) = listed_last {
+        // Of a cluster that has been unavailable for longer nothing is known.
+        recorder.end(listed_last.elapsed().min(args.every))?;
     }
     recorder.out.flush()?;
     Ok(())
@@ -230,6 +235,13 @@ impl<W: Write> Recorder<W> {
         self.out.flush()?;
         Ok(())
     }
+
+    /// Writes until when was recorded, so long after the last list: whoever repeats the recording knows how long it is, even if nothing changed any more.
+    fn end(&mut self, after: Duration) -> Result<()> {
+        let now = self.last.checked_add(after).unwrap_or(self.last);
+        writeln!(self.out, "{}", json!({"at": now, "what": "ended"}))?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -256,6 +268,7 @@ mod tests {
         recorder
             .note(at("2026-03-02T10:00:00Z"), vec![web(2)])
             .expect("memory");
+        recorder.end(Duration::from_secs(15)).expect("memory");
         let text = String::from_utf8(recorder.out.into_inner().expect("memory")).expect("text");
         let lines: Vec<Value> = text
             .lines()
@@ -272,6 +285,7 @@ mod tests {
                 "2026-03-02T10:00:15Z applied Pod",
                 "2026-03-02T10:00:30Z applied Deployment",
                 "2026-03-02T10:00:30Z deleted Pod",
+                "2026-03-02T10:00:45Z ended ",
             ]
         );
     }

@@ -80,7 +80,9 @@ impl Outputs {
         let mut objects: Option<serde_json::Result<Value>> = None;
         let is_watched = log.is_some() || trace.is_some();
         let (policy, seed) = (life.policy.name.as_str(), life.seed);
+        let mut last_ms = 0;
         let mut take_line = |line: Line<'_>| {
+            last_ms = line.at_ms;
             if let Some(log) = &mut log {
                 log.add(&Entry {
                     policy,
@@ -101,11 +103,24 @@ impl Outputs {
             }),
         };
         let run = engine::live(self.engine, life, watch)?;
-        if let Some(log) = log {
+        if let Some(mut log) = log {
+            if run.partial {
+                log.add(&Entry {
+                    policy,
+                    seed,
+                    line: &Line {
+                        at_ms: last_ms,
+                        what: "run interrupted",
+                        of: "",
+                        more: "",
+                    },
+                });
+            }
             log.finish()?;
         }
         if let (Some(trace), Some(path)) = (trace, &self.trace) {
-            write(path, &trace.finish(life.world.duration_ms))?;
+            let end_ms = (!run.partial).then_some(life.world.duration_ms);
+            write(path, &trace.finish(end_ms))?;
         }
         match (objects, wanted) {
             (Some(objects), Some((_, path))) => write(path, &objects?)?,

@@ -9,7 +9,7 @@ mod pods;
 mod policies;
 mod pools;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -108,10 +108,15 @@ impl Finding {
 
 /// Everything that is wrong: errors first, of one level by object and code.
 ///
-/// `snapshot` must be made from `state`.
+/// `snapshot` must be made from `state`. `most_replicas` says how many pods workloads may have once they are scaled up, by `Deployment/shop/web`.
 #[must_use]
-pub fn doctor(state: &ClusterState, snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
-    let standing = pdb::standing(state);
+pub fn doctor(
+    state: &ClusterState,
+    snapshot: &Snapshot,
+    most_replicas: &BTreeMap<String, i64>,
+    now: Timestamp,
+) -> Vec<Finding> {
+    let standing = pdb::standing(state, most_replicas);
     let mut findings = pdb::findings(&standing, snapshot);
     findings.extend(pods::findings(snapshot));
     findings.extend(pools::findings(&standing, snapshot, now));

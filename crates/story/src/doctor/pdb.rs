@@ -16,6 +16,7 @@ use spokeshave_model::selector::Selector;
 use spokeshave_model::snapshot::{PodId, Snapshot};
 
 use super::{Finding, Level};
+use spokeshave_plan::disruption_policy::workloads::workload_of;
 use spokeshave_plan::report::{count, some_of};
 
 /// The rule of a budget.
@@ -43,6 +44,17 @@ impl Wanted {
             (None, Some(IntOrString::String(text))) => share(text).map(Wanted::UnavailableShare),
             (None, None) => None,
         }
+    }
+
+    /// How many pods count as expected and how many of them must stay healthy, of `all` that are selected and `scale` that controllers want.
+    fn numbers(&self, all: i64, scale: i64) -> (i64, i64) {
+        let (expected, desired) = match self {
+            Wanted::Available(least) => (all, *least),
+            Wanted::AvailableShare(share) => (scale, part(*share, scale)),
+            Wanted::Unavailable(most) => (scale, scale.saturating_sub(*most)),
+            Wanted::UnavailableShare(share) => (scale, scale.saturating_sub(part(*share, scale))),
+        };
+        (expected, desired.max(0))
     }
 
     fn field(&self) -> &'static str {
@@ -83,17 +95,23 @@ pub struct Room {
     pub healthy: i64,
     /// Pods that are healthy when all is well.
     pub most_healthy: i64,
+    /// Evictions that are allowed once its workloads are scaled up as far as they may be and all is well; 0 where that makes no more pods.
+    allowed_scaled_up: i64,
     always_allows_unhealthy: bool,
 }
 
 impl Room {
-    fn of(budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Option<Self> {
+    fn of(
+        budget: &PodDisruptionBudget,
+        pods: &[Arc<Pod>],
+        most_replicas: &BTreeMap<String, i64>,
+    ) -> Option<Self> {
         let spec = budget.spec.as_ref()?;
         let wanted = Wanted::of(budget)?;
         let selector = Selector::understand(spec.selector.as_ref())?;
         let nothing = BTreeMap::new();
         let selected = |pod: &Pod| {
-            pod.metadata.namespace == budget.metadata.namespace
+            namespace(&pod.metadata) == namespace(&budget.metadata)
                 && is_active(pod)
                 && selector.matches(pod.metadata.labels.as_ref().unwrap_or(&nothing))
         };
@@ -103,39 +121,49 @@ impl Room {
         let managed = pods_of
             .iter()
             .filter(|index| controller(&pods[**index].metadata).is_some());
+        let managed = number(managed.count());
         // The controller's own count knows pods that are yet to be made.
-        let scale = told(budget).unwrap_or_else(|| number(managed.count()));
-        let (expected, desired_healthy) = match &wanted {
-            Wanted::Available(least) => (all, *least),
-            Wanted::AvailableShare(share) => (scale, part(*share, scale)),
-            Wanted::Unavailable(most) => (scale, scale.saturating_sub(*most)),
-            Wanted::UnavailableShare(share) => (scale, scale.saturating_sub(part(*share, scale))),
+        let scale = told(budget).unwrap_or(managed);
+        let (expected, desired_healthy) = wanted.numbers(all, scale);
+        let more = room_to_grow(pods_of.iter().map(|index| &*pods[*index]), most_replicas);
+        let allowed_scaled_up = if more > 0 {
+            let (all, scale) = (all.saturating_add(more), scale.max(managed.saturating_add(more)));
+            let (expected, desired) = wanted.numbers(all, scale);
+            allowed(expected, all.max(expected), desired)
+        } else {
+            0
         };
         let healthy = pods_of.iter().filter(|index| is_ready(&pods[**index])).count();
         Some(Room {
-            budget: key(&budget.metadata),
+            budget: format!(
+                "{}/{}",
+                namespace(&budget.metadata),
+                budget.metadata.name.as_deref().unwrap_or_default()
+            ),
             wanted,
             expected,
-            desired_healthy: desired_healthy.max(0),
+            desired_healthy,
             healthy: number(healthy),
             most_healthy: all.max(expected),
+            allowed_scaled_up,
             pods: pods_of,
             always_allows_unhealthy: spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow"),
         })
     }
 
     fn allowed_with(&self, healthy: i64) -> i64 {
-        if self.expected <= 0 {
-            0
-        } else {
-            healthy.saturating_sub(self.desired_healthy).max(0)
-        }
+        allowed(self.expected, healthy, self.desired_healthy)
     }
 
     /// Evictions that are allowed when every pod is healthy.
     #[must_use]
     pub fn allowed_at_best(&self) -> i64 {
         self.allowed_with(self.most_healthy)
+    }
+
+    /// Whether it can never allow an eviction, however many pods its workloads get.
+    fn is_closed_for_ever(&self) -> bool {
+        self.allowed_at_best() == 0 && self.allowed_scaled_up == 0
     }
 
     /// Evictions that are allowed now.
@@ -150,6 +178,29 @@ impl Room {
             || (self.healthy >= self.desired_healthy && self.desired_healthy > 0);
         self.allowed_now() > 0 || (!is_ready(pod) && by_health)
     }
+}
+
+fn allowed(expected: i64, healthy: i64, desired: i64) -> i64 {
+    match expected {
+        ..=0 => 0,
+        _ => healthy.saturating_sub(desired).max(0),
+    }
+}
+
+/// How many more pods the workloads of these may get.
+fn room_to_grow<'a>(pods: impl Iterator<Item = &'a Pod>, most_replicas: &BTreeMap<String, i64>) -> i64 {
+    if most_replicas.is_empty() {
+        return 0;
+    }
+    let mut there: BTreeMap<String, i64> = BTreeMap::new();
+    for pod in pods {
+        *there.entry(workload_of(pod)).or_default() += 1;
+    }
+    let more = there.iter().filter_map(|(workload, pods)| {
+        let most = most_replicas.get(workload)?;
+        Some(most.saturating_sub(*pods).max(0))
+    });
+    more.sum()
 }
 
 /// The disruption controller's count, unless the budget has changed since.
@@ -177,6 +228,12 @@ fn has_ready(pod: &Pod) -> bool {
         let mut ready = conditions.iter().filter(|condition| condition.type_ == "Ready");
         ready.any(|condition| condition.status == "True")
     })
+}
+
+/// Where an object comes to be: in `default` where its manifest names none.
+fn namespace(meta: &ObjectMeta) -> &str {
+    let named = meta.namespace.as_deref().filter(|name| !name.is_empty());
+    named.unwrap_or("default")
 }
 
 fn key(meta: &ObjectMeta) -> String {
@@ -207,14 +264,15 @@ pub struct Standing {
     ready: Vec<bool>,
 }
 
-/// Works out every budget and pod; pods of nodes themselves (mirror pods) are free.
+/// Works out every budget and pod; pods of nodes themselves (mirror pods) are free. `most_replicas` says how many pods workloads may have once they are
+/// scaled up, by `Deployment/shop/web`.
 #[must_use]
-pub fn standing(state: &ClusterState) -> Standing {
+pub fn standing(state: &ClusterState, most_replicas: &BTreeMap<String, i64>) -> Standing {
     let pods = &state.pods;
     let mut rooms: Vec<Room> = state
         .pod_disruption_budgets
         .iter()
-        .filter_map(|budget| Room::of(budget, pods))
+        .filter_map(|budget| Room::of(budget, pods, most_replicas))
         .collect();
     rooms.sort_by(|left, right| left.budget.cmp(&right.budget));
     let mut over: Vec<Vec<usize>> = vec![Vec::new(); pods.len()];
@@ -226,7 +284,7 @@ pub fn standing(state: &ClusterState) -> Standing {
     let verdict = |(index, pod): (usize, &Arc<Pod>)| match over[index][..] {
         _ if is_mirror(pod) => Verdict::Free,
         [] => Verdict::Free,
-        [room] if rooms[room].allowed_at_best() == 0 => Verdict::Never,
+        [room] if rooms[room].is_closed_for_ever() => Verdict::Never,
         [_] if phase(pod) == "Pending" => Verdict::Free,
         [room] if rooms[room].lets_go(pod) => Verdict::Free,
         [_] => Verdict::NotNow,
@@ -271,8 +329,10 @@ pub(super) fn findings(standing: &Standing, snapshot: &Snapshot) -> Vec<Finding>
                 Finding::new(Level::Note, "pdb-selects-nothing", object, message, proof)
                     .field("spec.selector"),
             );
-        } else if room.allowed_at_best() == 0 {
+        } else if room.is_closed_for_ever() {
             findings.push(never(room, object).keeps(snapshot, &ids(snapshot, &names)));
+        } else if room.allowed_at_best() == 0 {
+            findings.push(too_small(room, object));
         } else if room.allowed_now() == 0 {
             findings.push(not_now(room, standing, object));
         }
@@ -381,6 +441,26 @@ fn not_now(room: &Room, standing: &Standing, object: String) -> Finding {
         ),
         proof,
     )
+}
+
+/// A budget that allows nothing at the present size of its workloads.
+fn too_small(room: &Room, object: String) -> Finding {
+    let proof = format!(
+        "{} of {}: {} must stay; at maxReplicas {} may go",
+        room.wanted.text(),
+        room.expected,
+        room.desired_healthy,
+        room.allowed_scaled_up
+    );
+    Finding::new(
+        Level::Note,
+        "pdb-not-now",
+        object,
+        "it allows no eviction now, and one again once a HorizontalPodAutoscaler has scaled its pods up"
+            .to_owned(),
+        proof,
+    )
+    .field(room.wanted.field())
 }
 
 /// Pods under several budgets, by the budgets that they share.

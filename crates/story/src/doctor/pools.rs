@@ -3,16 +3,19 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, READY, VALIDATION_SUCCEEDED};
+use spokeshave_api::conditions::{
+    Conditioned as _, LAUNCHABLE, NODE_CLASS_READY, READY, VALIDATION_SUCCEEDED,
+};
 use spokeshave_model::resources::{ResourceName, Resources};
 use spokeshave_model::snapshot::{InstanceTypesProblem, PodId, PoolId, PoolView, Snapshot};
 use spokeshave_model::taint::first_untolerated;
-use spokeshave_model::{InstanceType, snapshot::DaemonView};
+use spokeshave_model::{InstanceType, Requirements, snapshot::DaemonView};
 use spokeshave_schedule::MinValuesPolicy;
 
 use super::pdb::{Standing, Verdict};
 use super::{Finding, Level};
 use spokeshave_plan::budget_lint;
+use spokeshave_plan::pool_conditions::STATIC_CAPACITY_DISABLED;
 use spokeshave_plan::report::{count, some_of};
 use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, no_instance_type, not_supported};
 
@@ -40,27 +43,68 @@ fn object(pool: &PoolView) -> String {
 /// Why nothing is launched from it, or why that is not known here.
 fn unusable(snapshot: &Snapshot, pool: &PoolView) -> Option<Finding> {
     if !pool.supported {
-        return Some(nothing_to_launch(pool, not_supported(pool)));
+        return Some(nothing_to_launch(
+            pool,
+            not_supported(pool),
+            unsupported_part(pool),
+        ));
     }
     if !pool.ready {
         return Some(not_ready(pool));
     }
-    if pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere) {
-        let finding = Finding::new(
-            Level::Note,
-            "pool-types-unknown",
-            object(pool),
-            "whether its instance types meet its requirements is not examined".to_owned(),
-            KNOWN_ELSEWHERE.to_owned(),
-        );
-        return Some(finding);
-    }
+    let known_elsewhere = pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere);
     // The operator's setting is not in the cluster: what is said of minValues is true of the default.
-    let why = no_instance_type(snapshot, pool, MinValuesPolicy::Strict)?;
-    Some(nothing_to_launch(pool, why))
+    if !known_elsewhere && let Some(why) = no_instance_type(snapshot, pool, MinValuesPolicy::Strict) {
+        let remedy = match pool.instance_types_problem {
+            Some(InstanceTypesProblem::Failed(_)) => {
+                (CLASS, "add the class to the files, or correct the name")
+            }
+            _ => (REQUIREMENTS, "widen the requirement that is named"),
+        };
+        return Some(nothing_to_launch(pool, why, remedy));
+    }
+    not_launchable(pool).or_else(|| known_elsewhere.then(|| types_unknown(pool)))
 }
 
-fn nothing_to_launch(pool: &PoolView, why: String) -> Finding {
+/// What the operator has found out about a fixed number of nodes is on the NodePool, wherever its instance types are known.
+fn not_launchable(pool: &PoolView) -> Option<Finding> {
+    let said = pool.object.condition(LAUNCHABLE);
+    let said = said.filter(|said| said.status == "False")?;
+    let remedy = ("spec.replicas", "correct what the condition names");
+    let mut finding = nothing_to_launch(pool, said.message.clone(), remedy);
+    if said.reason != STATIC_CAPACITY_DISABLED {
+        // The cloud may have room again.
+        finding.level = Level::Warning;
+    }
+    Some(finding)
+}
+
+fn types_unknown(pool: &PoolView) -> Finding {
+    Finding::new(
+        Level::Note,
+        "pool-types-unknown",
+        object(pool),
+        "whether its instance types meet its requirements is not examined".to_owned(),
+        KNOWN_ELSEWHERE.to_owned(),
+    )
+}
+
+const CLASS: &str = "spec.template.spec.nodeClassRef";
+
+const REQUIREMENTS: &str = "spec.template.spec.requirements";
+
+/// A field, and what to do about it.
+type Remedy = (&'static str, &'static str);
+
+/// What to change in a NodePool that the operator ignores.
+fn unsupported_part(pool: &PoolView) -> Remedy {
+    match Requirements::from_api(&pool.object.spec.template.spec.requirements) {
+        Err(_) => (REQUIREMENTS, "replace the requirement that is named"),
+        Ok(_) => (CLASS, "name a class of a kind that the operator's provider knows"),
+    }
+}
+
+fn nothing_to_launch(pool: &PoolView, why: String, (field, suggestion): Remedy) -> Finding {
     Finding::new(
         Level::Error,
         "pool-unusable",
@@ -68,8 +112,8 @@ fn nothing_to_launch(pool: &PoolView, why: String) -> Finding {
         "nothing can be launched from it".to_owned(),
         why,
     )
-    .field("spec.template.spec.requirements")
-    .suggest("widen the requirement that is named")
+    .field(field)
+    .suggest(suggestion)
 }
 
 /// A condition that is False stays so until somebody acts. One that nobody has judged yet may only take time, or no operator is there.
@@ -96,7 +140,7 @@ fn not_ready(pool: &PoolView) -> Finding {
     let finding = Finding::new(Level::Error, "pool-not-ready", object(pool), message, proof);
     let kind = &pool.object.spec.template.spec.node_class_ref.kind;
     match condition.type_.as_str() {
-        NODE_CLASS_READY => finding.field("spec.template.spec.nodeClassRef").suggest(format!(
+        NODE_CLASS_READY => finding.field(CLASS).suggest(format!(
             "the name of a {kind} that is there and Ready: `kubectl get {}` lists them",
             kind.to_lowercase()
         )),
@@ -158,7 +202,7 @@ fn runs_on(snapshot: &Snapshot, daemon: &DaemonView, pool: &PoolView, one: &Inst
     if first_untolerated(&pool.taints, &wanted.tolerations).is_some() {
         return false;
     }
-    let fits = |requirements: &spokeshave_model::Requirements| {
+    let fits = |requirements: &Requirements| {
         pool.requirements
             .compatible(requirements, &snapshot.well_known)
             .is_ok()

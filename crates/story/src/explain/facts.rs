@@ -181,10 +181,13 @@ impl<'a> Facts<'a> {
             let message = "tolerates karpenter.sh/disrupted; is not evicted and ends with the node";
             return (Meaning::Tolerates, message.to_owned());
         }
-        let mut message = match pod.budgets() {
-            [only] => format!("may move; {}", self.budget_text(*only)),
-            _ => "may move".to_owned(),
+        let mut message = match comes_back(&pod.object) {
+            true => "may move".to_owned(),
+            false => "is evicted and does not come back: nothing recreates it".to_owned(),
         };
+        if let [only] = pod.budgets() {
+            message.push_str(&format!("; {}", self.budget_text(*only)));
+        }
         if let DoNotDisrupt::Invalid(why) = pod.do_not_disrupt() {
             message.push_str(&format!(
                 "; its karpenter.sh/do-not-disrupt protects nothing: {why}"
@@ -312,6 +315,12 @@ impl<'a> Facts<'a> {
         let budgets = self.snapshot.pool(pool).object.budgets();
         next_opening(&budgets, reason, budget.nodes, budget.disrupting, range)
     }
+}
+
+/// Whether a controller makes a pod again that is evicted.
+pub(super) fn comes_back(pod: &Pod) -> bool {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true))
 }
 
 /// `cpu 3.2 of 7.9 (40%), memory …, 13 of 110 pods`.

@@ -237,10 +237,11 @@ fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>, in_comm
         return "belongs to a disruption command that is being carried out".to_owned();
     }
     let Some(verdict) = verdict else {
-        return if view.is_managed() {
-            "runs".to_owned()
-        } else {
-            "is not managed: nothing is ever done to it".to_owned()
+        return match &view.pool_name {
+            _ if view.is_managed() => "runs".to_owned(),
+            // A dump without NodeClaims looks the same.
+            Some(pool) => format!("has the label of NodePool {pool} and no NodeClaim: taken as not managed"),
+            None => "is not managed: nothing is ever done to it".to_owned(),
         };
     };
     let money = money_text(verdict.price_before.saturating_sub(verdict.price_after));

@@ -253,16 +253,19 @@ fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
     if let Some(limit) = story.waits.iter().find(|wait| wait.object.starts_with("limit ")) {
         return format!("is at its {}: no further node is launched", limit.object);
     }
-    if pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere) {
-        return "can launch nodes, of instance types that only its operator knows".to_owned();
-    }
+    let known_elsewhere = pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere);
+    let no_type = match known_elsewhere {
+        true => None,
+        false => no_instance_type(facts.snapshot, pool, facts.policy.min_values),
+    };
     // What the operator has found out about a fixed number of nodes is on the NodePool.
     let said = pool.object.condition(LAUNCHABLE);
     let said = said.filter(|said| said.status == "False");
-    match no_instance_type(facts.snapshot, pool, facts.policy.min_values)
-        .or_else(|| said.map(|said| said.message.clone()))
-    {
+    match no_type.or_else(|| said.map(|said| said.message.clone())) {
         Some(why) => cannot(&why),
+        None if known_elsewhere => {
+            "can launch nodes, of instance types that only its operator knows".to_owned()
+        }
         None => "can launch nodes".to_owned(),
     }
 }

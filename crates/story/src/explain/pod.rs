@@ -5,7 +5,7 @@ use spokeshave_model::Pod;
 use spokeshave_model::pod::{is_terminal, key, node_name, phase, requests};
 use spokeshave_model::snapshot::PodId;
 
-use super::facts::short_amount;
+use super::facts::{comes_back, short_amount};
 use super::node::verdict_story;
 use super::node_claim::waits;
 use super::pending;
@@ -88,7 +88,10 @@ fn bound(facts: &Facts<'_>, id: PodId, node: &str, verdict: Option<&Verdict>, st
     story.summary = match line.meaning {
         Meaning::Finished => "has finished".to_owned(),
         Meaning::Stopping => format!("is stopping on {node}"),
-        Meaning::Movable => format!("runs on {node} and may be moved"),
+        Meaning::Movable if comes_back(&facts.snapshot.pod(id).object) => {
+            format!("runs on {node} and may be moved")
+        }
+        Meaning::Movable => format!("runs on {node}; evicted, it does not come back"),
         Meaning::Daemon | Meaning::Static | Meaning::Tolerates => format!("runs on {node} and ends with it"),
         Meaning::DoNotDisrupt | Meaning::Budget | Meaning::MultipleBudgets => {
             format!("runs on {node} and keeps it from being disrupted")

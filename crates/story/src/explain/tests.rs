@@ -52,6 +52,9 @@ fn world() -> ClusterState {
 fn pod_with(name: &str, annotations: Value) -> Pod {
     let mut pod = bound(pending_pod(name, "1", "1Gi", &json!({})), "n1");
     pod.metadata.annotations = serde_json::from_value(annotations).unwrap();
+    let owner =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o", "uid": "u", "controller": true}]);
+    pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
     labelled(pod, &[("app", name)])
 }
 
@@ -496,6 +499,14 @@ fn a_pod_that_runs_says_whether_it_may_be_moved() {
     assert_eq!(
         pod_story(&state, "default/free").summary,
         "runs on n1 and may be moved"
+    );
+    let mut alone = pod_with("alone", json!({}));
+    alone.metadata.owner_references = None;
+    let story = pod_story(&state.clone().with_pod(alone), "default/alone");
+    assert_eq!(story.summary, "runs on n1; evicted, it does not come back");
+    assert_eq!(
+        fact(&story, "for its node"),
+        "is evicted and does not come back: nothing recreates it"
     );
     let story = pod_story(&state, "default/kept");
     assert_eq!(story.summary, "runs on n1 and keeps it from being disrupted");

@@ -1,11 +1,13 @@
 //! The doctor: budgets against an exhaustive search over everything that pods can be, and one cluster in which everything is wrong.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use spokeshave_api::NodePool;
+use spokeshave_api::conditions::{Conditioned as _, LAUNCHABLE, Status};
 use spokeshave_example::{Dice, epoch, instance_type, node_pool};
 use spokeshave_model::Pod;
 use spokeshave_model::snapshot::InstanceTypesProblem;
@@ -195,7 +197,7 @@ proptest! {
     fn d_018_d_020_verdicts_are_those_of_an_exhaustive_search(seed in any::<u64>()) {
         let (pods, budgets) = world(seed);
         let state = state(&pods, &budgets);
-        let found = standing(&state);
+        let found = standing(&state, &BTreeMap::new());
         for index in 0..pods.len() {
             let expected = if !ever_admitted(&pods, &budgets, index) {
                 Verdict::Never
@@ -208,7 +210,7 @@ proptest! {
         }
         // Findings speak of the same pods: some budget is an error exactly when some pod can never go.
         let snapshot = lower(&state);
-        let errors = doctor(&state, &snapshot, epoch())
+        let errors = doctor(&state, &snapshot, &BTreeMap::new(), epoch())
             .into_iter()
             .any(|finding| finding.level == Level::Error && finding.code.starts_with("pdb-"));
         prop_assert_eq!(errors, found.verdicts.contains(&Verdict::Never));
@@ -221,7 +223,7 @@ fn small_worlds_hold_every_verdict() {
     let mut counts = [0_usize; 3];
     for seed in 0..500 {
         let (pods, budgets) = world(seed);
-        for verdict in standing(&state(&pods, &budgets)).verdicts {
+        for verdict in standing(&state(&pods, &budgets), &BTreeMap::new()).verdicts {
             counts[verdict as usize] += 1;
         }
     }
@@ -255,7 +257,7 @@ fn budget(minimum: bool, number: i64, is_share: bool) -> SmallBudget {
 
 fn examined(pods: &[SmallPod], budgets: &[SmallBudget]) -> Vec<Finding> {
     let state = state(pods, budgets);
-    doctor(&state, &lower(&state), epoch())
+    doctor(&state, &lower(&state), &BTreeMap::new(), epoch())
 }
 
 #[test]
@@ -296,6 +298,25 @@ fn budgets_are_proved_by_their_arithmetic() {
     assert_eq!(of(&findings, "pdb-without-controller").len(), 1, "{findings:#?}");
     let findings = examined(&five, &[budget(true, 1, false), budget(false, 1, false)]);
     assert_eq!(of(&findings, "pdb-overlap").len(), 1, "{findings:#?}");
+}
+
+/// With the pods that a HorizontalPodAutoscaler may add some may go: a budget that allows none of what is there is not closed for ever.
+#[test]
+fn d_018_a_workload_that_may_be_scaled_up_is_not_told_never() {
+    let said = |budget: SmallBudget, most: i64| {
+        let state = state(&[small(0, Some(0), true)], &[budget]);
+        let most = BTreeMap::from([("ReplicaSet/default/rs-0".to_owned(), most)]);
+        let findings = doctor(&state, &lower(&state), &most, epoch());
+        let found = findings.into_iter().find(|found| found.code.starts_with("pdb-"));
+        found.map(|found| (found.code, found.proof)).expect("a finding")
+    };
+    let all = || budget(true, 1, false);
+    assert_eq!(said(all(), 1).0, "pdb-never-allows");
+    let proof = "minAvailable 1 of 1: 1 must stay; at maxReplicas 2 may go".to_owned();
+    assert_eq!(said(all(), 3), ("pdb-not-now", proof));
+    assert_eq!(said(budget(true, 90, true), 9).0, "pdb-never-allows");
+    assert_eq!(said(budget(true, 90, true), 10).0, "pdb-not-now");
+    assert_eq!(said(budget(false, 0, false), 3).0, "pdb-never-allows");
 }
 
 #[test]
@@ -346,7 +367,7 @@ fn nodepools_pods_and_daemons() {
             .collect(),
         ..ClusterState::default()
     };
-    let findings = doctor(&state, &lower(&state), epoch());
+    let findings = doctor(&state, &lower(&state), &BTreeMap::new(), epoch());
     assert_eq!(of(&findings, "pool-unusable")[0].object, "NodePool none");
     assert_eq!(of(&findings, "limit-leaves-no-type")[0].object, "NodePool full");
     assert!(
@@ -358,7 +379,7 @@ fn nodepools_pods_and_daemons() {
         "nothing is wrong with it: {findings:#?}"
     );
     state.daemon_sets = vec![Arc::new(daemon)];
-    let findings = doctor(&state, &lower(&state), epoch());
+    let findings = doctor(&state, &lower(&state), &BTreeMap::new(), epoch());
     let found = of(&findings, "daemons-fill-every-node");
     assert!(
         found.iter().any(|finding| finding.object == "NodePool plain"),
@@ -371,7 +392,7 @@ fn nodepools_pods_and_daemons() {
         }))
         .expect("a pod"),
     )];
-    let findings = doctor(&state, &lower(&state), epoch());
+    let findings = doctor(&state, &lower(&state), &BTreeMap::new(), epoch());
     assert_eq!(of(&findings, "do-not-disrupt-for-ever")[0].object, "Pod shop/a");
     assert_eq!(of(&findings, "missing-requests")[0].object, "Pod shop/a");
 }
@@ -411,7 +432,7 @@ fn nodepools_that_are_not_ready_or_that_only_their_operator_knows() {
         .into(),
         ..ClusterState::default()
     };
-    let findings = doctor(&state, &lower(&state), epoch());
+    let findings = doctor(&state, &lower(&state), &BTreeMap::new(), epoch());
     let said: Vec<(Level, &str, &str)> = findings
         .iter()
         .map(|found| (found.level, found.code, found.object.as_str()))
@@ -433,6 +454,83 @@ fn nodepools_that_are_not_ready_or_that_only_their_operator_knows() {
         findings[0].suggestion.as_deref(),
         Some("the name of a KWOKNodeClass that is there and Ready: `kubectl get kwoknodeclass` lists them")
     );
+}
+
+/// What is named is what has to be changed: the NodeClass, or the replicas of which the operator says that it does not launch them.
+#[test]
+fn d_353_a_nodepool_that_launches_nothing_says_what_to_change() {
+    let fixed = |name: &str, reason: &str| {
+        let mut pool = node_pool(name);
+        pool.spec.replicas = Some(3);
+        for dependent in NodePool::DEPENDENTS {
+            pool.set_true(dependent, epoch());
+        }
+        pool.set(LAUNCHABLE, Status::False, reason, "no node is launched", epoch());
+        Arc::new(pool)
+    };
+    let mut foreign = node_pool("foreign");
+    foreign.spec.template.spec.node_class_ref.kind = "EC2NodeClass".to_owned();
+    let kwok = node_pool("kwok").spec.template.spec.node_class_ref;
+    let types: Arc<[_]> = Arc::from(vec![instance_type("small", 2, 4, &["a"])]);
+    let absent = InstanceTypesProblem::Failed("KWOKNodeClass \"absent\" is not in the file".to_owned());
+    let state = ClusterState {
+        node_pools: vec![
+            fixed("a-gate", "StaticCapacityDisabled"),
+            Arc::new(node_pool("b-absent")),
+            Arc::new(foreign),
+            fixed("later", "LaunchesFail"),
+            fixed("nothing-fits", "NoCompatibleInstanceTypes"),
+        ],
+        instance_types: [
+            ("a-gate".to_owned(), Ok(types.clone())),
+            ("b-absent".to_owned(), Err(absent)),
+            ("foreign".to_owned(), Ok(types.clone())),
+            ("later".to_owned(), Ok(types)),
+            (
+                "nothing-fits".to_owned(),
+                Err(InstanceTypesProblem::KnownElsewhere),
+            ),
+        ]
+        .into(),
+        supported_node_classes: vec![(kwok.group, kwok.kind)],
+        ..ClusterState::default()
+    };
+    let findings = doctor(&state, &lower(&state), &BTreeMap::new(), epoch());
+    let said: Vec<(Level, &str, Option<&str>, Option<&str>)> = of(&findings, "pool-unusable")
+        .into_iter()
+        .map(|found| {
+            (
+                found.level,
+                found.object.as_str(),
+                found.field.as_deref(),
+                found.suggestion.as_deref(),
+            )
+        })
+        .collect();
+    let (class, replicas) = (Some("spec.template.spec.nodeClassRef"), Some("spec.replicas"));
+    let correct = Some("correct what the condition names");
+    assert_eq!(
+        said,
+        [
+            (Level::Error, "NodePool a-gate", replicas, correct),
+            (
+                Level::Error,
+                "NodePool b-absent",
+                class,
+                Some("add the class to the files, or correct the name")
+            ),
+            (
+                Level::Error,
+                "NodePool foreign",
+                class,
+                Some("name a class of a kind that the operator's provider knows")
+            ),
+            (Level::Warning, "NodePool later", replicas, correct),
+            (Level::Warning, "NodePool nothing-fits", replicas, correct),
+        ],
+        "{findings:#?}"
+    );
+    assert_eq!(findings[0].proof, "no node is launched");
 }
 
 #[test]
@@ -474,7 +572,7 @@ fn policies_and_annotations_that_are_not_what_is_meant() {
     state
         .owner_annotations
         .insert("Deployment/shop/web".to_owned(), asked.into());
-    let findings = doctor(&state, &lower(&state), epoch());
+    let findings = doctor(&state, &lower(&state), &BTreeMap::new(), epoch());
     let late = of(&findings, "soft-age-without-effect");
     assert_eq!(late.len(), 1, "{late:#?}");
     assert_eq!(late[0].object, "DisruptionPolicy late");

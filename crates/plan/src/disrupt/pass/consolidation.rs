@@ -117,6 +117,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
                 if alone
                     .as_ref()
                     .is_some_and(|alone| patience::goes_before(alone, &found.plan.scores)) => {}
+            Some(Ok(found)) if frontier.expects_refusal(&found.command, ground.now) => {}
             Some(Ok(found)) if !self.may_start(&found.command, &found.plan) => {}
             Some(Ok(found)) => {
                 let events = events::candidates(ground.snapshot, &found.command);
@@ -162,6 +163,9 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
             let Ok((command, plan)) = consolidate::command(ground, what_if, method, &[candidate]) else {
                 continue;
             };
+            if frontier.expects_refusal(&command, ground.now) {
+                continue;
+            }
             if frontier.is_cautious() && !cautious::is_safe(ground, &[candidate], &command) {
                 continue;
             }

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
-use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, INITIALIZED};
-use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, DRIFTED, INITIALIZED};
+use spokeshave_api::disruption::{Disruption, DisruptionMethod, DisruptionPhase};
 use spokeshave_model::{Action, ObjectKind, Pod};
 use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance};
 use std::collections::BTreeMap;
@@ -66,10 +66,19 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(disruption: Disruption) -> Self {
         let names: Vec<String> = disruption.spec.nodes.iter().map(|one| one.name.clone()).collect();
+        let drift = [DisruptionMethod::Drift, DisruptionMethod::StaticDrift];
+        let is_drift = drift.contains(&disruption.spec.method);
+        let claim = |name: &String| {
+            let mut claim = claim(name);
+            if is_drift {
+                claim.set_true(DRIFTED, at(-60));
+            }
+            (name.clone(), claim)
+        };
         World {
             disruption,
             nodes: names.iter().map(|name| (name.clone(), node(name))).collect(),
-            claims: names.iter().map(|name| (name.clone(), claim(name))).collect(),
+            claims: names.iter().map(claim).collect(),
             pods: Vec::new(),
             said: Vec::new(),
         }

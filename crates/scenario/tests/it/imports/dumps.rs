@@ -3,7 +3,7 @@
 use spokeshave_scenario::import::Recording;
 use spokeshave_scenario::import::inventory::Inventory;
 use spokeshave_scenario::import::objects::Object;
-use spokeshave_scenario::{Change, OwnerKind};
+use spokeshave_scenario::{Budget, Change, OwnerKind};
 
 use super::streams::{deployment, job};
 use super::{HOUR_MS, facts, source};
@@ -53,7 +53,7 @@ fn several_dumps_differ_by_what_happened() {
         error.to_string().contains("is not after the dump before it"),
         "{error}"
     );
-    let (found, _) = recording.finish().expect("whole");
+    let found = recording.finish().expect("whole").timeline;
     let minutes: Vec<(u64, Change)> = found
         .events
         .iter()
@@ -123,7 +123,8 @@ fn a_dump_without_workloads_has_those_of_its_pods() {
         .iter()
         .find(|owner| owner.name == "web")
         .expect("by the hash of its template");
-    assert_eq!(web.max_unavailable.as_deref(), Some("25%"));
+    // As it was written: what may be away is not the rest, because both are rounded up.
+    assert_eq!(web.budget, Some(Budget::MinAvailable("75%".to_owned())));
     let db = timeline
         .owners
         .iter()
@@ -144,14 +145,18 @@ fn a_budget_without_a_selector_is_for_no_pod() {
         (serde_json::json!({"maxUnavailable": 1}), None),
         (
             serde_json::json!({"maxUnavailable": 1, "selector": {}}),
-            Some("1"),
+            Some(Budget::MaxUnavailable("1".to_owned())),
+        ),
+        (
+            serde_json::json!({"minAvailable": 2, "selector": {}}),
+            Some(Budget::MinAvailable("2".to_owned())),
         ),
     ] {
         let budget = serde_json::json!({"kind": "PodDisruptionBudget", "metadata": {"namespace": "shop", "name": "all"}, "spec": spec});
         let timeline = inventory(&[deployment("web", 3, "1"), budget])
             .constant("2026-03-02T00:00:00Z".parse().expect("an instant"), HOUR_MS)
             .expect("small");
-        assert_eq!(timeline.owners[0].max_unavailable.as_deref(), expected, "{spec}");
+        assert_eq!(timeline.owners[0].budget, expected, "{spec}");
     }
 }
 
@@ -172,7 +177,10 @@ fn of_two_budgets_with_one_name_the_later_one_counts() {
     let timeline = found
         .constant("2026-03-02T00:00:00Z".parse().expect("an instant"), HOUR_MS)
         .expect("small");
-    assert_eq!(timeline.owners[0].max_unavailable.as_deref(), Some("2"));
+    assert_eq!(
+        timeline.owners[0].budget,
+        Some(Budget::MaxUnavailable("2".to_owned()))
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use spokeshave_scenario::Change;
 
-use super::streams::{audit_event, deployment, job, recorded};
+use super::streams::{audit_event, deployment, job, range, recorded};
 use super::{HOUR_MS, facts, read};
 
 /// A Job that has failed has no completion time: its condition says when it ended, and one that had ended before runs no more.
@@ -130,9 +130,10 @@ fn audit_logs_of_several_servers_are_read_in_the_order_of_time() {
     let mut recording = spokeshave_scenario::import::Recording::new(&source);
     recording.read(first.join("\n").as_bytes()).expect("readable");
     recording.read(second.join("\n").as_bytes()).expect("readable");
-    let (found, notes) = recording.finish().expect("a timeline");
-    assert_eq!(notes, [] as [String; 0]);
+    let found = recording.finish().expect("a timeline");
+    assert_eq!(found.notes, [] as [String; 0]);
     let counts: Vec<(u64, u32)> = found
+        .timeline
         .events
         .iter()
         .filter_map(|event| match event.change {
@@ -141,4 +142,176 @@ fn audit_logs_of_several_servers_are_read_in_the_order_of_time() {
         })
         .collect();
     assert_eq!(counts, [(0, 1), (1, 10), (2, 3), (3, 10)]);
+}
+
+/// The namespace controller empties a namespace without naming what is in it.
+#[test]
+fn what_is_deleted_without_a_name_is_gone() {
+    use serde_json::{Value, json};
+    let created = |time: &str, resource: &str, object: Value| {
+        let time = format!("2026-03-02T{time}Z");
+        audit_event(&time, "create", resource, "", json!({"responseObject": object}))
+    };
+    let deleted = |time: &str, resource: &str, more: Value| {
+        let time = format!("2026-03-02T{time}Z");
+        audit_event(&time, "deletecollection", resource, "", more)
+    };
+    let report = job("report", None, json!({}));
+    let pod = json!({"kind": "Pod", "metadata": {"namespace": "shop", "name": "debug"}, "status": {"phase": "Running"},
+        "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}});
+    let chosen = "/apis/apps/v1/namespaces/shop/deployments?labelSelector=app%3Dweb";
+    let web =
+        json!({"kind": "DeploymentList", "items": [{"metadata": {"namespace": "shop", "name": "web"}}]});
+    let events = [
+        created("10:00:00", "deployments", deployment("web", 2, "1")),
+        created("10:00:00", "deployments", deployment("api", 3, "1")),
+        created("10:00:00", "jobs", report.clone()),
+        created("10:00:00", "pods", pod.clone()),
+        // Those of Deployments are made again.
+        deleted("10:10:00", "replicasets", json!({})),
+        // What a selector chooses is only in the answer.
+        deleted("10:20:00", "deployments", json!({"requestURI": chosen})),
+        deleted(
+            "10:30:00",
+            "deployments",
+            json!({"requestURI": chosen, "responseObject": web}),
+        ),
+        deleted("11:00:00", "deployments", json!({})),
+        deleted(
+            "11:00:00",
+            "jobs",
+            json!({"responseObject": {"kind": "Status", "status": "Success"}}),
+        ),
+        deleted("11:00:00", "pods", json!({})),
+        // The namespace is made again, with what was in it.
+        created("12:00:00", "jobs", report),
+        created("12:00:00", "pods", pod),
+    ];
+    let (found, _) = read("format: audit, file: x", events.join("\n").as_bytes()).expect("readable");
+    assert_eq!(facts(&found), (8, 3, 8, 10_000, 2 * HOUR_MS));
+    let later = found.events.iter().filter(|event| event.at_ms > 0);
+    let later: Vec<(u64, Change)> = later
+        .map(|event| (event.at_ms / 60_000, event.change.clone()))
+        .collect();
+    let begin = |pod| Change::Begin { pod, runs_ms: None };
+    let end = |pod| Change::End { pod };
+    assert_eq!(
+        later,
+        [
+            (30, Change::Replicas(0)),
+            (60, Change::Replicas(0)),
+            (60, end(0)),
+            (60, end(1)),
+            (60, end(0)),
+            (120, begin(2)),
+            (120, begin(3)),
+            (120, begin(1)),
+        ]
+    );
+}
+
+/// One Prometheus for several clusters has series of one namespace and name that are not one workload.
+#[test]
+fn series_of_two_clusters_are_refused() {
+    use serde_json::json;
+    let start = 1_772_445_600;
+    let answer = |second: &str| {
+        let series = |cluster: &str| json!({"__name__": "kube_deployment_spec_replicas", "namespace": "shop", "deployment": "web", "cluster": cluster});
+        range(&[
+            (series("eu"), &[(start, "40")]),
+            (series("us"), &[(start, second)]),
+        ])
+    };
+    // That their counts are the same is a coincidence.
+    for second in ["3", "40"] {
+        let error = read("format: prometheus, file: x", answer(second).as_bytes()).expect_err("two clusters");
+        let expected = "series 2: shop/web has two series that differ in cluster \"eu\" and \"us\"; expected one for each workload";
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+}
+
+/// When kube-state-metrics is moved its series begin anew, under other labels, while the old ones are still told for some minutes.
+#[test]
+fn series_of_two_scrapes_are_one() {
+    use serde_json::json;
+    let start = 1_772_445_600;
+    let series = |instance: &str, node: &str, replica: &str| {
+        json!({"__name__": "kube_deployment_spec_replicas", "namespace": "shop", "deployment": "web",
+            "instance": instance, "node": node, "pod": instance, "prometheus": "monitoring/k8s", "prometheus_replica": replica})
+    };
+    let old = [(start, "40"), (start + 60, "40"), (start + 120, "40")];
+    let new = [(start + 120, "38"), (start + 180, "38")];
+    let answer = range(&[
+        (series("a", "n1", "0"), old.as_slice()),
+        (series("b", "n2", "1"), new.as_slice()),
+    ]);
+    let (found, notes) = read("format: prometheus, file: x", answer.as_bytes()).expect("one workload");
+    let changes: Vec<(u64, Change)> = found
+        .events
+        .iter()
+        .map(|event| (event.at_ms, event.change.clone()))
+        .collect();
+    assert_eq!(
+        changes,
+        [(0, Change::Replicas(40)), (180_000, Change::Replicas(38))]
+    );
+    let expected = "1 workloads have series of several scrapes with different counts at one time, the first of them shop/web";
+    assert!(notes.iter().any(|note| note.starts_with(expected)), "{notes:?}");
+    // One series that says two things is two.
+    let twice = range(&[
+        (series("a", "n1", "0"), &[(start, "40")]),
+        (series("a", "n1", "0"), &[(start, "3")]),
+    ]);
+    let error = read("format: prometheus, file: x", twice.as_bytes()).expect_err("two answers");
+    let expected = "series 2: shop/web has 40 and 3 replicas at 1772445600, and one series says both";
+    assert!(error.to_string().starts_with(expected), "{error}");
+}
+
+/// An owner has one template: a recording in which that changes says that it is not followed.
+#[test]
+fn a_workload_that_changes_its_pods_is_noted() {
+    let note = "1 workloads change the specification of their pods, the first of them shop/web after 360 minutes: their pods are taken to stay as they were first";
+    let text = recorded(&[
+        ("2026-03-02T00:00:00Z", "applied", deployment("web", 10, "250m")),
+        ("2026-03-02T01:00:00Z", "applied", deployment("web", 12, "250m")),
+        ("2026-03-02T06:00:00Z", "applied", deployment("web", 10, "4")),
+        ("2026-03-02T07:00:00Z", "applied", deployment("web", 10, "8")),
+    ]);
+    let (_, notes) = read("format: record, file: x", text.as_bytes()).expect("readable");
+    assert_eq!(notes, [note]);
+    let source = super::source("format: dumps, file: x");
+    let mut recording = spokeshave_scenario::import::Recording::new(&source);
+    for (hour, cpu) in [(0, "250m"), (1, "250m"), (6, "4"), (7, "8")] {
+        let instant = format!("2026-03-02T0{hour}:00:00Z").parse().expect("an instant");
+        let dump = super::dumps::inventory(&[deployment("web", 10, cpu)]);
+        recording.dump(instant, &dump).expect("in order");
+    }
+    assert_eq!(recording.finish().expect("a timeline").notes, [note]);
+}
+
+/// Of a workload that is not recorded itself, its pods tell it: by what they request, for the rest of them is in part their own.
+#[test]
+fn a_workload_of_which_only_pods_are_recorded_changes_by_their_requests() {
+    let pod = |name: &str, cpu: &str| {
+        serde_json::json!({"kind": "Pod", "metadata": {"namespace": "shop", "name": name, "ownerReferences": [{"kind": "Workflow", "name": "etl", "controller": true}]},
+            "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}], "hostname": name, "schedulerName": name},
+            "status": {"phase": "Running"}})
+    };
+    let pods = [(0, "e1", "1"), (1, "e2", "1"), (6, "e3", "4"), (7, "e4", "8")];
+    let note = "1 workloads change the specification of their pods, the first of them shop/etl after 360 minutes: their pods are taken to stay as they were first";
+    let times = pods.map(|(hour, _, _)| format!("2026-03-02T0{hour}:00:00Z"));
+    let lines = times.iter().zip(pods);
+    let lines = lines.map(|(time, (_, name, cpu))| (time.as_str(), "applied", pod(name, cpu)));
+    let text = recorded(&lines.collect::<Vec<_>>());
+    let (found, notes) = read("format: record, file: x", text.as_bytes()).expect("readable");
+    assert_eq!((found.owners.len(), notes), (1, vec![note.to_owned()]));
+    let source = super::source("format: dumps, file: x");
+    let mut recording = spokeshave_scenario::import::Recording::new(&source);
+    for (time, (_, name, cpu)) in times.iter().zip(pods) {
+        let dump = super::dumps::inventory(&[pod(name, cpu)]);
+        recording
+            .dump(time.parse().expect("an instant"), &dump)
+            .expect("in order");
+    }
+    assert_eq!(recording.finish().expect("a timeline").notes, [note]);
 }

@@ -1,12 +1,13 @@
 //! Recordings of others: small ones, written by hand, whose counts were worked out by hand; and what is said of broken ones.
 
+mod bent;
 mod damaged;
 mod dumps;
 mod lives;
 mod streams;
 mod tables;
 
-use spokeshave_scenario::import::{ImportError, Recording};
+use spokeshave_scenario::import::{ImportError, Recorded, Recording};
 use spokeshave_scenario::source::Source;
 use spokeshave_scenario::workload::Kind;
 use spokeshave_scenario::{Facts, Timeline};
@@ -25,6 +26,10 @@ fn source(import: &str) -> Source {
 }
 
 fn read(import: &str, bytes: &[u8]) -> Result<(Timeline, Vec<String>), ImportError> {
+    whole(import, bytes).map(|found| (found.timeline, found.notes))
+}
+
+fn whole(import: &str, bytes: &[u8]) -> Result<Recorded, ImportError> {
     let source = source(import);
     let mut recording = Recording::new(&source);
     recording.read(bytes)?;

@@ -1,9 +1,8 @@
-//! Tables of pods and requests, and recordings bent to size.
+//! Tables of pods and requests.
 
-use spokeshave_scenario::import::bend;
 use spokeshave_scenario::{Change, Facts};
 
-use super::{HOUR_MS, facts, read, source};
+use super::{HOUR_MS, facts, read};
 
 pub(super) const DLRM: &str = "\
 instance_sn,role,app_name,cpu_request,cpu_limit,gpu_request,gpu_limit,rdma_request,rdma_limit,memory_request,memory_limit,disk_request,disk_limit,max_instance_per_node,creation_time,scheduled_time,deletion_time
@@ -189,92 +188,13 @@ fn requests_become_replicas_of_the_rate_of_each_minute() {
     );
 }
 
+/// The name that tells two sizes of one group apart may be that of another group.
 #[test]
-fn recordings_are_bent_to_size() {
-    let (plain, _) = read("format: dlrm, file: x", DLRM.as_bytes()).expect("readable");
-    let bent = |import: &str, duration: u64| {
-        bend(
-            plain.clone(),
-            &source(&format!("format: dlrm, file: x, {import}")),
-            duration,
-        )
-        .expect("small")
-    };
-    let long = 10_000_000;
-    assert_eq!(facts(&bent("scaleCpu: 0.05", long)), (2, 3, 4, 7_400, 200_000));
-    assert_eq!(facts(&bent("speed: 2", long)), (2, 3, 4, 148_000, 100_000));
-    let copies = bent("copies: 3", long);
-    assert_eq!(facts(&copies), (6, 9, 12, 444_000, 200_000));
-    let names: std::collections::BTreeSet<&str> =
-        copies.owners.iter().map(|owner| owner.name.as_str()).collect();
-    assert_eq!(names.len(), copies.owners.len());
-    // Two and a half times: i0 lives on, i1 is born again at each seam, and the two that came later end there.
-    let repeated = bent("repeat: true", 500_000);
-    assert_eq!(facts(&repeated), (2, 3 + 4 + 1, 4, 148_000, 450_002));
-    assert_eq!(
-        facts(&bent("copies: 1", 140_000)).4,
-        120_000,
-        "what is after the end is left out"
-    );
-    let much = bend(
-        plain.clone(),
-        &source("format: dlrm, file: x, repeat: true, copies: 10000"),
-        2_592_000_000,
-    );
-    assert!(much.is_err_and(|error| error.to_string().contains("fit into memory")));
-}
-
-/// What is there on both sides of a seam lives across it, under whatever number the recording gives it there.
-#[test]
-fn a_pod_that_lives_across_the_seam_lives_on() {
-    let columns = "columns: {start: begin, end: finish, cpu: cores}";
-    let import = format!("format: csv, file: x, {columns}, repeat: true");
-    let table = "begin,finish,cores\n,50,1\n20,,1\n60,70,1\n";
-    let (plain, _) = read(&import, table.as_bytes()).expect("readable");
-    let found = bend(plain, &source(&import), 150_000).expect("small");
-    let events: Vec<(u64, Change)> = found
-        .events
-        .iter()
-        .map(|event| (event.at_ms, event.change.clone()))
-        .collect();
-    let begin = |pod| Change::Begin { pod, runs_ms: None };
-    let end = |pod| Change::End { pod };
-    // The table begins at its first time, 20; the seam is a millisecond after its last, 70.
-    let expected = [
-        (0, begin(0)),
-        (0, begin(1)),
-        (30_000, end(0)),
-        (40_000, begin(2)),
-        (50_000, end(2)),
-        // Pod 1 is the first pod of this round, and ends as that one did; the second one is new.
-        (50_001, begin(4)),
-        (80_001, end(1)),
-        (90_001, begin(5)),
-        (100_001, end(5)),
-        (100_002, begin(7)),
-        (130_002, end(4)),
-        (140_002, begin(8)),
-    ];
-    assert_eq!(events, expected);
-}
-
-#[test]
-fn replicas_stay_across_the_seam() {
-    let scale = |at_ms, replicas| spokeshave_scenario::Event {
-        at_ms,
-        owner: spokeshave_scenario::OwnerId(0),
-        change: Change::Replicas(replicas),
-    };
-    let (mut plain, _) = read("format: dlrm, file: x", DLRM.as_bytes()).expect("readable");
-    let asked = source("format: dlrm, file: x, repeat: true");
-    plain.events = vec![scale(0, 4), scale(10, 6)];
-    let found = bend(plain.clone(), &asked, 20).expect("small");
-    assert_eq!(found.events, [scale(0, 4), scale(10, 6), scale(11, 4)]);
-    // An owner that comes later in the recording is not there before that in any round.
-    plain.events = vec![scale(5, 6), scale(10, 5)];
-    let found = bend(plain, &asked, 20).expect("small");
-    assert_eq!(
-        found.events,
-        [scale(5, 6), scale(10, 5), scale(11, 0), scale(16, 6)]
-    );
+fn groups_of_a_table_are_kept_apart_by_their_names() {
+    let columns = "columns: {start: begin, cpu: cores, group: team}";
+    let table = "begin,cores,team\n0,1,web\n0,1,web-2\n0,4,web\n0,4,web\n0,4,web\n";
+    let (found, _) = read(&format!("format: csv, file: x, {columns}"), table.as_bytes()).expect("readable");
+    assert_eq!(facts(&found), (5, 0, 5, 14_000, 0));
+    let names: Vec<&str> = found.owners.iter().map(|owner| owner.name.as_str()).collect();
+    assert_eq!(names, ["web", "web-2", "web-3"]);
 }

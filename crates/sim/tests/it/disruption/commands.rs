@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
-use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase, RollBackCause};
 use spokeshave_provider_kwok::KwokOptions;
 
 use crate::killable::Cluster;
@@ -99,6 +102,95 @@ async fn d_270_a_replacement_that_is_given_up_takes_its_command_along() {
         .await;
     assert!((280..=400).contains(&took.as_secs()), "{took:?}");
     assert_eq!((cluster.running().await, cores(&cluster).await), (1, vec![8]));
+}
+
+/// An admission policy: of the writes that the rule names, those are denied for which the expression is not true.
+async fn guard(cluster: &Cluster, rule: Value, expression: &str) {
+    let validation = json!({"expression": expression, "message": "not in this house"});
+    let policy = json!({"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]});
+    let _: ValidatingAdmissionPolicy = cluster
+        .create(json!({"metadata": {"name": "guard"}, "spec": policy}))
+        .await;
+    let binding = json!({"policyName": "guard", "validationActions": ["Deny"]});
+    let _: ValidatingAdmissionPolicyBinding = cluster
+        .create(json!({"metadata": {"name": "guard"}, "spec": binding}))
+        .await;
+}
+
+/// A guard that denies the NodeClaims of replacements.
+async fn deny_replacements(cluster: &Cluster) {
+    let rule = json!({"apiGroups": ["karpenter.sh"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["nodeclaims"]});
+    let is_no_replacement =
+        "!has(object.metadata.annotations) || !('spokeshave.dev/disruption' in object.metadata.annotations)";
+    guard(cluster, rule, is_no_replacement).await;
+}
+
+async fn without_guard(cluster: &Cluster) {
+    cluster.delete::<ValidatingAdmissionPolicyBinding>("guard").await;
+}
+
+/// A policy of the cluster denies the NodeClaims of replacements: the command is rolled back at once, and the ledger has the words of the denial.
+#[tokio::test(start_paused = true)]
+async fn d_102_d_116_a_replacement_that_admission_denies_takes_its_command_back_at_once() {
+    let cluster = Cluster::new(23, at_once()).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    deny_replacements(&cluster).await;
+    without_large(&cluster).await;
+    cluster
+        .until("a command is written", async |cluster| {
+            !cluster.ledger().await.is_empty()
+        })
+        .await;
+    let took = cluster
+        .until("the command is rolled back", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    let status = cluster.ledger().await[0].status.clone().unwrap();
+    assert_eq!(status.roll_back_cause, Some(RollBackCause::ReplacementRefused));
+    let message = status.message.unwrap();
+    assert!(message.contains("not in this house"), "{message}");
+    cluster.pass(10).await;
+    cluster.assert_at_rest().await;
+    assert_eq!((cluster.running().await, cores(&cluster).await), (1, vec![8]));
+    without_guard(&cluster).await;
+    cluster.until("one small node", on_one_small_node).await;
+}
+
+/// The replacement of the next node would be denied, too: it is not even tried, until the NodePool has rested.
+#[tokio::test(start_paused = true)]
+async fn d_102_w_24_after_a_denial_no_other_node_is_tried_for_a_minute() {
+    let one_by_one = json!({"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]});
+    let cluster = Cluster::new(24, one_by_one).await;
+    let _operator = cluster.operator();
+    let zones = ["test-zone-a", "test-zone-b"];
+    for zone in zones {
+        let there = json!({"spec": {"nodeSelector": {"topology.kubernetes.io/zone": zone}}});
+        for (name, cpu) in [("large", "6"), ("small", "500m")] {
+            let app = format!("{name}-{zone}");
+            let template = template(&app, cpu, there.clone());
+            cluster.deploy_with(&app, 1, template).await;
+        }
+    }
+    cluster.until_running(4).await;
+    deny_replacements(&cluster).await;
+    for zone in zones {
+        cluster.scale(&format!("large-{zone}"), 0).await;
+    }
+    cluster
+        .until("a command is rolled back", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    cluster.pass(40).await;
+    assert_eq!(cluster.ledger().await.len(), 1);
+    cluster.assert_at_rest().await;
+    without_guard(&cluster).await;
+    cluster
+        .until("two small nodes", async |cluster| cores(cluster).await == [1, 1])
+        .await;
 }
 
 /// A new leader whose clock is wrong, in mid-command: ahead, the command looks too old and is rolled back; behind, it continues,
@@ -244,4 +336,30 @@ async fn the_ledger_forgets_after_a_day() {
             .iter()
             .all(|node| node.name_any().is_empty())
     );
+}
+
+/// One entry that nobody may delete keeps no other.
+#[tokio::test(start_paused = true)]
+async fn the_ledger_forgets_what_follows_an_entry_that_cannot_be_deleted() {
+    let cluster = Cluster::new(3, at_once()).await;
+    let _operator = cluster.operator();
+    one_busy_node(&cluster).await;
+    cluster.scale("web", 0).await;
+    cluster.until_empty().await;
+    cluster.scale("web", 1).await;
+    cluster.until_running(1).await;
+    cluster.scale("web", 0).await;
+    cluster.until_empty().await;
+    let names = cluster.names::<Disruption>().await;
+    assert!(names.len() > 1, "{names:?}");
+    let rule = json!({"apiGroups": ["spokeshave.dev"], "apiVersions": ["*"], "operations": ["DELETE"], "resources": ["disruptions"], "resourceNames": [names[0]]});
+    guard(&cluster, rule, "false").await;
+    cluster.pass(24 * 3600 + 60).await;
+    assert_eq!(cluster.names::<Disruption>().await, names[..1]);
+    without_guard(&cluster).await;
+    cluster
+        .until("the ledger is empty", async |cluster| {
+            cluster.ledger().await.is_empty()
+        })
+        .await;
 }

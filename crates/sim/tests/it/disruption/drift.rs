@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use spokeshave_api::conditions::Conditioned as _;
-use spokeshave_api::disruption::DisruptionPhase;
+use spokeshave_api::disruption::{DisruptionPhase, RollBackCause};
 use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
 
 use crate::faulty;
@@ -58,6 +58,39 @@ async fn g_1_16_template_changes_replace_nodes_and_loosened_requirements_do_not(
     );
 }
 
+/// A template that is put right while a replacement by the wrong one comes: the node is what is asked for again, and stays.
+#[tokio::test(start_paused = true)]
+async fn drift_that_is_reverted_in_mid_command_keeps_the_node() {
+    let cluster = Cluster::new(19, for_drift("100%")).await;
+    let first = cluster.operator();
+    one_busy_node(&cluster).await;
+    let node = cluster.names::<Node>().await;
+    first.kill().await;
+    // It waits for as long as this test needs.
+    let _operator = cluster.operator_with(never_registers());
+    new_team(&cluster).await;
+    until_replacing(&cluster).await;
+    let put_right = json!({"spec": {"template": {"metadata": {"labels": {"team": null}}}}});
+    cluster.patch::<NodePool>("default", put_right).await;
+    let took = cluster
+        .until("the command is rolled back", async |cluster| {
+            cluster.ended("Drifted", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let status = cluster.ledger().await[0].status.clone().unwrap();
+    assert_eq!(status.roll_back_cause, Some(RollBackCause::NotDrifted));
+    cluster
+        .until("only the old node is left", async |cluster| {
+            cluster.list::<NodeClaim>().await.len() == 1
+        })
+        .await;
+    cluster.pass(120).await;
+    assert_eq!(cluster.names::<Node>().await, node);
+    assert_eq!(cluster.ledger().await.len(), 1, "nothing else is decided");
+    cluster.assert_at_rest().await;
+}
+
 /// Scenario 17: hashes of another version are re-stamped, and nothing drifts.
 #[tokio::test(start_paused = true)]
 async fn g_1_17_d_224_another_hash_version_drifts_nothing() {
@@ -81,6 +114,51 @@ async fn g_1_17_d_224_another_hash_version_drifts_nothing() {
         );
         assert_ne!(claim.annotation("karpenter.sh/nodepool-hash"), Some("1234"));
     }
+}
+
+/// A NodeClaim that may not be stamped keeps no other from it, and no status. Its NodePool is stamped after it, or it would never be.
+#[tokio::test(start_paused = true)]
+async fn d_224_a_nodeclaim_that_may_not_be_stamped_keeps_no_other_and_no_status() {
+    let version = "karpenter.sh/nodepool-hash-version";
+    let ours = Some(spokeshave_api::hash::VERSION);
+    let cluster = faulty::Cluster::new(130).await;
+    cluster.pool("default", json!({})).await;
+    let operator = cluster.operator(faulty::Setup::default());
+    cluster.run("web", 2, "6").await;
+    cluster.pass(60).await;
+    operator.end().await;
+    let theirs = json!({"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "1234", version: "v3"}}});
+    cluster.patch::<NodePool>("default", theirs.clone()).await;
+    let old = cluster.names::<NodeClaim>().await;
+    for name in &old {
+        cluster.patch::<NodeClaim>(name, theirs.clone()).await;
+    }
+    let stamped = async |name: &String| {
+        let claim = cluster.get::<NodeClaim>(name).await;
+        claim.annotation(version) == ours
+    };
+    let pool = async || cluster.get::<NodePool>("default").await;
+    let denied = old.iter().min().unwrap();
+    cluster
+        .gate
+        .trip(format!("/nodeclaims/{denied}").leak(), 403, u32::MAX);
+    let _operator = cluster.operator(faulty::Setup::default());
+    cluster.deploy("more", 1, "6").await;
+    cluster.until_running_of("more", 1).await;
+    cluster.pass(120).await;
+    for name in &old {
+        assert_eq!(stamped(name).await, name != denied, "{name}");
+    }
+    assert_eq!(pool().await.annotation(version), Some("v3"));
+    assert_eq!(pool().await.status.unwrap().nodes, 3);
+    cluster.gate.stumbles.lock().unwrap().clear();
+    cluster
+        .until("all are stamped", async |_| {
+            stamped(denied).await && pool().await.annotation(version) == ours
+        })
+        .await;
+    cluster.pass(600).await;
+    cluster.assert_no_commands().await;
 }
 
 /// Scenario 11: ten drifted nodes and a budget of two.

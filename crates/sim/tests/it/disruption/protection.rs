@@ -10,8 +10,10 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::conditions::Conditioned as _;
-use spokeshave_api::disruption::DisruptionPhase;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
+use spokeshave_provider_kwok::KwokOptions;
+use spokeshave_runtime::client::RequestLog;
 
 use crate::faulty;
 use crate::killable::Cluster;
@@ -187,6 +189,78 @@ async fn invariant_8_a_place_that_went_behind_a_watch_that_stands_still_is_misse
         format!("node {place}, which was to take pods, is going itself")
     );
     assert!(!cluster.find::<NodeClaim>(&claim).await.unwrap().is_deleting());
+}
+
+/// Another command, decided at the same time as this one: it replaces a node by one of the same NodeClaim.
+async fn replace_by_hand(cluster: &faulty::Cluster, node: &str, like: &Disruption) {
+    let claim = cluster.claim_of(node).await;
+    let pool: NodePool = cluster.get("default").await;
+    let metadata = json!({"labels": {"karpenter.sh/nodepool": "default"}, "annotations": {"spokeshave.dev/disruption": "by-hand"}});
+    let mut spec = json!(like.spec);
+    spec["decision"] = json!("Replace");
+    spec["destinations"] = json!([]);
+    spec["nodes"] = json!([{"name": node, "nodeClaim": claim.name(), "nodeClaimUID": claim.uid(), "providerID": claim.provider_id(),
+        "nodePool": "default", "price": "1", "pods": 1}]);
+    spec["replacements"] = json!([{"nodeClaim": "default-by-hand", "nodePool": "default", "nodePoolUID": pool.metadata.uid, "price": "1",
+        "metadata": metadata, "spec": claim.spec}]);
+    let _: Disruption = cluster
+        .create(json!({"metadata": {"name": "by-hand"}, "spec": spec}))
+        .await;
+}
+
+/// A command whose place another one has taken waits for that one's replacement: the API server is asked for pods once there are places, not in every look.
+#[tokio::test(start_paused = true)]
+async fn invariant_8_a_command_that_waits_for_places_asks_for_pods_once_they_are_there() {
+    let types = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c-8x-amd64-linux"]}]);
+    let template = json!({"spec": {"requirements": types, "expireAfter": null}});
+    let disruption = json!({"consolidateAfter": "60s", "budgets": [{"nodes": "100%"}]});
+    let pool = json!({"template": template, "disruption": disruption});
+    let log = RequestLog::new();
+    let setup = faulty::Setup {
+        log: Some(log.clone()),
+        ..faulty::Setup::with_cloud(KwokOptions {
+            termination_delay: Duration::from_secs(3),
+            ..KwokOptions::default()
+        })
+    };
+    let (cluster, _operator) = faulty::Cluster::started_with(16, pool, setup).await;
+    two_nodes_and_web(&cluster, ["left", "right"]).await;
+    // What is launched from now on takes its time.
+    let late = json!({"spec": {"nodeRegistrationDelay": "120s"}});
+    cluster.patch::<KWOKNodeClass>("default", late).await;
+    let [beside, apart] = beside_web_and_apart(&cluster, ["left", "right"]).await;
+    let (node, place) = (cluster.node_of("web").await, cluster.node_of(apart).await);
+    // The first steps take so long that the other command comes in between.
+    *cluster.gate.slow.lock().unwrap() = Some(("/status", Duration::from_secs(3)));
+    cluster.scale(beside, 0).await;
+    cluster
+        .until("the pod is to move", async |cluster| {
+            !cluster.ledger().await.is_empty()
+        })
+        .await;
+    let first = cluster.ledger().await.remove(0);
+    assert!(first.spec.destinations.contains(&place));
+    replace_by_hand(&cluster, &place, &first).await;
+    *cluster.gate.slow.lock().unwrap() = None;
+    cluster.pass(60).await;
+    let lists = || {
+        let list = format!("fieldSelector=spec.nodeName%3D{node}");
+        log.text().matches(&list).count()
+    };
+    let waiting: Disruption = cluster.get(first.name()).await;
+    assert_eq!(
+        waiting.phase(),
+        DisruptionPhase::Deleting,
+        "{:?}",
+        cluster.ledger().await
+    );
+    assert_eq!(lists(), 0, "there is nothing to be deleted yet");
+    cluster
+        .until("the command has ended", async |cluster| {
+            cluster.get::<Disruption>(first.name()).await.is_finished()
+        })
+        .await;
+    assert!(lists() > 0, "nothing is deleted by what the watch has told alone");
 }
 
 /// A pod whose budget never lets it go is bound behind a watch of pods that stands still, before its node is chosen: with a terminationGracePeriod it would be

@@ -28,6 +28,10 @@ pub struct Faults {
     pub delete_error: Mutex<Option<String>>,
     /// Deletions, and questions about a single instance, are postponed for this reason.
     pub postponed: Mutex<Option<String>>,
+    /// Deletions take a break of this length before they end anything, as between two requests.
+    pub break_of_deletions: Mutex<Option<Duration>>,
+    /// Deletions that have begun.
+    pub deletions: AtomicU64,
     /// Deletions and questions never answer.
     pub hang: AtomicBool,
     /// Instances that are left out of lists although they run, by provider ID.
@@ -142,7 +146,15 @@ impl CloudProvider for Faulty {
         if self.faults.lies.load(Ordering::Relaxed) {
             return async { Err(CloudError::NodeClaimNotFound("it says".to_owned())) }.boxed();
         }
-        self.inner.delete(claim)
+        self.faults.deletions.fetch_add(1, Ordering::Relaxed);
+        let length = *self.faults.break_of_deletions.lock().unwrap();
+        async move {
+            if let Some(length) = length {
+                tokio::time::sleep(length).await;
+            }
+            self.inner.delete(claim).await
+        }
+        .boxed()
     }
 
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {

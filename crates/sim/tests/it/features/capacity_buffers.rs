@@ -12,7 +12,8 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{CapacityBuffer, KWOKNodeClass, NodeClaim};
 use spokeshave_controllers::FeatureGates;
 
-use super::consolidated;
+use super::{consolidated, on_demand};
+use crate::faulty;
 use crate::plain::Cluster;
 use crate::words::*;
 
@@ -22,7 +23,7 @@ async fn cluster(seed: u64, gate: bool) -> Cluster {
     consolidated(seed, &["c-2x-amd64-linux"], set).await
 }
 
-async fn buffer(cluster: &Cluster, name: &str, spec: Value) {
+async fn buffer(cluster: &impl Scene, name: &str, spec: Value) {
     let object = json!({"metadata": {"name": name}, "spec": spec});
     cluster.create::<CapacityBuffer>(object).await;
 }
@@ -40,7 +41,7 @@ fn of_web(more: Value) -> Value {
 }
 
 /// Status and reason of its conditions, by type, and its replicas.
-async fn seen(cluster: &Cluster, name: &str) -> (BTreeMap<String, (String, String)>, Option<i32>) {
+async fn seen(cluster: &impl Scene, name: &str) -> (BTreeMap<String, (String, String)>, Option<i32>) {
     let buffer = cluster.get::<CapacityBuffer>(name).await;
     let status = buffer.status.unwrap_or_default();
     let conditions = status.conditions.into_iter();
@@ -49,7 +50,7 @@ async fn seen(cluster: &Cluster, name: &str) -> (BTreeMap<String, (String, Strin
 }
 
 /// Waits until a condition of a buffer has this reason.
-async fn until_said(cluster: &Cluster, name: &str, type_: &str, reason: &str) -> Duration {
+async fn until_said(cluster: &impl Scene, name: &str, type_: &str, reason: &str) -> Duration {
     cluster
         .until(&format!("{name} is {reason}"), async |cluster| {
             let (conditions, _) = seen(cluster, name).await;
@@ -58,7 +59,7 @@ async fn until_said(cluster: &Cluster, name: &str, type_: &str, reason: &str) ->
         .await
 }
 
-async fn until_nodes(cluster: &Cluster, count: usize) -> Duration {
+async fn until_nodes(cluster: &impl Scene, count: usize) -> Duration {
     cluster
         .until(&format!("{count} nodes"), async |cluster| {
             let nodes = cluster.list::<Node>().await;
@@ -158,6 +159,42 @@ async fn p_186_a_restart_in_the_middle_loses_no_room() {
         "never taken for empty"
     );
     cluster.assert_tidy().await;
+}
+
+/// A buffer's status that takes a minute to write, as with a webhook that hangs, delays no NodeClaim, neither of this pass nor of the next.
+#[tokio::test(start_paused = true)]
+async fn p_065_p_185_nodeclaims_do_not_wait_for_what_buffers_say() {
+    let cluster = faulty::Cluster::new(194).await;
+    cluster.pool("default", on_demand(&["c-2x-amd64-linux"])).await;
+    let gates = FeatureGates {
+        capacity_buffer: true,
+        ..FeatureGates::default()
+    };
+    let _operator = cluster.operator(faulty::Setup::with_gates(gates));
+    cluster.run("web", 1, "1500m").await;
+    buffer(&cluster, "b", of_web(json!({"replicas": 1}))).await;
+    until_nodes(&cluster, 2).await;
+    until_said(&cluster, "b", "Provisioning", "FitsExistingCapacity").await;
+    cluster.pass(30).await;
+    let minute = Duration::from_secs(60);
+    *cluster.gate.slow.lock().unwrap() = Some(("/capacitybuffers/b/status", minute));
+    cluster.scale("web", 2).await;
+    let took = cluster
+        .until("new room is on its way", async |cluster| {
+            cluster.list::<NodeClaim>().await.len() == 3
+        })
+        .await;
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    cluster.scale("web", 3).await;
+    let took = cluster
+        .until("more new room is on its way", async |cluster| {
+            cluster.list::<NodeClaim>().await.len() == 4
+        })
+        .await;
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    until_said(&cluster, "b", "Provisioning", "RequiresNewCapacity").await;
+    *cluster.gate.slow.lock().unwrap() = None;
+    until_said(&cluster, "b", "Provisioning", "FitsExistingCapacity").await;
 }
 
 /// Nobody knows that its room is not needed any more, until it is deleted.

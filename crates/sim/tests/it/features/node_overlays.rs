@@ -7,7 +7,8 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodeOverlay};
 use spokeshave_controllers::FeatureGates;
 
-use super::consolidated;
+use super::{consolidated, on_demand};
+use crate::faulty;
 use crate::plain::Cluster;
 use crate::words::*;
 
@@ -28,13 +29,13 @@ fn about(instance_type: &str, change: Value) -> Value {
     spec
 }
 
-async fn overlay(cluster: &Cluster, name: &str, spec: Value) {
+async fn overlay(cluster: &impl Scene, name: &str, spec: Value) {
     let object = json!({"metadata": {"name": name}, "spec": spec});
     cluster.create::<NodeOverlay>(object).await;
 }
 
 /// Types of the nodes that there are.
-async fn types(cluster: &Cluster) -> Vec<String> {
+async fn types(cluster: &impl Scene) -> Vec<String> {
     let claims = cluster.list::<NodeClaim>().await;
     let of = |claim: &NodeClaim| {
         claim
@@ -45,13 +46,13 @@ async fn types(cluster: &Cluster) -> Vec<String> {
     claims.iter().map(of).collect()
 }
 
-async fn verdict(cluster: &Cluster, name: &str) -> Option<(String, String)> {
+async fn verdict(cluster: &impl Scene, name: &str) -> Option<(String, String)> {
     let overlay = cluster.find::<NodeOverlay>(name).await?;
     let condition = overlay.condition("ValidationSucceeded")?;
     Some((condition.status.clone(), condition.reason.clone()))
 }
 
-async fn until_judged(cluster: &Cluster, name: &str, expected: (&str, &str)) {
+async fn until_judged(cluster: &impl Scene, name: &str, expected: (&str, &str)) {
     cluster
         .until("the overlay is judged", async |cluster| {
             let verdict = verdict(cluster, name).await;
@@ -122,6 +123,32 @@ async fn d_365_p_061_p_187_a_restart_forgets_no_overlay() {
         .iter()
         .filter(|message| message.starts_with("Failed to schedule pod"));
     assert_eq!(ours.count(), 0, "P-061: skipped quietly; {failed:?}");
+}
+
+/// Invariant 22: one object whose status cannot be written stops neither the others nor any launch, also just after a start.
+#[tokio::test(start_paused = true)]
+async fn p_061_p_187_a_status_that_cannot_be_written_keeps_no_overlay_out_of_force() {
+    let cluster = faulty::Cluster::new(194).await;
+    cluster.pool("default", on_demand(&[CHEAP, DEAR])).await;
+    overlay(&cluster, "refused", about(DEAR, json!({"price": "0.0001"}))).await;
+    overlay(
+        &cluster,
+        "judged",
+        about(CHEAP, json!({"priceAdjustment": "+1%"})),
+    )
+    .await;
+    cluster.gate.trip("/nodeoverlays/refused/status", 500, u32::MAX);
+    let gates = FeatureGates {
+        node_overlay: true,
+        ..FeatureGates::default()
+    };
+    let _operator = cluster.operator(faulty::Setup::with_gates(gates));
+    cluster.run("web", 1, "1").await;
+    assert_eq!(types(&cluster).await, [DEAR], "it counts already");
+    until_judged(&cluster, "judged", ("True", "ValidationSucceeded")).await;
+    assert_eq!(verdict(&cluster, "refused").await, None);
+    cluster.gate.stumbles.lock().unwrap().clear();
+    until_judged(&cluster, "refused", ("True", "ValidationSucceeded")).await;
 }
 
 /// What it said last stays in force, also beside one that comes meanwhile, until it is deleted.

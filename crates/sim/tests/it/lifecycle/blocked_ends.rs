@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use spokeshave_api::NodeClaim;
+use spokeshave_api::{DisruptionPolicy, NodeClaim};
 use spokeshave_controllers::{EvictionRate, Options as OperatorOptions};
 use spokeshave_provider_kwok::KwokOptions;
 
@@ -112,6 +112,49 @@ async fn d_324_d_330_an_eviction_that_a_webhook_forbids_is_told_and_tried_again_
     cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;
+}
+
+/// An eviction that the API server fails is a failed write; one that a webhook forbids is none, also where it answers 429, after which clients try again.
+#[tokio::test(start_paused = true)]
+async fn d_330_evictions_that_fail_trip_the_circuit_breaker_of_the_api_server() {
+    let (cluster, _operator) = Cluster::started(68, json!({})).await;
+    let breaker = json!({"circuitBreakers": {"apiServer": {"count": 5, "within": "20m"}}});
+    let _: DisruptionPolicy = cluster
+        .create(json!({"metadata": {"name": "careful"}, "spec": breaker}))
+        .await;
+    cluster.run("web", 1, "5").await;
+    cluster.run("other", 1, "5").await;
+    let has_tripped = async || {
+        let policy: DisruptionPolicy = cluster.get("careful").await;
+        let active = policy.status.map(|status| status.active).unwrap_or_default();
+        active
+            .iter()
+            .any(|rule| rule.field == "spec.circuitBreakers.apiServer")
+    };
+    let pod = cluster.pod_of("web").await.name_any();
+    let refuse = |code| cluster.gate.refused.lock().unwrap().insert(pod.clone(), code);
+    refuse(403);
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    for code in [403, 429] {
+        refuse(code);
+        cluster.pass(120).await;
+        assert!(!has_tripped().await, "{code}");
+        let told = cluster.told("EvictionRejected").await;
+        let answer = format!("was answered {code}: admission webhook");
+        assert!(told.iter().any(|(_, text)| text.contains(&answer)), "{told:?}");
+    }
+    let told = cluster.events("FailedDraining").await;
+    assert!(
+        !told.iter().any(|text| text.contains("violates a PDB")),
+        "{told:?}"
+    );
+    cluster.gate.refused.lock().unwrap().insert(pod, 500);
+    cluster
+        .until("the breaker has tripped", async |_| has_tripped().await)
+        .await;
+    cluster.gate.refused.lock().unwrap().clear();
+    cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
 #[tokio::test(start_paused = true)]

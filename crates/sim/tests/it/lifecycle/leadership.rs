@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
-use spokeshave_api::KWOKNodeClass;
+use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim};
 use spokeshave_controllers::{LeaderElectionOptions, OperatorError, Options as OperatorOptions};
 use spokeshave_ports::{NodeClassKind, Write, WriteTarget};
 use spokeshave_runtime::client::RequestLog;
@@ -25,6 +25,17 @@ fn candidate(identity: &'static str) -> Setup {
         },
         identity,
         ..Setup::default()
+    }
+}
+
+/// The same cluster through another gate: its operators share the server and the cloud with the others, but not the gate that will be shut on them.
+fn apart(cluster: &Cluster) -> Cluster {
+    Cluster {
+        lab: cluster.lab.clone(),
+        shutdown: cluster.shutdown.clone(),
+        faults: cluster.faults.clone(),
+        gate: Gate::default(),
+        excused: cluster.excused.clone(),
     }
 }
 
@@ -58,16 +69,7 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
     let (first_log, second_log) = (RequestLog::new(), RequestLog::new());
     let first = cluster.operator(log("first", &first_log));
     cluster.run("web", 2, "6").await;
-    // The second shares the server, but not the gate that will be shut on the first.
-    let gate = std::mem::take(&mut cluster.gate.clone());
-    let mut apart = Cluster {
-        lab: cluster.lab.clone(),
-        shutdown: cluster.shutdown.clone(),
-        faults: cluster.faults.clone(),
-        gate: Gate::default(),
-        excused: cluster.excused.clone(),
-    };
-    apart.gate.refused = gate.refused.clone();
+    let apart = apart(&cluster);
     let second = apart.operator(log("second", &second_log));
     let writes = |log: &RequestLog| -> Vec<String> {
         log.text()
@@ -127,4 +129,60 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
     assert!(claims_made.count() <= 1, "{after:?}");
     cluster.assert_no_leak().await;
     drop(second);
+}
+
+/// A call to the cloud is made of several requests, between which the term of its replica may end.
+#[tokio::test(start_paused = true)]
+async fn invariant_36_a_call_to_the_cloud_takes_no_further_step_when_its_term_is_over() {
+    let cluster = Cluster::new(152).await;
+    cluster.pool("default", json!({})).await;
+    let first = cluster.operator(candidate("first"));
+    let claim = cluster.run_one_pod().await;
+    // Longer than a term without renewals, and shorter than this and the time for work in hand.
+    *cluster.faults.break_of_deletions.lock().unwrap() = Some(Duration::from_secs(15));
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster
+        .until("the end of the instance has begun", async |cluster| {
+            cluster.faults.deletions.load(Ordering::Relaxed) > 0
+        })
+        .await;
+    cluster.gate.cut.store(true, Ordering::Relaxed);
+    let ended = tokio::time::timeout(Duration::from_secs(60), first.task).await;
+    assert_eq!(ended.unwrap().unwrap(), Err(OperatorError::LeadershipLost));
+    let instances = cluster.list::<KWOKInstance>().await;
+    let instance = instances.iter().find(|one| one.spec.node_claim_name == claim);
+    let status = instance.expect("it runs on").status.clone().unwrap_or_default();
+    assert_eq!(status.termination_started, None, "the deposed leader ended it");
+    // Whoever leads next ends it.
+    *cluster.faults.break_of_deletions.lock().unwrap() = None;
+    cluster.gate.cut.store(false, Ordering::Relaxed);
+    let _second = cluster.operator(candidate("second"));
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+/// A replica that was suspended goes on with what it knew before: its watches have told nothing since, and nobody but the cloud does what it says.
+#[tokio::test(start_paused = true)]
+async fn d_252_invariant_36_and_38_what_a_new_leader_launched_is_not_leaked_to_a_suspended_one() {
+    let cluster = Cluster::new(153).await;
+    cluster.pool("default", json!({})).await;
+    let _suspended = cluster.operator(Setup::default());
+    cluster.run_one_pod().await;
+    let watched = ["/nodeclaims", "/nodes", "/pods"];
+    cluster.gate.still.lock().unwrap().extend(watched);
+    cluster.gate.trip("", 403, u32::MAX);
+    let apart = apart(&cluster);
+    let _leader = apart.operator(Setup {
+        identity: "leader",
+        ..Setup::default()
+    });
+    apart.run("more", 2, "6").await;
+    let before = apart.names::<KWOKInstance>().await;
+    assert!(before.len() > 1, "{before:?}");
+    // Long enough for many passes of the suspended one.
+    apart.pass(600).await;
+    assert_eq!(apart.names::<KWOKInstance>().await, before);
+    assert_eq!(apart.running_of("more").await, 2);
+    apart.assert_no_leak().await;
 }

@@ -66,6 +66,38 @@ async fn g_1_26_d_257_d_260_d_261_node_repair_replaces_one_broken_node_and_stops
     cluster.assert_no_leak().await;
 }
 
+/// A Node was broken for a moment, and what came after has not been heard: the API server is asked before it is replaced.
+#[tokio::test(start_paused = true)]
+async fn d_256_invariant_38_a_node_that_is_well_again_behind_a_watch_that_stands_still_is_kept() {
+    let cluster = Cluster::new(34).await;
+    cluster.pool("default", json!({})).await;
+    let _operator = cluster.operator(Setup::with_gates(FeatureGates {
+        node_repair: true,
+        ..FeatureGates::default()
+    }));
+    let claim = cluster.run_one_pod().await;
+    let node = cluster.node_of("web").await;
+    let ready = async |status: &str| {
+        let since = cluster.clock.now().to_string();
+        let condition = json!({"type": "Ready", "status": status, "reason": "Said", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since});
+        cluster
+            .patch_status::<Node>(&node, json!({"conditions": [condition]}))
+            .await;
+    };
+    ready("Unknown").await;
+    cluster.pass(5).await;
+    cluster.gate.still.lock().unwrap().insert("/nodes");
+    ready("True").await;
+    cluster.pass(900).await;
+    assert_eq!(cluster.names::<NodeClaim>().await, [claim.as_str()]);
+    cluster.gate.still.lock().unwrap().clear();
+    // It can break again.
+    ready("Unknown").await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn d_262_the_kwok_cloud_gives_nodes_ten_minutes() {
     use spokeshave_ports::CloudProvider as _;

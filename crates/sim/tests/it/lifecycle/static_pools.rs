@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, DynamicObject, PostParams};
 use serde_json::json;
 use spokeshave_api::conditions::Conditioned as _;
-use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_controllers::FeatureGates;
 
 use crate::faulty::{Cluster, Running, Setup};
@@ -152,6 +153,34 @@ async fn invariant_24_a_static_pool_is_whole_soon_after_a_shortage() {
     assert_eq!(pool_condition(&cluster, "fixed", LAUNCHABLE).await, None);
 }
 
+// Invariant 24: a try that the API server does not let through has not asked the cloud, and the next one does not wait for a whole pause. Where nobody knows whether
+// it is under way, the next one does: there is one at a time.
+#[tokio::test(start_paused = true)]
+async fn invariant_24_a_try_that_is_not_created_costs_no_pause() {
+    for (code, waits) in [(403, false), (429, false), (500, true)] {
+        let cluster = Cluster::new(128).await;
+        cluster.pool("fixed", json!({"replicas": 1})).await;
+        let short = cluster.faults.short_pools.clone();
+        short.lock().unwrap().insert("fixed".to_owned());
+        let _operator = cluster.operator(with_static_pools());
+        // Into the midst of a pause of five minutes.
+        cluster.pass(1_700).await;
+        assert!(cluster.names::<NodeClaim>().await.is_empty());
+        short.lock().unwrap().clear();
+        cluster.gate.trip("/nodeclaims", code, 1);
+        cluster
+            .until("the try is refused", async |cluster| {
+                let stumbles = cluster.gate.stumbles.lock().unwrap();
+                stumbles.iter().all(|(.., left)| *left == 0)
+            })
+            .await;
+        let took = cluster
+            .until("the node", async |cluster| ready_claims(cluster).await.len() == 1)
+            .await;
+        assert_eq!(took >= Duration::from_secs(120), waits, "{code}: {took:?}");
+    }
+}
+
 // D-353: with the gate off such a NodePool gets no nodes, and its condition says so.
 #[tokio::test(start_paused = true)]
 async fn d_353_a_static_pool_says_that_the_gate_is_off() {
@@ -251,11 +280,9 @@ async fn d_359_scaling_down_asks_no_budget_and_is_no_disruption() {
             ready_claims(cluster).await.len() == 2
         })
         .await;
-    for node in cluster.names::<k8s_openapi::api::core::v1::Node>().await {
+    for node in cluster.names::<Node>().await {
         let key = "karpenter.sh/do-not-disrupt";
-        cluster
-            .annotate::<k8s_openapi::api::core::v1::Node>(&node, key, "true")
-            .await;
+        cluster.annotate::<Node>(&node, key, "true").await;
     }
     cluster
         .patch::<NodePool>("fixed", json!({"spec": {"replicas": 1}}))
@@ -369,6 +396,39 @@ async fn d_357_beside_a_command_that_cannot_be_read_no_node_is_too_many() {
         .await;
 }
 
+// D-357: of nodes that are too many, one that may not be deleted keeps none of the others.
+#[tokio::test(start_paused = true)]
+async fn d_357_a_node_that_may_not_be_deleted_keeps_none_of_the_others() {
+    let cluster = Cluster::new(129).await;
+    cluster.pool("fixed", json!({"replicas": 4})).await;
+    let _operator = cluster.operator(with_static_pools());
+    cluster
+        .until("four nodes", async |cluster| {
+            ready_claims(cluster).await.len() == 4
+        })
+        .await;
+    // All are as good, so the first by name goes first.
+    let first = ready_claims(&cluster).await.into_iter().min().unwrap();
+    cluster
+        .gate
+        .trip(format!("/nodeclaims/{first}").leak(), 403, u32::MAX);
+    cluster
+        .patch::<NodePool>("fixed", json!({"spec": {"replicas": 1}}))
+        .await;
+    cluster
+        .until("two of the others are gone", async |cluster| {
+            cluster.names::<NodeClaim>().await.len() == 2
+        })
+        .await;
+    cluster.pass(120).await;
+    let left = cluster.names::<NodeClaim>().await;
+    assert_eq!(left.len(), 2);
+    assert!(left.contains(&first));
+    cluster.gate.stumbles.lock().unwrap().clear();
+    cluster.until_gone::<NodeClaim>(&first).await;
+    assert_eq!(ready_claims(&cluster).await.len(), 1);
+}
+
 // App. G.1-27: one replica fewer, and of three nodes the empty one is removed (D-358).
 #[tokio::test(start_paused = true)]
 async fn g_1_27_of_three_nodes_the_empty_one_goes() {
@@ -431,9 +491,7 @@ async fn w_44_a_replacement_that_fails_keeps_no_room() {
             "it stays until another is there"
         );
     }
-    let tries = cluster
-        .ended("Drifted", spokeshave_api::disruption::DisruptionPhase::RolledBack)
-        .await;
+    let tries = cluster.ended("Drifted", DisruptionPhase::RolledBack).await;
     assert!(
         tries >= 2,
         "the room of the first try was free for the second: {tries}"
@@ -445,4 +503,58 @@ async fn w_44_a_replacement_that_fails_keeps_no_room() {
             cluster.names::<NodeClaim>().await.len() == 1 && ready.len() == 1 && ready[0] != old
         })
         .await;
+}
+
+// D-357, D-358: scaled down while a drifted node is being replaced, that node goes, then its replacement, which nobody needs: no other is touched, and no launch
+// has failed.
+#[tokio::test(start_paused = true)]
+async fn d_357_d_358_scaled_down_in_mid_drift_the_drifted_node_goes_and_no_other() {
+    let cluster = Cluster::new(124).await;
+    cluster.pool("fixed", json!({"replicas": 3})).await;
+    let _operator = cluster.operator(with_static_pools());
+    cluster
+        .until("three nodes", async |cluster| {
+            ready_claims(cluster).await.len() == 3
+        })
+        .await;
+    let before = cluster.names::<NodeClaim>().await;
+    for node in cluster.names::<Node>().await {
+        let there = json!({"spec": {"nodeName": node}});
+        cluster.pod(&format!("on-{node}"), "100m", there).await;
+    }
+    cluster.until_running(3).await;
+    // What comes now comes late.
+    let late = json!({"spec": {"nodeRegistrationDelay": "4m"}});
+    cluster.patch::<KWOKNodeClass>("default", late).await;
+    let newer = json!({"spec": {"template": {"metadata": {"labels": {"team": "new"}}}}});
+    cluster.patch::<NodePool>("fixed", newer).await;
+    cluster
+        .until("one is being replaced", async |cluster| {
+            let ledger = cluster.ledger().await;
+            ledger.len() == 1 && ledger[0].phase() == DisruptionPhase::Replacing
+        })
+        .await;
+    let spec = cluster.ledger().await.remove(0).spec;
+    let (old, new) = (&spec.nodes[0].node_claim, &spec.replacements[0].node_claim);
+    cluster.pass(30).await;
+    assert!(cluster.get::<NodeClaim>(new).await.provider_id().is_some());
+    cluster
+        .patch::<NodePool>("fixed", json!({"spec": {"replicas": 2}}))
+        .await;
+    cluster.until_gone::<NodeClaim>(old).await;
+    cluster.until_gone::<NodeClaim>(new).await;
+    let staying: Vec<String> = before.into_iter().filter(|name| name != old).collect();
+    let mut ready = ready_claims(&cluster).await;
+    ready.sort();
+    assert_eq!(ready, staying);
+    // Those two have drifted, too, and are replaced in their turn.
+    cluster
+        .until("two new nodes", async |cluster| {
+            let ready = ready_claims(cluster).await;
+            let are_new = ready.iter().all(|name| !staying.contains(name));
+            are_new && ready.len() == 2 && cluster.names::<NodeClaim>().await.len() == 2
+        })
+        .await;
+    assert_eq!(cluster.ended("Drifted", DisruptionPhase::RolledBack).await, 0);
+    cluster.assert_no_leak().await;
 }

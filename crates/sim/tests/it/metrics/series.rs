@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
-use spokeshave_api::NodeClaim;
+use spokeshave_api::{NodeClaim, NodePool};
 
 use super::with_object_metrics;
 use crate::faulty::{Cluster, Running, Setup};
@@ -117,4 +117,73 @@ async fn p_208_invariant_41_objects_that_are_gone_take_their_series_along() {
         after <= empty,
         "{empty} series when it was empty first, {after} now:\n{text}"
     );
+}
+
+/// The last NodeClaim ends after its NodePool, and is still counted for a scrape. Then nothing that names the NodePool is left, of whatever family.
+#[tokio::test(start_paused = true)]
+async fn p_207_p_208_invariant_41_a_node_pool_that_is_gone_takes_its_series_along() {
+    let (cluster, operator) = Cluster::started_with(57, json!({}), with_object_metrics()).await;
+    let metrics = &operator.metrics;
+    cluster.run_one_pod().await;
+    cluster.delete::<Deployment>("web").await;
+    cluster.delete::<NodePool>("default").await;
+    cluster
+        .until("no NodeClaim is left", async |cluster| {
+            // As often as Prometheus might.
+            let _ = metrics.render();
+            cluster.list::<NodeClaim>().await.is_empty()
+        })
+        .await;
+    cluster.pass(30).await;
+    assert!(!cluster.exists::<NodePool>("default").await);
+    let name = "nodepool=\"default\"";
+    assert_counted_once(metrics, "karpenter_nodeclaims_terminated_total", name);
+    assert_counted_once(metrics, "karpenter_nodes_terminated_total", name);
+    cluster.pass(310).await;
+    let text = metrics.render();
+    let left: Vec<&str> = text.lines().filter(|line| line.contains(name)).collect();
+    assert!(left.is_empty(), "{left:#?}");
+}
+
+/// A NodePool comes and goes while nobody scrapes. What was counted for it is scraped all the same, and then goes.
+#[tokio::test(start_paused = true)]
+async fn p_207_invariant_41_a_node_pool_that_no_scrape_has_seen_is_counted() {
+    let (cluster, operator) = Cluster::started_with(143, json!({}), Setup::default()).await;
+    let metrics = &operator.metrics;
+    cluster.run_one_pod().await;
+    cluster.delete::<Deployment>("web").await;
+    cluster.delete::<NodePool>("default").await;
+    cluster
+        .until("no NodeClaim is left", async |cluster| {
+            cluster.list::<NodeClaim>().await.is_empty()
+        })
+        .await;
+    cluster.pass(30).await;
+    let name = "nodepool=\"default\"";
+    assert_counted_once(metrics, "karpenter_nodeclaims_terminated_total", name);
+    assert_counted_once(metrics, "karpenter_nodes_terminated_total", name);
+    cluster.pass(310).await;
+    let text = metrics.render();
+    let left: Vec<&str> = text.lines().filter(|line| line.contains(name)).collect();
+    assert!(left.is_empty(), "{left:#?}");
+}
+
+/// A scrape sees the NodePool, and the next one comes long after its end. What was counted in between is scraped all the same.
+#[tokio::test(start_paused = true)]
+async fn p_207_invariant_41_a_node_pool_that_ends_between_two_late_scrapes_is_counted() {
+    let (cluster, operator) = Cluster::started_with(151, json!({}), Setup::default()).await;
+    let metrics = &operator.metrics;
+    cluster.run_one_pod().await;
+    let name = "nodepool=\"default\"";
+    assert_counted_once(metrics, "karpenter_nodeclaims_created_total", name);
+    cluster.delete::<Deployment>("web").await;
+    cluster.delete::<NodePool>("default").await;
+    cluster
+        .until("no NodeClaim is left", async |cluster| {
+            cluster.list::<NodeClaim>().await.is_empty()
+        })
+        .await;
+    cluster.pass(600).await;
+    assert_counted_once(metrics, "karpenter_nodeclaims_terminated_total", name);
+    assert_counted_once(metrics, "karpenter_nodes_terminated_total", name);
 }

@@ -170,6 +170,7 @@ impl Engine<'_> {
             crowded: None,
             guarded: None,
             beyond_limits: None,
+            refused: None,
             waits_for: None,
             queued_nodes: holding.map(|other| other.spec.nodes.len()).sum(),
             frozen: self.freeze_by_hand(command),

@@ -10,6 +10,7 @@ use spokeshave_model::{Action, Pod};
 use spokeshave_plan::termination::{self, EvictionStep, NodeEnd, NodeNext, Size};
 
 use crate::engine::Engine;
+use crate::meter::could_have_waited;
 use crate::pods::{Parent, PodId, Stage};
 use crate::queue::Wake;
 use crate::world::{Model, milliseconds};
@@ -188,7 +189,7 @@ impl Engine<'_> {
             .as_deref()
             .and_then(|claim| termination::deadline(claim).ok().flatten());
         let reason = termination::eviction_reason(claim.as_deref());
-        let is_voluntary = !reason.is_empty() && reason != "Forceful Termination";
+        let is_voluntary = could_have_waited(&reason);
         let key = spokeshave_model::pod::key(&pod.object);
         let uid = pod.object.metadata.uid.clone().unwrap_or_default();
         let due = termination::delete_after(&pod.object, deadline).map_or(u64::MAX, |due| {
@@ -258,13 +259,19 @@ impl Engine<'_> {
                 .is_none_or(|allowed| allowed > 0)
     }
 
-    /// A pod is lost with its instance or its Node, before its grace period has ended.
+    /// A pod is lost with its instance or its Node, before its grace period has ended. One that tolerates the taint of disruption is never evicted (D-319): it is
+    /// moved by what removes its node.
     pub(crate) fn kill(&mut self, id: PodId) {
         let Some(pod) = self.pods.get(id) else { return };
         if let Parent::Owner(_) = pod.parent {
+            let found = pod.machine.and_then(|machine| self.cluster.machine(machine));
+            let is_voluntary = found.is_some_and(|found| {
+                let reason = termination::eviction_reason(found.claim.as_deref());
+                !found.is_interrupted && could_have_waited(&reason)
+            });
             self.meter.count(|counted| &mut counted.pods_cut_short);
             self.note_pod("killed", id, "");
-            self.replace(id, Some(0), false);
+            self.replace(id, Some(0), is_voluntary);
         }
         self.pod_gone(id);
     }
@@ -294,7 +301,7 @@ mod tests {
                 median_ms: 0,
                 p99_ms: 0,
             },
-            max_unavailable: None,
+            budget: None,
             claims: Vec::new(),
         }
     }

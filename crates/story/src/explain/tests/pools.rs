@@ -2,6 +2,7 @@
 
 use super::ending::steps;
 use super::*;
+use spokeshave_model::snapshot::InstanceTypesProblem;
 
 #[test]
 fn a_node_claim_tells_its_life_and_what_it_waits_for() {
@@ -123,11 +124,11 @@ fn p_065_d_210_a_node_pool_tells_limits_budgets_and_mistakes() {
 
 #[test]
 fn invariant_24_a_node_pool_that_cannot_launch_says_so() {
-    let summary = |pool: NodePool| {
-        let mut state = world();
+    let told = |mut state: ClusterState, pool: NodePool| {
         state.node_pools = vec![Arc::new(pool)];
         ask(&state, &[], &[], node_pool_story).summary
     };
+    let summary = |pool: NodePool| told(world(), pool);
     let mut unsold = node_pool("default");
     unsold.spec.template.spec.requirements = serde_json::from_value(serde_json::json!([
         {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]},
@@ -150,7 +151,18 @@ fn invariant_24_a_node_pool_that_cannot_launch_says_so() {
         why,
         at("01:00:00"),
     );
-    assert_eq!(summary(fixed), format!("cannot launch nodes: {why}"));
+    assert_eq!(summary(fixed.clone()), format!("cannot launch nodes: {why}"));
+    let mut elsewhere = world();
+    let unknown = Err(InstanceTypesProblem::KnownElsewhere);
+    elsewhere.instance_types.insert("default".to_owned(), unknown);
+    assert_eq!(
+        told(elsewhere.clone(), fixed),
+        format!("cannot launch nodes: {why}")
+    );
+    assert_eq!(
+        told(elsewhere, node_pool("default")),
+        "can launch nodes, of instance types that only its operator knows"
+    );
     assert_eq!(summary(node_pool("default")), "can launch nodes");
 }
 

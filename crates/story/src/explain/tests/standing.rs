@@ -33,6 +33,26 @@ fn a_node_that_a_command_takes_has_neither_verdict_nor_budgets() {
     assert_eq!(fact(&story, "budgets"), "");
 }
 
+/// A dump without NodeClaims shows managed nodes like this: nobody is told that nothing is ever done to them.
+#[test]
+fn a_node_with_the_label_of_a_nodepool_and_no_nodeclaim_is_not_called_safe() {
+    let mut state = world();
+    state.node_claims.clear();
+    assert_eq!(
+        node_story(&state, None).summary,
+        "has the label of NodePool default and no NodeClaim: taken as not managed"
+    );
+    for node in &mut state.nodes {
+        if let Some(labels) = &mut Arc::make_mut(node).metadata.labels {
+            labels.remove("karpenter.sh/nodepool");
+        }
+    }
+    assert_eq!(
+        node_story(&state, None).summary,
+        "is not managed: nothing is ever done to it"
+    );
+}
+
 /// D-009: what is not initialised is no candidate; what it waits for is named.
 #[test]
 fn a_node_that_is_starting_names_its_start_up_taint() {
