@@ -327,8 +327,9 @@ impl<'a> Checker<'a> {
             .commands
             .values()
             .filter(|command| !command.is_over)
-            .flat_map(|command| &command.nodes)
-            .filter(|node| self.nodes.get(*node).is_some_and(|node| node.ended_ms.is_none()))
+            .flat_map(|command| command.nodes.iter().map(move |node| (command, node)))
+            .filter(|(command, node)| self.counts(command, node))
+            .map(|(_, node)| node)
             .collect();
         let alive = self.nodes.values().filter(|node| node.ended_ms.is_none()).count();
         let most = (self.budget)(alive);
@@ -336,6 +337,13 @@ impl<'a> Checker<'a> {
             let text = format!("{} of {alive} nodes are disrupted at once", under_way.len());
             self.problem(entry, &text);
         }
+    }
+
+    /// Whether budgets count a node of a command: not once it is empty and its instance ends (D-201).
+    fn counts(&self, command: &Command, node: &str) -> bool {
+        let ends = |node: &Node| command.may_evict && node.pods.is_empty();
+        let there = self.nodes.get(node).filter(|node| node.ended_ms.is_none());
+        there.is_some_and(|node| !ends(node))
     }
 
     fn phase(&mut self, entry: &Entry) {
