@@ -97,10 +97,15 @@ pub trait Conditioned {
             .find(|condition| condition.type_ == type_)
     }
 
+    /// A condition by type, while it is `True`.
+    fn true_condition(&self, type_: &str) -> Option<&Condition> {
+        self.condition(type_)
+            .filter(|condition| condition.status == "True")
+    }
+
     /// True when the condition is present and `True`.
     fn is_true(&self, type_: &str) -> bool {
-        self.condition(type_)
-            .is_some_and(|condition| condition.status == "True")
+        self.true_condition(type_).is_some()
     }
 
     /// Materialises missing dependents and the root as `Unknown` (P-016). Returns whether anything was added.

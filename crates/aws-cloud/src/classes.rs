@@ -24,7 +24,6 @@ use spokeshave_provider_aws::status::{
 };
 use spokeshave_provider_aws::tags;
 use spokeshave_provider_aws::user_data::LIMIT_BYTES;
-use spokeshave_provider_common::stamping::Refusals;
 use spokeshave_provider_common::status_patch::status_patch;
 
 use crate::notices;
@@ -65,7 +64,6 @@ impl Inner {
         let mut due: BTreeMap<String, Timestamp> = BTreeMap::new();
         let mut seen: BTreeMap<String, (Option<i64>, bool, Option<String>)> = BTreeMap::new();
         let mut busy: BTreeSet<String> = BTreeSet::new();
-        let refusals = &Refusals::default();
         let mut running = FuturesUnordered::new();
         loop {
             let now = self.clock.now();
@@ -73,7 +71,8 @@ impl Inner {
             let exists = |name: &str| classes.iter().any(|class| class.name() == name);
             due.retain(|name, _| exists(name));
             self.looked_up.forget(exists);
-            refusals.forget(exists);
+            self.rounds.forget(exists);
+            self.verdicts.forget(exists);
             self.aws.meter.keep_classes(exists);
             for class in &classes {
                 let name = class.name().to_owned();
@@ -89,7 +88,7 @@ impl Inner {
                 let is_due = due.get(&name).is_none_or(|due| *due <= now);
                 if is_due && self.market.is_known() && busy.insert(name.clone()) {
                     let reconciled = async move {
-                        let again = self.reconcile_class(&name, refusals, writes).await;
+                        let again = self.reconcile_class(&name, writes).await;
                         (name, again)
                     };
                     running.push(reconciled.boxed());
@@ -123,12 +122,7 @@ impl Inner {
         self.notices.tell(notice);
     }
 
-    async fn reconcile_class(
-        &self,
-        name: &str,
-        refusals: &Refusals,
-        writes: &dyn Writes,
-    ) -> Result<Duration, Failure> {
+    async fn reconcile_class(&self, name: &str, writes: &dyn Writes) -> Result<Duration, Failure> {
         let Some(class) = self.classes.get(name) else {
             return Ok(RETRY);
         };
@@ -138,7 +132,7 @@ impl Inner {
         let class = self.stamp(&class, writes).await?;
         let updated = self.update_status(&class, writes).await;
         // What the class says of itself waits for no NodeClaim.
-        if let Err(error) = self.stamp_claims(&class, refusals, writes).await {
+        if let Err(error) = self.stamp_claims(&class, writes).await {
             tracing::warn!(
                 EC2NodeClass = name,
                 error,
@@ -184,41 +178,23 @@ impl Inner {
         self.write_class(class, target, patch, writes).await
     }
 
-    /// NodeClaims that were stamped by another version of the hash get ours, and drift by nothing but what has drifted before. One that may not be written keeps
-    /// no other, and of many that may not, each look tries a few; while writes fail otherwise, the others would only wait for the same.
-    async fn stamp_claims(
-        &self,
-        class: &EC2NodeClass,
-        refusals: &Refusals,
-        writes: &dyn Writes,
-    ) -> Result<(), Failure> {
+    /// NodeClaims that were stamped by another version of the hash get ours, and drift by nothing but what has drifted before.
+    async fn stamp_claims(&self, class: &EC2NodeClass, writes: &dyn Writes) -> Result<(), Failure> {
         let Some(hash) = class.annotation(HASH_ANNOTATION) else {
             return Ok(());
         };
-        let mut claims = self.claims.all().unwrap_or_default();
-        claims.retain(|claim| uses(claim, class));
-        let mut round = refusals.round(class.name(), &mut claims);
-        let mut failure = None;
-        for claim in claims {
-            let Some(patch) = STAMP.claim_patch(&claim, hash) else {
-                continue;
-            };
-            let write = Write {
+        let claims = self.claims.all().unwrap_or_default();
+        let of_class = claims.iter().filter(|claim| uses(claim, class));
+        let stamps = of_class.filter_map(|claim| {
+            Some(Write {
                 target: WriteTarget::NodeClaim,
                 name: claim.name().to_owned(),
-                patch,
-            };
-            match self.claims.write(writes, write).await {
-                Err(error) if !error.is_not_found() => {
-                    _ = failure.get_or_insert(error.to_string());
-                    if !error.is_about_the_object() || round.is_ended_by(claim.name()) {
-                        break;
-                    }
-                }
-                _ => {}
-            }
-        }
-        failure.map_or(Ok(()), Err)
+                patch: STAMP.claim_patch(claim, hash)?,
+            })
+        });
+        let stamps = stamps.collect();
+        let written = self.rounds.write(class.name(), stamps, &self.claims, writes);
+        written.await.map_err(|error| error.to_string())
     }
 
     pub(crate) async fn write_class(
@@ -420,24 +396,17 @@ impl Inner {
         {
             return (Some(kept.outcome), again);
         }
-        let outcome = self.rehearse(class, &tags).await;
-        if let Some(outcome) = &outcome {
-            let until = now
-                .saturating_add(status::VERDICT_STANDS_FOR)
-                .unwrap_or(Timestamp::MAX);
-            self.verdicts.keep(
-                class.name(),
-                Kept {
-                    key,
-                    outcome: outcome.clone(),
-                    until,
-                },
-            );
-        }
-        if outcome.is_none() {
-            return (None, self.verdicts.pause(class.name(), RETRY));
-        }
-        (outcome, again)
+        let Some(outcome) = self.rehearse(class, &tags).await else {
+            return (None, self.verdicts.pause(class.name()));
+        };
+        let until = now.saturating_add(status::VERDICT_STANDS_FOR);
+        let kept = Kept {
+            key,
+            outcome: outcome.clone(),
+            until: until.unwrap_or(Timestamp::MAX),
+        };
+        self.verdicts.keep(class.name(), kept);
+        (Some(outcome), again)
     }
 
     /// Dry runs (A2.4).
@@ -489,8 +458,8 @@ impl Inner {
         self.rehearse_instances(class, &instances).await
     }
 
-    /// Dry runs of an instance in each subnet until one is allowed; else the first one's answer counts. When EC2 wants fewer calls before all were asked, it counts
-    /// against no class that works: another subnet may be the one that allows it.
+    /// Dry runs of an instance in each subnet until one is allowed; else the first one's answer counts. When EC2 wants fewer calls before all were asked, the first
+    /// answer counts against no class that works: another subnet may be the one that allows it.
     async fn rehearse_instances(
         &self,
         class: &EC2NodeClass,
@@ -498,12 +467,10 @@ impl Inner {
     ) -> Option<Validation> {
         let mut first: Option<ApiError> = None;
         for request in instances {
-            let Err(error) = self.aws.ec2.rehearse_run_instances(request).await else {
-                return Some(Validation::Succeeded);
+            let error = match self.aws.ec2.rehearse_run_instances(request).await {
+                Err(error) if !error.is_dry_run() => error,
+                _ => return Some(Validation::Succeeded),
             };
-            if error.is_dry_run() {
-                return Some(Validation::Succeeded);
-            }
             // No matter of the subnet: the others would hear the same.
             let is_for_all =
                 error.code.is_empty() || error.is_rate_limited() || error.is_instance_profile_not_found();

@@ -12,7 +12,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool};
-use spokeshave_mirror::Mirror;
+use spokeshave_mirror::{Mirror, Rounds};
 use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, Measurement, NodeClassKind,
@@ -99,6 +99,7 @@ pub(crate) struct Inner {
     pub(crate) hindrances: Hindrances,
     pub(crate) seen: Described,
     pub(crate) looked_up: LookedUp,
+    pub(crate) rounds: Rounds,
     pub(crate) version: Version,
     pub(crate) dns: Dns,
     addresses: Mutex<Addresses>,
@@ -165,6 +166,7 @@ impl AwsProvider {
             hindrances: Hindrances::default(),
             seen: Described::default(),
             looked_up: LookedUp::default(),
+            rounds: Rounds::default(),
             version: Version::new(options.kubernetes_minor),
             dns: Dns::new(options.cluster_dns),
             addresses: Mutex::default(),

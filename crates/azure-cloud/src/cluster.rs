@@ -49,7 +49,7 @@ impl Inner {
             let classes = objects.classes.all().unwrap_or_default();
             let exists = |name: &str| classes.iter().any(|class| class.name() == name);
             due.retain(|name, _| exists(name));
-            objects.refusals.forget(exists);
+            objects.rounds.forget(exists);
             for class in classes {
                 let name = class.name().to_owned();
                 let state = (

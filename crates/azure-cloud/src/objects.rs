@@ -10,12 +10,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use spokeshave_api::{AKSNodeClass, NodeClaim};
-use spokeshave_mirror::Mirror;
+use spokeshave_mirror::{Mirror, Rounds};
 use spokeshave_ports::{NodeClassKind, Write, WriteError, WriteTarget, Writes};
 use spokeshave_provider_azure::class_hash::{HASH_ANNOTATION, STAMP, class_hash};
 use spokeshave_provider_azure::status::is_maintenance;
 use spokeshave_provider_azure::tags::APPLIED_ANNOTATION;
-use spokeshave_provider_common::stamping::Refusals;
 use spokeshave_provider_common::status_patch::{finalizer_patch, status_patch};
 
 /// Keeps a class while NodeClaims use it.
@@ -35,14 +34,19 @@ pub(crate) fn kind() -> NodeClassKind {
     }
 }
 
+/// Whether a NodeClaim is launched from the class of this name.
+fn uses(claim: &NodeClaim, class: &str) -> bool {
+    let reference = &claim.spec.node_class_ref;
+    reference.group == AKSNodeClass::GROUP && reference.kind == AKSNodeClass::KIND && reference.name == class
+}
+
 /// Objects of the cluster.
 pub(crate) struct Objects {
     pub(crate) client: Client,
     pub(crate) classes: Mirror<AKSNodeClass>,
     pub(crate) claims: Mirror<NodeClaim>,
     pub(crate) nodes: Mirror<Node>,
-    /// NodeClaims that did not get the hash of their class.
-    pub(crate) refusals: Refusals,
+    pub(crate) rounds: Rounds,
 }
 
 impl Objects {
@@ -52,7 +56,7 @@ impl Objects {
             classes: Mirror::default(),
             claims: Mirror::default(),
             nodes: Mirror::default(),
-            refusals: Refusals::default(),
+            rounds: Rounds::default(),
         }
     }
 
@@ -66,12 +70,7 @@ impl Objects {
     /// Whether a NodeClaim uses the class; `None` before all NodeClaims are known.
     fn is_used(&self, class: &str) -> Option<bool> {
         let claims = self.claims.complete().ok()?;
-        Some(claims.iter().any(|claim| {
-            let reference = &claim.spec.node_class_ref;
-            reference.group == AKSNodeClass::GROUP
-                && reference.kind == AKSNodeClass::KIND
-                && reference.name == class
-        }))
+        Some(claims.iter().any(|claim| uses(claim, class)))
     }
 
     async fn write(
@@ -104,39 +103,23 @@ impl Objects {
             .await
     }
 
-    /// NodeClaims that another version of the hash has stamped get ours, so that they drift by nothing but what has drifted before (Z-004). One that may not be
-    /// written keeps no other, and of many that may not, each look tries a few; while writes fail otherwise, the others would only wait for the same.
+    /// NodeClaims that another version of the hash has stamped get ours, so that they drift by nothing but what has drifted before (Z-004).
     pub(crate) async fn stamp_claims(&self, class: &AKSNodeClass, writes: &dyn Writes) -> Result<(), String> {
         let Some(hash) = class.annotation(HASH_ANNOTATION) else {
             return Ok(());
         };
-        let mut claims = self.claims.all().unwrap_or_default();
-        let mut round = self.refusals.round(class.name(), &mut claims);
-        let mut failure = None;
-        for claim in claims {
-            let reference = &claim.spec.node_class_ref;
-            let is_its = reference.kind == AKSNodeClass::KIND
-                && reference.group == AKSNodeClass::GROUP
-                && reference.name == class.name();
-            let Some(patch) = STAMP.claim_patch(&claim, hash).filter(|_| is_its) else {
-                continue;
-            };
-            let write = Write {
+        let claims = self.claims.all().unwrap_or_default();
+        let of_class = claims.iter().filter(|claim| uses(claim, class.name()));
+        let stamps = of_class.filter_map(|claim| {
+            Some(Write {
                 target: WriteTarget::NodeClaim,
                 name: claim.name().to_owned(),
-                patch,
-            };
-            match self.claims.write(writes, write).await {
-                Err(error) if !error.is_not_found() => {
-                    _ = failure.get_or_insert(error.to_string());
-                    if !error.is_about_the_object() || round.is_ended_by(claim.name()) {
-                        break;
-                    }
-                }
-                _ => {}
-            }
-        }
-        failure.map_or(Ok(()), Err)
+                patch: STAMP.claim_patch(claim, hash)?,
+            })
+        });
+        let stamps = stamps.collect();
+        let written = self.rounds.write(class.name(), stamps, &self.claims, writes);
+        written.await.map_err(|error| error.to_string())
     }
 
     /// Writes down which tags a NodeClaim's machine has from settings and class.

@@ -74,10 +74,15 @@ impl Kubelets {
             nodes.add(node_name);
         });
         let (pods, asked) = (this.pods.clone(), this.asked.clone());
-        world.pods.on_change(move |change| match change.new.as_deref() {
-            Some(pod) if !node_of(pod).is_empty() => pods.add(ObjectKey::of(pod)),
-            Some(_) => {}
-            None => drop(lock(&asked).remove(&change.key)),
+        world.pods.on_change(move |change| {
+            let (old, new) = (change.old.as_deref(), change.new.as_deref());
+            // What was asked of a pod is not asked of a successor of the same name.
+            if old.is_some_and(|old| new.is_none_or(|new| uid(new) != uid(old))) {
+                lock(&asked).remove(&change.key);
+            }
+            if new.is_some_and(|pod| !node_of(pod).is_empty()) {
+                pods.add(change.key.clone());
+            }
         });
         this
     }

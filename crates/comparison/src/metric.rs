@@ -55,12 +55,8 @@ impl Metric {
         }
     }
 
-    /// True when pods that still waited at the end, or left before they had a node, make the run's number a lower bound: with longer waits of theirs it would be
-    /// printed as another.
-    pub fn is_at_least(&self, measured: &Measured) -> bool {
-        let (Some(value), Some(most)) = (self.of(measured), self.at_most(measured)) else {
-            return false;
-        };
+    /// True when a number is a lower bound as it is printed: with the most that it may be it would be printed as another.
+    pub(crate) fn is_at_least(&self, value: f64, most: f64) -> bool {
         let shown = |number| numbers::value(number, self.unit);
         most > value && (most.is_infinite() || shown(value) != shown(most))
     }
@@ -238,6 +234,13 @@ mod tests {
         Metric::find(name).unwrap().of(measured)
     }
 
+    fn at_least(name: &str, measured: &Measured) -> bool {
+        let metric = Metric::find(name).unwrap();
+        let most = metric.at_most(measured);
+        let both = metric.of(measured).zip(most);
+        both.is_some_and(|(value, most)| metric.is_at_least(value, most))
+    }
+
     #[test]
     fn each_metric_divides_what_it_says() {
         let measured = Measured {
@@ -271,18 +274,24 @@ mod tests {
             pending_at_end_ms: vec![60_000],
             ..Measured::default()
         };
-        let at_least = |name| Metric::find(name).unwrap().is_at_least(&measured);
         assert_eq!(value("pendingP50", &measured), Some(1.0));
         assert_eq!(value("pendingP99", &measured), Some(2.0));
         assert_eq!(value("pendingMax", &measured), Some(60.0));
-        assert!(!at_least("pendingP50") && !at_least("pendingP99") && at_least("pendingMax"));
-        assert!(!at_least("cost"));
+        assert!(
+            !at_least("pendingP50", &measured)
+                && !at_least("pendingP99", &measured)
+                && at_least("pendingMax", &measured)
+        );
+        assert!(!at_least("cost", &measured));
         let early = Measured {
             pending_at_end_ms: vec![500],
             ..measured
         };
-        let at_least = |name| Metric::find(name).unwrap().is_at_least(&early);
-        assert!(!at_least("pendingP50") && !at_least("pendingP99") && at_least("pendingMax"));
+        assert!(
+            !at_least("pendingP50", &early)
+                && !at_least("pendingP99", &early)
+                && at_least("pendingMax", &early)
+        );
         let at_most = |name| Metric::find(name).unwrap().at_most(&early);
         assert_eq!(at_most("pendingP99"), Some(2.0));
         assert_eq!(at_most("pendingMax"), Some(f64::INFINITY));
@@ -297,7 +306,7 @@ mod tests {
             pending_at_end_ms: vec![7_200_000],
             ..Measured::default()
         };
-        let at_least = |name| Metric::find(name).unwrap().is_at_least(&measured);
+        let at_least = |name| at_least(name, &measured);
         assert_eq!(value("pendingP99", &measured), Some(3_600.0));
         assert_eq!(value("pendingMax", &measured), Some(7_200.0));
         assert!(!at_least("pendingP50") && at_least("pendingP99") && at_least("pendingMax"));

@@ -33,22 +33,30 @@ pub struct RawRun {
 
 impl RawRun {
     pub(crate) fn of(run: &Run) -> Self {
-        let values = METRICS
-            .iter()
-            .filter_map(|metric| Some((metric.name, metric.of(&run.measured)?)));
-        let at_least = METRICS.iter().filter(|metric| metric.is_at_least(&run.measured));
-        let at_most = METRICS.iter().filter_map(|metric| {
-            let (value, most) = (metric.of(&run.measured)?, metric.at_most(&run.measured)?);
-            (most > value).then(|| (metric.name, most.is_finite().then_some(most)))
-        });
+        let (mut values, mut at_least, mut at_most) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        for metric in METRICS {
+            let Some(value) = metric.of(&run.measured) else {
+                continue;
+            };
+            values.insert(metric.name, value);
+            let Some(most) = metric.at_most(&run.measured) else {
+                continue;
+            };
+            if metric.is_at_least(value, most) {
+                at_least.push(metric.name);
+            }
+            if most > value {
+                at_most.insert(metric.name, most.is_finite().then_some(most));
+            }
+        }
         Self {
             policy: run.policy.clone(),
             seed: run.seed,
             partial: run.partial,
             digest: run.digest.clone(),
-            values: values.collect(),
-            at_least: at_least.map(|metric| metric.name).collect(),
-            at_most: at_most.collect(),
+            values,
+            at_least,
+            at_most,
         }
     }
 }

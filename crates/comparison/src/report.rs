@@ -13,7 +13,7 @@ use crate::expect::Answer;
 use crate::metric::Metric;
 use crate::numbers;
 use crate::setting::Input;
-use crate::table::{About, described, relative, shown_name};
+use crate::table::{About, described, relative, shown, shown_name};
 use crate::unit::Unit;
 
 const STYLE: &str = include_str!("../assets/report.css");
@@ -152,7 +152,7 @@ impl Comparison {
                     (format!("{:.4}", method.misses_of_each)) " and all of a metric together with at most " (method.misses)
                     ". Below " (method.fewest_seeds) " seeds there is no interval. Words follow the interval: where it contains zero, no difference is shown, whatever the means are."
                 }
-                @for note in self.notes().iter().filter(|note| note.about == About::Figures) {
+                @for note in self.notes().iter().filter(|note| matches!(note.about, About::Figures | About::LowerBounds)) {
                     p .note { (note.text) }
                 }
             }
@@ -243,9 +243,8 @@ fn datum(policy: &str, metric: &str, field: &str, exact: f64, shown: &str) -> Ma
 
 /// The mean of a metric, as a datum.
 fn mean_of(policy: &PolicyResult, metric: &Metric, summary: &Summary) -> Markup {
-    let sign = if summary.at_least { "≥ " } else { "" };
-    let shown = format!("{sign}{}", numbers::value(summary.mean, metric.unit));
-    datum(&policy.name, metric.name, "mean", summary.mean, &shown)
+    let text = shown(summary, metric.unit);
+    datum(&policy.name, metric.name, "mean", summary.mean, &text)
 }
 
 /// The unit as a heading says it.

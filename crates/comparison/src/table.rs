@@ -68,6 +68,8 @@ impl Column {
 pub(crate) enum About {
     /// How to read the figures.
     Figures,
+    /// What `≥` says.
+    LowerBounds,
     /// A policy whose cost still drifted.
     NotSettled,
     /// What the scenario expects.
@@ -90,8 +92,11 @@ impl Comparison {
         for line in self.heading() {
             let _ = writeln!(out, "{}", wrapped(&line, width, 0));
         }
-        out.push_str(&self.rows(width));
-        for note in self.notes() {
+        let rows = self.rows(width);
+        out.push_str(&rows);
+        // The metric that has the sign may be in no column that is printed.
+        let is_needed = |note: &Note| note.about != About::LowerBounds || rows.contains('≥');
+        for note in self.notes().into_iter().filter(is_needed) {
             let _ = writeln!(out, "{}", wrapped(&note.text, width, 2));
         }
         out
@@ -245,10 +250,11 @@ impl Comparison {
         }
         let at_least = |policy: &PolicyResult| policy.values.values().any(|summary| summary.at_least);
         if self.policies.iter().any(at_least) {
-            notes.push(figures(
-                "≥: pods still waited at the end, or left before they had a node, so that the true figure is at least this."
+            notes.push(Note {
+                about: About::LowerBounds,
+                text: "≥: pods still waited at the end, or left before they had a node, so that the true figure is at least this."
                     .to_owned(),
-            ));
+            });
         }
         notes.extend(self.expectation_notes().into_iter().map(|text| Note {
             about: About::Expectations,
@@ -409,7 +415,8 @@ pub(crate) fn relative(difference: &Difference) -> Option<String> {
     Some(numbers::relative(share, difference.relative_interval))
 }
 
-fn shown(summary: &Summary, unit: Unit) -> String {
+/// A mean, with its sign where it is a lower bound.
+pub(crate) fn shown(summary: &Summary, unit: Unit) -> String {
     let sign = if summary.at_least { "≥ " } else { "" };
     format!("{sign}{}", numbers::value(summary.mean, unit))
 }

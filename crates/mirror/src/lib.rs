@@ -1,18 +1,20 @@
 //! Objects of one kind as the API server has them, kept up to date by a watch, and messages that providers make of what Nodes say.
 //!
-//! Owns the copy, and the messages until they are acknowledged. Writes are core's to send; the copy takes in their results. Neither ever falls back behind what is
-//! known already, and what cannot be read hides nothing else.
+//! Owns the copy, the messages until they are acknowledged, and the order of writes of which some are refused. Writes are core's to send; the copy takes
+//! in their results. Neither ever falls back behind what is known already, and what cannot be read hides nothing else.
 
 mod absent;
 mod conditions;
 mod failing;
 mod messages;
+mod rounds;
 mod unreadable;
 
 pub use absent::{Absent, Incomplete};
 pub use conditions::hear;
 pub use failing::Failing;
 pub use messages::Messages;
+pub use rounds::Rounds;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -56,13 +56,6 @@ impl Price {
         Price(self.0.saturating_sub(other.0))
     }
 
-    /// By how much two sums of so many prices together may differ although what they add up does not: half a nano-dollar for each, because prices are
-    /// whole nano-dollars. Of two prices alone the greater is greater before rounding, too.
-    pub fn rounding(prices: usize) -> Price {
-        let halves = if prices > 2 { prices } else { 0 };
-        Price(i64::try_from(halves / 2).unwrap_or(i64::MAX))
-    }
-
     /// With exactly two decimals, as upstream prints savings (D-106): `0.19`.
     pub fn to_cents_text(self) -> String {
         let cents = (i128::from(self.0) + if self.0 < 0 { -5_000_000 } else { 5_000_000 }) / 10_000_000;

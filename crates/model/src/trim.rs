@@ -10,11 +10,12 @@ use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST, containers_mut};
 use crate::snapshot::Snapshot;
 use crate::volumes::{BIND_COMPLETED, LOST, is_claim};
 use crate::workload_annotations::read_annotations;
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, Container, ContainerState, ContainerStateTerminated, ContainerStatus,
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
-    PersistentVolumeClaimStatus, PersistentVolumeSpec, PodSpec, ResourceRequirements, Volume,
+    PersistentVolumeClaimStatus, PersistentVolumeSpec, PodSpec, ReplicationController,
+    ReplicationControllerSpec, ResourceRequirements, Service, ServiceSpec, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -293,6 +294,58 @@ pub fn persistent_volume(volume: &mut PersistentVolume) {
             ..PersistentVolumeSpec::default()
         }),
         status: None,
+    };
+}
+
+/// Default topology spread reads only whom it selects.
+pub fn service(service: &mut Service) {
+    let whole = std::mem::take(service);
+    *service = Service {
+        metadata: identity(whole.metadata),
+        spec: whole.spec.map(|spec| ServiceSpec {
+            selector: spec.selector,
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    };
+}
+
+/// Default topology spread reads only whom it selects: the rest changes with every pod that comes or goes.
+pub fn replica_set(set: &mut ReplicaSet) {
+    let whole = std::mem::take(set);
+    *set = ReplicaSet {
+        metadata: identity(whole.metadata),
+        spec: ReplicaSetSpec {
+            selector: whole.spec.selector,
+            ..ReplicaSetSpec::default()
+        },
+        ..ReplicaSet::default()
+    };
+}
+
+/// As [`replica_set`].
+pub fn stateful_set(set: &mut StatefulSet) {
+    let whole = std::mem::take(set);
+    *set = StatefulSet {
+        metadata: identity(whole.metadata),
+        spec: StatefulSetSpec {
+            selector: whole.spec.selector,
+            ..StatefulSetSpec::default()
+        },
+        ..StatefulSet::default()
+    };
+}
+
+/// As [`replica_set`].
+pub fn replication_controller(controller: &mut ReplicationController) {
+    let whole = std::mem::take(controller);
+    *controller = ReplicationController {
+        metadata: identity(whole.metadata),
+        spec: whole.spec.map(|spec| ReplicationControllerSpec {
+            selector: spec.selector,
+            ..ReplicationControllerSpec::default()
+        }),
+        ..ReplicationController::default()
     };
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn has_other_hash(claim: &NodeClaim, pool: &NodePool) -> bool {
 /// D-224: whether the hash of a NodeClaim that has drifted by it cannot be compared until its NodePool, too, has the version. It has drifted all the while: a
 /// command for it would be taken back.
 fn awaits_stamp(claim: &NodeClaim, pool: &NodePool) -> bool {
-    let drifted = claim.condition(DRIFTED).filter(|_| claim.is_true(DRIFTED));
+    let drifted = claim.true_condition(DRIFTED);
     let own = claim.annotation(labels::NODE_POOL_HASH_VERSION);
     drifted.is_some_and(|drifted| drifted.reason == NODE_POOL_DRIFTED)
         && own.is_some()

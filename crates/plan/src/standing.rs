@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use spokeshave_api::conditions::{Conditioned as _, READY};
+use spokeshave_api::Condition;
+use spokeshave_api::conditions::{Conditioned as _, LAUNCHABLE, READY};
 use spokeshave_api::labels;
 use spokeshave_model::reason::{PoolRefusal, Reason};
 use spokeshave_model::snapshot::{InstanceTypesProblem, PodId, PoolId, PoolView, Snapshot};
@@ -79,13 +80,16 @@ pub fn takes_no_part(snapshot: &Snapshot, pool: PoolId, min_values: MinValuesPol
     if view.is_static {
         return Some("it is static: it launches its replicas, and nothing for pods".to_owned());
     }
+    if view.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere) {
+        return Some(format!("it has no instance types: {KNOWN_ELSEWHERE}"));
+    }
     no_instance_type(snapshot, view, min_values)
 }
 
 /// What is known of instance types that the operator of the cluster knows, and this program does not.
 pub const KNOWN_ELSEWHERE: &str = "they are known to the operator only; --catalog FILE names some";
 
-/// Why a NodePool has nothing that it could launch, for pods or as a replica.
+/// Why a NodePool has nothing that it could launch, for pods or as a replica. `None` also where only its operator knows them.
 /// Too few for its minValues are enough under BestEffort (P-120).
 pub fn no_instance_type(snapshot: &Snapshot, pool: &PoolView, min_values: MinValuesPolicy) -> Option<String> {
     match &pool.instance_types_problem {
@@ -93,12 +97,16 @@ pub fn no_instance_type(snapshot: &Snapshot, pool: &PoolView, min_values: MinVal
             return Some("its instance types are not known yet".to_owned());
         }
         Some(InstanceTypesProblem::Failed(why)) => return Some(format!("it has no instance types: {why}")),
-        Some(InstanceTypesProblem::KnownElsewhere) => {
-            return Some(format!("it has no instance types: {KNOWN_ELSEWHERE}"));
-        }
+        Some(InstanceTypesProblem::KnownElsewhere) => return None,
         None => {}
     }
     filtered_out(snapshot, pool, min_values)
+}
+
+/// What the operator has found out about a fixed number of nodes, where it can launch none.
+pub fn not_launchable(pool: &PoolView) -> Option<&Condition> {
+    let said = pool.object.condition(LAUNCHABLE);
+    said.filter(|said| said.status == "False")
 }
 
 /// The provider does not know the kind of its NodeClass, or this version not what it asks for.

@@ -177,8 +177,8 @@ impl Held {
 
 /// D-357, D-358: the NodeClaims that are too many, in the order in which they go. `claims` are all those of the pool, `pods` the pods on a claim's node.
 ///
-/// A node that is being replaced stands for its replacement too, and goes before others that are used: its pods have to move anyway. Its replacement is
-/// counted, and goes if it is too many, once the command has let go of the node: one that is deleted before looks like a launch that has failed.
+/// A node that is being replaced stands for its replacement too, and among used nodes with as much protection goes first: its pods have to move anyway. Its
+/// replacement is counted, and goes if it is too many, once the command has let go of the node: one that is deleted before looks like a launch that has failed.
 #[must_use]
 pub fn scale_down(
     pool: &NodePool,
@@ -208,28 +208,36 @@ pub fn scale_down(
         .collect()
 }
 
-/// Whom it hurts least comes first.
+/// Whom it hurts least comes first, field by field. `would_stay` says that no command takes the node anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     NotLaunched,
-    /// Whether it would stay otherwise.
-    Empty(bool),
-    /// Whether a pod is protected, whether it would stay otherwise, then the cost.
-    Used(bool, bool, i128),
+    Empty {
+        would_stay: bool,
+    },
+    Used {
+        is_protected: bool,
+        would_stay: bool,
+        cost: i128,
+    },
 }
 
-fn rank(claim: &NodeClaim, stays: bool, pods: &[Arc<Pod>], now: Timestamp) -> Rank {
+fn rank(claim: &NodeClaim, would_stay: bool, pods: &[Arc<Pod>], now: Timestamp) -> Rank {
     if claim.provider_id().is_none() {
         return Rank::NotLaunched;
     }
     let alive = || pods.iter().filter(|pod| pod::is_active(pod));
-    let protected = alive().any(|pod| DoNotDisrupt::of(pod).is_active(now));
-    if !protected && alive().all(|pod| pod::is_daemon(pod) || pod::is_mirror(pod)) {
-        return Rank::Empty(stays);
+    let is_protected = alive().any(|pod| DoNotDisrupt::of(pod).is_active(now));
+    if !is_protected && alive().all(|pod| pod::is_daemon(pod) || pod::is_mirror(pod)) {
+        return Rank::Empty { would_stay };
     }
     // D-056: those of DaemonSets and those that cost less than nothing count, too.
     let cost: i128 = alive().map(|pod| i128::from(pod::eviction_cost(pod))).sum();
-    Rank::Used(protected, stays, cost * remaining_lifetime(claim, now) / WHOLE)
+    Rank::Used {
+        is_protected,
+        would_stay,
+        cost: cost * remaining_lifetime(claim, now) / WHOLE,
+    }
 }
 
 /// D-055: the share of its life that a claim has left, in millionths; all of it when it never expires.
@@ -463,7 +471,7 @@ mod tests {
             Arc::new(serde_json::from_value::<Pod>(value).unwrap())
         };
         let used = |pods: &[Arc<Pod>]| match rank(&claim("Never"), true, pods, at(0)) {
-            Rank::Used(_, _, cost) => cost,
+            Rank::Used { cost, .. } => cost,
             other => panic!("{other:?}"),
         };
         let (one, cheap) = (used(&[pod("0")]), used(&[pod("0"), pod("-268435456")]));

@@ -27,8 +27,8 @@ pub use node::{
 };
 pub(crate) use pods::tier;
 pub use pods::{
-    EvictionStep, claims_of_kept_pods, delete_after, evicted_event, eviction_reason, eviction_step,
-    refused_event, rejected_event,
+    EvictionStep, claims_of_kept_pods, could_have_waited, delete_after, evicted_event, eviction_reason,
+    eviction_step, refused_event, rejected_event,
 };
 pub use turns::{LONGEST_WAIT, Size, Turns, takes_turn};
 

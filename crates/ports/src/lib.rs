@@ -25,4 +25,4 @@ pub use measurement::{MeasuredValue, Measurement, MeasurementKind};
 pub use node_class_kind::NodeClassKind;
 pub use notice::{Notice, Notices};
 pub use system_clock::SystemClock;
-pub use writes::{NoWrites, SharedWrites, Write, WriteError, WriteTarget, Writes, is_conflict};
+pub use writes::{NoWrites, SharedWrites, Write, WriteError, WriteTarget, Writes, is_conflict, is_refused};

@@ -85,6 +85,13 @@ pub fn is_conflict(status: &Status) -> bool {
     status.code == 409 || status.code == 422 && causes.any(|cause| cause.field == "metadata.uid")
 }
 
+/// Whether the API server refuses a write for good: a rule, a policy or a webhook is against it, or a permission is missing. A webhook that denies without a
+/// code of its own has 400.
+#[must_use]
+pub fn is_refused(status: &Status) -> bool {
+    matches!(status.code, 400 | 403 | 422) && !is_conflict(status)
+}
+
 /// Carries out a provider's writes.
 pub trait Writes: fmt::Debug + Send + Sync {
     /// Writes, and gives the object as it is then.

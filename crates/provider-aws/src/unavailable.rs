@@ -115,21 +115,6 @@ impl Unavailable {
     pub fn version(&self) -> u64 {
         self.0.version()
     }
-
-    /// Entries of the four kinds: offerings, capacity types, subnets, capacity reservations.
-    #[must_use]
-    pub fn entries(&self) -> (Vec<&OfferingKey>, Vec<CapacityType>, Vec<&str>, Vec<&str>) {
-        let mut entries = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for key in self.0.keys() {
-            match key {
-                Key::Offering(key) => entries.0.push(key),
-                Key::CapacityType(capacity_type) => entries.1.push(*capacity_type),
-                Key::Subnet(id) => entries.2.push(id.as_str()),
-                Key::Reservation(id) => entries.3.push(id.as_str()),
-            }
-        }
-        entries
-    }
 }
 
 #[cfg(test)]

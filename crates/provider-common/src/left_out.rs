@@ -79,11 +79,6 @@ impl<K: Ord, W: Ord + Copy> LeftOut<K, W> {
         self.version
     }
 
-    /// Keys of what is remembered.
-    pub fn keys(&self) -> impl Iterator<Item = &K> {
-        self.entries.keys()
-    }
-
     /// Whether nothing is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -8,7 +8,6 @@
 //! | [`left_out`] | what has run out lately |
 //! | [`proxies`] | which hosts are asked directly, whatever proxy there is |
 //! | [`readiness`] | whether a NodeClass may be launched from |
-//! | [`stamping`] | which NodeClaims get that hash first, where some may not be written |
 //! | [`status_patch`] | what is written of a NodeClass: its status, its finalizer's end |
 //!
 //! Pure. It knows no cloud: which fields are hashed, which labels and conditions there are and for how long something is left out is each provider's.
@@ -23,5 +22,4 @@ pub mod for_sale;
 pub mod left_out;
 pub mod proxies;
 pub mod readiness;
-pub mod stamping;
 pub mod status_patch;

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::{Client, Resource};
 use serde_json::Value;
-use spokeshave_ports::{NodeClassKind, Write, WriteError, WriteTarget, Writes, is_conflict};
+use spokeshave_ports::{NodeClassKind, Write, WriteError, WriteTarget, Writes, is_conflict, is_refused};
 
 type Notice = Arc<dyn Fn(&kube::Error) + Send + Sync>;
 
@@ -83,10 +83,7 @@ impl ClientWrites {
             match error {
                 kube::Error::Api(status) if status.is_not_found() => WriteError::NotFound(text),
                 kube::Error::Api(status) if is_conflict(&status) => WriteError::Conflict(text),
-                // A webhook that denies without a code of its own has 400.
-                kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => {
-                    WriteError::Refused(text)
-                }
+                kube::Error::Api(status) if is_refused(&status) => WriteError::Refused(text),
                 _ => WriteError::Failed(text),
             }
         })?;

@@ -5,9 +5,10 @@
 //! counted, and does not count as told. No reason takes the whole queue, nor do several: a pass tells the same of each pod or node, over and over, and that
 //! must not take the place of what is told once. Memory is bounded: the number of remembered events is limited, and each is forgotten when its time is over.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod memory;
+
+use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use spokeshave_ports::{Entropy, SharedClock, name_suffix};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use self::memory::{Digest, Memory};
 use crate::backoff::{Backoff, TokenBucket};
 use crate::metrics::{Counter, Metrics};
 use crate::shutdown::Shutdown;
@@ -274,69 +276,6 @@ impl Filter {
             }
         }
         Verdict::Passes(told)
-    }
-}
-
-/// Stands for a key of any length. That two of all remembered keys have the same 128 bits is out of the question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Digest(u64, u64);
-
-impl Digest {
-    fn of(key: &impl Hash) -> Self {
-        let half = |number: u8| {
-            let mut hasher = DefaultHasher::new();
-            (number, key).hash(&mut hasher);
-            hasher.finish()
-        };
-        Self(half(0), half(1))
-    }
-}
-
-/// A map of limited size whose entries expire. When it is full, newcomers have to wait for that: a list of more keys than there is room for, told over
-/// and over in the same order, would otherwise evict each key right before it is asked for.
-struct Memory<Value> {
-    entries: BTreeMap<Digest, (Timestamp, Value)>,
-    by_expiry: BTreeSet<(Timestamp, Digest)>,
-    limit: usize,
-}
-
-impl<Value> Memory<Value> {
-    fn new(limit: usize) -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            by_expiry: BTreeSet::new(),
-            limit: limit.max(1),
-        }
-    }
-
-    fn get(&mut self, key: Digest, now: Timestamp) -> Option<&mut Value> {
-        self.entries
-            .get_mut(&key)
-            .filter(|(expiry, _)| *expiry > now)
-            .map(|(_, value)| value)
-    }
-
-    /// False when there is no room.
-    fn put(&mut self, key: Digest, value: Value, now: Timestamp, period: Duration) -> bool {
-        self.remove(key);
-        while let Some(&(expiry, first)) = self.by_expiry.first()
-            && expiry <= now
-        {
-            self.remove(first);
-        }
-        if self.entries.len() >= self.limit {
-            return false;
-        }
-        let expiry = now.saturating_add(period).unwrap_or(Timestamp::MAX);
-        self.by_expiry.insert((expiry, key));
-        self.entries.insert(key, (expiry, value));
-        true
-    }
-
-    fn remove(&mut self, key: Digest) {
-        if let Some((expiry, _)) = self.entries.remove(&key) {
-            self.by_expiry.remove(&(expiry, key));
-        }
     }
 }
 

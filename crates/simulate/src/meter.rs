@@ -76,11 +76,6 @@ fn slot(capacity_type: CapacityType) -> usize {
     }
 }
 
-/// Whether an eviction for this reason, as [`spokeshave_plan::termination::eviction_reason`] names it, could have waited.
-pub fn could_have_waited(reason: &str) -> bool {
-    !reason.is_empty() && reason != "Forceful Termination"
-}
-
 fn nanos(price: Price) -> u64 {
     u64::try_from(price.0).unwrap_or(0)
 }

@@ -45,6 +45,12 @@ impl DisruptionMethod {
             DisruptionMethod::StaticDrift | DisruptionMethod::StaticExpiry
         )
     }
+
+    /// Whether it takes nodes that have drifted.
+    #[must_use]
+    pub fn is_drift(&self) -> bool {
+        matches!(self, DisruptionMethod::Drift | DisruptionMethod::StaticDrift)
+    }
 }
 
 open_enum! {
@@ -276,5 +282,13 @@ impl Disruption {
     #[must_use]
     pub fn holds_nodes(&self) -> bool {
         !self.is_finished() && self.phase() != DisruptionPhase::Draining
+    }
+
+    /// False once it was taken back with all of its nodes still there: rates, quotas and waves do not count it.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        let status = self.status.as_ref();
+        let deleted = status.is_some_and(|status| status.deleted_at.is_some());
+        deleted || self.phase() != DisruptionPhase::RolledBack
     }
 }

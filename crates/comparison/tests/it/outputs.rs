@@ -237,6 +237,8 @@ fn a_few_pods_that_left_early_do_not_keep_percentiles_from_deciding() {
     let one = compared(1, &[]);
     assert!(!is_at_least(&one, "pendingP50") && !is_at_least(&one, "pendingP99"));
     assert!(is_at_least(&one, "pendingMax"));
+    // No column of the table is the longest wait.
+    assert!(!one.to_text(160).contains('≥') && one.to_html().contains("≥: pods"));
     // With five it may also be one of those that waited for 90 s.
     assert_eq!(judged(5, "now.pendingP99 < 100"), Answer::Holds);
     assert_eq!(judged(5, "now.pendingP99 < 80"), Answer::NotShown);
@@ -245,6 +247,8 @@ fn a_few_pods_that_left_early_do_not_keep_percentiles_from_deciding() {
     assert_eq!(judged(5, "now.pendingP99 > 75"), Answer::Holds);
     let five = compared(5, &[]);
     assert!(!is_at_least(&five, "pendingP50") && is_at_least(&five, "pendingP99"));
+    assert!(five.to_text(160).contains("≥ 76 s") && five.to_text(160).contains("≥: pods"));
+    assert!(!five.to_text(80).contains('≥'));
     assert_eq!(five.runs[0].at_most["pendingP99"], Some(90.0));
     assert_eq!(five.runs[0].at_most["pendingMax"], None);
     assert!(!five.runs[0].at_most.contains_key("pendingP50"));

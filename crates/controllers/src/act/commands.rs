@@ -55,7 +55,7 @@ impl Hands {
                     self.note_failure(&answer);
                 }
                 if creates && refused.is_none() {
-                    refused = answer.as_ref().err().and_then(refusal);
+                    refused = answer.as_ref().err().and_then(ExecuteError::refusal);
                 }
                 match answer {
                     Err(error) if error.is_not_found() && deletes => done(index),
@@ -79,18 +79,6 @@ impl Hands {
             }
         }
         failed.map_or(Ok(Carried::Whole), Err)
-    }
-}
-
-/// What the API server says where it refuses a creation for good: an admission policy or webhook denies it, the definition does not allow it, or a permission
-/// is missing. A webhook that denies without a code is answered with 400.
-fn refusal(error: &ExecuteError) -> Option<String> {
-    match error {
-        ExecuteError::Failed {
-            source: kube::Error::Api(status),
-            ..
-        } if matches!(status.code, 400 | 403 | 422) => Some(status.message.clone()),
-        _ => None,
     }
 }
 
@@ -150,24 +138,5 @@ mod tests {
         let end = [delete(1), status(), taint(1), taint(2), mark(1)];
         assert_eq!(turns(&end), [0..1, 1..2, 2..4, 4..5]);
         assert!(turns(&[]).is_empty());
-    }
-
-    #[test]
-    fn d_102_what_a_busy_or_failing_server_answers_is_no_refusal() {
-        let of = |code: u16| {
-            let status = json!({"status": "Failure", "code": code, "message": "denied"});
-            let status: kube::core::Status = serde_json::from_value(status).expect("a status");
-            refusal(&ExecuteError::Failed {
-                verb: "create nodeclaim",
-                target: "n".to_owned(),
-                source: kube::Error::Api(status.boxed()),
-            })
-        };
-        for code in [400, 403, 422] {
-            assert_eq!(of(code).as_deref(), Some("denied"), "{code}");
-        }
-        for code in [401, 404, 409, 429, 500, 503] {
-            assert_eq!(of(code), None, "{code}");
-        }
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the classes and how an answer of the API server is put into one.
 
 use spokeshave_model::ObjectRef;
-use spokeshave_ports::is_conflict;
+use spokeshave_ports::{is_conflict, is_refused};
 
 /// Why an Action was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -27,12 +27,8 @@ pub(crate) enum ExecuteError {
         target: String,
         /// What the server says.
         message: String,
-        /// More than one budget covers the pod.
-        several_budgets: bool,
-        /// A PodDisruptionBudget refuses; otherwise it is the server itself, or somebody's admission webhook.
-        by_budget: bool,
-        /// The server is busy and refuses nobody in particular.
-        is_busy: bool,
+        /// Who refuses it.
+        by: Refuser,
         /// When the server wants to be asked again at the earliest.
         retry_after: Option<std::time::Duration>,
         /// HTTP status.
@@ -48,6 +44,19 @@ pub(crate) enum ExecuteError {
         /// What the server says.
         source: kube::Error,
     },
+}
+
+/// Who refuses an eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refuser {
+    /// A PodDisruptionBudget.
+    Budget,
+    /// More than one budget covers the pod.
+    SeveralBudgets,
+    /// The server is busy and refuses nobody in particular.
+    BusyServer,
+    /// The server itself, or somebody's admission webhook.
+    Other,
 }
 
 impl ExecuteError {
@@ -90,6 +99,17 @@ impl ExecuteError {
     pub(super) fn says_already_exists(&self) -> bool {
         matches!(self, ExecuteError::Failed { source: kube::Error::Api(status), .. } if is_already_there(status))
     }
+
+    /// What the API server says where it refuses a creation for good.
+    pub(super) fn refusal(&self) -> Option<String> {
+        match self {
+            ExecuteError::Failed {
+                source: kube::Error::Api(status),
+                ..
+            } if is_refused(status) => Some(status.message.clone()),
+            _ => None,
+        }
+    }
 }
 
 /// Whether a creation was refused because there is one.
@@ -97,15 +117,32 @@ fn is_already_there(status: &kube::core::Status) -> bool {
     status.code == 409 && status.reason == "AlreadyExists"
 }
 
+/// Text of the API server for a pod under several budgets (D-331).
+const SEVERAL_BUDGETS: &str =
+    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+
+/// Who refuses an eviction that was answered with this.
+pub(super) fn refuser(status: &kube::core::Status) -> Refuser {
+    if status.message == SEVERAL_BUDGETS {
+        Refuser::SeveralBudgets
+    } else if names_a_budget(status) {
+        Refuser::Budget
+    } else if is_busy(status) {
+        Refuser::BusyServer
+    } else {
+        Refuser::Other
+    }
+}
+
 /// The Eviction API gives the cause `DisruptionBudget` with its 429 (D-330).
-pub(super) fn names_a_budget(status: &kube::core::Status) -> bool {
+fn names_a_budget(status: &kube::core::Status) -> bool {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 429 && causes.any(|cause| cause.reason == "DisruptionBudget")
 }
 
 /// Of a webhook that denies a request, the API server passes the code on, which may be 429 as well. Any other 429 without a budget comes from a server that is
 /// busy (D-330).
-pub(super) fn is_busy(status: &kube::core::Status) -> bool {
+fn is_busy(status: &kube::core::Status) -> bool {
     status.code == 429 && !names_a_budget(status) && !status.message.starts_with("admission webhook \"")
 }
 
@@ -140,6 +177,28 @@ mod tests {
     fn status(code: u16, details: Value) -> kube::core::Status {
         let status = json!({"status": "Failure", "code": code, "details": details});
         serde_json::from_value(status).expect("a status")
+    }
+
+    #[test]
+    fn d_102_what_a_busy_or_failing_server_answers_is_no_refusal() {
+        let of = |code: u16| {
+            let status = kube::core::Status {
+                message: "denied".to_owned(),
+                ..status(code, Value::Null)
+            };
+            let error = ExecuteError::Failed {
+                verb: "create nodeclaim",
+                target: "n".to_owned(),
+                source: kube::Error::Api(status.boxed()),
+            };
+            error.refusal()
+        };
+        for code in [400, 403, 422] {
+            assert_eq!(of(code).as_deref(), Some("denied"), "{code}");
+        }
+        for code in [401, 404, 409, 429, 500, 503] {
+            assert_eq!(of(code), None, "{code}");
+        }
     }
 
     #[test]

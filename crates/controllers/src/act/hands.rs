@@ -23,7 +23,7 @@ use spokeshave_runtime::{
 
 use crate::act::blocked::Told;
 use crate::act::creations::Unanswered;
-use crate::act::error::{ExecuteError, classify, is_busy, names_a_budget, retry_after};
+use crate::act::error::{ExecuteError, Refuser, classify, refuser, retry_after};
 use crate::act::health_objects;
 use crate::state::cluster::Cluster;
 use crate::state::distress::Failures;
@@ -60,10 +60,6 @@ impl std::fmt::Debug for Hands {
         f.debug_struct("Hands").finish_non_exhaustive()
     }
 }
-
-/// Text of the API server for a pod under several budgets (D-331).
-const SEVERAL_BUDGETS: &str =
-    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
 impl Hands {
     /// Hands that write with this client, and whose results go into the cluster's stores.
@@ -103,11 +99,15 @@ impl Hands {
         match answer {
             Err(ExecuteError::Failed { source, .. }) => self.failures.of_api_server(source),
             Err(ExecuteError::Refused {
-                by_budget: false,
-                is_busy,
+                by: Refuser::BusyServer,
                 code,
                 ..
-            }) if *is_busy || *code != 429 => self.failures.of_status(*code),
+            }) => self.failures.of_status(*code),
+            Err(ExecuteError::Refused {
+                by: Refuser::Other,
+                code,
+                ..
+            }) if *code != 429 => self.failures.of_status(*code),
             _ => {}
         }
     }
@@ -439,9 +439,7 @@ impl Hands {
             }),
             Err(kube::Error::Api(status)) => Err(ExecuteError::Refused {
                 target: target.to_string(),
-                several_budgets: status.message == SEVERAL_BUDGETS,
-                by_budget: status.message == SEVERAL_BUDGETS || names_a_budget(&status),
-                is_busy: is_busy(&status),
+                by: refuser(&status),
                 retry_after: retry_after(&status),
                 message: status.message.clone(),
                 code: status.code,

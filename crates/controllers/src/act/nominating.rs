@@ -38,20 +38,20 @@ impl Hands {
         });
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &target.namespace);
         let parameters = PatchParams::default();
-        let answer = api
+        match api
             .patch_status(&target.name, &parameters, &Patch::Strategic(patch))
-            .await;
-        if let Err(error) = &answer {
-            self.failures.of_api_server(error);
-        }
-        match answer {
+            .await
+        {
             Ok(written) => self.stores.pods.note_written(written),
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 if !self.may_not_nominate.swap(true, Ordering::Relaxed) {
                     tracing::warn!(pod = %target, error = status.message, "pods cannot name the node that they were planned on; allow `patch` of `pods/status`, or turn NOMINATE_PODS off");
                 }
             }
-            Err(error) => tracing::debug!(pod = %target, %error, "not nominated"),
+            Err(error) => {
+                self.failures.of_api_server(&error);
+                tracing::debug!(pod = %target, %error, "not nominated");
+            }
         }
     }
 }

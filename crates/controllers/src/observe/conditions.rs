@@ -261,7 +261,7 @@ fn told<K: Watched>(change: &Change<K>, families: &Families, hands: &Hands, now:
     let Some(old) = change.old.as_deref().filter(|old| old.counts()) else {
         return;
     };
-    let Some(new) = change.new.as_deref() else {
+    let Some(new) = lives_on(old, change.new.as_deref()) else {
         if let Some(deleted) = &old.meta().deletion_timestamp {
             let seconds = now.duration_since(deleted.0).as_secs_f64();
             let own = own_labels(old, &families.keys);
@@ -296,6 +296,11 @@ fn told<K: Watched>(change: &Change<K>, families: &Families, hands: &Hands, now:
     }
 }
 
+/// What became of an object. A successor of the same name is another one: the watch missed that this one was deleted.
+fn lives_on<'a, K: Watched>(old: &K, new: Option<&'a K>) -> Option<&'a K> {
+    new.filter(|new| new.meta().uid == old.meta().uid)
+}
+
 /// The conditions whose status has changed, each with what it was.
 fn transitions<'a>(old: &'a [Condition], new: &[Condition]) -> Vec<(Option<&'a Condition>, Condition)> {
     let find = |after: &Condition| old.iter().find(|before| before.type_ == after.type_);
@@ -328,6 +333,19 @@ mod tests {
             message: message.to_owned(),
             since: None,
         }
+    }
+
+    #[test]
+    fn a_successor_of_the_same_name_is_another_object() {
+        let pool = |uid: &str| {
+            let mut pool = NodePool::new("general", Default::default());
+            pool.metadata.uid = Some(uid.to_owned());
+            pool
+        };
+        let (old, changed, successor) = (pool("1"), pool("1"), pool("2"));
+        assert!(lives_on(&old, Some(&changed)).is_some());
+        assert!(lives_on(&old, Some(&successor)).is_none());
+        assert!(lives_on(&old, None).is_none());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use spokeshave_plan::blockers::Refusal;
 use spokeshave_plan::termination::{self, EvictionStep, Size, Turns, deadline, takes_turn};
 use spokeshave_runtime::{Change, ObjectKey, ReconcileError, Requeue, TokenBucket, WorkQueue};
 
-use crate::act::error::ExecuteError;
+use crate::act::error::{ExecuteError, Refuser};
 use crate::act::hands::Hands;
 use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::journal::Journal;
@@ -328,7 +328,13 @@ impl Evictions {
             }
             Err(error @ ExecuteError::Refused { .. }) => {
                 // A server that is busy refuses nobody for long.
-                let is_busy = matches!(&error, ExecuteError::Refused { is_busy: true, .. });
+                let is_busy = matches!(
+                    &error,
+                    ExecuteError::Refused {
+                        by: Refuser::BusyServer,
+                        ..
+                    }
+                );
                 let wait = self.refused(key, &target, node.as_deref(), error);
                 if !is_busy {
                     self.turns().leave(&key.uid);
@@ -354,9 +360,7 @@ impl Evictions {
         error: ExecuteError,
     ) -> Duration {
         let ExecuteError::Refused {
-            several_budgets,
-            by_budget,
-            is_busy,
+            by,
             retry_after,
             code,
             message,
@@ -375,14 +379,19 @@ impl Evictions {
             .and_then(|node| node.metadata.uid.as_deref())
             .unwrap_or_default();
         let node = ObjectRef::cluster(ObjectKind::Node, &key.node, uid);
-        if *by_budget {
-            self.hands
-                .tell(&termination::refused_event(node, target, *several_budgets));
-            tracing::debug!(%error, retry_in = ?delay, "eviction refused");
-        } else if !*is_busy {
-            self.hands
-                .tell(&termination::rejected_event(node, target, *code, message));
-            tracing::error!(Pod = %key, Node = key.node, %error, retry_in = ?delay, "eviction failed");
+        match by {
+            Refuser::Budget | Refuser::SeveralBudgets => {
+                let several_budgets = *by == Refuser::SeveralBudgets;
+                self.hands
+                    .tell(&termination::refused_event(node, target, several_budgets));
+                tracing::debug!(%error, retry_in = ?delay, "eviction refused");
+            }
+            Refuser::BusyServer => {}
+            Refuser::Other => {
+                self.hands
+                    .tell(&termination::rejected_event(node, target, *code, message));
+                tracing::error!(Pod = %key, Node = key.node, %error, retry_in = ?delay, "eviction failed");
+            }
         }
         delay
     }

@@ -222,15 +222,13 @@ impl Controller for Garbage {
                 failure.get_or_insert(error);
             }
         }
-        match self.leaked(&instances, claims_after, unreadable).await {
-            Ok(leaked) => {
-                for instance in leaked {
-                    if let Err(error) = self.end_leaked(&instance).await {
-                        failure.get_or_insert(error);
-                    }
-                }
-            }
-            Err(error) => {
+        let leaked = self.leaked(&instances, claims_after, unreadable).await;
+        let leaked = leaked.unwrap_or_else(|error| {
+            failure.get_or_insert(error);
+            Vec::new()
+        });
+        for instance in leaked {
+            if let Err(error) = self.end_leaked(&instance).await {
                 failure.get_or_insert(error);
             }
         }

@@ -162,7 +162,7 @@ impl Controller for NodePools {
         }
         let claims = self.cluster.stores.claims_by_pool.get(&name);
         let references: Vec<&NodeClaim> = claims.iter().map(|claim| &**claim).collect();
-        let (_, leaving) = self.cluster.held_nodes(&[]);
+        let leaving = self.cluster.held_nodes(&[]);
         let node_of = |id: &str| self.cluster.stores.nodes_by_provider_id.get(id).first().cloned();
         let (nodes, resources) = count(&references, node_of, |id| leaving.contains(id));
         let view = self.cluster.node_classes.find(class);

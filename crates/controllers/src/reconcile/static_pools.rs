@@ -49,7 +49,7 @@ impl StaticPools {
         let look = || stores.claims_by_pool.get(pool.name());
         let (claims, mut unread) = unreadable::beside(&stores.node_claims, look);
         unread.retain(|name| claims.iter().all(|claim| claim.name() != name.as_str()));
-        let (in_command, _) = self.cluster.held_nodes(&[]);
+        let in_command = self.cluster.held_nodes(&[]);
         let mut counts = count(claims.iter().map(|claim| &**claim), |id| in_command.contains(id));
         counts.active += unreadable::of_pool(&unread, pool.name()).count();
         counts

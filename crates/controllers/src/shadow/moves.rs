@@ -117,9 +117,7 @@ impl Moves {
         let Some(id) = claim.provider_id() else { return };
         let node = claim.node_name().unwrap_or_else(|| claim.name());
         let pods = self.cluster.stores.pods_by_node.get(node);
-        let reason = claim
-            .condition(DISRUPTION_REASON)
-            .filter(|condition| condition.status == "True");
+        let reason = claim.true_condition(DISRUPTION_REASON);
         let gone = Gone {
             provider_id: id.to_owned(),
             node: node.to_owned(),

@@ -231,7 +231,9 @@ impl Cluster {
         let versions = self.versions();
         let instance_types = self.instance_types().await;
         let now = self.now();
-        let (in_command, marked_for_deletion) = self.held_nodes(pending);
+        let in_command = self.held_nodes(pending);
+        // The pods of all of them need a new place: their replacements are planned with whether they exist or not (D-098).
+        let marked_for_deletion = in_command.clone();
         let revocable = self.revocable(pending);
         let replacement_nodes = self.replacement_nodes();
         let (nominations, assigned, claims_with_room) = {
@@ -361,13 +363,11 @@ impl Cluster {
         }
     }
 
-    /// Nodes in commands, by provider ID, and those of them whose pods need a new place: all, because their replacements are planned with
-    /// whether they exist or not (D-098). A command that is only pending counts as carried out.
-    pub(crate) fn held_nodes(&self, pending: &[Arc<Disruption>]) -> (BTreeSet<String>, BTreeSet<String>) {
-        let (mut held, mut marked) = (BTreeSet::new(), BTreeSet::new());
+    /// Nodes in commands, by provider ID. A command that is only pending counts as carried out.
+    pub(crate) fn held_nodes(&self, pending: &[Arc<Disruption>]) -> BTreeSet<String> {
+        let mut held = BTreeSet::new();
         let mut add = |disruption: &Disruption| {
             let ids = disruption.spec.nodes.iter().map(|node| node.provider_id.clone());
-            marked.extend(ids.clone());
             held.extend(ids);
         };
         self.stores.disruptions.for_each(|_, disruption| {
@@ -378,7 +378,7 @@ impl Cluster {
         for disruption in pending {
             add(disruption);
         }
-        (held, marked)
+        held
     }
 
     /// Commands, under way or pending, that may yet be taken back: NodePools' limits must hold either way (invariant 15).

@@ -5,59 +5,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec};
-use k8s_openapi::api::core::v1::{
-    ReplicationController, ReplicationControllerSpec, Service, ServiceSpec, TopologySpreadConstraint,
-};
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{ReplicationController, Service, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use spokeshave_model::default_spread::{DefaultSpread, controller_key};
-use spokeshave_model::trim::identity;
+use spokeshave_model::trim;
 use spokeshave_runtime::StoreOptions;
 
 use crate::state::store_list::stores;
 
-/// Of each kind what identifies an object, and a specification with nothing but its selector: the rest changes with every pod that comes or goes.
-macro_rules! selecting {
-    ($($name:ident: $kind:ident, |$whole:ident| $spec:expr;)+) => {
-        $(fn $name(_: bool) -> StoreOptions<$kind> {
-            StoreOptions::trimmed(|object: &mut $kind| {
-                let $whole = std::mem::take(object);
-                *object = $kind {
-                    spec: $spec,
-                    metadata: identity($whole.metadata),
-                    ..$kind::default()
-                };
-            })
-        })+
-    };
-}
-
-selecting! {
-    services: Service, |whole| whole.spec.map(|spec| ServiceSpec {
-        selector: spec.selector,
-        ..ServiceSpec::default()
-    });
-    replica_sets: ReplicaSet, |whole| ReplicaSetSpec {
-        selector: whole.spec.selector,
-        ..ReplicaSetSpec::default()
-    };
-    stateful_sets: StatefulSet, |whole| StatefulSetSpec {
-        selector: whole.spec.selector,
-        ..StatefulSetSpec::default()
-    };
-    replication_controllers: ReplicationController, |whole| whole.spec.map(|spec| ReplicationControllerSpec {
-        selector: spec.selector,
-        ..ReplicationControllerSpec::default()
-    });
-}
-
 stores! {
     /// The stores.
     pub(crate) struct SpreadSources {
-        pub(crate) services: Service, spread, others, services;
-        pub(crate) replica_sets: ReplicaSet, spread, others, replica_sets;
-        pub(crate) stateful_sets: StatefulSet, spread, others, stateful_sets;
-        pub(crate) replication_controllers: ReplicationController, spread, others, replication_controllers;
+        pub(crate) services: Service, spread, others, |_| StoreOptions::trimmed(trim::service);
+        pub(crate) replica_sets: ReplicaSet, spread, others, |_| StoreOptions::trimmed(trim::replica_set);
+        pub(crate) stateful_sets: StatefulSet, spread, others, |_| StoreOptions::trimmed(trim::stateful_set);
+        pub(crate) replication_controllers: ReplicationController, spread, others, |_| StoreOptions::trimmed(trim::replication_controller);
     }
     indexes {}
     groups {}

@@ -69,7 +69,7 @@ pub(crate) fn real_pods<'a>(
 
 /// What has become of a NodeClaim.
 fn fate(stores: &Stores, claim: &NodeClaim) -> Fate {
-    let Some(initialized) = claim.condition(INITIALIZED).filter(|one| one.status == "True") else {
+    let Some(initialized) = claim.true_condition(INITIALIZED) else {
         return Fate::Coming;
     };
     let id = claim.provider_id().unwrap_or_default();

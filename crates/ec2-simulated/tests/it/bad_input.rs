@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
-use spokeshave_api::{EC2NodeClass, labels};
+use spokeshave_api::labels;
 use spokeshave_aws_cloud::AwsProvider;
 use spokeshave_ec2_simulated::Options;
 use spokeshave_ports::{CloudError, CloudProvider as _, Notice};
 use spokeshave_provider_aws::errors::ApiError;
 
-use crate::world::{CLUSTER, World, claim, pool};
+use crate::world::{CLUSTER, World, claim, condition, lead, pool};
 
 /// The notices that wait to be read.
 fn told(provider: &AwsProvider) -> Vec<Notice> {
@@ -18,11 +18,14 @@ fn told(provider: &AwsProvider) -> Vec<Notice> {
     std::iter::from_fn(|| notices.next().now_or_never().flatten()).collect()
 }
 
-/// Status, reason and message of a condition.
-fn condition(class: &EC2NodeClass, type_: &str) -> (String, String, String) {
-    let conditions = class.status.iter().flat_map(|status| &status.conditions);
-    let one = conditions.into_iter().find(|it| it.type_ == type_).unwrap();
-    (one.status.clone(), one.reason.clone(), one.message.clone())
+/// A cluster whose class is ready, and whose leader is gone.
+async fn left_ready() -> World {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let leading = lead(&world.unled_provider(), world.writes());
+    world.pass(120).await;
+    assert_eq!(condition(&world.class_now("default").await, "Ready").0, "True");
+    leading.abort();
+    world
 }
 
 #[tokio::test(start_paused = true)]
@@ -367,14 +370,8 @@ async fn a_070_without_the_address_of_the_api_server_nothing_is_launched() {
 /// A new leader has not heard of EKS yet, and then finds that it may not ask.
 #[tokio::test(start_paused = true)]
 async fn a_069_a_class_that_was_ready_stays_so_until_eks_has_answered_a_new_leader() {
-    let world = World::new(Options::new(CLUSTER)).await;
-    let first = world.unled_provider();
-    let writes = world.writes();
-    let leading = tokio::spawn(async move { first.lead(writes).await });
-    world.pass(120).await;
+    let world = left_ready().await;
     let ready = async || condition(&world.class_now("default").await, "Ready").0;
-    assert_eq!(ready().await, "True");
-    leading.abort();
     let busy = ApiError::new("ThrottlingException", "Rate exceeded");
     let denied = ApiError::new("AccessDeniedException", "no policy allows it");
     world.cloud.fail("DescribeCluster", &busy, 10);
@@ -393,14 +390,8 @@ async fn a_069_a_class_that_was_ready_stays_so_until_eks_has_answered_a_new_lead
 /// A new leader cannot reach EKS, and nothing can be launched: the class may not say for ever that it is ready.
 #[tokio::test(start_paused = true)]
 async fn a_069_a_class_that_was_ready_is_not_so_any_more_when_eks_answers_no_new_leader_for_long() {
-    let world = World::new(Options::new(CLUSTER)).await;
-    let first = world.unled_provider();
-    let writes = world.writes();
-    let leading = tokio::spawn(async move { first.lead(writes).await });
-    world.pass(120).await;
+    let world = left_ready().await;
     let ready = async || condition(&world.class_now("default").await, "Ready").0;
-    assert_eq!(ready().await, "True");
-    leading.abort();
     let busy = ApiError::new("ThrottlingException", "Rate exceeded");
     world.cloud.fail("DescribeCluster", &busy, 1000);
     // It has only followed for longer than that when it begins to lead.
@@ -409,8 +400,7 @@ async fn a_069_a_class_that_was_ready_is_not_so_any_more_when_eks_answers_no_new
     let following = tokio::spawn(async move { follower.follow().await });
     world.pass(10 * 60).await;
     following.abort();
-    let writes = world.writes();
-    tokio::spawn(async move { next.lead(writes).await });
+    lead(&next, world.writes());
     world.pass(4 * 60).await;
     assert_eq!(ready().await, "True");
     world.pass(2 * 60).await;

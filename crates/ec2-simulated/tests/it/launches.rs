@@ -95,13 +95,7 @@ async fn a_077_a_launch_without_any_capacity_is_told_so_and_a_refused_one_why() 
 #[tokio::test(start_paused = true)]
 async fn a_064_a_subnet_that_has_refused_for_want_of_addresses_is_not_chosen_again() {
     let world = ready(Options::new(CLUSTER)).await;
-    // Terms take the four zones in turn: the first and the fifth subnet are in one.
-    let term = |number: u32| serde_json::json!({"id": format!("subnet-{number}")});
-    let terms: Vec<_> = (1..=5).map(term).collect();
-    world
-        .class("own", serde_json::json!({"subnetSelectorTerms": terms}))
-        .await;
-    world.cloud.fit(&world.class_now("own").await);
+    world.class_in_subnets("own", 5, serde_json::json!({})).await;
     world.cloud.set_free_addresses("subnet-5", 1_000);
     let provider = world.provider();
     world.pass(50).await;

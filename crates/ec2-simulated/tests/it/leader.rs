@@ -111,16 +111,9 @@ async fn a_031_a_033_the_profile_of_an_earlier_role_goes_an_hour_after_nobody_ne
     joined(&world, "one", "aws:///us-east-1a/i-0fedcba9876543210").await;
     let claims: Api<NodeClaim> = Api::all(world.client.clone());
     let annotated = json!({"metadata": {"annotations": {profiles::ANNOTATION: first[0]}}});
-    claims
-        .patch("one", &PatchParams::default(), &Patch::Merge(&annotated))
-        .await
-        .unwrap();
-    let classes: Api<EC2NodeClass> = Api::all(world.client.clone());
-    let role = Patch::Merge(json!({"spec": {"role": "AnotherRole"}}));
-    classes
-        .patch("default", &PatchParams::default(), &role)
-        .await
-        .unwrap();
+    world.change::<NodeClaim>("one", annotated).await;
+    let role = json!({"spec": {"role": "AnotherRole"}});
+    world.change::<EC2NodeClass>("default", role).await;
     world.pass(3 * 3600).await;
     assert_eq!(world.cloud.profiles().len(), 2, "a node still has it");
     claims.delete("one", &DeleteParams::default()).await.unwrap();

@@ -97,12 +97,8 @@ async fn a_120_images_and_subnets_are_looked_for_as_often_as_the_settings_say_an
     let [images, subnets, _] = calls(&before);
     assert_eq!((images, subnets), (1, 2));
     let before = world.cloud.calls();
-    let classes: Api<EC2NodeClass> = Api::all(world.client.clone());
-    let patch = Patch::Merge(json!({"spec": {"detailedMonitoring": true}}));
-    classes
-        .patch("default", &PatchParams::default(), &patch)
-        .await
-        .unwrap();
+    let monitored = json!({"spec": {"detailedMonitoring": true}});
+    world.change::<EC2NodeClass>("default", monitored).await;
     world.pass(10).await;
     let [images, subnets, _] = calls(&before);
     assert_eq!((images, subnets), (1, 1), "the selectors may be others");

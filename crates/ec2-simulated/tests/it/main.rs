@@ -13,5 +13,6 @@ mod messages;
 mod nodes;
 mod reservations;
 mod shifts;
+mod stamping;
 mod unread;
 mod world;

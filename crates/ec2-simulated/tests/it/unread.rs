@@ -2,8 +2,8 @@
 
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::json;
 use spokeshave_api::crds::without_schema;
 use spokeshave_api::{EC2NodeClass, NodeClaim, labels};
 use spokeshave_aws_cloud::AwsProvider;
@@ -11,7 +11,7 @@ use spokeshave_ec2_simulated::Options;
 use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_provider_aws::profiles;
 
-use crate::world::{CLUSTER, World, claim, pool};
+use crate::world::{CLUSTER, World, claim, lead, pool};
 
 const SIZE: &[(&str, &[&str])] = &[(labels::INSTANCE_TYPE, &["m5.large"])];
 
@@ -21,16 +21,6 @@ async fn allow_any(world: &World, name: &str) {
     let definition = without_schema(definitions.get(name).await.unwrap());
     let as_it_is = PostParams::default();
     definitions.replace(name, &as_it_is, &definition).await.unwrap();
-}
-
-/// Changes an object, whatever becomes of it.
-async fn change<K: kube::Resource<DynamicType = ()>>(world: &World, name: &str, patch: Value) {
-    let kind = ApiResource::erase::<K>(&());
-    let objects: Api<DynamicObject> = Api::all_with(world.client.clone(), &kind);
-    let patched = objects
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-    patched.unwrap();
 }
 
 async fn make_claim(world: &World, name: &str, profile: &str) -> Api<NodeClaim> {
@@ -61,8 +51,7 @@ async fn a_060_a_class_that_was_not_listed_yet_is_waited_for_and_only_one_that_i
     let world = World::new(Options::new(CLUSTER)).await;
     let provider = world.unled_provider();
     assert_waited_for(&provider, "EC2NodeClass default is not known yet").await;
-    let (leader, writes) = (provider.clone(), world.writes());
-    tokio::spawn(async move { leader.lead(writes).await });
+    lead(&provider, world.writes());
     world.pass(60).await;
     provider.create(&claim("one", SIZE)).await.unwrap();
     let mut lost = claim("two", SIZE);
@@ -83,14 +72,16 @@ async fn a_060_a_class_that_cannot_be_read_is_waited_for_or_known_as_it_was_last
     let world = World::new(Options::new(CLUSTER)).await;
     allow_any(&world, "ec2nodeclasses.karpenter.k8s.aws").await;
     let spoilt = json!({"spec": {"tags": "none"}});
-    change::<EC2NodeClass>(&world, "default", spoilt.clone()).await;
+    world.change::<EC2NodeClass>("default", spoilt.clone()).await;
     let provider = world.provider();
     world.pass(60).await;
     assert_waited_for(&provider, "EC2NodeClass default cannot be read").await;
-    change::<EC2NodeClass>(&world, "default", json!({"spec": {"tags": null}})).await;
+    world
+        .change::<EC2NodeClass>("default", json!({"spec": {"tags": null}}))
+        .await;
     world.pass(90).await;
     provider.create(&claim("one", SIZE)).await.unwrap();
-    change::<EC2NodeClass>(&world, "default", spoilt).await;
+    world.change::<EC2NodeClass>("default", spoilt).await;
     world.pass(30).await;
     provider.create(&claim("two", SIZE)).await.unwrap();
 }
@@ -100,7 +91,9 @@ async fn a_034_a_deleted_class_waits_for_nodeclaims_that_cannot_be_read() {
     let world = World::new(Options::new(CLUSTER)).await;
     let claims = make_claim(&world, "one", "profile").await;
     allow_any(&world, "nodeclaims.karpenter.sh").await;
-    change::<NodeClaim>(&world, "one", json!({"spec": {"taints": "none"}})).await;
+    world
+        .change::<NodeClaim>("one", json!({"spec": {"taints": "none"}}))
+        .await;
     let provider = world.provider();
     world.pass(60).await;
     let made = world.cloud.profiles();
@@ -122,7 +115,9 @@ async fn a_034_a_deleted_class_waits_for_nodeclaims_that_cannot_be_read() {
                 .all(|it| it.message.contains("cannot be read") && it.message.contains("one")),
         "{told:?}"
     );
-    change::<NodeClaim>(&world, "one", json!({"spec": {"taints": null}})).await;
+    world
+        .change::<NodeClaim>("one", json!({"spec": {"taints": null}}))
+        .await;
     world.pass(20).await;
     assert!(
         classes.get_opt("default").await.unwrap().is_some(),
@@ -137,22 +132,27 @@ async fn a_034_a_deleted_class_waits_for_nodeclaims_that_cannot_be_read() {
 #[tokio::test(start_paused = true)]
 async fn a_033_after_a_restart_profiles_wait_for_nodeclaims_that_cannot_be_read() {
     let world = World::new(Options::new(CLUSTER)).await;
-    let (earlier, writes) = (world.unled_provider(), world.writes());
-    let led = tokio::spawn(async move { earlier.lead(writes).await });
+    let led = lead(&world.unled_provider(), world.writes());
     world.pass(60).await;
     let first = world.cloud.profiles();
     assert_eq!(first.len(), 1);
     let claims = make_claim(&world, "one", &first[0]).await;
-    change::<EC2NodeClass>(&world, "default", json!({"spec": {"role": "AnotherRole"}})).await;
+    world
+        .change::<EC2NodeClass>("default", json!({"spec": {"role": "AnotherRole"}}))
+        .await;
     world.pass(60).await;
     assert_eq!(world.cloud.profiles().len(), 2);
     led.abort();
     allow_any(&world, "nodeclaims.karpenter.sh").await;
-    change::<NodeClaim>(&world, "one", json!({"spec": {"taints": "none"}})).await;
+    world
+        .change::<NodeClaim>("one", json!({"spec": {"taints": "none"}}))
+        .await;
     let _next = world.provider();
     world.pass(3 * 3600).await;
     assert_eq!(world.cloud.profiles().len(), 2, "a node may still have it");
-    change::<NodeClaim>(&world, "one", json!({"spec": {"taints": null}})).await;
+    world
+        .change::<NodeClaim>("one", json!({"spec": {"taints": null}}))
+        .await;
     claims.delete("one", &DeleteParams::default()).await.unwrap();
     world.pass(3 * 3600).await;
     let left = world.cloud.profiles();

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject, PostParams};
+use kube::Resource;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use serde_json::{Value, json};
 use spokeshave_api::crds::{Cloud, crds_of};
@@ -17,9 +18,21 @@ use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
 use spokeshave_ec2_simulated::{Options, REGION, SimulatedEc2};
 use spokeshave_ports::{CloudProvider as _, SharedClock, SharedWrites, TokioClock};
 use spokeshave_runtime::{ClientWrites, read_only};
+use tokio::task::JoinHandle;
 use tower::BoxError;
 
 pub(crate) const CLUSTER: &str = "rehearsal";
+
+/// Where EC2 is [`prompt`], the first rehearsal is over after so many seconds; the next one is not made before ten have passed.
+pub(crate) const REHEARSED: u64 = 9;
+
+/// EC2 knows new instance profiles at once.
+pub(crate) fn prompt() -> Options {
+    Options {
+        profile_delay: Duration::ZERO,
+        ..Options::new(CLUSTER)
+    }
+}
 
 pub(crate) struct World {
     pub(crate) clock: SharedClock,
@@ -101,6 +114,24 @@ impl World {
         api.create(&PostParams::default(), &class).await.unwrap();
     }
 
+    /// Makes a class in so many subnets, which it names, and the subnets. They take the four zones in turn: the first and the fifth are in one.
+    pub(crate) async fn class_in_subnets(&self, name: &str, count: u32, mut spec: Value) {
+        let term = |number: u32| json!({"id": format!("subnet-{number}")});
+        spec["subnetSelectorTerms"] = (1..=count).map(term).collect();
+        self.class(name, spec).await;
+        self.cloud.fit(&self.class_now(name).await);
+    }
+
+    /// Changes an object, whatever becomes of it.
+    pub(crate) async fn change<K: Resource<DynamicType = ()>>(&self, name: &str, patch: Value) {
+        let kind = ApiResource::erase::<K>(&());
+        let objects: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
+        let patched = objects
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        patched.unwrap();
+    }
+
     /// The provider at work, as a leader has it.
     pub(crate) fn provider(&self) -> Arc<AwsProvider> {
         self.provider_on(self.cloud.services())
@@ -126,9 +157,7 @@ impl World {
 
     fn provider_from(&self, services: Aws, set: impl FnOnce(&mut AwsOptions)) -> Arc<AwsProvider> {
         let provider = self.built(services, set);
-        let leader = provider.clone();
-        let writes = self.writes();
-        tokio::spawn(async move { leader.lead(writes).await });
+        lead(&provider, self.writes());
         provider
     }
 
@@ -182,6 +211,20 @@ impl World {
         let api: Api<EC2NodeClass> = Api::all(self.client.clone());
         api.get(name).await.unwrap()
     }
+}
+
+/// Has a provider lead.
+pub(crate) fn lead(provider: &Arc<AwsProvider>, writes: SharedWrites) -> JoinHandle<()> {
+    let leader = provider.clone();
+    tokio::spawn(async move { leader.lead(writes).await })
+}
+
+/// Status, reason and message of a condition.
+pub(crate) fn condition(class: &EC2NodeClass, type_: &str) -> (String, String, String) {
+    let conditions = class.status.iter().flat_map(|status| &status.conditions);
+    let found = conditions.into_iter().find(|it| it.type_ == type_);
+    let one = found.unwrap_or_else(|| panic!("{} has no condition {type_}", class.name()));
+    (one.status.clone(), one.reason.clone(), one.message.clone())
 }
 
 /// A class as core shows it to the provider.

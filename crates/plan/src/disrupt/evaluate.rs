@@ -250,6 +250,13 @@ pub(super) fn most_replacements(ground: &Ground<'_>, going: usize) -> usize {
         .max(1)
 }
 
+/// What may be made up by rounding when so many prices are added up and compared: half a nano-dollar each. Of two prices alone the greater is greater
+/// before rounding, too.
+fn rounding(prices: usize) -> Price {
+    let halves = if prices > 2 { prices } else { 0 };
+    Price(i64::try_from(halves / 2).unwrap_or(i64::MAX))
+}
+
 /// One claim may cost anything below what goes. Of several each gets its cheapest price and an equal share of what is left over, so that they
 /// are cheaper together whatever each is launched as (W-03).
 fn all_affordable(
@@ -263,7 +270,7 @@ fn all_affordable(
     if let [_] = claims.as_slice()
         && let Some(claim) = claims.pop()
     {
-        let limit = price_before.saturating_sub(Price::rounding(set.len() + 1));
+        let limit = price_before.saturating_sub(rounding(set.len() + 1));
         return Ok(vec![affordable(ground, moved, set, claim, limit, lifted)?]);
     }
     let mut floors = Vec::with_capacity(claims.len());
@@ -276,7 +283,7 @@ fn all_affordable(
     }
     let slack = price_before
         .saturating_sub(floors.iter().copied().sum())
-        .saturating_sub(Price::rounding(set.len() + floors.len()));
+        .saturating_sub(rounding(set.len() + floors.len()));
     let share = slack.0 / i64::try_from(claims.len()).unwrap_or(i64::MAX);
     if share <= 0 {
         return Err(Stop::new(Hurdle::NotCheaper, "Can't replace with cheaper nodes"));

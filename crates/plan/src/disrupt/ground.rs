@@ -185,9 +185,7 @@ fn window_of_pool(pool: &PoolView) -> Option<Duration> {
 /// When a pod came to an initialised node or left it for the last time, as consolidateAfter counts.
 pub(super) fn changed_at(view: &NodeView) -> Option<Timestamp> {
     let claim = view.claim.as_ref()?;
-    let initialized = claim
-        .condition(INITIALIZED)
-        .filter(|_| claim.is_true(INITIALIZED))?;
+    let initialized = claim.true_condition(INITIALIZED)?;
     let last = claim
         .status
         .as_ref()
@@ -198,8 +196,8 @@ pub(super) fn changed_at(view: &NodeView) -> Option<Timestamp> {
 /// Whether the NodeClaim has condition Drifted, and since when.
 pub(super) fn drifted_since(view: &NodeView) -> Option<Timestamp> {
     let claim = view.claim.as_ref()?;
-    let condition = claim.condition(DRIFTED)?;
-    claim.is_true(DRIFTED).then_some(condition.last_transition_time)
+    let drifted = claim.true_condition(DRIFTED)?;
+    Some(drifted.last_transition_time)
 }
 
 /// D-182: whether a policy lets nodes go that are not empty. A policy of a later version permits nothing.

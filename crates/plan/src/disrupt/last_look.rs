@@ -8,7 +8,7 @@ use super::ground::what_if_options;
 use super::simulate::WhatIf;
 use crate::policy::Policy;
 use jiff::Timestamp;
-use spokeshave_api::disruption::{Disruption, DisruptionMethod};
+use spokeshave_api::disruption::Disruption;
 use spokeshave_model::snapshot::{NodeId, NodeView, PodId, Snapshot};
 use std::collections::BTreeSet;
 
@@ -133,8 +133,7 @@ fn kept_for_good(
     nodes: &[NodeId],
     now: Timestamp,
 ) -> Option<String> {
-    let method = &disruption.spec.method;
-    let is_drift = matches!(method, DisruptionMethod::Drift | DisruptionMethod::StaticDrift);
+    let is_drift = disruption.spec.method.is_drift();
     let may_force = |node: &NodeView| {
         let claim = node.claim.as_ref();
         is_drift && claim.is_some_and(|claim| claim.spec.termination_grace_period.is_some())

@@ -6,9 +6,7 @@ use super::advance::{Present, PresentNode};
 use super::record::is_protected;
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned, DRIFTED, Status};
-use spokeshave_api::disruption::{
-    DisruptedNode, Disruption, DisruptionMethod, DisruptionPhase, RollBackCause,
-};
+use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase, RollBackCause};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::state_node::{is_cordoned, is_node_ready};
 use spokeshave_model::{Pod, pod};
@@ -59,7 +57,7 @@ fn protection(disruption: &Disruption, present: &Present, now: Timestamp) -> Opt
                 labels::DO_NOT_DISRUPT
             ));
         }
-        if is_drift(disruption) && claim.spec.termination_grace_period.is_some() {
+        if disruption.spec.method.is_drift() && claim.spec.termination_grace_period.is_some() {
             return None;
         }
         let pod = node.pods.iter().find(|pod| is_protected(pod, now))?;
@@ -82,7 +80,7 @@ fn is_begun(disruption: &Disruption, present: &Present) -> bool {
 /// A drifted node that is what is asked for again, because the change was taken back: its replacement is what was asked for in between. A condition that
 /// is Unknown says nothing.
 fn reverted(disruption: &Disruption, present: &Present) -> Option<String> {
-    if !is_drift(disruption) || is_begun(disruption, present) {
+    if !disruption.spec.method.is_drift() || is_begun(disruption, present) {
         return None;
     }
     let is_back = |claim: &Arc<NodeClaim>| {
@@ -92,13 +90,6 @@ fn reverted(disruption: &Disruption, present: &Present) -> Option<String> {
     let mut nodes = disruption.spec.nodes.iter().zip(&present.nodes);
     let (spec, _) = nodes.find(|(_, node)| node.live().is_some_and(is_back))?;
     Some(format!("node {} is not drifted any more", spec.name))
-}
-
-fn is_drift(disruption: &Disruption) -> bool {
-    matches!(
-        disruption.spec.method,
-        DisruptionMethod::Drift | DisruptionMethod::StaticDrift
-    )
 }
 
 /// A pod that nobody found a place for: bound to a node that was empty, or bound since the command was decided.

@@ -253,7 +253,13 @@ impl Frontier {
             calm.spares(command);
         }
         for key in back_off_keys(command) {
-            self.back_off(key, now);
+            let entry = self.back_offs.entry(key).or_insert(BackOff {
+                failures: 0,
+                until: now,
+            });
+            entry.failures = entry.failures.saturating_add(1);
+            let seconds = (SHORTEST_REST << (entry.failures - 1).min(4)).min(600);
+            entry.until = after(now, seconds);
         }
     }
 
@@ -263,33 +269,18 @@ impl Frontier {
         self.failed(command, now);
         let is_refused = |one: &&Disruption| {
             let status = one.status.as_ref();
-            status.and_then(|status| status.roll_back_cause.as_ref())
-                == Some(&RollBackCause::ReplacementRefused)
+            let cause = status.and_then(|status| status.roll_back_cause.as_ref());
+            cause == Some(&RollBackCause::ReplacementRefused)
         };
-        let Some(refused) = ledger.filter(is_refused) else {
-            return;
-        };
-        let pools = refused.spec.replacements.iter();
-        let pools: BTreeSet<&str> = pools.map(|one| one.node_pool.as_str()).collect();
-        for pool in pools {
+        let refused = ledger.filter(is_refused).into_iter();
+        for new in refused.flat_map(|one| &one.spec.replacements) {
             // Never longer: where only those for this node are refused, others get their turn while the node itself rests.
             let rest = BackOff {
                 failures: 1,
                 until: after(now, SHORTEST_REST),
             };
-            self.back_offs.insert(refusal_key(pool), rest);
+            self.back_offs.insert(refusal_key(&new.node_pool), rest);
         }
-    }
-
-    /// What a key stands for rests, the longer the more often it has failed.
-    fn back_off(&mut self, key: String, now: Timestamp) {
-        let entry = self.back_offs.entry(key).or_insert(BackOff {
-            failures: 0,
-            until: now,
-        });
-        entry.failures = entry.failures.saturating_add(1);
-        let seconds = (SHORTEST_REST << (entry.failures - 1).min(4)).min(600);
-        entry.until = after(now, seconds);
     }
 
     /// A command was carried out: what it was about rests no more.

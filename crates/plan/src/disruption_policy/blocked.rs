@@ -49,8 +49,8 @@ pub(super) fn add(scene: &Scene<'_>, blocked: &BlockedDrains, limits: &mut Vec<L
 
 fn drifted_since(view: &NodeView) -> Option<Timestamp> {
     let claim = view.claim.as_ref()?;
-    let condition = claim.condition(DRIFTED)?;
-    claim.is_true(DRIFTED).then_some(condition.last_transition_time)
+    let drifted = claim.true_condition(DRIFTED)?;
+    Some(drifted.last_transition_time)
 }
 
 /// What a drain would wait for, in words.

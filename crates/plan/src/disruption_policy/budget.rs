@@ -5,7 +5,7 @@ use super::memo::Domains;
 use super::rules::{Scene, rule};
 use super::windows::{Windows, time_zone};
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase};
+use spokeshave_api::disruption::DisruptedNode;
 use spokeshave_api::disruption_policy::{BudgetUnit, OutsideWindows, PolicyBudget, PolicyScope};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -210,18 +210,11 @@ fn at_once(
 
 /// Nodes of the ledger that began to go within the hour before `now`, with the time.
 fn begun<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (&'a DisruptedNode, Timestamp)> + 'a {
-    let is_counted = |one: &Disruption| {
-        let deleted = one
-            .status
-            .as_ref()
-            .is_some_and(|status| status.deleted_at.is_some());
-        one.phase() != DisruptionPhase::RolledBack || deleted
-    };
     let recent = scene
         .snapshot
         .disruptions
         .iter()
-        .filter(move |one| is_counted(one) && scene.now.duration_since(one.spec.decided_at.0) < HOUR);
+        .filter(move |one| one.is_counted() && scene.now.duration_since(one.spec.decided_at.0) < HOUR);
     recent.flat_map(move |one| {
         let nodes = one.spec.nodes.iter();
         nodes

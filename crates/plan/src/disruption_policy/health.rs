@@ -139,7 +139,7 @@ impl Look<'_> {
     /// Since when a node that has come up is there and up.
     fn up_since(&self, node: &NodeView) -> Option<Timestamp> {
         let claim = node.claim.as_ref()?;
-        let up = claim.condition(INITIALIZED).filter(|one| one.status == "True");
+        let up = claim.true_condition(INITIALIZED);
         // Where the label of the Node is ahead of its NodeClaim it has just come up.
         let up = up.map_or(self.now, |one| one.last_transition_time);
         born(node).map(|born| born.max(up))

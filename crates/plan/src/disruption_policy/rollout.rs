@@ -122,8 +122,8 @@ fn says(scene: &Scene<'_>, rollout: &Rollout, pool: PoolId, domain: u32) -> Opti
 fn drifted_since(snapshot: &Snapshot, pool: PoolId) -> Option<Timestamp> {
     let own = snapshot.nodes.iter().filter(|node| node.pool == Some(pool));
     let drifts = own.filter_map(|node| {
-        let drifted = node.claim.as_ref()?.condition(DRIFTED)?;
-        (drifted.status == "True").then_some(drifted.last_transition_time)
+        let drifted = node.claim.as_ref()?.true_condition(DRIFTED)?;
+        Some(drifted.last_transition_time)
     });
     drifts.min()
 }

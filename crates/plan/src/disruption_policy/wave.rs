@@ -5,7 +5,7 @@
 use super::budget::amount;
 use super::rules::Scene;
 use jiff::Timestamp;
-use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase};
+use spokeshave_api::disruption::{DisruptedNode, Disruption};
 use spokeshave_api::disruption_policy::Rollout;
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
 use spokeshave_model::snapshot::{NodeId, Snapshot};
@@ -56,11 +56,7 @@ pub(super) fn taken<'a>(
         finished: None,
     };
     let counts = |one: &Disruption| {
-        let status = one.status.as_ref();
-        let deleted = status.is_some_and(|status| status.deleted_at.is_some());
-        one.spec.reason == DisruptionReason::Drifted
-            && one.spec.decided_at.0 >= since
-            && (deleted || one.phase() != DisruptionPhase::RolledBack)
+        one.spec.reason == DisruptionReason::Drifted && one.spec.decided_at.0 >= since && one.is_counted()
     };
     for one in snapshot.disruptions.iter().filter(|one| counts(one)) {
         let nodes = one.spec.nodes.iter();

@@ -9,7 +9,7 @@ use super::convergence::DAY;
 use super::limits::{Left, Limit, Rule, Weights};
 use super::rules::{Scene, rule};
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase, MovedWorkload};
+use spokeshave_api::disruption::{DisruptedNode, Disruption, MovedWorkload};
 use spokeshave_api::disruption_policy::{StatefulSetMoves, WorkloadRules, WorkloadsStatus};
 use spokeshave_api::labels as api_labels;
 use spokeshave_model::Pod;
@@ -168,15 +168,11 @@ fn rest(scene: &Scene<'_>, node: NodeId, pod: &PodView, wishes: &Wishes, workloa
 
 /// Commands of the last day that were not taken back, with their nodes other than those that are looked at.
 fn moved_lately<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (&'a DisruptedNode, Timestamp)> + 'a {
-    let counts = |one: &Disruption| {
-        let deleted = one
-            .status
-            .as_ref()
-            .is_some_and(|status| status.deleted_at.is_some());
-        (deleted || one.phase() != DisruptionPhase::RolledBack)
-            && scene.now.duration_since(one.spec.decided_at.0) < DAY
-    };
-    let recent = scene.snapshot.disruptions.iter().filter(move |one| counts(one));
+    let recent = scene
+        .snapshot
+        .disruptions
+        .iter()
+        .filter(move |one| one.is_counted() && scene.now.duration_since(one.spec.decided_at.0) < DAY);
     recent.flat_map(move |one| {
         let nodes = one.spec.nodes.iter();
         nodes

@@ -140,6 +140,12 @@ pub fn eviction_reason(claim: Option<&NodeClaim>) -> String {
     }
 }
 
+/// Whether a pod of this NodeClaim is evicted for something that could have waited: a command of disruption.
+#[must_use]
+pub fn could_have_waited(claim: Option<&NodeClaim>) -> bool {
+    claim.is_some_and(|claim| claim.is_true(DISRUPTION_REASON))
+}
+
 /// D-332: the event of an evicted pod.
 #[must_use]
 pub fn evicted_event(target: &ObjectRef, reason: &str) -> Event {

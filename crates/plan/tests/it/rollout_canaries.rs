@@ -1,12 +1,12 @@
 //! What a canary has to show before anything follows it: a node of what the NodePool asks for now, which was healthy for a soak.
 
-use crate::rollouts::{arrives, asked, brought, command, gone, look, pass, replaced, room, six};
+use crate::rollouts::{arrives, asked, brought, command, drifts, gone, look, pass, replaced, six};
 use crate::support::World;
 use jiff::SignedDuration;
 use serde_json::json;
 use spokeshave_api::conditions::INITIALIZED;
 use spokeshave_api::disruption_policy::RolloutPhase;
-use spokeshave_api::{DisruptionReason, hash, labels as api_labels};
+use spokeshave_api::{hash, labels as api_labels};
 use std::sync::Arc;
 
 /// The annotations of a NodePool with this template, and of NodeClaims that were made from it.
@@ -63,14 +63,14 @@ fn invariant_25_a_canary_that_has_launched_nothing_is_repeated() {
         let again = look(&mut world).expect("goes on");
         let is_rolling = again.phase == RolloutPhase::Rolling;
         assert_eq!((again.wave, again.begun, is_rolling), (1, 0, true), "{node}");
-        assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "{node}");
+        assert_eq!(drifts(&world), 1, "{node}");
     }
     let mut only_deleted = world.clone();
     let mut world = replaced(world, "c", "new-c");
     assert_eq!(look(&mut world).expect("goes on").phase, RolloutPhase::Soaking);
     pass(&mut world, 9);
     assert_eq!(look(&mut world).expect("goes on").wave, 1);
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 0, "it soaks");
+    assert_eq!(drifts(&world), 0, "it soaks");
     pass(&mut world, 1);
     assert_eq!(look(&mut world).expect("goes on").wave, 2);
 
@@ -94,12 +94,12 @@ fn invariant_25_a_canary_whose_node_is_lost_is_repeated_after_its_soak() {
     pass(&mut world, 5);
     vanishes(&mut world, "new-a");
     assert_eq!(look(&mut world).expect("goes on").phase, RolloutPhase::Soaking);
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 0, "it soaks");
+    assert_eq!(drifts(&world), 0, "it soaks");
     let mut other = arrives(world.clone(), "other", true, 0);
     pass(&mut world, 5);
     let again = look(&mut world).expect("goes on");
     assert_eq!((again.wave, again.phase), (1, RolloutPhase::Rolling));
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "another canary");
+    assert_eq!(drifts(&world), 1, "another canary");
     // One that came for another reason will do, once it has been there for a soak.
     pass(&mut other, 9);
     assert_eq!(look(&mut other).expect("goes on").phase, RolloutPhase::Soaking);
@@ -126,7 +126,7 @@ fn invariant_25_a_canary_is_repeated_after_two_soaks_where_no_node_lives_for_one
             (RolloutPhase::Rolling, 1)
         };
         assert_eq!((status.wave, status.phase), (1, phase), "{number}");
-        assert_eq!(room(&world, &DisruptionReason::Drifted), left, "{number}");
+        assert_eq!(drifts(&world), left, "{number}");
     }
     let mut world = replaced(world, "b", "new-b");
     vanishes(&mut world, "young-4");
@@ -199,11 +199,11 @@ fn invariant_25_a_canary_that_is_replaced_in_another_nodepool_is_repeated_after_
         pass(&mut world, 9);
         let soaking = look(&mut world).expect("goes on");
         assert_eq!(soaking.phase, RolloutPhase::Soaking, "{node}");
-        assert_eq!(room(&world, &DisruptionReason::Drifted), 0, "{node}");
+        assert_eq!(drifts(&world), 0, "{node}");
         pass(&mut world, 1);
         let again = look(&mut world).expect("goes on");
         assert_eq!((again.wave, again.phase), (1, RolloutPhase::Rolling), "{node}");
-        assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "{node}");
+        assert_eq!(drifts(&world), 1, "{node}");
     }
 }
 
@@ -246,7 +246,7 @@ fn a_canary_that_waits_for_approval_is_not_repeated() {
     assert_eq!(waiting.phase, RolloutPhase::WaitingForApproval);
     let text = waiting.message.expect("a text");
     assert!(text.contains("is through and healthy"), "{text}");
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 0);
+    assert_eq!(drifts(&world), 0);
     // A pod of a new node has a while, or another object does not agree: that tells nothing against what was healthy.
     let settling = arrives(world.clone(), "late", false, 0);
     let object = json!({"apiVersion": "v1", "resource": "namespaces", "name": "shop", "expression": "true"});
@@ -263,7 +263,7 @@ fn a_canary_that_waits_for_approval_is_not_repeated() {
         world.state.disruption_policies = after.state.disruption_policies;
         let waiting = look(&mut world).expect("goes on");
         assert_eq!(waiting.phase, RolloutPhase::WaitingForApproval);
-        assert_eq!(room(&world, &DisruptionReason::Drifted), 0);
+        assert_eq!(drifts(&world), 0);
     }
     let mut world = asked(world, |rollout| {
         rollout.approved = [("default".to_owned(), 2)].into();
@@ -282,11 +282,11 @@ fn a_command_for_the_template_before_is_no_canary_of_the_next() {
     let world = asks_for(world, "third");
     let mut late = world.clone();
     assert_eq!(look(&mut late).expect("another begins").wave, 1);
-    assert_eq!(room(&late, &DisruptionReason::Drifted), 1, "a canary of its own");
+    assert_eq!(drifts(&late), 1, "a canary of its own");
     let mut early = world;
     begins(&mut early, "b", "third");
     look(&mut early).expect("another begins");
-    assert_eq!(room(&early, &DisruptionReason::Drifted), 0, "it has begun");
+    assert_eq!(drifts(&early), 0, "it has begun");
     pass(&mut early, 1);
     assert_eq!(look(&mut early).expect("goes on").begun, 1);
 }
@@ -304,7 +304,7 @@ fn nodes_of_the_template_before_are_not_judged() {
     pass(&mut world, 6);
     let status = look(&mut world).expect("goes on");
     assert_eq!((status.wave, status.phase), (1, RolloutPhase::Rolling));
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "a canary");
+    assert_eq!(drifts(&world), 1, "a canary");
     let mut world = launched_for(arrives(world, "new", true, 3), "new", "good");
     let status = look(&mut world).expect("goes on");
     assert_eq!(status.phase, RolloutPhase::Halted);

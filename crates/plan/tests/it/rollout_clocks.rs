@@ -1,18 +1,12 @@
 //! Roll-outs whose times lie ahead, because the clock that told them was set back, or another operator leads whose clock is right.
 
-use crate::rollouts::{arrives, asked, command, gone, look, pass, replaced, room, six};
+use crate::rollouts::{arrives, asked, command, drifts, gone, look, pass, replaced, six};
 use crate::support::World;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
-use spokeshave_api::DisruptionReason;
 use spokeshave_api::disruption_policy::RolloutPhase;
 use spokeshave_plan::disruption_policy::{Keep, keep};
-
-/// How many nodes may go for drift now.
-fn drifts(world: &World) -> usize {
-    room(world, &DisruptionReason::Drifted)
-}
 
 /// Writes the next status, and tells whether the roll-out is halted in it.
 fn halts(world: &mut World) -> bool {

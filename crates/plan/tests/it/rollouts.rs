@@ -45,10 +45,15 @@ pub(crate) fn asked(mut world: World, edit: impl Fn(&mut Rollout)) -> World {
 }
 
 /// How many nodes may go for a reason now.
-pub(crate) fn room(world: &World, reason: &DisruptionReason) -> usize {
+fn room(world: &World, reason: &DisruptionReason) -> usize {
     let snapshot = world.snapshot();
     let mut left = limits(&snapshot, reason, world.now, &BTreeSet::new());
     snapshot.node_ids().filter(|node| left.take(*node)).count()
+}
+
+/// How many nodes may go for drift now.
+pub(crate) fn drifts(world: &World) -> usize {
+    room(world, &DisruptionReason::Drifted)
 }
 
 /// Writes the status that the policy should have now, as the controller does, and gives the roll-out.
@@ -102,11 +107,7 @@ pub(crate) fn gone(world: &mut World, node: &str) {
 #[test]
 fn a_canary_then_twice_as_many_each_time_and_a_soak_between() {
     let mut world = six(&json!({"soak": "10m"}));
-    assert_eq!(
-        room(&world, &DisruptionReason::Drifted),
-        1,
-        "before anything is written"
-    );
+    assert_eq!(drifts(&world), 1, "before anything is written");
     assert_eq!(
         room(&world, &DisruptionReason::Empty),
         6,
@@ -114,9 +115,9 @@ fn a_canary_then_twice_as_many_each_time_and_a_soak_between() {
     );
     let first = look(&mut world).expect("it begins");
     assert_eq!((first.wave, first.size, first.remaining), (1, 1, 6));
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 1);
+    assert_eq!(drifts(&world), 1);
     command(&mut world, "a", "Replacing", None);
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 0, "the canary is out");
+    assert_eq!(drifts(&world), 0, "the canary is out");
     pass(&mut world, 2);
     assert_eq!(look(&mut world).expect("goes on").phase, RolloutPhase::Rolling);
     let mut world = replaced(world, "a", "new-a");
@@ -125,18 +126,18 @@ fn a_canary_then_twice_as_many_each_time_and_a_soak_between() {
     let soaking = look(&mut world).expect("goes on");
     assert_eq!((soaking.wave, soaking.phase.clone()), (1, RolloutPhase::Soaking));
     assert!(soaking.eta.is_some(), "one command has shown how long it takes");
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 0);
+    assert_eq!(drifts(&world), 0);
     pass(&mut world, 1);
     let second = look(&mut world).expect("goes on");
     assert_eq!((second.wave, second.size), (2, 2));
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 2);
+    assert_eq!(drifts(&world), 2);
     for node in ["b", "c"] {
         gone(&mut world, node);
     }
     look(&mut world);
     pass(&mut world, 10);
     assert_eq!(look(&mut world).expect("goes on").size, 4);
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 4, "all that are left");
+    assert_eq!(drifts(&world), 4, "all that are left");
     for node in ["d", "e", "f"] {
         gone(&mut world, node);
     }
@@ -193,13 +194,9 @@ fn a_roll_out_that_is_over_holds_back_nothing_and_the_next_has_a_canary_of_its_o
     for node in all {
         world = world.drifted(&format!("new-{node}"), since);
     }
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "a canary");
+    assert_eq!(drifts(&world), 1, "a canary");
     command(&mut world, "new-a", "Replacing", None);
-    assert_eq!(
-        room(&world, &DisruptionReason::Drifted),
-        0,
-        "before anything is written"
-    );
+    assert_eq!(drifts(&world), 0, "before anything is written");
     command(&mut world, "new-b", "Replacing", None);
     assert_eq!(
         said(&world, "new-c").as_deref(),
@@ -220,11 +217,11 @@ fn another_image_of_the_nodeclass_in_mid_roll_out_gets_a_canary_of_its_own() {
     let mut world = world.drifted("new-a", 0);
     let again = look(&mut world).expect("it begins again");
     assert_eq!((again.wave, again.size, again.remaining), (1, 1, 6));
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "a canary");
+    assert_eq!(drifts(&world), 1, "a canary");
     pass(&mut world, 1);
     let mut world = replaced(world, "b", "new-b");
     look(&mut world);
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 0);
+    assert_eq!(drifts(&world), 0);
     pass(&mut world, 10);
     let second = look(&mut world).expect("goes on");
     assert_eq!((second.wave, second.size), (2, 2), "the second image is healthy");
@@ -259,7 +256,7 @@ fn another_image_gets_its_canary_although_a_straggler_has_kept_a_wave_open_for_d
     let mut world = world.drifted("new-a", 2 * 86_400);
     let again = look(&mut world).expect("it begins again");
     assert_eq!((again.wave, again.size), (1, 1));
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "a canary");
+    assert_eq!(drifts(&world), 1, "a canary");
 }
 
 /// Of a NodeClaim that was made before the roll-out began, also where its Node came later, the old image is no news.
@@ -334,10 +331,10 @@ fn nodes_that_drift_at_once_go_one_by_one() {
     let mut world = six(&json!({"soak": "10m"}));
     look(&mut world);
     for (old, new) in [("a", "new-a"), ("b", "new-b"), ("c", "new-c")] {
-        assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "{old}");
+        assert_eq!(drifts(&world), 1, "{old}");
         world = replaced(world, old, new).drifted(new, 0);
         look(&mut world);
-        assert_eq!(room(&world, &DisruptionReason::Drifted), 0, "{old} soaks");
+        assert_eq!(drifts(&world), 0, "{old} soaks");
         pass(&mut world, 11);
         assert_eq!(look(&mut world).expect("goes on").wave, 1, "{old}");
     }
@@ -360,11 +357,7 @@ fn waves_have_the_sizes_that_are_written() {
     }
     assert_eq!(sizes, [2, 1, 2], "40% of the four that are there, rounded up");
     let wrong = six(&json!({"waves": ["many"]}));
-    assert_eq!(
-        room(&wrong, &DisruptionReason::Drifted),
-        0,
-        "on doubt nothing goes"
-    );
+    assert_eq!(drifts(&wrong), 0, "on doubt nothing goes");
 }
 
 /// A pod on a node that came since the roll-out began.
@@ -409,7 +402,7 @@ fn what_is_not_healthy_halts_it_and_the_condition_says_what_was_seen() {
         }
         let text = status.message.expect("what was seen");
         assert!(text.contains("default/on-new on new node new"), "{text}");
-        assert_eq!(room(&world, &DisruptionReason::Drifted), 0);
+        assert_eq!(drifts(&world), 0);
         assert_eq!(
             room(&world, &DisruptionReason::Underutilized),
             6,
@@ -472,7 +465,7 @@ fn lives_to_its_end(seed: u64) {
     let mut old = ["a", "b", "c", "d", "e", "f"].into_iter();
     let mut settling: Vec<(String, i64)> = Vec::new();
     for minute in 0..120 {
-        for _ in 0..room(&world, &DisruptionReason::Drifted) {
+        for _ in 0..drifts(&world) {
             let Some(node) = old.next() else { break };
             gone(&mut world, node);
             let restarts = i32::try_from(dice.below(3)).expect("a small number");
@@ -525,7 +518,7 @@ fn invariant_25_the_ledger_keeps_a_wave_that_lasts_for_days() {
         expired(all, Duration::from_secs(86_400), 200, keeps, world.now).len()
     };
     assert_eq!(forgotten(&world), 0, "two days later");
-    assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "of two");
+    assert_eq!(drifts(&world), 1, "of two");
     let mut over = world.clone();
     over.state.disruption_policies.clear();
     assert_eq!(forgotten(&over), 1, "once nobody counts it");

@@ -9,7 +9,7 @@ use serde_json::json;
 use spokeshave_api::conditions::{Conditioned, DRIFTED, Status};
 use spokeshave_api::disruption::{DisruptionPhase, DisruptionStatus, RollBackCause};
 use spokeshave_model::Pod;
-use spokeshave_plan::disrupt::advance::{Milestone, WaitsFor, advance};
+use spokeshave_plan::disrupt::advance::{Milestone, WaitsFor};
 
 /// Somebody asks for the deletion of a NodeClaim.
 fn delete(world: &mut World, name: &str) {
@@ -81,11 +81,9 @@ fn d_102_a_replacement_that_is_refused_takes_the_command_back_at_once() {
     world.run(at(1), 3);
     assert_eq!(world.disruption.phase(), DisruptionPhase::Starting);
     assert_eq!((world.tainted(), world.marked()), (1, 1));
-    let mut present = world.present();
-    present.refused = Some("not in this house".to_owned());
-    for action in &advance(&world.disruption, &present, at(2)).actions {
-        world.apply(action);
-    }
+    world.look(at(2), |present| {
+        present.refused = Some("not in this house".to_owned());
+    });
     assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack);
     let status = status(&world);
     assert_eq!(status.roll_back_cause, Some(RollBackCause::ReplacementRefused));
@@ -132,11 +130,7 @@ fn invariant_8_a_replacement_that_is_not_up_is_kept_for_pods_of_nodes_that_other
         delete(&mut world, "a");
         world.run(at(2), 1);
         assert_eq!(world.disruption.phase(), DisruptionPhase::Deleting);
-        let mut present = world.present();
-        present.waits_for = waits_for;
-        for action in &advance(&world.disruption, &present, at(4)).actions {
-            world.apply(action);
-        }
+        world.look(at(4), |present| present.waits_for = waits_for);
         assert_eq!(
             world.disruption.phase(),
             DisruptionPhase::Draining,

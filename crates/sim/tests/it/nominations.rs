@@ -89,6 +89,29 @@ impl Cluster {
     }
 }
 
+/// A faulty cluster whose only node has two processors to spare, and an operator that has pods name their nodes.
+async fn with_room_on_one_node(seed: u64) -> (faulty::Cluster, faulty::Running, String) {
+    let cluster = faulty::Cluster::new(seed).await;
+    cluster.pool("default", of_four()).await;
+    let options = OperatorOptions {
+        nominate_pods: true,
+        ..OperatorOptions::default()
+    };
+    let operator = cluster.operator(faulty::Setup::with_options(options));
+    cluster.run("web", 1, "1500m").await;
+    let node = cluster.node_of("web").await;
+    (cluster, operator, node)
+}
+
+/// A pod that waits and that nobody binds.
+async fn unbound(cluster: &impl Scene, name: &str, cpu: &str) {
+    let elsewhere = json!({"spec": {"schedulerName": "elsewhere"}});
+    cluster.pod(name, cpu, elsewhere).await;
+    let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+    let status = json!({"conditions": unschedulable});
+    cluster.patch_status::<Pod>(name, status).await;
+}
+
 /// Eight pods and four nodes: how many pods are where the events said, and where our conditions say.
 async fn large_and_small(nominate_pods: bool) -> (usize, usize) {
     let cluster = Cluster::new(options(91, nominate_pods), of_four())
@@ -256,13 +279,7 @@ async fn w_62_a_name_that_the_scheduler_does_not_heed_is_taken_back_for_good() {
     let cluster = Cluster::new(options(98, true), undisturbed())
         .await
         .with_operator();
-    cluster
-        .pod("odd", "1", json!({"spec": {"schedulerName": "elsewhere"}}))
-        .await;
-    let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
-    cluster
-        .patch_status::<Pod>("odd", json!({"conditions": unschedulable}))
-        .await;
+    unbound(&cluster, "odd", "1").await;
     let node = cluster.until_named("odd").await;
     let odd: Pod = cluster.get("odd").await;
     assert_eq!(nominated(&odd), Some(&*node));
@@ -302,69 +319,31 @@ async fn w_62_hundreds_of_pods_name_their_node_at_most_twice() {
 /// Thousands of pods may name nodes that are there already: NodeClaims for the others do not wait until all have done so, and neither does the next pass.
 #[tokio::test(start_paused = true)]
 async fn p_065_w_62_nodeclaims_do_not_wait_for_names_of_nodes_that_are_there() {
-    let cluster = faulty::Cluster::new(100).await;
-    cluster.pool("default", of_four()).await;
-    let options = OperatorOptions {
-        nominate_pods: true,
-        ..OperatorOptions::default()
-    };
-    let _operator = cluster.operator(faulty::Setup::with_options(options));
-    cluster.run("web", 1, "2").await;
+    let (cluster, _operator, node) = with_room_on_one_node(100).await;
     let minute = Duration::from_secs(60);
     *cluster.gate.slow.lock().unwrap() = Some(("/pods/small/status", minute));
-    // Nobody binds them, and one pass plans for both.
-    let elsewhere = json!({"spec": {"schedulerName": "elsewhere"}});
-    cluster.pod("small", "1", elsewhere.clone()).await;
+    // One pass plans for both.
+    unbound(&cluster, "small", "1").await;
     // Beside one of these there is no room for the small one.
-    cluster.pod("large", "3200m", elsewhere.clone()).await;
-    let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
-    let unschedulable = json!({"conditions": unschedulable});
-    for pod in ["small", "large"] {
-        cluster.patch_status::<Pod>(pod, unschedulable.clone()).await;
-    }
+    unbound(&cluster, "large", "3200m").await;
     let took = cluster
         .until("a node comes for the large one", async |cluster| {
             cluster.list::<NodeClaim>().await.len() == 2
         })
         .await;
     assert!(took < Duration::from_secs(20), "{took:?}");
-    cluster.pod("larger", "3300m", elsewhere).await;
-    cluster.patch_status::<Pod>("larger", unschedulable).await;
+    unbound(&cluster, "larger", "3300m").await;
     let took = cluster
         .until("a node comes for the larger one", async |cluster| {
             cluster.list::<NodeClaim>().await.len() == 3
         })
         .await;
     assert!(took < Duration::from_secs(20), "{took:?}");
-    let node = cluster.node_of("web").await;
     cluster
         .until("the small one names the node that is there", async |cluster| {
             named(&cluster.get::<Pod>("small").await).as_deref() == Some(&*node)
         })
         .await;
-}
-
-/// A faulty cluster whose only node has two processors to spare, and an operator that has pods name their nodes.
-async fn with_room_on_one_node(seed: u64) -> (faulty::Cluster, faulty::Running, String) {
-    let cluster = faulty::Cluster::new(seed).await;
-    cluster.pool("default", of_four()).await;
-    let options = OperatorOptions {
-        nominate_pods: true,
-        ..OperatorOptions::default()
-    };
-    let operator = cluster.operator(faulty::Setup::with_options(options));
-    cluster.run("web", 1, "1500m").await;
-    let node = cluster.node_of("web").await;
-    (cluster, operator, node)
-}
-
-/// A pod that waits and that nobody binds.
-async fn unbound(cluster: &faulty::Cluster, name: &str, cpu: &str) {
-    let elsewhere = json!({"spec": {"schedulerName": "elsewhere"}});
-    cluster.pod(name, cpu, elsewhere).await;
-    let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
-    let status = json!({"conditions": unschedulable});
-    cluster.patch_status::<Pod>(name, status).await;
 }
 
 /// The write of a name is still under way when the pod is planned elsewhere: it is dropped, and never seen.

@@ -5,7 +5,7 @@ use spokeshave_api::{NodeClaim, labels};
 use spokeshave_apiserver::Commit;
 use spokeshave_model::{CapacityType, InstanceType, Offering, Price, Resources};
 use spokeshave_plan::termination;
-use spokeshave_simulate::meter::{Share, could_have_waited};
+use spokeshave_simulate::meter::Share;
 
 use super::{Chronicle, HOUR_MS, State};
 
@@ -43,10 +43,9 @@ impl Machine {
         self.instance.is_some()
     }
 
-    /// Why its pods are evicted; empty without a NodeClaim.
-    pub(super) fn reason(&self) -> String {
-        let claim = serde_json::from_value::<NodeClaim>(self.claim.clone()).ok();
-        termination::eviction_reason(claim.as_ref())
+    /// The NodeClaim, while there is one.
+    pub(super) fn claim(&self) -> Option<NodeClaim> {
+        serde_json::from_value(self.claim.clone()).ok()
     }
 
     /// The share that is requested, of the resource of which most is, in thousandths; at most 1,000.
@@ -179,7 +178,7 @@ impl State {
             return;
         };
         // Its pods are noticed to be gone when its NodeClaim may be gone, too.
-        if !machine.is_interrupted && could_have_waited(&machine.reason()) {
+        if !machine.is_interrupted && termination::could_have_waited(machine.claim().as_ref()) {
             self.disrupted.insert(name.to_owned());
         }
         self.meter.instance_ends(instance.price, instance.capacity_type);

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use spokeshave_apiserver::Commit;
 use spokeshave_model::{Resources, pod};
+use spokeshave_plan::termination;
 use spokeshave_scenario::{Owner, OwnerKind};
-use spokeshave_simulate::meter::could_have_waited;
 
 use super::machines::Machine;
 use super::{Chronicle, Completed, HOUR_MS, PodKey, State};
@@ -265,8 +265,9 @@ impl State {
         self.refused.remove(key);
         let Some(tally) = self.pods.get(key) else { return };
         let machine = tally.node.as_ref().and_then(|node| self.machines.get(node));
-        let reason = machine.map(Machine::reason).unwrap_or_default();
-        let is_voluntary = could_have_waited(&reason);
+        let claim = machine.and_then(Machine::claim);
+        let reason = termination::eviction_reason(claim.as_ref());
+        let is_voluntary = termination::could_have_waited(claim.as_ref());
         self.note(now_ms, "evicted", &format!("{}/{}", key.0, key.1), &reason);
         self.lost(now_ms, key, is_voluntary);
     }

@@ -63,8 +63,6 @@ impl Source {
     /// # Errors
     /// The dump or the catalog cannot be read, or the cluster does not answer.
     pub(crate) async fn of(args: &SourceArgs) -> Result<Self> {
-        // What is wrong with the command line is said before anything is read.
-        let ec2 = Ec2::unless(args.catalog.as_deref(), args.region.as_deref())?;
         if !args.filenames.is_empty() {
             let loaded = plan::load(args).await?;
             let beside = loaded.written.into_iter().map(|written| written.object).collect();
@@ -72,6 +70,8 @@ impl Source {
             let world = world(loaded.world.state, Beside::of(beside), loaded.now, missing);
             return Ok(Source::Still(Box::new(world)));
         }
+        // What is wrong with the command line is said before anything is read.
+        let ec2 = Ec2::unless(args.catalog.as_deref(), args.region.as_deref())?;
         let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
         let catalog = match &args.catalog {
             Some(path) => Catalog::from_file(path)?,

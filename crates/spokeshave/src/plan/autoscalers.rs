@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::dump::Dump;
+use super::workloads::{or_default, workload_key};
 
 /// The kind.
 pub(super) const KIND: &str = "HorizontalPodAutoscaler";
@@ -40,22 +41,16 @@ struct Target {
 }
 
 impl Autoscaler {
-    fn namespace(&self) -> &str {
-        match self.metadata.namespace.as_str() {
-            "" => "default",
-            namespace => namespace,
-        }
-    }
-
     /// For a sentence.
     pub(super) fn shown(&self) -> String {
-        format!("{KIND} {}/{}", self.namespace(), self.metadata.name)
+        let Name { namespace, name } = &self.metadata;
+        format!("{KIND} {}/{name}", or_default(namespace))
     }
 
     /// What it scales, as `Deployment/shop/web`.
     fn target(&self) -> String {
         let Target { kind, name } = &self.spec.scale_target_ref;
-        format!("{kind}/{}/{name}", self.namespace())
+        workload_key(kind, &self.metadata.namespace, name)
     }
 
     /// How many pods it makes of those that its target asks for, whatever the metrics say. It leaves a target alone that asks for none.

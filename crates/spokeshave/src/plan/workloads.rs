@@ -25,6 +25,19 @@ const MOST_PODS: usize = 20_000;
 
 const DEFAULT_NAMESPACE: &str = "default";
 
+/// The namespace that an object of a file goes to.
+pub(super) fn or_default(namespace: &str) -> &str {
+    match namespace {
+        "" => DEFAULT_NAMESPACE,
+        namespace => namespace,
+    }
+}
+
+/// `Deployment/shop/web`.
+pub(super) fn workload_key(kind: &str, namespace: &str, name: &str) -> String {
+    format!("{kind}/{}/{name}", or_default(namespace))
+}
+
 /// What a workload says about its pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadManifest {
@@ -64,16 +77,12 @@ impl WorkloadManifest {
         format!("{} {}/{}", self.kind, self.namespace(), self.name)
     }
 
-    /// `Deployment/shop/web`.
     fn key(&self) -> String {
-        format!("{}/{}/{}", self.kind, self.namespace(), self.name)
+        workload_key(self.kind, &self.namespace, &self.name)
     }
 
     fn namespace(&self) -> &str {
-        match self.namespace.as_str() {
-            "" => DEFAULT_NAMESPACE,
-            namespace => namespace,
-        }
+        or_default(&self.namespace)
     }
 
     /// The pod is one that this workload made, directly or through a ReplicaSet or Job.

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use spokeshave_api::conditions::{
-    Conditioned as _, LAUNCHABLE, NODE_CLASS_READY, READY, VALIDATION_SUCCEEDED,
-};
+use spokeshave_api::Condition;
+use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, READY, VALIDATION_SUCCEEDED};
 use spokeshave_model::resources::{ResourceName, Resources};
 use spokeshave_model::snapshot::{InstanceTypesProblem, PodId, PoolId, PoolView, Snapshot};
 use spokeshave_model::taint::first_untolerated;
@@ -17,7 +16,7 @@ use super::{Finding, Level};
 use spokeshave_plan::budget_lint;
 use spokeshave_plan::pool_conditions::STATIC_CAPACITY_DISABLED;
 use spokeshave_plan::report::{count, some_of};
-use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, no_instance_type, not_supported};
+use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, no_instance_type, not_launchable, not_supported};
 
 /// Findings about NodePools.
 pub(super) fn findings(standing: &Standing, snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
@@ -52,9 +51,8 @@ fn unusable(snapshot: &Snapshot, pool: &PoolView) -> Option<Finding> {
     if !pool.ready {
         return Some(not_ready(pool));
     }
-    let known_elsewhere = pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere);
     // The operator's setting is not in the cluster: what is said of minValues is true of the default.
-    if !known_elsewhere && let Some(why) = no_instance_type(snapshot, pool, MinValuesPolicy::Strict) {
+    if let Some(why) = no_instance_type(snapshot, pool, MinValuesPolicy::Strict) {
         let remedy = match pool.instance_types_problem {
             Some(InstanceTypesProblem::Failed(_)) => {
                 (CLASS, "add the class to the files, or correct the name")
@@ -63,20 +61,23 @@ fn unusable(snapshot: &Snapshot, pool: &PoolView) -> Option<Finding> {
         };
         return Some(nothing_to_launch(pool, why, remedy));
     }
-    not_launchable(pool).or_else(|| known_elsewhere.then(|| types_unknown(pool)))
+    // What the operator has found out is on the NodePool, wherever its instance types are known.
+    if let Some(said) = not_launchable(pool) {
+        return Some(no_replicas(pool, said));
+    }
+    let known_elsewhere = pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere);
+    known_elsewhere.then(|| types_unknown(pool))
 }
 
-/// What the operator has found out about a fixed number of nodes is on the NodePool, wherever its instance types are known.
-fn not_launchable(pool: &PoolView) -> Option<Finding> {
-    let said = pool.object.condition(LAUNCHABLE);
-    let said = said.filter(|said| said.status == "False")?;
+/// What the operator says of a fixed number of nodes that it does not launch.
+fn no_replicas(pool: &PoolView, said: &Condition) -> Finding {
     let remedy = ("spec.replicas", "correct what the condition names");
     let mut finding = nothing_to_launch(pool, said.message.clone(), remedy);
     if said.reason != STATIC_CAPACITY_DISABLED {
         // The cloud may have room again.
         finding.level = Level::Warning;
     }
-    Some(finding)
+    finding
 }
 
 fn types_unknown(pool: &PoolView) -> Finding {

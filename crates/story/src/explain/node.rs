@@ -167,8 +167,8 @@ fn identity(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
     if is_protected(view) {
         story.fact("annotation", "karpenter.sh/do-not-disrupt: \"true\" on the Node");
     }
-    let drifted = view.claim.as_ref().and_then(|claim| claim.condition(DRIFTED));
-    if let Some(condition) = drifted.filter(|condition| condition.status == "True") {
+    let claim = view.claim.as_ref();
+    if let Some(condition) = claim.and_then(|claim| claim.true_condition(DRIFTED)) {
         story.fact(
             "drifted",
             format!(

@@ -1,6 +1,6 @@
 //! The story of a NodePool: whether it can launch, what is left of its limits, what its budgets allow now and next.
 
-use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHABLE, NODE_CLASS_READY, READY};
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED, NODE_CLASS_READY, READY};
 use spokeshave_api::{Condition, DisruptionReason, NodePool};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, PoolId};
@@ -12,7 +12,7 @@ use crate::stops::stops;
 use spokeshave_plan::budget_lint::{Level, NodeCounts, lint};
 use spokeshave_plan::calendar::REASONS;
 use spokeshave_plan::disruption_policy::expiry;
-use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, no_instance_type, not_supported};
+use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, no_instance_type, not_launchable, not_supported};
 
 /// The story of a NodePool.
 pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
@@ -126,8 +126,8 @@ fn fleet(facts: &Facts<'_>, nodes: &[&NodeView], story: &mut Story) {
     story.price_per_hour = Some(price.dollars());
     let number = |test: &dyn Fn(&NodeView) -> bool| nodes.iter().filter(|node| test(node)).count();
     let drifted = number(&|node| {
-        let condition = node.claim.as_ref().and_then(|claim| claim.condition(DRIFTED));
-        condition.is_some_and(|condition| condition.status == "True")
+        let claim = node.claim.as_ref();
+        claim.is_some_and(|claim| claim.is_true(DRIFTED))
     });
     let parts = [
         (
@@ -253,17 +253,10 @@ fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
     if let Some(limit) = story.waits.iter().find(|wait| wait.object.starts_with("limit ")) {
         return format!("is at its {}: no further node is launched", limit.object);
     }
-    let known_elsewhere = pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere);
-    let no_type = match known_elsewhere {
-        true => None,
-        false => no_instance_type(facts.snapshot, pool, facts.policy.min_values),
-    };
-    // What the operator has found out about a fixed number of nodes is on the NodePool.
-    let said = pool.object.condition(LAUNCHABLE);
-    let said = said.filter(|said| said.status == "False");
-    match no_type.or_else(|| said.map(|said| said.message.clone())) {
+    let no_type = no_instance_type(facts.snapshot, pool, facts.policy.min_values);
+    match no_type.or_else(|| not_launchable(pool).map(|said| said.message.clone())) {
         Some(why) => cannot(&why),
-        None if known_elsewhere => {
+        None if pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere) => {
             "can launch nodes, of instance types that only its operator knows".to_owned()
         }
         None => "can launch nodes".to_owned(),

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, DRIFTED, INITIALIZED};
-use spokeshave_api::disruption::{Disruption, DisruptionMethod, DisruptionPhase};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::{Action, ObjectKind, Pod};
 use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance};
 use std::collections::BTreeMap;
@@ -66,8 +66,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(disruption: Disruption) -> Self {
         let names: Vec<String> = disruption.spec.nodes.iter().map(|one| one.name.clone()).collect();
-        let drift = [DisruptionMethod::Drift, DisruptionMethod::StaticDrift];
-        let is_drift = drift.contains(&disruption.spec.method);
+        let is_drift = disruption.spec.method.is_drift();
         let claim = |name: &String| {
             let mut claim = claim(name);
             if is_drift {
@@ -157,6 +156,15 @@ impl World {
             }
         }
         panic!("it never comes to rest: {:?}", self.disruption.status);
+    }
+
+    /// Looks once, with something else present, and does what is written; what is said is not kept.
+    pub(crate) fn look(&mut self, now: Timestamp, edit: impl FnOnce(&mut Present)) {
+        let mut present = self.present();
+        edit(&mut present);
+        for action in &advance(&self.disruption, &present, now).actions {
+            self.apply(action);
+        }
     }
 
     pub(crate) fn initialise(&mut self, name: &str) {

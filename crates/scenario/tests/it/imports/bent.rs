@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use spokeshave_scenario::import::{Recording, bend};
+use spokeshave_scenario::import::{Recorded, Recording, bend};
 use spokeshave_scenario::{Change, Event, OwnerId, Timeline};
 
 use super::dumps::inventory;
@@ -119,21 +119,28 @@ fn rises(timeline: &Timeline) -> Vec<u64> {
     hours
 }
 
+/// How [`ranged`] is read.
+const REPEATED: &str = "format: prometheus, file: x, repeat: true";
+
+/// A range of the replicas of one Deployment, by seconds after 2026-03-02T00:00:00Z.
+fn ranged(points: &[(u64, &str)]) -> Recorded {
+    let metric =
+        json!({"__name__": "kube_deployment_spec_replicas", "namespace": "shop", "deployment": "web"});
+    let start = 1_772_409_600;
+    let points = points.iter().map(|&(second, count)| (start + second, count));
+    let points: Vec<(u64, &str)> = points.collect();
+    let answer = range(&[(metric, points.as_slice())]);
+    whole(REPEATED, answer.as_bytes()).expect("readable")
+}
+
 /// A day is 24 hours, although the last thing that changes in it does so in the evening.
 #[test]
 fn a_recording_is_repeated_when_it_was_over_and_not_when_it_changed_last() {
-    let metric =
-        json!({"__name__": "kube_deployment_spec_replicas", "namespace": "shop", "deployment": "web"});
-    let start = 1_772_409_600; // 2026-03-02T00:00:00Z
-    let import = "format: prometheus, file: x, repeat: true";
     // A range without its end, and one with both of its ends.
     for hours in [24, 25] {
         let count = |hour: u64| if (8..18).contains(&hour) { "20" } else { "2" };
-        let points = (0..hours).map(|hour| (start + hour * 3_600, count(hour)));
-        let points: Vec<(u64, &str)> = points.collect();
-        let answer = range(&[(metric.clone(), points.as_slice())]);
-        let plain = whole(import, answer.as_bytes()).expect("readable");
-        let found = bend(plain, &source(import), 96 * HOUR_MS).expect("small");
+        let points: Vec<(u64, &str)> = (0..hours).map(|hour| (hour * 3_600, count(hour))).collect();
+        let found = bend(ranged(&points), &source(REPEATED), 96 * HOUR_MS).expect("small");
         assert_eq!(rises(&found), [0, 8, 32, 56, 80], "{hours} points");
     }
     let night = ("2026-03-02T00:00:00Z", "applied", deployment("web", 2, "1"));
@@ -205,15 +212,9 @@ fn a_day_of_dumps_is_24_hours() {
 /// With a step of a day every range is one of whole days, and its last point is a day as well.
 #[test]
 fn a_week_of_daily_points_is_seven_days() {
-    let metric =
-        json!({"__name__": "kube_deployment_spec_replicas", "namespace": "shop", "deployment": "web"});
-    let start = 1_772_409_600; // 2026-03-02T00:00:00Z
     let count = |day: u64| if (1..6).contains(&day) { "20" } else { "2" };
-    let points: Vec<(u64, &str)> = (0..7).map(|day| (start + day * 86_400, count(day))).collect();
-    let answer = range(&[(metric, points.as_slice())]);
-    let import = "format: prometheus, file: x, repeat: true";
-    let plain = whole(import, answer.as_bytes()).expect("readable");
-    let found = bend(plain, &source(import), 21 * 24 * HOUR_MS).expect("small");
+    let points: Vec<(u64, &str)> = (0..7).map(|day| (day * 86_400, count(day))).collect();
+    let found = bend(ranged(&points), &source(REPEATED), 21 * 24 * HOUR_MS).expect("small");
     assert_eq!(rises(&found), [0, 24, 8 * 24, 15 * 24]);
 }
 
@@ -226,16 +227,11 @@ fn what_changes_when_a_recording_is_over_is_not_played_before_the_next_round() {
         change,
     };
     let scale = |hour: u64, replicas| at(hour * HOUR_MS, Change::Replicas(replicas));
-    let metric =
-        json!({"__name__": "kube_deployment_spec_replicas", "namespace": "shop", "deployment": "web"});
-    let start = 1_772_409_600; // 2026-03-02T00:00:00Z
     let count = |hour: u64| if (8..18).contains(&hour) { "20" } else { "2" };
-    let points = (0..24).map(|hour| (start + hour * 3_600, count(hour)));
-    let points: Vec<(u64, &str)> = points.chain([(start + 24 * 3_600, "30")]).collect();
-    let answer = range(&[(metric, points.as_slice())]);
-    let import = "format: prometheus, file: x, repeat: true";
-    let mut plain = whole(import, answer.as_bytes()).expect("readable");
-    let found = bend(plain.clone(), &source(import), 48 * HOUR_MS).expect("small");
+    let points = (0..24).map(|hour| (hour * 3_600, count(hour)));
+    let points: Vec<(u64, &str)> = points.chain([(24 * 3_600, "30")]).collect();
+    let mut plain = ranged(&points);
+    let found = bend(plain.clone(), &source(REPEATED), 48 * HOUR_MS).expect("small");
     let day = |from: u64| [scale(from, 2), scale(from + 8, 20), scale(from + 18, 2)];
     assert_eq!(found.events, [day(0), day(24)].concat());
     let begin = |at_ms, pod| at(at_ms, Change::Begin { pod, runs_ms: None });
@@ -245,11 +241,11 @@ fn what_changes_when_a_recording_is_over_is_not_played_before_the_next_round() {
     plain.timeline.events = vec![begin(0, 0), end(10, 0)];
     let last = [begin(10, 1), end(10, 1), begin(10, 2)];
     plain.timeline.events.extend(last);
-    let found = bend(plain.clone(), &source(import), 20).expect("small");
+    let found = bend(plain.clone(), &source(REPEATED), 20).expect("small");
     assert_eq!(found.events, [begin(0, 0), end(10, 0), begin(10, 1)]);
     // One that ends later, because its end is assumed, makes the round longer.
     plain.timeline.events = vec![begin(0, 0), begin(10, 1), end(15, 1)];
-    let found = bend(plain, &source(import), 20).expect("small");
+    let found = bend(plain, &source(REPEATED), 20).expect("small");
     assert_eq!(found.events, [begin(0, 0), begin(10, 1), end(15, 1)]);
 }
 

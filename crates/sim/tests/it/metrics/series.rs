@@ -119,6 +119,34 @@ async fn p_208_invariant_41_objects_that_are_gone_take_their_series_along() {
     );
 }
 
+/// What names the NodePool `default` in a series.
+const OF_POOL: &str = "nodepool=\"default\"";
+
+/// Deletes the only Deployment and the NodePool, and waits for the end of its NodeClaims.
+async fn end_pool(cluster: &Cluster) {
+    cluster.delete::<Deployment>("web").await;
+    cluster.delete::<NodePool>("default").await;
+    cluster
+        .until("no NodeClaim is left", async |cluster| {
+            cluster.list::<NodeClaim>().await.is_empty()
+        })
+        .await;
+}
+
+fn assert_ends_counted(operator: &Running) {
+    let metrics = &operator.metrics;
+    assert_counted_once(metrics, "karpenter_nodeclaims_terminated_total", OF_POOL);
+    assert_counted_once(metrics, "karpenter_nodes_terminated_total", OF_POOL);
+}
+
+/// Nothing that names the NodePool is left, of whatever family, once a scrape has had time to see it.
+async fn assert_forgotten(cluster: &Cluster, operator: &Running) {
+    cluster.pass(310).await;
+    let text = operator.metrics.render();
+    let left: Vec<&str> = text.lines().filter(|line| line.contains(OF_POOL)).collect();
+    assert!(left.is_empty(), "{left:#?}");
+}
+
 /// The last NodeClaim ends after its NodePool, and is still counted for a scrape. Then nothing that names the NodePool is left, of whatever family.
 #[tokio::test(start_paused = true)]
 async fn p_207_p_208_invariant_41_a_node_pool_that_is_gone_takes_its_series_along() {
@@ -136,54 +164,28 @@ async fn p_207_p_208_invariant_41_a_node_pool_that_is_gone_takes_its_series_alon
         .await;
     cluster.pass(30).await;
     assert!(!cluster.exists::<NodePool>("default").await);
-    let name = "nodepool=\"default\"";
-    assert_counted_once(metrics, "karpenter_nodeclaims_terminated_total", name);
-    assert_counted_once(metrics, "karpenter_nodes_terminated_total", name);
-    cluster.pass(310).await;
-    let text = metrics.render();
-    let left: Vec<&str> = text.lines().filter(|line| line.contains(name)).collect();
-    assert!(left.is_empty(), "{left:#?}");
+    assert_ends_counted(&operator);
+    assert_forgotten(&cluster, &operator).await;
 }
 
 /// A NodePool comes and goes while nobody scrapes. What was counted for it is scraped all the same, and then goes.
 #[tokio::test(start_paused = true)]
 async fn p_207_invariant_41_a_node_pool_that_no_scrape_has_seen_is_counted() {
     let (cluster, operator) = Cluster::started_with(143, json!({}), Setup::default()).await;
-    let metrics = &operator.metrics;
     cluster.run_one_pod().await;
-    cluster.delete::<Deployment>("web").await;
-    cluster.delete::<NodePool>("default").await;
-    cluster
-        .until("no NodeClaim is left", async |cluster| {
-            cluster.list::<NodeClaim>().await.is_empty()
-        })
-        .await;
+    end_pool(&cluster).await;
     cluster.pass(30).await;
-    let name = "nodepool=\"default\"";
-    assert_counted_once(metrics, "karpenter_nodeclaims_terminated_total", name);
-    assert_counted_once(metrics, "karpenter_nodes_terminated_total", name);
-    cluster.pass(310).await;
-    let text = metrics.render();
-    let left: Vec<&str> = text.lines().filter(|line| line.contains(name)).collect();
-    assert!(left.is_empty(), "{left:#?}");
+    assert_ends_counted(&operator);
+    assert_forgotten(&cluster, &operator).await;
 }
 
 /// A scrape sees the NodePool, and the next one comes long after its end. What was counted in between is scraped all the same.
 #[tokio::test(start_paused = true)]
 async fn p_207_invariant_41_a_node_pool_that_ends_between_two_late_scrapes_is_counted() {
     let (cluster, operator) = Cluster::started_with(151, json!({}), Setup::default()).await;
-    let metrics = &operator.metrics;
     cluster.run_one_pod().await;
-    let name = "nodepool=\"default\"";
-    assert_counted_once(metrics, "karpenter_nodeclaims_created_total", name);
-    cluster.delete::<Deployment>("web").await;
-    cluster.delete::<NodePool>("default").await;
-    cluster
-        .until("no NodeClaim is left", async |cluster| {
-            cluster.list::<NodeClaim>().await.is_empty()
-        })
-        .await;
+    assert_counted_once(&operator.metrics, "karpenter_nodeclaims_created_total", OF_POOL);
+    end_pool(&cluster).await;
     cluster.pass(600).await;
-    assert_counted_once(metrics, "karpenter_nodeclaims_terminated_total", name);
-    assert_counted_once(metrics, "karpenter_nodes_terminated_total", name);
+    assert_ends_counted(&operator);
 }

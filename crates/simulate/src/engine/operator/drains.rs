@@ -10,7 +10,6 @@ use spokeshave_model::{Action, Pod};
 use spokeshave_plan::termination::{self, EvictionStep, NodeEnd, NodeNext, Size};
 
 use crate::engine::Engine;
-use crate::meter::could_have_waited;
 use crate::pods::{Parent, PodId, Stage};
 use crate::queue::Wake;
 use crate::world::{Model, milliseconds};
@@ -189,7 +188,7 @@ impl Engine<'_> {
             .as_deref()
             .and_then(|claim| termination::deadline(claim).ok().flatten());
         let reason = termination::eviction_reason(claim.as_deref());
-        let is_voluntary = could_have_waited(&reason);
+        let is_voluntary = termination::could_have_waited(claim.as_deref());
         let key = spokeshave_model::pod::key(&pod.object);
         let uid = pod.object.metadata.uid.clone().unwrap_or_default();
         let due = termination::delete_after(&pod.object, deadline).map_or(u64::MAX, |due| {
@@ -266,8 +265,7 @@ impl Engine<'_> {
         if let Parent::Owner(_) = pod.parent {
             let found = pod.machine.and_then(|machine| self.cluster.machine(machine));
             let is_voluntary = found.is_some_and(|found| {
-                let reason = termination::eviction_reason(found.claim.as_deref());
-                !found.is_interrupted && could_have_waited(&reason)
+                !found.is_interrupted && termination::could_have_waited(found.claim.as_deref())
             });
             self.meter.count(|counted| &mut counted.pods_cut_short);
             self.note_pod("killed", id, "");

@@ -190,7 +190,7 @@ impl Engine<'_> {
         for id in std::mem::take(&mut live.machines) {
             self.changes_of_machine(&mut live, id, &mut changes);
         }
-        let held = self.held_nodes(pending).0;
+        let held = self.held_nodes(pending);
         for (ids, is_held) in [
             (held.difference(&live.held), true),
             (live.held.difference(&held), false),
@@ -257,7 +257,9 @@ impl Engine<'_> {
     }
 
     fn cluster_state(&self, pending: &[Arc<Disruption>]) -> ClusterState {
-        let (in_command, marked_for_deletion) = self.held_nodes(pending);
+        let in_command = self.held_nodes(pending);
+        // The pods of all of them need a new place (D-098).
+        let marked_for_deletion = in_command.clone();
         let has_policies = !self.policy.disruption_policies.is_empty();
         let nominations = self.nominated().into_iter();
         let nominations = nominations.map(|(id, until)| (id, Nomination { until }));
@@ -345,16 +347,15 @@ impl Engine<'_> {
         Arc::new(stand_in(claim, types.map_or(&[], |types| &types[..]), room))
     }
 
-    /// Provider IDs of nodes in commands, and of those whose pods need a new place.
-    fn held_nodes(&self, pending: &[Arc<Disruption>]) -> (BTreeSet<String>, BTreeSet<String>) {
+    /// Provider IDs of nodes in commands.
+    fn held_nodes(&self, pending: &[Arc<Disruption>]) -> BTreeSet<String> {
         let holding = self
             .cluster
             .commands
             .values()
             .filter(|command| command.holds_nodes());
         let nodes = holding.chain(pending).flat_map(|command| &command.spec.nodes);
-        let held: BTreeSet<String> = nodes.map(|node| node.provider_id.clone()).collect();
-        (held.clone(), held)
+        nodes.map(|node| node.provider_id.clone()).collect()
     }
 
     /// Commands that may yet be taken back.
