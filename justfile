@@ -11,7 +11,7 @@ cargo_options := env("CARGO_OPTIONS", "")
 default:
     @just --list --unsorted
 
-# What CI runs.
+# The checks to run before a push, one after the other; CI (.ci/run) runs more.
 ci: fmt-check tidy lint-and-test smoke (soak "100" "--first-seed" "1") (soak "100") docs-check ci-charts
 
 # Charts, rules, boards and the book (Go, Python); SKIP_WITHOUT_GO=1 skips what needs Go.
@@ -200,7 +200,7 @@ e2e-web *checks:
     {{build}}
     e2e/web.sh "$@"
 
-# The charts without a cluster: lint, what twelve sets of values render (BLESS=1 rewrites it), values that are rejected. Helm is built when needed (Go).
+# The charts without a cluster: lint, what each set of values in e2e/charts/values renders (BLESS=1 rewrites it), values that are rejected. Helm is built when needed (Go).
 chart-check:
     e2e/charts/check.sh
 
@@ -255,7 +255,7 @@ workflow-check:
 release:
     release/build.sh --check
 
-# A release built and packed twice, the second time in a clone elsewhere; every byte is compared. Twenty minutes on two cores. The binaries differ so far (docs/roadmap.md).
+# A release built and packed twice, the second time in a clone elsewhere; every byte is compared. Twenty minutes on two cores.
 release-twice:
     release/build.sh --twice
 

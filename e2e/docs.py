@@ -25,6 +25,8 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 ENVIRONMENT = {**os.environ, "COLUMNS": "100"}
 LEAST_PAGES = 20
 WRITTEN = "Written by `just docs-check --bless` from the code."
+# Reasons of conditions only, in a file that sets those of events in the same way: while the feature gate is off, nothing is launched that could fail.
+NO_EVENT = {"StaticCapacityDisabled"}
 
 
 def run(program, line, folder):
@@ -114,6 +116,10 @@ def event_kinds(text):
     for kind, reason, constant in re.findall(r'EventType::(Normal|Warning),\s*(?:"([A-Z]\w+)"|([A-Z_]+)\b)', text):
         if reason or constant in named:
             yield kind, reason or named[constant]
+    # The reason is a field, which the file sets to constants.
+    for kind in re.findall(r"EventType::(Normal|Warning),\s*self\.reason\b", text):
+        reasons = {named[constant] for constant in re.findall(r"\breason: ([A-Z_]+),", text)}
+        yield from ((kind, reason) for reason in reasons - NO_EVENT)
     yield from (("Warning", reason) for reason in re.findall(r'\bwarning\(\s*\w+\(\w+\),\s*"([A-Z]\w+)"', text))
     # Notices of a cloud provider are recorded as events, too.
     if "notices::of_" in text:
@@ -129,14 +135,16 @@ def events_page():
     for folder in ("plan", "controllers", "audit", "aws-cloud", "provider-kwok"):
         for base, _, files in os.walk(os.path.join(ROOT, "crates", folder, "src")):
             for file in sorted(files):
-                text = open(os.path.join(base, file), encoding="utf-8").read().split("#[cfg(test)]")[0]
+                text = open(os.path.join(base, file), encoding="utf-8").read().split("#[cfg(test)]\nmod tests {")[0]
                 found.update((reason, kind) for kind, reason in event_kinds(text))
     reasons = {reason for reason, _ in found}
     if reasons != set(EVENTS):
         raise SystemExit(f"e2e/event_meanings.py lacks {sorted(reasons - set(EVENTS))} and has in excess {sorted(set(EVENTS) - reasons)}")
     rows = [(f"`{reason}`", kind, EVENTS[reason]) for reason, kind in sorted(found)]
     return (f"# Events\n\n{WRITTEN}\n\nTheir source is `karpenter`: `kubectl get events -A --field-selector source=karpenter`. Repeats within a few minutes are suppressed.\n\n"
-            f"{table(('Reason', 'Type', 'Meaning'), rows)}\n")
+            f"{table(('Reason', 'Type', 'Meaning'), rows)}\n\n"
+            "When a condition of a NodeClaim, NodePool, Node or CapacityBuffer changes its status, the object also gets an event of type Normal whose reason is the "
+            "condition, such as `Launched`.\n")
 
 
 @functools.lru_cache(None)

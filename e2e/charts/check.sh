@@ -107,6 +107,14 @@ render "${by_env[@]}" --set azure.machinesPoolName=m,azure.clusterResourceGroup=
 # What only says the operator's default does not hide what controller.envFrom says.
 render --values "$folder/values/azure.yaml" --set 'controller.envFrom[0].configMapRef.name=azure' >"$rendered"
 if grep -q 'name: \(PROVISION_MODE\|LINUX_ADMIN_USERNAME\|NETWORK_PLUGIN_MODE\)' "$rendered"; then echo "defaults hide controller.envFrom" >&2; exit 1; fi
+# Where nobody is elected, no alert says so: a shadow, and a single replica without a Lease.
+for set in shadow=true "$(env 0 DISABLE_LEADER_ELECTION true)"; do
+    render --values "$folder/values/defaults.yaml" --set "prometheusRule.enabled=true,$set" --show-only templates/prometheusrule.yaml >"$rendered"
+    if grep -q -- "- alert: SpokeshaveNoLeader" "$rendered" || ! [ "$(grep -c -- '- alert: ' "$rendered")" = "$(($(grep -c -- '- alert: ' charts/spokeshave/rules/alerts.yaml) - 1))" ]; then
+        echo "$set: of the alerts, only SpokeshaveNoLeader is left out" >&2
+        exit 1
+    fi
+done
 refused "provider.nodeClasses: needed" --set cloudProvider=grpc
 refused "provider.certificatesSecret: needed" --values "$folder/values/provider.yaml" --set provider.address=host:7443
 refused "provider.socket: needed" --values "$folder/values/provider.yaml" --set provider.socket=

@@ -3,8 +3,9 @@
 
     faults.py --kubeconfig FILE --spokeshave PROGRAM --helm PROGRAM --audit-log FILE --folder DIR
 
-Definitions that are missing, that are an older version's, or of which one is missing; a second install; a leader that was stopped and comes back; an upgrade from another
-version of the chart in the middle of a command; a shadow with the chart's permissions. Needs nothing but Python 3.9 or later.
+Definitions that are missing, that are an older version's, or of which one is missing; a second install, and other programs of the same image; a leader that was stopped and
+comes back; an upgrade from another version of the chart in the middle of a command; a shadow with the chart's permissions, and one that is to become
+the operator; definitions of Karpenter's release. Needs nothing but Python 3.9 or later.
 """
 
 import argparse
@@ -122,7 +123,7 @@ class Faults:
             self.gone(f"{DEFINITIONS}/{plural}.karpenter.sh")
         self.story.say("definitions of v1beta1 are not taken for those of v1, and adopt --check names them")
 
-        self.helm.run("install", "spokeshave-crds", os.path.join(CHARTS, "spokeshave-crds"), "--wait")
+        self.take_definitions_over()
         self.until_ready(replica)
         replica.stop()
         # As after an upgrade of the operator without that of its definitions.
@@ -137,6 +138,29 @@ class Faults:
         self.until_ready(replica)
         replica.stop()
         self.story.say("with the definitions it becomes ready by itself; one that an upgrade has forgotten is named, too")
+
+    def take_definitions_over(self):
+        """A release like Karpenter's gives its definitions up in the two ways of docs/migrate.md. Helm 3 deletes what the record of a release lists, whoever owns it by then."""
+        chart = os.path.join(CHARTS, "spokeshave-crds")
+        uids = lambda: {one["metadata"]["name"]: one["metadata"]["uid"] for one in self.cluster.items(DEFINITIONS)}
+        # As Karpenter's chart, which keeps nothing.
+        self.helm.run("install", "karpenter-crd", chart, "--set", "keep=false", "--wait")
+        if "definition-release" not in self.adopt():
+            raise Wrong("adopt --check does not say that another release has the definitions")
+        before = uids()
+        self.helm.run("upgrade", "karpenter-crd", chart, "--set", "keep=true")
+        self.helm.run("uninstall", "karpenter-crd")
+        if not before or uids() != before:
+            raise Wrong(f"an upgrade that keeps definitions does not: of {sorted(before)} there are {sorted(uids())}")
+
+        self.helm.run("install", "karpenter-crd", chart, "--set", "keep=false", "--take-ownership")
+        self.helm.run("install", "spokeshave-crds", chart, "--take-ownership", "--wait")
+        self.cluster.call("DELETE", "/api/v1/namespaces/default/secrets?labelSelector=owner%3Dhelm%2Cname%3Dkarpenter-crd")
+        if "karpenter-crd" in self.helm.run("list", "--all"):
+            raise Wrong("Helm still knows the release whose record was removed")
+        if uids() != before or "definition-release" in self.adopt():
+            raise Wrong(f"the definitions were not taken over: of {sorted(before)} there are {sorted(uids())}")
+        self.story.say("definitions of another release stay where an upgrade keeps them before it is uninstalled, and where only its record is removed")
 
     def adopt(self):
         import subprocess
@@ -159,9 +183,36 @@ class Faults:
         self.helm.run("install", "other", chart, "-n", "elsewhere", "-f", values, "--set", "ignoreOtherOperators=true", "--dry-run=server")
         self.story.say("a second install in another namespace is refused, with the name of the first")
 
+    def others(self):
+        """Of the programs of our image, what counts as another operator is one that does more than look on, however it is started."""
+        place, values = "/apis/apps/v1/namespaces/elsewhere/deployments", os.path.join(HERE, "values", "small.yaml")
+        upgrade = ("upgrade", RELEASE, os.path.join(CHARTS, "spokeshave"), "-n", NAMESPACE, "-f", values, "--set", "simulateKubelets=true", "--dry-run=server")
+        for name, started, leads in (
+            ("web", {"args": ["web"]}, False),
+            ("provider", {"command": ["/spokeshave", "provider-serve"]}, False),
+            ("looks-on", {"command": ["/spokeshave", "operator", "--shadow"]}, False),
+            ("leads", {"command": ["/spokeshave"], "args": ["operator"]}, True),
+        ):
+            container = {"name": "it", "image": "registry.example/spokeshave:1", **started}
+            self.cluster.call("POST", place, {
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "spokeshave"}},
+                # Paused, it makes no pods.
+                "spec": {"replicas": 1, "paused": True, "selector": {"matchLabels": {"app": name}},
+                         "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}}})
+            said = self.helm.run(*upgrade, fails=leads)
+            if leads and f"Deployment elsewhere/{name} runs an operator" not in said:
+                raise Wrong(f"an operator that was not installed by a chart is not named: {said[-600:]}")
+            self.cluster.call("DELETE", f"{place}/{name}")
+        self.story.say("an upgrade is refused beside another operator without a chart, and not beside a shadow or other programs of the same image")
+
     def shadow(self):
         chart, values = os.path.join(CHARTS, "spokeshave"), os.path.join(HERE, "values", "shadow.yaml")
         self.helm.run("install", "shadow", chart, "-n", "elsewhere", "-f", values)
+        said = self.helm.run("upgrade", "shadow", chart, "-n", "elsewhere", "-f", values, "--set", "shadow=false", fails=True)
+        if f"Deployment {NAMESPACE}/{RELEASE} runs an operator" not in said:
+            raise Wrong(f"a shadow that is to become the operator beside another does not say what is wrong: {said[-600:]}")
+        # The operator itself is not held up by what only looks on.
+        self.helm.chart("upgrade", "small", "--set", "simulateKubelets=true", "--dry-run=server")
         spec = self.cluster.call("GET", "/apis/apps/v1/namespaces/elsewhere/deployments/shadow-spokeshave")["spec"]
         if spec["replicas"] != 1 or "--shadow" not in spec["template"]["spec"]["containers"][0]["args"]:
             raise Wrong("the chart does not start a shadow")
@@ -183,7 +234,7 @@ class Faults:
         if wrong or not used:
             raise Wrong(f"the shadow asked for {wrong or 'nothing'}")
         self.helm.run("uninstall", "shadow", "-n", "elsewhere")
-        self.story.say(f"a shadow beside it lives by the chart's permissions, which only read: {len(used)} kinds of requests, none denied")
+        self.story.say(f"a shadow beside it is not made the operator, and lives by the chart's permissions, which only read: {len(used)} kinds of requests, none denied")
 
     def old_leader(self):
         first = self.replica("first")
@@ -192,6 +243,7 @@ class Faults:
         self.work()
         wait_running(self.cluster, self.story, "web", 12)
         self.second_install()
+        self.others()
         self.shadow()
         second = self.replica("second")
         self.until_ready(second)

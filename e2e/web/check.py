@@ -233,6 +233,45 @@ def stale_is_said_and_it_comes_back(playwright):
 
 
 @check
+def a_page_whose_drawings_are_refused_is_not_live(playwright):
+    """Its cookie is lost while its stream goes on: it says so, and not that it is live, until it is let in again."""
+    told = "document.querySelector('#live').textContent === '401: open the printed address again'"
+    with Running("up", "--demo", "--speed", "20") as running, Browser(playwright) as browser:
+        page = browser.page
+        page.goto(running.url)
+        until(page, "document.querySelector('#live')?.textContent === 'live'", timeout=20000)
+        browser.context.clear_cookies()
+        until(page, told, timeout=20000)
+        # Signs of life come every few seconds, and change nothing of that.
+        for _ in range(20):
+            page.wait_for_timeout(500)
+            assert page.evaluate(told), page.locator("#live").inner_text()
+        other = browser.context.new_page()
+        other.goto(running.url)
+        other.close()
+        until(page, "document.querySelector('#live').textContent === 'live'", timeout=20000)
+
+
+@check
+def a_page_that_gets_no_answer_is_not_live(playwright):
+    """Its stream goes on while what it asks for does not arrive: it says so until it is drawn anew."""
+    live = "document.querySelector('#live')?.textContent === 'live'"
+    told = "document.querySelector('#live').textContent === 'not drawn anew'"
+    drawings = re.compile(r"/(\?.*)?$")
+    with Running("up", "--demo", "--speed", "20") as running, Browser(playwright) as browser:
+        page = browser.page
+        page.goto(running.url)
+        until(page, live, timeout=20000)
+        page.route(drawings, lambda route: route.abort())
+        until(page, told, timeout=20000)
+        for _ in range(20):
+            page.wait_for_timeout(500)
+            assert page.evaluate(told), page.locator("#live").inner_text()
+        page.unroute(drawings)
+        until(page, live, timeout=20000)
+
+
+@check
 def slow_answers_are_shown(playwright):
     """Each answer takes longer than the next change: the page follows all the same, and asks for one at a time."""
     slow = """const quick = window.fetch; window.open_now = 0; window.open_most = 0;

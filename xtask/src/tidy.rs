@@ -176,6 +176,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-mirror",
             "spokeshave-model",
             "spokeshave-ports",
+            "spokeshave-syntax",
         ],
     ),
     (

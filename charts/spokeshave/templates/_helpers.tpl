@@ -44,6 +44,18 @@ annotations:
 {{- end -}}
 {{- end -}}
 
+{{/* The Lease by which a leader is elected; nothing where none is: a shadow leads nowhere, and a single replica may do without. */}}
+{{- define "spokeshave.lease" -}}
+{{- $lease := ternary "" "karpenter-leader-election" .Values.shadow -}}
+{{- range .Values.controller.env -}}
+{{- if and $lease (eq .name "LEADER_ELECTION_NAME") -}}{{- $lease = default $lease .value -}}{{- end -}}
+{{- end -}}
+{{- range .Values.controller.env -}}
+{{- if and (eq .name "DISABLE_LEADER_ELECTION") (eq (toString .value) "true") -}}{{- $lease = "" -}}{{- end -}}
+{{- end -}}
+{{- $lease -}}
+{{- end -}}
+
 {{/* Binds a Role to the operator: a dictionary with root, and perhaps suffix and namespace, as the metadata of both have them. */}}
 {{- define "spokeshave.roleBinding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
@@ -64,7 +76,7 @@ subjects:
 {{- define "spokeshave.image" -}}
 {{- $image := .Values.controller.image -}}
 {{- if or (not $image.repository) (regexMatch "karpenter/(controller|karpenter)$" $image.repository) -}}
-{{- fail (printf "controller.image.repository is %q; expected the repository of an image of Spokeshave: none is published yet, so build one with `just image` and push it to a registry of yours" (toString $image.repository)) -}}
+{{- fail (printf "controller.image.repository is %q; expected the repository of an image of Spokeshave: none is published yet, so build one with `just release` (an OCI layout in target/dist) and push it to a registry of yours" (toString $image.repository)) -}}
 {{- end -}}
 {{- printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) -}}
 {{- with $image.digest }}@{{ . }}{{ end -}}

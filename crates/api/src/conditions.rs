@@ -29,13 +29,15 @@ pub const DRAINED: &str = "Drained";
 pub const VOLUMES_DETACHED: &str = "VolumesDetached";
 /// NodeClaim: termination of its instance was requested.
 pub const INSTANCE_TERMINATING: &str = "InstanceTerminating";
+/// NodeClaim: something blocks its termination; the reason says what. Present only while it does.
+pub const TERMINATION_BLOCKED: &str = "spokeshave.dev/TerminationBlocked";
 /// NodeClaim: its Node has the resources of its instance type.
 pub const CONSISTENT_STATE_FOUND: &str = "ConsistentStateFound";
 /// NodeClaim: it belongs to a disruption command.
 pub const DISRUPTION_REASON: &str = "DisruptionReason";
 /// NodeClaim: whether its node would be disrupted now, and why not otherwise.
 pub const VERDICT: &str = "spokeshave.dev/Disruptable";
-/// NodePool: the rules of P §1.8 are met.
+/// NodePool, NodeOverlay, DisruptionPolicy, EC2NodeClass, AKSNodeClass: the object passes runtime validation.
 pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
 /// NodePool: its NodeClass can be used.
 pub const NODE_CLASS_READY: &str = "NodeClassReady";

@@ -217,11 +217,7 @@ impl Inner {
         }
         self.market.apply(marks, self.clock.now());
         if let Some(failed) = errors.iter().find(|it| it.error.is_service_linked_role_missing()) {
-            // Upstream's words; its event has no reason.
-            let message = format!(
-                "Attempted to launch a spot instance but failed due to {:?}",
-                failed.error.code
-            );
+            let message = no_spot_role(&failed.error.code);
             self.notices
                 .tell(notices::of_claim(context.claim, "SpotSLRCreationFailed", message));
         }
@@ -280,4 +276,27 @@ impl Inner {
 enum Asked {
     TemplateGone,
     Failed(CloudError),
+}
+
+/// Upstream's words, whose event has no reason, and what helps: the operator may not create the role (A-079).
+fn no_spot_role(code: &str) -> String {
+    format!(
+        "Attempted to launch a spot instance but failed due to {code:?}: create the service-linked role of spot, once for the account: \
+         aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::no_spot_role;
+
+    #[test]
+    fn a_079_a_role_of_spot_that_is_missing_is_told_with_the_command_that_creates_it() {
+        let message = no_spot_role("AuthFailure.ServiceLinkedRoleCreationNotPermitted");
+        assert_eq!(
+            message,
+            "Attempted to launch a spot instance but failed due to \"AuthFailure.ServiceLinkedRoleCreationNotPermitted\": create the service-linked role of spot, \
+             once for the account: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+        );
+    }
 }

@@ -68,6 +68,15 @@ pub(crate) fn node_taints(claim: &NodeClaim) -> Vec<Taint> {
     taints
 }
 
+/// The network interface of a launch. All attempts share it: it cannot be made anew before ARM has deleted it.
+#[derive(Default)]
+struct Begun {
+    /// There may be one to take back in the end.
+    is_asked_for: bool,
+    /// Of the one that is there.
+    is_accelerated: Option<bool>,
+}
+
 /// Why one offering was not launched.
 enum Refused {
     /// Another may be tried.
@@ -76,6 +85,14 @@ enum Refused {
     Later(CloudError),
     /// No other would do.
     Final(CloudError),
+    /// Nothing is tried or taken back now: the next launch goes on with what is there.
+    Paused(CloudError),
+}
+
+impl From<CloudError> for Refused {
+    fn from(error: CloudError) -> Self {
+        Self::Final(error)
+    }
 }
 
 impl Inner {
@@ -136,13 +153,34 @@ impl Inner {
             subnet_id,
             tags,
         };
+        let mut begun = Begun::default();
+        match self.try_offerings(&launch, given, &mut begun).await {
+            Ok(launched) => Ok(launched),
+            Err(Refused::Paused(error)) => Err(error),
+            Err(Refused::Next(error) | Refused::Later(error) | Refused::Final(error)) => {
+                if begun.is_asked_for {
+                    self.clean_vm(&name).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Tries offerings until one is launched.
+    async fn try_offerings(
+        &self,
+        launch: &Launch<'_>,
+        given: Option<&[InstanceType]>,
+        begun: &mut Begun,
+    ) -> Result<NodeClaim, Refused> {
+        let (claim, class) = (launch.claim, launch.class);
         let (mut last, since) = (None, self.clock().now());
         for _ in 0..ATTEMPTS {
             let sold;
             let types = match given {
                 Some(given) if last.is_none() => given,
                 _ => {
-                    sold = self.sold_now(&class, given)?;
+                    sold = self.sold_now(class, given)?;
                     &sold[..]
                 }
             };
@@ -150,23 +188,23 @@ impl Inner {
                 ChoiceError::NothingAvailable(_) => CloudError::InsufficientCapacity(error.to_string()),
                 ChoiceError::Claim(_) => create("InvalidNodeClaim", &error),
             })?;
-            match self.attempt(&launch, &choice).await {
-                Ok(launched) => return Ok(launched),
-                Err(Refused::Final(error)) => return Err(error),
+            match self.attempt(launch, &choice, begun).await {
                 Err(Refused::Next(error)) => last = Some(error),
                 Err(Refused::Later(error)) => {
-                    let nothing = choice::choose(&self.sold_now(&class, given)?, claim).err();
+                    let nothing = choice::choose(&self.sold_now(class, given)?, claim).err();
                     if let Some(nothing @ ChoiceError::NothingAvailable(_)) = nothing {
-                        return Err(CloudError::InsufficientCapacity(nothing.to_string()));
+                        return Err(CloudError::InsufficientCapacity(nothing.to_string()).into());
                     }
-                    if !self.is_gone_soon(pool, &name, since).await? {
-                        return Err(error);
+                    if !self.is_gone_soon(launch.pool, launch.name, since).await? {
+                        return Err(error.into());
                     }
                     last = Some(error);
                 }
+                over => return over,
             }
         }
-        Err(last.unwrap_or_else(|| create("LaunchFailed", &"nothing was tried")))
+        let last = last.unwrap_or_else(|| create("LaunchFailed", &"nothing was tried"));
+        Err(last.into())
     }
 
     /// What may be bought now: what was given does not know what has run out since.
@@ -224,7 +262,12 @@ impl Inner {
         Ok(machines::launched(claim, class, got))
     }
 
-    async fn attempt(&self, launch: &Launch<'_>, choice: &Choice<'_>) -> Result<NodeClaim, Refused> {
+    async fn attempt(
+        &self,
+        launch: &Launch<'_>,
+        choice: &Choice<'_>,
+        begun: &mut Begun,
+    ) -> Result<NodeClaim, Refused> {
         let fatal = |reason: &str, message: String| Refused::Final(create(reason, &message));
         let size = &choice.instance_type.name;
         let sku = self
@@ -253,7 +296,8 @@ impl Inner {
             Some(pool) => self.make_aks(pool, launch, choice, &sku, &image.id).await,
             None => {
                 let custom_data = self.custom_data(launch, choice)?;
-                let made = self.make(launch, choice, &sku, &image.id, &custom_data).await;
+                let made = self.make(launch, choice, &sku, &image.id, &custom_data, begun);
+                let made = made.await;
                 made.map(|operation| (Machine::accepted(launch.name, &image.id), operation))
             }
         };
@@ -262,14 +306,15 @@ impl Inner {
             Err(error) => {
                 // Without a reply nobody knows what was made: the next launch finds it.
                 if error.status == 0 && error.code.is_empty() {
-                    return Err(Refused::Final(CloudError::Timeout(error.to_string())));
+                    return Err(Refused::Paused(CloudError::Timeout(error.to_string())));
+                }
+                // To take something back would be more calls where there are too many, or another change where one is under way.
+                if error.is_throttled() || error.is_busy() {
+                    return Err(Refused::Paused(cloud_error("launching a machine", &error)));
                 }
                 let is_ending = match launch.pool {
                     Some(pool) => self.clean_aks(pool, launch.name).await,
-                    None => {
-                        self.clean_vm(launch.name).await;
-                        false
-                    }
+                    None => false,
                 };
                 Err(match self.refused(launch, choice, &sku, &error) {
                     Refused::Next(error) if is_ending => Refused::Later(error),
@@ -314,20 +359,26 @@ impl Inner {
         sku: &Sku,
         image_id: &str,
         custom_data: &str,
+        begun: &mut Begun,
     ) -> Result<Option<Operation>, ArmError> {
         let calls = self.calls();
         let region = &self.options.settings.region;
+        let is_accelerated = sku.is("AcceleratedNetworkingEnabled");
         let interface = Interface {
             location: region,
             tags: &launch.tags,
             subnet_id: launch.subnet_id,
             backend_pools: &[],
             security_group_id: None,
-            is_accelerated: sku.is("AcceleratedNetworkingEnabled"),
+            is_accelerated,
             pod_addresses: 0,
         };
-        if let Some(operation) = calls.put_interface(launch.name, &interface.body()).await? {
-            self.wait(operation).await?;
+        if begun.is_accelerated != Some(is_accelerated) {
+            begun.is_asked_for = true;
+            if let Some(operation) = calls.put_interface(launch.name, &interface.body()).await? {
+                self.wait(operation).await?;
+            }
+            begun.is_accelerated = Some(is_accelerated);
         }
         let machine = requests::Machine {
             name: launch.name,

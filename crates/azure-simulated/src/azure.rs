@@ -14,7 +14,7 @@ use spokeshave_ports::SharedClock;
 use crate::images::versions;
 use crate::machine_facts::{self, Machine};
 use crate::options::{Options, Refusal};
-use crate::replies::{not_found, ok, page, refused, with};
+use crate::replies::{not_found, ok, page, refused, throttled, with};
 use crate::state::{INTERFACES, MACHINES, Resource, State, later};
 
 /// Versions of the API of galleries, which are not those of machines.
@@ -113,6 +113,12 @@ impl Azure {
         self.state().throttled = (requests, seconds);
     }
 
+    /// All writes that are not deletions are told to wait until so many seconds from now are over.
+    pub fn throttle_writes(&self, seconds: i64) {
+        let until = later(self.clock.now(), jiff::SignedDuration::from_secs(seconds));
+        self.state().no_writes_before = Some(until);
+    }
+
     /// The next requests whose line in the [`log`](Self::log) begins so are done, and their replies are lost.
     pub fn lose_replies(&self, start: &str, requests: u32) {
         self.state().lost_replies = (start.to_owned(), requests);
@@ -129,6 +135,7 @@ impl Azure {
         state.refusals.clear();
         state.denied.clear();
         state.throttled = (0, 0);
+        state.no_writes_before = None;
         state.failed_prices = Default::default();
         state.lost_replies = (String::new(), 0);
         state.stuck.clear();
@@ -314,12 +321,12 @@ impl State {
         }
         if self.throttled.0 > 0 {
             self.throttled.0 -= 1;
-            let seconds = self.throttled.1.to_string();
-            return with(
-                refused(429, "TooManyRequests", "Too many requests."),
-                "retry-after",
-                &seconds,
-            );
+            return throttled(self.throttled.1.into());
+        }
+        if let Some(until) = self.no_writes_before.filter(|until| now < *until)
+            && matches!(request.method, "PUT" | "PATCH")
+        {
+            return throttled(until.duration_since(now).as_secs().max(1));
         }
         let Some(version) = target.version() else {
             let message = "The api-version query parameter (?api-version=) is required for all requests.";

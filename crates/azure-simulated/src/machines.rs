@@ -21,6 +21,12 @@ pub(crate) fn accepted(reply: Response, address: &str) -> Response {
     with(with(reply, "azure-asyncoperation", address), "retry-after", "5")
 }
 
+/// The refusal of a change of what is being deleted.
+fn in_progress(id: &str) -> Response {
+    let message = format!("Another operation on {id} or a dependent resource is in progress.");
+    refused(409, "AnotherOperationInProgress", &message)
+}
+
 /// The reply to a deletion, which goes on.
 pub(crate) fn begun(address: &str) -> Response {
     let reply = Response {
@@ -68,6 +74,9 @@ impl State {
             }
         }
         if let Some(there) = self.interfaces.get(name) {
+            if there.ends_at.is_some() {
+                return in_progress(id);
+            }
             let machine = there.body["properties"]["virtualMachine"].clone();
             if !machine.is_null() {
                 body["properties"]["virtualMachine"] = machine;
@@ -97,7 +106,8 @@ impl State {
                 format!("Nic(s) in request is reserved for another Virtual Machine for 180 seconds: {id}.");
             return refused(400, "NicReservedForAnotherVm", &message);
         }
-        let Some(interface) = self.interfaces.get(name) else {
+        let takes = self.options.making / 4;
+        let Some(interface) = self.interfaces.get_mut(name) else {
             return Response {
                 status: 204,
                 ..Response::default()
@@ -110,13 +120,10 @@ impl State {
                 &format!("Network Interface {id} is used by a virtual machine."),
             );
         }
-        if let Some(gone) = self.interfaces.remove(name) {
-            self.bury(INTERFACES, &gone, now);
-        }
-        Response {
-            status: 200,
-            ..Response::default()
-        }
+        let ends_at = *interface.ends_at.get_or_insert(later(now, takes));
+        let address = self.begin(ends_at, None);
+        self.settle(now);
+        begun(&address)
     }
 
     /// What stands against a machine.
@@ -165,9 +172,11 @@ impl State {
         }
         for interface in interfaces {
             let name = last_part(&interface["id"]).unwrap_or_default();
-            if !self.interfaces.contains_key(&name) {
-                let id = interface["id"].as_str().unwrap_or_default();
-                return Err(refused(404, "NotFound", &format!("Resource {id} not found.")));
+            let id = interface["id"].as_str().unwrap_or_default();
+            match self.interfaces.get(&name) {
+                None => return Err(refused(404, "NotFound", &format!("Resource {id} not found."))),
+                Some(there) if there.ends_at.is_some() => return Err(in_progress(id)),
+                Some(_) => {}
             }
         }
         let spot = body["properties"]["priority"] == "Spot";

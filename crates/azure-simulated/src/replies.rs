@@ -17,6 +17,12 @@ pub(crate) fn refused(status: u16, code: &str, message: &str) -> Response {
     ok(status, &json!({"error": {"code": code, "message": message}}))
 }
 
+/// A refusal of one request of too many.
+pub(crate) fn throttled(seconds: i64) -> Response {
+    let reply = refused(429, "TooManyRequests", "Too many requests.");
+    with(reply, "retry-after", &seconds.to_string())
+}
+
 /// What does not exist.
 pub(crate) fn not_found(id: &str) -> Response {
     refused(

@@ -90,6 +90,8 @@ pub(crate) struct State {
     pub(crate) denied: BTreeSet<String>,
     /// Requests that are told to wait: how many, and how long.
     pub(crate) throttled: (u32, u32),
+    /// Until when all writes are told to wait.
+    pub(crate) no_writes_before: Option<Timestamp>,
     pub(crate) failed_prices: FailedPrices,
     /// Requests that are done and whose reply is lost: which, and how many.
     pub(crate) lost_replies: (String, u32),
@@ -124,6 +126,7 @@ impl State {
             refusals: Vec::new(),
             denied: BTreeSet::new(),
             throttled: (0, 0),
+            no_writes_before: None,
             failed_prices: FailedPrices::default(),
             lost_replies: (String::new(), 0),
             stuck: BTreeSet::new(),
@@ -134,7 +137,7 @@ impl State {
         }
     }
 
-    /// Lets time do what it does: machines end, and take their network interfaces along.
+    /// Lets time do what it does: machines end, and take their network interfaces along, and interfaces that were deleted are gone.
     pub(crate) fn settle(&mut self, now: Timestamp) {
         for machine in self.machines.values_mut() {
             if machine.evicted_at.is_some_and(|at| at <= now) {
@@ -162,6 +165,7 @@ impl State {
             }
             self.bury(MACHINES, &machine, now);
         }
+        self.settle_interfaces(now);
         self.settle_records();
         let lag = self.options.graph_lag;
         self.ghosts.retain(|(.., gone)| now.duration_since(*gone) < lag);
@@ -170,6 +174,21 @@ impl State {
             .retain(|_, operation| now.duration_since(operation.done_at) < REMEMBERED);
         if self.log.len() > LONGEST_LOG {
             self.log.drain(..LONGEST_LOG / 2);
+        }
+    }
+
+    fn settle_interfaces(&mut self, now: Timestamp) {
+        let is_over = |interface: &Resource| interface.ends_at.is_some_and(|ends| ends <= now);
+        let over: Vec<String> = self
+            .interfaces
+            .iter()
+            .filter(|(_, interface)| is_over(interface))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in over {
+            if let Some(interface) = self.interfaces.remove(&name) {
+                self.bury(INTERFACES, &interface, now);
+            }
         }
     }
 

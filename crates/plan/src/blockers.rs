@@ -12,7 +12,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use spokeshave_api::NodeClaim;
-use spokeshave_api::conditions::{Conditioned, Status};
+use spokeshave_api::conditions::{Conditioned, Status, TERMINATION_BLOCKED};
 use spokeshave_model::Pod;
 use spokeshave_model::pod::{self, DoNotDisrupt, is_terminating, is_waited_for_in_drain};
 use spokeshave_model::selector::Selector;
@@ -23,9 +23,7 @@ use crate::lifecycle::claim_ref;
 use crate::report::first_few;
 use crate::termination::tier;
 
-/// NodeClaim: something holds up its termination. There while it does, with its name as message, and since when as transition time.
-pub const TERMINATION_BLOCKED: &str = "spokeshave.dev/TerminationBlocked";
-/// Reason of the events that say the same.
+/// Reason of the events that say the same as the condition.
 const EVENT_REASON: &str = "TerminationBlocked";
 /// A drain or a wait for volumes that lasts no longer than this is nothing to tell people about.
 pub const BLOCKED_AFTER: Duration = Duration::from_secs(30);

@@ -68,8 +68,9 @@ pub fn orphaned_replacements(
 const ORPHAN_AGE: SignedDuration = SignedDuration::from_mins(1);
 
 /// D-252: instances older than 30 s that no NodeClaim names. `instances` were listed before `claims`. A claim that is still launching has not
-/// recorded its provider ID, but its instance carries its name. `unreadable` are the names of NodeClaims that exist and cannot be read, as those that
-/// a later version wrote: they still own the instances of their names, and any of them may own an instance without a name.
+/// recorded its provider ID, but its instance carries its name or its UID: a cloud may remember only one of them. `unreadable` are the names of NodeClaims
+/// that exist and cannot be read, as those that a later version wrote: they still own the instances of their names, also of shortened ones, and any of them
+/// may own an instance without a name.
 #[must_use]
 pub fn leaked_instances(
     instances: &[NodeClaim],
@@ -79,25 +80,26 @@ pub fn leaked_instances(
 ) -> Vec<NodeClaim> {
     let is_owned_unread = |instance: &NodeClaim| match instance.name() {
         "" => !unreadable.is_empty(),
-        name => unreadable.contains(name),
+        name => unreadable.iter().any(|unread| unread.starts_with(name)),
     };
-    let named: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.provider_id()).collect();
-    let names: BTreeMap<&str, &str> = instances
+    let recorded: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.provider_id()).collect();
+    let listed: BTreeMap<&str, &NodeClaim> = instances
         .iter()
-        .filter_map(|instance| Some((instance.provider_id()?, instance.name())))
+        .filter_map(|instance| Some((instance.provider_id()?, instance)))
         .collect();
-    // A claim that has not recorded its instance yet, or that somebody gave another's provider ID, still owns the instance of its own name.
-    let owners: BTreeSet<&str> = claims
-        .iter()
-        .filter(|claim| {
-            let recorded = claim.provider_id().map(|id| names.get(id).copied());
-            match recorded {
-                None => true,
-                Some(name) => name.is_some_and(|name| !name.is_empty() && name != claim.name()),
-            }
-        })
-        .map(|claim| claim.name())
-        .collect();
+    // A claim that has not recorded its instance yet, or that somebody gave another's provider ID, still owns the instance of its own name or UID.
+    let owners = claims.iter().filter(|claim| match claim.provider_id() {
+        None => true,
+        Some(id) => listed
+            .get(id)
+            .is_some_and(|instance| is_of_another(instance, claim)),
+    });
+    let (names, uids): (BTreeSet<&str>, BTreeSet<&str>) =
+        owners.map(|claim| (claim.name(), claim.uid())).unzip();
+    let is_owned = |instance: &NodeClaim| {
+        let uid = instance.uid();
+        names.contains(instance.name()) || !uid.is_empty() && uids.contains(uid)
+    };
     let leaked = |instance: &&NodeClaim| {
         let age = instance
             .metadata
@@ -106,11 +108,19 @@ pub fn leaked_instances(
             .map_or(0, |time| now.duration_since(time.0).as_secs());
         let old = u64::try_from(age).is_ok_and(|age| age >= LEAKED_INSTANCE_AGE.as_secs());
         old && !instance.is_deleting()
-            && instance.provider_id().is_none_or(|id| !named.contains(id))
-            && !owners.contains(instance.name())
+            && instance.provider_id().is_none_or(|id| !recorded.contains(id))
+            && !is_owned(instance)
             && !is_owned_unread(instance)
     };
     instances.iter().filter(leaked).cloned().collect()
+}
+
+/// Whether an instance says that it was made for another NodeClaim: by its name and its UID, as far as it has them. A cloud may shorten names.
+fn is_of_another(instance: &NodeClaim, claim: &NodeClaim) -> bool {
+    let (name, uid) = (instance.name(), instance.uid());
+    let is_its = name == claim.name() || (!uid.is_empty() && uid == claim.uid());
+    let says_nothing = name.is_empty() && uid.is_empty();
+    !(is_its || says_nothing)
 }
 
 /// How long a registered NodeClaim may be without its Node: as long as a new instance has to bring one. A kubelet that starts again registers
@@ -332,6 +342,47 @@ mod tests {
         assert!(leaked_instances(&twice, &[Arc::new(claim("x", Some("9")))], &none(), at(60)).is_empty());
     }
 
+    fn with_uid(name: &str, uid: &str, id: Option<&str>) -> NodeClaim {
+        let mut claim = claim(name, id);
+        claim.metadata.uid = Some(uid.to_owned());
+        claim
+    }
+
+    #[test]
+    fn d_252_a_cloud_that_remembers_only_the_uid_keeps_the_instance_of_a_launch_under_way() {
+        let instances = [with_uid("", "u-x", Some("1")), with_uid("", "u-y", Some("2"))];
+        let ended = |claims: &[NodeClaim]| -> Vec<String> {
+            let claims: Vec<Arc<NodeClaim>> = claims.iter().cloned().map(Arc::new).collect();
+            let found = leaked_instances(&instances, &claims, &none(), at(60));
+            found.iter().map(|one| one.uid().to_owned()).collect()
+        };
+        assert_eq!(ended(&[with_uid("x", "u-x", None)]), ["u-y"]);
+        assert_eq!(
+            ended(&[with_uid("x", "u-z", None), claim("y", None)]),
+            ["u-x", "u-y"],
+            "a successor of the same name is another NodeClaim"
+        );
+        assert_eq!(
+            ended(&[with_uid("x", "u-x", Some("2")), with_uid("y", "u-y", Some("2"))]),
+            [""; 0],
+            "somebody gave x the provider ID of y"
+        );
+        assert_eq!(
+            ended(&[with_uid("x", "u-x", Some("1"))]),
+            ["u-y"],
+            "what is recorded is enough"
+        );
+    }
+
+    #[test]
+    fn d_252_d_253_a_second_machine_ends_also_where_the_cloud_shortens_names() {
+        let instances = ["1", "3"].map(|id| with_uid("long-na", "u-x", Some(id)));
+        let claims = [Arc::new(with_uid("long-name", "u-x", Some("1")))];
+        let found = leaked_instances(&instances, &claims, &none(), at(60));
+        let ids: Vec<_> = found.iter().map(NodeClaim::provider_id).collect();
+        assert_eq!(ids, [Some("3")]);
+    }
+
     #[test]
     fn d_252_what_cannot_be_read_still_owns_its_instance() {
         let instances = [claim("x", Some("9")), claim("y", Some("8")), claim("", Some("7"))];
@@ -341,6 +392,7 @@ mod tests {
             found.iter().map(|one| one.name().to_owned()).collect()
         };
         assert_eq!(ended(&["x"]), ["y"], "whose is the one without a name?");
+        assert_eq!(ended(&["x-long"]), ["y"], "a cloud may shorten names");
         assert_eq!(ended(&["z"]), ["x", "y"]);
         assert_eq!(ended(&[]), ["x", "y", ""]);
     }

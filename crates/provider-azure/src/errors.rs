@@ -147,7 +147,20 @@ impl ArmError {
     /// The caller asks too often.
     #[must_use]
     pub fn is_throttled(&self) -> bool {
-        self.status == 429 || self.code == "TooManyRequests"
+        !self.is_busy() && (self.status == 429 || self.code == "TooManyRequests")
+    }
+
+    /// What the call is about, or what it needs, is being changed or deleted by another; it can be asked again when that is over. The network provider says
+    /// so with status 429, which is no throttling.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(
+            self.code.as_str(),
+            "AnotherOperationInProgress"
+                | "ReferencedResourceNotProvisioned"
+                | "RetryableError"
+                | "RetryableErrorDueToAnotherOperation"
+        )
     }
 
     /// A network interface is kept for a machine that is gone, for 180 s.

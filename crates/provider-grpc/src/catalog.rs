@@ -21,12 +21,48 @@ struct Row {
     instance_type: InstanceType,
     /// As many as offerings.
     ids: Vec<String>,
+    /// Of the type itself something could not be read: it is not launched until it can be, whatever its offerings say.
+    is_withheld: bool,
 }
 
 impl Row {
-    fn read(message: &wire::InstanceType) -> Result<Self, String> {
-        let (instance_type, ids) = convert::type_of(message)?;
-        Ok(Self { instance_type, ids })
+    /// A row, and what of it cannot be read: that is as it was in the row `before`, or left out where there is none, and cannot be launched (D-230).
+    fn read(message: &wire::InstanceType, before: Option<&Self>) -> (Option<Self>, Vec<String>) {
+        match convert::type_of(message, |id| before?.offering(id).cloned()) {
+            Ok(read) => {
+                let row = Self {
+                    instance_type: read.instance_type,
+                    ids: read.ids,
+                    is_withheld: false,
+                };
+                let row = if read.is_whole {
+                    row
+                } else {
+                    before.cloned().unwrap_or(row).withheld()
+                };
+                (Some(row), read.problems)
+            }
+            Err(problem) => (before.cloned().map(Self::withheld), vec![problem]),
+        }
+    }
+
+    fn withheld(mut self) -> Self {
+        self.is_withheld = true;
+        for offering in &mut self.instance_type.offerings {
+            offering.available = false;
+        }
+        self
+    }
+
+    fn offering_of(&self, message: &wire::Offering) -> Result<Offering, String> {
+        let mut offering = convert::offering_of(message)?;
+        offering.available &= !self.is_withheld;
+        Ok(offering)
+    }
+
+    fn offering(&self, id: &str) -> Option<&Offering> {
+        let place = self.ids.iter().position(|one| one == id)?;
+        self.instance_type.offerings.get(place)
     }
 
     fn change(&mut self, delta: &wire::OfferingDelta) -> Result<(), String> {
@@ -37,10 +73,15 @@ impl Row {
                 self.ids.remove(place);
                 self.instance_type.offerings.remove(place);
             }
-            (Some(place), false) => self.instance_type.offerings[place] = convert::offering_of(message)?,
+            (Some(place), false) => {
+                // What it has become is not known.
+                self.instance_type.offerings[place].available = false;
+                self.instance_type.offerings[place] = self.offering_of(message)?;
+            }
             (None, true) => {}
             (None, false) => {
-                self.instance_type.offerings.push(convert::offering_of(message)?);
+                let offering = self.offering_of(message)?;
+                self.instance_type.offerings.push(offering);
                 self.ids.push(message.id.clone());
             }
         }
@@ -77,7 +118,7 @@ impl Catalog {
         self.bytes = 0;
     }
 
-    /// Takes in a chunk; rows that cannot be read are left out and named (one bad row harms no other).
+    /// Takes in a chunk; what cannot be read is named, and as it was before, only that it cannot be launched (one bad row harms no other).
     ///
     /// # Errors
     /// What makes the whole stream unbelievable.
@@ -114,11 +155,14 @@ impl Catalog {
             }
         }
         for message in &chunk.types {
-            match Row::read(message) {
-                Ok(row) => drop(contents.rows.insert(message.name.clone(), row)),
-                Err(problem) => problems.push(problem),
+            let (row, unread) = Row::read(message, self.whole.rows.get(&message.name));
+            problems.extend(unread);
+            let contents = self.coming.as_mut().unwrap_or(&mut self.whole);
+            if let Some(row) = row {
+                contents.rows.insert(message.name.clone(), row);
             }
         }
+        let contents = self.coming.as_mut().unwrap_or(&mut self.whole);
         if contents.rows.len() > MOST_TYPES {
             return Err(format!("more than {MOST_TYPES} instance types"));
         }
@@ -177,9 +221,7 @@ impl Catalog {
     /// A type, and its offering of this ID.
     pub(crate) fn find(&self, name: &str, offering: &str) -> Option<(InstanceType, Option<Offering>)> {
         let row = self.whole.rows.get(name)?;
-        let place = row.ids.iter().position(|id| id == offering);
-        let offering = place.map(|place| row.instance_type.offerings[place].clone());
-        Some((row.instance_type.clone(), offering))
+        Some((row.instance_type.clone(), row.offering(offering).cloned()))
     }
 
     /// The ID of a type's offering that is bought like this one, whatever its price.

@@ -72,8 +72,8 @@ pub struct ClientOptions {
 #[derive(Clone, Debug)]
 pub struct GrpcProvider(Arc<Inner>);
 
-/// By kind and name of the NodeClass.
-type Feeds = BTreeMap<(String, String), Arc<Feed>>;
+/// By group, kind and name of the NodeClass.
+type Feeds = BTreeMap<(String, String, String), Arc<Feed>>;
 
 #[derive(Debug)]
 struct Inner {
@@ -182,7 +182,7 @@ impl Inner {
     fn feed(&self, reference: &NodeClassRef) -> Result<Arc<Feed>, CloudError> {
         let (_, kind) = self.kind_of(reference)?;
         let mut feeds = self.feeds();
-        let key = (kind.kind.clone(), reference.name.clone());
+        let key = (kind.group.clone(), kind.kind.clone(), reference.name.clone());
         let feed = feeds.entry(key).or_insert_with(|| {
             Arc::new(Feed::start(Source {
                 link: self.link.clone(),
@@ -272,11 +272,9 @@ impl Inner {
             let pending = match reply.outcome {
                 Some(Outcome::Instance(instance)) => {
                     let uid = &request.nodeclaim_uid;
-                    let has_failed = self.events.note_launch(uid, &instance.provider_id)
-                        || matches!(instance.state(), InstanceState::Failed | InstanceState::Gone);
-                    if has_failed {
+                    if self.events.note_launch(uid, &instance.provider_id) || convert::is_lost(&instance) {
                         return Err(CloudError::InsufficientCapacity(format!(
-                            "the provider says that instance {} has failed",
+                            "the provider says that instance {} has failed or is ending",
                             instance.provider_id
                         )));
                     }
@@ -359,7 +357,9 @@ impl Inner {
         let instances = received.unwrap_or_else(|| Err(no_answer("ListInstances", LIST_LIMIT)))?;
         let mut claims = Vec::with_capacity(instances.len());
         for instance in instances {
-            if instance.state() == InstanceState::Gone {
+            // A launch under way may be listed before it has an ID: there is nothing yet that could be taken for leaked.
+            let is_unnamed = instance.provider_id.is_empty() && instance.state() == InstanceState::Pending;
+            if is_unnamed || instance.state() == InstanceState::Gone {
                 continue;
             }
             let claim = self.as_claim(instance);

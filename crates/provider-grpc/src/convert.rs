@@ -12,6 +12,7 @@ use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClaimStatus, labels};
 use spokeshave_model::{
     InstanceType, Offering, Operator, Overhead, Overrides, Price, Requirement, Requirements, Resources,
 };
+use spokeshave_syntax::names::{label_value_problems, qualified_name_problems};
 
 use crate::wire;
 
@@ -44,7 +45,22 @@ fn operator_message(operator: Operator) -> wire::Operator {
     }
 }
 
-/// Requirements, each key's entries together.
+/// Why this cannot be a label: the API server would refuse a NodeClaim or Node that has it, whatever else it has.
+pub(crate) fn label_problem(key: &str, value: &str) -> Option<String> {
+    let of_key = qualified_name_problems(key).into_iter();
+    let of_key = of_key.map(|problem| format!("the key of label {:?}: {problem}", cut(key)));
+    let of_value = label_value_problems(value).into_iter();
+    let of_value = of_value.map(|problem| format!("value {:?} of label {}: {problem}", cut(value), cut(key)));
+    of_key.chain(of_value).next()
+}
+
+/// The beginning of a text that may have no end.
+fn cut(text: &str) -> &str {
+    let end = text.char_indices().nth(80);
+    end.map_or(text, |(end, _)| &text[..end])
+}
+
+/// Requirements, each key's entries together. Their keys and the values of those that allow only one become labels.
 pub(crate) fn requirements_of(messages: &[wire::Requirement]) -> Result<Requirements, String> {
     let mut requirements = Requirements::new();
     for message in messages {
@@ -54,11 +70,31 @@ pub(crate) fn requirements_of(messages: &[wire::Requirement]) -> Result<Requirem
         }
         let operator = operator_of(message.operator())
             .ok_or_else(|| format!("requirement on {key}: unknown operator {}", message.operator))?;
+        if let Some(problem) = label_problem(key, "") {
+            return Err(format!("requirement on {}: {problem}", cut(key)));
+        }
         let requirement = Requirement::parse(key, operator.as_str(), &message.values)
             .map_err(|error| format!("requirement on {key}: {error}"))?;
         requirements.add(requirement.with_min_values(message.min_values));
     }
+    for requirement in requirements.iter() {
+        let (key, value) = (requirement.key(), requirement.single_value());
+        if let Some(problem) = value.and_then(|value| label_problem(key, value)) {
+            return Err(format!("requirement on {key}: {problem}"));
+        }
+    }
     Ok(requirements)
+}
+
+/// Of requirements that cannot all be read, those that can.
+fn readable_requirements(messages: &[wire::Requirement]) -> Requirements {
+    let mut requirements = Requirements::new();
+    for one in messages {
+        if let Ok(read) = requirements_of(std::slice::from_ref(one)) {
+            requirements.add_all(&read);
+        }
+    }
+    requirements
 }
 
 /// The entries of all keys. Exclusions beside bounds are an entry of their own.
@@ -92,6 +128,13 @@ fn resources_of(what: &str, quantities: &Quantities) -> Result<Resources, String
             .map(|(name, text)| (name.as_str(), text.as_str())),
     )
     .map_err(|error| format!("{what}: {error}"))
+}
+
+/// Of amounts that cannot all be read, those that can.
+fn readable_resources(quantities: &Quantities) -> Resources {
+    let mut readable = quantities.clone();
+    readable.retain(|name, text| Resources::parse([(name.as_str(), text.as_str())]).is_ok());
+    resources_of("", &readable).unwrap_or_default()
 }
 
 pub(crate) fn quantities(resources: &Resources) -> Quantities {
@@ -136,14 +179,10 @@ pub(crate) fn offering_of(message: &wire::Offering) -> Result<Offering, String> 
         })
     });
     let offering = Offering {
-        requirements,
-        price: Price(message.price_nano_per_hour.unwrap_or(0)),
-        available: message.available && message.price_nano_per_hour.is_some(),
-        reservation_capacity: message.reservation_capacity,
-        reservation_id_label: Some(message.reservation_id_label.clone()).filter(|label| !label.is_empty()),
         overrides: overrides.transpose().map_err(named)?,
+        ..sold_as(message, requirements)
     };
-    if offering.zone().is_none() || offering.capacity_type().is_none() {
+    if !says_where(&offering) {
         return Err(named(format!(
             "requirements must give one value each of {} and {} (on-demand, spot or reserved)",
             labels::ZONE,
@@ -151,6 +190,27 @@ pub(crate) fn offering_of(message: &wire::Offering) -> Result<Offering, String> 
         )));
     }
     Ok(offering)
+}
+
+fn sold_as(message: &wire::Offering, requirements: Requirements) -> Offering {
+    Offering {
+        requirements,
+        price: Price(message.price_nano_per_hour.unwrap_or(0).max(0)),
+        available: message.available && message.price_nano_per_hour.is_some(),
+        reservation_capacity: message.reservation_capacity,
+        reservation_id_label: Some(message.reservation_id_label.clone()).filter(|label| !label.is_empty()),
+        overrides: None,
+    }
+}
+
+fn says_where(offering: &Offering) -> bool {
+    offering.zone().is_some() && offering.capacity_type().is_some()
+}
+
+/// Of an offering that cannot be read whole, where and how it is sold.
+fn readable_part(message: &wire::Offering) -> Option<Offering> {
+    let offering = sold_as(message, readable_requirements(&message.requirements));
+    (!message.id.is_empty() && says_where(&offering)).then_some(offering)
 }
 
 /// The ID of an offering of a provider that has none: how and where it is bought.
@@ -214,41 +274,93 @@ pub(crate) fn type_message(instance_type: &InstanceType) -> wire::InstanceType {
     }
 }
 
-/// An instance type and the IDs of its offerings. The error names the field.
-pub(crate) fn type_of(message: &wire::InstanceType) -> Result<(InstanceType, Vec<String>), String> {
+/// An instance type as it was read.
+#[derive(Debug)]
+pub(crate) struct ReadType {
+    /// Without what cannot be read of the type itself.
+    pub(crate) instance_type: InstanceType,
+    /// Of its offerings, in their order.
+    pub(crate) ids: Vec<String>,
+    /// Whether everything could be read but for offerings.
+    pub(crate) is_whole: bool,
+    /// What cannot be read, each by name, with what was expected.
+    pub(crate) problems: Vec<String>,
+}
+
+/// An instance type. The error names the field without which nobody knows which type it is. An offering that cannot be read is as `known` knows that of its
+/// ID, or has what can be read of it, and cannot be launched: left out, it would count as withdrawn, and nodes that were bought as it says would drift (D-230).
+pub(crate) fn type_of(
+    message: &wire::InstanceType,
+    known: impl Fn(&str) -> Option<Offering>,
+) -> Result<ReadType, String> {
     if message.name.is_empty() {
         return Err("an instance type without a name".to_owned());
     }
-    let named = |what: String| format!("instance type {:?}: {what}", message.name);
-    let mut requirements = requirements_of(&message.requirements).map_err(named)?;
-    if !requirements.contains(labels::INSTANCE_TYPE) {
-        requirements.add(Requirement::is(labels::INSTANCE_TYPE, &message.name));
+    let named = |what: String| format!("instance type {:?}: {what}", cut(&message.name));
+    if let Some(problem) = label_problem(labels::INSTANCE_TYPE, &message.name) {
+        return Err(named(problem));
     }
+    let mut unread = Vec::new();
+    let mut instance_type = readable_type(message, &mut unread);
     let mut ids: Vec<String> = Vec::with_capacity(message.offerings.len());
-    let mut offerings = Vec::with_capacity(message.offerings.len());
+    let mut unread_offerings = Vec::new();
     for one in &message.offerings {
-        offerings.push(offering_of(one).map_err(named)?);
-        ids.push(one.id.clone());
+        let offering = match offering_of(one) {
+            Ok(offering) => Some(offering),
+            Err(problem) => {
+                unread_offerings.push(problem);
+                let part = known(&one.id).or_else(|| readable_part(one));
+                part.map(|offering| Offering {
+                    available: false,
+                    ..offering
+                })
+            }
+        };
+        if let Some(offering) = offering {
+            instance_type.offerings.push(offering);
+            ids.push(one.id.clone());
+        }
     }
     let mut sorted: Vec<&String> = ids.iter().collect();
     sorted.sort_unstable();
     if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(named(format!("two offerings have the id {:?}", twice[0])));
+        unread.push(format!("two offerings have the id {:?}", twice[0]));
     }
-    let overhead = overhead_of(
-        &message.kube_reserved,
-        &message.system_reserved,
-        &message.eviction_threshold,
-    );
-    let instance_type = InstanceType {
+    Ok(ReadType {
+        instance_type,
+        ids,
+        is_whole: unread.is_empty(),
+        problems: unread.into_iter().chain(unread_offerings).map(named).collect(),
+    })
+}
+
+/// What can be read of a type itself, without its offerings, and what cannot.
+fn readable_type(message: &wire::InstanceType, unread: &mut Vec<String>) -> InstanceType {
+    let mut requirements = requirements_of(&message.requirements).unwrap_or_else(|problem| {
+        unread.push(problem);
+        readable_requirements(&message.requirements)
+    });
+    if !requirements.contains(labels::INSTANCE_TYPE) {
+        requirements.add(Requirement::is(labels::INSTANCE_TYPE, &message.name));
+    }
+    let mut amounts = |what: &str, quantities: &Quantities| {
+        resources_of(what, quantities).unwrap_or_else(|problem| {
+            unread.push(problem);
+            readable_resources(quantities)
+        })
+    };
+    InstanceType {
         name: message.name.clone(),
         requirements,
-        offerings,
-        capacity: resources_of("capacity", &message.capacity).map_err(named)?,
-        overhead: overhead.map_err(named)?,
+        offerings: Vec::with_capacity(message.offerings.len()),
+        capacity: amounts("capacity", &message.capacity),
+        overhead: Overhead {
+            kube_reserved: amounts("kube_reserved", &message.kube_reserved),
+            system_reserved: amounts("system_reserved", &message.system_reserved),
+            eviction_threshold: amounts("eviction_threshold", &message.eviction_threshold),
+        },
         overlaid: Default::default(),
-    };
-    Ok((instance_type, ids))
+    }
 }
 
 pub(crate) fn timestamp_message(time: Timestamp) -> prost_types::Timestamp {
@@ -294,15 +406,25 @@ pub(crate) fn instance_message(claim: &NodeClaim) -> wire::Instance {
     }
 }
 
+/// Whether an instance will run no pod: a launch that is answered with it has failed.
+pub(crate) fn is_lost(instance: &wire::Instance) -> bool {
+    use wire::InstanceState::{Failed, Gone, Terminating};
+    matches!(instance.state(), Failed | Gone | Terminating)
+}
+
 /// An instance as a NodeClaim: labels, capacity and allocatable that it does not give are those of its type and offering. An instance of a type that is
-/// not in the catalog has what it says (G-012).
+/// not in the catalog has what it says (G-012). What cannot be a label or an annotation is left out: with it the API server would take in none of them.
 pub(crate) fn claim_of(
     instance: wire::Instance,
     catalog: Option<(&InstanceType, Option<&Offering>)>,
     now: Timestamp,
 ) -> Result<NodeClaim, String> {
     if instance.provider_id.is_empty() {
-        return Err("an instance without provider_id".to_owned());
+        return Err(format!(
+            "an instance without provider_id, of nodeclaim_uid {:?} and in state {}; expected provider_id, or INSTANCE_STATE_PENDING in a list",
+            instance.nodeclaim_uid,
+            instance.state().as_str_name()
+        ));
     }
     let state = instance.state();
     let named = |what: String| format!("instance {:?}: {what}", instance.provider_id);
@@ -319,6 +441,9 @@ pub(crate) fn claim_of(
             .entry(labels::INSTANCE_TYPE.to_owned())
             .or_insert(instance.r#type);
     }
+    all_labels.retain(|key, value| label_problem(key, value).is_none());
+    let mut annotations = instance.annotations;
+    annotations.retain(|key, _| qualified_name_problems(&key.to_lowercase()).is_empty());
     if let Some((instance_type, offering)) = catalog {
         let of_offering = offering.map(|offering| &offering.requirements);
         for requirements in of_offering.into_iter().chain([&instance_type.requirements]) {
@@ -347,7 +472,7 @@ pub(crate) fn claim_of(
         name: Some(instance.nodeclaim_name).filter(|name| !name.is_empty()),
         uid: Some(instance.nodeclaim_uid).filter(|uid| !uid.is_empty()),
         labels: Some(all_labels),
-        annotations: Some(instance.annotations).filter(|map| !map.is_empty()),
+        annotations: Some(annotations).filter(|map| !map.is_empty()),
         creation_timestamp: instance.created_at.as_ref().and_then(time),
         deletion_timestamp: terminating_since.or_else(|| is_ending.then_some(Time(now))),
         ..ObjectMeta::default()
@@ -386,6 +511,31 @@ mod tests {
         free.price_nano_per_hour = Some(-1);
         let said = offering_of(&free).expect_err("refused");
         assert_eq!(said, "offering \"spot/a\": price_nano_per_hour is negative");
+    }
+
+    #[test]
+    fn g_011_a_row_without_provider_id_is_named_by_its_nodeclaim() {
+        let row = wire::Instance {
+            nodeclaim_uid: "u-1".to_owned(),
+            state: wire::InstanceState::Running.into(),
+            ..wire::Instance::default()
+        };
+        let said = claim_of(row, None, Timestamp::UNIX_EPOCH).expect_err("refused");
+        let named =
+            "an instance without provider_id, of nodeclaim_uid \"u-1\" and in state INSTANCE_STATE_RUNNING";
+        assert!(said.starts_with(named), "{said}");
+    }
+
+    #[test]
+    fn g_008_an_instance_that_runs_is_not_lost_whatever_time_it_names_for_its_end() {
+        let mut row = wire::Instance {
+            state: wire::InstanceState::Running.into(),
+            terminating_since: Some(prost_types::Timestamp::default()),
+            ..wire::Instance::default()
+        };
+        assert!(!is_lost(&row));
+        row.state = wire::InstanceState::Terminating.into();
+        assert!(is_lost(&row));
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl Events {
         match within(clock, ACKNOWLEDGE_LIMIT, client.acknowledge_events(request)).await {
             Some(Ok(_)) => Ok(()),
             Some(Err(status)) => Err(errors::cloud_error("AcknowledgeEvents", &status)),
-            None => Err(CloudError::Timeout("AcknowledgeEvents".to_owned())),
+            None => Err(errors::no_answer("AcknowledgeEvents", ACKNOWLEDGE_LIMIT)),
         }
     }
 }

@@ -17,8 +17,10 @@ use crate::errors;
 use crate::link::{Client, Link, Task, until, within};
 use crate::wire::{CatalogChunk, CatalogRequest, NodeClass};
 
-/// Time that the first snapshot may take.
+/// Time for which who asks waits for the first snapshot; the provider may take longer.
 const FIRST: Duration = Duration::from_secs(30);
+/// A stream that has brought no whole snapshot in this time is opened again.
+const LONGEST_SNAPSHOT: Duration = Duration::from_secs(600);
 /// Pause after a stream that broke off; twice as long after each that brought nothing.
 const RETRY: Duration = Duration::from_secs(1);
 /// The longest such pause.
@@ -59,6 +61,14 @@ impl Source {
             ))),
             Err(error) => Err(CloudError::Other(error)),
         }
+    }
+
+    fn late(&self, limit: Duration) -> CloudError {
+        let (kind, name) = (&self.kind.kind, &self.name);
+        CloudError::Timeout(format!(
+            "the provider has not sent a whole catalog of {kind} {name} within {} s",
+            limit.as_secs()
+        ))
     }
 }
 
@@ -110,16 +120,17 @@ impl Feed {
         locked(&self.copy.catalog)
     }
 
-    /// The types; the first call waits for them.
+    /// The types; the first call waits for them. Who asks after it has waited in vain is told so at once, and what else is to be done does not wait.
     pub(crate) async fn types(&self) -> Result<Arc<[InstanceType]>, CloudError> {
-        let first = within(&self.source.clock, FIRST, self.arrived()).await;
-        first.unwrap_or_else(|| {
-            let (kind, name) = (&self.source.kind.kind, &self.source.name);
-            Err(CloudError::Timeout(format!(
-                "the provider has not sent a whole catalog of {kind} {name} within {} s",
-                FIRST.as_secs()
-            )))
-        })
+        if let Some(first) = within(&self.source.clock, FIRST, self.arrived()).await {
+            return first;
+        }
+        let late = self.source.late(FIRST);
+        let mut problem = locked(&self.copy.problem);
+        if problem.is_none() && self.catalog().types().is_none() {
+            *problem = Some(late.clone());
+        }
+        Err(late)
     }
 
     async fn arrived(&self) -> Result<Arc<[InstanceType]>, CloudError> {
@@ -164,44 +175,41 @@ async fn live(copy: Arc<Copy>, source: Source) {
     }
 }
 
-/// Takes in a stream until it ends. `None`: the class is another now.
+/// Takes in a stream until it ends. `None`: the class is another now. Servers that send their headers with the first message open it as late as that comes: a
+/// provider that says nothing at all is found by its handshakes, and one that says nothing here is asked again after a while.
 async fn follow(copy: &Copy, source: &Source, client: &mut Client, class: NodeClass) -> Option<CloudError> {
-    let (uid, generation) = (class.uid.clone(), class.generation);
+    let mut change = std::pin::pin!(class_change(source, class.uid.clone(), class.generation));
     let request = CatalogRequest {
         node_class: Some(class),
     };
-    let opened = within(&source.clock, FIRST, client.watch_catalog(request)).await;
+    let mut overdue = source.clock.sleep(LONGEST_SNAPSHOT);
+    let opened = tokio::select! {
+        biased;
+        another = &mut change => return another,
+        () = &mut overdue => return Some(source.late(LONGEST_SNAPSHOT)),
+        opened = client.watch_catalog(request) => opened,
+    };
     let mut stream: Streaming<CatalogChunk> = match opened {
-        None => return Some(CloudError::Timeout("WatchCatalog".to_owned())),
-        Some(Err(status)) => return Some(broken(&status)),
-        Some(Ok(answer)) => answer.into_inner(),
+        Err(status) => return Some(broken(&status)),
+        Ok(answer) => answer.into_inner(),
     };
     locked(&copy.catalog).begin();
-    let mut look = source.clock.sleep(CLASS_PERIOD);
     loop {
         // First of all: a provider that always has something to say must not hide that its class has changed.
         let message = tokio::select! {
             biased;
-            () = &mut look => None,
-            message = stream.message() => Some(message),
+            another = &mut change => return another,
+            () = &mut overdue => return Some(source.late(LONGEST_SNAPSHOT)),
+            message = stream.message() => message,
         };
         let chunk = match message {
-            None => {
-                look = source.clock.sleep(CLASS_PERIOD);
-                match source.class().await {
-                    Ok(now) if now.uid == uid && now.generation == generation => continue,
-                    Ok(_) => return None,
-                    Err(CloudError::Other(_)) => continue,
-                    Err(gone) => return Some(gone),
-                }
-            }
-            Some(Err(status)) => return Some(broken(&status)),
-            Some(Ok(None)) => {
+            Err(status) => return Some(broken(&status)),
+            Ok(None) => {
                 return Some(CloudError::Other(
                     "WatchCatalog: the provider has ended the stream".to_owned(),
                 ));
             }
-            Some(Ok(Some(chunk))) => chunk,
+            Ok(Some(chunk)) => chunk,
         };
         let applied = locked(&copy.catalog).apply(&chunk);
         match applied {
@@ -210,7 +218,7 @@ async fn follow(copy: &Copy, source: &Source, client: &mut Client, class: NodeCl
                     tracing::warn!(
                         class = source.name,
                         problem,
-                        "a row of the provider's catalog is left out"
+                        "what cannot be read of the provider's catalog is not launched"
                     );
                 }
             }
@@ -218,8 +226,22 @@ async fn follow(copy: &Copy, source: &Source, client: &mut Client, class: NodeCl
         }
         if chunk.snapshot_complete {
             *locked(&copy.problem) = None;
+            overdue = Box::pin(std::future::pending::<()>());
         }
         copy.changed.notify_waiters();
+    }
+}
+
+/// Completes once the class is another (`None`), or is gone.
+async fn class_change(source: &Source, uid: String, generation: i64) -> Option<CloudError> {
+    loop {
+        source.clock.sleep(CLASS_PERIOD).await;
+        match source.class().await {
+            Ok(now) if now.uid == uid && now.generation == generation => {}
+            Ok(_) => return None,
+            Err(CloudError::Other(_)) => {}
+            Err(gone) => return Some(gone),
+        }
     }
 }
 

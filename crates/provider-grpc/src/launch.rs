@@ -152,6 +152,16 @@ pub(crate) fn hydrated(
             instance.nodeclaim_uid
         )));
     }
+    for (key, value) in &instance.labels {
+        if let Some(problem) = convert::label_problem(key, value) {
+            tracing::warn!(
+                NodeClaim = claim.name(),
+                instance = instance.provider_id,
+                problem,
+                "a label of the provider's instance is left out"
+            );
+        }
+    }
     let seen = as_claim(instance, catalog, now).map_err(|problem| {
         lie(format!(
             "the provider's answer to the launch for NodeClaim {}: {problem}",

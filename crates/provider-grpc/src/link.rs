@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use spokeshave_ports::{CloudError, SharedClock};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tonic::Code;
 
 use crate::errors::ConnectError;
 use crate::identity::Identity;
@@ -24,7 +25,8 @@ use crate::{LONGEST_MESSAGE_BYTES, VERSIONS};
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Pause between two questions whether the provider still answers.
 const PROBE: Duration = Duration::from_secs(20);
-/// A connection on which nothing was answered for this long is made anew, also where the provider answers on others. Longer than any call may take.
+/// A connection on which nothing but errors was answered for this long is made anew, also where the provider answers on others. Longer than any call may
+/// take.
 const STUCK: Duration = Duration::from_secs(180);
 /// Time for a session that has broken to say why.
 const BROKEN: Duration = Duration::from_secs(1);
@@ -99,8 +101,10 @@ pub(crate) struct Shaken {
     pub(crate) identity: Identity,
     /// The largest leader's term that the provider has seen.
     pub(crate) seen_term: u64,
-    /// How many calls it has answered on this connection so far.
+    /// How many calls it has answered on this connection so far with more than an error.
     answered: Arc<AtomicU64>,
+    /// For handshakes, which do not count among them.
+    probe: Client,
 }
 
 /// Connects once.
@@ -120,10 +124,8 @@ pub(crate) async fn connect(
         .ok_or_else(silent)?
         .map_err(unreachable)?;
     let mut ended = Task(tokio::spawn(ended));
-    let answered = session.answered();
-    let origin = http::Uri::from_static("http://provider");
-    let client =
-        ProviderClient::with_origin(session, origin).max_decoding_message_size(LONGEST_MESSAGE_BYTES);
+    let (answered, probe) = (session.answered(), client_of(session.uncounted()));
+    let client = client_of(session);
     let answer = within(clock, HANDSHAKE, client.clone().handshake(hello.clone()))
         .await
         .ok_or_else(silent)?;
@@ -136,9 +138,7 @@ pub(crate) async fn connect(
         Err(status) => {
             let said = format!("its handshake says {:?}: {}", status.code(), status.message());
             return Err(match status.code() {
-                tonic::Code::FailedPrecondition
-                | tonic::Code::InvalidArgument
-                | tonic::Code::Unimplemented => refused(said),
+                code if is_refusal(code) => refused(said),
                 // No answer of the provider. Why the session broke, a certificate that it does not accept for one, is known to the session.
                 _ if std::error::Error::source(&status).is_some() => unreachable(
                     within(clock, BROKEN, &mut ended.0)
@@ -158,7 +158,21 @@ pub(crate) async fn connect(
         identity,
         seen_term,
         answered,
+        probe,
     })
+}
+
+fn client_of(session: Session) -> Client {
+    let origin = http::Uri::from_static("http://provider");
+    ProviderClient::with_origin(session, origin).max_decoding_message_size(LONGEST_MESSAGE_BYTES)
+}
+
+/// Whether the status of a handshake says that this operator will not be served, however often it asks.
+fn is_refusal(code: Code) -> bool {
+    matches!(
+        code,
+        Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented
+    )
 }
 
 /// The first words of a connection.
@@ -335,7 +349,7 @@ impl Link {
             let why = tokio::select! {
                 biased;
                 ended = &mut shaken.ended.0 => ended.unwrap_or_else(|_| "its session has ended".to_owned()),
-                why = self.falls_silent(&shaken.client, &shaken.answered) => why,
+                why = self.falls_silent(&shaken.probe, &shaken.answered) => why,
             };
             let address = self.connector.address();
             tracing::warn!(address, why, "the provider is away; the last catalog is kept");
@@ -351,68 +365,75 @@ impl Link {
     }
 
     /// Completes when the provider does not answer any more although the connection stands. One that is busy is not silent: it answers other calls, or the
-    /// handshake of a connection on which nothing else waits. Where that lasts, the connection is what does not work.
-    async fn falls_silent(&self, client: &Client, answered: &AtomicU64) -> String {
-        let mut is_silent = false;
+    /// handshake of a connection on which nothing else waits. Where that lasts, the connection is what does not work. An error is no answer: one that answers
+    /// nothing else is of no more use than one that says nothing.
+    async fn falls_silent(&self, probe: &Client, answered: &AtomicU64) -> String {
+        let mut missed: Option<String> = None;
         let mut heard = answered.load(Ordering::Relaxed);
         let mut heard_at = self.clock.elapsed();
         loop {
             self.clock.sleep(PROBE).await;
-            let answers = if is_silent {
+            let is_elsewhere = missed.is_some();
+            let problem = if is_elsewhere {
                 self.answers_anew().await
             } else {
-                self.answers(client.clone()).await
+                self.answers(probe.clone()).await
+            };
+            let problem = match problem {
+                Err(why) => return why,
+                Ok(problem) => problem,
             };
             let count = answered.load(Ordering::Relaxed);
-            let is_heard = count != heard;
-            match answers {
-                Err(why) => return why,
-                Ok(false) if is_silent && !is_heard => {
+            let is_heard = count != heard || (!is_elsewhere && problem.is_none());
+            missed = match (missed, problem.filter(|_| !is_heard)) {
+                (Some(first), Some(second)) => {
                     return format!(
-                        "2 handshakes were not answered within {} s, the second on a connection of its own",
-                        HANDSHAKE.as_secs()
+                        "2 handshakes were not answered, the second on a connection of its own: {first}; {second}"
                     );
                 }
-                Ok(answers) => is_silent = !answers && !is_heard,
-            }
+                (_, problem) => problem,
+            };
             if is_heard {
                 (heard, heard_at) = (count, self.clock.elapsed());
             } else if self.clock.elapsed().saturating_sub(heard_at) > STUCK {
                 return format!(
-                    "nothing was answered on its connection for {} s, while it answers on others",
+                    "nothing but errors, if anything, was answered on its connection for {} s, while it answers on others",
                     STUCK.as_secs()
                 );
             }
         }
     }
 
-    /// Whether it answers a handshake in time. The error says why it cannot be used.
-    async fn answers(&self, mut client: Client) -> Result<bool, String> {
+    /// What is wrong with the answer to a handshake, if anything is. The error says why the provider cannot be used.
+    async fn answers(&self, mut client: Client) -> Result<Option<String>, String> {
         match within(&self.clock, HANDSHAKE, client.handshake(self.hello())).await {
             Some(Ok(answer)) => {
                 let answer = answer.into_inner();
                 self.note_term(answer.leader_term);
                 self.take_identity(Identity::read(answer)?)?;
-                Ok(true)
+                Ok(None)
             }
-            Some(Err(status)) => Err(format!(
-                "its handshake says {:?}: {}",
-                status.code(),
-                status.message()
-            )),
-            None => Ok(false),
+            Some(Err(status)) => {
+                let said = format!("its handshake says {:?}: {}", status.code(), status.message());
+                if is_refusal(status.code()) {
+                    Err(said)
+                } else {
+                    Ok(Some(said))
+                }
+            }
+            None => Ok(Some(format!("no handshake within {} s", HANDSHAKE.as_secs()))),
         }
     }
 
     /// The same on a connection of its own: on this one, the handshake may wait for calls that take long.
-    async fn answers_anew(&self) -> Result<bool, String> {
+    async fn answers_anew(&self) -> Result<Option<String>, String> {
         match connect(&*self.connector, &self.clock, &self.hello()).await {
             Ok(shaken) => {
                 self.note_term(shaken.seen_term);
                 self.take_identity(shaken.identity)?;
-                Ok(true)
+                Ok(None)
             }
-            Err(ConnectError::Unreachable { .. }) => Ok(false),
+            Err(ConnectError::Unreachable { reason, .. }) => Ok(Some(reason)),
             Err(ConnectError::Refused { reason, .. }) => Err(reason),
         }
     }

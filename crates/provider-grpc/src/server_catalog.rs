@@ -24,9 +24,12 @@ const CHUNK_BYTES: usize = LONGEST_MESSAGE_BYTES / 2;
 /// Types as another process sees them.
 pub(crate) fn read_types(messages: &[wire::InstanceType]) -> Result<Vec<InstanceType>, String> {
     let types = messages.iter().map(|message| {
-        let (mut one, _) = convert::type_of(message)?;
-        one.overlaid.price = true;
-        Ok(one)
+        let mut read = convert::type_of(message, |_| None)?;
+        if let Some(problem) = read.problems.pop() {
+            return Err(problem);
+        }
+        read.instance_type.overlaid.price = true;
+        Ok(read.instance_type)
     });
     types.collect()
 }

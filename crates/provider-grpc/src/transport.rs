@@ -192,9 +192,17 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// How many calls were answered so far: it counts on.
+    /// How many calls were answered so far with more than an error: it counts on.
     pub(crate) fn answered(&self) -> Arc<AtomicU64> {
         self.answered.clone()
+    }
+
+    /// The same session, for calls that do not count.
+    pub(crate) fn uncounted(&self) -> Self {
+        Self {
+            sender: self.sender.clone(),
+            answered: Arc::default(),
+        }
     }
 }
 
@@ -258,11 +266,17 @@ impl tower::Service<Request<Body>> for Session {
         let answer = self.sender.send_request(request);
         let answered = self.answered.clone();
         Box::pin(async move {
-            let answer = answer.await;
-            if answer.is_ok() {
+            let answer = answer.await?;
+            if !is_error(&answer) {
                 answered.fetch_add(1, Ordering::Relaxed);
             }
-            answer
+            Ok(answer)
         })
     }
+}
+
+/// Whether an answer is nothing but an error: it has its status in its headers.
+fn is_error(answer: &Response<Incoming>) -> bool {
+    let status = answer.headers().get("grpc-status");
+    !answer.status().is_success() || status.is_some_and(|status| status != "0")
 }

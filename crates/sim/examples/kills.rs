@@ -88,6 +88,15 @@ fn every_call(story: &CloudStory, at: Option<u64>) -> bool {
     }
 }
 
+/// What runs stories again: with debug assertions where this run has them, which `just kills` is built without.
+fn program() -> &'static str {
+    if cfg!(debug_assertions) {
+        "cargo run -p spokeshave-sim --example kills --"
+    } else {
+        "just kills"
+    }
+}
+
 /// Runs a scenario with a kill at each of the given points, or at one.
 fn at_each(
     name: &str,
@@ -108,7 +117,7 @@ fn at_each(
                     }
                     if let Err(problem) = tell(point) {
                         let mut problems = problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                        problems.push(format!("{problem}\n  again: just kills {name} --at {point}"));
+                        problems.push(format!("{problem}\n  again: {} {name} --at {point}", program()));
                     }
                 }
             });

@@ -201,8 +201,9 @@ fn main() -> ExitCode {
 }
 
 fn tell(seed: u64, outcome: Option<&SeedResult>, world: &str) {
+    let again = again(seed, world);
     let Some(outcome) = outcome else {
-        println!("seed {seed}: panicked\n  again: just soak 1 --first-seed {seed}{world}");
+        println!("seed {seed}: panicked\n  again: {again}");
         return;
     };
     if outcome.is_clean() {
@@ -215,7 +216,17 @@ fn tell(seed: u64, outcome: Option<&SeedResult>, world: &str) {
     if let Some(stuck) = &outcome.stuck {
         println!("  {stuck}");
     }
-    println!("  again: just soak 1 --first-seed {seed}{world}");
+    println!("  again: {again}");
+}
+
+/// The command that runs a seed again: with debug assertions where this run has them, which `just soak` is built without.
+fn again(seed: u64, world: &str) -> String {
+    let program = if cfg!(debug_assertions) {
+        "cargo run -p spokeshave-sim --example soak --"
+    } else {
+        "just soak"
+    };
+    format!("{program} 1 --first-seed {seed}{world}")
 }
 
 /// Progress output.

@@ -93,12 +93,12 @@ settings! {
     feature_gates: FeatureGates = parsed("a list such as NodeRepair=true,StaticCapacity=false", DEFAULT_GATES, parse_feature_gates), "GATES", "Gate=true,Gate=false";
     scheduler_config: Option<PathBuf> = optional(path()), "FILE", "Topology spread for pods that have none: podTopologySpread.defaultConstraints, as YAML or JSON";
     instance_types_file_path: Option<PathBuf> = optional(path()).shown_as("its 144 built-in types"), "FILE", "Instance types that the kwok provider offers";
-    cluster_name: Option<String> = optional(text("")), "NAME", "AWS: name of the cluster, which tags and user data carry; required";
-    cluster_endpoint: Option<String> = optional(text("")).shown_as("discovered from EKS"), "URL", "AWS: address of the API server for new nodes";
-    cluster_ca_bundle: Option<String> = optional(text("")).shown_as("discovered from EKS"), "BASE64", "AWS: certificates of the API server for new nodes";
-    cluster_dns_ip: Option<IpAddr> = optional(number("an IP address", "")).shown_as("that of Service kube-system/kube-dns"), "ADDRESS", "AWS: address of the cluster's DNS service; with an IPv6 address nodes get IPv6";
+    cluster_name: Option<String> = optional(text("")), "NAME", "AWS, Azure: name of the cluster, which tags and user data carry; required";
+    cluster_endpoint: Option<String> = optional(text("")).shown_as("for AWS discovered from EKS"), "URL", "AWS, Azure: address of the API server for new nodes; required for Azure";
+    cluster_ca_bundle: Option<String> = optional(text("")).shown_as("for AWS discovered from EKS"), "BASE64", "AWS, Azure: certificates of the API server for new nodes";
+    cluster_dns_ip: Option<IpAddr> = optional(number("an IP address", "")).shown_as("for AWS that of Service kube-system/kube-dns"), "ADDRESS", "AWS, Azure: address of the cluster's DNS service; with an IPv6 address nodes get IPv6 (AWS)";
     isolated_vpc: bool = boolean("false"), "BOOL", "AWS: do not call IAM and the pricing service, which have no endpoint in the VPC";
-    vm_memory_overhead_percent: f64 = parsed("a number from 0 on", "0.075", not_negative), "SHARE", "AWS: share of a machine's memory that the hypervisor takes";
+    vm_memory_overhead_percent: f64 = parsed("a number from 0 on", "0.075", not_negative), "SHARE", "AWS, Azure: share of a machine's memory that the hypervisor takes";
     interruption_queue: Option<String> = optional(text("")), "NAME", "AWS: SQS queue of spot interruptions and maintenance events; without it they are not handled";
     reserved_enis: i64 = parsed("a whole number from 0 on", "0", not_negative), "NUMBER", "AWS: network interfaces of a node that pods do not use";
     enable_zonal_shift: bool = boolean("false"), "BOOL", "AWS: launch and terminate nothing in zones from which an ARC zonal shift moves traffic away";

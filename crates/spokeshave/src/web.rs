@@ -43,6 +43,8 @@ pub(crate) struct Page {
     listener: TcpListener,
     address: SocketAddr,
     token: String,
+    /// Names its cookie.
+    run: String,
     hosts: Vec<String>,
 }
 
@@ -61,6 +63,7 @@ impl Page {
             listener,
             address,
             token: token(),
+            run: format!("{:016x}", seed()),
             hosts,
         })
     }
@@ -81,6 +84,7 @@ impl Page {
         let board = Board::new();
         let gate = Gate {
             token: self.token,
+            run: self.run,
             hosts: self.hosts,
             source: title,
         };
@@ -128,6 +132,16 @@ pub(crate) fn token() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two operators are reached under one host name, and both listen on the same port where they are: their cookies bear different names.
+    #[tokio::test]
+    async fn no_two_runs_share_the_name_of_a_cookie() {
+        let listen = || Page::listen("127.0.0.1:0".parse().expect("an address"), Vec::new());
+        let (one, other) = (listen().await, listen().await);
+        let (one, other) = (one.expect("it listens"), other.expect("it listens"));
+        assert_ne!(one.run, other.run);
+        assert!(!one.token.contains(&one.run), "a name is no secret");
+    }
 
     #[tokio::test]
     async fn a_page_that_breaks_ends_the_command_with_an_error() {

@@ -3,9 +3,13 @@
 use crate::world::Judged;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use spokeshave_api::{Budget, UNLIMITED};
-use spokeshave_plan::calendar::{Interval, REASONS, Window, calendar};
+use spokeshave_api::{Budget, DisruptionReason, UNLIMITED};
+use spokeshave_model::snapshot::{NodeId, PoolId, PoolView, Snapshot};
+use spokeshave_plan::calendar::{Interval, REASONS, Window, calendar_with};
 use spokeshave_plan::disrupt::BudgetMapping;
+use spokeshave_plan::disruption_policy::expiry;
+use spokeshave_plan::disruption_policy::forecast::{Forecast, PoolNodes};
+use std::collections::BTreeMap;
 
 /// Days of the calendar.
 const DAYS: i64 = 7;
@@ -16,16 +20,22 @@ const DAYS: i64 = 7;
 pub struct BudgetNow {
     /// The NodePool.
     pub pool: String,
-    /// `Empty`, `Drifted` or `Underutilized`.
+    /// `Empty`, `Drifted` or `Underutilized`; `Expired` too where a DisruptionPolicy has soft ages.
     pub reason: String,
-    /// Nodes that percentages are taken of.
+    /// Nodes that percentages of the NodePool's own budgets are taken of.
     pub nodes: usize,
     /// Nodes that are on their way out or not Ready.
     pub disrupting: usize,
-    /// Nodes at once; none where nothing limits.
+    /// Nodes at once, by the NodePool's budgets and by what DisruptionPolicies allow at this time; none where nothing limits.
     pub allowed: Option<i64>,
-    /// The remaining part.
+    /// The remaining part. Where it is known and `allowed` is none, policies go by what happens: rates, holds, single zones. What policies leave is taken in
+    /// the order of nodes; in another order it may be more. Where all nodes of the NodePool are on their way in or out, policies have none to keep, and it is
+    /// what `allowed` leaves.
     pub remaining: Option<i64>,
+    /// What a DisruptionPolicy says of the first node that it keeps although the NodePool's budgets would let it go; where it keeps nodes only once others have
+    /// gone, the rule by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// A budget that cannot be evaluated, which closes the pool.
     pub error: Option<String>,
 }
@@ -52,7 +62,8 @@ pub struct PoolCalendar {
     pub reasons: Vec<BudgetDay>,
 }
 
-/// Budgets of all NodePools. Where Nodes or NodeClaims could not be read it has neither `now` nor intervals: percentages are of nodes that nobody has counted.
+/// Budgets of all NodePools, and what DisruptionPolicies leave of them. Where Nodes or NodeClaims could not be read it has neither `now` nor intervals:
+/// percentages are of nodes that nobody has counted. So it is where DisruptionPolicies could not be read, or commands of the past that they go by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Budgets {
@@ -65,9 +76,10 @@ pub struct Budgets {
 impl Budgets {
     pub(crate) fn of(judged: &Judged) -> Self {
         let (snapshot, now) = (&judged.snapshot, judged.world.now);
-        let mappings = REASONS.map(|reason| BudgetMapping::build(snapshot, &reason, now));
+        let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
+        let reasons: Vec<DisruptionReason> = REASONS.into_iter().chain(expired).collect();
+        let mappings = BudgetMapping::build_each(snapshot, &reasons, now);
         let is_known = judged.world.knows("budgets");
-        let limited = |allowed: i64, value: i64| (allowed < UNLIMITED).then_some(value);
         let mut budgets = Budgets::default();
         let range = Window {
             from: now,
@@ -75,44 +87,142 @@ impl Budgets {
                 .saturating_add(SignedDuration::from_hours(24 * DAYS))
                 .unwrap_or(Timestamp::MAX),
         };
-        let mut pools: Vec<_> = mappings[0].pools.keys().copied().collect();
-        pools.sort_by(|left, right| snapshot.pool(*left).name.cmp(&snapshot.pool(*right).name));
-        for pool in pools {
-            let view = snapshot.pool(pool);
-            let written = view.object.budgets();
+        let counted = counted(snapshot);
+        let policies = snapshot.disruption_policies.iter().filter(|_| is_known);
+        let forecast = Forecast::new(policies.map(|policy| &**policy), &counted, range);
+        let staying = staying(snapshot);
+        let supported = mappings[0].pools.keys();
+        let mut pools: Vec<_> = supported.map(|id| (*id, &counted[id.index()])).collect();
+        pools.sort_by(|(_, left), (_, right)| left.name.cmp(&right.name));
+        for (id, counted) in pools {
+            let pool = Pool {
+                id,
+                view: snapshot.pool(id),
+                counted,
+                staying: staying.get(&id).map(Vec::as_slice).unwrap_or_default(),
+            };
             let mut reasons = Vec::new();
             for mapping in &mappings {
-                let Some(budget) = mapping.pools.get(&pool) else {
-                    continue;
+                let day = |intervals: Vec<Interval>| BudgetDay {
+                    reason: mapping.reason.to_string(),
+                    intervals,
                 };
                 if !is_known {
-                    reasons.push(BudgetDay {
-                        reason: mapping.reason.to_string(),
-                        intervals: Vec::new(),
-                    });
-                    continue;
+                    reasons.push(day(Vec::new()));
+                } else if let Some((now, intervals)) = of_reason(&pool, mapping, &forecast, range) {
+                    budgets.now.push(now);
+                    reasons.push(day(intervals));
                 }
-                budgets.now.push(BudgetNow {
-                    pool: view.name.clone(),
-                    reason: mapping.reason.to_string(),
-                    nodes: budget.nodes,
-                    disrupting: budget.disrupting,
-                    allowed: limited(budget.allowed, budget.allowed),
-                    remaining: limited(budget.allowed, budget.remaining),
-                    error: budget.error.as_ref().map(ToString::to_string),
-                });
-                reasons.push(BudgetDay {
-                    reason: mapping.reason.to_string(),
-                    intervals: calendar(&written, &mapping.reason, budget.nodes, range).intervals,
-                });
             }
             budgets.calendar.push(PoolCalendar {
-                pool: view.name.clone(),
-                budgets: written.iter().map(words).collect(),
+                pool: pool.view.name.clone(),
+                budgets: pool.view.object.budgets().iter().map(words).collect(),
                 reasons,
             });
         }
         budgets
+    }
+}
+
+/// A NodePool, as all reasons see it.
+struct Pool<'a> {
+    id: PoolId,
+    view: &'a PoolView,
+    counted: &'a PoolNodes,
+    /// Its nodes that are not on their way in or out; none where no policy selects it.
+    staying: &'a [NodeId],
+}
+
+/// What a NodePool allows for a reason now, and in the days to come.
+fn of_reason(
+    pool: &Pool<'_>,
+    mapping: &BudgetMapping,
+    forecast: &Forecast<'_>,
+    range: Window,
+) -> Option<(BudgetNow, Vec<Interval>)> {
+    let budget = mapping.pools.get(&pool.id)?;
+    let reason = &mapping.reason;
+    let further = forecast.lanes(pool.counted, reason);
+    let written = pool.view.object.budgets();
+    let intervals = calendar_with(&written, further, reason, budget.nodes, range).intervals;
+    let scheduled = intervals.first().map_or(UNLIMITED, |first| first.allowed);
+    let allowed = budget.allowed.min(scheduled);
+    let (left, policy) = left_by_policies(mapping, pool.staying);
+    let disrupting = i64::try_from(budget.disrupting).unwrap_or(i64::MAX);
+    let open = budget.remaining.min((allowed - disrupting).max(0));
+    let limited = |allowed: i64, value: i64| (allowed < UNLIMITED).then_some(value);
+    let now = BudgetNow {
+        pool: pool.view.name.clone(),
+        reason: reason.to_string(),
+        nodes: budget.nodes,
+        disrupting: budget.disrupting,
+        allowed: limited(allowed, allowed),
+        remaining: limited(allowed.min(left), open.min(left)),
+        policy: policy.filter(|_| budget.remaining > 0),
+        error: budget.error.as_ref().map(ToString::to_string),
+    };
+    Some((now, intervals))
+}
+
+/// All NodePools as the calendar of policies sees them, in the order of the snapshot. Policies take percentages of all managed nodes of what they select: of
+/// those that join, too, and of NodePools that are not supported.
+fn counted(snapshot: &Snapshot) -> Vec<PoolNodes> {
+    let unfilled = snapshot.pools.iter().map(|pool| PoolNodes {
+        nodes: 0,
+        ..PoolNodes::of(pool)
+    });
+    let mut counted: Vec<PoolNodes> = unfilled.collect();
+    for node in snapshot.nodes.iter().filter(|node| node.is_managed()) {
+        if let Some(pool) = node.pool {
+            counted[pool.index()].nodes += 1;
+        }
+    }
+    counted
+}
+
+/// By NodePool that a policy selects, its nodes that are not on their way in or out.
+fn staying(snapshot: &Snapshot) -> BTreeMap<PoolId, Vec<NodeId>> {
+    let none = BTreeMap::new();
+    let is_selected = |pool: &PoolView| {
+        let labels = pool.object.metadata.labels.as_ref().unwrap_or(&none);
+        let mut policies = snapshot.disruption_policies.iter();
+        policies.any(|policy| policy.selects(&pool.name, labels))
+    };
+    let selected: Vec<bool> = snapshot.pools.iter().map(is_selected).collect();
+    let mut staying: BTreeMap<PoolId, Vec<NodeId>> = BTreeMap::new();
+    for id in snapshot.node_ids() {
+        let node = snapshot.node(id);
+        let is_going = node.marked_for_deletion || node.in_command || node.instance_terminating;
+        let stays = node.is_managed() && node.initialized && !is_going;
+        if let Some(pool) = node.pool.filter(|pool| stays && selected[pool.index()]) {
+            staying.entry(pool).or_default().push(id);
+        }
+    }
+    staying
+}
+
+/// How many of the nodes policies let go one after another now, and what they say of the first that they keep: only which rule it is where that one is kept
+/// because of those that went before. No limit where they keep none. Which nodes come first may matter: after a large one less is left than after small ones.
+fn left_by_policies(mapping: &BudgetMapping, nodes: &[NodeId]) -> (i64, Option<String>) {
+    if nodes.is_empty() {
+        return (UNLIMITED, None);
+    }
+    let kept = nodes.iter().find_map(|id| {
+        let rule = mapping.policies.blocker(*id)?;
+        Some(rule.text(*id))
+    });
+    let (mut policies, mut taken, mut full) = (mapping.policies.clone(), 0, None);
+    for id in nodes {
+        if policies.take(*id) {
+            taken += 1;
+        } else if full.is_none() {
+            let rule = policies.blocker(*id);
+            full = rule.map(|rule| format!("DisruptionPolicy {} ({})", rule.policy, rule.field));
+        }
+    }
+    match full {
+        Some(name) => (taken, Some(kept.unwrap_or(name))),
+        None => (UNLIMITED, None),
     }
 }
 

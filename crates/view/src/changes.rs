@@ -39,6 +39,8 @@ pub struct Changes {
     pub budgets: Option<Budgets>,
     /// Commands that are new or differ.
     pub commands: Vec<Entry>,
+    /// Names of commands that are not among the newest any more.
+    pub commands_gone: Vec<String>,
 }
 
 impl View {
@@ -46,6 +48,11 @@ impl View {
     pub fn changes(&self, old: &View) -> Changes {
         let is_same = |row: &&NodeRow| old.nodes.find(&row.name) == Some(row);
         let gone = old.nodes.0.iter().map(|row| &row.name);
+        let is_known = |entry: &&Entry| {
+            let mut known = self.commands.iter();
+            known.any(|known| known.name == entry.name && known.decided == entry.decided)
+        };
+        let forgotten = old.commands.iter().filter(|entry| !is_known(entry));
         Changes {
             api_version: API_VERSION,
             kind: "Changes",
@@ -67,6 +74,7 @@ impl View {
                 .filter(|entry| !old.commands.contains(entry))
                 .cloned()
                 .collect(),
+            commands_gone: forgotten.map(|entry| entry.name.clone()).collect(),
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::suppose;
 use crate::world::Judged;
 use serde::Serialize;
 use spokeshave_model::pod;
+use spokeshave_plan::report::some_of;
 use spokeshave_story::explain::{self, Fact, Story};
 use std::collections::BTreeSet;
 
@@ -53,11 +54,23 @@ pub fn detail(judged: &Judged, name: &str) -> Option<Detail> {
         .unwrap_or_default();
     let toggles = blockers.iter().map(|blocker| {
         let (code, object) = (blocker.kind.to_string(), blocker.object.to_string());
+        let without = suppose::key(&code, &object);
+        // One switch for all policies that select the NodePool.
+        let elsewhere = without
+            .as_deref()
+            .map_or_else(Vec::new, |key| suppose::pools_beside(&judged.world.state, key));
+        let mut message = blocker.message.clone();
+        if !elsewhere.is_empty() {
+            message += &format!(
+                " (assumed away, the policies that select it are lifted for {} too)",
+                some_of(&elsewhere, 3)
+            );
+        }
         Toggle {
-            without: suppose::key(&code, &object),
+            without,
             code,
             object,
-            message: blocker.message.clone(),
+            message,
         }
     });
     let mut story = explain::node(&facts, id, verdict);
@@ -117,9 +130,14 @@ fn as_far_as_read(judged: &Judged, mut story: Story) -> Story {
     }
     let missing: BTreeSet<&str> = world.missing.iter().map(|one| one.resource.as_str()).collect();
     let missing: Vec<&str> = missing.into_iter().collect();
+    let so = if world.unknown().is_empty() {
+        ""
+    } else {
+        "; what depends on it is unknown"
+    };
     let not_observed = Fact {
         name: "not observed",
-        value: format!("{}; what depends on it is unknown", missing.join(", ")),
+        value: format!("{}{so}", missing.join(", ")),
     };
     story.facts.insert(0, not_observed);
     story

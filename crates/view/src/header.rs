@@ -3,7 +3,7 @@
 use crate::Dollars;
 use crate::history::{History, Range};
 use crate::ledger::Sums;
-use crate::nodes::{NodeRow, Phase, share};
+use crate::nodes::{NodeRow, Nodes, Phase, share};
 use crate::pending::is_unplanned;
 use crate::unknown::Missing;
 use crate::world::Judged;
@@ -49,7 +49,7 @@ pub struct Header {
     pub price_a_day_ago: Option<Dollars>,
     /// The part of the price that no pod requests.
     pub idle: Dollars,
-    /// Savings of the nodes that may be disrupted, each on its own: an upper bound of the possible savings, unless there are `nodes_without_price`.
+    /// Savings of the nodes that may be disrupted, each on its own. Together some of them may save less, and sets of others more.
     pub could_save: Dollars,
     /// The saving of the commands that would be decided now.
     pub next_saves: Dollars,
@@ -79,6 +79,9 @@ pub struct Header {
     pub memory: Use,
     /// Commands since this program looks.
     pub done: Sums,
+    /// Why this is old, where it is: only for who asks for the whole; `/api/changes` tells it as `trouble`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_up_to_date: Option<String>,
     /// Objects that could not be read; everything that depends on them is unknown.
     pub missing: Vec<Missing>,
     /// What depends on something missing and means nothing: fields of this header, as JSON names them, and `verdict` (of nodes, with what it would save),
@@ -88,8 +91,8 @@ pub struct Header {
 }
 
 impl Header {
-    pub(crate) fn of(judged: &Judged, rows: &[NodeRow], done: Sums, day_ago: Option<Price>) -> Self {
-        let snapshot = &judged.snapshot;
+    pub(crate) fn of(judged: &Judged, nodes: &Nodes, done: Sums, day_ago: Option<Price>) -> Self {
+        let (snapshot, rows) = (&judged.snapshot, &nodes.0);
         let count = |phase: Phase| rows.iter().filter(|row| row.phase == phase).count();
         let managed = || snapshot.nodes.iter().filter(|node| node.is_managed());
         let (mut cpu, mut memory) = (Use::default(), Use::default());
@@ -100,20 +103,13 @@ impl Header {
         let real = || snapshot.pods.iter().filter(|pod| pod.active && !pod.is_virtual);
         let is_there = |node: NodeId| !snapshot.node(node).is_stand_in();
         let awaited = judged.world.awaited().filter(|pod| !is_virtual(pod));
-        let leaving = |row: &&NodeRow| row.phase != Phase::Leaving;
         Self {
             now: judged.world.now,
             price: Dollars(managed().filter_map(|node| judged.cost(node)).sum()),
             nodes_without_price: managed().filter(|node| judged.cost(node).is_none()).count(),
             price_a_day_ago: day_ago.map(Dollars),
             idle: Dollars(rows.iter().map(NodeRow::idle).sum()),
-            could_save: Dollars(
-                rows.iter()
-                    .filter(leaving)
-                    .filter_map(|row| row.saves)
-                    .map(|saves| saves.0.max(Price::ZERO))
-                    .sum(),
-            ),
+            could_save: Dollars(nodes.could_save()),
             next_saves: Dollars(judged.next_savings()),
             pools: snapshot.pools.len(),
             nodes: rows.len(),
@@ -128,25 +124,41 @@ impl Header {
             cpu,
             memory,
             done,
+            not_up_to_date: None,
             missing: judged.world.missing.clone(),
             unknown: judged.world.unknown(),
         }
     }
 
-    /// Whether sums of prices say something: they do not where there are nodes and the price of none is known.
+    /// Whether sums of prices say something: they do not where there are nodes and the price of none is known, and prices are those of managed nodes.
     pub fn is_priced(&self) -> bool {
-        self.knows("price") && (self.price.0 > Price::ZERO || self.nodes_without_price == 0)
+        let is_known = self.price.0 > Price::ZERO || self.nodes_without_price == 0;
+        self.knows("price") && self.has_managed_nodes() && is_known
     }
 
-    /// What the history says that the nodes cost: while no node's price is known, what it said last. They do not cost nothing.
+    /// Whether there are managed nodes, or no nodes at all: what others cost nobody knows.
+    pub fn has_managed_nodes(&self) -> bool {
+        !self.knows("unmanaged") || self.nodes == 0 || self.nodes > self.unmanaged
+    }
+
+    /// What could be saved: by nodes that go each alone, or by the commands that would be decided now, of which some are about sets of nodes. It is neither the
+    /// least nor the most: nodes that go each alone may save less together, and sets that are not among those commands more.
+    pub fn possible_savings(&self) -> Price {
+        self.could_save.0.max(self.next_saves.0)
+    }
+
+    /// What the history says that the nodes cost: while no node's price is known, what it said last. They do not cost nothing. Managed nodes that have all
+    /// gone do, and where there never were any there is nothing to tell.
     pub(crate) fn known_price(&self, history: &History) -> Option<Price> {
         if self.is_priced() {
             return Some(self.price.0);
         }
-        history
-            .samples(Range::Hour)
-            .next_back()
-            .map(|sample| sample.price)
+        let last = history.samples(Range::Hour).next_back()?;
+        Some(if self.has_managed_nodes() {
+            last.price
+        } else {
+            Price::ZERO
+        })
     }
 
     /// Whether a field is known, by its name in JSON; or a part of the rest, by its name in `unknown`.

@@ -6,11 +6,13 @@ use crate::Dollars;
 use crate::world::World;
 use jiff::Timestamp;
 use serde::Serialize;
+use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_story::prices;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Commands that are remembered.
 const ENTRIES: usize = 200;
@@ -25,7 +27,7 @@ pub struct Entry {
     pub decided: Timestamp,
     /// When it ended; none while it is under way.
     pub ended: Option<Timestamp>,
-    /// Its phase: `Starting`, `Replacing`, `Deleting`, `Draining`, `Succeeded`, `RolledBack`.
+    /// Its phase: `Starting`, `Replacing`, `Deleting`, `Draining`, `Succeeded`, `RolledBack`; `Ended` if nobody looked while it ended and was forgotten.
     pub phase: String,
     /// What it is waiting for, or why it ended.
     pub message: String,
@@ -49,7 +51,7 @@ pub struct Entry {
 
 impl Entry {
     fn is_over(&self) -> bool {
-        self.phase == SUCCEEDED || self.phase == ROLLED_BACK
+        [SUCCEEDED, ROLLED_BACK, ENDED].contains(&self.phase.as_str())
     }
 }
 
@@ -64,6 +66,8 @@ pub struct Ledger {
     forgotten: Sums,
     /// The decision up to which commands have been forgotten: an object that old is not a new command.
     horizon: Option<Timestamp>,
+    /// When all Disruptions were read last.
+    read: Option<Timestamp>,
 }
 
 /// Sums over commands that were not rolled back.
@@ -98,6 +102,10 @@ impl Sums {
 const DRAINING: &str = "Draining";
 const SUCCEEDED: &str = "Succeeded";
 const ROLLED_BACK: &str = "RolledBack";
+const ENDED: &str = "Ended";
+
+/// In so short a pause not so many commands end that others have to make room for them.
+const SHORT: Duration = Duration::from_secs(60);
 
 const DISRUPTIONS: &str = "disruptions.spokeshave.dev";
 
@@ -132,7 +140,9 @@ impl Ledger {
             self.entries.insert(key, entry);
         }
         if world.missing.iter().all(|one| one.resource != DISRUPTIONS) {
-            self.end_deleted(&listed, world.now);
+            let last = self.read.replace(world.now);
+            let is_missed = last.is_some_and(|last| may_have_missed(world, last));
+            self.end_deleted(&listed, world.now, is_missed);
         }
         while self.entries.len() > ENTRIES {
             if let Some(((decided, _), entry)) = self.entries.pop_first() {
@@ -142,16 +152,21 @@ impl Ledger {
         }
     }
 
-    /// A command whose Disruption is deleted before it has ended is rolled back, unless its NodeClaims are deleted already: nothing brings them back.
-    fn end_deleted(&mut self, listed: &BTreeSet<Key>, now: Timestamp) {
+    /// A command whose Disruption is deleted before it has ended is rolled back, unless its NodeClaims are deleted already: nothing brings them back. Where
+    /// its end may have been `missed`, nobody knows which it was.
+    fn end_deleted(&mut self, listed: &BTreeSet<Key>, now: Timestamp, missed: bool) {
         for (key, entry) in &mut self.entries {
             if entry.is_over() || listed.contains(key) {
                 continue;
             }
             let is_done = entry.phase == DRAINING;
-            let phase = if is_done { SUCCEEDED } else { ROLLED_BACK };
+            let (phase, message) = match (is_done, missed) {
+                (true, _) => (SUCCEEDED, "its Disruption was deleted"),
+                (false, true) => (ENDED, "it ended while nobody looked, and is not kept any more"),
+                (false, false) => (ROLLED_BACK, "its Disruption was deleted"),
+            };
             phase.clone_into(&mut entry.phase);
-            "its Disruption was deleted".clone_into(&mut entry.message);
+            message.clone_into(&mut entry.message);
             entry.ended = Some(now);
             // Where nothing comes instead, nothing is left to find out.
             let deleted = entry.replacements.is_empty().then_some(entry.before);
@@ -170,6 +185,13 @@ impl Ledger {
         self.entries.values().for_each(|entry| sums.add(entry));
         sums
     }
+}
+
+/// Whether a command may have ended and been forgotten since Disruptions were read last: those that have ended are kept for a day, and so many at most.
+fn may_have_missed(world: &World, last: Timestamp) -> bool {
+    let gap = Duration::try_from(world.now.duration_since(last)).unwrap_or_default();
+    let ended = world.disruptions.iter().filter(|one| one.is_finished());
+    gap >= DISRUPTION_HISTORY || (gap > SHORT && ended.count() >= DISRUPTION_HISTORY_ENTRIES)
 }
 
 fn entry(disruption: &Disruption, prices: &BTreeMap<&str, Price>) -> Entry {

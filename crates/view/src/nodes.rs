@@ -10,7 +10,7 @@ use spokeshave_model::Price;
 use spokeshave_model::snapshot::{NodeId, NodeView};
 use spokeshave_model::vector::{CPU, MEMORY, PODS};
 use spokeshave_plan::disrupt::{Blocker, Verdict};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The lifecycle phase of a node.
@@ -105,6 +105,9 @@ pub struct NodeRow {
     pub if_removed: Option<String>,
     /// The saving without the blockers.
     pub would_save: Option<Dollars>,
+    /// With how many other nodes it goes in a command that would be decided now; none where it is in no such command. Where nodes save something together only,
+    /// the verdict of each, which is about it alone, is `keep` all the same.
+    pub in_next: Option<usize>,
 }
 
 impl NodeRow {
@@ -141,8 +144,10 @@ impl Nodes {
         // Without the NodeClaims nobody knows which nodes are managed.
         let is_managed_known = judged.world.knows("unmanaged");
         let is_coming_known = judged.world.knows("coming");
+        let next = if is_known { next(judged) } else { BTreeMap::new() };
         let rows = judged.snapshot.node_ids().map(|id| {
             let mut row = row(judged, id, &mut known);
+            row.in_next = next.get(judged.snapshot.node(id).provider_id.as_str()).copied();
             if row.phase == Phase::Coming && !is_coming_known {
                 row.phase = Phase::Unknown;
             }
@@ -156,11 +161,29 @@ impl Nodes {
         Self(rows)
     }
 
+    /// What nodes that are not on their way out would save, each alone.
+    pub(crate) fn could_save(&self) -> Price {
+        let staying = self.0.iter().filter(|row| row.phase != Phase::Leaving);
+        let saves = staying.filter_map(|row| row.saves);
+        saves.map(|saves| saves.0.max(Price::ZERO)).sum()
+    }
+
     /// The row of a name.
     pub fn find(&self, name: &str) -> Option<&NodeRow> {
         let position = self.0.binary_search_by(|row| row.name.as_str().cmp(name));
         position.ok().map(|position| &self.0[position])
     }
+}
+
+/// By provider ID of the nodes of commands that would be decided now, how many others go with them.
+fn next(judged: &Judged) -> BTreeMap<&str, usize> {
+    let commands = judged.disrupted.commands.iter();
+    let nodes = commands.flat_map(|command| {
+        let others = command.nodes.len().saturating_sub(1);
+        let nodes = command.nodes.iter();
+        nodes.map(move |node| (node.provider_id.as_str(), others))
+    });
+    nodes.collect()
 }
 
 fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> NodeRow {
@@ -225,6 +248,7 @@ fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> Nod
             .map(Verdict::if_removed_text)
             .filter(|text| !text.is_empty()),
         would_save: then.and_then(|then| saved(then.price_before, then.price_after)),
+        in_next: None,
     }
 }
 
@@ -286,7 +310,7 @@ impl Serialize for Nodes {
             found.filter_map(Result::ok).collect()
         };
         let repeated = |text: fn(&NodeRow) -> Option<&str>| Repeated::of(rows.iter().map(text));
-        let mut out = serializer.serialize_struct("Nodes", 20)?;
+        let mut out = serializer.serialize_struct("Nodes", 21)?;
         macro_rules! column {
             ($name:literal, $row:ident => $value:expr) => {
                 out.serialize_field($name, &rows.iter().map(|$row| $value).collect::<Vec<_>>())?;
@@ -311,6 +335,7 @@ impl Serialize for Nodes {
         column!("reasons", row => positions(row));
         out.serialize_field("ifRemoved", &repeated(|row| row.if_removed.as_deref()))?;
         column!("wouldSave", row => row.would_save);
+        column!("inNext", row => row.in_next);
         out.serialize_field("reasonTable", &table)?;
         out.end()
     }

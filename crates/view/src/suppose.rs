@@ -3,19 +3,17 @@
 //! A what-if changes the objects as a person would change them, and asks the same functions as ever; so its answer is the answer of `plan` to a dump in which
 //! they were really changed. Blockers that no change of an object removes (prices, unavailable types) cannot be assumed away.
 
-use crate::Dollars;
-use crate::nodes::Nodes;
-use crate::world::{Judged, World};
+use crate::world::World;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use serde::Serialize;
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, Status};
-use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration, NodeClaim, NodePool, labels};
-use spokeshave_model::Pod;
-use spokeshave_model::{ClusterState, Price};
+use spokeshave_api::{
+    Budget, ConsolidationPolicy, DisruptionPolicy, NillableDuration, NodeClaim, NodePool, labels,
+};
+use spokeshave_model::{ClusterState, Pod};
 use spokeshave_plan::Policy;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -149,11 +147,43 @@ impl fmt::Display for Lifted {
     }
 }
 
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Gone::Node(name) => write!(f, "Node/{name}"),
+            Gone::Zone(name) => write!(f, "Zone/{name}"),
+        }
+    }
+}
+
 /// The name of a toggle for a blocker; none if it cannot be assumed away.
 pub(crate) fn key(code: &str, object: &str) -> Option<String> {
     let code = Code::parse(code)?;
     let (kind, name) = object.split_once(' ')?;
     (kind == code.kind()).then(|| format!("{}:{kind}/{name}", code.as_str()))
+}
+
+/// Other NodePools that the policies select which a toggle lifts, by name.
+pub(crate) fn pools_beside(state: &ClusterState, key: &str) -> Vec<String> {
+    let lifted = key.parse::<Lifted>().ok();
+    let Some(lifted) = lifted.filter(|lifted| lifted.code == Code::DisruptionPolicy) else {
+        return Vec::new();
+    };
+    let selects = |policy: &DisruptionPolicy, pool: &NodePool| {
+        let none = BTreeMap::new();
+        policy.selects(pool.name(), pool.metadata.labels.as_ref().unwrap_or(&none))
+    };
+    let Some(pool) = state.node_pools.iter().find(|pool| pool.name() == lifted.object) else {
+        return Vec::new();
+    };
+    let policies = state.disruption_policies.iter();
+    let policies: Vec<_> = policies.filter(|policy| selects(policy, pool)).collect();
+    let others = state
+        .node_pools
+        .iter()
+        .filter(|other| other.name() != pool.name() && policies.iter().any(|policy| selects(policy, other)));
+    let names: BTreeSet<String> = others.map(|other| other.name().to_owned()).collect();
+    names.into_iter().collect()
 }
 
 impl Supposition {
@@ -200,29 +230,49 @@ impl Supposition {
 
     /// The same as values of `gone=`.
     pub fn gone(&self) -> Vec<String> {
-        let text = |gone: &Gone| match gone {
-            Gone::Node(name) => format!("Node/{name}"),
-            Gone::Zone(name) => format!("Zone/{name}"),
-        };
-        self.gone.iter().map(text).collect()
+        self.gone.iter().map(ToString::to_string).collect()
     }
 
-    /// The world as it would be.
+    /// The world as it would be, and what could not be assumed away because it is not there, as values of `without=` and `gone=`. What is not there any more
+    /// only because something else of it is assumed away (a policy that selects two NodePools, the last machine of a zone) is there.
     ///
     /// # Errors
-    /// An object is not there.
-    pub fn apply(&self, world: &World, policy: &Policy) -> Result<(World, Policy), SuppositionError> {
-        let (mut world, mut policy) = (world.clone(), policy.clone());
-        let now = world.now;
+    /// None of it is there.
+    pub fn apply(
+        &self,
+        before: &World,
+        settings: &Policy,
+    ) -> Result<(World, Policy, Vec<String>), SuppositionError> {
+        let (mut world, mut policy) = (before.clone(), settings.clone());
+        let now = before.now;
+        let (mut absent, mut first) = (Vec::new(), None);
         for one in &self.lifted {
-            lift(one, &mut world.state, &mut policy, now)
-                .then_some(())
-                .ok_or_else(|| SuppositionError::Absent(format!("{} {}", one.code.kind(), one.object)))?;
+            let is_there = lift(one, &mut world.state, &mut policy, now)
+                || lift(one, &mut before.state.clone(), &mut settings.clone(), now);
+            if !is_there {
+                absent.push(one.to_string());
+                first.get_or_insert_with(|| format!("{} {}", one.code.kind(), one.object));
+            }
         }
         for one in &self.gone {
-            take(one, &mut world.state, now)?;
+            let is_there = take(one, &mut world.state, now) || take(one, &mut before.state.clone(), now);
+            match one {
+                Gone::Node(_) if is_there => {}
+                // Also where all of its machines have gone by themselves already.
+                Gone::Zone(zone) if is_there => close(zone, &mut world.state),
+                Gone::Node(_) | Gone::Zone(_) => {
+                    absent.push(one.to_string());
+                    first.get_or_insert_with(|| match one {
+                        Gone::Node(name) => format!("Node {name}"),
+                        Gone::Zone(name) => format!("zone {name} with a node"),
+                    });
+                }
+            }
         }
-        Ok((world, policy))
+        match first {
+            Some(first) if absent.len() == self.len() => Err(SuppositionError::Absent(first)),
+            _ => Ok((world, policy, absent)),
+        }
     }
 }
 
@@ -272,8 +322,7 @@ fn lift(one: &Lifted, state: &mut ClusterState, policy: &mut Policy, now: Timest
         Code::Budget => pool(state, name, |pool| {
             pool.spec.disruption.budgets = Some(vec![Budget::always("100%")]);
         }),
-        // Which of them is in the way the blocker does not say.
-        Code::DisruptionPolicy => remove(&mut state.disruption_policies, |_| true),
+        Code::DisruptionPolicy => lift_policies(state, name),
         Code::Limits => pool(state, name, |pool| pool.spec.limits = None),
         Code::MinValues => pool(state, name, |pool| {
             for requirement in &mut pool.spec.template.spec.requirements {
@@ -287,7 +336,19 @@ fn lift(one: &Lifted, state: &mut ClusterState, policy: &mut Policy, now: Timest
     }
 }
 
-fn take(one: &Gone, state: &mut ClusterState, now: Timestamp) -> Result<(), SuppositionError> {
+/// Policies that select a NodePool are gone, for all that they select: which of them is in the way the blocker does not say.
+fn lift_policies(state: &mut ClusterState, pool: &str) -> bool {
+    let Some(pool) = state.node_pools.iter().find(|one| one.name() == pool).cloned() else {
+        return false;
+    };
+    let labels = pool.metadata.labels.clone().unwrap_or_default();
+    remove(&mut state.disruption_policies, |policy| {
+        policy.selects(pool.name(), &labels)
+    })
+}
+
+/// Takes machines away; false when there is none of them.
+fn take(one: &Gone, state: &mut ClusterState, now: Timestamp) -> bool {
     let machines = machines(state, one);
     let is_one = |id: Option<&str>| id.is_some_and(|id| machines.contains(id));
     let is_going = |node: &Arc<Node>| is_meant(&node.metadata, one) || is_one(id_of(node));
@@ -297,10 +358,7 @@ fn take(one: &Gone, state: &mut ClusterState, now: Timestamp) -> Result<(), Supp
     let before = state.node_claims.len();
     state.node_claims.retain(|claim| !is_one(claim.provider_id()));
     if going.is_empty() && state.node_claims.len() == before {
-        return Err(SuppositionError::Absent(match one {
-            Gone::Node(name) => format!("Node {name}"),
-            Gone::Zone(name) => format!("zone {name} with a node"),
-        }));
+        return false;
     }
     let names = going.iter().filter_map(|node| node.metadata.name.as_deref());
     let names: BTreeSet<&str> = names.collect();
@@ -317,22 +375,24 @@ fn take(one: &Gone, state: &mut ClusterState, now: Timestamp) -> Result<(), Supp
         !on_it(pod) || comes_back
     });
     edit(&mut state.pods, on_it, |pod| unbind(pod, now));
-    if let Gone::Zone(zone) = one {
-        for types in state.instance_types.values_mut().flatten() {
-            *types = types
-                .iter()
-                .cloned()
-                .map(|mut one| {
-                    for offering in &mut one.offerings {
-                        let there = offering.requirements.find(labels::ZONE);
-                        offering.available &= !there.is_some_and(|there| there.has(zone));
-                    }
-                    one
-                })
-                .collect();
-        }
+    true
+}
+
+/// Nothing can be launched in a zone.
+fn close(zone: &str, state: &mut ClusterState) {
+    for types in state.instance_types.values_mut().flatten() {
+        *types = types
+            .iter()
+            .cloned()
+            .map(|mut one| {
+                for offering in &mut one.offerings {
+                    let there = offering.requirements.find(labels::ZONE);
+                    offering.available &= !there.is_some_and(|there| there.has(zone));
+                }
+                one
+            })
+            .collect();
     }
-    Ok(())
 }
 
 /// The provider IDs of the machines that are meant: of Nodes, and of NodeClaims, whose names machines bear until they have joined.
@@ -432,107 +492,4 @@ fn provider_id(state: &ClusterState, node: &str) -> Option<String> {
         .iter()
         .find(|object| object.metadata.name.as_deref() == Some(node))?;
     node.spec.as_ref()?.provider_id.clone()
-}
-
-/// What becomes of one node.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VerdictChange {
-    /// The node.
-    pub node: String,
-    /// What is said of it.
-    pub before: Option<&'static str>,
-    /// What would be; none when it would be gone.
-    pub after: Option<&'static str>,
-    /// What its going would save.
-    pub saves: Option<Dollars>,
-    /// The type of node that would come instead.
-    pub replacement: Option<String>,
-}
-
-/// What a what-if changes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Difference {
-    /// What the nodes cost now.
-    pub price_before: Dollars,
-    /// What those that would be left cost, with the nodes that would be launched.
-    pub price_after: Dollars,
-    /// What could be saved now, each node taken alone.
-    pub could_save_before: Dollars,
-    /// What could be saved then.
-    pub could_save_after: Dollars,
-    /// Nodes whose price is not known, those that would be launched included: `price_before` is a lower bound while there are any.
-    pub nodes_without_price_before: usize,
-    /// The same of `price_after`.
-    pub nodes_without_price_after: usize,
-    /// Nodes that would be launched at once, and were not before.
-    pub launches: usize,
-    /// Pods without any place now.
-    pub unplaced_before: usize,
-    /// Pods without any place then.
-    pub unplaced_after: usize,
-    /// Nodes of which something else would be said, those that save most first.
-    pub verdicts: Vec<VerdictChange>,
-    /// What depends on something that could not be read and means nothing, as in the header of a view.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unknown: Vec<&'static str>,
-}
-
-impl Difference {
-    /// Compares what is with what would be.
-    pub fn between(before: &Judged, after: &Judged) -> Self {
-        let (left, right) = (Nodes::of(before), Nodes::of(after));
-        let sum = |prices: &mut dyn Iterator<Item = Price>| Dollars(prices.sum());
-        let could_save = |nodes: &Nodes| {
-            sum(&mut nodes
-                .0
-                .iter()
-                .filter_map(|row| row.saves)
-                .map(|saves| saves.0.max(Price::ZERO)))
-        };
-        let price = |judged: &Judged| {
-            let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
-            let nodes: Price = managed.filter_map(|node| judged.cost(node)).sum();
-            nodes.saturating_add(judged.provisioned.report.price)
-        };
-        let without_price = |judged: &Judged| {
-            let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
-            let launches = judged.provisioned.placements.claims.iter();
-            let cheapest = launches.filter_map(|claim| claim.launches.first());
-            managed.filter(|node| judged.cost(node).is_none()).count()
-                + cheapest.filter(|launch| !launch.price.is_known()).count()
-        };
-        let mut verdicts: Vec<VerdictChange> = left
-            .0
-            .iter()
-            .filter_map(|row| {
-                let then = right.find(&row.name);
-                let after = then.and_then(|then| then.verdict);
-                (then.is_none() || after != row.verdict).then(|| VerdictChange {
-                    node: row.name.clone(),
-                    before: row.verdict,
-                    after,
-                    saves: then.and_then(|then| then.saves),
-                    replacement: then.and_then(|then| then.replacement.clone()),
-                })
-            })
-            .collect();
-        verdicts.sort_by(|left, right| (right.saves, &left.node).cmp(&(left.saves, &right.node)));
-        let claims = |judged: &Judged| judged.provisioned.placements.claims.len();
-        let unplaced = |judged: &Judged| judged.provisioned.left_over().count();
-        Self {
-            price_before: Dollars(price(before)),
-            price_after: Dollars(price(after)),
-            could_save_before: could_save(&left),
-            could_save_after: could_save(&right),
-            nodes_without_price_before: without_price(before),
-            nodes_without_price_after: without_price(after),
-            launches: claims(after).saturating_sub(claims(before)),
-            unplaced_before: unplaced(before),
-            unplaced_after: unplaced(after),
-            verdicts,
-            unknown: after.world.unknown(),
-        }
-    }
 }

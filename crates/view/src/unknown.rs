@@ -26,6 +26,7 @@ const PODS: &[&str] = &["pods"];
 
 /// What decides where a pod may run, besides the above; the last ones are what CapacityBuffers name and default spread goes by.
 const PLACES: &[&str] = &[
+    "resourceslices.resource.k8s.io",
     "capacitybuffers.autoscaling.x-k8s.io",
     "csinodes.storage.k8s.io",
     "daemonsets.apps",
@@ -41,16 +42,23 @@ const PLACES: &[&str] = &[
     "statefulsets.apps",
 ];
 
-/// Commands of the past: rates, holds and waves of DisruptionPolicies go by them, and nothing else does.
+/// Commands of the past: rates, holds and waves of DisruptionPolicies go by them; and an operator disrupts nothing while it cannot read one.
 const LEDGER: &str = "disruptions.spokeshave.dev";
 
-/// What forbids a disruption, besides.
-const DISRUPTION: &[&str] = &[
-    "disruptionpolicies.spokeshave.dev",
-    LEDGER,
-    "jobs.batch",
-    "poddisruptionbudgets.policy",
+/// An operator that cannot read one of these goes by what it read of it last: so do its decisions, and what is shown of them. After a restart it has read none, and
+/// what cannot be read has no effect: prices are those without it.
+const AS_LAST_READ: [&str; 2] = [
+    "capacitybuffers.autoscaling.x-k8s.io",
+    "nodeoverlays.karpenter.sh",
 ];
+
+const POLICIES: &str = "disruptionpolicies.spokeshave.dev";
+
+/// What forbids a disruption, besides.
+const DISRUPTION: &[&str] = &[POLICIES, LEDGER, "jobs.batch", "poddisruptionbudgets.policy"];
+
+/// What leaves less of budgets than they say.
+const RULES: &[&str] = &[POLICIES, LEDGER];
 
 /// Who is managed, and how many nodes a NodePool has.
 const MANAGED: &[&str] = &["nodes", "nodeclaims.karpenter.sh"];
@@ -71,19 +79,20 @@ const PARTS: [Part; 11] = [
     ("coming", &[MANAGED]),
     ("unmanaged", &[MANAGED]),
     ("verdict", &[PRICES, PODS, PLACES, DISRUPTION]),
-    ("budgets", &[MANAGED, POOLS]),
+    ("budgets", &[MANAGED, POOLS, RULES]),
     ("place", &[PRICES, PODS, PLACES]),
 ];
 
-/// The parts that depend on something missing.
-pub(crate) fn unknown(missing: &[Missing], state: &ClusterState) -> Vec<&'static str> {
+/// The parts that depend on something missing, in a view of any cluster or of an operator's.
+pub(crate) fn unknown(missing: &[Missing], state: &ClusterState, is_of_operator: bool) -> Vec<&'static str> {
     if missing.is_empty() {
         return Vec::new();
     }
-    let looks_back = !state.disruption_policies.is_empty();
+    let looks_back = is_of_operator || !state.disruption_policies.is_empty();
     let is_missing = |kind: &str| {
+        let lasts = is_of_operator && AS_LAST_READ.contains(&kind);
         let counts = kind != LEDGER || looks_back;
-        counts && missing.iter().any(|one| one.resource == kind)
+        counts && !lasts && missing.iter().any(|one| one.resource == kind)
     };
     let lacks_a_class = missing.iter().any(|one| is_class(state, &one.resource));
     let is_unknown = |(_, needed): &&Part| {

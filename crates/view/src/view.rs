@@ -62,7 +62,7 @@ impl View {
             api_version: API_VERSION,
             kind: "View",
             revision,
-            header: Header::of(judged, &nodes.0, ledger.sums(), day_ago),
+            header: Header::of(judged, &nodes, ledger.sums(), day_ago),
             pending: pending::groups(judged),
             budgets: Budgets::of(judged),
             commands: ledger.entries().cloned().collect(),
@@ -78,7 +78,7 @@ impl View {
         let nodes = Nodes::of(judged);
         let day_ago = self.header.price_a_day_ago.map(|price| price.0);
         Self {
-            header: Header::of(judged, &nodes.0, self.header.done, day_ago),
+            header: Header::of(judged, &nodes, self.header.done, day_ago),
             pending: pending::groups(judged),
             budgets: Budgets::of(judged),
             nodes,

@@ -26,6 +26,8 @@ pub struct World {
     pub disruptions: Vec<Arc<Disruption>>,
     /// What could not be read.
     pub missing: Vec<Missing>,
+    /// It is what an operator sees, which disrupts nothing while it cannot read a Disruption.
+    pub is_of_operator: bool,
     /// When it was read, by the cluster's clock.
     pub now: Timestamp,
 }
@@ -38,7 +40,7 @@ impl World {
 
     /// The parts of a view that depend on something missing.
     pub(crate) fn unknown(&self) -> Vec<&'static str> {
-        unknown(&self.missing, &self.state)
+        unknown(&self.missing, &self.state, self.is_of_operator)
     }
 
     /// Whether a part is known.

@@ -64,13 +64,32 @@ const PATIENCE = 60000;
 const PATIENCE_REDRAWING = 15000;
 const address = () => location.pathname + location.search;
 let [asked, drawn] = [0, 0];
+/** Why the server has not drawn anew what it was asked for last; until it does, what is shown is old, whatever the stream says. */
+let refused = "";
+/** The page of an address, or why there is none. @param {string} where @param {number} patience */
+async function fetched(where, patience) {
+  try {
+    const response = await fetch(where, { headers: { accept: "text/html" }, signal: AbortSignal.timeout(patience) });
+    const text = await response.text();
+    if (response.ok) return { text, wrong: "" };
+    return { text, wrong: response.status === 401 ? "401: open the printed address again" : `${response.status}: not drawn anew` };
+  } catch {
+    return { text: "", wrong: "not drawn anew" };
+  }
+}
 /** Fetches the page of the address and puts it in, unless the address has changed meanwhile or a later answer was faster. @param {number} [patience] */
 async function show(patience = PATIENCE) {
   const [mine, where] = [++asked, address()];
-  const response = await fetch(where, { headers: { accept: "text/html" }, signal: AbortSignal.timeout(patience) });
-  const text = await response.text();
-  if (where !== address() || mine < drawn || !response.ok) return;
+  const { text, wrong } = await fetched(where, patience);
+  if (where !== address() || mine < drawn) return;
+  if (wrong) {
+    // It is asked for again by the next sign of life.
+    refused = wrong;
+    state("off", refused);
+    return;
+  }
   drawn = mine;
+  refused = "";
   put(new DOMParser().parseFromString(text, "text/html"));
 }
 
@@ -85,8 +104,6 @@ async function refresh() {
       again = false;
       await show(PATIENCE_REDRAWING);
     }
-  } catch {
-    // It is asked for again by the next sign of life, as long as the page shows an older revision.
   } finally {
     refreshing = false;
   }
@@ -172,17 +189,17 @@ function close() {
 }
 /** Something that the stream has said. @param {string} kind @param {string} text */
 function take(kind, text) {
-  alive();
-  if (kind === "trouble") state("off", text);
-  const isOther = text !== "0" && text !== document.documentElement.dataset.revision;
-  if (kind === "delta" || ((kind === "reset" || kind === "beat") && isOther)) {
+  heard = performance.now();
+  if (refused) state("off", refused);
+  else if (kind === "trouble") state("off", text);
+  else state("on", "live");
+  const isOther = text !== "0" && (refused !== "" || text !== document.documentElement.dataset.revision);
+  // While nothing new is told, what was refused is asked for again all the same.
+  const isAgain = kind === "trouble" && refused !== "";
+  if (kind === "delta" || isAgain || ((kind === "reset" || kind === "beat") && isOther)) {
     clearTimeout(due);
     due = setTimeout(refresh, 30);
   }
-}
-function alive() {
-  heard = performance.now();
-  state("on", "live");
 }
 /** @param {string} kind @param {string} text */
 function state(kind, text) {
@@ -217,9 +234,13 @@ function dress() {
   for (const id of ["zone", "help"]) byId(id)?.removeAttribute("hidden");
   const zone = byId("zone");
   if (zone) zone.textContent = localTime ? "local time" : "UTC";
+  const now = document.querySelector("#top .when time")?.getAttribute("datetime");
+  const today = new Date(now ?? "").toDateString();
   if (localTime) for (const one of document.querySelectorAll("time[datetime]")) {
     const at = new Date(one.getAttribute("datetime") ?? "");
-    if (!Number.isNaN(at.getTime())) one.textContent = one.closest(".when") ? at.toLocaleString() : at.toLocaleTimeString();
+    // What is today in UTC may be yesterday here.
+    const isDated = one.hasAttribute("data-date") || at.toDateString() !== today;
+    if (!Number.isNaN(at.getTime())) one.textContent = isDated ? at.toLocaleString() : at.toLocaleTimeString();
   }
   const boxes = document.querySelectorAll("a.node");
   const current = document.querySelector("a.node.chosen") ?? boxes[0];

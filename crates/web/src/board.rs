@@ -104,7 +104,11 @@ impl Board {
 
     /// Says why the view is not up to date; it stays as it is.
     pub fn trouble(&self, why: String) {
-        self.state().trouble = Some(why);
+        let mut state = self.state();
+        if state.trouble.as_ref() != Some(&why) {
+            state.trouble = Some(why);
+            state.json = None;
+        }
     }
 
     /// What is shown, if anything was ever.
@@ -119,24 +123,35 @@ impl Board {
         self.state().trouble.clone()
     }
 
-    /// The view as JSON, if it has been requested since it was published.
+    /// The view as JSON, if it has been requested since it was published or ceased to be up to date.
     pub(crate) fn written(&self) -> Option<Bytes> {
         self.state().json.clone()
     }
 
-    /// The view as JSON, made once a revision.
+    /// The view as JSON, made once a revision, and once more when it ceases to be up to date.
     pub(crate) fn json(&self) -> Option<Bytes> {
-        if let Some(json) = self.written() {
-            return Some(json);
+        let (written, shown, trouble) = {
+            let state = self.state();
+            (state.json.clone(), state.shown.clone()?, state.trouble.clone())
+        };
+        if written.is_some() {
+            return written;
         }
-        let shown = self.shown()?;
-        let json: Bytes = serde_json::to_vec(&*shown.view).ok()?.into();
+        let json = match &trouble {
+            None => serde_json::to_vec(&*shown.view),
+            Some(why) => {
+                let mut view = View::clone(&shown.view);
+                view.header.not_up_to_date = Some(why.clone());
+                serde_json::to_vec(&view)
+            }
+        };
+        let json: Bytes = json.ok()?.into();
         let mut state = self.state();
         let is_newest = state
             .shown
             .as_ref()
             .is_some_and(|now| now.view.revision == shown.view.revision);
-        if is_newest {
+        if is_newest && state.trouble == trouble {
             state.json = Some(json.clone());
         }
         Some(json)
@@ -202,11 +217,14 @@ impl Board {
 
 fn answer(shown: &Shown, supposition: &Supposition) -> Answer {
     let judged = &shown.judged;
-    let (world, policy) = supposition
+    let (world, policy, absent) = supposition
         .apply(&judged.world, &judged.policy)
         .map_err(|error| error.to_string())?;
     let then = Judged::of(world, &policy);
-    let difference = Difference::between(judged, &then);
+    let difference = Difference {
+        absent,
+        ..Difference::between(judged, &then)
+    };
     let view = shown.view.supposed(&then);
     let shown = Shown {
         view: Arc::new(view),
@@ -223,22 +241,35 @@ struct NodeDocument<'a> {
     toggles: &'a [Toggle],
     /// Once more, for programs that look for it here.
     story: &'a Story,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    absent: Vec<String>,
 }
 
-/// A node in detail as JSON.
-pub(crate) fn node_json(shown: &Shown, name: &str) -> Option<Vec<u8>> {
+/// The story of another object, and what of a what-if is not there any more.
+#[derive(Serialize)]
+struct StoryDocument<'a> {
+    #[serde(flatten)]
+    document: Document<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    absent: Vec<String>,
+}
+
+/// A node in detail as JSON; of a what-if, with what was not assumed away.
+pub(crate) fn node_json(shown: &Shown, name: &str, absent: Vec<String>) -> Option<Vec<u8>> {
     let detail = detail(&shown.judged, name)?;
     let document = NodeDocument {
         document: Document::of(&detail.story, shown.judged.world.now),
         toggles: &detail.toggles,
+        absent,
         story: &detail.story,
     };
     serde_json::to_vec(&document).ok()
 }
 
-/// The story of another object as JSON, as `spokeshave explain -o json` prints it.
-pub(crate) fn story_json(shown: &Shown, story: &Story) -> Option<Vec<u8>> {
-    serde_json::to_vec(&Document::of(story, shown.judged.world.now)).ok()
+/// The story of another object as JSON, as `spokeshave explain -o json` prints it; of a what-if, with what was not assumed away.
+pub(crate) fn story_json(shown: &Shown, story: &Story, absent: Vec<String>) -> Option<Vec<u8>> {
+    let document = Document::of(story, shown.judged.world.now);
+    serde_json::to_vec(&StoryDocument { document, absent }).ok()
 }
 
 pub(crate) fn difference_json(difference: &Difference) -> Vec<u8> {

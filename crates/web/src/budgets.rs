@@ -20,10 +20,20 @@ pub(crate) fn panel(view: &View) -> Markup {
             header { h2 #budgets-title { "Disruption budgets" } p .note { "nodes at once, the next seven days, UTC" } }
             @if !view.header.knows("pools") { p .missing { "? not observed: NodePools could not be read, so their budgets are unknown." } }
             @else if budgets.calendar.is_empty() { p .empty { "There is no NodePool." } }
-            @else if !view.header.knows("budgets") { p .missing { "? not observed: Nodes or NodeClaims could not be read, so nobody has counted the nodes of which budgets are a part." } }
+            @else if !view.header.knows("budgets") { p .missing { "? not observed: " (unknown(view)) } }
             @for pool in budgets.calendar.iter().take(POOLS) { (pool_rows(pool, budgets)) }
             @if budgets.calendar.len() > POOLS { p .note { "and " (count(budgets.calendar.len() - POOLS, "NodePool")) " more: spokeshave budgets" } }
         }
+    }
+}
+
+/// Why nobody knows what is allowed.
+fn unknown(view: &View) -> &'static str {
+    let mut missing = view.header.missing.iter().map(|one| one.resource.as_str());
+    if missing.any(|resource| ["nodes", "nodeclaims.karpenter.sh"].contains(&resource)) {
+        "Nodes or NodeClaims could not be read, so nobody has counted the nodes of which budgets are a part."
+    } else {
+        "DisruptionPolicies or Disruptions could not be read, so nobody knows what they leave of budgets."
     }
 }
 
@@ -54,8 +64,10 @@ fn state(now: &BudgetNow) -> Markup {
                 span .bad[remaining == 0] { (remaining) " of " (allowed) }
                 @if now.disrupting > 0 { span .note { " (" (now.disrupting) " under way)" } }
             },
+            (None, Some(remaining), None) => span .bad[remaining == 0] { (count(usize::try_from(remaining).unwrap_or_default(), "node")) " more" },
             _ => "no limit",
         }
+        @if let Some(policy) = &now.policy { br; span .note { (policy) } }
     }
 }
 
@@ -72,9 +84,9 @@ fn limited_by(interval: &Interval, budgets: &[String]) -> String {
         .limited_by
         .iter()
         .filter_map(|index| Some((index, budgets.get(*index)?)));
-    let lines: Vec<String> = lines
-        .map(|(index, text)| format!("budgets[{index}] {text}"))
-        .collect();
+    let lines = lines.map(|(index, text)| format!("budgets[{index}] {text}"));
+    let rules = interval.policies.iter().map(ToString::to_string);
+    let lines: Vec<String> = lines.chain(rules).collect();
     if lines.is_empty() {
         "nothing limits".to_owned()
     } else {

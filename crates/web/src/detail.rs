@@ -1,7 +1,8 @@
 //! One node or pod: its explanation as in `spokeshave explain`, with its blockers as toggles.
 
-use crate::draw::{dollars, time};
+use crate::draw::{dollars, moment, time};
 use crate::query::Query;
+use jiff::Timestamp;
 use maud::{Markup, html};
 use spokeshave_model::Price;
 use spokeshave_story::explain::{Meaning, PodLine, StepState, Story};
@@ -13,6 +14,7 @@ const PODS: usize = 40;
 /// The panel; `before` has the actual blockers, where something is assumed away.
 pub(crate) fn panel(
     query: &Query,
+    now: Timestamp,
     node: Option<&Detail>,
     before: Option<&Detail>,
     pod: Option<&Story>,
@@ -20,8 +22,8 @@ pub(crate) fn panel(
     html! {
         section #detail .panel aria-labelledby="detail-title" tabindex="-1" {
             @match (node, pod, &query.node, &query.pod) {
-                (Some(detail), ..) => { (title(&detail.story, query)) (toggles(detail, before, query)) (story(&detail.story, query)) },
-                (None, Some(pod), ..) => { (title(pod, query)) (story(pod, query)) },
+                (Some(detail), ..) => { (title(&detail.story, query)) (toggles(detail, before, query)) (story(&detail.story, query, now)) },
+                (None, Some(pod), ..) => { (title(pod, query)) (story(pod, query, now)) },
                 (None, None, Some(name), _) => { (absent("Node", name, query)) },
                 (None, None, None, Some(name)) => { (absent("Pod", name, query)) },
                 _ => { header { h2 #detail-title { "Detail" } } (nothing()) },
@@ -58,11 +60,10 @@ fn title(story: &Story, query: &Query) -> Markup {
 /// The blockers of the node; those assumed away stay on the list, so that they can be restored.
 fn toggles(detail: &Detail, before: Option<&Detail>, query: &Query) -> Markup {
     let earlier = before.map(|before| before.toggles.as_slice()).unwrap_or_default();
+    // Where nothing could be assumed away, nothing is.
     let is_lifted = |toggle: &&Toggle| {
-        toggle
-            .without
-            .as_ref()
-            .is_some_and(|key| query.without.contains(key))
+        let key = toggle.without.as_ref().filter(|_| before.is_some());
+        key.is_some_and(|key| query.without.contains(key))
     };
     let lifted: Vec<&Toggle> = earlier.iter().filter(is_lifted).collect();
     let left: Vec<&Toggle> = detail
@@ -117,7 +118,7 @@ fn line(toggle: &Toggle, is_on: bool, query: &Query) -> Markup {
     }
 }
 
-fn story(story: &Story, query: &Query) -> Markup {
+fn story(story: &Story, query: &Query, now: Timestamp) -> Markup {
     html! {
         @if let Some(verdict) = &story.verdict {
             p .verdict {
@@ -131,7 +132,7 @@ fn story(story: &Story, query: &Query) -> Markup {
             h3 { "On its way" }
             ol .steps { @for step in &story.steps { li .(state(step.state)) {
                 span .mark aria-hidden="true" { (mark(step.state)) } " " (step.name)
-                @if let Some(since) = step.since { " " (time(since, "%H:%M:%S")) }
+                @if let Some(since) = step.since { " " (moment(since, now)) }
                 @if !step.detail.is_empty() { span .note { " " (step.detail) } }
             } } }
         }

@@ -43,9 +43,16 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     spokeshave_plan::report::count(number, noun)
 }
 
-/// A time that a script can show in the reader's own zone.
+/// A time that a script can show in the reader's own zone; with its date, if the format has one.
 pub(crate) fn time(at: Timestamp, format: &str) -> Markup {
-    html! { time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()) { (at.strftime(format).to_string()) } }
+    html! { time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()) data-date[format.contains("%d")] { (at.strftime(format).to_string()) } }
+}
+
+/// A time of today without its date, any other with it.
+pub(crate) fn moment(at: Timestamp, now: Timestamp) -> Markup {
+    let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
+    let is_today = day(at) == day(now);
+    time(at, if is_today { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" })
 }
 
 /// What a box says: one of a closed list, each with colour, pattern and glyph.
@@ -74,6 +81,7 @@ impl Look {
     pub(crate) fn of(row: &NodeRow) -> Self {
         match (row.phase, row.verdict) {
             (Phase::Leaving, _) => Look::Leaving,
+            (Phase::Ready, Some("keep")) if row.in_next.is_some() => Look::Go,
             (Phase::Unknown, _) | (Phase::Ready, Some("unknown")) => Look::Unknown,
             (Phase::Coming, _) => Look::Coming,
             (Phase::Broken, _) => Look::Broken,
@@ -126,10 +134,19 @@ pub(crate) fn verdict_words(row: &NodeRow) -> String {
     let saves = row.saves.map(|saves| format!(", {}", change(saves.0)));
     let saves = saves.as_deref().unwrap_or_default();
     match (Look::of(row), row.verdict, &row.replacement) {
+        (Look::Go, Some("keep"), _) => with_others(row),
         (Look::Go | Look::Broken, Some("replace"), Some(by)) => format!("replace by {by}{saves}"),
         (Look::Go | Look::Broken, Some(verdict), _) if row.saves.is_some() => format!("{verdict}{saves}"),
         (Look::Broken, Some(verdict), _) => format!("not ready; {verdict}"),
         (look, ..) => look.words().to_owned(),
+    }
+}
+
+/// `goes with 4 others`: of a set of nodes that saves something together.
+fn with_others(row: &NodeRow) -> String {
+    match row.in_next {
+        Some(others @ 1..) => format!("goes with {}", count(others, "other")),
+        _ => "goes next".to_owned(),
     }
 }
 
@@ -141,16 +158,22 @@ pub(crate) fn why(row: &NodeRow) -> String {
     if let Some(waits) = &row.waits {
         return waits.clone();
     }
-    match row.reasons.as_slice() {
-        [] => String::new(),
+    let why = match row.reasons.as_slice() {
+        [] => return String::new(),
         [one] => one.message.clone(),
         [one, others @ ..] => format!("{} (and {} more)", one.message, others.len()),
+    };
+    if row.verdict == Some("keep") && row.in_next.is_some_and(|others| others > 0) {
+        return format!("alone it would stay: {why}");
     }
+    why
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spokeshave_view::ReasonRow;
+    use std::sync::Arc;
 
     #[test]
     fn small_prices_are_neither_nothing_nor_a_whole_dollar_with_three_digits() {
@@ -178,6 +201,58 @@ mod tests {
                 "−<$0.001"
             ]
         );
+    }
+
+    #[test]
+    fn a_time_of_another_day_has_its_date() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let now = at("2026-01-02T00:10:00Z");
+        let told = |text: &str| moment(at(text), now).into_string();
+        assert_eq!(
+            [told("2026-01-02T00:05:00Z"), told("2026-01-01T23:59:00Z")],
+            [
+                r#"<time datetime="2026-01-02T00:05:00Z">00:05:00</time>"#,
+                r#"<time datetime="2026-01-01T23:59:00Z" data-date>2026-01-01 23:59:00</time>"#,
+            ]
+        );
+    }
+
+    /// What a node would do alone is not of interest where it goes alone.
+    #[test]
+    fn only_a_node_that_goes_with_others_is_told_what_it_would_do_alone() {
+        let reason = ReasonRow {
+            code: "NotCheaper".to_owned(),
+            object: "Node n".to_owned(),
+            message: "nothing is cheaper".to_owned(),
+        };
+        let mut row = NodeRow {
+            name: "n".to_owned(),
+            pool: None,
+            instance_type: None,
+            capacity_type: None,
+            zone: None,
+            price: None,
+            created: None,
+            phase: Phase::Ready,
+            cpu: (0, 0),
+            memory: (0, 0),
+            pods: (0, 0),
+            daemons: 0,
+            verdict: Some("keep"),
+            saves: None,
+            replacement: None,
+            waits: None,
+            reasons: vec![Arc::new(reason)],
+            if_removed: None,
+            would_save: None,
+            in_next: None,
+        };
+        let told = [None, Some(0), Some(1)].map(|in_next| {
+            row.in_next = in_next;
+            why(&row)
+        });
+        let alone = "alone it would stay: nothing is cheaper";
+        assert_eq!(told, ["nothing is cheaper", "nothing is cheaper", alone]);
     }
 
     #[test]

@@ -7,8 +7,14 @@ use crate::{boxes, budgets, detail, panels, table, timeline};
 use maud::{DOCTYPE, Markup, html};
 use spokeshave_view::{detail as detail_of, pod_story};
 
-/// Draws the page of what is shown. `answer` is set if the query assumes something away.
-pub fn render(shown: &Shown, query: &Query, answer: Option<&Answer>, source: &str) -> String {
+/// Draws the page of what is shown. `answer` is set if the query assumes something away; `trouble` says why what is shown is not up to date, if it is not.
+pub fn render(
+    shown: &Shown,
+    query: &Query,
+    answer: Option<&Answer>,
+    source: &str,
+    trouble: Option<&str>,
+) -> String {
     let supposed = answer.and_then(|answer| answer.as_ref().ok());
     let drawn = supposed.map_or(shown, |(drawn, _)| drawn);
     let difference = answer.map(|answer| match answer {
@@ -23,13 +29,13 @@ pub fn render(shown: &Shown, query: &Query, answer: Option<&Answer>, source: &st
     let pod = query.pod.as_deref().and_then(|key| pod_story(&drawn.judged, key));
     let view = &drawn.view;
     let body = html! {
-        (panels::header(view, query, source))
+        (panels::header(view, query, source, trouble))
         main {
             (panels::what_if(query, difference.as_ref()))
             (timeline::panel(view, query))
             div .columns {
                 (boxes::panel(view, query))
-                (detail::panel(query, now.as_ref(), before.as_ref(), pod.as_ref()))
+                (detail::panel(query, view.header.now, now.as_ref(), before.as_ref(), pod.as_ref()))
             }
             div .halves {
                 (panels::pending(view, query))

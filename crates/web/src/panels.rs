@@ -12,8 +12,8 @@ const NAMED: usize = 12;
 /// Groups of pods that are shown.
 const GROUPS: usize = 40;
 
-/// The numbers that come first.
-pub(crate) fn header(view: &View, query: &Query, source: &str) -> Markup {
+/// The numbers that come first; `trouble` says why they are not up to date, if they are not.
+pub(crate) fn header(view: &View, query: &Query, source: &str, trouble: Option<&str>) -> Markup {
     let header = &view.header;
     let toggles = query.without.len() + query.gone.len();
     html! {
@@ -25,17 +25,23 @@ pub(crate) fn header(view: &View, query: &Query, source: &str) -> Markup {
                 (number("pods", html! { b { (header.pods) } @if header.pending > 0 { span .bad { " " (header.pending) " pending" } } @if header.unplanned > 0 { " (" (header.unplanned) " not planned for)" } }, "Pods with a node that have not ended, those that wait for one, and those for which none is planned."))
                 (number("requested", html! { b { "cpu " (percent(header.cpu.percent() * 10)) } " memory " (percent(header.memory.percent() * 10)) }, "Requests of pods, of what nodes can give."))
                 (number("idle", money(header, "idle", html! { b { (idle(header)) } }), "The part of the price that no pod asks for, by the larger of cpu and memory."))
-                (number("could save", money(header, "couldSave", could_save(header)), "What the nodes that may go would save, each judged alone; together it may be less."))
-                @if toggles > 0 { (number("what if", html! { b { (toggles) } " " a href=(query.href(|query| { query.without.clear(); query.gone.clear(); })) { "clear" } }, "Blockers that are assumed away.")) }
+                (number("could save", money(header, "couldSave", could_save(header)), "What the nodes that may go would save, each judged alone, or the next commands together, whichever is more. Next: those commands."))
+                @if toggles > 0 { (number("what if", html! { b { (toggles) } " " a href=(query.href(|query| { query.without.clear(); query.gone.clear(); })) { "clear" } }, "What the address of this page assumes away.")) }
             }
             p .when {
                 "at " (time(header.now, "%Y-%m-%d %H:%M:%S UTC"))
-                span #live role="status" {}
+                span #live .off[trouble.is_some()] role="status" { @if trouble.is_some() { "not up to date" } }
                 button #zone type="button" hidden { "UTC" }
                 button #help type="button" hidden { "?" }
             }
+            @if let Some(why) = trouble {
+                p .missing { "? not up to date since " (time(header.now, "%Y-%m-%d %H:%M:%S UTC")) ": " (why) }
+            }
             @for missing in &header.missing {
-                p .missing { "? not observed: " code { (missing.resource) } " — " (missing.message) ". What depends on it is unknown." }
+                p .missing { "? not observed: " code { (missing.resource) } " — " (missing.message) "." }
+            }
+            @if !header.missing.is_empty() && !header.unknown.is_empty() {
+                p .missing { "What depends on what was not observed is unknown." }
             }
         }
     }
@@ -56,12 +62,24 @@ fn number(name: &str, value: Markup, title: &str) -> Markup {
 
 fn cost(header: &Header) -> Markup {
     html! {
-        b { (known_sum(header.price.0, header.nodes_without_price)) }
+        b { (cost_words(header)) }
         @if header.is_priced() { (day_ago(header)) }
     }
 }
 
+/// What managed nodes cost, where there are any.
+pub(crate) fn cost_words(header: &Header) -> String {
+    if header.has_managed_nodes() {
+        known_sum(header.price.0, header.nodes_without_price)
+    } else {
+        "no managed node".to_owned()
+    }
+}
+
 fn of_month(header: &Header) -> String {
+    if !header.has_managed_nodes() {
+        return "What nodes cost that are not managed is not known.".to_owned();
+    }
     if !header.is_priced() {
         return "No price of a managed node is known.".to_owned();
     }
@@ -82,12 +100,13 @@ fn idle(header: &Header) -> String {
     format!("{least}{}/h", dollars(header.idle.0))
 }
 
-/// An upper bound, unless there are nodes of which nobody knows what they would save.
+/// Of nodes whose price is not known nobody knows what they would save.
 fn could_save(header: &Header) -> Markup {
-    let is_some = header.could_save.0 > Price::ZERO;
+    let possible = header.possible_savings();
+    let is_some = possible > Price::ZERO;
     html! {
         @if is_some || header.is_priced() {
-            b .good[is_some] { @if is_some && header.nodes_without_price == 0 { "≤ " } (dollars(header.could_save.0)) "/h" }
+            b .good[is_some] { (dollars(possible)) "/h" }
         } @else { b { "?" } }
         @if header.next_saves.0 > Price::ZERO { " next " (dollars(header.next_saves.0)) }
     }
@@ -126,17 +145,34 @@ pub(crate) fn what_if(query: &Query, answer: Option<&Result<Difference, String>>
             @if let Some(answer) = answer {
                 header {
                     h2 #whatif-title { "What if" }
-                    p { "Everything below is drawn as if these things were gone. " b { "Nothing is changed in the cluster." } " The address of this page is the argument: send it." }
+                    @match answer {
+                        Ok(_) => p { "Everything below is drawn as if these things were gone. " b { "Nothing is changed in the cluster." } " The address of this page is the argument: send it." },
+                        Err(error) => p .bad role="alert" { "Nothing of this is assumed: " (error) ". Everything below is the cluster as it is." },
+                    }
                 }
-                ul .toggles {
-                    @for one in &query.without { li { a href=(query.toggled(one)) role="switch" aria-checked="true" { "✓ without " (one) } } }
-                    @for one in &query.gone { li { a href=(query.href(|query| query.gone.retain(|other| other != one))) role="switch" aria-checked="true" { "✓ gone " (one) } } }
-                }
-                @match answer {
-                    Ok(difference) => (told(difference, query)),
-                    Err(error) => p .bad role="alert" { (error) },
-                }
+                (switches(query, answer.as_ref().ok()))
+                @if let Ok(difference) = answer { (told(difference, query)) }
             }
+        }
+    }
+}
+
+/// What the address assumes away, as far as it was assumed.
+fn switches(query: &Query, difference: Option<&Difference>) -> Markup {
+    let is_absent = |one: &String| difference.is_some_and(|difference| difference.absent.contains(one));
+    let switch = |word: &str, one: &String, href: String| {
+        let is_on = difference.is_some() && !is_absent(one);
+        html! {
+            li {
+                a href=(href) role="switch" aria-checked=(if is_on { "true" } else { "false" }) { @if is_on { "✓ " } (word) " " (one) }
+                @if is_absent(one) { span .note { " (not there any more)" } }
+            }
+        }
+    };
+    html! {
+        ul .toggles {
+            @for one in &query.without { (switch("without", one, query.toggled(one))) }
+            @for one in &query.gone { (switch("gone", one, query.href(|query| query.gone.retain(|other| other != one)))) }
         }
     }
 }
@@ -178,9 +214,9 @@ fn told(difference: &Difference, query: &Query) -> Markup {
         }
         @if difference.verdicts.is_empty() && !knows("verdict") {
             p { "What would be said of nodes depends on something that could not be read." }
-        } @else if difference.verdicts.is_empty() {
+        } @else if difference.verdicts.is_empty() && difference.regrouped.is_empty() {
             p { "No node would be judged differently: something else keeps each of them." }
-        } @else {
+        } @else if !difference.verdicts.is_empty() {
             ul .changes {
                 @for one in difference.verdicts.iter().take(NAMED) {
                     li {
@@ -193,6 +229,25 @@ fn told(difference: &Difference, query: &Query) -> Markup {
                 }
                 @if difference.verdicts.len() > NAMED { li { "and " (difference.verdicts.len() - NAMED) " more" } }
             }
+        }
+        @if knows("verdict") { (regrouped(difference, query)) }
+    }
+}
+
+/// Nodes of which the same would be said, and that would go in other commands.
+fn regrouped(difference: &Difference, query: &Query) -> Markup {
+    if difference.regrouped.is_empty() {
+        return html! {};
+    }
+    html! {
+        p {
+            @if difference.verdicts.is_empty() { "No node would be judged differently by itself, but which" } @else { "Besides, which" }
+            " nodes go next, or with how many others, would change: "
+            @for (index, node) in difference.regrouped.iter().take(NAMED).enumerate() {
+                @if index > 0 { ", " }
+                a href=(query.href(|query| query.node = Some(node.clone()))) { (node) }
+            }
+            @if difference.regrouped.len() > NAMED { " and " (difference.regrouped.len() - NAMED) " more" }
         }
     }
 }
@@ -242,5 +297,51 @@ fn group_line(group: &Group, view: &View, query: &Query) -> Markup {
                 },
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spokeshave_view::{Dollars, VerdictChange};
+
+    /// Nodes that would go in other commands are named beside those of which something else would be said.
+    #[test]
+    fn w_02_what_goes_in_other_commands_is_told_besides_verdicts() {
+        let change = VerdictChange {
+            node: "n-one".to_owned(),
+            before: Some("keep"),
+            after: Some("delete"),
+            saves: None,
+            replacement: None,
+        };
+        let mut difference = Difference {
+            price_before: Dollars::default(),
+            price_after: Dollars::default(),
+            could_save_before: Dollars::default(),
+            could_save_after: Dollars::default(),
+            nodes_without_price_before: 0,
+            nodes_without_price_after: 0,
+            launches: 0,
+            unplaced_before: 0,
+            unplaced_after: 0,
+            verdicts: vec![change],
+            regrouped: vec!["n-two".to_owned()],
+            absent: Vec::new(),
+            unknown: Vec::new(),
+        };
+        let words = "which nodes go next, or with how many others, would change";
+        let both = told(&difference, &Query::default()).into_string();
+        assert!(both.contains("n-one") && both.contains("n-two"), "{both}");
+        assert!(both.contains(&format!("Besides, {words}")), "{both}");
+        difference.verdicts.clear();
+        let alone = told(&difference, &Query::default()).into_string();
+        assert!(alone.contains(&format!("by itself, but {words}")), "{alone}");
+        difference.regrouped.clear();
+        let none = told(&difference, &Query::default()).into_string();
+        assert!(
+            none.contains("something else keeps each of them") && !none.contains(words),
+            "{none}"
+        );
     }
 }

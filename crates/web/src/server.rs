@@ -20,7 +20,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use spokeshave_view::{Supposition, pod_story, pool_story};
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -31,8 +31,10 @@ use tokio::task::{JoinSet, spawn_blocking};
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// How long a client may take nothing of an answer.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// The longest head.
-const HEAD_BYTES: usize = 8192;
+/// The longest head. Browsers send the cookies of every port of a host name, and keep up to a few hundred of them.
+const HEAD_BYTES: usize = 32 << 10;
+/// How long a browser keeps the cookie, in seconds: a day after the page was drawn last. Those of runs that have ended would pile up.
+const COOKIE_SECONDS: u32 = 24 * 60 * 60;
 /// Connections served at the same time; more wait.
 const CONNECTIONS: usize = 128;
 /// Pages, stories and what-ifs that are worked on at the same time.
@@ -49,6 +51,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 pub struct Gate {
     /// Known to those who may; in the address that is printed, then in a cookie.
     pub token: String,
+    /// Tells the cookie of this run from those of others, by letters, digits and hyphens: cookies know no ports, and two programs may be reached under one
+    /// host name, each behind a port of its own.
+    pub run: String,
     /// Names besides those of the loopback interface under which the page may be requested, such as that of a proxy.
     pub hosts: Vec<String>,
     /// The source of the view, for the title of the page.
@@ -62,18 +67,20 @@ struct Site {
     workers: Arc<Semaphore>,
 }
 
+impl Site {
+    fn new(gate: Gate, board: Board, workers: usize) -> Self {
+        Self {
+            cookie: format!("spokeshave-{}", gate.run),
+            gate,
+            board,
+            workers: Arc::new(Semaphore::new(workers)),
+        }
+    }
+}
+
 /// Serves a board until `stop` completes; then every connection is closed, because a stream never ends on its own.
 pub async fn serve(listener: TcpListener, board: Board, gate: Gate, stop: impl Future<Output = ()>) {
-    let port = listener
-        .local_addr()
-        .map_or(0, |address: SocketAddr| address.port());
-    let site = Arc::new(Site {
-        gate,
-        board,
-        // Cookies know no ports.
-        cookie: format!("spokeshave-{port}"),
-        workers: Arc::new(Semaphore::new(WORKERS)),
-    });
+    let site = Arc::new(Site::new(gate, board, WORKERS));
     let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -140,15 +147,21 @@ async fn respond<B>(site: &Arc<Site>, request: &Request<B>) -> Response<Body> {
     if path.starts_with("/assets/") {
         return asset(path);
     }
-    match admission(site, request, query) {
-        Admission::Yes => {}
+    let is_by_cookie = match admission(site, request, query) {
+        Admission::Cookie => true,
+        Admission::Bearer => false,
         Admission::Exchange(rest) => return exchange(site, path, &rest),
         Admission::No => {
             let text = "Open the address that the program has printed: it has the token. For other clients: Authorization: Bearer TOKEN.";
             return whole(StatusCode::UNAUTHORIZED, HTML, message("No token", text));
         }
+    };
+    let mut response = route(site, path, query, request).await;
+    // Whoever has the page open stays admitted.
+    if path == "/" && is_by_cookie {
+        give_cookie(site, &mut response);
     }
-    route(site, path, query, request).await
+    response
 }
 
 async fn route<B>(site: &Arc<Site>, path: &str, query: &str, request: &Request<B>) -> Response<Body> {
@@ -189,25 +202,22 @@ async fn object(site: &Arc<Site>, shown: Shown, path: &str, query: &Query) -> Re
     let Some((kind @ ("node" | "pod" | "nodepool"), name)) = rest else {
         return refusal(StatusCode::NOT_FOUND, "there is nothing here");
     };
-    let shown = match suppose(site, &shown, query).await {
-        None => shown,
-        Some(answer) => match &*answer {
-            Ok((shown, _)) => shown.clone(),
-            Err(error) => return refusal(StatusCode::BAD_REQUEST, error),
-        },
+    let (shown, absent) = match asked_world(site, shown, query).await {
+        Ok(found) => found,
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, &error),
     };
     let name = decoded(name);
     let (asked, is_node, is_pod) = (name.clone(), kind == "node", kind == "pod");
     let json = apart(site, move || {
         if is_node {
-            return node_json(&shown, &asked);
+            return node_json(&shown, &asked, absent);
         }
         let story = if is_pod {
             pod_story(&shown.judged, &asked)
         } else {
             pool_story(&shown.judged, &asked)
         };
-        story.and_then(|story| story_json(&shown, &story))
+        story.and_then(|story| story_json(&shown, &story, absent))
     });
     match json.await.flatten() {
         Some(json) => whole(StatusCode::OK, JSON, json),
@@ -249,10 +259,22 @@ async fn suppose(site: &Arc<Site>, shown: &Shown, query: &Query) -> Option<Arc<A
     Some(work.unwrap_or_else(|| Arc::new(Err("the what-if could not be worked out".to_owned()))))
 }
 
+/// What is asked about: the world as it is, or that of a what-if with what was not assumed away because it is not there.
+async fn asked_world(site: &Arc<Site>, shown: Shown, query: &Query) -> Result<(Shown, Vec<String>), String> {
+    match suppose(site, &shown, query).await.as_deref() {
+        None => Ok((shown, Vec::new())),
+        Some(Ok((then, difference))) => Ok((then.clone(), difference.absent.clone())),
+        Some(Err(error)) => Err(error.clone()),
+    }
+}
+
 async fn page(site: &Arc<Site>, shown: Shown, query: Query) -> Response<Body> {
     let answer = suppose(site, &shown, &query).await;
-    let source = site.gate.source.clone();
-    match apart(site, move || render(&shown, &query, answer.as_deref(), &source)).await {
+    let (source, trouble) = (site.gate.source.clone(), site.board.why_not());
+    let drawn = apart(site, move || {
+        render(&shown, &query, answer.as_deref(), &source, trouble.as_deref())
+    });
+    match drawn.await {
         Some(html) => whole(StatusCode::OK, HTML, html),
         None => {
             let text =
@@ -280,12 +302,9 @@ async fn what_if(site: &Arc<Site>, shown: Shown, query: &Query) -> Response<Body
 /// The node at a point of the drawing, for drawings of thousands.
 async fn found_box(site: &Arc<Site>, shown: Shown, query: &str, asked: &Query) -> Response<Body> {
     // The boxes are those of the page, which may show another world.
-    let shown = match suppose(site, &shown, asked).await {
-        None => shown,
-        Some(answer) => match &*answer {
-            Ok((shown, _)) => shown.clone(),
-            Err(error) => return refusal(StatusCode::BAD_REQUEST, error),
-        },
+    let (shown, absent) = match asked_world(site, shown, asked).await {
+        Ok(found) => found,
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, &error),
     };
     let number = |name: &str| {
         let value = query
@@ -302,7 +321,12 @@ async fn found_box(site: &Arc<Site>, shown: Shown, query: &str, asked: &Query) -
     let row = name.and_then(|name| shown.view.nodes.find(&name).cloned());
     let answer = row.map(|row| {
         let href = asked.href(|query| query.node = Some(row.name.clone()));
-        serde_json::json!({"name": row.name, "text": crate::boxes::hover(&row), "href": href})
+        let text = crate::boxes::hover(&row);
+        let mut found = serde_json::json!({"name": row.name, "text": text, "href": href});
+        if !absent.is_empty() {
+            found["absent"] = absent.into();
+        }
+        found
     });
     whole(
         StatusCode::OK,
@@ -342,7 +366,8 @@ fn is_known_host<B>(request: &Request<B>, hosts: &[String]) -> bool {
 }
 
 enum Admission {
-    Yes,
+    Cookie,
+    Bearer,
     /// By the address: a cookie takes its place, and the rest of the query stays.
     Exchange(String),
     No,
@@ -364,11 +389,14 @@ fn admission<B>(site: &Site, request: &Request<B>, query: &str) -> Admission {
             .collect();
         return Admission::Exchange(rest.join("&"));
     }
-    let is_known = [bearer, cookie.map(|(_, value)| value)]
-        .into_iter()
-        .flatten()
-        .any(|one| is_same(one, token));
-    if is_known { Admission::Yes } else { Admission::No }
+    let is_token = |one: &str| is_same(one, token);
+    if cookie.is_some_and(|(_, value)| is_token(value)) {
+        Admission::Cookie
+    } else if bearer.is_some_and(is_token) {
+        Admission::Bearer
+    } else {
+        Admission::No
+    }
 }
 
 /// Compares in constant time.
@@ -394,17 +422,22 @@ fn exchange(site: &Site, path: &str, rest: &str) -> Response<Body> {
     if !rest.is_empty() {
         let _ = write!(place, "?{rest}");
     }
+    if let Ok(place) = HeaderValue::from_str(&place) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    give_cookie(site, &mut response);
+    response
+}
+
+/// From now on for a day whoever brings the cookie is admitted.
+fn give_cookie(site: &Site, response: &mut Response<Body>) {
     let cookie = format!(
-        "{}={}; Path=/; HttpOnly; SameSite=Strict",
+        "{}={}; Path=/; Max-Age={COOKIE_SECONDS}; HttpOnly; SameSite=Strict",
         site.cookie, site.gate.token
     );
-    let headers = response.headers_mut();
-    for (name, value) in [(header::LOCATION, place), (header::SET_COOKIE, cookie)] {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            headers.insert(name, value);
-        }
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
-    response
 }
 
 /// Server-sent events: `delta` with Changes, or `reset` for who has missed too much; a sign of life now and then.
@@ -439,7 +472,9 @@ fn events(board: Board, known: Option<u64>) -> impl Stream<Item = Result<Frame<B
             }
             News::Reset(newest) => (format!("event: reset\nid: {newest}\ndata: {newest}\n\n"), newest),
         };
-        let (text, newest) = text;
+        let (mut text, newest) = text;
+        // What is told may be old already: the page would call it live until the next beat.
+        text.extend(trouble(&board));
         drop(next);
         Some((Ok(Frame::data(text.into())), (board, Some(newest), false)))
     })
@@ -447,10 +482,13 @@ fn events(board: Board, known: Option<u64>) -> impl Stream<Item = Result<Frame<B
 
 /// A sign of life, with the newest revision (0 before there is one); with what is wrong, if something is.
 fn beat(board: &Board, newest: Option<u64>) -> String {
-    match board.why_not() {
-        Some(why) => format!("event: trouble\ndata: {}\n\n", why.replace(['\n', '\r'], " ")),
-        None => format!("event: beat\ndata: {}\n\n", newest.unwrap_or(0)),
-    }
+    trouble(board).unwrap_or_else(|| format!("event: beat\ndata: {}\n\n", newest.unwrap_or(0)))
+}
+
+/// Why what is shown is not up to date, if it is not.
+fn trouble(board: &Board) -> Option<String> {
+    let why = board.why_not()?.replace(['\n', '\r'], " ");
+    Some(format!("event: trouble\ndata: {why}\n\n"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Time: what the cluster cost, with the commands below it and pods that waited above.
 
 use crate::boxes::choice;
-use crate::draw::{change, count, dollars, known_sum, time};
+use crate::draw::{change, count, dollars, moment};
+use crate::panels::cost_words;
 use crate::query::Query;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
@@ -86,7 +87,7 @@ pub(crate) fn panel(view: &View, query: &Query) -> Markup {
             }
             @if !shown.is_empty() {
                 ul .commands {
-                    @for entry in shown.iter().rev().take(TOLD) { (told(entry)) }
+                    @for entry in shown.iter().rev().take(TOLD) { (told(entry, view.header.now)) }
                     @if shown.len() > TOLD { li .note { "and " (shown.len() - TOLD) " before" } }
                 }
             }
@@ -96,7 +97,7 @@ pub(crate) fn panel(view: &View, query: &Query) -> Markup {
 
 fn summary(view: &View, samples: &[Sample], commands: usize) -> String {
     let price = if view.header.knows("price") {
-        known_sum(view.header.price.0, view.header.nodes_without_price)
+        cost_words(&view.header)
     } else {
         "price unknown".to_owned()
     };
@@ -136,7 +137,8 @@ fn grid(axis: &TimeAxis, top: f64) -> Markup {
 /// A price holds until the next one is known.
 fn line(axis: &TimeAxis, samples: &[Sample], view: &View, top: f64) -> String {
     let known = samples.iter().map(|sample| (sample.at, sample.price));
-    let last = samples.last().filter(|_| !view.header.is_priced());
+    let is_held = !view.header.is_priced() && view.header.has_managed_nodes();
+    let last = samples.last().filter(|_| is_held);
     let price = last.map_or(view.header.price.0, |sample| sample.price);
     let now = (axis.until, price);
     spokeshave_charts::steps(known.chain([now]).map(|(at, price)| (axis.x(at), y(price, top))))
@@ -206,10 +208,10 @@ fn words(entry: &Entry) -> String {
     )
 }
 
-fn told(entry: &Entry) -> Markup {
+fn told(entry: &Entry, now: Timestamp) -> Markup {
     html! {
         li .(state(entry)) {
-            (time(entry.decided, "%H:%M:%S")) " " (words(entry))
+            (moment(entry.decided, now)) " " (words(entry))
             @if entry.phase != "Succeeded" && !entry.message.is_empty() { " (" (entry.message) ")" }
             span .note { " " (spokeshave_plan::report::some_of(&entry.nodes, 3)) }
         }

@@ -57,6 +57,7 @@ async fn z_035_an_interface_that_is_never_made_ends_the_launch_by_name_and_is_ta
     );
     let took = world.clock.now().duration_since(begun).as_secs();
     assert!((120..=140).contains(&took), "{took} s");
+    world.pass(15).await;
     assert_eq!((world.machines().len(), world.azure.interfaces().len()), (0, 0));
     world.azure.heal();
     world.provider.create(&claim).await.unwrap();

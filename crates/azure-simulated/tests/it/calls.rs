@@ -11,7 +11,7 @@ use spokeshave_azure_simulated::{Azure, Options};
 use spokeshave_model::PriceFeed;
 use spokeshave_ports::{CloudError, CloudProvider as _, TokioClock};
 
-use crate::world::{World, on_demand, pool, provider_options};
+use crate::world::{World, on_demand, pool, provider_options, with_aks};
 
 const LOGIN: &str = "POST /tenant/oauth2/v2.0/token";
 
@@ -105,6 +105,43 @@ async fn z_036_throttled_calls_wait_as_long_as_arm_says() {
     let error = world.provider.list().await.unwrap_err();
     assert!(error.to_string().contains("HTTP 429, TooManyRequests"), "{error}");
     assert_eq!(world.clock.now(), before);
+    // Until then nothing like it is asked.
+    let asked = world.azure.log().len();
+    let error = world.provider.list().await.unwrap_err().to_string();
+    assert!(
+        error.contains("HTTP 429, TooManyRequests") && error.contains("it is not asked"),
+        "{error}"
+    );
+    assert_eq!(world.azure.log().len(), asked);
+    world.pass(600).await;
+    world.provider.list().await.unwrap();
+    // Nobody waits for years.
+    world.azure.throttle(1, u32::MAX);
+    world.provider.list().await.unwrap_err();
+    world.pass(600).await;
+    world.provider.list().await.unwrap();
+}
+
+/// A machine costs money until it ends, whatever else ARM has too many calls of.
+#[tokio::test(start_paused = true)]
+async fn z_036_machines_end_while_reads_of_images_and_launches_are_throttled() {
+    for options in [Options::instant(), with_aks(Options::instant())] {
+        let world = World::new(options).await;
+        let claims = ["a", "b", "c"].map(|name| on_demand(name, "Standard_D4s_v5"));
+        let first = world.provider.create(&claims[0]).await.unwrap();
+        let second = world.provider.create(&claims[1]).await.unwrap();
+        // What was read of images does not hold any more.
+        world.pass(121).await;
+        world.azure.throttle(1, 600);
+        let class = world.class("other", AKSNodeClassSpec::default()).await;
+        let status = serde_json::to_string(&class.status).unwrap();
+        assert!(status.contains("HTTP 429, TooManyRequests"), "{status}");
+        world.provider.delete(&first).await.unwrap();
+        world.azure.throttle_writes(600);
+        let error = world.provider.create(&claims[2]).await.unwrap_err().to_string();
+        assert!(error.contains("HTTP 429, TooManyRequests"), "{error}");
+        world.provider.delete(&second).await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,7 +251,7 @@ async fn z_012_classes_share_what_galleries_say() {
     assert_eq!(world.asked(GALLERY) - before, 6);
     // An answer that did not come is no answer: the next look asks again.
     world.pass(121).await;
-    world.azure.throttle(1, 600);
+    world.azure.throttle(4, 1);
     world.class("other", AKSNodeClassSpec::default()).await;
     assert_ne!(look().await, first);
     assert!(world.asked(GALLERY) - before >= 9);

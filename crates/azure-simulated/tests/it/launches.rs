@@ -205,6 +205,48 @@ async fn z_036_a_size_without_capacity_gives_way_to_the_next() {
     );
 }
 
+/// ARM deletes a network interface in its own time, and makes no other of its name meanwhile.
+#[tokio::test(start_paused = true)]
+async fn z_036_all_attempts_of_a_launch_share_the_network_interface() {
+    let world = World::new(Options::slow()).await;
+    world.azure.refuse(Refusal {
+        size: Some("Standard_D4s_v5".to_owned()),
+        ..refusal("SkuNotAvailable", Some(409))
+    });
+    let both = claim(
+        "a",
+        &[
+            (labels::INSTANCE_TYPE, &["Standard_D4s_v5", "Standard_E8s_v5"]),
+            (labels::CAPACITY_TYPE, &["on-demand"]),
+        ],
+    );
+    let created = world.provider.create(&both).await.unwrap();
+    assert_eq!(created.label(labels::INSTANCE_TYPE), Some("Standard_E8s_v5"));
+    let asked = [INTERFACE, MACHINE, "DELETE"].map(|start| world.asked(start));
+    assert_eq!(asked, [1, 3, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_033_a_launch_that_comes_before_the_network_interface_of_the_last_is_gone_leaves_it_alone() {
+    let world = World::new(Options::slow()).await;
+    let claim = on_demand("a", "Standard_D4s_v5");
+    world.azure.refuse(refusal("InvalidParameter", Some(400)));
+    world.provider.create(&claim).await.unwrap_err();
+    assert_eq!(world.azure.interfaces(), ["aks-a"], "it is being deleted");
+    let asked = world.asked("DELETE");
+    let error = world.provider.create(&claim).await.unwrap_err();
+    assert!(
+        error.to_string().contains("HTTP 409, AnotherOperationInProgress"),
+        "{error}"
+    );
+    assert_eq!(world.asked("DELETE"), asked);
+    world.pass(15).await;
+    assert_eq!(world.azure.interfaces(), Vec::<String>::new());
+    world.azure.refuse_nothing();
+    world.provider.create(&claim).await.unwrap();
+    assert_eq!(world.machines().len(), 1);
+}
+
 /// Types as NodeOverlays would correct them: these sizes cost so much, wherever they are bought.
 fn priced(types: &[InstanceType], prices: &[(&str, i64)]) -> Vec<InstanceType> {
     let mut types = types.to_vec();

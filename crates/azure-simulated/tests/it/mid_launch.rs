@@ -1,4 +1,4 @@
-//! What goes wrong between the steps of a launch: a token that ends, a network interface that stays (Z-033, Z-051, Z-057).
+//! What goes wrong between the steps of a launch: a token that ends, calls that are throttled, a network interface that stays (Z-033, Z-036, Z-051, Z-057).
 
 use std::sync::{Arc, Mutex};
 
@@ -183,4 +183,33 @@ async fn z_033_z_051_an_interface_that_azure_keeps_after_a_refusal_is_collected(
     );
     world.pass(11 * 60).await;
     assert_eq!(world.azure.interfaces(), Vec::<String>::new());
+}
+
+/// Each call more would make it take longer.
+#[tokio::test(start_paused = true)]
+async fn z_036_a_launch_that_is_throttled_waits_takes_nothing_back_and_goes_on_with_what_is_there() {
+    let world = World::new(Options::slow()).await;
+    let claim = on_demand("a", SIZE);
+    let (provider, launched) = (world.provider.clone(), claim.clone());
+    let launch = tokio::spawn(async move { provider.create(&launched).await });
+    world.pass(2).await;
+    world.azure.throttle_writes(300);
+    let error = launch.await.unwrap().unwrap_err().to_string();
+    assert!(error.contains("HTTP 429, TooManyRequests"), "{error}");
+    let writes = || {
+        let log = world.azure.log();
+        let is_write = |line: &&String| line.starts_with("PUT") || line.starts_with("DELETE");
+        log.iter().filter(is_write).count()
+    };
+    assert_eq!(writes(), 2, "the network interface, and the machine once");
+    for _ in 0..8 {
+        world.pass(30).await;
+        let error = world.provider.create(&claim).await.unwrap_err().to_string();
+        assert!(error.contains("HTTP 429, TooManyRequests"), "{error}");
+    }
+    assert_eq!(writes(), 3, "network interfaces are counted by themselves");
+    assert_eq!(world.azure.interfaces(), ["aks-a"]);
+    world.pass(30).await;
+    world.provider.create(&claim).await.unwrap();
+    assert_eq!(world.machines().len(), 1);
 }

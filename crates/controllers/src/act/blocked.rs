@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::NodeClaim;
-use spokeshave_api::conditions::Conditioned;
+use spokeshave_api::conditions::{Conditioned, TERMINATION_BLOCKED};
 use spokeshave_model::ObjectRef;
-use spokeshave_plan::blockers::{Blocker, TERMINATION_BLOCKED, blocked_action, blocked_event};
+use spokeshave_plan::blockers::{Blocker, blocked_action, blocked_event};
 use spokeshave_plan::lifecycle::claim_ref;
 
 use crate::act::hands::Hands;

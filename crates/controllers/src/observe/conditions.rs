@@ -3,11 +3,12 @@
 //!
 //! Owns what is reported about a change. It hears of changes from the stores and looks at nothing else, so that nothing is reported on first sight.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::conditions::Conditioned;
+use spokeshave_api::conditions::{Conditioned, TERMINATION_BLOCKED};
 use spokeshave_api::{CapacityBuffer, NodeClaim, NodePool, labels};
 use spokeshave_model::{Event, EventType, ObjectRef};
 use spokeshave_plan::buffers::buffer_ref;
@@ -239,6 +240,31 @@ pub(crate) fn show_each<K: Watched>(
             terminating.replace_all(ends);
         });
     });
+}
+
+/// How long terminations that are held up have been going on: a series for each reason, however many NodeClaims there are.
+pub(crate) fn show_blocked(cluster: &Arc<Cluster>, metrics: &Metrics) {
+    let longest = metrics.gauge(
+        "spokeshave_termination_blocked_longest_seconds",
+        "For how long the oldest termination of a NodeClaim that something holds up now has been going on, by what holds it up.",
+        &["reason"],
+    );
+    let weak = Arc::downgrade(cluster);
+    metrics.before_render(move || with(&weak, |cluster| longest.replace_all(blocked_longest(cluster))));
+}
+
+/// By reason, since their deletion: the condition itself begins anew with every other reason.
+fn blocked_longest(cluster: &Cluster) -> BTreeMap<Vec<String>, f64> {
+    let now = cluster.now();
+    let mut longest: BTreeMap<Vec<String>, f64> = BTreeMap::new();
+    cluster.stores.node_claims.for_each(|_, claim| {
+        let deleted = claim.metadata.deletion_timestamp.as_ref();
+        if let Some((deleted, blocked)) = deleted.zip(claim.true_condition(TERMINATION_BLOCKED)) {
+            let age = longest.entry(vec![blocked.reason.clone()]).or_default();
+            *age = f64::max(*age, seconds(deleted.0, now));
+        }
+    });
+    longest
 }
 
 /// Listens to the three kinds, and to CapacityBuffers where the feature gate is on.

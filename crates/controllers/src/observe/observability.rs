@@ -14,7 +14,7 @@ use spokeshave_model::pod::{is_daemon, is_terminal, limits, node_name, requests}
 use spokeshave_ports::CloudProvider as _;
 use spokeshave_runtime::{Gauge, Metrics};
 
-use crate::observe::conditions::show_each;
+use crate::observe::conditions::{show_blocked, show_each};
 use crate::observe::ended_pools;
 use crate::observe::gauges::{Series, seconds, with};
 use crate::observe::journal::Journal;
@@ -30,6 +30,7 @@ pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool)
             &["version", "goversion", "goarch", "commit"],
         )
         .set(
+            // By "none", alerts and boards tell us from Karpenter.
             &[env!("CARGO_PKG_VERSION"), "none", std::env::consts::ARCH, ""],
             1.0,
         );
@@ -43,6 +44,7 @@ pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool)
     copies.replace(cluster.cloud.measurements());
     metrics.before_render(move || with(&weak, |cluster| copies.replace(cluster.cloud.measurements())));
     ended_pools::forget(cluster, metrics);
+    show_blocked(cluster, metrics);
     if !objects {
         return;
     }

@@ -31,6 +31,22 @@ pub(super) fn count((nodes, disrupting): &mut (usize, usize), is_disrupting: boo
     *disrupting += usize::from(is_disrupting);
 }
 
+/// The nodes of a snapshot, counted; those of `own`, by provider ID, use nothing up by being in a command.
+fn uses(snapshot: &Snapshot, own: &BTreeSet<&str>) -> Uses {
+    let mut uses = Uses::new();
+    for node in &snapshot.nodes {
+        let is_counted = node.is_managed() && node.initialized && !node.instance_terminating;
+        if let Some(pool) = node.pool.filter(|_| is_counted) {
+            let waiting = node.in_command && !own.contains(node.provider_id.as_str());
+            count(
+                uses.entry(pool).or_default(),
+                !node.ready || node.marked_for_deletion || waiting,
+            );
+        }
+    }
+    uses
+}
+
 /// The allowance of every NodePool for one reason. Pools that are not in it allow nothing (D-203).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetMapping {
@@ -56,21 +72,21 @@ impl BudgetMapping {
         now: Timestamp,
         own: &BTreeSet<&str>,
     ) -> Self {
-        let mut uses = Uses::new();
-        for node in &snapshot.nodes {
-            let is_counted = node.is_managed() && node.initialized && !node.instance_terminating;
-            if let Some(pool) = node.pool.filter(|_| is_counted) {
-                let waiting = node.in_command && !own.contains(node.provider_id.as_str());
-                count(
-                    uses.entry(pool).or_default(),
-                    !node.ready || node.marked_for_deletion || waiting,
-                );
-            }
-        }
-        Self::build_with(snapshot, reason, now, &uses, &Memo::new(snapshot, now, own))
+        let (uses, memo) = (uses(snapshot, own), Memo::new(snapshot, now, own));
+        Self::build_with(snapshot, reason, now, &uses, &memo)
     }
 
-    /// The same, with what was found for another reason already.
+    /// One for each reason; what they share is found once.
+    pub fn build_each(snapshot: &Snapshot, reasons: &[DisruptionReason], now: Timestamp) -> Vec<Self> {
+        let own = BTreeSet::new();
+        let (uses, memo) = (uses(snapshot, &own), Memo::new(snapshot, now, &own));
+        reasons
+            .iter()
+            .map(|reason| Self::build_with(snapshot, reason, now, &uses, &memo))
+            .collect()
+    }
+
+    /// One reason, with what was found for another already.
     pub(super) fn build_with(
         snapshot: &Snapshot,
         reason: &DisruptionReason,

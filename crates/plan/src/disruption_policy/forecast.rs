@@ -5,7 +5,7 @@
 
 use super::budget::amount;
 use super::rules::covers;
-use super::status;
+use super::status::{self, Fault};
 use super::windows::{Windows, time_zone};
 use crate::calendar::{Lane, PolicyRule, REASONS, Window, calendar_with};
 use jiff::SignedDuration;
@@ -49,19 +49,69 @@ impl PoolNodes {
     }
 }
 
-/// What the policies that select a NodePool will allow for one reason: one lane for each rule.
-pub fn lanes<'a>(
-    policies: impl IntoIterator<Item = &'a DisruptionPolicy>,
-    pools: &[PoolNodes],
-    pool: &PoolNodes,
-    reason: &DisruptionReason,
+/// What policies will allow in a stretch of time, for whichever NodePools and reasons are asked for: their faults and windows are found once for all of them.
+#[derive(Debug)]
+pub struct Forecast<'a> {
+    policies: Vec<Prepared<'a>>,
     range: Window,
-) -> Vec<Lane> {
-    let mut lanes = Vec::new();
-    let selecting = policies
-        .into_iter()
-        .filter(|policy| policy.selects(&pool.name, &pool.labels));
-    for policy in selecting {
+}
+
+impl<'a> Forecast<'a> {
+    /// Percentages are taken of the nodes of `pools`.
+    pub fn new(
+        policies: impl IntoIterator<Item = &'a DisruptionPolicy>,
+        pools: &[PoolNodes],
+        range: Window,
+    ) -> Self {
+        let policies = policies.into_iter();
+        Forecast {
+            policies: policies
+                .map(|policy| Prepared::new(policy, pools, range))
+                .collect(),
+            range,
+        }
+    }
+
+    /// What the policies that select a NodePool will allow for one reason: one lane for each rule.
+    pub fn lanes(&self, pool: &PoolNodes, reason: &DisruptionReason) -> Vec<Lane> {
+        let mut lanes = Vec::new();
+        for prepared in &self.policies {
+            if prepared.policy.selects(&pool.name, &pool.labels) {
+                prepared.add(pool, reason, self.range, &mut lanes);
+            }
+        }
+        lanes
+    }
+}
+
+/// A policy with what is the same of it for all NodePools and reasons.
+#[derive(Debug)]
+struct Prepared<'a> {
+    policy: &'a DisruptionPolicy,
+    faults: Vec<Fault>,
+    /// How many nodes the NodePools have that it selects.
+    nodes: usize,
+    /// When the windows of each budget are open, and when they are not.
+    open: Vec<Vec<(Window, bool)>>,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(policy: &'a DisruptionPolicy, pools: &[PoolNodes], range: Window) -> Self {
+        let selected = pools
+            .iter()
+            .filter(|pool| policy.selects(&pool.name, &pool.labels));
+        let budgets = policy.spec.budgets.iter();
+        Prepared {
+            policy,
+            faults: status::faults(policy),
+            nodes: selected.map(|pool| pool.nodes).sum(),
+            open: budgets.map(|budget| open(policy, budget, range)).collect(),
+        }
+    }
+
+    /// Adds a lane for each rule that covers a reason.
+    fn add(&self, pool: &PoolNodes, reason: &DisruptionReason, range: Window, lanes: &mut Vec<Lane>) {
+        let policy = self.policy;
         let mut add = |field: &str, segments: Vec<(Window, i64)>| {
             lanes.push(Lane {
                 rule: PolicyRule {
@@ -71,7 +121,7 @@ pub fn lanes<'a>(
                 segments,
             });
         };
-        for fault in status::faults(policy) {
+        for fault in &self.faults {
             if covers(fault.reasons.as_ref(), reason) {
                 add(&fault.field, vec![(range, 0)]);
             }
@@ -86,59 +136,80 @@ pub fn lanes<'a>(
                 add(FREEZE, vec![(frozen, 0)]);
             }
         }
-        for (index, budget) in policy.spec.budgets.iter().enumerate() {
+        for (index, (budget, open)) in policy.spec.budgets.iter().zip(&self.open).enumerate() {
             if covers(budget.reasons.as_ref(), reason) {
-                let segments = of_budget(policy, budget, pools, pool, range);
-                add(&format!("budgets[{index}]"), segments);
+                add(&format!("budgets[{index}]"), self.segments(budget, open, pool));
             }
         }
     }
-    lanes
+
+    /// What a budget lets go of a NodePool, inside and outside its windows.
+    fn segments(
+        &self,
+        budget: &PolicyBudget,
+        open: &[(Window, bool)],
+        pool: &PoolNodes,
+    ) -> Vec<(Window, i64)> {
+        let inside = allowed(budget, self.nodes, pool);
+        let outside = match budget.outside_windows {
+            Some(OutsideWindows::Unlimited) => UNLIMITED,
+            _ => 0,
+        };
+        let limits = open
+            .iter()
+            .map(|(window, is_open)| (*window, if *is_open { inside } else { outside }));
+        limits.collect()
+    }
 }
 
-fn of_budget(
-    policy: &DisruptionPolicy,
-    budget: &PolicyBudget,
+/// What the policies that select a NodePool will allow for one reason: one lane for each rule. For several NodePools or reasons a [`Forecast`] does less.
+pub fn lanes<'a>(
+    policies: impl IntoIterator<Item = &'a DisruptionPolicy>,
     pools: &[PoolNodes],
     pool: &PoolNodes,
+    reason: &DisruptionReason,
     range: Window,
-) -> Vec<(Window, i64)> {
-    let inside = allowed(policy, budget, pools, pool);
+) -> Vec<Lane> {
+    let selecting = policies
+        .into_iter()
+        .filter(|policy| policy.selects(&pool.name, &pool.labels));
+    Forecast::new(selecting, pools, range).lanes(pool, reason)
+}
+
+/// When the windows of a budget are open, without gap. What cannot be read is a fault, which has a lane of its own.
+fn open(policy: &DisruptionPolicy, budget: &PolicyBudget, range: Window) -> Vec<(Window, bool)> {
     let zone = time_zone(policy.spec.time_zone.as_deref()).ok();
     let windows = zone.and_then(|zone| Windows::read(zone, &budget.windows, &budget.except_dates).ok());
-    // What cannot be read is a fault, which has a lane of its own.
     let Some(windows) = windows else {
         return Vec::new();
     };
-    let outside = match budget.outside_windows {
-        Some(OutsideWindows::Unlimited) => UNLIMITED,
-        _ => 0,
-    };
-    let mut segments = Vec::new();
+    let mut stretches = Vec::new();
     let mut from = range.from;
     while from < range.until {
-        let open = budget.windows.is_empty() || windows.is_open(from);
-        let next = windows.next_change(from).filter(|_| !budget.windows.is_empty());
-        let until = next.map_or(range.until, |next| next.min(range.until));
-        let limit = if open { inside } else { outside };
-        segments.push((Window { from, until }, limit));
+        let (is_open, next) = if budget.windows.is_empty() {
+            (true, None)
+        } else {
+            (
+                windows.is_open(from),
+                windows.next_change_before(from, range.until),
+            )
+        };
+        let until = next.unwrap_or(range.until);
+        stretches.push((Window { from, until }, is_open));
         from = until;
     }
-    segments
+    stretches
 }
 
-/// How many nodes of a NodePool a budget lets go at once inside its windows, as far as it tells by itself.
-fn allowed(policy: &DisruptionPolicy, budget: &PolicyBudget, pools: &[PoolNodes], pool: &PoolNodes) -> i64 {
+/// How many nodes of a NodePool a budget lets go at once inside its windows, as far as it tells by itself; its policy selects so many.
+fn allowed(budget: &PolicyBudget, selected: usize, pool: &PoolNodes) -> i64 {
     if budget.per_hour == Some(0) {
         return 0;
     }
     let whole = match &budget.scope {
         Some(PolicyScope::NodePool) => pool.nodes,
         Some(PolicyScope::Zone | PolicyScope::Label) => 0,
-        _ => {
-            let selected = pools.iter().filter(|one| policy.selects(&one.name, &one.labels));
-            selected.map(|one| one.nodes).sum()
-        }
+        _ => selected,
     };
     let counts_nodes = matches!(budget.unit, None | Some(BudgetUnit::Nodes))
         && !matches!(budget.scope, Some(PolicyScope::Zone | PolicyScope::Label));
@@ -183,10 +254,17 @@ pub fn never_open(
     if !policies.iter().any(|policy| has_windows(&policy)) {
         return Vec::new();
     }
+    // Percentages of a NodePool without nodes are nothing, which is no contradiction.
+    let some = |pool: &PoolNodes| PoolNodes {
+        nodes: pool.nodes.max(100),
+        ..pool.clone()
+    };
+    let pools: Vec<PoolNodes> = pools.iter().map(some).collect();
+    let forecast = Forecast::new(policies.iter().map(|policy| &**policy), &pools, range);
     let mut found: Vec<NeverOpen> = Vec::new();
-    for pool in pools {
+    for pool in &pools {
         for reason in &REASONS {
-            let Some((rules, budgets)) = conflict(policies, pools, pool, reason, range) else {
+            let Some((rules, budgets)) = conflict(&forecast, pool, reason) else {
                 continue;
             };
             let known = found
@@ -208,29 +286,14 @@ pub fn never_open(
 
 /// The rules that close a NodePool for good together.
 fn conflict(
-    policies: &[Arc<DisruptionPolicy>],
-    pools: &[PoolNodes],
+    forecast: &Forecast<'_>,
     pool: &PoolNodes,
     reason: &DisruptionReason,
-    range: Window,
 ) -> Option<(Vec<PolicyRule>, Vec<usize>)> {
-    // Percentages of a NodePool without nodes are nothing, which is no contradiction.
-    let nodes = pool.nodes.max(100);
-    let some = |pool: &PoolNodes| PoolNodes {
-        nodes: pool.nodes.max(100),
-        ..pool.clone()
-    };
-    let pools: Vec<PoolNodes> = pools.iter().map(some).collect();
-    let all = lanes(
-        policies.iter().map(|policy| &**policy),
-        &pools,
-        &some(pool),
-        reason,
-        range,
-    );
+    let all = forecast.lanes(pool, reason);
     let is_shut = |lane: &Lane| lane.segments.iter().all(|(_, limit)| *limit == 0);
     let own = |budgets: &[Budget], lanes: Vec<Lane>| {
-        let intervals = calendar_with(budgets, lanes, reason, nodes, range).intervals;
+        let intervals = calendar_with(budgets, lanes, reason, pool.nodes, forecast.range).intervals;
         intervals
             .iter()
             .all(|interval| interval.allowed == 0)

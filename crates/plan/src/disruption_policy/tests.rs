@@ -146,7 +146,11 @@ proptest! {
         for index in (0..minutes.len()).step_by(97) {
             let wanted = (index + 1..minutes.len()).find(|later| open[*later] != open[index]);
             if let Some(wanted) = wanted {
-                prop_assert_eq!(windows.next_change(minutes[index]), Some(minutes[wanted]), "{} from {}", name, minutes[index]);
+                let (now, then) = (minutes[index], minutes[wanted]);
+                prop_assert_eq!(windows.next_change(now), Some(then), "{} from {}", name, now);
+                prop_assert_eq!(windows.next_change_before(now, then), None, "{} from {}", name, now);
+                let later = then + SignedDuration::from_secs(1);
+                prop_assert_eq!(windows.next_change_before(now, later), Some(then), "{} from {}", name, now);
             }
         }
     }

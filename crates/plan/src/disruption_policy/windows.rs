@@ -111,6 +111,11 @@ impl Windows {
 
     /// The first instant after `now` at which [`Windows::is_open`] has another answer; `None` when there is none within 400 days.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        self.next_change_before(now, Timestamp::MAX)
+    }
+
+    /// The same, where it comes before `end`: what is later is not looked for.
+    pub fn next_change_before(&self, now: Timestamp, end: Timestamp) -> Option<Timestamp> {
         let open = self.is_open(now);
         let mut date = self.zone.to_datetime(now).date().checked_sub(1.day()).ok()?;
         let mut before = Vec::new();
@@ -118,12 +123,16 @@ impl Windows {
             let instants = self.boundaries(date);
             date = date.checked_add(1.day()).ok()?;
             // Where a clock changes near midnight, boundaries of one date lie among those of the next.
-            let end = self.midnight(date);
+            let midnight = self.midnight(date);
             let both = before.iter().chain(&instants).copied();
-            let here = both.filter(|at| *at > now && end.is_none_or(|end| *at < end));
+            let here = both.filter(|at| *at > now && midnight.is_none_or(|midnight| *at < midnight));
             let changed = here.filter(|at| self.is_open(*at) != open).min();
             if changed.is_some() {
-                return changed;
+                return changed.filter(|at| *at < end);
+            }
+            // What is left is not before that midnight.
+            if midnight.is_some_and(|midnight| midnight >= end) {
+                return None;
             }
             before = instants;
         }

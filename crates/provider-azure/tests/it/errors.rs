@@ -301,6 +301,17 @@ fn z_036_errors_of_replies() {
         r#"HTTP 400: {"message": "x"}"#
     );
     assert!(read(429, "").is_throttled() && ArmError::new("TooManyRequests", "").is_throttled());
+    // About one resource, and not about how many calls there are.
+    for code in [
+        "AnotherOperationInProgress",
+        "ReferencedResourceNotProvisioned",
+        "RetryableError",
+        "RetryableErrorDueToAnotherOperation",
+    ] {
+        let busy = read(429, &format!(r#"{{"error": {{"code": "{code}"}}}}"#));
+        assert!(busy.is_busy() && !busy.is_throttled(), "{busy}");
+    }
+    assert!(!read(429, "").is_busy());
     assert!(read(401, "").is_unauthorized() && read(403, "{}").is_unauthorized());
     assert!(ArmError::new("NicReservedForAnotherVm", "").is_interface_reserved());
     let page = read(502, &"<html>".repeat(1000));

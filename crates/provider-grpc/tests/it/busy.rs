@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -81,6 +82,43 @@ async fn g_019_a_provider_is_there_as_long_as_it_answers_anything() {
     assert!(operator.is_connected());
     provider.clock.sleep(Duration::from_secs(80)).await;
     assert!(!operator.is_connected());
+}
+
+/// A handshake that is answered with an error is one that was not answered: calls that wait on the connection go on.
+#[tokio::test(start_paused = true)]
+async fn g_019_a_handshake_that_fails_once_cuts_no_launch_off() {
+    let (operator, _, provider) = operator_of(Flaw::ErrsOnce).await;
+    operator.create(&claim("one")).await.expect("launched");
+    assert!(operator.is_connected());
+    assert_eq!(provider.asked.lock().expect("no panic").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_019_a_provider_that_answers_handshakes_with_errors_and_nothing_else_is_away() {
+    let (operator, _, provider) = operator_of(Flaw::ErrsAlways).await;
+    provider.clock.sleep(Duration::from_secs(30)).await;
+    assert!(operator.is_connected(), "one handshake");
+    provider.clock.sleep(Duration::from_secs(30)).await;
+    assert!(!operator.is_connected());
+    let said = operator.list().await.expect_err("away").to_string();
+    assert!(
+        said.contains("its handshake says Unavailable: overloaded"),
+        "{said}"
+    );
+}
+
+/// An error says nothing but that there is no answer, however often a call is made again.
+#[tokio::test(start_paused = true)]
+async fn g_019_a_provider_that_answers_every_call_with_an_error_is_away() {
+    let (operator, _, provider) = operator_of(Flaw::ErrsAlways).await;
+    let listening = operator.clone();
+    let hearing = tokio::spawn(async move {
+        let mut messages = listening.interruptions().expect("messages");
+        messages.next().await
+    });
+    provider.clock.sleep(Duration::from_secs(60)).await;
+    assert!(!operator.is_connected());
+    hearing.abort();
 }
 
 /// A wire that can be cut without either end being told, as when a machine dies.

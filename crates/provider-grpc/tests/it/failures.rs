@@ -1,11 +1,13 @@
 //! Launches and instances that fail later, terminations that wait, and rows of lists that the catalog does not explain (G-008, G-009, G-010, G-012).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use spokeshave_api::labels;
+use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_plan::garbage_collection::leaked_instances;
 use spokeshave_ports::{CloudError, CloudProvider as _, SharedClock};
 use spokeshave_provider_grpc::{GrpcProvider, Server, ServerOptions, piped};
 
@@ -99,6 +101,44 @@ async fn g_008_an_instance_that_has_failed_is_told_and_stays_listed() {
     assert!(silence.is_err(), "the one that is well is no news: {silence:?}");
 }
 
+/// What is ending runs no pod: it is as if there had been no capacity.
+#[tokio::test(start_paused = true)]
+async fn g_008_a_launch_that_is_answered_with_an_instance_that_is_ending_has_failed() {
+    let (operator, ..) = operator(Flaw::LaunchEnding).await;
+    let error = operator.create(&claim("one")).await.expect_err("it ends");
+    let said = "the provider says that instance shed://uid-of-one has failed or is ending";
+    assert_eq!(error, CloudError::InsufficientCapacity(said.into()));
+}
+
+/// A list is everything or an error, and what has no ID yet is nothing that could leak.
+#[tokio::test(start_paused = true)]
+async fn g_011_a_launch_under_way_that_is_listed_without_an_id_spoils_no_list() {
+    let (operator, ..) = operator(Flaw::ListsPending).await;
+    let launched = operator.create(&claim("one")).await.expect("launched");
+    let listed = operator.list().await.expect("listed");
+    let ids: Vec<_> = listed.iter().map(|one| one.provider_id()).collect();
+    assert_eq!(ids, [launched.provider_id()]);
+}
+
+/// A provider that stores the UID only, as the documentation asks, and whose launch is answered later than its machine is listed.
+#[tokio::test(start_paused = true)]
+async fn d_252_g_012_the_machine_of_a_slow_launch_is_its_nodeclaims_by_the_uid_alone() {
+    let (operator, _, clock) = operator(Flaw::ListWithoutName).await;
+    let launching = operator.clone();
+    let launch = tokio::spawn(async move { launching.create(&claim("one")).await });
+    clock.sleep(Duration::from_secs(45)).await;
+    let listed = operator.list().await.expect("listed");
+    let names: Vec<_> = listed.iter().map(|one| (one.name(), one.uid())).collect();
+    assert_eq!(names, [("", "uid-of-one")]);
+    let leaked = |claims: &[Arc<NodeClaim>]| {
+        let found = leaked_instances(&listed, claims, &BTreeSet::new(), clock.now());
+        found.len()
+    };
+    assert_eq!(leaked(&[Arc::new(claim("one"))]), 0);
+    assert_eq!(leaked(&[Arc::new(claim("two"))]), 1);
+    launch.await.expect("no panic").expect("launched");
+}
+
 /// A failed call would count towards the breaker that freezes disruption.
 #[tokio::test(start_paused = true)]
 async fn g_010_w_30_a_termination_that_is_postponed_has_not_failed() {
@@ -131,7 +171,7 @@ async fn g_012_instances_of_types_and_classes_that_are_not_known_any_more_are_li
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].provider_id(), launched.provider_id());
     assert_eq!(listed[0].uid(), "uid-of-one");
-    let status = |one: &spokeshave_api::NodeClaim| one.status.clone().expect("a status").capacity;
+    let status = |one: &NodeClaim| one.status.clone().expect("a status").capacity;
     assert_eq!(
         status(&listed[0]),
         status(&launched),

@@ -12,6 +12,7 @@ use spokeshave_model::Price;
 use spokeshave_ports::{CloudError, CloudProvider as _, NodeClassKind, SharedClock};
 use spokeshave_provider_grpc::{ClientOptions, GrpcProvider, NodeClasses, Server, ServerOptions, piped};
 
+use crate::failures::operator_of;
 use crate::flawed::{Flaw, Flawed};
 use crate::shed::{Shed, clock, options, pool};
 
@@ -143,4 +144,45 @@ async fn g_005_a_class_that_is_not_there_is_asked_for_ever_more_rarely_and_not_a
     assert!(Arc::ptr_eq(&kept, &now), "the one that is used");
     classes.set("gone", "a", 1);
     operator.instance_types(&pool_of("gone")).await.expect("types");
+}
+
+/// Many servers send nothing of a stream, headers included, before its first message.
+#[tokio::test(start_paused = true)]
+async fn g_005_a_catalog_whose_first_message_takes_a_minute_arrives() {
+    let (operator, _, provider) = operator_of(Flaw::LateCatalog).await;
+    let said = operator.instance_types(&pool()).await.expect_err("not yet");
+    let said = said.to_string();
+    assert!(
+        said.contains("a whole catalog of ShedClass default within 30 s"),
+        "{said}"
+    );
+    // Whoever asks for one NodePool after the other has waited once.
+    let before = provider.clock.now();
+    let again = operator.instance_types(&pool()).await.expect_err("not yet");
+    assert_eq!((again.to_string(), provider.clock.now()), (said, before));
+    provider.clock.sleep(Duration::from_secs(35)).await;
+    let types = operator.instance_types(&pool()).await.expect("types");
+    assert_eq!(types.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_005_a_catalog_that_does_not_come_is_asked_for_again_after_ten_minutes() {
+    let (operator, _, provider) = operator_of(Flaw::StuckCatalog).await;
+    operator.instance_types(&pool()).await.expect_err("not yet");
+    provider.clock.sleep(Duration::from_secs(560)).await;
+    operator.instance_types(&pool()).await.expect_err("not yet");
+    provider.clock.sleep(Duration::from_secs(15)).await;
+    let types = operator.instance_types(&pool()).await.expect("types");
+    assert_eq!(types.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_002_g_005_node_classes_of_one_kind_in_two_groups_have_a_catalog_each() {
+    let (operator, ..) = operator_of(Flaw::TwoGroups).await;
+    let mut of_barn = pool();
+    of_barn.spec.template.spec.node_class_ref.group = "barn.example".into();
+    for (pool, expected) in [(pool(), 2), (of_barn, 1)] {
+        let types = operator.instance_types(&pool).await.expect("types");
+        assert_eq!(types.len(), expected);
+    }
 }

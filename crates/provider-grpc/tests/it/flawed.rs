@@ -12,6 +12,8 @@ use spokeshave_provider_grpc::wire::provider_server::Provider;
 use spokeshave_provider_grpc::wire::{self, FailureKind, InstanceState};
 use tonic::{Code, Request, Response, Status};
 
+use crate::endless::{endless, grown_catalog, grown_list};
+
 macro_rules! flaws {
     ($($name:ident),* $(,)?) => {
         /// What is broken.
@@ -81,6 +83,16 @@ flaws! {
     DemandsClass,
     ForgetsInstances,
     ForgetsLaunches,
+    TypeNameWithBlank,
+    LabelWithBlank,
+    ListWithoutName,
+    ListsPending,
+    LaunchEnding,
+    TwoGroups,
+    LateCatalog,
+    StuckCatalog,
+    ErrsOnce,
+    ErrsAlways,
 }
 
 /// A provider with a flaw.
@@ -167,6 +179,7 @@ impl Flawed {
         match self.flaw {
             Flaw::HugeChunk => first.name = "x".repeat(2 << 20),
             Flaw::HundredMebibytes => first.name = "x".repeat(100 << 20),
+            Flaw::TypeNameWithBlank => first.name = "8 cores/32GB".into(),
             Flaw::BadQuantity => drop(first.capacity.insert("cpu".into(), "many".into())),
             Flaw::UnknownOperator => first.requirements[0].operator = 99,
             Flaw::OfferingWithoutZone => first.offerings[0].requirements.clear(),
@@ -191,32 +204,6 @@ impl Flawed {
     }
 }
 
-/// The same chunk for ever, each time with something else in it.
-fn endless<T: Clone + Send + 'static>(
-    first: Result<T, Status>,
-    grow: fn(&mut T, usize),
-) -> impl Stream<Item = Result<T, Status>> + Send {
-    futures::stream::iter(0..).map(move |number| {
-        let mut chunk = first.clone()?;
-        grow(&mut chunk, number);
-        Ok(chunk)
-    })
-}
-
-/// Half a mebibyte of types that nobody has heard of.
-fn grown_catalog(chunk: &mut wire::CatalogChunk, number: usize) {
-    chunk.snapshot_complete = false;
-    chunk.types.truncate(1);
-    chunk.types[0].name = format!("{number}-{}", "x".repeat(1 << 19));
-}
-
-fn grown_list(chunk: &mut wire::InstanceChunk, number: usize) {
-    chunk.complete = false;
-    let mut one = chunk.instances[0].clone();
-    one.provider_id = format!("shed://{number}-{}", "x".repeat(1 << 19));
-    chunk.instances = vec![one];
-}
-
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
@@ -227,6 +214,14 @@ impl Provider for Flawed {
     ) -> Result<Response<wire::HandshakeResponse>, Status> {
         if self.flaw == Flaw::Hangs && self.call() > 0 {
             return std::future::pending().await;
+        }
+        let is_busy = match self.flaw {
+            Flaw::ErrsOnce => self.call() == 2,
+            Flaw::ErrsAlways => self.call() > 0,
+            _ => false,
+        };
+        if is_busy {
+            return Err(Status::unavailable("overloaded"));
         }
         if self.flaw == Flaw::AnyVersion {
             request.get_mut().supported_versions = vec!["v1alpha1".into()];
@@ -249,6 +244,12 @@ impl Provider for Flawed {
             Flaw::EverythingDynamic => {
                 answer.get_mut().capabilities.clear();
                 answer.get_mut().node_classes[0].dynamic_fields = vec!["/image".into()];
+            }
+            // No flaw: two kinds of one name.
+            Flaw::TwoGroups => {
+                let mut barn = answer.get_ref().node_classes[0].clone();
+                barn.group = "barn.example".into();
+                answer.get_mut().node_classes.push(barn);
             }
             Flaw::NoTerm => answer.get_mut().leader_term = 0,
             Flaw::UnreadableRule => {
@@ -276,10 +277,22 @@ impl Provider for Flawed {
         if self.lacks_image(request.get_ref().node_class.as_ref()) {
             return Err(Status::failed_precondition("spec.image is empty"));
         }
+        // No flaw: many servers send nothing of a stream before its first message.
+        if self.flaw == Flaw::LateCatalog {
+            self.clock.sleep(Duration::from_secs(60)).await;
+        }
+        if self.flaw == Flaw::StuckCatalog && self.call() == 0 {
+            return std::future::pending().await;
+        }
+        let class = request.get_ref().node_class.as_ref();
+        let is_of_barn = class.is_some_and(|class| class.group == "barn.example");
         let stream = self.inner.watch_catalog(request).await?.into_inner();
         let flawed = self.clone();
         let stream = stream.map_ok(move |mut chunk| {
             flawed.spoil_types(&mut chunk);
+            if is_of_barn {
+                chunk.types.truncate(1);
+            }
             chunk
         });
         if self.flaw == Flaw::EndsBeforeComplete {
@@ -330,6 +343,7 @@ impl Provider for Flawed {
             Flaw::TwoInstances => set_uid(asked, &format!("{uid}-{call}")),
             Flaw::ForgetsLaunches => set_uid(asked, &format!("{uid}-{}", self.start)),
             Flaw::SharedInstance => set_uid(asked, "one"),
+            Flaw::ErrsOnce => self.clock.sleep(Duration::from_secs(60)).await,
             Flaw::LaunchHangs => return std::future::pending().await,
             Flaw::NoLaunch => return Err(Status::unimplemented("Method not implemented!")),
             _ => {}
@@ -346,6 +360,15 @@ impl Provider for Flawed {
                 match self.flaw {
                     Flaw::NoProviderId => instance.provider_id.clear(),
                     Flaw::NotACandidate => instance.r#type = "large".into(),
+                    Flaw::LabelWithBlank => {
+                        instance
+                            .labels
+                            .insert("shed.example/size".into(), "8 cores".into());
+                    }
+                    // No flaw: somebody ends the machine of the launch.
+                    Flaw::LaunchEnding => instance.state = InstanceState::Terminating.into(),
+                    // No flaw: its launch takes longer than its machine.
+                    Flaw::ListWithoutName => self.clock.sleep(Duration::from_secs(60)).await,
                     _ => {}
                 }
             }
@@ -385,6 +408,12 @@ impl Provider for Flawed {
                 Flaw::ListFromNodes => chunk
                     .instances
                     .retain(|one| one.created_at.is_some_and(|at| now - at.seconds > 60)),
+                // No flaw: what is being made has no ID yet.
+                Flaw::ListsPending => chunk.instances.push(wire::Instance {
+                    nodeclaim_uid: "uid-of-two".into(),
+                    state: InstanceState::Pending.into(),
+                    ..wire::Instance::default()
+                }),
                 Flaw::ListWithoutTrailer => chunk.complete = false,
                 Flaw::ListTwice => {
                     let again = chunk.instances.clone();
@@ -394,6 +423,7 @@ impl Provider for Flawed {
             }
             for one in &mut chunk.instances {
                 match flaw {
+                    Flaw::ListWithoutName => one.nodeclaim_name.clear(),
                     Flaw::ListWithoutUid => one.nodeclaim_uid.clear(),
                     Flaw::ListWithoutAge => one.created_at = None,
                     Flaw::UnknownState => one.state = 99,
@@ -478,6 +508,9 @@ impl Provider for Flawed {
         &self,
         request: Request<wire::EventsRequest>,
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
+        if self.flaw == Flaw::ErrsAlways {
+            return Err(Status::unavailable("overloaded"));
+        }
         if self.flaw == Flaw::EventsMissing {
             return Err(Status::unimplemented("not yet"));
         }

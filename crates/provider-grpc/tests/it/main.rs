@@ -1,9 +1,11 @@
 //! The protocol as a whole: what breaks on the way, who is refused, and the kit that checks providers.
 
 mod away;
+mod bad_rows;
 mod busy;
 mod classes;
 mod conditions;
+mod endless;
 mod failures;
 mod feeds;
 mod flawed;

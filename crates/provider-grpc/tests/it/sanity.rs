@@ -324,6 +324,7 @@ const CASES: &[(Flaw, &str)] = &[
     (Flaw::BadQuantity, "catalog_rows_are_whole"),
     (Flaw::UnknownOperator, "catalog_rows_are_whole"),
     (Flaw::OfferingWithoutZone, "catalog_rows_are_whole"),
+    (Flaw::TypeNameWithBlank, "catalog_rows_are_whole"),
     (Flaw::TypeTwice, "catalog_rows_are_unique"),
     (Flaw::TypeWithoutArchitecture, "instance_types_are_complete"),
     (Flaw::NothingForSale, "catalog_sells_something"),
@@ -335,6 +336,7 @@ const CASES: &[(Flaw, &str)] = &[
     (Flaw::SharedInstance, "claims_do_not_share_instances"),
     (Flaw::NoProviderId, "launches_succeed"),
     (Flaw::NotACandidate, "launches_take_a_candidate"),
+    (Flaw::LabelWithBlank, "instance_labels_are_valid"),
     (Flaw::UntypedCapacityError, "impossible_claims_lack_capacity"),
     (Flaw::ListForgets, "lists_show_what_never_joined"),
     (Flaw::ListFromNodes, "lists_show_what_never_joined"),
@@ -377,6 +379,14 @@ fn g_024_the_documentation_counts_the_wrong_providers_and_each_is_tried() {
         Flaw::Plain,
         Flaw::FailsLater,
         Flaw::Judges,
+        Flaw::ListWithoutName,
+        Flaw::ListsPending,
+        Flaw::LaunchEnding,
+        Flaw::TwoGroups,
+        Flaw::LateCatalog,
+        Flaw::StuckCatalog,
+        Flaw::ErrsOnce,
+        Flaw::ErrsAlways,
     ];
     for flaw in Flaw::ALL.iter().filter(|flaw| !allowed.contains(flaw)) {
         let is_tried = by_the_kit.contains(&format!("{flaw:?}")) || OF_THE_CLIENT.contains(flaw);

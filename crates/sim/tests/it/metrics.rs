@@ -8,6 +8,7 @@ mod shapes;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::json;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_controllers::Options as OperatorOptions;
@@ -86,4 +87,27 @@ async fn p_208_w_51_series_of_single_objects_are_asked_for_and_go_with_their_obj
         .filter(|line| line.starts_with("karpenter_nodepools_") && line.contains("nodepool=\"default\""))
         .collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// What `SpokeshaveDrainHangs` asks for, also without the series of single objects: it grows while a node hangs, and goes with the last one that does.
+#[tokio::test(start_paused = true)]
+async fn d_331_the_oldest_termination_that_is_held_up_has_its_age_by_reason() {
+    const LONGEST: &str = "spokeshave_termination_blocked_longest_seconds";
+    let (cluster, operator) = Cluster::started(168, json!({})).await;
+    let longest = |reason: &str| reading(&operator.metrics, LONGEST, reason);
+    cluster.run("web", 3, "1").await;
+    cluster.budget("web", json!({"minAvailable": 3})).await;
+    cluster.pass(5).await;
+    assert_eq!(longest(""), None, "nothing is held up");
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_blocked(&claim, "PodDisruptionBudget").await;
+    cluster.pass(3_600).await;
+    let age = longest("reason=\"PodDisruptionBudget\"").expect("a series");
+    assert!((3_600.0..3_700.0).contains(&age), "{age}");
+    let looser = json!({"spec": {"minAvailable": 1}});
+    cluster.patch::<PodDisruptionBudget>("web", looser).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.pass(5).await;
+    assert_eq!(longest(""), None, "nothing is held up any more");
 }

@@ -216,16 +216,18 @@ impl Followed {
             let is_beside = BESIDE.contains(path) && !(looks_back && is_ledger);
             let copy = list.copy();
             let refused = |message: &str| anyhow!("the cluster does not list {path}: {message}");
+            let lost = |message: &String| Missing {
+                resource: live::resource(path),
+                message: message.clone(),
+            };
             match &copy.answer {
                 // Without the ledger nobody knows what has become of commands, also where no decision reads it.
+                Some(Answer::Failed(message)) if is_beside && is_ledger => copies.missing.push(lost(message)),
                 Some(answer) if is_beside && !(is_ledger && matches!(answer, Answer::Refused(_))) => {}
                 Some(Answer::Absent) if !list.optional => return Err(refused("it does not know it")),
                 Some(Answer::Failed(message)) => return Err(refused(message)),
                 Some(Answer::Refused(message)) if live::is_needed(path) => return Err(refused(message)),
-                Some(Answer::Refused(message)) => copies.missing.push(Missing {
-                    resource: live::resource(path),
-                    message: message.clone(),
-                }),
+                Some(Answer::Refused(message)) => copies.missing.push(lost(message)),
                 _ => {}
             }
             copies.dump.lists += 1;

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use spokeshave_plan::report::count;
+use spokeshave_runtime::ObjectKey;
 use spokeshave_view::Missing;
 
 use crate::plan::live;
 use crate::plan::schema::LeftOut;
 
 /// Resources, as rights name them, and their kinds.
-const KINDS: [(&str, &str); 27] = [
+const KINDS: [(&str, &str); 28] = [
     ("aksnodeclasses.karpenter.azure.com", "AKSNodeClass"),
     ("capacitybuffers.autoscaling.x-k8s.io", "CapacityBuffer"),
     ("cronjobs.batch", "CronJob"),
@@ -33,6 +34,7 @@ const KINDS: [(&str, &str); 27] = [
     ("podtemplates", "PodTemplate"),
     ("replicasets.apps", "ReplicaSet"),
     ("replicationcontrollers", "ReplicationController"),
+    ("resourceslices.resource.k8s.io", "ResourceSlice"),
     ("services", "Service"),
     ("statefulsets.apps", "StatefulSet"),
     ("storageclasses.storage.k8s.io", "StorageClass"),
@@ -41,6 +43,9 @@ const KINDS: [(&str, &str); 27] = [
 
 /// Objects of one kind that are named. What is wrong with the others is rarely something else.
 const NAMED: usize = 3;
+
+/// Kinds of which an operator goes by what it read last: an object that it cannot read any more does not count as absent.
+const LASTING: [&str; 2] = ["CapacityBuffer", "NodeOverlay"];
 
 /// Version and kind of the objects of a list: `/apis/apps/v1/daemonsets` → (`apps/v1`, `DaemonSet`).
 pub(super) fn identity(path: &str) -> Option<(String, String)> {
@@ -56,6 +61,11 @@ pub(super) fn identity(path: &str) -> Option<(String, String)> {
 /// Objects that count as absent because they cannot be read: what depends on their kind is unknown. One that an API server would refuse is in no cluster, and
 /// hides nothing.
 pub(super) fn missing(left_out: &[LeftOut]) -> Vec<Missing> {
+    grouped(left_out, &[])
+}
+
+/// The same, where objects of some kinds count as they were last read.
+fn grouped(left_out: &[LeftOut], lasting: &[&str]) -> Vec<Missing> {
     let mut by_kind: BTreeMap<&str, Vec<&LeftOut>> = BTreeMap::new();
     for one in left_out {
         if let Some(kind) = &one.unread {
@@ -64,9 +74,14 @@ pub(super) fn missing(left_out: &[LeftOut]) -> Vec<Missing> {
     }
     let missing = by_kind.into_iter().map(|(kind, objects)| {
         let known = KINDS.iter().find(|(_, known)| *known == kind);
+        let becomes = if lasting.contains(&kind) {
+            "counts as it was last read, if it was"
+        } else {
+            "is left out"
+        };
         let named = objects.iter().take(NAMED);
         let named: Vec<String> = named
-            .map(|one| format!("{} is left out, because {}", one.object, one.why))
+            .map(|one| format!("{} {becomes}, because {}", one.object, one.why))
             .collect();
         let mut message = named.join("; ");
         let others = objects.len().saturating_sub(NAMED);
@@ -81,9 +96,51 @@ pub(super) fn missing(left_out: &[LeftOut]) -> Vec<Missing> {
     missing.collect()
 }
 
+/// The same of what an operator cannot read, by kind, key and reason.
+pub(super) fn unreadable(objects: impl IntoIterator<Item = (String, ObjectKey, String)>) -> Vec<Missing> {
+    let left_out = objects.into_iter().map(|(kind, key, why)| LeftOut {
+        object: format!("{kind} {key}"),
+        place: String::new(),
+        why: format!("it cannot be read: {why}"),
+        unread: Some(kind),
+    });
+    grouped(&left_out.collect::<Vec<_>>(), &LASTING)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_operator_cannot_read_is_missing_under_the_resource_of_its_kind() {
+        let object = |kind: &str, key: ObjectKey| (kind.to_owned(), key, "spec: wrong".to_owned());
+        let told: Vec<(String, String)> = unreadable([
+            object("Disruption", ObjectKey::cluster("d1")),
+            object("NodeOverlay", ObjectKey::cluster("cheap")),
+            object("PodDisruptionBudget", ObjectKey::namespaced("shop", "web")),
+        ])
+        .into_iter()
+        .map(|one| (one.resource, one.message))
+        .collect();
+        let said = |resource: &str, object: &str| {
+            let message = format!("{object}, because it cannot be read: spec: wrong");
+            (resource.to_owned(), message)
+        };
+        assert_eq!(
+            told,
+            [
+                said("disruptions.spokeshave.dev", "Disruption d1 is left out"),
+                said(
+                    "nodeoverlays.karpenter.sh",
+                    "NodeOverlay cheap counts as it was last read, if it was"
+                ),
+                said(
+                    "poddisruptionbudgets.policy",
+                    "PodDisruptionBudget shop/web is left out"
+                ),
+            ]
+        );
+    }
 
     #[test]
     fn a_kind_is_missing_once_however_many_objects_of_it_cannot_be_read() {

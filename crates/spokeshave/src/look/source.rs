@@ -144,7 +144,8 @@ impl Source {
                     state: observed.state,
                     attachments: observed.attachments,
                     disruptions: observed.disruptions,
-                    missing: Vec::new(),
+                    missing: kinds::unreadable(observed.unreadable),
+                    is_of_operator: true,
                     now: observed.now,
                 };
                 let making: Making = Box::new(move || (world, observed.policy));
@@ -262,6 +263,7 @@ fn world(state: ClusterState, beside: Beside, now: jiff::Timestamp, missing: Vec
         attachments: beside.attachments,
         disruptions: beside.disruptions,
         missing,
+        is_of_operator: false,
         now,
     };
     let held = world.disruptions.iter().filter(|one| one.holds_nodes());

@@ -191,7 +191,15 @@ fn verdict(row: &NodeRow) -> (String, Tone) {
         (Phase::Coming, _) => ("coming".to_owned(), Tone::Dim),
         (Phase::Broken, _) => (format!("not ready; {reason}"), Tone::Bad),
         (Phase::Ready, None) => ("not managed".to_owned(), Tone::Dim),
-        (Phase::Ready, Some("keep")) => (format!("keep: {reason}"), Tone::Plain),
+        (Phase::Ready, Some("keep")) => match row.in_next {
+            Some(others @ 1..) => {
+                let others = count(others, "other");
+                let text = format!("goes with {others}; alone it would stay: {reason}");
+                (text, Tone::Good)
+            }
+            Some(0) => (format!("goes next: {reason}"), Tone::Good),
+            None => (format!("keep: {reason}"), Tone::Plain),
+        },
         (Phase::Ready, Some(other)) => {
             let by = row
                 .replacement
@@ -347,7 +355,9 @@ fn padded(text: &str, width: usize, is_number: bool, is_ascii: bool) -> String {
 fn head(view: &View, width: usize) -> Vec<Line> {
     let header = &view.header;
     let month = Price(header.price.0.0.saturating_mul(730));
-    let price = if header.knows("price") {
+    let price = if !header.has_managed_nodes() {
+        "no managed node".to_owned()
+    } else if header.knows("price") {
         known_sum(header.price.0, header.nodes_without_price)
     } else {
         "$?/h".to_owned()
@@ -398,17 +408,13 @@ fn head(view: &View, width: usize) -> Vec<Line> {
     first.push(piece(format!("  idle {idle}"), Tone::Plain));
     if !header.knows("couldSave") {
         first.push(piece("  could save ?", Tone::Plain));
-    } else if header.could_save.0.0 > 0 {
-        // No bound while nobody knows what some of the nodes would save.
-        let most = if header.nodes_without_price == 0 {
-            "<= "
-        } else {
-            ""
-        };
-        first.push(piece(
-            format!("  could save {most}{}/h", money(header.could_save.0)),
-            Tone::Good,
-        ));
+    } else if header.possible_savings() > Price::ZERO {
+        let text = format!("  could save {}/h", money(header.possible_savings()));
+        first.push(piece(text, Tone::Good));
+        if header.next_saves.0 > Price::ZERO {
+            let text = format!(" next {}/h", money(header.next_saves.0));
+            first.push(piece(text, Tone::Good));
+        }
     }
     let mut lines = folded(first, width);
     for missing in &header.missing {

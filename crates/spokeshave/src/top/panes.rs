@@ -132,7 +132,7 @@ fn without(shown: &Shown, name: &str) -> Vec<(String, Tone)> {
     let mut lines = vec![(format!("{name} without {}", keys.join(" and ")), Tone::Bold)];
     let world = spokeshave_view::Supposition::parse(keys.iter().copied(), [])
         .and_then(|what| what.apply(&shown.judged.world, &shown.judged.policy));
-    let (world, policy) = match world {
+    let (world, policy, _) = match world {
         Ok(found) => found,
         Err(error) => return vec![(error.to_string(), Tone::Bad)],
     };
@@ -238,14 +238,17 @@ fn budgets(view: &View) -> Vec<(String, Tone)> {
             (None, Some(allowed), Some(remaining)) => {
                 format!("{remaining} of {allowed} left, {} under way", now.disrupting)
             }
+            (None, None, Some(remaining)) => format!("{remaining} left, {} under way", now.disrupting),
             _ => "no limit".to_owned(),
         };
+        let policy = now.policy.as_ref().map(|policy| format!("; {policy}"));
         let tone = if now.remaining == Some(0) {
             Tone::Bad
         } else {
             Tone::Plain
         };
-        (format!("{} {}: {state}", now.pool, now.reason), tone)
+        let policy = policy.unwrap_or_default();
+        (format!("{} {}: {state}{policy}", now.pool, now.reason), tone)
     };
     view.budgets.now.iter().map(line).collect()
 }

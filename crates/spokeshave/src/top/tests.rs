@@ -265,6 +265,15 @@ fn what_could_not_be_read_is_neither_zero_nor_a_fact() {
     );
 }
 
+/// What nodes cost that are not managed nobody knows: they do not cost nothing.
+#[test]
+fn a_cluster_without_a_managed_node_has_no_price() {
+    let shown = shown_with(STUCK, |world| world.state.node_claims.clear());
+    let text = screen(&shown, Pane::None);
+    assert!(text.starts_with("no managed node  "), "{text}");
+    assert!(!text.contains("$0.000"), "{text}");
+}
+
 #[test]
 fn z_024_nodes_of_unknown_prices_do_not_cost_nothing() {
     let shown = shown_of(&STUCK.replace("c-4x-amd64-linux", "c-4y-amd64-linux"));

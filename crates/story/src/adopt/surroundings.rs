@@ -254,13 +254,23 @@ fn judge(definition: &Definition, findings: &mut Vec<Finding>) {
         .as_deref()
         .filter(|release| *release != "spokeshave-crds")
     {
-        findings.push(Finding::new(
-            Level::Note,
-            "definition-release",
-            object,
-            format!("belongs to the Helm release {release}, which would take it and every object along when it is uninstalled"),
-            "annotation meta.helm.sh/release-name".to_owned(),
-        )
-        .suggest("helm install spokeshave-crds charts/spokeshave-crds --take-ownership, before that release is uninstalled"));
+        findings.push(released(object, release));
     }
+}
+
+/// Helm 3 uninstalls what the record of a release lists, whatever the object itself says by then of its owner and of being kept.
+fn released(object: String, release: &str) -> Finding {
+    Finding::new(
+        Level::Warning,
+        "definition-release",
+        object,
+        format!(
+            "belongs to the Helm release {release}: `helm uninstall {release}` deletes it with every NodePool and NodeClaim, also after another release has taken it over"
+        ),
+        "annotation meta.helm.sh/release-name".to_owned(),
+    )
+    .suggest(format!(
+        "do not uninstall {release} as it is. Either upgrade it with helm.sh/resource-policy: keep in its annotations first, then uninstall it; or take the definition over (helm install \
+         spokeshave-crds charts/spokeshave-crds --take-ownership), then remove only the record: kubectl -n NAMESPACE delete secret -l owner=helm,name={release}"
+    ))
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{
-    Conditioned as _, DISRUPTION_REASON, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED,
+    Conditioned as _, DISRUPTION_REASON, DRAINED, INSTANCE_TERMINATING, TERMINATION_BLOCKED, VOLUMES_DETACHED,
 };
 use spokeshave_api::labels::{self, TERMINATION_FINALIZER};
 use spokeshave_api::{Condition, NodeClaim};
@@ -15,7 +15,6 @@ use spokeshave_model::taint::same_taint;
 use std::sync::Arc;
 
 use super::{Facts, Step, StepState, Story, Wait, age, count, whole};
-use spokeshave_plan::blockers::TERMINATION_BLOCKED;
 use spokeshave_plan::termination::{deadline, delete_after};
 
 const TIERS: [&str; 4] = [

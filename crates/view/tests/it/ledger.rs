@@ -154,6 +154,48 @@ fn a_command_whose_object_is_deleted_is_rolled_back() {
     assert_eq!(ledger.sums(), Sums::default());
 }
 
+/// Disruptions are kept for a day after their end: a program that did not run for longer knows of no deletion.
+#[test]
+fn what_ended_while_nobody_looked_for_a_day_was_not_rolled_back() {
+    let (state, _, claim) = state();
+    let mut ledger = Ledger::default();
+    let commands = vec![command(1, "1.5", "1.4", Some(&claim), "Replacing")];
+    take(&mut ledger, &state, commands);
+    let world = World {
+        state: state.clone(),
+        now: epoch() + SignedDuration::from_hours(25),
+        ..World::default()
+    };
+    ledger.take(&world, &lower(&state));
+    let entry = ledger.entries().next().expect("it is told");
+    assert_eq!((entry.phase.as_str(), entry.ended), ("Ended", Some(world.now)));
+    assert_eq!(ledger.sums().commands, 1);
+}
+
+/// Of many that have ended only the newest are kept: after a pause one may have made room for others.
+#[test]
+fn what_ended_while_nobody_looked_and_made_room_for_others_was_not_rolled_back() {
+    let phase = |others: i64, pause: i64| {
+        let (state, _, claim) = state();
+        let mut ledger = Ledger::default();
+        let replacing = command(1000, "1.5", "1.4", Some(&claim), "Replacing");
+        take(&mut ledger, &state, vec![replacing]);
+        let ended = (0..others).map(|number| command(number, "1", "1", None, "Succeeded"));
+        let world = World {
+            disruptions: ended.collect(),
+            now: epoch() + SignedDuration::from_secs(pause),
+            ..World::default()
+        };
+        ledger.take(&world, &lower(&state));
+        let mut entries = ledger.entries();
+        let entry = entries.find(|entry| entry.name == "d1000");
+        entry.expect("it is told").phase.clone()
+    };
+    assert_eq!(phase(200, 120), "Ended");
+    assert_eq!(phase(199, 120), "RolledBack", "there was room for it");
+    assert_eq!(phase(200, 5), "RolledBack", "nobody looked away");
+}
+
 /// Once its NodeClaims are deleted a command has done what it should: its Disruption is no longer needed for that.
 #[test]
 fn a_command_whose_object_is_deleted_while_it_drains_has_succeeded() {

@@ -1,8 +1,8 @@
 //! Assuming a blocker away gives the promised verdict, and changes nothing.
 
-use crate::views::judged;
+use crate::views::{judged, view};
 use serde_json::json;
-use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration};
+use spokeshave_api::{Budget, ConsolidationPolicy, DisruptionPolicy, NillableDuration};
 use spokeshave_example::random_world;
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, Price};
@@ -66,7 +66,7 @@ fn what_is_promised_without_the_blockers_is_what_happens_without_them() {
                 continue;
             };
             let supposition = Supposition::parse(keys.iter().copied(), []).expect("keys are made for this");
-            let (world, policy) = supposition
+            let (world, policy, _) = supposition
                 .apply(&before.world, &before.policy)
                 .expect("objects are there");
             let after = Judged::of(world, &policy);
@@ -113,7 +113,7 @@ fn a_guarded_node_goes_without_its_guard_and_the_cluster_stays_as_it_is() {
     assert_eq!(keys, ["PodDoNotDisrupt:Pod/default/guard"]);
     let supposition = Supposition::parse(keys, []).unwrap();
     let untouched = before.world.state.pods.clone();
-    let (world, policy) = supposition.apply(&before.world, &before.policy).unwrap();
+    let (world, policy, _) = supposition.apply(&before.world, &before.policy).unwrap();
     let after = Judged::of(world, &policy);
     assert_eq!(before.world.state.pods, untouched);
     let difference = Difference::between(&before, &after);
@@ -130,7 +130,7 @@ fn a_guarded_node_goes_without_its_guard_and_the_cluster_stays_as_it_is() {
 fn the_pods_of_a_node_that_is_gone_come_back_and_wait() {
     let before = judged(guarded());
     let supposition = Supposition::parse([], ["Node/one", "Node/two"]).unwrap();
-    let (world, policy) = supposition.apply(&before.world, &before.policy).unwrap();
+    let (world, policy, _) = supposition.apply(&before.world, &before.policy).unwrap();
     let after = Judged::of(world, &policy);
     assert!(after.snapshot.nodes.is_empty());
     let difference = Difference::between(&before, &after);
@@ -138,7 +138,7 @@ fn the_pods_of_a_node_that_is_gone_come_back_and_wait() {
     assert!(difference.price_after.0 > Price::ZERO && difference.price_after < difference.price_before);
     // A removed zone has no offerings either.
     let zone = Supposition::parse([], ["Zone/a"]).unwrap();
-    let (world, policy) = zone.apply(&before.world, &before.policy).unwrap();
+    let (world, policy, _) = zone.apply(&before.world, &before.policy).unwrap();
     let after = Judged::of(world, &policy);
     assert_eq!(Difference::between(&before, &after).unplaced_after, 2);
 }
@@ -163,7 +163,7 @@ fn pods_that_have_finished_do_not_come_back() {
     }
     let before = judged(state);
     let supposition = Supposition::parse([], ["Node/one", "Node/two"]).unwrap();
-    let (world, policy) = supposition.apply(&before.world, &before.policy).unwrap();
+    let (world, policy, _) = supposition.apply(&before.world, &before.policy).unwrap();
     let names: Vec<String> = world
         .state
         .pods
@@ -215,4 +215,98 @@ fn what_cannot_be_thought_away_is_named() {
             .to_string();
         assert!(error.ends_with("is not in the cluster (any more)"), "{error}");
     }
+}
+
+/// An address that was sent goes on telling what it can: what has gone since is named, and the rest is assumed away.
+#[test]
+fn what_is_gone_meanwhile_is_named_and_the_rest_is_assumed_away() {
+    let before = judged(guarded());
+    let guard = "PodDoNotDisrupt:Pod/default/guard";
+    let supposition = Supposition::parse([guard, "Pod:Pod/default/none"], ["Zone/moon"]).unwrap();
+    let (world, policy, absent) = supposition.apply(&before.world, &before.policy).unwrap();
+    assert_eq!(absent, ["Pod:Pod/default/none", "Zone/moon"]);
+    let difference = Difference::between(&before, &Judged::of(world, &policy));
+    let mut verdicts = difference.verdicts.iter();
+    assert!(verdicts.any(|one| one.node == "one" && one.after == Some("delete")));
+}
+
+/// The switch is that of one NodePool: policies of others stand.
+#[test]
+fn policies_are_lifted_for_the_nodepool_of_the_switch() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let freeze = |name: &str, pools: &[&str]| {
+        let spec = json!({"nodePools": {"names": pools}, "freeze": {"reason": "incident 42"}});
+        let spec = serde_json::from_value(spec).expect("a spec");
+        Arc::new(DisruptionPolicy::new(name, spec))
+    };
+    let mut state = ClusterState::default();
+    for name in ["one", "two", "three"] {
+        state = state
+            .with_pool(node_pool(name), vec![kind.clone()])
+            .with_node(node(name, &format!("n-{name}"), &kind, "a", "spot"));
+    }
+    state.disruption_policies = vec![freeze("first", &["one", "three"]), freeze("second", &["two"])];
+    let before = judged(state);
+    let key = "DisruptionPolicy:NodePool/one";
+    let toggles = detail(&before, "n-one").unwrap().toggles;
+    let toggle = toggles.iter().find(|one| one.without.as_deref() == Some(key));
+    let said = &toggle.expect("it is frozen").message;
+    let too = "the policies that select it are lifted for three too)";
+    assert!(said.ends_with(too), "{said}");
+    let supposition = Supposition::parse([key], []).unwrap();
+    let (world, policy, _) = supposition.apply(&before.world, &before.policy).unwrap();
+    let left = world.state.disruption_policies.iter();
+    let left: Vec<&str> = left.map(|policy| policy.name()).collect();
+    assert_eq!(left, ["second"]);
+    let difference = Difference::between(&before, &Judged::of(world, &policy));
+    let mut changed: Vec<&str> = difference.verdicts.iter().map(|one| one.node.as_str()).collect();
+    changed.sort_unstable();
+    assert_eq!(changed, ["n-one", "n-three"]);
+    let none = Supposition::parse(["DisruptionPolicy:NodePool/none"], []).unwrap();
+    assert!(none.apply(&before.world, &before.policy).is_err());
+}
+
+/// A node that is on its way out saves nothing more, with switches or without.
+#[test]
+fn nodes_that_leave_count_in_no_saving_of_a_what_if() {
+    let mut state = guarded();
+    let mut nodes = state.nodes.iter();
+    let leaving = nodes.find(|one| one.metadata.name.as_deref() == Some("two"));
+    let id = leaving.and_then(|one| one.spec.as_ref()?.provider_id.clone());
+    state.marked_for_deletion.insert(id.expect("it has one"));
+    let before = judged(state);
+    let seen = view(&before, 1);
+    let difference = Difference::between(&before, &before);
+    let possible = seen.header.possible_savings();
+    assert_eq!(difference.could_save_before.0, possible);
+    assert_eq!(difference.could_save_after.0, possible);
+}
+
+/// What only another switch has removed was there: it is no error of who asks, and nothing that has gone meanwhile.
+#[test]
+fn what_only_another_switch_removes_is_not_absent() {
+    let kind = instance_type("small", 2, 8, &["a", "b"]);
+    let mut state = ClusterState::default();
+    for (name, zone) in [("one", "a"), ("two", "b")] {
+        state = state
+            .with_pool(node_pool(name), vec![kind.clone()])
+            .with_node(node(name, &format!("n-{name}"), &kind, zone, "spot"));
+    }
+    let spec = json!({"nodePools": {"names": ["one", "two"]}, "freeze": {"reason": "incident 42"}});
+    let spec = serde_json::from_value(spec).expect("a spec");
+    state.disruption_policies = vec![Arc::new(DisruptionPolicy::new("both", spec))];
+    let before = judged(state);
+    let switches = ["DisruptionPolicy:NodePool/one", "DisruptionPolicy:NodePool/two"];
+    let machines = ["Node/n-one", "Zone/a", "Zone/moon"];
+    let supposition = Supposition::parse(switches, machines).unwrap();
+    let (world, _, absent) = supposition.apply(&before.world, &before.policy).unwrap();
+    assert_eq!(absent, ["Zone/moon"]);
+    assert!(world.state.disruption_policies.is_empty());
+    let names = world.state.nodes.iter().map(|node| node.metadata.name.as_deref());
+    assert_eq!(names.collect::<Vec<_>>(), [Some("n-two")]);
+    // Nothing comes there either, as without the switch of its machine.
+    let zone = Supposition::parse([], ["Zone/a"]).unwrap();
+    let (alone, _, _) = zone.apply(&before.world, &before.policy).unwrap();
+    assert_eq!(world.state.instance_types, alone.state.instance_types);
+    assert_ne!(world.state.instance_types, before.world.state.instance_types);
 }

@@ -38,7 +38,7 @@ fn unread(state: ClusterState, resource: &str) -> Judged {
     Judged::of(world, &Policy::default())
 }
 
-fn view(judged: &Judged, revision: u64) -> View {
+pub(crate) fn view(judged: &Judged, revision: u64) -> View {
     View::take(judged, &mut Ledger::default(), &mut History::default(), revision)
 }
 
@@ -350,7 +350,7 @@ fn p_107_a_machine_that_has_not_joined_can_be_thought_gone() {
     assert_eq!(view(&before, 1).nodes.0[0].name, "claim-n");
     let gone = |what: &str| {
         let supposition = Supposition::parse([], [what]).unwrap();
-        let (world, policy) = supposition.apply(&before.world, &before.policy).unwrap();
+        let (world, policy, _) = supposition.apply(&before.world, &before.policy).unwrap();
         Judged::of(world, &policy)
     };
     let without = gone("Node/claim-n");
@@ -411,7 +411,9 @@ fn what_depends_on_something_unread_is_unknown() {
     assert_eq!(seen("nodeoverlays.karpenter.sh"), with(&["verdict", "place"]));
     let may_forbid = ["couldSave", "nextSaves", "verdict"];
     assert_eq!(seen("poddisruptionbudgets.policy"), may_forbid);
-    assert_eq!(seen("disruptionpolicies.spokeshave.dev"), may_forbid);
+    // They leave less of budgets, too.
+    let may_limit = ["couldSave", "nextSaves", "verdict", "budgets"];
+    assert_eq!(seen("disruptionpolicies.spokeshave.dev"), may_limit);
     for resource in ["persistentvolumes", "daemonsets.apps", "namespaces"] {
         assert_eq!(
             seen(resource),
@@ -432,7 +434,12 @@ fn what_depends_on_something_unread_is_unknown() {
     let mut governed = random_world(3);
     governed.disruption_policies = vec![Arc::new(DisruptionPolicy::new("freeze", spec))];
     let judged = unread(governed, "disruptions.spokeshave.dev");
-    assert_eq!(view(&judged, 1).header.unknown, may_forbid);
+    assert_eq!(view(&judged, 1).header.unknown, may_limit);
+    // An operator disrupts nothing while it cannot read one.
+    let mut world = unread(random_world(3), "disruptions.spokeshave.dev").world;
+    world.is_of_operator = true;
+    let judged = Judged::of(world, &Policy::default());
+    assert_eq!(view(&judged, 1).header.unknown, may_limit);
 }
 
 #[test]
@@ -492,7 +499,7 @@ fn z_024_a_what_if_says_how_many_prices_it_lacks() {
         .with_node(node("default", "unknown", &other, "a", "spot"));
     let before = judged(state);
     let supposition = Supposition::parse([], ["Node/unknown"]).unwrap();
-    let (world, policy) = supposition.apply(&before.world, &before.policy).unwrap();
+    let (world, policy, _) = supposition.apply(&before.world, &before.policy).unwrap();
     let difference = Difference::between(&before, &Judged::of(world, &policy));
     assert_eq!(difference.price_before, difference.price_after);
     assert_eq!(

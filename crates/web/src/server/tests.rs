@@ -1,7 +1,7 @@
 //! Rejected requests, responses, and streams.
 
 use super::*;
-use spokeshave_example::{instance_type, node, node_pool, pending_pod};
+use spokeshave_example::{bound, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::ClusterState;
 use spokeshave_plan::Policy;
 use spokeshave_plan::in_flight::{expected_on, stand_in_id};
@@ -49,16 +49,17 @@ async fn page_of(world: World, query: &str) -> String {
 }
 
 fn site(board: Board) -> Arc<Site> {
-    Arc::new(Site {
-        gate: Gate {
-            token: "secret".to_owned(),
-            hosts: vec!["page.example".to_owned()],
-            source: "test".to_owned(),
-        },
-        board,
-        cookie: "spokeshave-1".to_owned(),
-        workers: Arc::new(Semaphore::new(1)),
-    })
+    site_of("1", board)
+}
+
+fn site_of(run: &str, board: Board) -> Arc<Site> {
+    let gate = Gate {
+        token: "secret".to_owned(),
+        run: run.to_owned(),
+        hosts: vec!["page.example".to_owned()],
+        source: "test".to_owned(),
+    };
+    Arc::new(Site::new(gate, board, 1))
 }
 
 struct Got {
@@ -151,7 +152,10 @@ async fn the_token_of_the_address_becomes_a_cookie() {
     assert_eq!(got.status, 303);
     assert_eq!(got.headers["location"], "/?node=n0&group=zone");
     let cookie = got.headers["set-cookie"].to_str().unwrap();
-    assert_eq!(cookie, "spokeshave-1=secret; Path=/; HttpOnly; SameSite=Strict");
+    assert_eq!(
+        cookie,
+        "spokeshave-1=secret; Path=/; Max-Age=86400; HttpOnly; SameSite=Strict"
+    );
     let there = ask(&site, "GET", "//evil.example?token=secret", &[]).await;
     assert_eq!(there.headers["location"], "/", "never to another site");
     let got = ask(&site, "GET", "/", &[("cookie", "other=1; spokeshave-1=secret")]).await;
@@ -162,6 +166,69 @@ async fn the_token_of_the_address_becomes_a_cookie() {
             .status,
         401
     );
+}
+
+/// Whoever has the page open is not shut out while the program runs: each drawing renews the cookie.
+#[tokio::test]
+async fn the_page_renews_the_cookie_that_it_was_asked_with() {
+    let site = site(board());
+    let cookie = async |path: &str, with: (&str, &str)| {
+        let got = ask(&site, "GET", path, &[with]).await;
+        let cookie = got.headers.get("set-cookie")?.to_str().unwrap();
+        Some(cookie.to_owned())
+    };
+    let known = ("cookie", "spokeshave-1=secret");
+    let renewed = cookie("/?group=zone", known).await;
+    let kept = "spokeshave-1=secret; Path=/; Max-Age=86400; HttpOnly; SameSite=Strict";
+    assert_eq!(renewed.as_deref(), Some(kept));
+    assert_eq!(cookie("/api/view", known).await, None);
+    assert_eq!(cookie("/", KEY).await, None);
+    assert_eq!(cookie("/", ("cookie", "spokeshave-1=wrong")).await, None);
+}
+
+/// Behind two ports of one host name a browser keeps both cookies, and each program finds its own.
+#[tokio::test]
+async fn two_programs_under_one_host_name_do_not_take_each_others_cookie() {
+    let cookie = async |site: &Arc<Site>| {
+        let got = ask(site, "GET", "/?token=secret", &[]).await;
+        let cookie = got.headers["set-cookie"].to_str().unwrap();
+        let (pair, _) = cookie.split_once(';').unwrap();
+        pair.to_owned()
+    };
+    let (one, other) = (site_of("1f", board()), site_of("2e", board()));
+    let (first, second) = (cookie(&one).await, cookie(&other).await);
+    assert_eq!(
+        [&first, &second],
+        ["spokeshave-1f=secret", "spokeshave-2e=secret"]
+    );
+    let both = format!("{first}; {second}");
+    for site in [&one, &other] {
+        let got = ask(site, "GET", "/", &[("cookie", both.as_str())]).await;
+        assert_eq!(got.status, 200);
+    }
+}
+
+/// Whoever has no script, or reads the JSON, is told that what is shown is old, too.
+#[tokio::test]
+async fn an_outage_is_told_on_the_page_and_in_the_view() {
+    let board = board();
+    let site = site(board.clone());
+    let view = async || {
+        let got = ask(&site, "GET", "/api/view", &[KEY]).await;
+        let view: serde_json::Value = serde_json::from_str(&got.body).unwrap();
+        view["header"]["notUpToDate"].clone()
+    };
+    let why = "the cluster does not answer within 10 s";
+    assert!(view().await.is_null(), "and it is written down for the next");
+    board.trouble(why.to_owned());
+    let page = ask(&site, "GET", "/", &[KEY]).await.body;
+    assert!(page.contains(&format!("</time>: {why}")), "{page}");
+    assert!(page.contains(">not up to date</span>"), "{page}");
+    assert_eq!(view().await, why);
+    publish(&board, 2, 2);
+    let page = ask(&site, "GET", "/", &[KEY]).await.body;
+    assert!(!page.contains("not up to date"), "{page}");
+    assert!(view().await.is_null());
 }
 
 #[tokio::test]
@@ -252,6 +319,28 @@ async fn stories_of_objects_are_the_documents_that_explain_prints() {
     }
 }
 
+/// An answer about another what-if than was asked says in what it differs.
+#[tokio::test]
+async fn what_a_what_if_does_not_find_is_named_with_the_story() {
+    let site = site(board());
+    let document = async |path: &str| {
+        let uri = format!("{path}gone=Node/n1%3Cb%3E&gone=Node/none");
+        let got = ask(&site, "GET", &uri, &[KEY]).await;
+        assert_eq!(got.status, 200, "{uri}: {}", got.body);
+        serde_json::from_str::<serde_json::Value>(&got.body).unwrap()
+    };
+    let absent = serde_json::json!(["Node/none"]);
+    for path in [
+        "/api/node/n0%3Cb%3E?",
+        "/api/nodepool/default?",
+        "/api/box?x=500&y=100&",
+    ] {
+        assert_eq!(document(path).await["absent"], absent, "{path}");
+    }
+    let whole = ask(&site, "GET", "/api/node/n0%3Cb%3E", &[KEY]).await;
+    assert!(!whole.body.contains("absent"), "{}", whole.body);
+}
+
 #[tokio::test]
 async fn what_could_not_be_read_is_neither_zero_nor_a_fact() {
     let missing = |resource: &str| {
@@ -295,6 +384,81 @@ async fn z_024_a_page_without_any_price_says_so() {
     let page = page_of(world(2, "other"), "?gone=Node/n1%3Cb%3E").await;
     assert!(!page.contains("$0"), "{page}");
     assert_eq!(page.matches("<b>price unknown</b>").count(), 2, "{page}");
+}
+
+/// What nodes cost that are not managed nobody knows.
+#[tokio::test]
+async fn a_page_of_unmanaged_nodes_says_so() {
+    let mut unmanaged = world(2, "small");
+    unmanaged.state.node_claims.clear();
+    let page = page_of(unmanaged, "").await;
+    assert!(!page.contains("$0.00"), "{page}");
+    assert!(page.contains("<b>no managed node</b>"), "{page}");
+}
+
+/// Nodes that save something together only are not told to stay, and no figure is a bound that it is not.
+#[tokio::test]
+async fn nodes_of_the_next_command_go_with_others() {
+    let kinds = [("big", 8, 16), ("huge", 11, 12)].map(|(name, cores, memory)| {
+        let mut kind = instance_type(name, cores, memory, &["a"]);
+        kind.offerings.truncate(1);
+        kind
+    });
+    let mut state = ClusterState::default().with_pool(node_pool("default"), kinds.to_vec());
+    for name in ["x", "y"] {
+        let pod = pending_pod(&format!("p-{name}"), "5", "1Gi", &serde_json::json!({}));
+        state = state
+            .with_node(node("default", name, &kinds[0], "a", "on-demand"))
+            .with_pod(bound(pod, name));
+    }
+    for pool in &mut state.node_pools {
+        let budgets = serde_json::json!([{"nodes": "100%"}]);
+        let budgets = serde_json::from_value(budgets).unwrap();
+        Arc::make_mut(pool).spec.disruption.budgets = Some(budgets);
+    }
+    let together = World {
+        state,
+        now: spokeshave_example::epoch(),
+        ..World::default()
+    };
+    let page = page_of(together, "").await;
+    assert_eq!(
+        page.matches("</span> goes with 1 other</td>").count(),
+        2,
+        "{page}"
+    );
+    assert!(page.contains("alone it would stay: "), "{page}");
+    assert!(!page.contains('≤') && !page.contains("$0.00/h"), "{page}");
+}
+
+/// An address that names what has gone since is drawn without that, and says so; one that names nothing else is not drawn as if it did.
+#[tokio::test]
+async fn switches_of_what_is_gone_are_off() {
+    let page = page_of(world(2, "small"), "?gone=Node/n1%3Cb%3E&gone=Node/none").await;
+    assert!(page.contains("Everything below is drawn as if"), "{page}");
+    let off = r#"aria-checked="false">gone Node/none</a><span class="note"> (not there any more)"#;
+    assert!(page.contains(off), "{page}");
+    assert!(page.contains(r#"aria-checked="true">✓ gone Node/n1"#), "{page}");
+    let page = page_of(world(2, "small"), "?gone=Node/none").await;
+    assert!(
+        page.contains("Nothing of this is assumed: Node none is not"),
+        "{page}"
+    );
+    assert!(!page.contains("drawn as if") && !page.contains(r#"aria-checked="true""#));
+}
+
+/// A freeze closes what budgets allow, on the page as for `spokeshave budgets`.
+#[tokio::test]
+async fn a_freeze_closes_the_lanes_of_budgets() {
+    let mut frozen = world(2, "small");
+    let freeze = serde_json::json!({"apiVersion": "spokeshave.dev/v1alpha1", "kind": "DisruptionPolicy",
+        "metadata": {"name": "stop"}, "spec": {"freeze": {"reason": "incident 42"}}});
+    let freeze = serde_json::from_value(freeze).unwrap();
+    frozen.state.disruption_policies.push(Arc::new(freeze));
+    let page = page_of(frozen, "").await;
+    let lane = ": 0 (DisruptionPolicy stop freeze)";
+    assert!(page.contains(lane), "{page}");
+    assert!(page.contains("DisruptionPolicy stop (spec.freeze): frozen: incident 42"));
 }
 
 #[tokio::test]
@@ -342,6 +506,13 @@ async fn a_stream_tells_what_was_missed_or_starts_anew() {
         text(slow.next().await),
         "event: trouble\ndata: the cluster does not answer\n\n"
     );
+    // Whoever opens the page meanwhile is told at once.
+    let mut late = Box::pin(events(board, None));
+    late.next().await;
+    assert_eq!(
+        text(late.next().await),
+        "event: reset\nid: 199\ndata: 199\n\nevent: trouble\ndata: the cluster does not answer\n\n"
+    );
 }
 
 /// Asking for what is costly and hanging up at once makes no more of it go on at the same time.
@@ -387,7 +558,12 @@ async fn it_answers_on_a_socket_refuses_long_heads_and_ends_when_told() {
         got.starts_with("HTTP/1.1 200 OK") && got.ends_with("</html>"),
         "{got}"
     );
-    let got = exchange(format!("{head}X: {}\r\n\r\n", "x".repeat(10_000))).await;
+    // Cookies of other ports of the host name, as many as a browser keeps.
+    let others = (0..180).map(|run| format!("spokeshave-{run:016x}={run:032x}"));
+    let others: Vec<String> = others.collect();
+    let got = exchange(format!("{head}Cookie: {}\r\n\r\n", others.join("; "))).await;
+    assert!(got.starts_with("HTTP/1.1 200 OK"), "{got}");
+    let got = exchange(format!("{head}X: {}\r\n\r\n", "x".repeat(100_000))).await;
     assert!(got.starts_with("HTTP/1.1 431"), "{got}");
     let got = exchange(format!("{head}\r\n")).await;
     assert!(got.starts_with("HTTP/1.1 200 OK"), "it lives");

@@ -88,3 +88,24 @@ async fn d_278_a_message_waits_for_a_claim_that_cannot_be_read() {
     assert_eq!(acknowledged(), ["notice"]);
     cluster.assert_no_leak().await;
 }
+
+// Who only looks is told of it: without its NodeClaim a node looks as if nobody managed it.
+#[tokio::test(start_paused = true)]
+async fn an_observer_names_a_claim_that_cannot_be_read() {
+    let (cluster, operator, claim) = Cluster::one_node(67, json!({})).await;
+    let seen = operator.observer.observe().await.expect("it leads");
+    assert!(seen.unreadable.is_empty(), "{:?}", seen.unreadable);
+    cluster.allow_any::<NodeClaim>().await;
+    cluster.garble_claim(&claim).await;
+    cluster.pass(5).await;
+    let seen = operator.observer.observe().await.expect("it leads");
+    let named = seen.unreadable.iter();
+    let named: Vec<(&str, &str)> = named
+        .map(|(kind, key, _)| (kind.as_str(), key.name.as_str()))
+        .collect();
+    assert_eq!(named, [("NodeClaim", claim.as_str())]);
+    cluster.restore_claim(&claim).await;
+    cluster.pass(5).await;
+    let seen = operator.observer.observe().await.expect("it leads");
+    assert!(seen.unreadable.is_empty(), "{:?}", seen.unreadable);
+}

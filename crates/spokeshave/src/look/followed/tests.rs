@@ -189,6 +189,20 @@ async fn what_may_not_be_seen_is_named_and_seen_once_it_may() {
     until(&mut followed, |copies| copies.missing.is_empty()).await;
 }
 
+/// Nor are commands over of which the list fails.
+#[tokio::test(start_paused = true)]
+async fn a_list_of_commands_that_fails_is_named_although_no_policy_reads_it() {
+    let refusing = a_cluster_that_refuses_with(Some(StatusCode::INTERNAL_SERVER_ERROR));
+    let (_, user, refusals, _) = refusing;
+    refusals.lock().unwrap().push((live::LEDGER, false));
+    let copies = Followed::new(user, false).read().await.unwrap();
+    let [missing] = &copies.missing[..] else {
+        panic!("{:?}", copies.missing);
+    };
+    assert_eq!(missing.resource, "disruptions.spokeshave.dev");
+    assert!(missing.message.contains("sam may not do this"), "{missing:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_pods_there_is_nothing_to_see() {
     let (_, user, refusals) = a_cluster();

@@ -86,7 +86,7 @@ fn what_the_controllers_wrote_down_is_told_and_dates_the_rest() {
     let blocked = |state: &mut ClusterState, reason: &str, message: &str| {
         edit_claim(state, |claim| {
             claim.set(
-                spokeshave_plan::blockers::TERMINATION_BLOCKED,
+                spokeshave_api::conditions::TERMINATION_BLOCKED,
                 Status::True,
                 reason,
                 message,
@@ -107,7 +107,7 @@ fn what_the_controllers_wrote_down_is_told_and_dates_the_rest() {
     );
     state.pods.clear();
     edit_claim(&mut state, |claim| {
-        claim.clear(spokeshave_plan::blockers::TERMINATION_BLOCKED);
+        claim.clear(spokeshave_api::conditions::TERMINATION_BLOCKED);
         claim.set_true("Drained", at("01:50:30"));
         claim.set_true("VolumesDetached", at("01:50:30"));
         claim.set_true("InstanceTerminating", at("01:50:31"));

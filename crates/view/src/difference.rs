@@ -1,0 +1,116 @@
+//! What a what-if changes: two worlds compared, each with the decisions about it.
+
+use crate::Dollars;
+use crate::nodes::{NodeRow, Nodes};
+use crate::world::Judged;
+use serde::Serialize;
+use spokeshave_model::Price;
+
+/// What becomes of one node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VerdictChange {
+    /// The node.
+    pub node: String,
+    /// What is said of it.
+    pub before: Option<&'static str>,
+    /// What would be; none when it would be gone.
+    pub after: Option<&'static str>,
+    /// What its going would save.
+    pub saves: Option<Dollars>,
+    /// The type of node that would come instead.
+    pub replacement: Option<String>,
+}
+
+/// What a what-if changes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Difference {
+    /// What the nodes cost now.
+    pub price_before: Dollars,
+    /// What those that would be left cost, with the nodes that would be launched.
+    pub price_after: Dollars,
+    /// What could be saved now: by nodes each taken alone, or by the next commands together, whichever is more.
+    pub could_save_before: Dollars,
+    /// What could be saved then.
+    pub could_save_after: Dollars,
+    /// Nodes whose price is not known, those that would be launched included: `price_before` is a lower bound while there are any.
+    pub nodes_without_price_before: usize,
+    /// The same of `price_after`.
+    pub nodes_without_price_after: usize,
+    /// Nodes that would be launched at once, and were not before.
+    pub launches: usize,
+    /// Pods without any place now.
+    pub unplaced_before: usize,
+    /// Pods without any place then.
+    pub unplaced_after: usize,
+    /// Nodes of which something else would be said, those that save most first.
+    pub verdicts: Vec<VerdictChange>,
+    /// Other nodes that would go in the next commands, or not any more, or with more or fewer others: what is said of each is about it alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub regrouped: Vec<String>,
+    /// What was not assumed away because it is not there any more, as values of `without=` and `gone=`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<String>,
+    /// What depends on something that could not be read and means nothing, as in the header of a view.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<&'static str>,
+}
+
+impl Difference {
+    /// Compares what is with what would be.
+    pub fn between(before: &Judged, after: &Judged) -> Self {
+        let (left, right) = (Nodes::of(before), Nodes::of(after));
+        let price = |judged: &Judged| {
+            let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
+            let nodes: Price = managed.filter_map(|node| judged.cost(node)).sum();
+            nodes.saturating_add(judged.provisioned.report.price)
+        };
+        let without_price = |judged: &Judged| {
+            let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
+            let launches = judged.provisioned.placements.claims.iter();
+            let cheapest = launches.filter_map(|claim| claim.launches.first());
+            managed.filter(|node| judged.cost(node).is_none()).count()
+                + cheapest.filter(|launch| !launch.price.is_known()).count()
+        };
+        let mut verdicts: Vec<VerdictChange> = left
+            .0
+            .iter()
+            .filter_map(|row| {
+                let then = right.find(&row.name);
+                let after = then.and_then(|then| then.verdict);
+                (then.is_none() || after != row.verdict).then(|| VerdictChange {
+                    node: row.name.clone(),
+                    before: row.verdict,
+                    after,
+                    saves: then.and_then(|then| then.saves),
+                    replacement: then.and_then(|then| then.replacement.clone()),
+                })
+            })
+            .collect();
+        let is_regrouped = |row: &&NodeRow| {
+            let then = right.find(&row.name);
+            then.is_some_and(|then| then.verdict == row.verdict && then.in_next != row.in_next)
+        };
+        let regrouped = left.0.iter().filter(is_regrouped);
+        let could_save = |nodes: &Nodes, judged: &Judged| nodes.could_save().max(judged.next_savings());
+        verdicts.sort_by(|left, right| (right.saves, &left.node).cmp(&(left.saves, &right.node)));
+        let claims = |judged: &Judged| judged.provisioned.placements.claims.len();
+        let unplaced = |judged: &Judged| judged.provisioned.left_over().count();
+        Self {
+            price_before: Dollars(price(before)),
+            price_after: Dollars(price(after)),
+            could_save_before: Dollars(could_save(&left, before)),
+            could_save_after: Dollars(could_save(&right, after)),
+            nodes_without_price_before: without_price(before),
+            nodes_without_price_after: without_price(after),
+            launches: claims(after).saturating_sub(claims(before)),
+            unplaced_before: unplaced(before),
+            unplaced_after: unplaced(after),
+            verdicts,
+            regrouped: regrouped.map(|row| row.name.clone()).collect(),
+            absent: Vec::new(),
+            unknown: after.world.unknown(),
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Figures that are about more than one object: what sets of nodes save, what nodes of others cost, what policies leave of budgets; and commands that a view forgets.
+
+use crate::views::{judged, view};
+use serde_json::json;
+use spokeshave_api::{Budget, DisruptionPolicy};
+use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod, random_world};
+use spokeshave_model::{ClusterState, Price};
+use spokeshave_plan::Policy;
+use spokeshave_view::{BudgetNow, Difference, Dollars, Entry, History, Judged, Ledger, Missing, Range};
+use spokeshave_view::{Supposition, View, World};
+use std::sync::Arc;
+
+/// Whoever keeps what changes tell does not keep more commands than a view has.
+#[test]
+fn commands_that_a_view_has_forgotten_are_named_by_its_changes() {
+    let judged = judged(ClusterState::default());
+    let (mut ledger, mut history) = (Ledger::default(), History::default());
+    let mut old = View::take(&judged, &mut ledger, &mut history, 1);
+    let entry = |number: i64| Entry {
+        name: format!("d{number:03}"),
+        decided: epoch() + jiff::SignedDuration::from_secs(number),
+        ended: None,
+        phase: "Succeeded".to_owned(),
+        message: String::new(),
+        method: String::new(),
+        reason: String::new(),
+        nodes: Vec::new(),
+        replacements: Vec::new(),
+        evictions: 0,
+        before: Dollars::default(),
+        predicted: Dollars::default(),
+        realised: None,
+    };
+    let mut new = View::take(&judged, &mut ledger, &mut history, 2);
+    old.commands = (0..3).map(entry).collect();
+    new.commands = (1..4).map(entry).collect();
+    let changes = new.changes(&old);
+    assert_eq!(changes.commands_gone, ["d000"]);
+    assert_eq!(changes.commands, [entry(3)]);
+    assert!(new.changes(&new).commands_gone.is_empty());
+}
+
+/// Two nodes whose pods fit on neither, and a larger type that takes the pods of both for less: each alone would stay.
+fn better_together() -> ClusterState {
+    let on_demand = |name: &str, cores: i64, memory_gib: i64| {
+        let mut kind = instance_type(name, cores, memory_gib, &["a"]);
+        kind.offerings.truncate(1);
+        kind
+    };
+    let (big, huge) = (on_demand("big", 8, 16), on_demand("huge", 11, 12));
+    let mut pool = node_pool("default");
+    pool.spec.disruption.budgets = Some(vec![Budget::always("100%")]);
+    let mut state = ClusterState::default().with_pool(pool, vec![big.clone(), huge]);
+    for name in ["x", "y"] {
+        state = state.with_node(node("default", name, &big, "a", "on-demand"));
+        let pod = pending_pod(&format!("p-{name}"), "5", "1Gi", &json!({}));
+        state = state.with_pod(bound(pod, name));
+    }
+    state
+}
+
+/// Where only sets of nodes save something, the next command saves more than all nodes do alone.
+#[test]
+fn w_02_what_could_be_saved_counts_nodes_that_go_together_only() {
+    let seen = view(&judged(better_together()), 1);
+    let rows = seen.nodes.0.iter();
+    let rows: Vec<_> = rows.map(|row| (row.verdict, row.in_next)).collect();
+    assert_eq!(rows, [(Some("keep"), Some(1)); 2]);
+    let header = &seen.header;
+    assert_eq!(header.could_save.0, Price::ZERO);
+    assert!(header.next_saves.0 > Price::ZERO);
+    assert_eq!(header.possible_savings(), header.next_saves.0);
+}
+
+/// What a switch lets go together is told, although nothing else would be said of any node.
+#[test]
+fn w_02_a_what_if_that_lets_nodes_go_together_says_so() {
+    let mut state = better_together();
+    for pool in &mut state.node_pools {
+        Arc::make_mut(pool).spec.disruption.budgets = Some(vec![Budget::always("1")]);
+    }
+    let before = judged(state);
+    let supposition = Supposition::parse(["Budget:NodePool/default"], []).expect("a switch");
+    let applied = supposition.apply(&before.world, &before.policy);
+    let (world, policy, _) = applied.expect("the NodePool is there");
+    let difference = Difference::between(&before, &Judged::of(world, &policy));
+    assert_eq!(difference.verdicts, []);
+    assert_eq!(difference.regrouped, ["x", "y"]);
+    assert_eq!(difference.could_save_before.0, Price::ZERO);
+    assert!(difference.could_save_after.0 > Price::ZERO);
+}
+
+/// An operator goes by what it read last of what it cannot read any more: its prices and verdicts are known.
+#[test]
+fn what_an_operator_goes_on_with_makes_nothing_unknown() {
+    let told = |is_of_operator: bool| {
+        let kinds = [
+            "nodeoverlays.karpenter.sh",
+            "capacitybuffers.autoscaling.x-k8s.io",
+        ];
+        let missing = kinds.map(|resource| Missing {
+            resource: resource.to_owned(),
+            message: "it cannot be read".to_owned(),
+        });
+        let world = World {
+            missing: missing.into(),
+            is_of_operator,
+            now: epoch(),
+            ..World::default()
+        };
+        view(&Judged::of(world, &Policy::default()), 1).header
+    };
+    let operator = told(true);
+    assert_eq!((operator.missing.len(), operator.unknown), (2, Vec::new()));
+    assert!(!told(false).knows("price"), "others have never read it");
+}
+
+/// What is said of a node is about it alone; what it does next may be about several.
+#[test]
+fn w_02_nodes_of_the_next_command_are_told_with_how_many_others_they_go() {
+    let mut told = 0;
+    for seed in 0..200 {
+        let judged = judged(random_world(seed));
+        let view = view(&judged, 1);
+        for id in judged.snapshot.node_ids() {
+            let node = judged.snapshot.node(id);
+            let mut commands = judged.disrupted.commands.iter();
+            let command = commands.find(|command| {
+                let mut nodes = command.nodes.iter();
+                nodes.any(|one| one.provider_id == node.provider_id)
+            });
+            let with = command.map(|command| command.nodes.len() - 1);
+            let row = view.nodes.find(&node.name).expect("each node has a row");
+            assert_eq!(row.in_next, with, "seed {seed}: {}", node.name);
+            told += usize::from(with.is_some());
+        }
+        let header = &view.header;
+        let possible = header.possible_savings();
+        assert!(possible >= header.next_saves.0 && possible >= header.could_save.0);
+    }
+    assert!(told > 10, "{told} nodes of commands prove little");
+}
+
+/// What nodes of others cost nobody knows: they do not cost nothing, and there is no line at nothing either.
+#[test]
+fn a_cluster_without_a_managed_node_has_no_price() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), vec![kind.clone()])
+        .with_node(node("default", "n", &kind, "a", "spot"));
+    let managed = judged(state.clone());
+    state.node_claims.clear();
+    let unmanaged = judged(state);
+    let (mut ledger, mut history) = (Ledger::default(), History::default());
+    let seen = View::take(&unmanaged, &mut ledger, &mut history, 1);
+    assert_eq!((seen.header.nodes, seen.header.unmanaged), (1, 1));
+    assert!(!seen.header.is_priced() && !seen.header.has_managed_nodes());
+    assert_eq!(history.samples(Range::Hour).count(), 0, "no line at nothing");
+    // Where managed nodes were and have gone, they cost nothing any more.
+    let seen = View::take(&managed, &mut ledger, &mut history, 2);
+    assert!(seen.header.is_priced());
+    View::take(&unmanaged, &mut ledger, &mut history, 3);
+    let last = history.samples(Range::Hour).next_back().expect("a line");
+    assert_eq!(last.price, Price::ZERO);
+}
+
+/// What the page, `top` and the JSON say of budgets is what `spokeshave budgets` says: rules of DisruptionPolicies hold, too.
+#[test]
+fn budgets_are_what_disruption_policies_leave_of_them() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let mut pool = node_pool("default");
+    pool.spec.disruption.budgets = Some(vec![Budget::always("5")]);
+    let mut free = node_pool("free");
+    free.spec.disruption.budgets = Some(vec![Budget::always("5")]);
+    let mut state = ClusterState::default()
+        .with_pool(pool, vec![kind.clone()])
+        .with_pool(free, vec![kind.clone()])
+        .with_node(node("default", "a", &kind, "a", "spot"))
+        .with_node(node("default", "b", &kind, "a", "spot"))
+        .with_node(node("free", "c", &kind, "a", "spot"));
+    let spec = json!({"nodePools": {"names": ["default"]}, "freeze": {"reason": "incident 42"}});
+    let spec = serde_json::from_value(spec).expect("a spec");
+    let freeze = Arc::new(DisruptionPolicy::new("stop", spec));
+    state.disruption_policies = vec![freeze];
+    let seen = view(&judged(state.clone()), 1).budgets;
+    let now = |pool: &str| {
+        let mut now = seen.now.iter();
+        let found = now.find(|one| one.pool == pool && one.reason == "Empty");
+        found.expect("it is told").clone()
+    };
+    let frozen = now("default");
+    assert_eq!((frozen.allowed, frozen.remaining), (Some(0), Some(0)));
+    let said = frozen.policy.expect("it is named");
+    assert!(
+        said.starts_with("DisruptionPolicy stop (spec.freeze): frozen"),
+        "{said}"
+    );
+    let open = now("free");
+    assert_eq!(
+        (open.allowed, open.remaining, open.policy),
+        (Some(5), Some(5), None)
+    );
+    for pool in &seen.calendar {
+        let is_frozen = pool.pool == "default";
+        for day in &pool.reasons {
+            let first = &day.intervals[0];
+            assert_eq!(first.allowed, if is_frozen { 0 } else { 5 }, "{}", pool.pool);
+            let rules: Vec<String> = first.policies.iter().map(ToString::to_string).collect();
+            assert_eq!(rules == ["DisruptionPolicy stop freeze"], is_frozen, "{rules:?}");
+        }
+    }
+}
+
+/// Two nodes in two zones, a NodePool that lets five go, and a policy with one budget.
+fn limited(budget: &serde_json::Value) -> ClusterState {
+    let kind = instance_type("small", 2, 8, &["a", "b"]);
+    let mut pool = node_pool("default");
+    pool.spec.disruption.budgets = Some(vec![Budget::always("5")]);
+    let mut state = ClusterState::default()
+        .with_pool(pool, vec![kind.clone()])
+        .with_node(node("default", "x", &kind, "a", "spot"))
+        .with_node(node("default", "y", &kind, "b", "spot"));
+    let spec = serde_json::from_value(json!({"budgets": [budget]})).expect("a spec");
+    state.disruption_policies = vec![Arc::new(DisruptionPolicy::new("calm", spec))];
+    state
+}
+
+/// Marks a node as on its way out.
+fn mark(state: &mut ClusterState, name: &str) {
+    let mut nodes = state.nodes.iter();
+    let found = nodes.find(|one| one.metadata.name.as_deref() == Some(name));
+    let id = found.and_then(|one| one.spec.as_ref()?.provider_id.clone());
+    state.marked_for_deletion.insert(id.expect("it has one"));
+}
+
+fn now_of(state: ClusterState) -> BudgetNow {
+    let seen = view(&judged(state), 1).budgets;
+    let mut now = seen.now.into_iter();
+    now.find(|one| one.reason == "Empty").expect("it is told")
+}
+
+/// What a policy says is what stands in the way now, and nothing that would do so only once others had gone.
+#[test]
+fn a_policy_is_quoted_only_for_what_it_keeps_now() {
+    let mut state = limited(&json!({"scope": "Zone", "oneAtATime": true}));
+    let now = now_of(state.clone());
+    assert_eq!((now.allowed, now.remaining), (Some(5), Some(1)));
+    assert_eq!(
+        now.policy.as_deref(),
+        Some("DisruptionPolicy calm (spec.budgets[0])")
+    );
+    mark(&mut state, "x");
+    let now = now_of(state);
+    assert_eq!((now.allowed, now.remaining), (Some(5), Some(0)));
+    let kept = "DisruptionPolicy calm (spec.budgets[0]): one zone at a time, and nodes of a are on their way out or not Ready";
+    assert_eq!(now.policy.as_deref(), Some(kept));
+}
+
+/// A policy takes percentages of all managed nodes of the NodePools that it selects: of those that join, too.
+#[test]
+fn percentages_of_policies_count_nodes_that_join() {
+    let kind = instance_type("small", 2, 8, &["a", "b"]);
+    let mut state = limited(&json!({"limit": "10%"}));
+    for index in 2..20 {
+        let (mut node, claim) = node("default", &format!("n{index:02}"), &kind, "a", "spot");
+        if index >= 10 {
+            let labels = node.metadata.labels.as_mut().expect("it has some");
+            labels.remove("karpenter.sh/initialized");
+        }
+        state = state.with_node((node, claim));
+    }
+    let now = now_of(state.clone());
+    assert_eq!((now.nodes, now.allowed, now.remaining), (10, Some(2), Some(2)));
+    let seen = view(&judged(state), 1).budgets;
+    for day in &seen.calendar[0].reasons {
+        assert_eq!(day.intervals[0].allowed, 2, "{}", day.reason);
+    }
+}
+
+/// What is let go for age has a row where a policy has soft ages, as in `spokeshave budgets`.
+#[test]
+fn age_has_a_row_where_a_policy_has_soft_ages() {
+    let reasons = |state: ClusterState| {
+        let seen = view(&judged(state), 1).budgets;
+        let days = seen.calendar[0].reasons.iter();
+        let days: Vec<String> = days.map(|day| day.reason.clone()).collect();
+        let now: Vec<String> = seen.now.iter().map(|one| one.reason.clone()).collect();
+        assert_eq!(now, days);
+        days
+    };
+    let mut state = limited(&json!({"limit": "1", "reasons": ["Expired"]}));
+    let three = ["Empty", "Drifted", "Underutilized"];
+    assert_eq!(reasons(state.clone()), three);
+    let policy = Arc::make_mut(&mut state.disruption_policies[0]);
+    policy.spec.expiry = serde_json::from_value(json!({"softPercent": 50})).expect("soft ages");
+    assert_eq!(reasons(state.clone()), [&three[..], &["Expired"]].concat());
+    let seen = view(&judged(state), 1).budgets;
+    let mut now = seen.now.iter();
+    let expired = now.find(|one| one.reason == "Expired").expect("it is told");
+    assert_eq!((expired.allowed, expired.remaining), (Some(1), Some(1)));
+}
+
+/// Nodes under way use up what a policy allows, also where no other node is left that it could keep.
+#[test]
+fn what_is_under_way_is_not_left() {
+    let mut state = limited(&json!({"limit": "2"}));
+    let now = now_of(state.clone());
+    assert_eq!((now.allowed, now.remaining), (Some(2), Some(2)));
+    mark(&mut state, "x");
+    mark(&mut state, "y");
+    let now = now_of(state);
+    assert_eq!(now.disrupting, 2);
+    assert_eq!((now.allowed, now.remaining), (Some(2), Some(0)));
+}
