@@ -4,6 +4,7 @@
 import glob
 import json
 import os
+import re
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -23,6 +24,6 @@ rules = []
 for path in sorted(glob.glob(os.path.join(HERE, "../../charts/spokeshave/dashboards/*.json"))):
     for query in queries(json.load(open(path, encoding="utf-8"))):
         # What Grafana puts in before it asks.
-        plain = query.replace("$__rate_interval", "5m").replace("$nodepool", ".*").replace("$job", ".*")
+        plain = re.sub(r"\$\w+", lambda found: {"$__rate_interval": "5m"}.get(found.group(), ".*"), query)
         rules.append({"record": f"board:query:{len(rules)}", "expr": plain})
 print(json.dumps({"groups": [{"name": "boards", "rules": rules}]}, indent=1))

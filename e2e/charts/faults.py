@@ -185,8 +185,7 @@ class Faults:
 
     def others(self):
         """Of the programs of our image, what counts as another operator is one that does more than look on, however it is started."""
-        place, values = "/apis/apps/v1/namespaces/elsewhere/deployments", os.path.join(HERE, "values", "small.yaml")
-        upgrade = ("upgrade", RELEASE, os.path.join(CHARTS, "spokeshave"), "-n", NAMESPACE, "-f", values, "--set", "simulateKubelets=true", "--dry-run=server")
+        place = "/apis/apps/v1/namespaces/elsewhere/deployments"
         for name, started, leads in (
             ("web", {"args": ["web"]}, False),
             ("provider", {"command": ["/spokeshave", "provider-serve"]}, False),
@@ -199,7 +198,7 @@ class Faults:
                 # Paused, it makes no pods.
                 "spec": {"replicas": 1, "paused": True, "selector": {"matchLabels": {"app": name}},
                          "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}}})
-            said = self.helm.run(*upgrade, fails=leads)
+            said = self.helm.chart("upgrade", "small", "--set", "simulateKubelets=true", "--dry-run=server", fails=leads)
             if leads and f"Deployment elsewhere/{name} runs an operator" not in said:
                 raise Wrong(f"an operator that was not installed by a chart is not named: {said[-600:]}")
             self.cluster.call("DELETE", f"{place}/{name}")
@@ -291,8 +290,7 @@ class Faults:
         lines = ["version: 0.0.9" if line.startswith("version:") else line for line in text.splitlines()]
         with open(path, "w", encoding="utf-8") as out:
             out.write("\n".join(lines) + "\n")
-        values = os.path.join(HERE, "values", "small.yaml")
-        self.helm.run("upgrade", RELEASE, previous, "-n", NAMESPACE, "-f", values, "--set", "simulateKubelets=true")
+        self.helm.run("upgrade", RELEASE, previous, "-n", NAMESPACE, "-f", os.path.join(HERE, "values", "small.yaml"), "--set", "simulateKubelets=true")
         for name in ("more", "later"):
             self.cluster.call("DELETE", f"{DEPLOYMENTS}/{name}")
         self.cluster.call("PATCH", f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": 4}}, MERGE)
@@ -303,7 +301,7 @@ class Faults:
             return "" if open_ones else "no command is under way"
         self.story.wait("a command is under way", 120, under_way)
         begun = {one["metadata"]["name"] for one in self.cluster.items(DISRUPTIONS)}
-        self.helm.run("upgrade", RELEASE, os.path.join(CHARTS, "spokeshave"), "-n", NAMESPACE, "-f", values, "--set", "simulateKubelets=true")
+        self.helm.chart("upgrade", "small", "--set", "simulateKubelets=true")
         new = self.replica("new")
         old.stop()
 

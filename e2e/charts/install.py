@@ -56,8 +56,8 @@ class Helm:
             raise Wrong(f"helm {' '.join(arguments)}: status {done.returncode}: {done.stderr[-800:]}")
         return done.stdout + done.stderr
 
-    def chart(self, verb, values, *arguments):
-        return self.run(verb, RELEASE, os.path.join(CHARTS, "spokeshave"), "-n", NAMESPACE, "-f", os.path.join(HERE, "values", f"{values}.yaml"), *arguments)
+    def chart(self, verb, values, *arguments, fails=False):
+        return self.run(verb, RELEASE, os.path.join(CHARTS, "spokeshave"), "-n", NAMESPACE, "-f", os.path.join(HERE, "values", f"{values}.yaml"), *arguments, fails=fails)
 
 
 # Where objects of a kind are, for those that the charts render.

@@ -29,6 +29,13 @@ def equal(left, right, what):
     assert left == right, f"{what}: {left!r} is not {right!r}"
 
 
+def stays(page, told):
+    """What the page tells of itself holds for ten seconds."""
+    for _ in range(20):
+        page.wait_for_timeout(500)
+        assert page.evaluate(told), page.locator("#live").inner_text()
+
+
 class Browser:
     """A browser whose every request and complaint is written down."""
 
@@ -243,9 +250,7 @@ def a_page_whose_drawings_are_refused_is_not_live(playwright):
         browser.context.clear_cookies()
         until(page, told, timeout=20000)
         # Signs of life come every few seconds, and change nothing of that.
-        for _ in range(20):
-            page.wait_for_timeout(500)
-            assert page.evaluate(told), page.locator("#live").inner_text()
+        stays(page, told)
         other = browser.context.new_page()
         other.goto(running.url)
         other.close()
@@ -264,9 +269,7 @@ def a_page_that_gets_no_answer_is_not_live(playwright):
         until(page, live, timeout=20000)
         page.route(drawings, lambda route: route.abort())
         until(page, told, timeout=20000)
-        for _ in range(20):
-            page.wait_for_timeout(500)
-            assert page.evaluate(told), page.locator("#live").inner_text()
+        stays(page, told)
         page.unroute(drawings)
         until(page, live, timeout=20000)
 

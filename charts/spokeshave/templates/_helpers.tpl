@@ -46,14 +46,13 @@ annotations:
 
 {{/* The Lease by which a leader is elected; nothing where none is: a shadow leads nowhere, and a single replica may do without. */}}
 {{- define "spokeshave.lease" -}}
-{{- $lease := ternary "" "karpenter-leader-election" .Values.shadow -}}
+{{- $lease := "karpenter-leader-election" -}}
+{{- $elects := not .Values.shadow -}}
 {{- range .Values.controller.env -}}
-{{- if and $lease (eq .name "LEADER_ELECTION_NAME") -}}{{- $lease = default $lease .value -}}{{- end -}}
+{{- if eq .name "LEADER_ELECTION_NAME" -}}{{- $lease = default $lease .value -}}{{- end -}}
+{{- if and (eq .name "DISABLE_LEADER_ELECTION") (eq (toString .value) "true") -}}{{- $elects = false -}}{{- end -}}
 {{- end -}}
-{{- range .Values.controller.env -}}
-{{- if and (eq .name "DISABLE_LEADER_ELECTION") (eq (toString .value) "true") -}}{{- $lease = "" -}}{{- end -}}
-{{- end -}}
-{{- $lease -}}
+{{- if $elects -}}{{- $lease -}}{{- end -}}
 {{- end -}}
 
 {{/* Binds a Role to the operator: a dictionary with root, and perhaps suffix and namespace, as the metadata of both have them. */}}

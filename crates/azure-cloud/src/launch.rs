@@ -71,8 +71,8 @@ pub(crate) fn node_taints(claim: &NodeClaim) -> Vec<Taint> {
 /// The network interface of a launch. All attempts share it: it cannot be made anew before ARM has deleted it.
 #[derive(Default)]
 struct Begun {
-    /// There may be one to take back in the end.
-    is_asked_for: bool,
+    /// It is to be taken back when the launch fails.
+    is_taken_back: bool,
     /// Of the one that is there.
     is_accelerated: Option<bool>,
 }
@@ -83,16 +83,8 @@ enum Refused {
     Next(CloudError),
     /// Another may be tried when what this one has made is gone: it has the only name that the claim's machine may have.
     Later(CloudError),
-    /// No other would do.
+    /// No other is tried.
     Final(CloudError),
-    /// Nothing is tried or taken back now: the next launch goes on with what is there.
-    Paused(CloudError),
-}
-
-impl From<CloudError> for Refused {
-    fn from(error: CloudError) -> Self {
-        Self::Final(error)
-    }
 }
 
 impl Inner {
@@ -154,16 +146,11 @@ impl Inner {
             tags,
         };
         let mut begun = Begun::default();
-        match self.try_offerings(&launch, given, &mut begun).await {
-            Ok(launched) => Ok(launched),
-            Err(Refused::Paused(error)) => Err(error),
-            Err(Refused::Next(error) | Refused::Later(error) | Refused::Final(error)) => {
-                if begun.is_asked_for {
-                    self.clean_vm(&name).await;
-                }
-                Err(error)
-            }
+        let launched = self.try_offerings(&launch, given, &mut begun).await;
+        if launched.is_err() && begun.is_taken_back {
+            self.clean_vm(&name).await;
         }
+        launched
     }
 
     /// Tries offerings until one is launched.
@@ -172,7 +159,7 @@ impl Inner {
         launch: &Launch<'_>,
         given: Option<&[InstanceType]>,
         begun: &mut Begun,
-    ) -> Result<NodeClaim, Refused> {
+    ) -> Result<NodeClaim, CloudError> {
         let (claim, class) = (launch.claim, launch.class);
         let (mut last, since) = (None, self.clock().now());
         for _ in 0..ATTEMPTS {
@@ -189,22 +176,22 @@ impl Inner {
                 ChoiceError::Claim(_) => create("InvalidNodeClaim", &error),
             })?;
             match self.attempt(launch, &choice, begun).await {
+                Ok(launched) => return Ok(launched),
+                Err(Refused::Final(error)) => return Err(error),
                 Err(Refused::Next(error)) => last = Some(error),
                 Err(Refused::Later(error)) => {
                     let nothing = choice::choose(&self.sold_now(class, given)?, claim).err();
                     if let Some(nothing @ ChoiceError::NothingAvailable(_)) = nothing {
-                        return Err(CloudError::InsufficientCapacity(nothing.to_string()).into());
+                        return Err(CloudError::InsufficientCapacity(nothing.to_string()));
                     }
                     if !self.is_gone_soon(launch.pool, launch.name, since).await? {
-                        return Err(error.into());
+                        return Err(error);
                     }
                     last = Some(error);
                 }
-                over => return over,
             }
         }
-        let last = last.unwrap_or_else(|| create("LaunchFailed", &"nothing was tried"));
-        Err(last.into())
+        Err(last.unwrap_or_else(|| create("LaunchFailed", &"nothing was tried")))
     }
 
     /// What may be bought now: what was given does not know what has run out since.
@@ -306,11 +293,14 @@ impl Inner {
             Err(error) => {
                 // Without a reply nobody knows what was made: the next launch finds it.
                 if error.status == 0 && error.code.is_empty() {
-                    return Err(Refused::Paused(CloudError::Timeout(error.to_string())));
+                    begun.is_taken_back = false;
+                    return Err(Refused::Final(CloudError::Timeout(error.to_string())));
                 }
-                // To take something back would be more calls where there are too many, or another change where one is under way.
+                // To take something back would be more calls where there are too many, or another change where one is under way: the next launch goes on
+                // with what is there.
                 if error.is_throttled() || error.is_busy() {
-                    return Err(Refused::Paused(cloud_error("launching a machine", &error)));
+                    begun.is_taken_back = false;
+                    return Err(Refused::Final(cloud_error("launching a machine", &error)));
                 }
                 let is_ending = match launch.pool {
                     Some(pool) => self.clean_aks(pool, launch.name).await,
@@ -374,7 +364,7 @@ impl Inner {
             pod_addresses: 0,
         };
         if begun.is_accelerated != Some(is_accelerated) {
-            begun.is_asked_for = true;
+            begun.is_taken_back = true;
             if let Some(operation) = calls.put_interface(launch.name, &interface.body()).await? {
                 self.wait(operation).await?;
             }

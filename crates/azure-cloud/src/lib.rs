@@ -19,6 +19,7 @@ mod options;
 mod ports;
 mod provider;
 mod retag;
+mod throttling;
 mod tokens;
 mod upkeep;
 

@@ -144,16 +144,7 @@ impl State {
                 machine.ends_at.get_or_insert(now);
             }
         }
-        let over: Vec<String> = self
-            .machines
-            .iter()
-            .filter(|(_, machine)| machine.ends_at.is_some_and(|ends| ends <= now))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in over {
-            let Some(machine) = self.machines.remove(&name) else {
-                continue;
-            };
+        for machine in ended(&mut self.machines, now) {
             for interface in attached(&machine.body) {
                 let deleted = interface["properties"]["deleteOption"] == "Delete";
                 let Some(name) = last_part(&interface["id"]).filter(|_| deleted) else {
@@ -165,7 +156,9 @@ impl State {
             }
             self.bury(MACHINES, &machine, now);
         }
-        self.settle_interfaces(now);
+        for interface in ended(&mut self.interfaces, now) {
+            self.bury(INTERFACES, &interface, now);
+        }
         self.settle_records();
         let lag = self.options.graph_lag;
         self.ghosts.retain(|(.., gone)| now.duration_since(*gone) < lag);
@@ -174,21 +167,6 @@ impl State {
             .retain(|_, operation| now.duration_since(operation.done_at) < REMEMBERED);
         if self.log.len() > LONGEST_LOG {
             self.log.drain(..LONGEST_LOG / 2);
-        }
-    }
-
-    fn settle_interfaces(&mut self, now: Timestamp) {
-        let is_over = |interface: &Resource| interface.ends_at.is_some_and(|ends| ends <= now);
-        let over: Vec<String> = self
-            .interfaces
-            .iter()
-            .filter(|(_, interface)| is_over(interface))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in over {
-            if let Some(interface) = self.interfaces.remove(&name) {
-                self.bury(INTERFACES, &interface, now);
-            }
         }
     }
 
@@ -271,6 +249,13 @@ impl State {
             })
             .sum()
     }
+}
+
+/// Takes out what is over.
+fn ended(resources: &mut BTreeMap<String, Resource>, now: Timestamp) -> Vec<Resource> {
+    let is_over = |resource: &Resource| resource.ends_at.is_some_and(|ends| ends <= now);
+    let over = resources.extract_if(.., |_, resource| is_over(resource));
+    over.map(|(_, resource)| resource).collect()
 }
 
 /// Network interfaces that a machine names.

@@ -11,11 +11,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
 use spokeshave_api::{
-    Condition, NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassRef, NodePool, NodePoolSpec,
+    Budget, Condition, NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassRef, NodePool, NodePoolSpec,
 };
-use spokeshave_model::Pod;
 use spokeshave_model::instance_type::{InstanceType, Offering, Overhead};
-use spokeshave_model::{Price, Requirement, Requirements, ResourceName, Resources, labels};
+use spokeshave_model::{
+    ClusterState, Pod, Price, Requirement, Requirements, ResourceName, Resources, labels,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -282,6 +283,25 @@ pub fn node(
         ..NodeClaimStatus::default()
     });
     (node, claim)
+}
+
+/// Two nodes whose pods fit on neither, and a larger type that takes the pods of both for less: each alone would stay.
+pub fn better_together() -> ClusterState {
+    let on_demand = |name: &str, cores: i64, memory_gib: i64| {
+        let mut kind = instance_type(name, cores, memory_gib, &["a"]);
+        kind.offerings.truncate(1);
+        kind
+    };
+    let (big, huge) = (on_demand("big", 8, 16), on_demand("huge", 11, 12));
+    let mut pool = node_pool("default");
+    pool.spec.disruption.budgets = Some(vec![Budget::always("100%")]);
+    let mut state = ClusterState::default().with_pool(pool, vec![big.clone(), huge]);
+    for name in ["x", "y"] {
+        state = state.with_node(node("default", name, &big, "a", "on-demand"));
+        let pod = pending_pod(&format!("p-{name}"), "5", "1Gi", &json!({}));
+        state = state.with_pod(bound(pod, name));
+    }
+    state
 }
 
 /// A DaemonSet whose pods request this much.

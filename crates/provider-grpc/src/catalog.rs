@@ -42,7 +42,8 @@ impl Row {
                 };
                 (Some(row), read.problems)
             }
-            Err(problem) => (before.cloned().map(Self::withheld), vec![problem]),
+            // Its name cannot be read: there is no row of it.
+            Err(problem) => (None, vec![problem]),
         }
     }
 
@@ -126,7 +127,7 @@ impl Catalog {
         if chunk.generation == 0 {
             return Err("a chunk of generation 0; generations begin at 1".to_owned());
         }
-        let current = self.coming.as_ref().unwrap_or(&self.whole).generation;
+        let current = self.receiving().generation;
         if chunk.generation < current {
             return Err(format!(
                 "generation {} after generation {current}; generations only grow",
@@ -147,22 +148,20 @@ impl Catalog {
         }
         let mut problems = Vec::new();
         let is_snapshot = self.coming.is_some();
-        let contents = self.coming.as_mut().unwrap_or(&mut self.whole);
         if let Some(told) = &chunk.prices_read_at {
             match convert::timestamp_of(told) {
-                Some(read_at) => contents.prices_read_at = Some(read_at),
+                Some(read_at) => self.receiving().prices_read_at = Some(read_at),
                 None => problems.push(format!("prices_read_at {told:?} is no time")),
             }
         }
         for message in &chunk.types {
             let (row, unread) = Row::read(message, self.whole.rows.get(&message.name));
             problems.extend(unread);
-            let contents = self.coming.as_mut().unwrap_or(&mut self.whole);
             if let Some(row) = row {
-                contents.rows.insert(message.name.clone(), row);
+                self.receiving().rows.insert(message.name.clone(), row);
             }
         }
-        let contents = self.coming.as_mut().unwrap_or(&mut self.whole);
+        let contents = self.receiving();
         if contents.rows.len() > MOST_TYPES {
             return Err(format!("more than {MOST_TYPES} instance types"));
         }
@@ -176,6 +175,11 @@ impl Catalog {
             self.give();
         }
         Ok(problems)
+    }
+
+    /// What chunks go into now.
+    fn receiving(&mut self) -> &mut Contents {
+        self.coming.as_mut().unwrap_or(&mut self.whole)
     }
 
     /// Bytes of a chunk that are kept: types, and offerings that were not there. Changes of what is there may go on for ever.

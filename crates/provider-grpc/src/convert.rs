@@ -46,12 +46,18 @@ fn operator_message(operator: Operator) -> wire::Operator {
 }
 
 /// Why this cannot be a label: the API server would refuse a NodeClaim or Node that has it, whatever else it has.
-pub(crate) fn label_problem(key: &str, value: &str) -> Option<String> {
+fn label_problem(key: &str, value: &str) -> Option<String> {
     let of_key = qualified_name_problems(key).into_iter();
     let of_key = of_key.map(|problem| format!("the key of label {:?}: {problem}", cut(key)));
     let of_value = label_value_problems(value).into_iter();
     let of_value = of_value.map(|problem| format!("value {:?} of label {}: {problem}", cut(value), cut(key)));
     of_key.chain(of_value).next()
+}
+
+/// The same of each of these that cannot be a label.
+pub(crate) fn label_problems(labels: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
+    let each = labels.iter();
+    each.filter_map(|(key, value)| label_problem(key, value))
 }
 
 /// The beginning of a text that may have no end.

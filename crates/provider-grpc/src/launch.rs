@@ -152,15 +152,13 @@ pub(crate) fn hydrated(
             instance.nodeclaim_uid
         )));
     }
-    for (key, value) in &instance.labels {
-        if let Some(problem) = convert::label_problem(key, value) {
-            tracing::warn!(
-                NodeClaim = claim.name(),
-                instance = instance.provider_id,
-                problem,
-                "a label of the provider's instance is left out"
-            );
-        }
+    for problem in convert::label_problems(&instance.labels) {
+        tracing::warn!(
+            NodeClaim = claim.name(),
+            instance = instance.provider_id,
+            problem,
+            "a label of the provider's instance is left out"
+        );
     }
     let seen = as_claim(instance, catalog, now).map_err(|problem| {
         lie(format!(

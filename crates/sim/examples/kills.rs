@@ -88,15 +88,6 @@ fn every_call(story: &CloudStory, at: Option<u64>) -> bool {
     }
 }
 
-/// What runs stories again: with debug assertions where this run has them, which `just kills` is built without.
-fn program() -> &'static str {
-    if cfg!(debug_assertions) {
-        "cargo run -p spokeshave-sim --example kills --"
-    } else {
-        "just kills"
-    }
-}
-
 /// Runs a scenario with a kill at each of the given points, or at one.
 fn at_each(
     name: &str,
@@ -104,6 +95,7 @@ fn at_each(
     at: Option<u64>,
     tell: impl Fn(u64) -> Result<(), String> + Sync,
 ) -> bool {
+    let program = spokeshave_sim::program("kills");
     let (first, last) = at.map_or((1, count), |at| (at, at));
     let next = AtomicU64::new(first);
     let problems: Mutex<Vec<String>> = Mutex::default();
@@ -117,7 +109,7 @@ fn at_each(
                     }
                     if let Err(problem) = tell(point) {
                         let mut problems = problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                        problems.push(format!("{problem}\n  again: {} {name} --at {point}", program()));
+                        problems.push(format!("{problem}\n  again: {program} {name} --at {point}"));
                     }
                 }
             });

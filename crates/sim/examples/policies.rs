@@ -13,8 +13,7 @@ use spokeshave_sim::performance::guard::{
     GUARD_CASES, GuardCase, GuardTable, Guarded, guard_markdown, live_guarded,
 };
 
-/// As in the product; unoptimised it is slower than the system's.
-#[cfg(not(debug_assertions))]
+/// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

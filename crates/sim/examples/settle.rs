@@ -11,8 +11,7 @@ use clap::Parser as _;
 use spokeshave_sim::performance::figures::{Figures, Table};
 use spokeshave_sim::performance::settle::{Moment, Options, Scenario, live, scenarios};
 
-/// As in the product; unoptimised it is slower than the system's.
-#[cfg(not(debug_assertions))]
+/// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

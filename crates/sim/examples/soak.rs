@@ -219,13 +219,9 @@ fn tell(seed: u64, outcome: Option<&SeedResult>, world: &str) {
     println!("  again: {again}");
 }
 
-/// The command that runs a seed again: with debug assertions where this run has them, which `just soak` is built without.
+/// The command that runs a seed again.
 fn again(seed: u64, world: &str) -> String {
-    let program = if cfg!(debug_assertions) {
-        "cargo run -p spokeshave-sim --example soak --"
-    } else {
-        "just soak"
-    };
+    let program = spokeshave_sim::program("soak");
     format!("{program} 1 --first-seed {seed}{world}")
 }
 

@@ -43,8 +43,8 @@ pub(crate) struct Page {
     listener: TcpListener,
     address: SocketAddr,
     token: String,
-    /// Names its cookie.
-    run: String,
+    /// The name of its cookie.
+    cookie: String,
     hosts: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ impl Page {
             listener,
             address,
             token: token(),
-            run: format!("{:016x}", seed()),
+            cookie: format!("spokeshave-{:016x}", seed()),
             hosts,
         })
     }
@@ -84,7 +84,7 @@ impl Page {
         let board = Board::new();
         let gate = Gate {
             token: self.token,
-            run: self.run,
+            cookie: self.cookie,
             hosts: self.hosts,
             source: title,
         };
@@ -139,8 +139,9 @@ mod tests {
         let listen = || Page::listen("127.0.0.1:0".parse().expect("an address"), Vec::new());
         let (one, other) = (listen().await, listen().await);
         let (one, other) = (one.expect("it listens"), other.expect("it listens"));
-        assert_ne!(one.run, other.run);
-        assert!(!one.token.contains(&one.run), "a name is no secret");
+        assert_ne!(one.cookie, other.cookie);
+        let run = one.cookie.strip_prefix("spokeshave-").expect("a cookie of ours");
+        assert!(!one.token.contains(run), "a name is no secret");
     }
 
     #[tokio::test]

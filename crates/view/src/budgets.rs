@@ -87,8 +87,8 @@ impl Budgets {
                 .saturating_add(SignedDuration::from_hours(24 * DAYS))
                 .unwrap_or(Timestamp::MAX),
         };
-        let counted = counted(snapshot);
-        let policies = snapshot.disruption_policies.iter().filter(|_| is_known);
+        let counted = PoolNodes::counted(snapshot);
+        let policies = snapshot.disruption_policies.iter();
         let forecast = Forecast::new(policies.map(|policy| &**policy), &counted, range);
         let staying = staying(snapshot);
         let supported = mappings[0].pools.keys();
@@ -103,16 +103,16 @@ impl Budgets {
             };
             let mut reasons = Vec::new();
             for mapping in &mappings {
-                let day = |intervals: Vec<Interval>| BudgetDay {
+                let mut day = BudgetDay {
                     reason: mapping.reason.to_string(),
-                    intervals,
+                    intervals: Vec::new(),
                 };
-                if !is_known {
-                    reasons.push(day(Vec::new()));
-                } else if let Some((now, intervals)) = of_reason(&pool, mapping, &forecast, range) {
+                if is_known {
+                    let (now, intervals) = of_reason(&pool, mapping, &forecast, range);
                     budgets.now.push(now);
-                    reasons.push(day(intervals));
+                    day.intervals = intervals;
                 }
+                reasons.push(day);
             }
             budgets.calendar.push(PoolCalendar {
                 pool: pool.view.name.clone(),
@@ -139,8 +139,8 @@ fn of_reason(
     mapping: &BudgetMapping,
     forecast: &Forecast<'_>,
     range: Window,
-) -> Option<(BudgetNow, Vec<Interval>)> {
-    let budget = mapping.pools.get(&pool.id)?;
+) -> (BudgetNow, Vec<Interval>) {
+    let budget = &mapping.pools[&pool.id];
     let reason = &mapping.reason;
     let further = forecast.lanes(pool.counted, reason);
     let written = pool.view.object.budgets();
@@ -161,32 +161,14 @@ fn of_reason(
         policy: policy.filter(|_| budget.remaining > 0),
         error: budget.error.as_ref().map(ToString::to_string),
     };
-    Some((now, intervals))
-}
-
-/// All NodePools as the calendar of policies sees them, in the order of the snapshot. Policies take percentages of all managed nodes of what they select: of
-/// those that join, too, and of NodePools that are not supported.
-fn counted(snapshot: &Snapshot) -> Vec<PoolNodes> {
-    let unfilled = snapshot.pools.iter().map(|pool| PoolNodes {
-        nodes: 0,
-        ..PoolNodes::of(pool)
-    });
-    let mut counted: Vec<PoolNodes> = unfilled.collect();
-    for node in snapshot.nodes.iter().filter(|node| node.is_managed()) {
-        if let Some(pool) = node.pool {
-            counted[pool.index()].nodes += 1;
-        }
-    }
-    counted
+    (now, intervals)
 }
 
 /// By NodePool that a policy selects, its nodes that are not on their way in or out.
 fn staying(snapshot: &Snapshot) -> BTreeMap<PoolId, Vec<NodeId>> {
-    let none = BTreeMap::new();
     let is_selected = |pool: &PoolView| {
-        let labels = pool.object.metadata.labels.as_ref().unwrap_or(&none);
         let mut policies = snapshot.disruption_policies.iter();
-        policies.any(|policy| policy.selects(&pool.name, labels))
+        policies.any(|policy| policy.selects_pool(&pool.object))
     };
     let selected: Vec<bool> = snapshot.pools.iter().map(is_selected).collect();
     let mut staying: BTreeMap<PoolId, Vec<NodeId>> = BTreeMap::new();

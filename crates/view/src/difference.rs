@@ -23,7 +23,7 @@ pub struct VerdictChange {
 }
 
 /// What a what-if changes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
     /// What the nodes cost now.

@@ -1,7 +1,6 @@
 //! The numbers that come first.
 
 use crate::Dollars;
-use crate::history::{History, Range};
 use crate::ledger::Sums;
 use crate::nodes::{NodeRow, Nodes, Phase, share};
 use crate::pending::is_unplanned;
@@ -147,18 +146,14 @@ impl Header {
         self.could_save.0.max(self.next_saves.0)
     }
 
-    /// What the history says that the nodes cost: while no node's price is known, what it said last. They do not cost nothing. Managed nodes that have all
+    /// What the history says that the nodes cost: while no node's price is known, what it said `last`. They do not cost nothing. Managed nodes that have all
     /// gone do, and where there never were any there is nothing to tell.
-    pub(crate) fn known_price(&self, history: &History) -> Option<Price> {
+    pub fn known_price(&self, last: Option<Price>) -> Option<Price> {
         if self.is_priced() {
             return Some(self.price.0);
         }
-        let last = history.samples(Range::Hour).next_back()?;
-        Some(if self.has_managed_nodes() {
-            last.price
-        } else {
-            Price::ZERO
-        })
+        let is_held = self.has_managed_nodes();
+        last.map(|last| if is_held { last } else { Price::ZERO })
     }
 
     /// Whether a field is known, by its name in JSON; or a part of the rest, by its name in `unknown`.

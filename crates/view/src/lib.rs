@@ -29,7 +29,7 @@ pub use nodes::{NodeRow, Nodes, Phase, ReasonRow, share};
 pub use pending::{Group, Place};
 pub use spokeshave_api::UNLIMITED;
 pub use suppose::{Supposition, SuppositionError};
-pub use unknown::Missing;
+pub use unknown::{AS_LAST_READ, Missing};
 pub use view::{API_VERSION, View};
 pub use world::{Judged, World};
 

@@ -8,12 +8,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, Status};
-use spokeshave_api::{
-    Budget, ConsolidationPolicy, DisruptionPolicy, NillableDuration, NodeClaim, NodePool, labels,
-};
+use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration, NodeClaim, NodePool, labels};
 use spokeshave_model::{ClusterState, Pod};
 use spokeshave_plan::Policy;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -169,19 +167,14 @@ pub(crate) fn pools_beside(state: &ClusterState, key: &str) -> Vec<String> {
     let Some(lifted) = lifted.filter(|lifted| lifted.code == Code::DisruptionPolicy) else {
         return Vec::new();
     };
-    let selects = |policy: &DisruptionPolicy, pool: &NodePool| {
-        let none = BTreeMap::new();
-        policy.selects(pool.name(), pool.metadata.labels.as_ref().unwrap_or(&none))
-    };
     let Some(pool) = state.node_pools.iter().find(|pool| pool.name() == lifted.object) else {
         return Vec::new();
     };
     let policies = state.disruption_policies.iter();
-    let policies: Vec<_> = policies.filter(|policy| selects(policy, pool)).collect();
-    let others = state
-        .node_pools
-        .iter()
-        .filter(|other| other.name() != pool.name() && policies.iter().any(|policy| selects(policy, other)));
+    let policies: Vec<_> = policies.filter(|policy| policy.selects_pool(pool)).collect();
+    let others = state.node_pools.iter().filter(|other| {
+        other.name() != pool.name() && policies.iter().any(|policy| policy.selects_pool(other))
+    });
     let names: BTreeSet<String> = others.map(|other| other.name().to_owned()).collect();
     names.into_iter().collect()
 }
@@ -245,13 +238,13 @@ impl Supposition {
     ) -> Result<(World, Policy, Vec<String>), SuppositionError> {
         let (mut world, mut policy) = (before.clone(), settings.clone());
         let now = before.now;
-        let (mut absent, mut first) = (Vec::new(), None);
+        // The value of each, and what it names.
+        let mut absent: Vec<(String, String)> = Vec::new();
         for one in &self.lifted {
             let is_there = lift(one, &mut world.state, &mut policy, now)
                 || lift(one, &mut before.state.clone(), &mut settings.clone(), now);
             if !is_there {
-                absent.push(one.to_string());
-                first.get_or_insert_with(|| format!("{} {}", one.code.kind(), one.object));
+                absent.push((one.to_string(), format!("{} {}", one.code.kind(), one.object)));
             }
         }
         for one in &self.gone {
@@ -260,19 +253,17 @@ impl Supposition {
                 Gone::Node(_) if is_there => {}
                 // Also where all of its machines have gone by themselves already.
                 Gone::Zone(zone) if is_there => close(zone, &mut world.state),
-                Gone::Node(_) | Gone::Zone(_) => {
-                    absent.push(one.to_string());
-                    first.get_or_insert_with(|| match one {
-                        Gone::Node(name) => format!("Node {name}"),
-                        Gone::Zone(name) => format!("zone {name} with a node"),
-                    });
-                }
+                Gone::Node(name) => absent.push((one.to_string(), format!("Node {name}"))),
+                Gone::Zone(name) => absent.push((one.to_string(), format!("zone {name} with a node"))),
             }
         }
-        match first {
-            Some(first) if absent.len() == self.len() => Err(SuppositionError::Absent(first)),
-            _ => Ok((world, policy, absent)),
+        if absent.len() == self.len()
+            && let Some((_, first)) = absent.first()
+        {
+            return Err(SuppositionError::Absent(first.clone()));
         }
+        let absent = absent.into_iter().map(|(value, _)| value);
+        Ok((world, policy, absent.collect()))
     }
 }
 
@@ -338,13 +329,11 @@ fn lift(one: &Lifted, state: &mut ClusterState, policy: &mut Policy, now: Timest
 
 /// Policies that select a NodePool are gone, for all that they select: which of them is in the way the blocker does not say.
 fn lift_policies(state: &mut ClusterState, pool: &str) -> bool {
-    let Some(pool) = state.node_pools.iter().find(|one| one.name() == pool).cloned() else {
+    let Some(pool) = state.node_pools.iter().find(|one| one.name() == pool) else {
         return false;
     };
-    let labels = pool.metadata.labels.clone().unwrap_or_default();
-    remove(&mut state.disruption_policies, |policy| {
-        policy.selects(pool.name(), &labels)
-    })
+    let policies = &mut state.disruption_policies;
+    remove(policies, |policy| policy.selects_pool(pool))
 }
 
 /// Takes machines away; false when there is none of them.

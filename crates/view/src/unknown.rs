@@ -47,7 +47,7 @@ const LEDGER: &str = "disruptions.spokeshave.dev";
 
 /// An operator that cannot read one of these goes by what it read of it last: so do its decisions, and what is shown of them. After a restart it has read none, and
 /// what cannot be read has no effect: prices are those without it.
-const AS_LAST_READ: [&str; 2] = [
+pub const AS_LAST_READ: [&str; 2] = [
     "capacitybuffers.autoscaling.x-k8s.io",
     "nodeoverlays.karpenter.sh",
 ];

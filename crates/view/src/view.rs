@@ -2,7 +2,7 @@
 
 use crate::budgets::Budgets;
 use crate::header::Header;
-use crate::history::{History, Sample};
+use crate::history::{History, Range, Sample};
 use crate::ledger::{Entry, Ledger};
 use crate::nodes::Nodes;
 use crate::pending::{self, Group};
@@ -41,7 +41,8 @@ impl View {
     pub fn take(judged: &Judged, ledger: &mut Ledger, history: &mut History, revision: u64) -> Self {
         ledger.take(&judged.world, &judged.snapshot);
         let mut view = Self::of(judged, ledger, history, revision);
-        if let Some(price) = view.header.known_price(history) {
+        let last = history.samples(Range::Hour).next_back();
+        if let Some(price) = view.header.known_price(last.map(|sample| sample.price)) {
             history.push(Sample {
                 at: view.header.now,
                 price,

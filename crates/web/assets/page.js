@@ -193,10 +193,9 @@ function take(kind, text) {
   if (refused) state("off", refused);
   else if (kind === "trouble") state("off", text);
   else state("on", "live");
-  const isOther = text !== "0" && (refused !== "" || text !== document.documentElement.dataset.revision);
-  // While nothing new is told, what was refused is asked for again all the same.
-  const isAgain = kind === "trouble" && refused !== "";
-  if (kind === "delta" || isAgain || ((kind === "reset" || kind === "beat") && isOther)) {
+  const isOther = kind !== "trouble" && text !== document.documentElement.dataset.revision;
+  // What was refused is asked for again by any sign of life, also where nothing new is told.
+  if (kind === "delta" || (text !== "0" && (refused !== "" || isOther))) {
     clearTimeout(due);
     due = setTimeout(refresh, 30);
   }

@@ -29,11 +29,10 @@ pub(crate) fn panel(view: &View) -> Markup {
 
 /// Why nobody knows what is allowed.
 fn unknown(view: &View) -> &'static str {
-    let mut missing = view.header.missing.iter().map(|one| one.resource.as_str());
-    if missing.any(|resource| ["nodes", "nodeclaims.karpenter.sh"].contains(&resource)) {
-        "Nodes or NodeClaims could not be read, so nobody has counted the nodes of which budgets are a part."
-    } else {
+    if view.header.knows("unmanaged") {
         "DisruptionPolicies or Disruptions could not be read, so nobody knows what they leave of budgets."
+    } else {
+        "Nodes or NodeClaims could not be read, so nobody has counted the nodes of which budgets are a part."
     }
 }
 

@@ -303,7 +303,7 @@ fn group_line(group: &Group, view: &View, query: &Query) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spokeshave_view::{Dollars, VerdictChange};
+    use spokeshave_view::VerdictChange;
 
     /// Nodes that would go in other commands are named beside those of which something else would be said.
     #[test]
@@ -316,19 +316,9 @@ mod tests {
             replacement: None,
         };
         let mut difference = Difference {
-            price_before: Dollars::default(),
-            price_after: Dollars::default(),
-            could_save_before: Dollars::default(),
-            could_save_after: Dollars::default(),
-            nodes_without_price_before: 0,
-            nodes_without_price_after: 0,
-            launches: 0,
-            unplaced_before: 0,
-            unplaced_after: 0,
             verdicts: vec![change],
             regrouped: vec!["n-two".to_owned()],
-            absent: Vec::new(),
-            unknown: Vec::new(),
+            ..Difference::default()
         };
         let words = "which nodes go next, or with how many others, would change";
         let both = told(&difference, &Query::default()).into_string();

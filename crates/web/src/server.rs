@@ -51,9 +51,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 pub struct Gate {
     /// Known to those who may; in the address that is printed, then in a cookie.
     pub token: String,
-    /// Tells the cookie of this run from those of others, by letters, digits and hyphens: cookies know no ports, and two programs may be reached under one
+    /// The name of the cookie, of letters, digits and hyphens, which no other run shares: cookies know no ports, and two programs may be reached under one
     /// host name, each behind a port of its own.
-    pub run: String,
+    pub cookie: String,
     /// Names besides those of the loopback interface under which the page may be requested, such as that of a proxy.
     pub hosts: Vec<String>,
     /// The source of the view, for the title of the page.
@@ -63,14 +63,12 @@ pub struct Gate {
 struct Site {
     gate: Gate,
     board: Board,
-    cookie: String,
     workers: Arc<Semaphore>,
 }
 
 impl Site {
     fn new(gate: Gate, board: Board, workers: usize) -> Self {
         Self {
-            cookie: format!("spokeshave-{}", gate.run),
             gate,
             board,
             workers: Arc::new(Semaphore::new(workers)),
@@ -380,7 +378,7 @@ fn admission<B>(site: &Site, request: &Request<B>, query: &str) -> Admission {
     let cookies = text(header::COOKIE).unwrap_or_default().split(';').map(str::trim);
     let cookie = cookies
         .filter_map(|cookie| cookie.split_once('='))
-        .find(|(name, _)| *name == site.cookie);
+        .find(|(name, _)| *name == site.gate.cookie);
     let given = query.split('&').find_map(|pair| pair.strip_prefix("token="));
     if given.is_some_and(|given| is_same(given, token)) {
         let rest: Vec<&str> = query
@@ -433,7 +431,7 @@ fn exchange(site: &Site, path: &str, rest: &str) -> Response<Body> {
 fn give_cookie(site: &Site, response: &mut Response<Body>) {
     let cookie = format!(
         "{}={}; Path=/; Max-Age={COOKIE_SECONDS}; HttpOnly; SameSite=Strict",
-        site.cookie, site.gate.token
+        site.gate.cookie, site.gate.token
     );
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);

@@ -137,10 +137,9 @@ fn grid(axis: &TimeAxis, top: f64) -> Markup {
 /// A price holds until the next one is known.
 fn line(axis: &TimeAxis, samples: &[Sample], view: &View, top: f64) -> String {
     let known = samples.iter().map(|sample| (sample.at, sample.price));
-    let is_held = !view.header.is_priced() && view.header.has_managed_nodes();
-    let last = samples.last().filter(|_| is_held);
-    let price = last.map_or(view.header.price.0, |sample| sample.price);
-    let now = (axis.until, price);
+    let last = samples.last().map(|sample| sample.price);
+    let price = view.header.known_price(last);
+    let now = (axis.until, price.unwrap_or(view.header.price.0));
     spokeshave_charts::steps(known.chain([now]).map(|(at, price)| (axis.x(at), y(price, top))))
 }
 

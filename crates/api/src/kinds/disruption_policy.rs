@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
+use super::node_pool::NodePool;
 use super::{DisruptionReason, UnknownFields, kind, open_enum};
 use crate::GoDuration;
 
@@ -486,5 +487,13 @@ impl DisruptionPolicy {
     pub fn selects(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         let selector = self.spec.node_pools.as_ref();
         selector.is_none_or(|selector| selector.selects(name, labels))
+    }
+
+    /// The same, with the name and the labels of an object.
+    #[must_use]
+    pub fn selects_pool(&self, pool: &NodePool) -> bool {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        let labels = pool.metadata.labels.as_ref();
+        self.selects(pool.name(), labels.unwrap_or(&NONE))
     }
 }

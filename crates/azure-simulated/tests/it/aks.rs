@@ -8,7 +8,7 @@ use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_provider_grpc::Way;
 
 use crate::conformance::passes;
-use crate::world::{World, on_demand, pool, provider_options, shown, with_aks};
+use crate::world::{World, on_demand, on_demand_of, pool, provider_options, shown, with_aks};
 
 const SIZE: &str = "Standard_D4s_v5";
 const PUT: &str = "PUT /subscriptions/sub/resourceGroups/rehearsal/providers/Microsoft.ContainerService/managedClusters/cluster/agentPools/machines/machines/a";
@@ -168,16 +168,7 @@ async fn z_040_what_compute_refuses_is_read_in_the_machine_and_another_comes_whe
     world
         .azure
         .refuse(refusal("AllocationFailed", "Allocation failed.", Some(409)));
-    let claim = crate::world::claim(
-        "a",
-        &[
-            (
-                labels::INSTANCE_TYPE,
-                &[SIZE, "Standard_D8s_v5", "Standard_E4s_v5"],
-            ),
-            (labels::CAPACITY_TYPE, &["on-demand"]),
-        ],
-    );
+    let claim = on_demand_of("a", &[SIZE, "Standard_D8s_v5", "Standard_E4s_v5"]);
     let created = world.provider.create(&claim).await.unwrap();
     assert_eq!((world.asked(PUT), world.asked(DELETE)), (2, 1));
     assert_eq!(

@@ -7,7 +7,7 @@ use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_model::{InstanceType, Price};
 use spokeshave_ports::{CloudError, CloudProvider as _};
 
-use crate::world::{World, claim, on_demand, pool};
+use crate::world::{World, claim, on_demand, on_demand_of, pool};
 
 const MACHINE: &str =
     "PUT /subscriptions/sub/resourceGroups/Nodes/providers/Microsoft.Compute/virtualMachines/aks-a";
@@ -185,16 +185,7 @@ async fn z_036_a_size_without_capacity_gives_way_to_the_next() {
         size: Some("Standard_D4s_v5".to_owned()),
         ..refusal("AllocationFailed", Some(409))
     });
-    let both = claim(
-        "a",
-        &[
-            (
-                labels::INSTANCE_TYPE,
-                &["Standard_D4s_v5", "Standard_D8s_v5", "Standard_E8s_v5"],
-            ),
-            (labels::CAPACITY_TYPE, &["on-demand"]),
-        ],
-    );
+    let both = on_demand_of("a", &["Standard_D4s_v5", "Standard_D8s_v5", "Standard_E8s_v5"]);
     let created = world.provider.create(&both).await.unwrap();
     // The larger size of the same family is left out with it.
     assert_eq!(created.label(labels::INSTANCE_TYPE), Some("Standard_E8s_v5"));
@@ -213,13 +204,7 @@ async fn z_036_all_attempts_of_a_launch_share_the_network_interface() {
         size: Some("Standard_D4s_v5".to_owned()),
         ..refusal("SkuNotAvailable", Some(409))
     });
-    let both = claim(
-        "a",
-        &[
-            (labels::INSTANCE_TYPE, &["Standard_D4s_v5", "Standard_E8s_v5"]),
-            (labels::CAPACITY_TYPE, &["on-demand"]),
-        ],
-    );
+    let both = on_demand_of("a", &["Standard_D4s_v5", "Standard_E8s_v5"]);
     let created = world.provider.create(&both).await.unwrap();
     assert_eq!(created.label(labels::INSTANCE_TYPE), Some("Standard_E8s_v5"));
     let asked = [INTERFACE, MACHINE, "DELETE"].map(|start| world.asked(start));
@@ -268,16 +253,7 @@ async fn z_036_the_next_attempt_goes_by_the_prices_that_were_given() {
     });
     let types = world.provider.instance_types(&pool()).await.unwrap();
     let given = priced(&types, &[("Standard_D4s_v5", 1), ("Standard_E8s_v5", 2)]);
-    let any = claim(
-        "a",
-        &[
-            (
-                labels::INSTANCE_TYPE,
-                &["Standard_D4s_v5", "Standard_D2ds_v5", "Standard_E8s_v5"],
-            ),
-            (labels::CAPACITY_TYPE, &["on-demand"]),
-        ],
-    );
+    let any = on_demand_of("a", &["Standard_D4s_v5", "Standard_D2ds_v5", "Standard_E8s_v5"]);
     let created = world.provider.create_from(&any, &given).await.unwrap();
     assert_eq!(created.label(labels::INSTANCE_TYPE), Some("Standard_E8s_v5"));
     assert_eq!(

@@ -209,10 +209,15 @@ pub(crate) fn claim(name: &str, requirements: &[(&str, &[&str])]) -> NodeClaim {
 
 /// A claim for one size, bought on demand.
 pub(crate) fn on_demand(name: &str, size: &str) -> NodeClaim {
+    on_demand_of(name, &[size])
+}
+
+/// The same for one of these sizes.
+pub(crate) fn on_demand_of(name: &str, sizes: &[&str]) -> NodeClaim {
     claim(
         name,
         &[
-            (spokeshave_api::labels::INSTANCE_TYPE, &[size]),
+            (spokeshave_api::labels::INSTANCE_TYPE, sizes),
             (spokeshave_api::labels::CAPACITY_TYPE, &["on-demand"]),
         ],
     )

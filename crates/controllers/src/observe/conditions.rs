@@ -1,7 +1,8 @@
 //! Conditions of NodeClaims, NodePools, Nodes and CapacityBuffers: events and counters of their changes, and how long they have been as they are
 //! (P §16, P §17).
 //!
-//! Owns what is reported about a change. It hears of changes from the stores and looks at nothing else, so that nothing is reported on first sight.
+//! Owns what is reported of conditions. Of changes it hears from the stores, so that nothing is reported on first sight; gauges are read off the stores
+//! when somebody scrapes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

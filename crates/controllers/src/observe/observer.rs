@@ -8,11 +8,10 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::ClusterState;
 use spokeshave_plan::Policy;
-use spokeshave_runtime::{Object, ObjectKey, Store};
+use spokeshave_runtime::ObjectKey;
 
 use crate::state::cluster::Cluster;
 use crate::state::frozen::Inputs;
-use crate::state::stores::Stores;
 
 /// Looks at whichever term of leadership there is. Clones look at the same.
 #[derive(Clone, Debug, Default)]
@@ -52,11 +51,11 @@ impl Observer {
         let cluster = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
         let inputs = Arc::new(cluster.inputs(&[]).await);
         // Before and after: the look may miss what becomes readable or unreadable meanwhile.
-        let mut unreadable = rejected(&cluster.stores);
+        let mut unreadable = cluster.stores.rejected();
         let state = cluster.cluster_state(&inputs);
         let attachments = cluster.stores.volume_attachments.snapshot();
         let disruptions = cluster.stores.disruptions.snapshot();
-        unreadable.extend(rejected(&cluster.stores));
+        unreadable.extend(cluster.stores.rejected());
         Some(Observed {
             state,
             attachments,
@@ -76,47 +75,4 @@ impl Observer {
             None => false,
         }
     }
-}
-
-/// What the API server has of each kind that is watched and this version cannot read.
-fn rejected(stores: &Stores) -> BTreeSet<(String, ObjectKey, String)> {
-    let (buffers, owners, spread) = (&stores.buffers, &stores.owners, &stores.spread);
-    let each = [
-        of_kind(&stores.node_pools),
-        of_kind(&stores.node_claims),
-        of_kind(&stores.nodes),
-        of_kind(&stores.pods),
-        of_kind(&stores.daemon_sets),
-        of_kind(&stores.pod_disruption_budgets),
-        of_kind(&stores.namespaces),
-        of_kind(&stores.persistent_volumes),
-        of_kind(&stores.persistent_volume_claims),
-        of_kind(&stores.storage_classes),
-        of_kind(&stores.csi_nodes),
-        of_kind(&stores.volume_attachments),
-        of_kind(&stores.disruptions),
-        of_kind(&stores.disruption_policies),
-        of_kind(&stores.resource_slices),
-        of_kind(&stores.node_overlays),
-        of_kind(&buffers.buffers),
-        of_kind(&buffers.pod_templates),
-        of_kind(&buffers.deployments),
-        of_kind(&buffers.stateful_sets),
-        of_kind(&buffers.replica_sets),
-        of_kind(&owners.deployments),
-        of_kind(&owners.stateful_sets),
-        of_kind(&owners.replica_sets),
-        of_kind(&owners.jobs),
-        of_kind(&spread.services),
-        of_kind(&spread.replica_sets),
-        of_kind(&spread.stateful_sets),
-        of_kind(&spread.replication_controllers),
-    ];
-    each.into_iter().flatten().collect()
-}
-
-fn of_kind<K: Object>(store: &Store<K>) -> Vec<(String, ObjectKey, String)> {
-    let rejected = store.rejected().into_iter();
-    let named = rejected.map(|(key, why)| (K::kind(&()).into_owned(), key, why));
-    named.collect()
 }

@@ -1,9 +1,9 @@
-//! How a list of stores is written, and what follows from it: the struct, its watches, readiness and versions.
+//! How a list of stores is written, and what follows from it: the struct, its watches, readiness, versions and what cannot be read.
 
 use kube::Resource;
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{
-    Metrics, Object, Reflector, Shutdown, Store, StoreOptions, TaskGroup, WatchOptions,
+    Metrics, Object, ObjectKey, Reflector, Shutdown, Store, StoreOptions, TaskGroup, WatchOptions,
 };
 
 use crate::options::Options;
@@ -40,14 +40,17 @@ impl Versions {
     }
 }
 
+/// An object of the API server that cannot be read: its kind, its key and why.
+pub(crate) type Rejected = (String, ObjectKey, String);
+
 /// Makes a struct of stores from one line per stored kind:
 ///
 /// ```text
 /// name: Kind, when it is watched (a field of `Wanted`), what its changes mean (a field of `Versions`), how a new store treats objects;
 /// ```
 ///
-/// Struct, creation, watches, readiness and versions follow from the line. A kind with the role `others` needs no second line for a Snapshot to be made
-/// again when it changes. Indexes find objects by something other than their name; groups are stores that are kept together in a struct of their own.
+/// Struct, creation, watches, readiness, versions and what cannot be read follow from the line. A kind with the role `others` needs no second line for a
+/// Snapshot to be made again when it changes. Indexes find objects by something other than their name; groups are stores that are kept together in a struct of their own.
 macro_rules! stores {
     (
         $(#[$outer:meta])*
@@ -101,6 +104,14 @@ macro_rules! stores {
             pub(crate) fn count(&self, versions: &mut $crate::state::store_list::Versions) {
                 $(versions.$role += self.$field.changes();)*
                 $(self.$group.count(versions);)*
+            }
+
+            /// Adds what the API server has of each kind and this version cannot read.
+            pub(crate) fn add_rejected(&self, all: &mut std::collections::BTreeSet<$crate::state::store_list::Rejected>) {
+                $(for (key, why) in self.$field.rejected() {
+                    all.insert((<$kind as kube::Resource>::kind(&()).into_owned(), key, why));
+                })*
+                $(self.$group.add_rejected(all);)*
             }
 
             /// Names of the stores that are watched but were not filled yet.

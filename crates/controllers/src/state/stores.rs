@@ -2,6 +2,7 @@
 //!
 //! Owns the list, the watches and what changes of a store mean to a Snapshot. It decides nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use spokeshave_runtime::{Metrics, Shutdown, StoreOptions, TaskGroup};
 
 use crate::state::owners::{OwnerSources, hears_workloads};
 use crate::state::spread::SpreadSources;
-use crate::state::store_list::{Starter, Versions, Wanted, plain, stores};
+use crate::state::store_list::{Rejected, Starter, Versions, Wanted, plain, stores};
 use crate::state::virtual_pods::BufferSources;
 
 /// After this time it is worth a word that stores have not been filled (D-049).
@@ -167,5 +168,12 @@ impl Stores {
         let mut versions = Versions::default();
         self.count(&mut versions);
         versions
+    }
+
+    /// What the API server has of each kind that is watched and this version cannot read.
+    pub(crate) fn rejected(&self) -> BTreeSet<Rejected> {
+        let mut rejected = BTreeSet::new();
+        self.add_rejected(&mut rejected);
+        rejected
     }
 }

@@ -139,9 +139,7 @@ pub fn forecast(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) 
     if policy.spec.expiry.is_none() {
         return Vec::new();
     }
-    let pools: Vec<PoolNodes> = (0..snapshot.pools.len())
-        .map(|index| nodes_of(snapshot, PoolId::from(index)))
-        .collect();
+    let pools = PoolNodes::counted(snapshot);
     let mut waves = Vec::new();
     for (index, pool) in snapshot.pools.iter().enumerate() {
         if selects(policy, pool) {
@@ -156,15 +154,6 @@ pub fn forecast(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) 
     }
     waves.sort_by(|left, right| left.node_pool.cmp(&right.node_pool));
     waves
-}
-
-fn nodes_of(snapshot: &Snapshot, pool: PoolId) -> PoolNodes {
-    let own = snapshot.nodes.iter();
-    let counted = own.filter(|node| node.pool == Some(pool) && node.is_managed() && node.initialized);
-    PoolNodes {
-        nodes: counted.count(),
-        ..PoolNodes::of(snapshot.pool(pool))
-    }
 }
 
 fn count(number: usize) -> i64 {

@@ -11,7 +11,7 @@ use crate::calendar::{Lane, PolicyRule, REASONS, Window, calendar_with};
 use jiff::SignedDuration;
 use spokeshave_api::disruption_policy::{BudgetUnit, OutsideWindows, PolicyBudget, PolicyScope};
 use spokeshave_api::{Budget, DisruptionPolicy, DisruptionReason, NillableDuration, UNLIMITED};
-use spokeshave_model::snapshot::PoolView;
+use spokeshave_model::snapshot::{PoolView, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -46,6 +46,22 @@ impl PoolNodes {
             budgets: pool.object.spec.disruption.budgets.clone().unwrap_or_default(),
             expire_after: pool.object.spec.template.spec.expire_after.clone(),
         }
+    }
+
+    /// All NodePools of a Snapshot, in its order. Policies take percentages of all managed nodes of what they select: of those that join, too, and of
+    /// NodePools that are not supported.
+    pub fn counted(snapshot: &Snapshot) -> Vec<Self> {
+        let unfilled = snapshot.pools.iter().map(|pool| PoolNodes {
+            nodes: 0,
+            ..PoolNodes::of(pool)
+        });
+        let mut counted: Vec<PoolNodes> = unfilled.collect();
+        for node in snapshot.nodes.iter().filter(|node| node.is_managed()) {
+            if let Some(pool) = node.pool {
+                counted[pool.index()].nodes += 1;
+            }
+        }
+        counted
     }
 }
 

@@ -79,9 +79,7 @@ impl<'a> Scene<'a> {
 
 /// Whether a policy applies to a NodePool.
 pub(super) fn selects(policy: &DisruptionPolicy, pool: &PoolView) -> bool {
-    static NONE: BTreeMap<String, String> = BTreeMap::new();
-    let labels = pool.object.metadata.labels.as_ref();
-    policy.selects(&pool.name, labels.unwrap_or(&NONE))
+    policy.selects_pool(&pool.object)
 }
 
 /// Whether a policy may apply to a NodePool whose labels nobody knows, because it cannot be read or is gone: they may be those that the policy asks for.

@@ -66,11 +66,9 @@ impl Wire<'_> {
                 ),
             ));
         }
-        for (key, value) in &first.labels {
-            if let Some(problem) = convert::label_problem(key, value) {
-                let message = format!("{}: {problem}", first.provider_id);
-                failures.push(failure("instance_labels_are_valid", message));
-            }
+        for problem in convert::label_problems(&first.labels) {
+            let message = format!("{}: {problem}", first.provider_id);
+            failures.push(failure("instance_labels_are_valid", message));
         }
         let stale = LaunchRequest {
             leader_term: self.term - 1,

@@ -8,7 +8,7 @@ use spokeshave_api::disruption_policy::{BudgetUnit, PolicyScope};
 use spokeshave_api::{Budget, DisruptionPolicy, DisruptionReason, NillableDuration};
 use spokeshave_plan::budget_lint::{Finding, Level, NodeCounts, lint, read};
 use spokeshave_plan::calendar::{REASONS, ReasonCalendar, Window, calendar_with};
-use spokeshave_plan::disruption_policy::forecast::{PoolNodes, lanes};
+use spokeshave_plan::disruption_policy::forecast::{Forecast, PoolNodes};
 use spokeshave_plan::disruption_policy::lint as lint_policies;
 
 use super::source::Pool;
@@ -94,6 +94,7 @@ impl Report {
         nodes: Option<usize>,
         range: Window,
     ) -> Self {
+        let forecast = Forecast::new(policies.iter().map(|policy| &**policy), known, range);
         Report {
             api_version: "plan.spokeshave.dev/v1alpha1",
             kind: "BudgetCalendar",
@@ -102,7 +103,7 @@ impl Report {
             time_zone: "UTC",
             node_pools: pools
                 .iter()
-                .map(|pool| pool_report(pool, policies, known, nodes, range))
+                .map(|pool| pool_report(pool, policies, &forecast, known, nodes, range))
                 .collect(),
             disruption_policies: policy_reports(policies, known, range.from),
         }
@@ -125,7 +126,7 @@ impl Report {
 pub(crate) fn known(pools: &[Pool], nodes: Option<usize>) -> Vec<PoolNodes> {
     let seen = |pool: &Pool| {
         let labels = serde_json::from_value(pool.object["metadata"]["labels"].clone());
-        let counted = nodes.or(pool.counts.map(|counts| counts.nodes));
+        let counted = nodes.or(pool.managed);
         PoolNodes {
             name: pool.name.clone(),
             labels: labels.unwrap_or_default(),
@@ -200,6 +201,7 @@ fn beyond_calendar(policy: &DisruptionPolicy) -> Vec<String> {
 fn pool_report(
     pool: &Pool,
     policies: &[Arc<DisruptionPolicy>],
+    forecast: &Forecast<'_>,
     known: &[PoolNodes],
     nodes: Option<usize>,
     range: Window,
@@ -218,8 +220,7 @@ fn pool_report(
     let expired = policies.iter().any(|policy| policy.spec.expiry.is_some());
     let expired = expired.then_some(&DisruptionReason::Expired);
     let calendars = REASONS.iter().chain(expired).map(|reason| {
-        let policies = policies.iter().map(|policy| &**policy);
-        let further = own.map_or_else(Vec::new, |own| lanes(policies, known, own, reason, range));
+        let further = own.map_or_else(Vec::new, |own| forecast.lanes(own, reason));
         calendar_with(&budgets, further, reason, shown.nodes, range)
     });
     let located = |finding: Finding| {

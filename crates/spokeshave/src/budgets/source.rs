@@ -14,6 +14,7 @@ use spokeshave_api::{DisruptionPolicy, DisruptionReason, NodeClaim, NodePool, No
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_plan::budget_lint::NodeCounts;
 use spokeshave_plan::disrupt::BudgetMapping;
+use spokeshave_plan::disruption_policy::forecast::PoolNodes;
 
 use crate::cluster::Cluster;
 use crate::lines::Lines;
@@ -45,6 +46,8 @@ pub(crate) struct Pool {
     pub(crate) object: Value,
     /// Its nodes; absent when a file says nothing about nodes.
     pub(crate) counts: Option<NodeCounts>,
+    /// Nodes that percentages of policies are taken of: those that join, too. Absent as `counts` is.
+    pub(crate) managed: Option<usize>,
     /// The file it is from, with the lines of its fields.
     pub(crate) origin: Option<Origin>,
 }
@@ -75,6 +78,7 @@ pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Found> {
             name,
             object: written.object,
             counts: None,
+            managed: None,
             origin: Some(Origin {
                 file: written.file,
                 lines: written.lines,
@@ -157,6 +161,7 @@ pub(super) async fn listed(client: &Client, now: Timestamp) -> Result<Found> {
             name: object.metadata.name.clone().unwrap_or_default(),
             object: serde_json::to_value(&object)?,
             counts: None,
+            managed: None,
             origin: None,
         });
     }
@@ -205,7 +210,11 @@ fn count(pools: &mut [Pool], nodes: Vec<Arc<Node>>, claims: Vec<Arc<NodeClaim>>,
             (snapshot.pool(*id).name.as_str(), counts)
         })
         .collect();
+    let managed = PoolNodes::counted(&snapshot).into_iter();
+    let managed: BTreeMap<String, usize> = managed.map(|pool| (pool.name, pool.nodes)).collect();
     for pool in pools {
-        pool.counts = Some(counts.get(pool.name.as_str()).copied().unwrap_or_default());
+        let name = pool.name.as_str();
+        pool.counts = Some(counts.get(name).copied().unwrap_or_default());
+        pool.managed = Some(managed.get(name).copied().unwrap_or_default());
     }
 }

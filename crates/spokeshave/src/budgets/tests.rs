@@ -155,3 +155,46 @@ async fn an_unreadable_node_of_a_cluster_does_not_hide_its_nodepools() {
     assert_eq!((names, found.policies.len()), (vec!["default"], 0));
     assert_eq!(found.pools[0].counts.map(|counts| counts.nodes), Some(0));
 }
+
+/// Percentages of policies are of all managed nodes, those that join included, as decisions, page and status take them; those of NodePools are not.
+#[test]
+fn percentages_of_policies_are_of_nodes_that_join_too() {
+    let mut items = vec![
+        json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"}, "spec": {
+            "template": {"spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}},
+            "disruption": {"budgets": [{"nodes": "90%"}]},
+        }}),
+        json!({"apiVersion": "spokeshave.dev/v1alpha1", "kind": "DisruptionPolicy", "metadata": {"name": "tenth"}, "spec": {
+            "budgets": [{"limit": "10%"}],
+        }}),
+    ];
+    for index in 0..20 {
+        let mut labels = json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true"});
+        if index < 10 {
+            labels["karpenter.sh/initialized"] = json!("true");
+        }
+        items.push(
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{index}"), "labels": labels},
+                "spec": {"providerID": format!("kwok://{index}")},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+        );
+        items.push(
+            json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": format!("claim-{index}"), "labels": labels},
+                "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}, "requirements": []},
+                "status": {"providerID": format!("kwok://{index}")}}),
+        );
+    }
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
+    std::fs::write(file.path(), list).unwrap();
+    let answer = answer(BudgetsArgs {
+        filenames: vec![file.path().to_owned()],
+        output: OutputFormat::Json,
+        ..arguments(&[])
+    });
+    let report: Value = serde_json::from_str(&answer.unwrap().text).unwrap();
+    let pool = &report["nodePools"][0];
+    assert_eq!(pool["nodes"], 10);
+    let allowed = &pool["calendar"][0]["intervals"][0]["allowed"];
+    assert_eq!(allowed, 2, "{pool:#}");
+}

@@ -222,8 +222,10 @@ impl Followed {
             };
             match &copy.answer {
                 // Without the ledger nobody knows what has become of commands, also where no decision reads it.
-                Some(Answer::Failed(message)) if is_beside && is_ledger => copies.missing.push(lost(message)),
-                Some(answer) if is_beside && !(is_ledger && matches!(answer, Answer::Refused(_))) => {}
+                Some(Answer::Failed(message) | Answer::Refused(message)) if is_beside && is_ledger => {
+                    copies.missing.push(lost(message));
+                }
+                Some(_) if is_beside => {}
                 Some(Answer::Absent) if !list.optional => return Err(refused("it does not know it")),
                 Some(Answer::Failed(message)) => return Err(refused(message)),
                 Some(Answer::Refused(message)) if live::is_needed(path) => return Err(refused(message)),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use spokeshave_plan::report::count;
 use spokeshave_runtime::ObjectKey;
-use spokeshave_view::Missing;
+use spokeshave_view::{AS_LAST_READ, Missing};
 
 use crate::plan::live;
 use crate::plan::schema::LeftOut;
@@ -44,9 +44,6 @@ const KINDS: [(&str, &str); 28] = [
 /// Objects of one kind that are named. What is wrong with the others is rarely something else.
 const NAMED: usize = 3;
 
-/// Kinds of which an operator goes by what it read last: an object that it cannot read any more does not count as absent.
-const LASTING: [&str; 2] = ["CapacityBuffer", "NodeOverlay"];
-
 /// Version and kind of the objects of a list: `/apis/apps/v1/daemonsets` → (`apps/v1`, `DaemonSet`).
 pub(super) fn identity(path: &str) -> Option<(String, String)> {
     let (version, _) = path.trim_start_matches('/').rsplit_once('/')?;
@@ -61,11 +58,11 @@ pub(super) fn identity(path: &str) -> Option<(String, String)> {
 /// Objects that count as absent because they cannot be read: what depends on their kind is unknown. One that an API server would refuse is in no cluster, and
 /// hides nothing.
 pub(super) fn missing(left_out: &[LeftOut]) -> Vec<Missing> {
-    grouped(left_out, &[])
+    grouped(left_out, false)
 }
 
-/// The same, where objects of some kinds count as they were last read.
-fn grouped(left_out: &[LeftOut], lasting: &[&str]) -> Vec<Missing> {
+/// The same; of some kinds an operator goes by what it read last: an object that it cannot read any more does not count as absent.
+fn grouped(left_out: &[LeftOut], is_of_operator: bool) -> Vec<Missing> {
     let mut by_kind: BTreeMap<&str, Vec<&LeftOut>> = BTreeMap::new();
     for one in left_out {
         if let Some(kind) = &one.unread {
@@ -74,7 +71,8 @@ fn grouped(left_out: &[LeftOut], lasting: &[&str]) -> Vec<Missing> {
     }
     let missing = by_kind.into_iter().map(|(kind, objects)| {
         let known = KINDS.iter().find(|(_, known)| *known == kind);
-        let becomes = if lasting.contains(&kind) {
+        let resource = known.map_or(kind, |(resource, _)| *resource);
+        let becomes = if is_of_operator && AS_LAST_READ.contains(&resource) {
             "counts as it was last read, if it was"
         } else {
             "is left out"
@@ -89,7 +87,7 @@ fn grouped(left_out: &[LeftOut], lasting: &[&str]) -> Vec<Missing> {
             message.push_str(&format!("; and {}", count(others, "other")));
         }
         Missing {
-            resource: known.map_or(kind, |(resource, _)| *resource).to_owned(),
+            resource: resource.to_owned(),
             message,
         }
     });
@@ -104,7 +102,7 @@ pub(super) fn unreadable(objects: impl IntoIterator<Item = (String, ObjectKey, S
         why: format!("it cannot be read: {why}"),
         unread: Some(kind),
     });
-    grouped(&left_out.collect::<Vec<_>>(), &LASTING)
+    grouped(&left_out.collect::<Vec<_>>(), true)
 }
 
 #[cfg(test)]

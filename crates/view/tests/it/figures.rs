@@ -1,9 +1,9 @@
 //! Figures that are about more than one object: what sets of nodes save, what nodes of others cost, what policies leave of budgets; and commands that a view forgets.
 
-use crate::views::{judged, view};
+use crate::views::{freeze, judged, view};
 use serde_json::json;
 use spokeshave_api::{Budget, DisruptionPolicy};
-use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod, random_world};
+use spokeshave_example::{better_together, epoch, instance_type, node, node_pool, random_world};
 use spokeshave_model::{ClusterState, Price};
 use spokeshave_plan::Policy;
 use spokeshave_view::{BudgetNow, Difference, Dollars, Entry, History, Judged, Ledger, Missing, Range};
@@ -38,25 +38,6 @@ fn commands_that_a_view_has_forgotten_are_named_by_its_changes() {
     assert_eq!(changes.commands_gone, ["d000"]);
     assert_eq!(changes.commands, [entry(3)]);
     assert!(new.changes(&new).commands_gone.is_empty());
-}
-
-/// Two nodes whose pods fit on neither, and a larger type that takes the pods of both for less: each alone would stay.
-fn better_together() -> ClusterState {
-    let on_demand = |name: &str, cores: i64, memory_gib: i64| {
-        let mut kind = instance_type(name, cores, memory_gib, &["a"]);
-        kind.offerings.truncate(1);
-        kind
-    };
-    let (big, huge) = (on_demand("big", 8, 16), on_demand("huge", 11, 12));
-    let mut pool = node_pool("default");
-    pool.spec.disruption.budgets = Some(vec![Budget::always("100%")]);
-    let mut state = ClusterState::default().with_pool(pool, vec![big.clone(), huge]);
-    for name in ["x", "y"] {
-        state = state.with_node(node("default", name, &big, "a", "on-demand"));
-        let pod = pending_pod(&format!("p-{name}"), "5", "1Gi", &json!({}));
-        state = state.with_pod(bound(pod, name));
-    }
-    state
 }
 
 /// Where only sets of nodes save something, the next command saves more than all nodes do alone.
@@ -178,10 +159,7 @@ fn budgets_are_what_disruption_policies_leave_of_them() {
         .with_node(node("default", "a", &kind, "a", "spot"))
         .with_node(node("default", "b", &kind, "a", "spot"))
         .with_node(node("free", "c", &kind, "a", "spot"));
-    let spec = json!({"nodePools": {"names": ["default"]}, "freeze": {"reason": "incident 42"}});
-    let spec = serde_json::from_value(spec).expect("a spec");
-    let freeze = Arc::new(DisruptionPolicy::new("stop", spec));
-    state.disruption_policies = vec![freeze];
+    state.disruption_policies = vec![freeze("stop", &["default"])];
     let seen = view(&judged(state.clone()), 1).budgets;
     let now = |pool: &str| {
         let mut now = seen.now.iter();
@@ -226,7 +204,7 @@ fn limited(budget: &serde_json::Value) -> ClusterState {
 }
 
 /// Marks a node as on its way out.
-fn mark(state: &mut ClusterState, name: &str) {
+pub(crate) fn mark(state: &mut ClusterState, name: &str) {
     let mut nodes = state.nodes.iter();
     let found = nodes.find(|one| one.metadata.name.as_deref() == Some(name));
     let id = found.and_then(|one| one.spec.as_ref()?.provider_id.clone());

@@ -1,8 +1,9 @@
 //! Assuming a blocker away gives the promised verdict, and changes nothing.
 
-use crate::views::{judged, view};
+use crate::figures::mark;
+use crate::views::{freeze, judged, view};
 use serde_json::json;
-use spokeshave_api::{Budget, ConsolidationPolicy, DisruptionPolicy, NillableDuration};
+use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration};
 use spokeshave_example::random_world;
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, Price};
@@ -234,11 +235,6 @@ fn what_is_gone_meanwhile_is_named_and_the_rest_is_assumed_away() {
 #[test]
 fn policies_are_lifted_for_the_nodepool_of_the_switch() {
     let kind = instance_type("small", 2, 8, &["a"]);
-    let freeze = |name: &str, pools: &[&str]| {
-        let spec = json!({"nodePools": {"names": pools}, "freeze": {"reason": "incident 42"}});
-        let spec = serde_json::from_value(spec).expect("a spec");
-        Arc::new(DisruptionPolicy::new(name, spec))
-    };
     let mut state = ClusterState::default();
     for name in ["one", "two", "three"] {
         state = state
@@ -270,10 +266,7 @@ fn policies_are_lifted_for_the_nodepool_of_the_switch() {
 #[test]
 fn nodes_that_leave_count_in_no_saving_of_a_what_if() {
     let mut state = guarded();
-    let mut nodes = state.nodes.iter();
-    let leaving = nodes.find(|one| one.metadata.name.as_deref() == Some("two"));
-    let id = leaving.and_then(|one| one.spec.as_ref()?.provider_id.clone());
-    state.marked_for_deletion.insert(id.expect("it has one"));
+    mark(&mut state, "two");
     let before = judged(state);
     let seen = view(&before, 1);
     let difference = Difference::between(&before, &before);
@@ -292,9 +285,7 @@ fn what_only_another_switch_removes_is_not_absent() {
             .with_pool(node_pool(name), vec![kind.clone()])
             .with_node(node(name, &format!("n-{name}"), &kind, zone, "spot"));
     }
-    let spec = json!({"nodePools": {"names": ["one", "two"]}, "freeze": {"reason": "incident 42"}});
-    let spec = serde_json::from_value(spec).expect("a spec");
-    state.disruption_policies = vec![Arc::new(DisruptionPolicy::new("both", spec))];
+    state.disruption_policies = vec![freeze("both", &["one", "two"])];
     let before = judged(state);
     let switches = ["DisruptionPolicy:NodePool/one", "DisruptionPolicy:NodePool/two"];
     let machines = ["Node/n-one", "Zone/a", "Zone/moon"];

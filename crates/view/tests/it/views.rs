@@ -23,6 +23,13 @@ pub(crate) fn judged(state: ClusterState) -> Judged {
     Judged::of(world, &Policy::default())
 }
 
+/// A policy that freezes some NodePools.
+pub(crate) fn freeze(name: &str, pools: &[&str]) -> Arc<DisruptionPolicy> {
+    let spec = json!({"nodePools": {"names": pools}, "freeze": {"reason": "incident 42"}});
+    let spec = serde_json::from_value(spec).expect("a spec");
+    Arc::new(DisruptionPolicy::new(name, spec))
+}
+
 /// The same for a user who may not list a resource.
 fn unread(state: ClusterState, resource: &str) -> Judged {
     let missing = vec![Missing {

@@ -1,7 +1,7 @@
 //! Rejected requests, responses, and streams.
 
 use super::*;
-use spokeshave_example::{bound, instance_type, node, node_pool, pending_pod};
+use spokeshave_example::{better_together, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::ClusterState;
 use spokeshave_plan::Policy;
 use spokeshave_plan::in_flight::{expected_on, stand_in_id};
@@ -49,13 +49,13 @@ async fn page_of(world: World, query: &str) -> String {
 }
 
 fn site(board: Board) -> Arc<Site> {
-    site_of("1", board)
+    site_of("spokeshave-1", board)
 }
 
-fn site_of(run: &str, board: Board) -> Arc<Site> {
+fn site_of(cookie: &str, board: Board) -> Arc<Site> {
     let gate = Gate {
         token: "secret".to_owned(),
-        run: run.to_owned(),
+        cookie: cookie.to_owned(),
         hosts: vec!["page.example".to_owned()],
         source: "test".to_owned(),
     };
@@ -195,7 +195,10 @@ async fn two_programs_under_one_host_name_do_not_take_each_others_cookie() {
         let (pair, _) = cookie.split_once(';').unwrap();
         pair.to_owned()
     };
-    let (one, other) = (site_of("1f", board()), site_of("2e", board()));
+    let (one, other) = (
+        site_of("spokeshave-1f", board()),
+        site_of("spokeshave-2e", board()),
+    );
     let (first, second) = (cookie(&one).await, cookie(&other).await);
     assert_eq!(
         [&first, &second],
@@ -399,25 +402,8 @@ async fn a_page_of_unmanaged_nodes_says_so() {
 /// Nodes that save something together only are not told to stay, and no figure is a bound that it is not.
 #[tokio::test]
 async fn nodes_of_the_next_command_go_with_others() {
-    let kinds = [("big", 8, 16), ("huge", 11, 12)].map(|(name, cores, memory)| {
-        let mut kind = instance_type(name, cores, memory, &["a"]);
-        kind.offerings.truncate(1);
-        kind
-    });
-    let mut state = ClusterState::default().with_pool(node_pool("default"), kinds.to_vec());
-    for name in ["x", "y"] {
-        let pod = pending_pod(&format!("p-{name}"), "5", "1Gi", &serde_json::json!({}));
-        state = state
-            .with_node(node("default", name, &kinds[0], "a", "on-demand"))
-            .with_pod(bound(pod, name));
-    }
-    for pool in &mut state.node_pools {
-        let budgets = serde_json::json!([{"nodes": "100%"}]);
-        let budgets = serde_json::from_value(budgets).unwrap();
-        Arc::make_mut(pool).spec.disruption.budgets = Some(budgets);
-    }
     let together = World {
-        state,
+        state: better_together(),
         now: spokeshave_example::epoch(),
         ..World::default()
     };
