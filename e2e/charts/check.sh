@@ -91,6 +91,8 @@ refused "settings.clusterName is \"old\", and cloudProvider is kwok" --values "$
 refused "azure.subscriptionID: needed" --set cloudProvider=azure
 refused "settings.clusterEndpoint: needed" --values "$folder/values/azure.yaml" --set settings.clusterEndpoint=
 refused "networkPlugin" --set azure.networkPlugin=kubenet
+# The operator takes it for true, and the ClusterRole would not.
+refused "nominatePods" --set-string settings.nominatePods=True
 refused "azure.machinesPoolName: needed" --values "$folder/values/azure-machines.yaml" --set azure.machinesPoolName=
 refused "azure.clusterResourceGroup: needed" --values "$folder/values/azure.yaml" --set azure.manageExistingMachines=true,azure.machinesPoolName=m
 refused "provisionMode" --set azure.provisionMode=bootstrappingclient
@@ -108,7 +110,7 @@ render "${by_env[@]}" --set azure.machinesPoolName=m,azure.clusterResourceGroup=
 render --values "$folder/values/azure.yaml" --set 'controller.envFrom[0].configMapRef.name=azure' >"$rendered"
 if grep -q 'name: \(PROVISION_MODE\|LINUX_ADMIN_USERNAME\|NETWORK_PLUGIN_MODE\)' "$rendered"; then echo "defaults hide controller.envFrom" >&2; exit 1; fi
 # Where nobody is elected, no alert says so: a shadow, and a single replica without a Lease.
-for set in shadow=true "$(env 0 DISABLE_LEADER_ELECTION true)"; do
+for set in shadow=true "$(env 0 DISABLE_LEADER_ELECTION true)" "$(env 0 DISABLE_LEADER_ELECTION t)"; do
     render --values "$folder/values/defaults.yaml" --set "prometheusRule.enabled=true,$set" --show-only templates/prometheusrule.yaml >"$rendered"
     if grep -q -- "- alert: SpokeshaveNoLeader" "$rendered" || ! [ "$(grep -c -- '- alert: ' "$rendered")" = "$(($(grep -c -- '- alert: ' charts/spokeshave/rules/alerts.yaml) - 1))" ]; then
         echo "$set: of the alerts, only SpokeshaveNoLeader is left out" >&2

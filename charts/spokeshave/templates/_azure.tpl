@@ -13,7 +13,7 @@
 {{- end -}}
 {{- $byAKS := eq $mode "aksmachineapi" -}}
 {{- $byTemplate := eq $mode "aksscriptless" -}}
-{{- $manages := ternary (has (lower (get $given "MANAGE_EXISTING_AKS_MACHINES")) (list "true" "1")) $azure.manageExistingMachines (hasKey $given "MANAGE_EXISTING_AKS_MACHINES") -}}
+{{- $manages := ternary (has (lower (get $given "MANAGE_EXISTING_AKS_MACHINES")) (list "true" "t" "1")) $azure.manageExistingMachines (hasKey $given "MANAGE_EXISTING_AKS_MACHINES") -}}
 {{- $seesAKS := or $byAKS $manages -}}
 {{- $names := list
   (list "AZURE_SUBSCRIPTION_ID" "azure.subscriptionID" $azure.subscriptionID true)

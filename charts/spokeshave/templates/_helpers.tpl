@@ -50,7 +50,7 @@ annotations:
 {{- $elects := not .Values.shadow -}}
 {{- range .Values.controller.env -}}
 {{- if eq .name "LEADER_ELECTION_NAME" -}}{{- $lease = default $lease .value -}}{{- end -}}
-{{- if and (eq .name "DISABLE_LEADER_ELECTION") (eq (toString .value) "true") -}}{{- $elects = false -}}{{- end -}}
+{{- if and (eq .name "DISABLE_LEADER_ELECTION") (has (toString .value) (list "1" "t" "T" "true" "TRUE" "True")) -}}{{- $elects = false -}}{{- end -}}
 {{- end -}}
 {{- if $elects -}}{{- $lease -}}{{- end -}}
 {{- end -}}

@@ -58,6 +58,13 @@ pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
 /// CapacityBuffer: its capacity is being provisioned.
 pub const PROVISIONING: &str = "Provisioning";
 
+/// Reason of a dependent that nobody has looked at yet.
+pub const AWAITING_RECONCILIATION: &str = "AwaitingReconciliation";
+/// Message of such a dependent.
+pub const AWAITING_MESSAGE: &str = "object is awaiting reconciliation";
+/// Reason of the root while some of its dependents are not known.
+pub const RECONCILING_DEPENDENTS: &str = "ReconcilingDependents";
+
 /// A condition's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
@@ -110,6 +117,12 @@ pub trait Conditioned {
         self.true_condition(type_).is_some()
     }
 
+    /// The dependents that are not stored, and the root if it is not: what is `Unknown` since the object was created (P-016).
+    fn missing_conditions(&self) -> Vec<&'static str> {
+        let set = Self::DEPENDENTS.iter().copied().chain([READY]);
+        set.filter(|type_| self.condition(type_).is_none()).collect()
+    }
+
     /// Materialises missing dependents and the root as `Unknown` (P-016). Returns whether anything was added.
     fn initialize_conditions(&mut self, now: Timestamp) -> bool {
         let created = self
@@ -118,24 +131,21 @@ pub trait Conditioned {
             .as_ref()
             .map_or(now, |time| time.0);
         let generation = self.metadata().generation;
-        let mut changed = false;
-        for type_ in Self::DEPENDENTS.iter().copied().chain([READY]) {
-            if self.condition(type_).is_none() {
-                self.conditions_mut().push(Condition {
-                    type_: type_.to_owned(),
-                    status: Status::Unknown.as_str().to_owned(),
-                    observed_generation: generation,
-                    last_transition_time: whole_seconds(created),
-                    reason: "AwaitingReconciliation".to_owned(),
-                    message: "object is awaiting reconciliation".to_owned(),
-                });
-                changed = true;
-            }
+        let missing = self.missing_conditions();
+        for type_ in &missing {
+            self.conditions_mut().push(Condition {
+                type_: (*type_).to_owned(),
+                status: Status::Unknown.as_str().to_owned(),
+                observed_generation: generation,
+                last_transition_time: whole_seconds(created),
+                reason: AWAITING_RECONCILIATION.to_owned(),
+                message: AWAITING_MESSAGE.to_owned(),
+            });
         }
-        if changed {
+        if !missing.is_empty() {
             sort(self.conditions_mut());
         }
-        changed
+        !missing.is_empty()
     }
 
     /// `True` with the type as reason and no message.
@@ -228,7 +238,7 @@ fn recompute_root<T: Conditioned + ?Sized>(object: &mut T, now: Timestamp) -> bo
     let (status, reason) = if any_false {
         (Status::False, "UnhealthyDependents")
     } else {
-        (Status::Unknown, "ReconcilingDependents")
+        (Status::Unknown, RECONCILING_DEPENDENTS)
     };
     set_one(object, READY, status, reason, &message.join(", "), now)
 }

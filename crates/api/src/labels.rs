@@ -30,6 +30,12 @@ pub const ARCH: &str = "kubernetes.io/arch";
 pub const OS: &str = "kubernetes.io/os";
 /// Host name.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Availability zone, as the driver of Azure disks writes it on volumes and nodes.
+pub const AZURE_DISK_ZONE: &str = "topology.disk.csi.azure.com/zone";
+/// Availability zone, as the driver of Azure Elastic SAN writes it on volumes and nodes.
+pub const AZURE_SAN_ZONE: &str = "topology.san.csi.azure.com/zone";
+/// The zone of a machine of Azure that is in none; its drivers leave theirs empty.
+pub const AZURE_NO_ZONE: &str = "0";
 /// Windows build.
 pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
 /// Excludes a Node that is being removed from load balancers (D-310).
@@ -72,6 +78,7 @@ pub const CAPACITY_BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namesp
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// On a NodeClaim: its price in dollars per hour when it was launched, used when its offering is no longer available (W-07).
+/// What this version has not launched has none, and neither has what had no known price then.
 pub const PRICE_AT_LAUNCH: &str = "spokeshave.dev/price-at-launch";
 
 /// Finalizer of NodeClaims and Nodes.
@@ -132,13 +139,25 @@ fn taint(key: &str, effect: &str) -> Taint {
 #[must_use]
 pub fn normalized(key: &str) -> &str {
     match key {
-        // The EBS driver puts it on every volume that it makes: a pod that has one could be placed nowhere.
-        "failure-domain.beta.kubernetes.io/zone" | "topology.ebs.csi.aws.com/zone" => ZONE,
+        // Drivers of EBS and of Azure put theirs on every volume that they make: a pod that has one could be placed nowhere.
+        "failure-domain.beta.kubernetes.io/zone"
+        | "topology.ebs.csi.aws.com/zone"
+        | AZURE_DISK_ZONE
+        | AZURE_SAN_ZONE => ZONE,
         "failure-domain.beta.kubernetes.io/region" => REGION,
         "beta.kubernetes.io/arch" => ARCH,
         "beta.kubernetes.io/os" => OS,
         "beta.kubernetes.io/instance-type" => INSTANCE_TYPE,
         other => other,
+    }
+}
+
+/// What a value under a key means under its canonical key (P-033); nearly always the same.
+#[must_use]
+pub fn normalized_value<'v>(key: &str, value: &'v str) -> &'v str {
+    match (key, value) {
+        (AZURE_DISK_ZONE | AZURE_SAN_ZONE, "") => AZURE_NO_ZONE,
+        (_, same) => same,
     }
 }
 
@@ -209,5 +228,20 @@ mod tests {
         assert_eq!(normalized("beta.kubernetes.io/arch"), ARCH);
         assert_eq!(normalized("failure-domain.beta.kubernetes.io/zone"), ZONE);
         assert_eq!(normalized("team"), "team");
+    }
+
+    #[test]
+    fn p_033_drivers_of_azure_leave_the_zone_of_what_is_in_none_empty() {
+        for key in [
+            "topology.disk.csi.azure.com/zone",
+            "topology.san.csi.azure.com/zone",
+        ] {
+            assert_eq!(normalized(key), ZONE);
+            assert_eq!(normalized_value(key, ""), "0", "{key}");
+            assert_eq!(normalized_value(key, "westeurope-1"), "westeurope-1", "{key}");
+        }
+        for key in [ZONE, "topology.ebs.csi.aws.com/zone", "team"] {
+            assert_eq!(normalized_value(key, ""), "", "{key}");
+        }
     }
 }

@@ -8,6 +8,8 @@ use spokeshave_syntax::names::{
 use crate::cause::Cause;
 use crate::schema::facts::facts;
 
+/// Most bytes of the keys and values of all annotations.
+const MOST_ANNOTATIONS: i64 = 256 * 1024;
 /// Finalizers that need no domain.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
@@ -59,13 +61,18 @@ pub(crate) fn check(kind: &str, group: &str, object: &Value, causes: &mut Vec<Ca
             causes.push(Cause::invalid("metadata.labels", value, &problem));
         }
     }
-    for (key, _) in metadata["annotations"].as_object().into_iter().flatten() {
+    let mut bytes = 0;
+    for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
+        bytes += key.len() + value.as_str().map_or(0, str::len);
         let key = key.to_lowercase();
         causes.extend(
             qualified_name_problems(&key)
                 .iter()
                 .map(|problem| Cause::invalid("metadata.annotations", &Value::from(key.as_str()), problem)),
         );
+    }
+    if i64::try_from(bytes).is_ok_and(|bytes| bytes > MOST_ANNOTATIONS) {
+        causes.push(Cause::too_long("metadata.annotations", MOST_ANNOTATIONS));
     }
     // Only core kinds ask more of a finalizer than that it is a name.
     let free_finalizers = group == "apiextensions.k8s.io"

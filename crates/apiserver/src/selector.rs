@@ -275,16 +275,63 @@ fn check_value(key: &str, index: usize, value: &str) -> Result<(), String> {
     }
 }
 
-/// A field selector: equalities on dotted paths.
+/// Where a path of a field selector leads in a stored object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldPlace {
+    /// Dotted paths, of which the first one counts at which there is something.
+    paths: Vec<String>,
+    /// What is seen where there is nothing: a zero value of Go's.
+    nothing: &'static str,
+}
+
+impl FieldPlace {
+    /// The text at a path.
+    #[must_use]
+    pub fn at(path: &str) -> Self {
+        Self::first_of([path])
+    }
+
+    /// The text at the first path at which there is any.
+    #[must_use]
+    pub fn first_of<const N: usize>(paths: [&str; N]) -> Self {
+        Self {
+            paths: Vec::from(paths.map(str::to_owned)),
+            nothing: "",
+        }
+    }
+
+    /// The place of something else than text: of a flag that is `false`, or a number that is `0`, where there is nothing.
+    #[must_use]
+    pub fn or(self, nothing: &'static str) -> Self {
+        Self { nothing, ..self }
+    }
+
+    fn holds(&self, object: &Value, wanted: &str) -> bool {
+        let found = |path: &String| {
+            let found = path.split('.').fold(object, |here, part| &here[part]);
+            (!found.is_null() && found != "").then_some(found)
+        };
+        match self.paths.iter().find_map(found) {
+            None => self.nothing == wanted,
+            Some(Value::String(text)) => text == wanted,
+            Some(other) => {
+                let text = other.to_string();
+                text == wanted
+            }
+        }
+    }
+}
+
+/// A field selector: equalities of what is at some places.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FieldSelector(Vec<(String, bool, String)>);
+pub struct FieldSelector(Vec<(FieldPlace, bool, String)>);
 
 impl FieldSelector {
     /// Reads `metadata.name=a,status.phase!=Running`; `read` says where a path leads in a stored object, or what is wrong with it.
     ///
     /// # Errors
     /// HTTP 400 for an unreadable selector or a path that the resource does not index.
-    pub fn parse(text: &str, read: impl Fn(&str) -> Result<String, String>) -> ApiResult<Self> {
+    pub fn parse(text: &str, read: impl Fn(&str) -> Result<FieldPlace, String>) -> ApiResult<Self> {
         let mut terms = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (path, equal, value) = if let Some((path, value)) = part.split_once("!=") {
@@ -296,9 +343,8 @@ impl FieldSelector {
                     "invalid selector: '{text}'; can't understand '{part}'"
                 )));
             };
-            let path = path.trim();
-            let path = read(path).map_err(ApiError::bad_request)?;
-            terms.push((path, equal, value.trim().to_owned()));
+            let place = read(path.trim()).map_err(ApiError::bad_request)?;
+            terms.push((place, equal, value.trim().to_owned()));
         }
         Ok(Self(terms))
     }
@@ -312,22 +358,9 @@ impl FieldSelector {
     /// Whether an object matches.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
-        self.0.iter().all(|(path, equal, wanted)| {
-            let mut here = object;
-            for part in path.split('.') {
-                here = &here[part];
-            }
-            let found = match here {
-                Value::String(text) => text == wanted,
-                // Go's zero values: a flag that is not set is false, text that is not set is empty.
-                Value::Null if matches!(path.as_str(), "spec.unschedulable" | "spec.hostNetwork") => {
-                    wanted == "false"
-                }
-                Value::Null => wanted.is_empty(),
-                other => &other.to_string() == wanted,
-            };
-            found == *equal
-        })
+        self.0
+            .iter()
+            .all(|(place, equal, wanted)| place.holds(object, wanted) == *equal)
     }
 }
 
@@ -401,18 +434,25 @@ mod tests {
 
     #[test]
     fn field_selectors() {
-        let pod = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n"}});
-        let matches = |text: &str| {
-            FieldSelector::parse(text, |path| Ok(path.to_owned()))
-                .unwrap()
-                .matches(&pod)
+        let pod = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n"}, "status": {"restarts": 3}});
+        let read = |path: &str| match path {
+            "spec.unschedulable" => Ok(FieldPlace::at(path).or("false")),
+            "name" => Ok(FieldPlace::first_of([
+                "spec.name",
+                "metadata.name",
+                "spec.nodeName",
+            ])),
+            _ => Ok(FieldPlace::at(path)),
         };
+        let matches = |text: &str| FieldSelector::parse(text, read).unwrap().matches(&pod);
         assert!(
             matches("metadata.name=a,spec.nodeName!=x")
                 && matches("status.phase=")
                 && !matches("spec.nodeName=")
         );
-        assert!(matches("spec.unschedulable=false"));
+        assert!(matches("spec.unschedulable=false") && !matches("spec.unschedulable="));
+        assert!(matches("status.restarts=3") && !matches("status.restarts="));
+        assert!(matches("name=a") && matches("name!=n"), "the first that there is");
         let error =
             FieldSelector::parse("spec.image=x", |path| Err(format!("{path} is not known"))).unwrap_err();
         assert_eq!(error.message, "spec.image is not known");
@@ -474,7 +514,7 @@ mod tests {
         #[test]
         fn arbitrary_text_never_panics(text in ".{0,30}") {
             let _ = LabelSelector::parse(&text);
-            let _ = FieldSelector::parse(&text, |path| Ok(path.to_owned()));
+            let _ = FieldSelector::parse(&text, |path| Ok(FieldPlace::at(path)));
         }
         #[test]
         fn a_selector_means_what_its_requirements_mean(
@@ -492,7 +532,7 @@ mod tests {
             let pod = json!({"metadata": {"name": name}, "spec": {"nodeName": node}});
             let path = |is_name: bool| if is_name { "metadata.name" } else { "spec.nodeName" };
             let text: Vec<String> = terms.iter().map(|(is_name, equal, value)| format!("{}{}{value}", path(*is_name), if *equal { "=" } else { "!=" })).collect();
-            let selector = FieldSelector::parse(&text.join(","), |path| Ok(path.to_owned())).map_err(|error| TestCaseError::fail(error.message))?;
+            let selector = FieldSelector::parse(&text.join(","), |path| Ok(FieldPlace::at(path))).map_err(|error| TestCaseError::fail(error.message))?;
             let expected = terms.iter().all(|(is_name, equal, value)| (value == if *is_name { &name } else { &node }) == *equal);
             prop_assert_eq!(selector.matches(&pod), expected);
         }

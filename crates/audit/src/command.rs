@@ -75,6 +75,9 @@ fn check_nodes(
         if !view.initialized {
             report("goes although it is not initialized");
         }
+        if view.promised {
+            report("goes although a scheduler is about to put a pod there");
+        }
         let tolerant = !check.is_consolidation && claim.spec.termination_grace_period.is_some();
         if tolerant {
             continue;
@@ -228,20 +231,23 @@ fn check_price(snapshot: &Snapshot, check: &CommandCheck<'_>, violations: &mut V
 fn price_of(snapshot: &Snapshot, node: NodeId) -> Price {
     let view = snapshot.node(node);
     let label = |key: &str| view.labels.get(key).map(String::as_str);
-    let offering = || {
+    let offered = || {
         let pool = snapshot.pool(view.pool?);
         let wanted = label(labels::INSTANCE_TYPE)?;
         let instance_type = pool
             .instance_types
             .iter()
             .find(|instance_type| instance_type.name == wanted)?;
-        instance_type.offerings.iter().find(|offering| {
+        let offering = instance_type.offerings.iter().find(|offering| {
             offering.zone() == label(labels::ZONE)
                 && offering.capacity_type().map(CapacityType::as_str) == label(labels::CAPACITY_TYPE)
-        })
+        })?;
+        let is_free = offering.available || instance_type.overlaid.price;
+        let is_priced = offering.price.is_known() || (is_free && offering.price == Price::ZERO);
+        is_priced.then_some(offering.price)
     };
-    // A node whose offering is gone keeps the price it was launched at.
-    offering().map_or(view.price, |offering| offering.price)
+    // A node whose offering is gone, or without a price, keeps the price it was launched at.
+    offered().unwrap_or(view.price)
 }
 
 /// The dearest way to launch the claim, given that for each type the first capacity type that is to be had is used.

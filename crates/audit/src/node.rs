@@ -30,6 +30,9 @@ pub(crate) fn existing_node(snapshot: &Snapshot, node: NodeId, residents: &[PodI
     }
     let mut labels = view.labels.clone();
     labels.insert(labels::HOSTNAME.to_owned(), view.hostname.clone());
+    // Affinity may ask for its name, as if that were a label.
+    let name = view.node_name().map(labels::node_name_key);
+    labels.extend(name.map(|name| (name, "true".to_owned())));
     ConcreteNode {
         name: view.name.clone(),
         possible_labels: vec![labels],

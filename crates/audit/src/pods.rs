@@ -3,7 +3,7 @@
 use crate::{Host, Violation};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 use spokeshave_model::Pod;
-use spokeshave_model::constraints::{Constraints, PodTerm};
+use spokeshave_model::constraints::{Constraints, PodTerm, asks_by_name};
 use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::{Requirement, Requirements};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,12 +47,15 @@ pub(crate) fn untolerated(pod: &Pod, taints: &[Taint]) -> Option<String> {
 fn expression_matches(expression: &NodeSelectorRequirement, labels: &Labels) -> bool {
     let key = spokeshave_model::labels::normalize(&expression.key);
     let value = labels.get(key);
-    let values = expression.values.clone().unwrap_or_default();
+    let listed = expression.values.iter().flatten();
+    let values: Vec<&str> = listed
+        .map(|value| spokeshave_model::labels::normalize_value(&expression.key, value))
+        .collect();
     let number = value.and_then(|value| value.parse::<i64>().ok());
     let bound = values.first().and_then(|value| value.parse::<i64>().ok());
     match expression.operator.as_str() {
-        "In" => value.is_some_and(|value| values.contains(value)),
-        "NotIn" => value.is_none_or(|value| !values.contains(value)),
+        "In" => value.is_some_and(|value| values.contains(&value.as_str())),
+        "NotIn" => value.is_none_or(|value| !values.contains(&value.as_str())),
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
         "Gt" => number.zip(bound).is_some_and(|(number, bound)| number > bound),
@@ -63,21 +66,38 @@ fn expression_matches(expression: &NodeSelectorRequirement, labels: &Labels) -> 
     }
 }
 
-fn term_matches(term: &NodeSelectorTerm, labels: &Labels) -> bool {
-    term.match_expressions
+/// The name of a node, among its labels; a node that is to be launched has none yet.
+fn field_matches(field: &NodeSelectorRequirement, labels: &Labels) -> bool {
+    let mut names = field.values.iter().flatten();
+    let is_named = names.any(|name| labels.contains_key(&spokeshave_model::labels::node_name_key(name)));
+    match (field.key.as_str(), field.operator.as_str()) {
+        ("metadata.name", "In") => is_named,
+        ("metadata.name", "NotIn") => !is_named,
+        _ => false,
+    }
+}
+
+/// A term that asks nothing matches no node. Names by which somebody has bound a pod to its node are not what the pod asks for.
+fn term_matches(pod: &Pod, term: &NodeSelectorTerm, labels: &Labels) -> bool {
+    let reads_names = asks_by_name(pod);
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    let asks = !expressions.is_empty() || !fields.is_empty();
+    asks && expressions
         .iter()
-        .flatten()
         .all(|expression| expression_matches(expression, labels))
+        && fields
+            .iter()
+            .all(|field| !reads_names || field_matches(field, labels))
 }
 
 /// nodeSelector and required node affinity against a node's labels.
 pub(crate) fn node_affinity_matches(pod: &Pod, labels: &Labels) -> bool {
     let Some(spec) = &pod.spec else { return true };
-    let selected = spec
-        .node_selector
-        .iter()
-        .flatten()
-        .all(|(key, value)| labels.get(spokeshave_model::labels::normalize(key)) == Some(value));
+    let selected = spec.node_selector.iter().flatten().all(|(key, value)| {
+        let found = labels.get(spokeshave_model::labels::normalize(key));
+        found.map(String::as_str) == Some(spokeshave_model::labels::normalize_value(key, value))
+    });
     let required = spec
         .affinity
         .as_ref()
@@ -92,7 +112,7 @@ pub(crate) fn node_affinity_matches(pod: &Pod, labels: &Labels) -> bool {
             required
                 .node_selector_terms
                 .iter()
-                .any(|term| term_matches(term, labels))
+                .any(|term| term_matches(pod, term, labels))
         })
 }
 
@@ -104,15 +124,21 @@ pub(crate) fn requirement_matches(requirement: &Requirement, labels: &Labels) ->
     }
 }
 
-/// One alternative of a pod's volumes against a node's labels: drivers and older volumes name zones by labels of their own, which mean the same.
+/// One alternative of a pod's volumes against a node's labels: drivers and older volumes name zones by labels of their own, which mean the same. A
+/// node that is to be launched has no host yet, and volumes that it is to bring with it say so.
 pub(crate) fn volume_term_matches(term: &Requirements, labels: &Labels) -> bool {
     let mut known = labels.clone();
     for (key, value) in labels {
         let canonical = spokeshave_model::labels::normalize(key);
         if !known.contains_key(canonical) {
-            known.insert(canonical.to_owned(), value.clone());
+            let meant = spokeshave_model::labels::normalize_value(key, value);
+            known.insert(canonical.to_owned(), meant.to_owned());
         }
     }
+    let planned = || spokeshave_model::labels::PLANNED_HOST.to_owned();
+    known
+        .entry(spokeshave_model::labels::HOSTNAME.to_owned())
+        .or_insert_with(planned);
     term.iter()
         .all(|requirement| requirement_matches(requirement, &known))
 }
@@ -153,17 +179,15 @@ fn domains(host: &Host, number: usize, key: &str) -> BTreeSet<String> {
 }
 
 /// Required pod affinity and anti-affinity over all hosts. A planned node counts for every domain in which it may be launched, so a plan
-/// passes only when it is right whatever is launched.
+/// passes only when it is right whatever is launched. Of pods that are leaving, those that take longer than a node to come attract and repel.
 pub(crate) fn check_pod_terms(snapshot: &Snapshot, hosts: &[Host], violations: &mut Vec<Violation>) {
     let everyone: Vec<(usize, PodId, bool)> = hosts
         .iter()
         .enumerate()
         .flat_map(|(number, host)| {
-            let residents = host
-                .residents
-                .iter()
-                .filter(|pod| snapshot.pod(**pod).active)
-                .map(move |pod| (number, *pod, false));
+            let residents = host.residents.iter().copied();
+            let counted = residents.filter(|pod| snapshot.pod(*pod).is_counted());
+            let residents = counted.map(move |pod| (number, pod, false));
             residents.chain(host.arrivals.iter().map(move |pod| (number, *pod, true)))
         })
         .collect();
@@ -201,11 +225,13 @@ pub(crate) fn check_pod_terms(snapshot: &Snapshot, hosts: &[Host], violations: &
         }
         for term in &constraints.affinity {
             let own = domains(&hosts[*number], *number, &term.topology_key);
-            // A pod that selects itself may be the first of its kind in a domain.
+            // Only who is selected by all terms counts for one of them. A pod that selects itself may be the first of its kind in a domain.
+            let is_counted = |other: PodId| {
+                let mut terms = constraints.affinity.iter();
+                snapshot.sees(*pod, other) && terms.all(|term| selects(snapshot, term, other))
+            };
             let together = everyone.iter().any(|(other_number, other, _)| {
-                (pod != other || selects(snapshot, term, *pod))
-                    && snapshot.sees(*pod, *other)
-                    && selects(snapshot, term, *other)
+                is_counted(*other)
                     && domains(&hosts[*other_number], *other_number, &term.topology_key)
                         .iter()
                         .any(|domain| own.contains(domain))

@@ -6,7 +6,7 @@ use spokeshave_example::{bound, instance_type, labelled, node, node_pool, offeri
 use spokeshave_model::placement::{Launch, Placements, PlannedClaim};
 use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::{
-    ClusterState, InstanceType, Price, Requirement, Requirements, Resources, labels, lower,
+    ClusterState, InstanceType, Pod, Price, Requirement, Requirements, Resources, labels, lower,
 };
 use std::sync::Arc;
 
@@ -206,6 +206,65 @@ fn pods_that_repel_or_need_each_other() {
         &problems(&lonely, vec![claim(&[1], &[0], Some("a"))], &[]),
         "affinity over topology.kubernetes.io/zone finds no matching pod",
     );
+}
+
+/// What is said of a pod of app `web` on node `n`, beside others that are there.
+fn beside(others: Vec<Pod>, spec: &Value) -> Vec<String> {
+    let new = labelled(pending_pod("a-new", "100m", "1Mi", spec), &[("app", "web")]);
+    let others = others.into_iter().map(|pod| bound(pod, "n"));
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_node(node("default", "n", &types()[1], "a", "spot"))
+        .with_pods(others.chain([new]));
+    let found = check_placements(&lower(&state), &[PodId(0)], &on_node(&[0]));
+    found.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn p_107_pods_that_take_long_to_leave_repel_and_attract_until_they_are_gone() {
+    let leaving_within = |seconds: i64, app: &str, spec: &Value| {
+        let mut pod = labelled(pending_pod("old", "100m", "1Mi", spec), &[("app", app)]);
+        pod.metadata.deletion_timestamp = pod.metadata.creation_timestamp.clone();
+        pod.metadata.deletion_grace_period_seconds = Some(seconds);
+        vec![pod]
+    };
+    let leaving = |app: &str, spec: &Value| leaving_within(7200, app, spec);
+    let term = |kind: &str, app: &str| {
+        let term = json!({"topologyKey": labels::HOSTNAME, "labelSelector": {"matchLabels": {"app": app}}});
+        json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+    };
+    let apart = term("podAntiAffinity", "web");
+    let refusal = "anti-affinity over kubernetes.io/hostname with default/old";
+    assert_finds(&beside(leaving("db", &apart), &json!({})), refusal);
+    assert_finds(&beside(leaving("web", &json!({})), &apart), refusal);
+    let together = term("podAffinity", "db");
+    assert!(beside(leaving("db", &json!({})), &together).is_empty());
+    // No node comes sooner than this one has gone.
+    assert!(beside(leaving_within(30, "web", &json!({})), &apart).is_empty());
+    let lonely = "affinity over kubernetes.io/hostname finds no matching pod";
+    assert_finds(&beside(leaving_within(30, "db", &json!({})), &together), lonely);
+    // A spread does not count it.
+    let even = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": labels::HOSTNAME, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}}}]});
+    assert!(beside(leaving("web", &even), &even).is_empty());
+}
+
+#[test]
+fn p_108_a_pod_counts_for_affinity_of_several_terms_if_all_of_them_select_it() {
+    let term = |label: &str, value: &str| json!({"topologyKey": labels::ZONE, "labelSelector": {"matchLabels": {label: value}}});
+    let near = json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        term("app", "db"), term("tier", "hot")]}}});
+    let other = |name: &str, own: &[(&str, &str)]| {
+        let pod = pending_pod(name, "100m", "1Mi", &json!({}));
+        labelled(pod, own)
+    };
+    let apart = vec![other("db", &[("app", "db")]), other("hot", &[("tier", "hot")])];
+    assert_finds(
+        &beside(apart, &near),
+        "affinity over topology.kubernetes.io/zone finds no matching pod",
+    );
+    let both = vec![other("db", &[("app", "db"), ("tier", "hot")])];
+    assert!(beside(both, &near).is_empty());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client};
-use spokeshave_ports::SharedClock;
+use spokeshave_ports::{SharedClock, causes};
 
 /// Namespace and name of the Service, in every cluster of EKS.
 const SERVICE: (&str, &str) = ("kube-system", "kube-dns");
@@ -81,7 +81,7 @@ impl Dns {
                 }
                 Ok(Err(reason)) => return Some(reason),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot get Service {namespace}/{name}: {effect}; it is tried again");
+                    tracing::warn!(error = %causes(&error), "cannot get Service {namespace}/{name}: {effect}; it is tried again");
                     clock.sleep(RETRY).await;
                 }
             }

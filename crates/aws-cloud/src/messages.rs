@@ -17,7 +17,7 @@ use spokeshave_provider_aws::errors::{ApiError, steady};
 use spokeshave_provider_aws::fleet::Mark;
 use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::labels::CAPACITY_RESERVATION_ID;
-use spokeshave_provider_aws::messages::{self, Kind};
+use spokeshave_provider_aws::messages::{self, Kind, Message};
 use spokeshave_provider_aws::replies::Received;
 use spokeshave_provider_aws::unavailable::OfferingKey;
 
@@ -29,8 +29,8 @@ use crate::provider::{Inner, cloud_error};
 const WAIT: Duration = Duration::from_secs(20);
 /// Pause after a poll that failed.
 const RETRY: Duration = Duration::from_secs(5);
-/// EC2 takes a spot instance back so long after it says so.
-const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
+/// EC2 takes an instance back so long after it says so, if it does not say when.
+const NOTICE: SignedDuration = SignedDuration::from_mins(2);
 /// Instances that nobody knows are looked for no more often than this.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
@@ -57,13 +57,20 @@ fn kind_of(kind: Kind) -> InterruptionKind {
     }
 }
 
-/// When EC2 takes a spot instance back that it says so of. What was said was said before it is read, whatever our clock shows; and what seems older than its
+/// How long an instance has from the moment on in which EC2 says that it takes it back. Both times are of EC2's clock, which may be another than ours.
+fn notice_of(message: &Message) -> SignedDuration {
+    let told = message.start_time.zip(message.ends_at);
+    let told = told.map(|(said, end)| end.duration_since(said));
+    told.filter(|told| !told.is_negative()).unwrap_or(NOTICE)
+}
+
+/// When EC2 takes an instance back that it says so of. What was said was said before it is read, whatever our clock shows; and what seems older than its
 /// notice counts from now on. Either the clocks differ by minutes, and its pods keep their time, or it is gone, and nothing waits for them.
-fn taken_back_at(said: Option<Timestamp>, now: Timestamp) -> Timestamp {
-    let is_recent = |said: &Timestamp| now.duration_since(*said) < SPOT_NOTICE;
+fn taken_back_at(said: Option<Timestamp>, notice: SignedDuration, now: Timestamp) -> Timestamp {
+    let is_recent = |said: &Timestamp| now.duration_since(*said) < notice;
     let said = said.map_or(now, |said| said.min(now));
     let said = Some(said).filter(is_recent).unwrap_or(now);
-    said.saturating_add(SPOT_NOTICE).unwrap_or(Timestamp::MAX)
+    said.saturating_add(notice).unwrap_or(Timestamp::MAX)
 }
 
 impl Inner {
@@ -185,8 +192,12 @@ impl Inner {
             ours.push((String::new(), String::new()));
         }
         self.hold(&received, ours.iter().map(|(id, _)| id.clone()).collect());
-        let ends_at = (kind == InterruptionKind::SpotInterrupted)
-            .then(|| taken_back_at(message.start_time, self.clock.now()));
+        let is_taken_back = matches!(
+            kind,
+            InterruptionKind::SpotInterrupted | InterruptionKind::CapacityReservationInterrupted
+        );
+        let ends_at =
+            is_taken_back.then(|| taken_back_at(message.start_time, notice_of(&message), self.clock.now()));
         let interruptions = ours.into_iter().map(|(id, provider_id)| {
             match kind {
                 InterruptionKind::SpotInterrupted => self.withhold_spot(&id),
@@ -330,7 +341,9 @@ mod tests {
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
         let at = |minutes: i64| {
             let said = now.saturating_add(SignedDuration::from_mins(minutes)).unwrap();
-            taken_back_at(Some(said), now).duration_since(now).as_mins()
+            taken_back_at(Some(said), NOTICE, now)
+                .duration_since(now)
+                .as_mins()
         };
         assert_eq!([at(0), at(-1), at(5), at(600)], [2, 1, 2, 2]);
         assert_eq!(
@@ -338,10 +351,33 @@ mod tests {
             [2, 2, 2],
             "with a clock that is fast, pods are not ended without their time"
         );
-        assert_eq!(taken_back_at(None, now).duration_since(now), SPOT_NOTICE);
+        assert_eq!(taken_back_at(None, NOTICE, now).duration_since(now), NOTICE);
         assert_eq!(
-            taken_back_at(Some(Timestamp::MAX), Timestamp::MAX),
+            taken_back_at(Some(Timestamp::MAX), NOTICE, Timestamp::MAX),
             Timestamp::MAX
         );
+    }
+
+    #[test]
+    fn d_283_an_instance_has_as_long_as_its_message_says() {
+        let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).ok();
+        for (start_time, ends_at, seconds) in [
+            (at(0), at(90), 90),
+            (at(0), None, 120),
+            (None, at(90), 120),
+            (at(90), at(0), 120),
+        ] {
+            let message = Message {
+                kind: Kind::CapacityReservationInterrupted,
+                instance_ids: Vec::new(),
+                start_time,
+                ends_at,
+            };
+            assert_eq!(
+                notice_of(&message),
+                SignedDuration::from_secs(seconds),
+                "{message:?}"
+            );
+        }
     }
 }

@@ -395,17 +395,7 @@ impl Inner {
     async fn list(&self) -> Result<Vec<NodeClaim>, CloudError> {
         let found = self.instances().await?;
         let mut claims: Vec<NodeClaim> = found.iter().map(|one| self.as_node_claim(one)).collect();
-        for mut unknown in self.recent.unknown(self.clock.now()) {
-            if claims
-                .iter()
-                .all(|claim| claim.provider_id() != unknown.provider_id())
-            {
-                let launched = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.clock.now());
-                unknown.metadata.creation_timestamp.get_or_insert(launched);
-                claims.push(unknown);
-            }
-        }
-        claims.sort_by(|a, b| a.provider_id().cmp(&b.provider_id()));
+        self.recent.complete(&mut claims, self.clock.now());
         Ok(claims)
     }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::NodeClaim;
 
 /// EC2 may say for so long that it does not know an instance which it has just launched.
@@ -63,6 +64,29 @@ impl Recent {
     pub(crate) fn unknown_one(&self, provider_id: &str, now: Timestamp) -> Option<NodeClaim> {
         let mut unknown = self.unknown(now).into_iter();
         unknown.find(|claim| claim.provider_id() == Some(provider_id))
+    }
+
+    /// Adds to the instances that EC2 lists those that it does not tell of yet, and gives all of them in order. Those that this process has launched get the UIDs of
+    /// their NodeClaims: EC2 knows whose an instance is only once its Node has joined.
+    pub(crate) fn complete(&self, listed: &mut Vec<NodeClaim>, now: Timestamp) {
+        for mut unknown in self.unknown(now) {
+            if listed
+                .iter()
+                .all(|claim| claim.provider_id() != unknown.provider_id())
+            {
+                unknown.metadata.creation_timestamp.get_or_insert(Time(now));
+                listed.push(unknown);
+            }
+        }
+        listed.sort_by(|a, b| a.provider_id().cmp(&b.provider_id()));
+        let slots = self.slots();
+        for (uid, slot) in &*slots {
+            let Ok(launch) = slot.try_lock() else { continue };
+            let id = launch.as_ref().and_then(|(_, claim)| claim.provider_id());
+            if let Ok(at) = listed.binary_search_by(|claim| claim.provider_id().cmp(&id)) {
+                listed[at].metadata.uid = Some(uid.clone());
+            }
+        }
     }
 
     /// An instance is ending: nobody finds it again.

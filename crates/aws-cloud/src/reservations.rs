@@ -3,18 +3,21 @@
 //! Owns the period, and the labels of NodeClaims and Nodes whose instance is on-demand now. Nodes of a block that ends go as by a message of the queue, so that
 //! users are told and metrics count them (W-53).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_api::{NodeClaim, labels as api};
 use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{Interruption, Interruptions, Write, WriteError, WriteTarget, Writes};
+use spokeshave_provider_aws::capacity_blocks::{CAPACITY_BLOCK, is_closed, reclaimed_at};
 use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::labels;
+use spokeshave_provider_aws::requests::look_up::CapacityReservationsRequest;
 
 use crate::provider::Inner;
 
@@ -36,37 +39,76 @@ impl Inner {
     pub(crate) fn ending_blocks(&self) -> Interruptions<'_> {
         let looks = stream::unfold((), move |()| async move {
             self.clock.sleep(PERIOD).await;
-            Some((self.in_ending_blocks(), ()))
+            Some((self.in_ending_blocks().await, ()))
         });
         looks.flat_map(stream::iter).boxed()
     }
 
-    fn in_ending_blocks(&self) -> Vec<Interruption> {
-        let classes = self.classes.all().unwrap_or_default();
-        let reservations = classes
+    /// NodeClaims in capacity blocks, those on their way out included: without a deadline, what holds up their drain would do so beyond the end of the machine.
+    fn claims_in_blocks(&self) -> Vec<Arc<NodeClaim>> {
+        let mut claims = self.claims.all().unwrap_or_default();
+        claims.retain(|claim| {
+            claim.label(labels::CAPACITY_RESERVATION_TYPE) == Some(CAPACITY_BLOCK)
+                && claim.label(labels::CAPACITY_RESERVATION_ID).is_some()
+                && claim.provider_id().is_some()
+        });
+        claims
+    }
+
+    /// Blocks are looked up by what NodeClaims say of them: their class may be on its way out, or select them no more, and reserved capacity may be off by now.
+    async fn in_ending_blocks(&self) -> Vec<Interruption> {
+        let claims = self.claims_in_blocks();
+        let ids = claims
             .iter()
-            .filter_map(|class| class.status.as_ref())
-            .flat_map(|status| &status.capacity_reservations);
-        let ending: BTreeMap<&str, _> = reservations
-            .filter(|one| one.reservation_type == "capacity-block" && one.state == "expiring")
-            .map(|one| (one.id.as_str(), one.end_time))
-            .collect();
-        if ending.is_empty() {
-            return Vec::new();
+            .filter_map(|claim| claim.label(labels::CAPACITY_RESERVATION_ID));
+        let ids: BTreeSet<&str> = ids.collect();
+        let mut ending = BTreeMap::new();
+        for id in ids {
+            if let Some(ends_at) = self.ends_soon(id).await {
+                ending.insert(id, ends_at);
+            }
         }
-        let claims = self.reserved_claims();
         let messages = claims.iter().filter_map(|claim| {
-            let ends_at = ending.get(claim.label(labels::CAPACITY_RESERVATION_ID)?)?;
+            let ends_at = *ending.get(claim.label(labels::CAPACITY_RESERVATION_ID)?)?;
+            if claim.is_deleting() && has_deadline(claim, ends_at) {
+                return None;
+            }
             let provider_id = claim.provider_id()?;
             Some(Interruption {
                 id: format!("capacity_block/{}", instances::instance_id(provider_id)?),
                 provider_id: provider_id.to_owned(),
                 kind: Ok(InterruptionKind::CapacityReservationInterrupted),
                 sent_at: None,
-                ends_at: *ends_at,
+                ends_at: Some(ends_at),
             })
         });
         messages.collect()
+    }
+
+    /// When EC2 begins to terminate the instances of a capacity block, if that is soon.
+    async fn ends_soon(&self, id: &str) -> Option<Timestamp> {
+        let request = CapacityReservationsRequest {
+            capacity_reservation_ids: vec![id.to_owned()],
+            ..CapacityReservationsRequest::default()
+        };
+        let found = match self.aws.ec2.capacity_reservations(&request).await {
+            Ok(found) => found,
+            // It is long over, and so are its instances.
+            Err(error) if error.is_not_found() => return None,
+            Err(error) => {
+                let call = "ec2:DescribeCapacityReservations";
+                let effect = "nodes are not drained before the end of their capacity block";
+                self.tell_denied(call, effect, &error);
+                tracing::warn!(reservation = id, %error, "{call} failed; it is tried again in a minute");
+                return None;
+            }
+        };
+        let now = self.clock.now();
+        let mut found = found.into_iter();
+        let block = found.find(|one| one.id == id && one.reservation_type == CAPACITY_BLOCK)?;
+        let ends_at = block.ends_at?;
+        is_closed(&block.instance_type, ends_at, now)
+            .then(|| reclaimed_at(&block.instance_type, ends_at).max(now))
     }
 
     /// Relabels what EC2 has moved out of a reservation, for as long as it is polled.
@@ -126,4 +168,11 @@ impl Inner {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether the drain of a NodeClaim ends by then.
+fn has_deadline(claim: &NodeClaim, ends_at: Timestamp) -> bool {
+    let deadline = claim.annotation(api::TERMINATION_TIMESTAMP);
+    let deadline = deadline.and_then(|text| text.parse::<Timestamp>().ok());
+    deadline.is_some_and(|deadline| deadline <= ends_at)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use kube::Client;
-use spokeshave_ports::SharedClock;
+use spokeshave_ports::{SharedClock, causes};
 
 /// The API server is asked for its version this often.
 const PERIOD: Duration = Duration::from_secs(5 * 60);
@@ -56,7 +56,7 @@ impl Version {
                     }
                 }
                 Err(error) => tracing::warn!(
-                    %error,
+                    error = %causes(&error),
                     "the API server does not say its version; the last one counts, and it is asked again in five minutes"
                 ),
             }

@@ -12,7 +12,7 @@ use spokeshave_api::{AKSNodeClass, labels as api};
 use spokeshave_mirror::hear;
 use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::{Interruption, Writes};
+use spokeshave_ports::{Interruption, Writes, causes};
 use spokeshave_provider_azure::notices;
 use spokeshave_provider_azure::unavailable::{Mark, Reach, USUALLY};
 
@@ -106,8 +106,9 @@ impl Inner {
         writes: &dyn Writes,
     ) -> Result<SignedDuration, String> {
         let version = objects.client.apiserver_version().await;
-        let version =
-            version.map_err(|error| tracing::warn!(%error, "asking the API server for its version"));
+        if let Err(error) = &version {
+            tracing::warn!(error = %causes(error), "asking the API server for its version");
+        }
         let version = version.ok().map(|version| version.git_version);
         let maintenance = objects.maintenance(self.clock().now()).await?;
         let (reconciled, again) = self.reconcile(class, version.as_deref(), maintenance).await;

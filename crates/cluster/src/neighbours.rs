@@ -23,7 +23,7 @@ const OTHERS: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 #[derive(Debug, Default)]
 pub struct Neighbours {
     spreads: Vec<Spread>,
-    /// Domains that have a pod of each required affinity term; `None` when any domain will do.
+    /// By the key of each required affinity term, the domains that have a pod of which all the terms speak; `None` when any domain will do.
     together: Vec<(String, Option<BTreeSet<String>>)>,
     apart: Vec<(String, BTreeSet<String>)>,
     /// Domains that the anti-affinity of other pods forbids.
@@ -60,12 +60,31 @@ impl Neighbours {
                 .filter_map(|(_, node)| domain(node, &term.topology_key).map(str::to_owned))
                 .collect()
         };
-        let together = rules::required_affinity(spec).iter().map(|term| {
-            let found: BTreeSet<String> = domains(term).into_iter().collect();
-            // The first of a group that looks for itself may go anywhere.
-            let first = found.is_empty() && term_selects(term, pod, pod, namespaces);
-            (term.topology_key.clone(), (!first).then_some(found))
-        });
+        let terms = rules::required_affinity(spec);
+        // Whom only some of the terms speak of is none that the pod looks for.
+        let is_meant = |other: &Pod| {
+            terms
+                .iter()
+                .all(|term| term_selects(term, pod, other, namespaces))
+        };
+        let mut meant: Vec<&Placed> = Vec::new();
+        if !terms.is_empty() {
+            meant.extend(placed.iter().filter(|(other, _)| is_meant(other)));
+        }
+        let found: Vec<(String, BTreeSet<String>)> = terms
+            .iter()
+            .map(|term| {
+                let found = meant
+                    .iter()
+                    .filter_map(|(_, node)| domain(node, &term.topology_key));
+                (term.topology_key.clone(), found.map(str::to_owned).collect())
+            })
+            .collect();
+        // The first of a group that looks for itself may go anywhere.
+        let first = found.iter().all(|(_, found)| found.is_empty()) && is_meant(pod);
+        let together = found
+            .into_iter()
+            .map(|(key, found)| (key, (!first).then_some(found)));
         let apart = rules::required_anti_affinity(spec)
             .iter()
             .map(|term| (term.topology_key.clone(), domains(term).into_iter().collect()));
@@ -284,6 +303,38 @@ mod tests {
         );
         assert_eq!(rules.refusal(&node("a")), None);
         assert_eq!(rules.refusal(&Node::default()), Some(AFFINITY));
+    }
+
+    /// Terms that are met by different pods are not met: one pod has to be what all of them speak of.
+    #[test]
+    fn the_terms_of_an_affinity_speak_of_the_same_pods() {
+        let labelled = |pod: &Arc<Pod>, labels: Value| {
+            let mut pod = Pod::clone(pod);
+            pod.metadata.labels = serde_json::from_value(labels).unwrap();
+            Arc::new(pod)
+        };
+        let (plain, both) = (pod(json!({})), json!({"app": "w", "tier": "c"}));
+        let tier = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"tier": "c"}}});
+        let social = pod(
+            json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(), tier]}}}),
+        );
+        let (a, b) = (node("a"), node("b"));
+        let refusals = |pod: &Arc<Pod>, placed: &[Placed]| {
+            let spec = pod.spec.as_ref().unwrap();
+            let rules = Neighbours::new(pod, spec, &[&a, &b], placed, &[], &BTreeMap::new());
+            [rules.refusal(&a), rules.refusal(&b)]
+        };
+        let mut placed = vec![
+            (plain.clone(), a.clone()),
+            (labelled(&plain, json!({"tier": "c"})), a.clone()),
+        ];
+        assert_eq!(refusals(&social, &placed), [Some(AFFINITY); 2]);
+        let first = labelled(&social, both.clone());
+        assert_eq!(refusals(&first, &placed), [None, None], "the first of its group");
+        placed.push((labelled(&plain, both), b.clone()));
+        for pod in [&social, &first] {
+            assert_eq!(refusals(pod, &placed), [Some(AFFINITY), None]);
+        }
     }
 
     #[test]

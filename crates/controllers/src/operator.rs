@@ -160,6 +160,8 @@ impl Operator {
     /// # Errors
     /// Leadership was lost, or a task panicked.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), OperatorError> {
+        // Also of a standby: in the middle of a rollout both versions are there.
+        observability::show_build(&self.metrics, self.options.commit);
         let mut looking = JoinSet::new();
         let (client, clock) = (self.client.clone(), self.clock.clone());
         looking.spawn(definitions_served(client, clock, self.readiness.clone()));
@@ -295,7 +297,7 @@ impl Operator {
         outcome
     }
 
-    pub(crate) fn event_recorder(&self, writer: &Client) -> (EventRecorder, EventWriter) {
+    fn event_recorder(&self, writer: &Client) -> (EventRecorder, EventWriter) {
         EventRecorder::new(
             writer.clone(),
             "karpenter",

@@ -95,6 +95,8 @@ pub struct Options {
     pub dynamic_resources: bool,
     /// A call to the cloud without an answer for so long counts as failed.
     pub cloud_call_limit: Duration,
+    /// The commit that this program was built from, for its metrics; empty where it is not known.
+    pub commit: &'static str,
 }
 
 impl Default for Options {
@@ -119,6 +121,7 @@ impl Default for Options {
             object_metrics: false,
             dynamic_resources: false,
             cloud_call_limit: Duration::from_secs(120),
+            commit: "",
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use kube::runtime::watcher::Error;
+use spokeshave_ports::causes;
 
 /// Pause after the first failure; doubled with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -43,20 +44,24 @@ impl Failing {
         let status = status_code(error);
         if status == Some(410) {
             // The server answers, and a list is what it asks for: this happens to every watch, and what failed before it is over.
-            tracing::debug!(%error, kind, "what the watch was to go on from is forgotten, listing again");
+            tracing::debug!(error = %causes(error), kind, "what the watch was to go on from is forgotten, listing again");
             self.works();
             return FIRST_PAUSE;
         }
-        let cause = error.to_string();
+        let cause = causes(error);
         if self.cause.as_deref() == Some(cause.as_str()) {
-            tracing::debug!(%error, kind, "watch failed again, retrying");
+            tracing::debug!(error = cause, kind, "watch failed again, retrying");
         } else if status == Some(404) {
             tracing::warn!(
                 kind,
                 "the API server does not know this kind: install its CustomResourceDefinition; until then no such object is known"
             );
         } else {
-            tracing::warn!(%error, kind, "watch failed, retrying: until it works, these objects are known as they were last, or not at all");
+            tracing::warn!(
+                error = cause,
+                kind,
+                "watch failed, retrying: until it works, these objects are known as they were last, or not at all"
+            );
         }
         self.cause = Some(cause);
         let pause = self.pause;
@@ -103,6 +108,37 @@ mod tests {
             failing.failed(&Error::NoResourceVersion);
             assert_eq!(failing.failed(&expired), FIRST_PAUSE);
             assert_eq!(failing.failed(&Error::NoResourceVersion), FIRST_PAUSE);
+        }
+    }
+
+    #[test]
+    fn a_connection_that_fails_is_told_with_its_cause() {
+        let refused = std::io::Error::other("connection refused");
+        // As a client wraps it: its own text says less than it knows.
+        let error = Error::InitialListFailed(kube::Error::Service(Box::new(Unconnected(refused))));
+        let mut failing = Failing::new("Node");
+        failing.failed(&error);
+        let told = failing.cause.unwrap();
+        assert!(
+            told.ends_with("client error (Connect): connection refused"),
+            "{told}"
+        );
+        assert_eq!(told.matches("client error").count(), 1, "{told}");
+    }
+
+    /// The error of a client that says nothing of its cause.
+    #[derive(Debug)]
+    struct Unconnected(std::io::Error);
+
+    impl std::fmt::Display for Unconnected {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("client error (Connect)")
+        }
+    }
+
+    impl std::error::Error for Unconnected {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
         }
     }
 

@@ -3,15 +3,17 @@
 //! This is the lowering of one pod's scheduling fields. It resolves namespace selectors, and keeps of the pod's labels only those
 //! that some selector in the cluster observes, so that pods which no constraint can tell apart become equal.
 
+mod node_affinity;
+mod problem;
+
 use crate::Pod;
 use crate::default_spread::DefaultSpread;
 use crate::pod;
-use crate::requirement::{Requirement, RequirementError};
 use crate::requirements::Requirements;
 use crate::selector::Selector;
-use k8s_openapi::api::core::v1::{
-    NodeSelectorTerm, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint,
-};
+use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint};
+pub use node_affinity::asks_by_name;
+pub use problem::{PodProblem, validate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
@@ -154,6 +156,19 @@ impl Constraints {
         requirements
     }
 
+    /// Node selector with each required term, of which one must hold; the node selector alone where there is no term.
+    pub fn alternatives(&self) -> Vec<Requirements> {
+        if self.required_terms.is_empty() {
+            return vec![self.node_selector.clone()];
+        }
+        let with_selector = |term: &Requirements| {
+            let mut requirements = self.node_selector.clone();
+            requirements.add_all(term);
+            requirements
+        };
+        self.required_terms.iter().map(with_selector).collect()
+    }
+
     /// Every selector the pod applies to other pods.
     pub fn selectors(&self) -> impl Iterator<Item = &Selector> {
         let weighted = self
@@ -168,38 +183,6 @@ impl Constraints {
             .chain(weighted)
             .map(|term| &term.selector);
         self.spreads.iter().map(|spread| &spread.selector).chain(terms)
-    }
-}
-
-/// Why a pod is not scheduled at all until it is changed (P §5.2, step 2).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PodProblem {
-    /// It requires `karpenter.sh/nodepool` DoesNotExist: it does not want to run on nodes of ours. Silent.
-    OptedOut,
-    /// A selector or a required affinity expression is not valid.
-    Requirement(RequirementError),
-    /// A selector or a required affinity expression names a key that users may not require.
-    RestrictedLabel(String),
-    /// A required affinity term has matchFields.
-    MatchFields,
-    /// Its volumes cannot be resolved.
-    Volume(String),
-    /// It asks for an amount that is negative or no quantity at all.
-    Requests(String),
-}
-
-impl std::fmt::Display for PodProblem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            PodProblem::OptedOut => f.write_str("configured to not run on a Karpenter provisioned node"),
-            PodProblem::Requirement(error) => write!(f, "{error}"),
-            PodProblem::RestrictedLabel(key) => write!(
-                f,
-                "label {key} is restricted; specify a well known label or a custom label that does not use a restricted domain"
-            ),
-            PodProblem::MatchFields => f.write_str("node selector term with matchFields is not supported"),
-            PodProblem::Volume(text) | PodProblem::Requests(text) => f.write_str(text),
-        }
     }
 }
 
@@ -221,8 +204,7 @@ pub fn lower(pod: &Pod, namespaces: &NamespaceLabels) -> Constraints {
     };
     let affinity = spec.affinity.as_ref();
     let node_affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
-    let required =
-        node_affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
+    let required = node_affinity::required(spec);
     let preferred =
         node_affinity.and_then(|node| node.preferred_during_scheduling_ignored_during_execution.as_ref());
     let pod_affinity = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
@@ -232,7 +214,7 @@ pub fn lower(pod: &Pod, namespaces: &NamespaceLabels) -> Constraints {
         is_virtual: crate::pod::is_virtual(pod),
         node_selector: Requirements::from_labels(spec.node_selector.iter().flatten()),
         required_terms: required
-            .map(|required| required.node_selector_terms.iter().map(required_term).collect())
+            .map(|required| node_affinity::required_terms(required, asks_by_name(pod)))
             .unwrap_or_default(),
         preferred_terms: preferred
             .into_iter()
@@ -292,21 +274,6 @@ pub fn lower(pod: &Pod, namespaces: &NamespaceLabels) -> Constraints {
         namespace,
         labels,
     }
-}
-
-/// A term with an expression that means nothing can be satisfied by nothing. An empty term matches no node in Kubernetes; it is
-/// read as no requirement, as upstream does.
-fn required_term(term: &NodeSelectorTerm) -> Requirements {
-    Requirements::from_term(term).unwrap_or_else(|error| {
-        let key = match &error {
-            RequirementError::UnknownOperator { key, .. }
-            | RequirementError::NotAnInteger { key, .. }
-            | RequirementError::NoValues { key } => key,
-        };
-        [Requirement::exists(key), Requirement::does_not_exist(key)]
-            .into_iter()
-            .collect()
-    })
 }
 
 /// Spread that the pod did not write itself (P-121).
@@ -400,52 +367,6 @@ fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
     ports
 }
 
-/// P-057: what keeps a pod from being considered at all. Preferences are not validated.
-pub fn validate(pod: &Pod) -> Result<(), PodProblem> {
-    let Some(spec) = &pod.spec else { return Ok(()) };
-    let required = spec
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.node_affinity.as_ref())
-        .and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
-    let terms = required.map_or(&[][..], |required| required.node_selector_terms.as_slice());
-    let expressions = || {
-        terms
-            .iter()
-            .flat_map(|term| term.match_expressions.iter().flatten())
-    };
-    if expressions()
-        .any(|expression| expression.key == crate::labels::NODE_POOL && expression.operator == "DoesNotExist")
-    {
-        return Err(PodProblem::OptedOut);
-    }
-    for key in spec
-        .node_selector
-        .iter()
-        .flatten()
-        .map(|(key, _)| key)
-        .chain(expressions().map(|expression| &expression.key))
-    {
-        if crate::labels::is_restricted(crate::labels::normalize(key)) {
-            return Err(PodProblem::RestrictedLabel(key.clone()));
-        }
-    }
-    for expression in expressions() {
-        Requirement::from_node_selector(expression).map_err(PodProblem::Requirement)?;
-    }
-    if terms.iter().any(|term| {
-        term.match_fields
-            .as_ref()
-            .is_some_and(|fields| !fields.is_empty())
-    }) {
-        return Err(PodProblem::MatchFields);
-    }
-    match pod::malformed_request(spec) {
-        Some(problem) => Err(PodProblem::Requests(problem)),
-        None => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -454,43 +375,6 @@ mod tests {
     #[expect(clippy::needless_pass_by_value, reason = "callers write the value in place")]
     fn pod(spec: serde_json::Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": "p", "labels": {"app": "web", "rev": "7"}}, "spec": spec})).expect("a pod written by hand")
-    }
-
-    #[expect(clippy::needless_pass_by_value, reason = "callers write the value in place")]
-    fn affinity(term: serde_json::Value) -> serde_json::Value {
-        json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}})
-    }
-
-    #[test]
-    fn p_057_pod_validation() {
-        let text = |spec| validate(&pod(spec)).map_err(|problem| problem.to_string());
-        assert_eq!(
-            text(json!({"containers": [], "nodeSelector": {"team": "a"}})),
-            Ok(())
-        );
-        assert!(text(json!({"containers": [], "nodeSelector": {"kubernetes.io/hostname": "a"}})).is_err());
-        let opted_out = affinity(
-            json!({"matchExpressions": [{"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]}),
-        );
-        assert_eq!(validate(&pod(opted_out)), Err(PodProblem::OptedOut));
-        let fields =
-            affinity(json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}));
-        assert_eq!(
-            text(fields),
-            Err("node selector term with matchFields is not supported".to_owned())
-        );
-        assert!(
-            text(affinity(
-                json!({"matchExpressions": [{"key": "a", "operator": "Near"}]})
-            ))
-            .is_err()
-        );
-        assert!(
-            text(affinity(
-                json!({"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["x"]}]})
-            ))
-            .is_err()
-        );
     }
 
     #[test]
@@ -511,6 +395,9 @@ mod tests {
             constraints.strict_requirements().to_string(),
             "r In [1], s In [1]"
         );
+        let alternatives = constraints.alternatives();
+        let alternatives: Vec<String> = alternatives.iter().map(ToString::to_string).collect();
+        assert_eq!(alternatives, ["r In [1], s In [1]", "r In [2], s In [1]"]);
     }
 
     #[test]

@@ -296,6 +296,19 @@ impl InstanceType {
 
     /// The price of the first offering with exactly this zone and capacity type, available or not (D-032).
     pub fn price_of(&self, zone: &str, capacity_type: &str) -> Option<Price> {
+        let offering = self.offering_of(zone, capacity_type)?;
+        Some(offering.price)
+    }
+
+    /// The same where somebody knows it. A cloud gives 0 for a price that it does not know, and sells nothing for it; what is sold for nothing, or by an overlay
+    /// has no price, costs nothing (D-364).
+    pub fn known_price_of(&self, zone: &str, capacity_type: &str) -> Option<Price> {
+        let offering = self.offering_of(zone, capacity_type)?;
+        let is_free = offering.price == Price::ZERO && (offering.available || self.overlaid.price);
+        (is_free || offering.price.is_known()).then_some(offering.price)
+    }
+
+    fn offering_of(&self, zone: &str, capacity_type: &str) -> Option<&Offering> {
         let same = |offering: &&Offering| {
             offering
                 .requirements
@@ -308,7 +321,7 @@ impl InstanceType {
                     .and_then(Requirement::single_value)
                     == Some(capacity_type)
         };
-        self.offerings.iter().find(same).map(|offering| offering.price)
+        self.offerings.iter().find(same)
     }
 }
 

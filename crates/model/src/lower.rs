@@ -19,6 +19,7 @@ use crate::selector::Selector;
 use crate::snapshot::{BudgetView, DaemonView, InstanceTypesProblem, NodeView, PoolId, PoolView, Snapshot};
 use crate::state_node;
 use crate::vector::ResourceTable;
+use crate::volumes::Around;
 use crate::workload_annotations;
 use intern::{Observed, Usage, bind_pods, intern_kinds, intern_pods};
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -74,6 +75,7 @@ struct Whole {
     pods: LoweredPods,
     daemons: Vec<LoweredDaemon>,
     namespaces: NamespaceLabels,
+    around: Around,
     observed: Observed,
     usage: Vec<Usage>,
 }
@@ -101,7 +103,9 @@ fn lower_whole(state: &ClusterState) -> Whole {
     pods.dedup_by(|left, right| meta_key(&left.metadata) == meta_key(&right.metadata));
     let mut pools = lower_pools(state);
     let mut nodes = state_node::join(state, &pools);
-    let mut lowered = LoweredPods::new(&pods, &namespaces, &state.volumes, &state.default_spread);
+    let (volumes, spread) = (&state.volumes, &state.default_spread);
+    let around = Around::new(volumes, &nodes, &pods);
+    let mut lowered = LoweredPods::new(&pods, &namespaces, volumes, &around, spread);
     let daemons = lower_daemons(state, &pods, &lowered, &namespaces);
     let table = resource_table(&pools, &nodes, &lowered, &daemons);
     let budgets = lower_budgets(state);
@@ -112,7 +116,7 @@ fn lower_whole(state: &ClusterState) -> Whole {
     let kinds = intern_kinds(&mut nodes, &observed);
     let mut usage = vec![Usage::default(); pools.len()];
     for node in nodes.iter().filter(|node| !node.marked_for_deletion) {
-        if let Some(pool) = node.pool {
+        if let Some(pool) = node.counts_in(&pools) {
             usage[pool.index()].add(&node.capacity);
         }
     }
@@ -153,6 +157,7 @@ fn lower_whole(state: &ClusterState) -> Whole {
         pods: lowered,
         daemons,
         namespaces,
+        around,
         observed,
         usage,
     }
@@ -386,20 +391,23 @@ fn count_as_it_may_end<'a>(
     find: impl Fn(&str) -> Option<&'a NodeView>,
     command: &Revocable,
 ) {
-    for (pool, surplus) in surplus(find, command) {
+    for (pool, surplus) in surplus(pools, find, command) {
         pools[pool.index()].usage.add(&surplus);
     }
 }
 
 /// What a command leaves, if it is taken back, beyond what it brings if it stands, by NodePool; the latter counts anyway.
 fn surplus<'a>(
+    pools: &[PoolView],
     find: impl Fn(&str) -> Option<&'a NodeView>,
     command: &Revocable,
 ) -> BTreeMap<PoolId, Resources> {
     let mut totals: BTreeMap<PoolId, [Resources; 2]> = BTreeMap::new();
     for (side, ids) in [&command.leaves, &command.comes].into_iter().enumerate() {
         for node in ids.iter().filter_map(|id| find(id)) {
-            let Some(pool) = node.pool else { continue };
+            let Some(pool) = node.counts_in(pools) else {
+                continue;
+            };
             let total = &mut totals.entry(pool).or_default()[side];
             total.add(&node.capacity);
             total.add(&Resources::from_amounts([(ResourceName::NODES, 1)]));
@@ -422,7 +430,7 @@ impl Snapshot {
     pub fn usage_if_it_stands(&self, pool: PoolId, command: &Revocable) -> Resources {
         let find = |id: &str| self.nodes.iter().find(|node| node.provider_id == id);
         let mut usage = self.pool(pool).usage.clone();
-        if let Some(surplus) = surplus(find, command).get(&pool) {
+        if let Some(surplus) = surplus(&self.pools, find, command).get(&pool) {
             usage.subtract(surplus);
         }
         usage

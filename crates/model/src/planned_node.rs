@@ -2,8 +2,14 @@
 //!
 //! The API has one field for both. What the plan names is told apart by a condition of our own beside the field, which says which node it was. Functions
 //! of one Pod object; when a node is named is `plan`'s.
+//!
+//! A node that somebody else has named is promised: a scheduler ends other pods there for this one, or is about to bind it, which takes as long as its volumes
+//! take (Kubernetes 1.35 names the node first, so that nobody removes it meanwhile). The API does not say when a node was named, and nobody may ever clear the
+//! field: a scheduler dies, or somebody has written it by hand. So the operator counts from when it saw the name first and withdraws it after a while (its
+//! `state::promises`); who looks only once, as `plan` does at a file, takes it as it stands.
 
 use crate::Pod;
+use crate::pod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -62,9 +68,52 @@ pub fn emptied(pod: &Pod) -> Option<(&str, Timestamp)> {
     said(pod).filter(|_| nominated(pod).is_none())
 }
 
-/// The node on which a scheduler makes room for a pod.
+/// D-007, P-056, whatever node it names: reported unschedulable, bound nowhere, neither daemon nor mirror. A pod that the plan has named a node for waits
+/// like any other: should that node never take it, it gets another.
+pub fn waits(pod: &Pod) -> bool {
+    if pod::node_name(pod).is_some() {
+        return false;
+    }
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
+    let is_unschedulable = conditions.unwrap_or_default().iter().any(|condition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+    });
+    is_unschedulable && !pod::is_daemon(pod) && !pod::is_mirror(pod)
+}
+
+/// The node on which a scheduler makes room for a pod, or is about to bind it.
 pub fn nominated_by_others(pod: &Pod) -> Option<&str> {
     nominated(pod).filter(|_| planned(pod).is_none())
+}
+
+/// D-007, P-056: waits for a place, and nobody but the plan has named a node for it. Whether a name that somebody else has given counts depends on that node,
+/// which `lower` knows.
+pub fn is_provisionable(pod: &Pod) -> bool {
+    waits(pod) && nominated_by_others(pod).is_none()
+}
+
+/// The node that is promised to a pod which has none yet: where there is such a node and it stays, the pod counts as if it were bound there. Reported
+/// unschedulable or not: a scheduler that has found a place at the first try says nothing else. Pods of DaemonSets are expected on their nodes anyway.
+pub fn promised(pod: &Pod) -> Option<&str> {
+    if pod::node_name(pod).is_some() {
+        return None;
+    }
+    let node = nominated_by_others(pod)?;
+    let is_meant = pod::is_active(pod) && !pod::is_daemon(pod) && !pod::is_mirror(pod);
+    is_meant.then_some(node)
+}
+
+/// The pod, as if nobody had named a node for it.
+#[must_use]
+pub fn without_nomination(pod: &Pod) -> Pod {
+    let mut pod = pod.clone();
+    if let Some(status) = &mut pod.status {
+        status.nominated_node_name = None;
+    }
+    pod
 }
 
 /// Whether the plan has named this node before, and it was taken back for good: by us, because the pod was not put there, or by somebody else. It is
@@ -141,6 +190,29 @@ mod tests {
         }
         for nowhere in [pod(None, vec![names("a", at(7))]), pod(Some(""), Vec::new())] {
             assert_eq!((planned(&nowhere), nominated_by_others(&nowhere)), (None, None));
+        }
+    }
+
+    #[test]
+    fn p_056_a_node_is_promised_to_who_has_none_by_somebody_else() {
+        let named = || pod(Some("a"), Vec::new());
+        assert_eq!(promised(&named()), Some("a"));
+        assert_eq!(promised(&without_nomination(&named())), None);
+        assert_eq!(
+            promised(&pod(Some("a"), vec![names("a", at(7))])),
+            None,
+            "by the plan"
+        );
+        let mut bound = named();
+        bound.node_name = Some("a".to_owned());
+        let mut ended = named();
+        ended.status.as_mut().unwrap().phase = Some("Failed".to_owned());
+        let mut daemon = named();
+        let owner =
+            serde_json::json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u"}]);
+        daemon.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        for other in [bound, ended, daemon] {
+            assert_eq!(promised(&other), None, "{other:?}");
         }
     }
 

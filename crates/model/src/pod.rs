@@ -3,7 +3,6 @@
 //! Functions of one Pod object (and `now` where time matters). They never look at other objects.
 
 use crate::Pod;
-use crate::planned_node;
 use crate::resources::{ResourceName, Resources};
 use crate::taint;
 use jiff::Timestamp;
@@ -46,6 +45,12 @@ pub fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
+/// Terminating, and given more time for it than a node takes to come.
+pub fn lingers(pod: &Pod) -> bool {
+    let grace = pod.metadata.deletion_grace_period_seconds;
+    is_terminating(pod) && grace.is_some_and(|seconds| seconds > 60)
+}
+
 /// D-001: neither terminal nor terminating.
 pub fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && !is_terminating(pod)
@@ -84,20 +89,6 @@ pub fn is_reschedulable(pod: &Pod) -> bool {
     // A pod of a StatefulSet counts whatever its phase: its successor comes only once it is gone.
     let leaves = is_active(pod) || (is_terminating(pod) && is_stateful_set(pod));
     leaves && !is_daemon(pod) && !is_mirror(pod)
-}
-
-/// D-007, P-056: reported unschedulable, bound nowhere, nominated by no scheduler, neither daemon nor mirror. A pod that the plan has named a node for
-/// waits like any other: should that node never take it, it gets another.
-pub fn is_provisionable(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    let conditions = status
-        .and_then(|status| status.conditions.as_deref())
-        .unwrap_or_default();
-    let unschedulable = conditions.iter().any(|condition| {
-        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
-    });
-    let nominated = planned_node::nominated_by_others(pod).is_some();
-    unschedulable && !nominated && node_name(pod).is_none() && !is_daemon(pod) && !is_mirror(pod)
 }
 
 /// Whether the pod tolerates `karpenter.sh/disrupted:NoSchedule`.
@@ -594,7 +585,13 @@ mod tests {
         assert!(!is_reschedulable(&owned("ReplicaSet", terminating)));
         assert!(!is_reschedulable(&owned("DaemonSet", json!({}))));
         let pending = json!({"spec": {"containers": []}, "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}});
-        assert!(is_provisionable(&owned("ReplicaSet", pending.clone())));
-        assert!(!is_provisionable(&owned("DaemonSet", pending)));
+        assert!(crate::planned_node::is_provisionable(&owned(
+            "ReplicaSet",
+            pending.clone()
+        )));
+        assert!(!crate::planned_node::is_provisionable(&owned(
+            "DaemonSet",
+            pending
+        )));
     }
 }

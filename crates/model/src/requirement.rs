@@ -108,8 +108,9 @@ pub struct Requirement {
 impl Requirement {
     /// Builds a requirement. A numeric operator whose value is not an integer matches nothing.
     pub fn new<V: Into<String>>(key: &str, operator: Operator, values: impl IntoIterator<Item = V>) -> Self {
+        let canonical = labels::normalize(key);
         let mut requirement = Requirement {
-            key: labels::normalize(key).to_owned(),
+            key: canonical.to_owned(),
             complement: false,
             values: BTreeSet::new(),
             gte: None,
@@ -138,6 +139,10 @@ impl Requirement {
                 requirement.complement = requirement.gte.is_some() || requirement.lte.is_some();
                 requirement.present = !requirement.complement;
             }
+        }
+        if canonical != key && requirement.values.remove("") {
+            let meant = labels::normalize_value(key, "");
+            requirement.values.insert(meant.to_owned());
         }
         requirement
     }

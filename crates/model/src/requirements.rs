@@ -39,9 +39,10 @@ pub enum Incompatibility {
 impl fmt::Display for Incompatibility {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Incompatibility::UndefinedLabel { key, typo_of: None } => {
-                write!(f, "label {key:?} does not have known values")
-            }
+            Incompatibility::UndefinedLabel { key, typo_of: None } => match labels::named_node(key) {
+                Some(name) => write!(f, "only a node that is there has the name {name:?}"),
+                None => write!(f, "label {key:?} does not have known values"),
+            },
             Incompatibility::UndefinedLabel {
                 key,
                 typo_of: Some(known),
@@ -69,7 +70,12 @@ impl Requirements {
             .collect()
     }
 
-    /// The conjunction of a node selector term's expressions; `matchFields` are not looked at (P §2.2).
+    /// What the labels of a node say, each once: by its canonical key, where the node has it by several.
+    pub fn of_node(labels: &BTreeMap<String, String>) -> Self {
+        Self::from_labels(labels.iter().filter(|(key, _)| labels::counts(key, labels)))
+    }
+
+    /// The conjunction of a node selector term's expressions; `matchFields` are not looked at (P §2.2): of required affinity, `constraints` reads them.
     pub fn from_term(term: &NodeSelectorTerm) -> Result<Self, RequirementError> {
         term.match_expressions
             .iter()

@@ -84,10 +84,12 @@ pub struct PodView {
     pub class: ClassId,
     /// Its requests.
     pub request: RequestId,
-    /// The node it is bound to, or the stand-in of the NodeClaim that it waits for, if that is in the Snapshot.
+    /// The node it is bound to or that is promised to it, or the stand-in of the NodeClaim that it waits for, if that is in the Snapshot.
     pub node: Option<NodeId>,
-    /// D-007: waits for a place.
+    /// D-007: waits for a place, and none is promised to it.
     pub provisionable: bool,
+    /// It waits, and somebody else than the plan has named its node, which is there and stays (P-056). It counts there as if it were bound.
+    pub promised: bool,
     /// Neither terminal nor terminating.
     pub active: bool,
     /// Failed or Succeeded.
@@ -201,7 +203,17 @@ impl PodView {
         }
     }
 
-    /// Why it cannot be considered, if so (P §5.2).
+    /// From now on it has this problem, or none.
+    pub(crate) fn set_problem(&mut self, problem: Option<PodProblem>) {
+        let known = self.particulars.take().map(|known| *known);
+        let particulars = Particulars {
+            problem,
+            ..known.unwrap_or_default()
+        };
+        self.particulars = particulars.kept();
+    }
+
+    /// Why it cannot be considered, if so (P §5.2); of one that runs, why its successor could not.
     pub fn problem(&self) -> Option<&PodProblem> {
         self.particulars.as_ref()?.problem.as_ref()
     }
@@ -210,6 +222,12 @@ impl PodView {
     pub fn budgets(&self) -> &[BudgetId] {
         let known = self.particulars.as_ref();
         known.map_or(&[], |known| &known.budgets)
+    }
+
+    /// P-107: affinity and anti-affinity count it. One that is soon gone they do not. O(1); objects are only read of those that leave.
+    #[inline]
+    pub fn is_counted(&self) -> bool {
+        self.active || (!self.terminal && crate::pod::lingers(&self.object))
     }
 
     /// D-004.
@@ -331,6 +349,8 @@ pub struct NodeView {
     pub consolidatable: bool,
     /// Nominated for a pending pod until then (D-027).
     pub nominated_until: Option<Timestamp>,
+    /// One of its pods is not bound yet: the node is promised to it.
+    pub promised: bool,
     /// Its kind.
     pub kind: KindId,
     /// Capacity (P §8.1).
@@ -339,11 +359,11 @@ pub struct NodeView {
     pub allocatable_resources: Resources,
     /// Allocatable as a vector.
     pub allocatable: ResourceVector,
-    /// Requests of the non-terminal pods bound to it.
+    /// Requests of the non-terminal pods bound to it, and of those that it is promised to.
     pub requested: ResourceVector,
     /// Of these, the requests of DaemonSet pods.
     pub daemon_requested: ResourceVector,
-    /// The pods bound to it, terminal ones included, in order; those that wait for it where it is a stand-in.
+    /// The pods bound to it, terminal ones included, and those that it is promised to, in order; those that wait for it where it is a stand-in.
     pub pods: Vec<PodId>,
     /// How many volumes of each CSI driver can be attached (P-117).
     pub attach_limits: BTreeMap<String, i64>,
@@ -359,9 +379,19 @@ impl NodeView {
         self.claim.is_some()
     }
 
-    /// D-027.
+    /// The NodePool in whose usage it is. A fixed number of nodes are those whose NodeClaims bear its label (D-355): users change that to take one out, and the label of
+    /// the Node stays as it was.
+    pub(crate) fn counts_in(&self, pools: &[PoolView]) -> Option<PoolId> {
+        let pool = self.pool?;
+        let view = &pools[pool.index()];
+        let name = Some(view.name.as_str());
+        let is_taken_out = |claim: &NodeClaim| view.is_static && claim.node_pool() != name;
+        (!self.claim.as_deref().is_some_and(is_taken_out)).then_some(pool)
+    }
+
+    /// D-027: pods are expected on it, by the plan or by a scheduler.
     pub fn is_nominated(&self, now: Timestamp) -> bool {
-        self.nominated_until.is_some_and(|until| now < until)
+        self.promised || self.nominated_until.is_some_and(|until| now < until)
     }
 
     /// The name of the Node object, if there is one.
@@ -374,12 +404,12 @@ impl NodeView {
         self.node.is_none() && self.provider_id.starts_with(STAND_IN)
     }
 
-    /// The pods that are on it: on a stand-in none is yet.
+    /// The pods that are on it, and those that it is promised to: on a stand-in none is yet.
     pub fn present_pods(&self) -> &[PodId] {
         if self.is_stand_in() { &[] } else { &self.pods }
     }
 
-    /// What pods on it name as their node: its Node, or the provider ID of a stand-in.
+    /// What pods on it, or promised to it, name as their node: its Node, or the provider ID of a stand-in.
     pub(crate) fn bound_name(&self) -> Option<&str> {
         let stand_in = || self.is_stand_in().then_some(self.provider_id.as_str());
         self.node_name().or_else(stand_in)

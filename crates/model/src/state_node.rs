@@ -6,13 +6,13 @@
 use crate::cluster_state::ClusterState;
 use crate::price::Price;
 use crate::resources::{ResourceName, Resources};
-use crate::snapshot::{KindId, NodeView, PoolView, pool_id};
+use crate::snapshot::{KindId, NodeView, PoolId, PoolView, pool_id};
 use crate::taint;
 use crate::vector::ResourceVector;
 use crate::{labels, pod};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use spokeshave_api::NodeClaim;
-use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, INSTANCE_TERMINATING};
+use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, INITIALIZED, INSTANCE_TERMINATING};
 use spokeshave_api::labels::PRICE_AT_LAUNCH;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -127,16 +127,10 @@ pub(crate) fn view(
             .iter()
             .position(|instance_type| instance_type.name == *wanted)
     });
-    let price = pool.zip(instance_type).and_then(|(pool, index)| {
-        let (zone, capacity_type) = (
-            labels_map.get(labels::ZONE)?,
-            labels_map.get(labels::CAPACITY_TYPE)?,
-        );
-        pools[pool.index()].instance_types[index].price_of(zone, capacity_type)
-    });
     // An offering that is not sold any more leaves its nodes with the price they were launched at (W-07).
-    let price = price
-        .filter(|price| price.is_known())
+    let price = pool
+        .zip(instance_type)
+        .and_then(|place| known_price(place, &labels_map, pools))
         .or_else(|| price_at_launch(claim.as_deref()?));
     let instance_terminating = claim
         .as_ref()
@@ -163,6 +157,7 @@ pub(crate) fn view(
             .nominations
             .get(&provider_id)
             .map(|nomination| nomination.until),
+        promised: false,
         kind: KindId(0),
         allocatable: ResourceVector::default(),
         requested: ResourceVector::default(),
@@ -188,6 +183,26 @@ pub(crate) fn view(
         node,
         claim,
     }
+}
+
+/// What a node costs by the catalogue of its NodePool, given as pool and index of its type; `None` where nobody knows.
+fn known_price(
+    (pool, instance_type): (PoolId, usize),
+    own_labels: &BTreeMap<String, String>,
+    pools: &[PoolView],
+) -> Option<Price> {
+    let (zone, capacity_type) = (
+        own_labels.get(labels::ZONE)?,
+        own_labels.get(labels::CAPACITY_TYPE)?,
+    );
+    pools[pool.index()].instance_types[instance_type].known_price_of(zone, capacity_type)
+}
+
+/// Whether a node costs nothing by the catalogue of its NodePool: of others, a price of 0 says that nobody knows it.
+pub fn is_free(view: &NodeView, pools: &[PoolView]) -> bool {
+    let place = view.pool.zip(view.instance_type);
+    let price = place.and_then(|place| known_price(place, &view.labels, pools));
+    price == Some(Price::ZERO)
 }
 
 /// What a NodeClaim cost when it was launched, if it says so (W-07).
@@ -233,7 +248,17 @@ pub fn claim_capacity(node: Option<&Node>, claim: &NodeClaim) -> Resources {
     amounts(node, Some(claim), initialized).0
 }
 
-/// P §6.11: NodeClaim taints until registered, Node taints after; startup and known ephemeral taints do not count until initialised.
+/// Whether a Node was made after its NodeClaim had been initialised: somebody had taken the first one away, and nobody knows when this one can run pods.
+fn is_successor(node: &Node, claim: &NodeClaim) -> bool {
+    let initialized = claim.true_condition(INITIALIZED);
+    let created = node.metadata.creation_timestamp.as_ref();
+    initialized
+        .zip(created)
+        .is_some_and(|(initialized, created)| created.0 > initialized.last_transition_time)
+}
+
+/// P §6.11: NodeClaim taints until registered, Node taints after; startup and known ephemeral taints do not count until initialised. All of them count on a
+/// Node that comes back: it may never get ready, and pods that are planned onto it would wait for ever (D-253).
 fn effective_taints(
     node: Option<&Node>,
     claim: Option<&NodeClaim>,
@@ -248,12 +273,13 @@ fn effective_taints(
     let Some(claim) = claim else {
         return with_unschedulable(node_taints(), node);
     };
-    let mut taints = if registered {
+    let comes_back = !initialized && node.is_some_and(|node| is_successor(node, claim));
+    let mut taints = if registered || comes_back {
         with_unschedulable(node_taints(), node)
     } else {
         claim.spec.taints.clone()
     };
-    if !initialized {
+    if !initialized && !comes_back {
         let startup = &claim.spec.startup_taints;
         taints.retain(|taint| {
             !taint::is_known_ephemeral(taint) && !startup.iter().any(|other| taint::same_taint(other, taint))

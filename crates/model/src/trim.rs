@@ -8,14 +8,16 @@
 use crate::Pod;
 use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST, containers_mut};
 use crate::snapshot::Snapshot;
-use crate::volumes::{BIND_COMPLETED, LOST, is_claim};
+use crate::volumes::{AVAILABLE, BIND_COMPLETED, LOST, READ_WRITE_ONCE_POD, ZONE_LABELS, is_claim};
 use crate::workload_annotations::read_annotations;
 use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, Container, ContainerState, ContainerStateTerminated, ContainerStatus,
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
-    PersistentVolumeClaimStatus, PersistentVolumeSpec, PodSpec, ReplicationController,
-    ReplicationControllerSpec, ResourceRequirements, Service, ServiceSpec, Volume,
+    AzureDiskVolumeSource, AzureFilePersistentVolumeSource, CSIPersistentVolumeSource,
+    CinderPersistentVolumeSource, Container, ContainerState, ContainerStateTerminated, ContainerStatus,
+    GCEPersistentDiskVolumeSource, Namespace, Node, PersistentVolume, PersistentVolumeClaim,
+    PersistentVolumeClaimSpec, PersistentVolumeClaimStatus, PersistentVolumeSpec, PersistentVolumeStatus,
+    PodSpec, PortworxVolumeSource, ReplicationController, ReplicationControllerSpec, ResourceRequirements,
+    Service, ServiceSpec, Volume, VolumeResourceRequirements, VsphereVirtualDiskVolumeSource,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -247,24 +249,24 @@ pub fn namespace(namespace: &mut Namespace) {
     };
 }
 
-/// What [`crate::volumes`] and the end of a Node read: the claim's volume or class, whether it is bound, and that it is lost or goes. Binding alone
-/// writes a claim half a dozen times.
+/// What [`crate::volumes`] and the end of a Node read: the claim's volume or class, whether it is bound, whether one pod alone may use it, and that it is
+/// lost or goes; of one without a volume also what it asks for, and since when. Binding alone writes a claim half a dozen times.
 pub fn persistent_volume_claim(claim: &mut PersistentVolumeClaim) {
     let mut meta = std::mem::take(&mut claim.metadata);
     let bound = meta.annotations.take();
     let bound = bound.and_then(|mut all| all.remove_entry(BIND_COMPLETED));
     let phase = claim.status.take().and_then(|status| status.phase);
+    let spec = claim.spec.take();
+    let volume = spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+    let is_unbound = volume.unwrap_or_default().is_empty();
     *claim = PersistentVolumeClaim {
         metadata: ObjectMeta {
             annotations: bound.map(|entry| BTreeMap::from([entry])),
+            creation_timestamp: meta.creation_timestamp.take().filter(|_| is_unbound),
             deletion_timestamp: meta.deletion_timestamp.take(),
             ..identity(meta)
         },
-        spec: claim.spec.take().map(|spec| PersistentVolumeClaimSpec {
-            storage_class_name: spec.storage_class_name,
-            volume_name: spec.volume_name,
-            ..PersistentVolumeClaimSpec::default()
-        }),
+        spec: spec.map(|spec| claim_spec(spec, is_unbound)),
         status: phase
             .filter(|phase| phase == LOST)
             .map(|phase| PersistentVolumeClaimStatus {
@@ -274,27 +276,90 @@ pub fn persistent_volume_claim(claim: &mut PersistentVolumeClaim) {
     };
 }
 
-/// What [`crate::volumes`] reads: from where a volume can be reached, whose driver attaches it, and that it goes.
+fn claim_spec(spec: PersistentVolumeClaimSpec, is_unbound: bool) -> PersistentVolumeClaimSpec {
+    let is_for_one = |modes: &Vec<String>| modes.iter().any(|mode| mode == READ_WRITE_ONCE_POD);
+    let kept = PersistentVolumeClaimSpec {
+        access_modes: spec.access_modes.filter(|modes| is_unbound || is_for_one(modes)),
+        storage_class_name: spec.storage_class_name,
+        volume_name: spec.volume_name,
+        ..PersistentVolumeClaimSpec::default()
+    };
+    if !is_unbound {
+        return kept;
+    }
+    let requests = spec.resources.and_then(|resources| resources.requests);
+    PersistentVolumeClaimSpec {
+        resources: requests.map(|requests| VolumeResourceRequirements {
+            requests: Some(requests),
+            limits: None,
+        }),
+        selector: spec.selector,
+        volume_mode: spec.volume_mode,
+        ..kept
+    }
+}
+
+/// What [`crate::volumes`] reads: from where a volume can be reached, whose driver attaches it, its class, and that it goes; of one that is free also which
+/// claims it can serve.
 pub fn persistent_volume(volume: &mut PersistentVolume) {
     let mut meta = std::mem::take(&mut volume.metadata);
+    let phase = volume.status.take().and_then(|status| status.phase);
+    let phase = phase.filter(|phase| phase == AVAILABLE);
+    let mut labels = meta.labels.take().unwrap_or_default();
+    if phase.is_none() {
+        labels.retain(|key, _| ZONE_LABELS.contains(&key.as_str()));
+    }
+    let is_free = phase.is_some();
     *volume = PersistentVolume {
         metadata: ObjectMeta {
             deletion_timestamp: meta.deletion_timestamp.take(),
+            labels: (!labels.is_empty()).then_some(labels),
             ..identity(meta)
         },
-        spec: volume.spec.take().map(|spec| PersistentVolumeSpec {
-            aws_elastic_block_store: spec.aws_elastic_block_store,
-            csi: spec.csi.map(|csi| CSIPersistentVolumeSource {
-                driver: csi.driver,
-                ..CSIPersistentVolumeSource::default()
-            }),
-            host_path: spec.host_path,
-            local: spec.local,
-            node_affinity: spec.node_affinity,
-            ..PersistentVolumeSpec::default()
+        spec: volume.spec.take().map(|spec| volume_spec(spec, is_free)),
+        status: phase.map(|phase| PersistentVolumeStatus {
+            phase: Some(phase),
+            ..PersistentVolumeStatus::default()
         }),
-        status: None,
     };
+}
+
+fn volume_spec(spec: PersistentVolumeSpec, is_free: bool) -> PersistentVolumeSpec {
+    let kept = PersistentVolumeSpec {
+        aws_elastic_block_store: spec.aws_elastic_block_store,
+        // Of these only that they are such is read.
+        azure_disk: spec.azure_disk.map(|_| AzureDiskVolumeSource::default()),
+        azure_file: spec
+            .azure_file
+            .map(|_| AzureFilePersistentVolumeSource::default()),
+        cinder: spec.cinder.map(|_| CinderPersistentVolumeSource::default()),
+        csi: spec.csi.map(|csi| CSIPersistentVolumeSource {
+            driver: csi.driver,
+            ..CSIPersistentVolumeSource::default()
+        }),
+        gce_persistent_disk: spec
+            .gce_persistent_disk
+            .map(|_| GCEPersistentDiskVolumeSource::default()),
+        host_path: spec.host_path,
+        local: spec.local,
+        node_affinity: spec.node_affinity,
+        portworx_volume: spec.portworx_volume.map(|_| PortworxVolumeSource::default()),
+        storage_class_name: spec.storage_class_name,
+        vsphere_volume: spec
+            .vsphere_volume
+            .map(|_| VsphereVirtualDiskVolumeSource::default()),
+        ..PersistentVolumeSpec::default()
+    };
+    if !is_free {
+        return kept;
+    }
+    PersistentVolumeSpec {
+        access_modes: spec.access_modes,
+        capacity: spec.capacity,
+        claim_ref: spec.claim_ref,
+        volume_mode: spec.volume_mode,
+        ..kept
+    }
 }
 
 /// Default topology spread reads only whom it selects.

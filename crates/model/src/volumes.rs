@@ -2,12 +2,27 @@
 //!
 //! Alternatives constrain the node, never the pod's own affinity, so that spread counting is unaffected.
 
+mod around;
+mod ready_made;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use around::{Around, READ_WRITE_ONCE_POD};
+pub(crate) use ready_made::AVAILABLE;
+
 use crate::Pod;
 use crate::labels;
+use crate::pod;
 use crate::requirement::Requirement;
 use crate::requirements::Requirements;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
+use crate::snapshot::STAND_IN;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    EphemeralVolumeSource, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec,
+    Volume,
+};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,6 +30,13 @@ use std::sync::Arc;
 pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// The phase of a claim whose volume does not exist any more.
 pub(crate) const LOST: &str = "Lost";
+/// Labels of a volume that say where it is: kube-scheduler compares them with those of a node, whatever the volume's node affinity says.
+pub(crate) const ZONE_LABELS: [&str; 4] = [
+    labels::ZONE,
+    labels::REGION,
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+];
 
 /// The objects that volumes refer to.
 #[derive(Clone, Debug, Default)]
@@ -71,49 +93,109 @@ pub fn is_claim(volume: &Volume) -> bool {
     volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
 }
 
-/// `namespace/name` of each PersistentVolumeClaim a pod uses: named ones, and ephemeral ones, which are called `<pod>-<volume>`.
-pub fn claim_keys(pod: &Pod) -> Vec<String> {
+/// A claim that a pod uses.
+struct Use<'p> {
+    /// `namespace/name`.
+    key: String,
+    /// It is made with the pod, and goes with it.
+    ephemeral: Option<&'p EphemeralVolumeSource>,
+}
+
+/// The claims that a pod uses: named ones, and ephemeral ones, which are called `<pod>-<volume>`.
+fn uses(pod: &Pod) -> impl Iterator<Item = Use<'_>> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("");
     let pod_name = pod.metadata.name.as_deref().unwrap_or("");
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let names = volumes.filter_map(
-        |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-            (Some(claim), _) => Some(claim.claim_name.clone()),
-            (None, Some(_)) => Some(format!("{pod_name}-{}", volume.name)),
-            (None, None) => None,
-        },
-    );
-    names.map(|name| format!("{namespace}/{name}")).collect()
+    volumes.filter_map(move |volume| {
+        let (name, ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(claim), _) => (claim.claim_name.clone(), None),
+            (None, Some(source)) => (format!("{pod_name}-{}", volume.name), Some(source)),
+            (None, None) => return None,
+        };
+        Some(Use {
+            key: format!("{namespace}/{name}"),
+            ephemeral,
+        })
+    })
+}
+
+/// `namespace/name` of each PersistentVolumeClaim a pod uses.
+pub fn claim_keys(pod: &Pod) -> Vec<String> {
+    uses(pod).map(|used| used.key).collect()
+}
+
+/// The volume that a claim is bound to, or is to be bound to.
+fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let name = claim.spec.as_ref()?.volume_name.as_deref();
+    name.filter(|name| !name.is_empty())
+}
+
+/// The class that a claim asks for.
+fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.as_ref()?.storage_class_name.as_deref()
+}
+
+fn created(meta: &ObjectMeta) -> Option<Timestamp> {
+    meta.creation_timestamp.as_ref().map(|time| time.0)
 }
 
 /// P-115: what keeps a pod from being scheduled until its volumes are put right.
-pub fn validate(pod: &Pod, objects: &VolumeObjects) -> Result<(), String> {
+pub(crate) fn validate(pod: &Pod, objects: &VolumeObjects, around: &Around) -> Result<(), String> {
     for key in claim_keys(pod) {
         validate_claim(&key, objects)
+            .and_then(|()| around.check_use(&key, pod))
             .map_err(|problem| format!("persistentvolumeclaim {key:?}, {problem}"))?;
     }
     Ok(())
 }
 
-fn validate_claim(key: &str, objects: &VolumeObjects) -> Result<(), String> {
-    let claim = objects.claims.get(key).ok_or("not found")?;
+/// What keeps the successor of a pod that runs from being scheduled, whatever node there is: a claim that goes with the last pod that uses it, or that has
+/// lost its volume. What else a pod that waits is asked is no question where the volumes are in use; and what is made with a pod is made anew with the next.
+pub(crate) fn validate_successor(pod: &Pod, objects: &VolumeObjects) -> Result<(), String> {
+    for used in uses(pod).filter(|used| used.ephemeral.is_none()) {
+        if let Some(claim) = objects.claims.get(&used.key) {
+            if claim.metadata.deletion_timestamp.is_some() && is_made_anew(&used.key, pod) {
+                continue;
+            }
+            check_stays(claim, objects)
+                .map_err(|problem| format!("persistentvolumeclaim {:?}, {problem}", used.key))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a claim comes of a template of the pod's StatefulSet, which makes it anew for the next pod once it is gone: who deletes the claim and then the pod
+/// moves it to another volume.
+fn is_made_anew(claim: &str, pod: &Pod) -> bool {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let name = pod.metadata.name.as_deref().unwrap_or("");
+    let of_pod = claim.strip_suffix(name).is_some_and(|rest| rest.ends_with('-'));
+    of_pod && owners.any(|owner| owner.kind == "StatefulSet" && owner.controller == Some(true))
+}
+
+/// Whether a claim, and the volume that it has, are there to stay.
+fn check_stays(claim: &PersistentVolumeClaim, objects: &VolumeObjects) -> Result<(), String> {
     if claim.metadata.deletion_timestamp.is_some() {
         return Err("is being deleted".to_owned());
     }
     if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(LOST) {
         return Err("is lost: its volume does not exist any more".to_owned());
     }
-    let spec = claim.spec.as_ref();
-    if let Some(volume) = spec
-        .and_then(|spec| spec.volume_name.as_deref())
-        .filter(|name| !name.is_empty())
-    {
-        let volume_object = objects
-            .volumes
-            .get(volume)
-            .ok_or_else(|| format!("persistentvolume {volume:?} not found"))?;
-        if volume_object.metadata.deletion_timestamp.is_some() {
-            return Err(format!("persistentvolume {volume:?} is being deleted"));
+    let volume = volume_name(claim).and_then(|name| Some((name, objects.volumes.get(name)?)));
+    match volume {
+        Some((name, volume)) if volume.metadata.deletion_timestamp.is_some() => {
+            Err(format!("persistentvolume {name:?} is being deleted"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn validate_claim(key: &str, objects: &VolumeObjects) -> Result<(), String> {
+    let claim = objects.claims.get(key).ok_or("not found")?;
+    check_stays(claim, objects)?;
+    if let Some(volume) = volume_name(claim) {
+        if !objects.volumes.contains_key(volume) {
+            return Err(format!("persistentvolume {volume:?} not found"));
         }
         let annotations = claim.metadata.annotations.as_ref();
         if !annotations.is_some_and(|annotations| annotations.contains_key(BIND_COMPLETED)) {
@@ -124,9 +206,7 @@ fn validate_claim(key: &str, objects: &VolumeObjects) -> Result<(), String> {
             None => Ok(()),
         };
     }
-    let class = spec
-        .and_then(|spec| spec.storage_class_name.as_deref())
-        .filter(|name| !name.is_empty());
+    let class = class_name(claim).filter(|name| !name.is_empty());
     let class = class.ok_or("unbound pvc must define a storage class")?;
     let class = objects
         .storage_classes
@@ -140,15 +220,15 @@ fn validate_claim(key: &str, objects: &VolumeObjects) -> Result<(), String> {
 
 /// P-116: alternatives for the node, one of which must hold; empty when the volumes do not care. Several volumes give the compatible
 /// combinations; when no combination is compatible, all are kept, so that the pod fails later with a normal reason.
-pub fn terms(pod: &Pod, objects: &VolumeObjects) -> Vec<Requirements> {
+pub(crate) fn terms(pod: &Pod, objects: &VolumeObjects, around: &Around) -> Vec<Requirements> {
     let mut combined: Vec<Requirements> = Vec::new();
-    for key in claim_keys(pod) {
-        let alternatives = claim_terms(&key, objects);
+    for used in uses(pod) {
+        let alternatives = claim_terms(&used, pod, objects, around);
         if alternatives.is_empty() {
             continue;
         }
         if combined.is_empty() {
-            combined = alternatives;
+            combined = distinct(alternatives);
             continue;
         }
         let pairs = || {
@@ -165,13 +245,13 @@ pub fn terms(pod: &Pod, objects: &VolumeObjects) -> Vec<Requirements> {
             .filter(|(left, right)| left.intersects(right).is_ok())
             .map(join)
             .collect();
-        combined = if compatible.is_empty() {
+        let joined = if compatible.is_empty() {
             pairs().map(join).collect()
         } else {
             compatible
         };
+        combined = distinct(joined);
     }
-    combined.dedup();
     // An alternative without conditions makes the others moot.
     if combined.iter().any(Requirements::is_empty) {
         Vec::new()
@@ -180,24 +260,45 @@ pub fn terms(pod: &Pod, objects: &VolumeObjects) -> Vec<Requirements> {
     }
 }
 
-fn claim_terms(key: &str, objects: &VolumeObjects) -> Vec<Requirements> {
-    let Some(claim) = objects.claims.get(key) else {
+/// Terms in their order, each once: what several claims have in common must not multiply.
+fn distinct(mut terms: Vec<Requirements>) -> Vec<Requirements> {
+    if terms.len() > 1 {
+        let mut seen = BTreeSet::new();
+        terms.retain(|term| seen.insert(term.clone()));
+    }
+    terms
+}
+
+fn claim_terms(used: &Use<'_>, pod: &Pod, objects: &VolumeObjects, around: &Around) -> Vec<Requirements> {
+    let claim = objects.claims.get(&used.key);
+    let class = claim.and_then(|claim| class_name(claim));
+    if let Some(source) = used.ephemeral.filter(|_| is_on_a_node(pod)) {
+        // It goes with the pod, whose successor gets another one wherever that can be made.
+        let template = source.volume_claim_template.as_ref();
+        let asked = template.and_then(|template| template.spec.storage_class_name.as_deref());
+        return allowed_topologies(class.or(asked), objects);
+    }
+    let Some(claim) = claim else {
         return Vec::new();
     };
-    let spec = claim.spec.as_ref();
-    if let Some(volume) = spec
-        .and_then(|spec| spec.volume_name.as_deref())
-        .filter(|name| !name.is_empty())
-    {
-        return objects
-            .volumes
-            .get(volume)
-            .map(|volume| volume_terms(volume))
-            .unwrap_or_default();
+    if let Some(volume) = volume_name(claim) {
+        let volume = objects.volumes.get(volume);
+        let reached = |volume: &Arc<PersistentVolume>| reach(volume, |term| around.has_host_of(term));
+        return volume.map(reached).unwrap_or_default();
     }
-    let class = spec
-        .and_then(|spec| spec.storage_class_name.as_deref())
-        .and_then(|name| objects.storage_classes.get(name));
+    let since = created(&claim.metadata).or_else(|| created(&pod.metadata));
+    let allowed = allowed_topologies(class, objects);
+    around.terms_of_unbound((&used.key, claim), since, allowed)
+}
+
+/// Whether a pod runs, rather than waits for a node that is to come.
+fn is_on_a_node(pod: &Pod) -> bool {
+    pod::node_name(pod).is_some_and(|name| !name.starts_with(STAND_IN))
+}
+
+/// Where a class has volumes made: one of these must hold; empty when anywhere.
+fn allowed_topologies(class: Option<&str>, objects: &VolumeObjects) -> Vec<Requirements> {
+    let class = class.and_then(|name| objects.storage_classes.get(name));
     let topologies = class
         .and_then(|class| class.allowed_topologies.as_deref())
         .unwrap_or_default();
@@ -210,23 +311,59 @@ fn claim_terms(key: &str, objects: &VolumeObjects) -> Vec<Requirements> {
     topologies.iter().map(term).collect()
 }
 
-fn volume_terms(volume: &PersistentVolume) -> Vec<Requirements> {
+/// From where a volume can be reached: one of these must hold; empty when from anywhere. The host of one that is on a host counts where `counts_host` says so.
+fn reach(volume: &PersistentVolume, counts_host: impl Fn(&Requirements) -> bool) -> Vec<Requirements> {
+    let is_local = is_local(volume);
+    let zones = labelled_zones(volume);
+    let term = |term: &NodeSelectorTerm| {
+        let mut requirements = Requirements::from_term(term).unwrap_or_default();
+        if is_local && !counts_host(&requirements) {
+            requirements.remove(labels::HOSTNAME);
+        }
+        requirements.add_all(&zones);
+        requirements
+    };
+    let terms: Vec<Requirements> = node_terms(volume).iter().map(term).collect();
+    if terms.is_empty() && !zones.is_empty() {
+        return vec![zones];
+    }
+    terms
+}
+
+/// The terms of a volume's node affinity.
+fn node_terms(volume: &PersistentVolume) -> &[NodeSelectorTerm] {
     let spec = volume.spec.as_ref();
-    let local = spec.is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some());
     let required = spec
         .and_then(|spec| spec.node_affinity.as_ref())
         .and_then(|affinity| affinity.required.as_ref());
-    let terms = required
+    required
         .map(|required| required.node_selector_terms.as_slice())
-        .unwrap_or_default();
-    terms
-        .iter()
-        .map(|term| {
-            let mut requirements = Requirements::from_term(term).unwrap_or_default();
-            if local {
-                requirements.remove(labels::HOSTNAME);
-            }
-            requirements
+        .unwrap_or_default()
+}
+
+/// Whether a volume is on one host.
+fn is_local(volume: &PersistentVolume) -> bool {
+    let spec = volume.spec.as_ref();
+    spec.is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some())
+}
+
+/// The hosts that a volume's node affinity names.
+fn named_hosts(volume: &PersistentVolume) -> impl Iterator<Item = &String> {
+    let terms = node_terms(volume).iter();
+    let expressions = terms.flat_map(|term| term.match_expressions.iter().flatten());
+    let of_host = expressions.filter(|one| one.key == labels::HOSTNAME && one.operator == "In");
+    of_host.flat_map(|one| one.values.iter().flatten())
+}
+
+/// What labels of a volume say of where it is; several values of one are separated by `__`.
+fn labelled_zones(volume: &PersistentVolume) -> Requirements {
+    let own = volume.metadata.labels.iter().flatten();
+    let zones = own.filter(|(key, _)| ZONE_LABELS.contains(&key.as_str()));
+    zones
+        .filter_map(|(key, value)| {
+            let values = value.split("__").filter(|one| !one.is_empty());
+            let values: BTreeSet<&str> = values.collect();
+            (!values.is_empty()).then(|| Requirement::one_of(key, values))
         })
         .collect()
 }
@@ -244,17 +381,31 @@ pub fn attachments(pod: &Pod, objects: &VolumeObjects) -> Vec<(String, String)> 
 }
 
 fn driver_of(key: &str, objects: &VolumeObjects) -> Option<String> {
-    let spec = objects.claims.get(key)?.spec.as_ref()?;
-    if let Some(volume) = spec.volume_name.as_deref().filter(|name| !name.is_empty()) {
+    let claim = objects.claims.get(key)?;
+    if let Some(volume) = volume_name(claim) {
         let volume = objects.volumes.get(volume)?.spec.as_ref()?;
-        let in_tree = volume
-            .aws_elastic_block_store
-            .as_ref()
-            .map(|_| "ebs.csi.aws.com".to_owned());
-        return volume.csi.as_ref().map(|csi| csi.driver.clone()).or(in_tree);
+        return attacher(volume).map(ToOwned::to_owned);
     }
-    let class = objects.storage_classes.get(spec.storage_class_name.as_deref()?)?;
+    let class = objects.storage_classes.get(class_name(claim)?)?;
     Some(csi_name(&class.provisioner).to_owned())
+}
+
+/// The CSI driver that attaches a volume, also where it has taken over from what was built in.
+fn attacher(volume: &PersistentVolumeSpec) -> Option<&str> {
+    if let Some(csi) = &volume.csi {
+        return Some(&csi.driver);
+    }
+    let built_in = [
+        (volume.aws_elastic_block_store.is_some(), "kubernetes.io/aws-ebs"),
+        (volume.azure_disk.is_some(), "kubernetes.io/azure-disk"),
+        (volume.azure_file.is_some(), "kubernetes.io/azure-file"),
+        (volume.cinder.is_some(), "kubernetes.io/cinder"),
+        (volume.gce_persistent_disk.is_some(), "kubernetes.io/gce-pd"),
+        (volume.portworx_volume.is_some(), "kubernetes.io/portworx-volume"),
+        (volume.vsphere_volume.is_some(), "kubernetes.io/vsphere-volume"),
+    ];
+    let of_this = built_in.into_iter().find(|(is_this, _)| *is_this);
+    of_this.map(|(_, provisioner)| csi_name(provisioner))
 }
 
 fn csi_name(provisioner: &str) -> &str {
@@ -284,179 +435,4 @@ pub fn attach_limits(node: &str, objects: &VolumeObjects) -> BTreeMap<String, i6
         ))
     };
     drivers.iter().filter_map(limit).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::trim;
-    use serde::de::DeserializeOwned;
-    use serde_json::{Value, from_value, json};
-
-    fn object<T: DeserializeOwned>(value: Value) -> Arc<T> {
-        Arc::new(from_value(value).expect("an object written by hand"))
-    }
-
-    fn class(name: &str, mode: Option<&str>) -> (String, Arc<StorageClass>) {
-        let topologies = json!([{"matchLabelExpressions": [{"key": "rack", "values": ["1"]}]}]);
-        let value = json!({"metadata": {"name": name}, "provisioner": format!("{name}.example"),
-            "volumeBindingMode": mode, "allowedTopologies": topologies});
-        (name.to_owned(), object(value))
-    }
-
-    fn volume(name: &str, deleted: Option<&str>) -> (String, Arc<PersistentVolume>) {
-        let spec = json!({"csi": {"driver": "disk.example", "volumeHandle": "h"}});
-        let value = json!({"metadata": {"name": name, "deletionTimestamp": deleted}, "spec": spec});
-        (name.to_owned(), object(value))
-    }
-
-    const GONE: Option<&str> = Some("2026-01-01T00:00:00Z");
-
-    fn objects(claim: Option<Value>) -> VolumeObjects {
-        VolumeObjects {
-            claims: claim
-                .map(|claim| ("shop/data".to_owned(), object(claim)))
-                .into_iter()
-                .collect(),
-            volumes: [volume("v", None), volume("leaving", GONE)].into(),
-            storage_classes: [
-                class("late", Some("WaitForFirstConsumer")),
-                class("now", Some("Immediate")),
-                class("unsaid", None),
-            ]
-            .into(),
-            ..VolumeObjects::default()
-        }
-    }
-
-    /// As a store keeps them.
-    fn kept(mut objects: VolumeObjects) -> VolumeObjects {
-        for claim in objects.claims.values_mut() {
-            trim::persistent_volume_claim(Arc::make_mut(claim));
-        }
-        for volume in objects.volumes.values_mut() {
-            trim::persistent_volume(Arc::make_mut(volume));
-        }
-        objects
-    }
-
-    fn pod() -> Pod {
-        let volumes = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]);
-        let value = json!({"metadata": {"name": "p", "namespace": "shop"}, "spec": {"containers": [], "volumes": volumes}});
-        from_value(value).expect("a pod written by hand")
-    }
-
-    fn problem(objects: &VolumeObjects) -> String {
-        let problem = validate(&pod(), objects).err().unwrap_or_default();
-        let rest = problem.strip_prefix("persistentvolumeclaim \"shop/data\", ");
-        rest.map_or(problem.clone(), ToOwned::to_owned)
-    }
-
-    #[test]
-    fn p_115_what_keeps_a_pod_with_claims_from_being_planned() {
-        let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
-        let cases = [
-            (None, "not found"),
-            (
-                Some(json!({"metadata": {"deletionTimestamp": GONE}})),
-                "is being deleted",
-            ),
-            (
-                Some(json!({"metadata": {}, "status": {"phase": "Lost"}})),
-                "is lost: its volume does not exist any more",
-            ),
-            (
-                Some(json!({"metadata": {}, "spec": {"volumeName": "gone"}})),
-                "persistentvolume \"gone\" not found",
-            ),
-            (
-                Some(json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "leaving"}})),
-                "persistentvolume \"leaving\" is being deleted",
-            ),
-            (
-                Some(json!({"metadata": {}, "spec": {"volumeName": "v"}})),
-                "binding to its volume is not completed",
-            ),
-            (
-                Some(json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v"}})),
-                "",
-            ),
-            (
-                Some(json!({"metadata": {}, "spec": {}})),
-                "unbound pvc must define a storage class",
-            ),
-            (
-                Some(json!({"metadata": {}, "spec": {"storageClassName": ""}})),
-                "unbound pvc must define a storage class",
-            ),
-            (
-                Some(json!({"metadata": {}, "spec": {"storageClassName": "gone"}})),
-                "storageclass \"gone\" not found",
-            ),
-            (
-                Some(json!({"metadata": {}, "spec": {"storageClassName": "now"}})),
-                "pvc with immediate volume binding mode must be bound",
-            ),
-            (
-                Some(json!({"metadata": {}, "spec": {"storageClassName": "unsaid"}})),
-                "pvc with immediate volume binding mode must be bound",
-            ),
-            (
-                Some(json!({"metadata": {}, "spec": {"storageClassName": "late"}})),
-                "",
-            ),
-        ];
-        for (claim, expected) in cases {
-            let whole = objects(claim.clone());
-            assert_eq!(problem(&whole), expected, "{claim:?}");
-            assert_eq!(problem(&kept(whole)), expected, "as a store keeps {claim:?}");
-        }
-    }
-
-    #[test]
-    fn p_118_a_provider_may_rule_out_provisioners_and_topology_keys() {
-        let late = Some(json!({"metadata": {}, "spec": {"storageClassName": "late"}}));
-        let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
-        let bound = Some(json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v"}}));
-        let with = |claim: &Option<Value>, provisioner: &str, key: &str| {
-            let mut objects = objects(claim.clone());
-            objects.unsupported.provisioners.insert(provisioner.to_owned());
-            objects.unsupported.topology_keys.insert(key.to_owned());
-            problem(&objects)
-        };
-        assert_eq!(with(&late, "other.example", "row"), "");
-        assert!(with(&late, "late.example", "row").contains("provisioner \"late.example\" is not supported"));
-        assert!(with(&late, "other.example", "rack").contains("storageclass \"late\" use label \"rack\""));
-        assert!(
-            with(&bound, "disk.example", "row").contains("provisioner \"disk.example\" is not supported")
-        );
-        assert_eq!(with(&bound, "late.example", "rack"), "");
-    }
-
-    #[test]
-    fn p_116_p_117_what_stores_keep_of_volumes_says_where_and_by_whom_they_are_attached() {
-        let bound = json!({BIND_COMPLETED: "yes"});
-        let claim = json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v"}});
-        let places = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
-            {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n"]},
-            {"key": "rack", "operator": "In", "values": ["1"]},
-        ]}]}});
-        let sources = [
-            ("csi", json!({"driver": "disk.example", "volumeHandle": "h"})),
-            ("awsElasticBlockStore", json!({"volumeID": "v"})),
-            ("local", json!({"path": "/x"})),
-            ("hostPath", json!({"path": "/x"})),
-        ];
-        for (source, value) in sources {
-            let spec = json!({source: value, "nodeAffinity": places});
-            let mut whole = objects(Some(claim.clone()));
-            let volume = object(json!({"metadata": {"name": "v"}, "spec": spec}));
-            whole.volumes.insert("v".to_owned(), volume);
-            let kept = kept(whole.clone());
-            assert_eq!(terms(&pod(), &whole).len(), 1, "{source}");
-            assert_eq!(terms(&pod(), &kept), terms(&pod(), &whole), "{source}");
-            let attached = attachments(&pod(), &whole);
-            assert_eq!(attachments(&pod(), &kept), attached, "{source}");
-        }
-    }
 }

@@ -128,7 +128,7 @@ impl World {
 
     fn pod_change(&mut self) -> Change {
         let count = self.state.pods.len();
-        match self.dice.below(12) {
+        match self.dice.below(14) {
             0 | 1 if count > 0 => {
                 let gone = self.state.pods.swap_remove(self.dice.below(count));
                 Change::PodGone {
@@ -156,6 +156,10 @@ impl World {
                         let key = *self.dice.pick(&["k", labels::ZONE]);
                         let selector = pod.spec_mut().node_selector.get_or_insert_default();
                         selector.insert(key.to_owned(), "v".to_owned());
+                    }
+                    11 | 12 => {
+                        let node = format!("node-{:02}", self.dice.below(14));
+                        pod = promised(pod, &node);
                     }
                     _ => {
                         let annotations = pod.metadata.annotations.get_or_insert_default();
@@ -326,6 +330,13 @@ impl World {
     }
 }
 
+/// The pod as it waits while somebody has named a node for it.
+fn promised(mut pod: Pod, node: &str) -> Pod {
+    pod.node_name = None;
+    pod.status.get_or_insert_default().nominated_node_name = Some(node.to_owned());
+    pod
+}
+
 fn put(all: &mut std::collections::BTreeSet<String>, id: &str, is_in: bool) {
     if is_in {
         all.insert(id.to_owned());
@@ -455,6 +466,83 @@ fn pods_stay_on_their_nodes_when_a_node_goes_and_comes_wherever_it_stands() {
         state.nodes.insert(index, Arc::clone(&node));
         assert_eq!(live.apply([Change::Node(node)]), Applied::InPlace);
         assert_same(&live, &state, &format!("with Node {index}"));
+    }
+}
+
+/// What a scheduler has named counts where it is, for as long as it stays; else the pod waits like any other. Whichever of the two comes first.
+#[test]
+fn p_056_a_pod_that_is_promised_a_node_is_on_it_while_that_is_there_and_stays() {
+    let mut state = cluster(Shape::Plain, 4, 20, 3);
+    let mut live = LiveSnapshot::new(state.clone());
+    let medium = instance_type("medium", 4, 16, &["a"]);
+    let (new, claim) = node("default", "new", &medium, "a", "spot");
+    let (new, claim) = (Arc::new(new), Arc::new(claim));
+    let id = claim.provider_id().expect("a provider ID").to_owned();
+    let waits = promised(pending_pod("waits", "1", "1Gi", &json!({})), "new");
+    let runs = Arc::new(bound(waits.clone(), "new"));
+    let waits = Arc::new(waits);
+    let mut other = Pod::clone(&waits);
+    other.status.get_or_insert_default().nominated_node_name = Some("elsewhere".to_owned());
+    let other = Arc::new(other);
+    let marked = |marked| Change::MarkedForDeletion(id.clone(), marked);
+    for (what, change, is_on, is_promised) in [
+        ("its node is not there", Change::Pod(waits.clone()), false, false),
+        (
+            "its NodeClaim alone",
+            Change::NodeClaim(claim.clone()),
+            false,
+            false,
+        ),
+        ("its node comes", Change::Node(new.clone()), true, true),
+        ("its node is to go", marked(true), false, false),
+        ("another name", Change::Pod(other.clone()), false, false),
+        ("its name again", Change::Pod(waits.clone()), false, false),
+        ("its node stays after all", marked(false), true, true),
+        (
+            "its node is gone",
+            Change::NodeGone("new".to_owned()),
+            false,
+            false,
+        ),
+        ("its node is back", Change::Node(new.clone()), true, true),
+        ("another name", Change::Pod(other), false, false),
+        ("its name again", Change::Pod(waits), true, true),
+        ("it is bound", Change::Pod(runs), true, false),
+        ("its node is to go", marked(true), true, false),
+    ] {
+        match &change {
+            Change::Pod(pod) => {
+                state.pods.retain(|one| one.metadata.name != pod.metadata.name);
+                state.pods.push(pod.clone());
+            }
+            Change::NodeClaim(claim) => state.node_claims.push(claim.clone()),
+            Change::Node(node) => state.nodes.push(node.clone()),
+            Change::NodeGone(_) => state.nodes.retain(|node| node.metadata.name != new.metadata.name),
+            Change::MarkedForDeletion(id, marked) => put(&mut state.marked_for_deletion, id, *marked),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(live.apply([change]), Applied::InPlace, "{what}");
+        assert_same(&live, &state, what);
+        let snapshot = live.snapshot();
+        let view = snapshot.pods.iter().find(|view| view.key() == "default/waits");
+        let view = view.expect("the pod");
+        let on = view.node.map(|node| snapshot.node(node).name.as_str());
+        assert_eq!(on, is_on.then_some("new"), "{what}");
+        assert_eq!(
+            (view.promised, view.provisionable),
+            (is_promised, !is_on),
+            "{what}"
+        );
+        let node = snapshot.nodes.iter().find(|node| node.node_name() == Some("new"));
+        if let Some(node) = node {
+            assert_eq!(node.is_nominated(epoch()), is_promised, "{what}");
+            let requested = if is_on { 1000 } else { 0 };
+            assert_eq!(
+                (node.requested[0], node.pods.len()),
+                (requested, usize::from(is_on)),
+                "{what}"
+            );
+        }
     }
 }
 

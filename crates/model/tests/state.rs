@@ -1,10 +1,13 @@
 //! How Nodes and NodeClaims become the nodes of a Snapshot (P §8.1).
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::NodeView;
-use spokeshave_model::{ClusterState, InstanceType, ResourceName, Revocable, labels, lower};
+use spokeshave_model::{
+    Change, ClusterState, InstanceType, LiveSnapshot, Pod, ResourceName, Revocable, labels, lower,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -116,6 +119,24 @@ fn p_144_what_marks_a_node_for_deletion() {
 }
 
 #[test]
+fn p_059_a_pool_whose_class_is_of_another_cloud_launches_nothing() {
+    let serves = |kinds: &[(&str, &str)]| {
+        let mut state = state();
+        let owned = |(group, kind): &(&str, &str)| ((*group).to_owned(), (*kind).to_owned());
+        state.supported_node_classes = kinds.iter().map(owned).collect();
+        let pool = &lower(&state).pools[0];
+        assert_eq!(pool.supported, pool.is_provisionable());
+        pool.supported
+    };
+    let (group, kind) = ("karpenter.kwok.sh", "KWOKNodeClass");
+    assert!(serves(&[]), "nobody has said what is served");
+    assert!(serves(&[("karpenter.k8s.aws", "EC2NodeClass"), (group, kind)]));
+    for other in [(group, "EC2NodeClass"), ("karpenter.k8s.aws", kind)] {
+        assert!(!serves(&[other]), "{other:?}");
+    }
+}
+
+#[test]
 fn p_145_pool_totals_leave_out_marked_nodes() {
     let two = state().with_node(node("default", "m", &small(), "a", "spot"));
     let usage = |state: &ClusterState| {
@@ -126,6 +147,34 @@ fn p_145_pool_totals_leave_out_marked_nodes() {
     let mut marked = two;
     marked.marked_for_deletion.insert("kwok://m".to_owned());
     assert_eq!(usage(&marked), (2000, 1));
+}
+
+/// Of a static NodePool are those whose NodeClaims bear its label, which users change to take one out; of a dynamic one those whose Nodes do.
+#[test]
+fn p_145_d_355_what_was_taken_out_of_a_static_pool_is_no_part_of_its_usage() {
+    for (replicas, left) in [(Some(2), 1), (None, 2)] {
+        let mut pool = node_pool("default");
+        pool.spec.replicas = replicas;
+        let state = ClusterState::default()
+            .with_pool(pool.clone(), vec![small()])
+            .with_node(node("default", "n", &small(), "a", "spot"))
+            .with_node(node("default", "m", &small(), "a", "spot"));
+        let mut claim = (*state.node_claims[0]).clone();
+        let found = claim.metadata.labels.get_or_insert_default();
+        found.insert(labels::NODE_POOL.to_owned(), "other".to_owned());
+        let mut live = LiveSnapshot::new(state);
+        let nodes = |live: &LiveSnapshot| {
+            assert_eq!(**live.snapshot(), lower(&live.state()));
+            live.snapshot().pools[0].usage.get(ResourceName::NODES)
+        };
+        assert_eq!(nodes(&live), 2);
+        live.apply([Change::NodeClaim(Arc::new(claim))]);
+        assert_eq!(nodes(&live), left);
+        // Another NodePool of its name.
+        pool.spec.replicas = None;
+        live.apply([Change::NodePool(Arc::new(pool))]);
+        assert_eq!(nodes(&live), 2);
+    }
 }
 
 #[test]
@@ -193,4 +242,56 @@ fn terminal_pods_release_their_requests_and_daemons_are_counted_apart() {
         (view.requested[0], view.daemon_requested[0], view.pods.len()),
         (500, 200, 3)
     );
+}
+
+/// What a claim says of a pod that runs is about its successor; what would only keep a waiting pod is no question.
+#[test]
+fn p_057_p_115_a_running_pod_has_the_problem_that_its_successor_would_have() {
+    let volumes = json!({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]});
+    let runs = bound(pending_pod("db", "1", "1Gi", &volumes), "n");
+    let mut ends = runs.clone();
+    ends.metadata.deletion_timestamp = Some(Time(epoch()));
+    let problem = |pod: &Pod, claim: Option<serde_json::Value>| {
+        let mut state = state().with_pod(pod.clone());
+        let claim: Option<PersistentVolumeClaim> =
+            claim.map(|claim| serde_json::from_value(claim).expect("a claim"));
+        let claims = claim.map(|claim| ("default/data".to_owned(), Arc::new(claim)));
+        state.volumes.claims.extend(claims);
+        let snapshot = lower(&state);
+        snapshot.pods[0].problem().map(ToString::to_string)
+    };
+    let going =
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"volumeName": "v"}});
+    let text = Some("persistentvolumeclaim \"default/data\", is being deleted".to_owned());
+    assert_eq!(problem(&runs, Some(going.clone())), text);
+    assert_eq!(problem(&ends, Some(going)), None, "nobody moves it");
+    let lost = json!({"metadata": {}, "spec": {"volumeName": "v"}, "status": {"phase": "Lost"}});
+    assert!(problem(&runs, Some(lost)).is_some());
+    // Its volume is in use: it is of no account that nobody knows the object, or that no annotation says that it is bound.
+    for there in [None, Some(json!({"metadata": {}, "spec": {"volumeName": "v"}}))] {
+        assert_eq!(problem(&runs, there.clone()), None);
+        let waits = pending_pod("db", "1", "1Gi", &volumes);
+        assert!(problem(&waits, there).is_some());
+    }
+}
+
+/// A pod that asks for a node by name tells that node from the others, and no others from each other.
+#[test]
+fn p_040_only_the_node_that_affinity_names_is_of_another_kind() {
+    let terms = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+    let affinity = json!({"affinity": {"nodeAffinity": required}});
+    let pinned = bound(pending_pod("pinned", "1", "1Gi", &affinity), "n");
+    let others = ["a", "b"].map(|name| node("default", name, &small(), "a", "spot"));
+    let state = others.into_iter().fold(state(), ClusterState::with_node);
+    let kinds = |state: ClusterState| {
+        let kinds = views(&state).into_iter().map(|view| view.kind);
+        kinds.collect::<BTreeSet<_>>().len()
+    };
+    assert_eq!(kinds(state.clone()), 1);
+    assert_eq!(kinds(state.clone().with_pod(pinned.clone())), 2);
+    let mut daemon = pinned;
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u"}]);
+    daemon.metadata.owner_references = serde_json::from_value(owner).ok();
+    assert_eq!(kinds(state.with_pod(daemon)), 1, "each has one of its own");
 }

@@ -13,8 +13,10 @@ use spokeshave_model::state_node::is_node_ready;
 use spokeshave_model::{Event, EventType};
 
 use crate::lifecycle::claim_ref;
+use crate::provider_ids::{in_list, on_node};
 
-/// D-249: registered NodeClaims whose instance is gone, unless their Node is Ready. `claims` were listed before `instances` (D-250).
+/// D-249: registered NodeClaims whose instance is gone, unless their Node is Ready. `claims` were listed before `instances` (D-250). One whose provider ID somebody
+/// has taken away gets it back, as long as Node or cloud know it.
 #[must_use]
 pub fn claims_without_instance(
     claims: &[Arc<NodeClaim>],
@@ -31,12 +33,18 @@ pub fn claims_without_instance(
         .filter(|node| is_node_ready(node))
         .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
         .collect();
+    let recorded: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.provider_id()).collect();
+    let is_known = |claim: &NodeClaim| {
+        let is_taken = |id: &str| recorded.contains(id);
+        on_node(claim, nodes).is_some() || in_list(claim, instances, is_taken).is_some()
+    };
     let orphaned = |claim: &&Arc<NodeClaim>| {
         claim.is_true(REGISTERED)
             && !claim.is_deleting()
-            && claim
-                .provider_id()
-                .is_none_or(|id| !alive.contains(id) && !ready.contains(id))
+            && match claim.provider_id() {
+                Some(id) => !alive.contains(id) && !ready.contains(id),
+                None => !is_known(claim),
+            }
     };
     claims.iter().filter(orphaned).cloned().collect()
 }
@@ -346,6 +354,21 @@ mod tests {
         let mut claim = claim(name, id);
         claim.metadata.uid = Some(uid.to_owned());
         claim
+    }
+
+    #[test]
+    fn d_249_d_307_a_claim_without_provider_id_stays_as_long_as_node_or_cloud_know_its_instance() {
+        let claims = [Arc::new(with_uid("a", "u-a", None))];
+        let orphaned = |instances: &[NodeClaim], nodes: &[Arc<Node>]| {
+            !claims_without_instance(&claims, instances, nodes).is_empty()
+        };
+        assert!(orphaned(&[], &[]));
+        assert!(orphaned(&[with_uid("a", "u-b", Some("1"))], &[node("n", "2")]));
+        assert!(!orphaned(&[with_uid("a", "u-a", Some("1"))], &[]));
+        let mut owned = Node::clone(&node("n", "1"));
+        let owner = serde_json::json!([{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "a", "uid": "u-a"}]);
+        owned.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        assert!(!orphaned(&[], &[Arc::new(owned)]));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::conditions::{Conditioned, REGISTERED};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Event, EventType, ObjectRef};
@@ -101,29 +100,21 @@ pub fn look_at_node(node: &Node, claims: &[Arc<NodeClaim>], now: Timestamp) -> F
     Finding::Tell(event)
 }
 
-/// One look at a live NodeClaim: registered without a Node, or with a provider ID that another claims too.
+/// One look at a NodeClaim: its provider ID is one that another claims too. That its Node is gone is garbage collection's to tell, which knows for how long.
 #[must_use]
-pub fn look_at_claim(claim: &NodeClaim, nodes: usize, same_id: &[Arc<NodeClaim>]) -> Option<Event> {
+pub fn look_at_claim(claim: &NodeClaim, same_id: &[Arc<NodeClaim>]) -> Option<Event> {
     let id = claim.provider_id()?;
     let others: Vec<&str> = same_id
         .iter()
         .filter(|other| other.uid() != claim.uid())
         .map(|other| other.name())
         .collect();
-    if !others.is_empty() {
+    (!others.is_empty()).then(|| {
         let message = format!(
             "status.providerID {id} is also that of NodeClaim {}; while it is, neither ends the instance or its node",
             first_few(&others, 3)
         );
-        return Some(warning(claim_ref(claim), "ProviderIDShared", message));
-    }
-    (claim.is_true(REGISTERED) && nodes == 0).then(|| {
-        let name = claim.node_name();
-        let message = format!(
-            "Node {} with providerID {id} is gone, although its instance was not asked to terminate; delete the NodeClaim to end it",
-            name.unwrap_or_default()
-        );
-        warning(claim_ref(claim), "NodeMissing", message)
+        warning(claim_ref(claim), "ProviderIDShared", message)
     })
 }
 
@@ -138,6 +129,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
     use spokeshave_api::NodeClaimSpec;
+    use spokeshave_api::conditions::{Conditioned, REGISTERED};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -200,9 +192,8 @@ mod tests {
     fn claims_edited_by_hand_are_told_and_end_nobody_elses_instance() {
         let (a, b) = (claim("a"), claim("b"));
         let both = [a.clone(), b];
-        assert_eq!(look_at_claim(&a, 1, &both).unwrap().reason, "ProviderIDShared");
+        assert_eq!(look_at_claim(&a, &both).unwrap().reason, "ProviderIDShared");
         assert!(!owns_instance(&a, &both) && owns_instance(&a, &both[..1]));
-        assert_eq!(look_at_claim(&a, 0, &both[..1]).unwrap().reason, "NodeMissing");
-        assert_eq!(look_at_claim(&a, 1, &both[..1]), None);
+        assert_eq!(look_at_claim(&a, &both[..1]), None);
     }
 }

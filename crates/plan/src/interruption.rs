@@ -9,6 +9,7 @@ use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_model::{Action, Event, EventType, Plan, Subresource};
 
 use crate::lifecycle::{claim_ref, node_ref};
+use crate::termination::grace_ends;
 
 /// D-279 … D-282, D-285: the answer to a message about the instance of a NodeClaim and of its Node, if that has come:
 /// the deadline, also of a NodeClaim that is being deleted already, and the deletion.
@@ -18,6 +19,7 @@ pub fn respond(
     node: Option<&Node>,
     kind: InterruptionKind,
     ends_at: Option<Timestamp>,
+    now: Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
     let objects = || {
@@ -34,7 +36,7 @@ pub fn respond(
         return plan;
     }
     plan.actions
-        .extend(ends_at.and_then(|ends_at| deadline(claim, ends_at)));
+        .extend(ends_at.and_then(|ends_at| deadline(claim, ends_at, now)));
     if claim.is_deleting() {
         return plan;
     }
@@ -50,14 +52,18 @@ pub fn respond(
     plan
 }
 
-/// Invariant 33: what is left of the instance's time is what the pods have; a deadline that comes sooner stays.
-fn deadline(claim: &NodeClaim, ends_at: Timestamp) -> Option<Action> {
+/// Invariant 33: what is left of the instance's time is what the pods have; a deadline that comes sooner stays, and so does one that the
+/// terminationGracePeriod would set (D-301), from the deletion on that follows.
+fn deadline(claim: &NodeClaim, ends_at: Timestamp, now: Timestamp) -> Option<Action> {
     let ends_at = Timestamp::from_second(ends_at.as_second()).unwrap_or(ends_at);
-    let sooner = claim
+    let known = claim
         .annotation(labels::TERMINATION_TIMESTAMP)
-        .and_then(|text| text.parse::<Timestamp>().ok())
-        .is_some_and(|known| known <= ends_at);
-    if sooner {
+        .and_then(|text| text.parse::<Timestamp>().ok());
+    let deleted = claim.metadata.deletion_timestamp.as_ref();
+    let deleted = deleted.map_or(now, |time| time.0);
+    let own = known.or_else(|| grace_ends(claim, deleted));
+    let deadline = own.map_or(ends_at, |own| own.min(ends_at));
+    if known == Some(deadline) {
         return None;
     }
     let mut after = claim.clone();
@@ -65,7 +71,7 @@ fn deadline(claim: &NodeClaim, ends_at: Timestamp) -> Option<Action> {
         .metadata
         .annotations
         .get_or_insert_default()
-        .insert(labels::TERMINATION_TIMESTAMP.to_owned(), ends_at.to_string());
+        .insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline.to_string());
     Action::patch(claim_ref(claim), Subresource::Main, claim, &after, false)
 }
 
@@ -107,7 +113,12 @@ fn event_of(kind: InterruptionKind) -> Option<(EventType, &'static str, &'static
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use spokeshave_api::NodeClaimSpec;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().unwrap()
+    }
 
     fn claim(deadline: Option<&str>) -> NodeClaim {
         let mut claim = NodeClaim::new("c", NodeClaimSpec::default());
@@ -124,7 +135,13 @@ mod tests {
     #[test]
     fn d_280_d_282_a_spot_interruption_is_told_and_deletes_the_nodeclaim() {
         let ends_at = "2026-01-01T00:02:00Z".parse().ok();
-        let plan = respond(&claim(None), None, InterruptionKind::SpotInterrupted, ends_at);
+        let plan = respond(
+            &claim(None),
+            None,
+            InterruptionKind::SpotInterrupted,
+            ends_at,
+            now(),
+        );
         assert_eq!(reasons(&plan), ["SpotInterrupted", "TerminatingOnInterruption"]);
         assert_eq!(
             plan.actions.len(),
@@ -147,8 +164,46 @@ mod tests {
                 None,
                 InterruptionKind::SpotInterrupted,
                 ends_at,
+                now(),
             );
             assert_eq!(plan.actions.len(), writes, "{deadline}");
+        }
+    }
+
+    fn written(plan: &Plan) -> Option<&str> {
+        plan.actions.iter().find_map(|action| match action {
+            Action::Patch { patch, .. } => {
+                patch["metadata"]["annotations"][labels::TERMINATION_TIMESTAMP].as_str()
+            }
+            _ => None,
+        })
+    }
+
+    /// Whoever limits how long a drain may take limits it for all drains.
+    #[test]
+    fn d_301_d_281_a_termination_grace_period_that_is_over_sooner_stays() {
+        let ends_at = "2026-01-01T00:02:00Z".parse().ok();
+        let deleted = "2025-12-31T23:59:50Z";
+        // Grace period, deletion, known deadline; the deadline that is written.
+        for (grace, deletion, known, expected) in [
+            ("20s", None, None, Some("2026-01-01T00:00:20Z")),
+            ("1h", None, None, Some("2026-01-01T00:02:00Z")),
+            ("20s", Some(deleted), None, Some("2026-01-01T00:00:10Z")),
+            ("20s", Some(deleted), Some("2026-01-01T00:00:10Z"), None),
+            // Somebody has given it longer than that by hand.
+            ("20s", Some(deleted), Some("2026-01-01T00:01:00Z"), None),
+            (
+                "20s",
+                Some(deleted),
+                Some("2026-01-01T01:00:00Z"),
+                Some("2026-01-01T00:02:00Z"),
+            ),
+        ] {
+            let mut claim = claim(known);
+            claim.spec.termination_grace_period = grace.parse().ok();
+            claim.metadata.deletion_timestamp = deletion.map(|time: &str| Time(time.parse().unwrap()));
+            let plan = respond(&claim, None, InterruptionKind::SpotInterrupted, ends_at, now());
+            assert_eq!(written(&plan), expected, "{grace} {deletion:?} {known:?}");
         }
     }
 
@@ -156,7 +211,13 @@ mod tests {
     #[test]
     fn g_017_d_281_a_message_without_a_deadline_leaves_the_nodeclaims_own() {
         for deadline in [None, Some("2026-01-01T00:01:00Z")] {
-            let plan = respond(&claim(deadline), None, InterruptionKind::InstanceTerminated, None);
+            let plan = respond(
+                &claim(deadline),
+                None,
+                InterruptionKind::InstanceTerminated,
+                None,
+                now(),
+            );
             let [only] = &plan.actions[..] else {
                 panic!("{deadline:?}: {:?}", plan.actions);
             };
@@ -171,10 +232,11 @@ mod tests {
             None,
             InterruptionKind::RebalanceRecommendation,
             None,
+            now(),
         );
         assert_eq!(reasons(&plan), ["SpotRebalanceRecommendation"]);
         assert!(plan.actions.is_empty());
-        let plan = respond(&claim(None), None, InterruptionKind::NoOp, None);
+        let plan = respond(&claim(None), None, InterruptionKind::NoOp, None, now());
         assert!(plan.events.is_empty() && plan.actions.is_empty());
     }
 }

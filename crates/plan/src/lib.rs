@@ -29,6 +29,7 @@ pub mod overlays;
 mod policy;
 pub mod pool_conditions;
 pub mod preferences;
+pub mod provider_ids;
 mod provision;
 pub mod registration_health;
 pub mod report;

@@ -10,12 +10,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use spokeshave_api::conditions::{Conditioned, INITIALIZED, LAUNCHED, REGISTERED, Status};
+use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, INITIALIZED, LAUNCHED, REGISTERED, Status};
 use spokeshave_api::constants::{LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT};
 use spokeshave_api::labels::{self, TERMINATION_FINALIZER};
 use spokeshave_api::{NodeClaim, Quantity, WireForm};
 use spokeshave_model::taint::{format_taint, is_known_ephemeral, same_taint};
-use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Plan, Subresource};
+use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Plan, Price, Subresource};
 
 use crate::dynamic_resources::unpublished_driver;
 
@@ -88,6 +88,20 @@ pub fn launched(claim: &NodeClaim, instance: &NodeClaim, now: Timestamp) -> Node
     after
 }
 
+/// W-07: what was launched, and what it costs, unless the cloud has said so or nobody knows.
+#[must_use]
+pub fn priced(mut instance: NodeClaim, price: Price) -> NodeClaim {
+    if price.is_known() {
+        instance
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .entry(labels::PRICE_AT_LAUNCH.to_owned())
+            .or_insert_with(|| price.to_string());
+    }
+    instance
+}
+
 /// P-163: the claim after a launch that will be tried again.
 #[must_use]
 pub fn launch_failed(claim: &NodeClaim, reason: &str, message: &str, now: Timestamp) -> NodeClaim {
@@ -109,6 +123,11 @@ pub enum Progress {
         /// Name of the Node.
         node: String,
     },
+    /// Its Node was made anew, and has what it had.
+    Rejoined {
+        /// Name of the Node.
+        node: String,
+    },
 }
 
 /// P §9.3–9.4: registers and initialises a launched claim whose Nodes (by provider ID) are given, and the ResourceSlices of its Node where
@@ -127,6 +146,8 @@ pub fn advance(
     let mut node_now = nodes.first().map(|node| (**node).clone());
     if !after.is_true(REGISTERED) {
         register(&mut after, nodes, &mut node_now, pending, &mut plan, now);
+    } else if let ([_], Some(node)) = (nodes, &mut node_now) {
+        rejoin(&mut after, node, slices, &mut plan);
     }
     if after.is_true(REGISTERED) && !after.is_true(INITIALIZED) {
         initialize(&mut after, nodes, slices, &mut node_now, &mut plan, now);
@@ -191,15 +212,7 @@ fn register(
             return;
         }
     };
-    let unregistered = labels::unregistered_taint();
-    let registered_before = has_label(node, labels::REGISTERED);
-    let tainted = node
-        .spec
-        .iter()
-        .filter_map(|spec| spec.taints.as_ref())
-        .flatten()
-        .any(|taint| same_taint(taint, &unregistered));
-    if !registered_before && !tainted {
+    if !has_label(node, labels::REGISTERED) && !has_unregistered_taint(node) {
         plan.events.push(Event::new(
             claim_ref(after),
             EventType::Warning,
@@ -219,6 +232,59 @@ fn register(
         );
         return;
     }
+    after.set_true(REGISTERED, now);
+    let node = admit(after, node);
+    plan.report.push(Progress::Registered { node });
+}
+
+/// D-253: a Node that is registered by what its NodeClaim says, and not by its own word. Somebody has taken it away, and its kubelet has made it anew, as it made the
+/// first one: it gets what it had. Or somebody has taken a label from it. Nothing was launched and the conditions stay; the Node says whether it can run pods.
+fn rejoin(
+    after: &mut NodeClaim,
+    node: &mut Node,
+    slices: Option<&[Arc<ResourceSlice>]>,
+    plan: &mut Plan<Vec<Progress>>,
+) {
+    // What is on its way out takes no finalizer, and needs none of this any more.
+    if node.metadata.deletion_timestamp.is_some() {
+        return;
+    }
+    if !has_label(node, labels::REGISTERED) || has_unregistered_taint(node) {
+        let mut owners = node.metadata.owner_references.iter().flatten();
+        let is_new = !owners.any(|owner| owner.uid == after.uid());
+        // On one that has started before, startup taints would have nobody any more who removes them.
+        if is_new {
+            sync_node(after, node);
+        }
+        // Its command goes on, and no pod may come to it meanwhile. Where none stands, this is taken off again.
+        if after.is_true(DISRUPTION_REASON) {
+            add_taint(node, &labels::disrupted_taint());
+        }
+        let node = admit(after, node);
+        plan.report.push(Progress::Rejoined { node });
+    }
+    // It may have another name than the first one had, and the write of that come to nothing after the Node was written.
+    after
+        .status
+        .get_or_insert_default()
+        .node_name
+        .clone_from(&node.metadata.name);
+    let can_run = || {
+        gate(after, node)
+            .or_else(|| driver_gate(after, slices?))
+            .is_none()
+    };
+    if after.is_true(INITIALIZED) && !has_label(node, labels::INITIALIZED) && can_run() {
+        node.metadata
+            .labels
+            .get_or_insert_default()
+            .insert(labels::INITIALIZED.to_owned(), "true".to_owned());
+    }
+}
+
+/// Lets pods onto a Node, which is that of its NodeClaim now. Returns its name.
+fn admit(claim: &mut NodeClaim, node: &mut Node) -> String {
+    let unregistered = labels::unregistered_taint();
     if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
         taints.retain(|taint| !same_taint(taint, &unregistered));
     }
@@ -227,9 +293,14 @@ fn register(
         .get_or_insert_default()
         .insert(labels::REGISTERED.to_owned(), "true".to_owned());
     let name = node.metadata.name.clone().unwrap_or_default();
-    after.set_true(REGISTERED, now);
-    after.status.get_or_insert_default().node_name = Some(name.clone());
-    plan.report.push(Progress::Registered { node: name });
+    claim.status.get_or_insert_default().node_name = Some(name.clone());
+    name
+}
+
+fn has_unregistered_taint(node: &Node) -> bool {
+    let unregistered = labels::unregistered_taint();
+    let taints = node.spec.iter().filter_map(|spec| spec.taints.as_ref());
+    taints.flatten().any(|taint| same_taint(taint, &unregistered))
 }
 
 fn has_label(node: &Node, key: &str) -> bool {
@@ -238,6 +309,13 @@ fn has_label(node: &Node, key: &str) -> bool {
         .as_ref()
         .and_then(|labels| labels.get(key))
         .is_some_and(|value| value == "true")
+}
+
+fn add_taint(node: &mut Node, wanted: &Taint) {
+    let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
+    if !taints.iter().any(|taint| same_taint(taint, wanted)) {
+        taints.push(wanted.clone());
+    }
 }
 
 /// P-165: finalizer, owner, taints, labels and annotations of the claim onto its Node.
@@ -258,11 +336,8 @@ fn sync_node(claim: &NodeClaim, node: &mut Node) {
         });
     }
     if !has_label(node, labels::DO_NOT_SYNC_TAINTS) {
-        let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
         for wanted in claim.spec.taints.iter().chain(&claim.spec.startup_taints) {
-            if !taints.iter().any(|taint| same_taint(taint, wanted)) {
-                taints.push(wanted.clone());
-            }
+            add_taint(node, wanted);
         }
     }
     if let Some(wanted) = &claim.metadata.labels {

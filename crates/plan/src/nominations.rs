@@ -8,13 +8,16 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::conditions::{Conditioned, INITIALIZED};
 use spokeshave_model::planned_node::{self, TakenBack};
 use spokeshave_model::snapshot::{NodeId, NodeView, PodId, Snapshot};
-use spokeshave_model::{Action, ObjectKind, ObjectRef, Pod, pod};
+use spokeshave_model::{Action, ObjectKind, ObjectRef, Pod, pod, volumes};
 
 use crate::provision::Provisioned;
 
 /// A node that can run pods and has not got one that names it for so long is not named by it any more: the scheduler sees something that the plan
 /// does not, and the room is others' to take. A scheduler with thousands of pods to bind takes a minute or two until it tries each.
 const LONGEST: SignedDuration = SignedDuration::from_mins(3);
+/// The same for a pod that a scheduler may have taken long ago: it waits up to ten minutes for volumes to be made and devices to be allocated before it binds it,
+/// and since Kubernetes 1.35 names the node meanwhile, which is the one that is named already.
+const LONGEST_BINDING: SignedDuration = SignedDuration::from_mins(15);
 
 /// What a pass means for the nodes that pods name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,17 +69,18 @@ impl Nominations {
     }
 }
 
-/// Whether a pod of a pass exists and has no node yet.
+/// Whether a pod of a pass exists and has no node yet, nor the name of one that somebody else has given it: that is not ours to overwrite, whatever has become of
+/// the node.
 fn waits(snapshot: &Snapshot, pod: PodId) -> bool {
     let view = snapshot.pod(pod);
-    view.provisionable && !view.is_virtual
+    view.provisionable && !view.is_virtual && planned_node::is_provisionable(&view.object)
 }
 
 /// A pod that was planned on a node which joins names it, unless it has found a place meanwhile.
 #[must_use]
 pub fn at_registration(object: &Pod, node: &str, now: Timestamp) -> Option<Action> {
     let is_named = planned_node::planned(object).is_some_and(|(name, _)| name == node);
-    let wanted = pod::is_provisionable(object) && pod::is_active(object) && !is_named;
+    let wanted = planned_node::is_provisionable(object) && pod::is_active(object) && !is_named;
     (wanted && !planned_node::is_spent(object, node)).then(|| name(object, node, now))
 }
 
@@ -84,7 +88,7 @@ pub fn at_registration(object: &Pod, node: &str, now: Timestamp) -> Option<Actio
 #[must_use]
 pub fn at_initialization(object: &Pod, node: &str, now: Timestamp) -> Option<Action> {
     let is_lost = planned_node::emptied(object).is_some_and(|(name, _)| name == node);
-    let wanted = pod::is_provisionable(object) && pod::is_active(object) && is_lost;
+    let wanted = planned_node::is_provisionable(object) && pod::is_active(object) && is_lost;
     wanted.then(|| name(object, node, now))
 }
 
@@ -92,7 +96,7 @@ fn name_or_give_up(object: &Pod, node: &str, view: &NodeView, now: Timestamp) ->
     match planned_node::planned(object) {
         Some((known, since)) if known == node => {
             let since = since.max(initialized_since(view)?);
-            let is_over = now.duration_since(since) >= LONGEST;
+            let is_over = now.duration_since(since) >= longest(object);
             is_over
                 .then(|| take_back(object, TakenBack::NotTaken, now))
                 .flatten()
@@ -100,6 +104,16 @@ fn name_or_give_up(object: &Pod, node: &str, view: &NodeView, now: Timestamp) ->
         _ if is_due_again(object, node, view) => Some(name(object, node, now)),
         _ if planned_node::is_spent(object, node) => take_back(object, TakenBack::PlanChanged, now),
         _ => Some(name(object, node, now)),
+    }
+}
+
+/// How long a pod may name a node that can run it.
+fn longest(object: &Pod) -> SignedDuration {
+    let has_devices = object.spec.as_deref().is_some_and(pod::uses_resource_claims);
+    if has_devices || !volumes::claim_keys(object).is_empty() {
+        LONGEST_BINDING
+    } else {
+        LONGEST
     }
 }
 

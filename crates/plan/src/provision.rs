@@ -191,11 +191,13 @@ pub(crate) fn pending_among(
     (pending, ignored)
 }
 
-/// P-058: pods that need a new place because their node is going away.
+/// P-058: pods that need a new place because their node is going away. None is sought for one whose successor no node could take.
 pub fn displaced_pods(snapshot: &Snapshot, now: Timestamp) -> Vec<PodId> {
     let leaving = snapshot.nodes.iter().filter(|node| node.marked_for_deletion);
     let pods = leaving.flat_map(|node| node.pods.iter().copied());
-    pods.filter(|pod| snapshot.is_currently_reschedulable(*pod, now))
+    let moving = pods.filter(|pod| snapshot.is_currently_reschedulable(*pod, now));
+    moving
+        .filter(|pod| snapshot.pod(*pod).problem().is_none())
         .collect()
 }
 

@@ -22,9 +22,7 @@ use spokeshave_model::{Action, Event, EventType, ObjectRef, Plan, Subresource};
 
 use crate::lifecycle::{claim_ref, node_ref};
 
-pub use node::{
-    NodeEnd, NodeNext, NodeStep, asks_for_instance, blocking_attachments, node_step, stuck_events,
-};
+pub use node::{NodeEnd, NodeNext, NodeStep, asked_for, blocking_attachments, node_step, stuck_events};
 pub(crate) use pods::tier;
 pub use pods::{
     EvictionStep, claims_of_kept_pods, could_have_waited, delete_after, evicted_event, eviction_reason,
@@ -116,8 +114,12 @@ pub fn claim_step(claim: &NodeClaim, nodes: &[Arc<Node>]) -> ClaimStep {
 
 /// D-301: deletion time + terminationGracePeriod.
 fn own_deadline(claim: &NodeClaim) -> Option<Timestamp> {
+    grace_ends(claim, claim.metadata.deletion_timestamp.as_ref()?.0)
+}
+
+/// When the terminationGracePeriod of a NodeClaim that is deleted then is over.
+pub(crate) fn grace_ends(claim: &NodeClaim, deleted: Timestamp) -> Option<Timestamp> {
     let grace = claim.spec.termination_grace_period.as_ref()?;
-    let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
     let deadline = deleted.saturating_add(grace.to_signed()).unwrap_or(deleted);
     Some(Timestamp::from_second(deadline.as_second()).unwrap_or(deadline))
 }

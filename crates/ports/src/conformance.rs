@@ -4,6 +4,7 @@
 //! reports what was promised and what came instead; it never panics, and it knows no provider.
 
 mod drift;
+mod launches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,6 +20,9 @@ use spokeshave_model::{InstanceType, Requirement, Requirements, Resources};
 use crate::{CloudError, CloudProvider, SharedClock};
 
 pub use drift::{drift_goes_by_the_class_that_is_shown, fresh_instances_have_not_drifted};
+pub use launches::{
+    concurrent_creates_make_one_instance, create_is_idempotent, create_is_idempotent_minutes_later,
+};
 
 /// How long the suite waits for a termination, in cluster time.
 const TERMINATION_LIMIT: Duration = Duration::from_secs(3600);
@@ -39,6 +43,10 @@ pub trait Harness: Send + Sync {
     fn provider(&self) -> &dyn CloudProvider;
     /// The clock that the provider was made with; its time must pass (paused tokio time does).
     fn clock(&self) -> SharedClock;
+    /// Whether minutes of that clock pass without anybody waiting for them. Where they do not, no launch is repeated minutes later.
+    fn is_time_virtual(&self) -> bool {
+        true
+    }
     /// A NodePool for which the provider offers at least one instance type.
     fn node_pool(&self) -> NodePool;
     /// A NodeClaim as the API server would hold it (name, UID), which at least one available offering satisfies.
@@ -104,7 +112,7 @@ type Kept = Result<(), String>;
 /// Runs every check, in the order in which a reader would ask, and reports all that fail.
 pub async fn check_all(harness: &dyn Harness) -> Result<(), Failures> {
     type Check = for<'a> fn(&'a dyn Harness) -> BoxFuture<'a, Kept>;
-    let checks: [(&'static str, Check); 14] = [
+    let checks: [(&'static str, Check); 15] = [
         ("identity_is_complete", |h| identity_is_complete(h).boxed()),
         ("instance_types_are_complete", |h| {
             instance_types_are_complete(h).boxed()
@@ -120,6 +128,9 @@ pub async fn check_all(harness: &dyn Harness) -> Result<(), Failures> {
         }),
         ("create_get_list_delete", |h| create_get_list_delete(h).boxed()),
         ("create_is_idempotent", |h| create_is_idempotent(h).boxed()),
+        ("create_is_idempotent_minutes_later", |h| {
+            create_is_idempotent_minutes_later(h).boxed()
+        }),
         ("concurrent_creates_make_one_instance", |h| {
             concurrent_creates_make_one_instance(h).boxed()
         }),
@@ -402,42 +413,6 @@ pub async fn create_get_list_delete(harness: &dyn Harness) -> Kept {
             "get of a gone instance: expected NodeClaimNotFound, got {other:?}"
         )),
     }
-}
-
-/// A second `create` for the same UID finds the first one's instance, as after a crash before the answer was written down.
-pub async fn create_is_idempotent(harness: &dyn Harness) -> Kept {
-    let claim = harness.node_claim("conformance-twice");
-    let first = create(harness, &claim).await?;
-    let second = create(harness, &claim).await?;
-    let verdict = same_single_instance(harness, &first, &second).await;
-    terminate(harness, &first).await?;
-    verdict
-}
-
-/// The same when both calls overlap.
-pub async fn concurrent_creates_make_one_instance(harness: &dyn Harness) -> Kept {
-    let claim = harness.node_claim("conformance-race");
-    let (first, second) = futures::join!(create(harness, &claim), create(harness, &claim));
-    let (first, second) = (first?, second?);
-    let verdict = same_single_instance(harness, &first, &second).await;
-    terminate(harness, &first).await?;
-    verdict
-}
-
-async fn same_single_instance(harness: &dyn Harness, first: &NodeClaim, second: &NodeClaim) -> Kept {
-    ensure(first.provider_id() == second.provider_id(), || {
-        format!(
-            "one NodeClaim has instances {:?} and {:?}",
-            first.provider_id(),
-            second.provider_id()
-        )
-    })?;
-    let count = list(harness)
-        .await?
-        .iter()
-        .filter(|claim| claim.provider_id() == first.provider_id())
-        .count();
-    ensure(count == 1, || format!("list has the instance {count} times"))
 }
 
 /// Two NodeClaims never get one instance.

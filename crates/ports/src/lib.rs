@@ -1,9 +1,10 @@
 //! Clock, Entropy and CloudProvider: what the shell needs from the outside world.
 //!
 //! Owns the traits through which time, chance and clouds reach the rest of the program, their production
-//! implementations of time and chance, and the suite that every cloud provider must pass. It never talks to
+//! implementations of time and chance, the wording of what fails there, and the suite that every cloud provider must pass. It never talks to
 //! Kubernetes and knows no cloud.
 
+mod causes;
 mod clock;
 mod cloud;
 pub mod conformance;
@@ -15,6 +16,7 @@ mod notice;
 mod system_clock;
 mod writes;
 
+pub use causes::causes;
 pub use clock::{Clock, SharedClock, TokioClock};
 pub use cloud::{
     CloudError, CloudFuture, CloudProvider, HookAnswer, NODE_CLASS_UNKNOWN, RegistrationHook, RepairPolicy,

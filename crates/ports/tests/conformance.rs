@@ -24,6 +24,7 @@ const IMAGE: &str = "image-1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
+    Neighbours,
     NoName,
     UnsortedTypes,
     TypesByChance,
@@ -36,6 +37,8 @@ enum Flaw {
     CreateWithoutLabels,
     CreateWithoutCapacity,
     TwoInstances,
+    HiddenTwin,
+    ForgetsLaunches,
     SharedInstance,
     ListForgets,
     ListWithoutAge,
@@ -67,8 +70,22 @@ struct State {
     given: Option<Arc<[InstanceType]>>,
 }
 
+impl State {
+    /// One more instance like this one, for the NodeClaim of this UID.
+    fn add(&mut self, like: &NodeClaim, uid: Option<&str>) {
+        let id = format!("test://more-{}", self.calls);
+        let mut more = NodeClaim::new(&id, NodeClaimSpec::default());
+        more.metadata.uid = uid.map(str::to_owned);
+        more.metadata.creation_timestamp = like.metadata.creation_timestamp.clone();
+        more.status.get_or_insert_default().provider_id = Some(id.clone());
+        self.instances.insert(id, (more, None));
+    }
+}
+
 /// How long an offering that ran out is taken for unavailable.
 const UNAVAILABLE: Duration = Duration::from_secs(180);
+/// How long one that forgets its launches remembers them.
+const REMEMBERED: Duration = Duration::from_secs(30);
 
 impl Cloud {
     fn new(flaw: Flaw, clock: SharedClock) -> Self {
@@ -145,6 +162,7 @@ impl Cloud {
         let id = match self.flaw {
             Flaw::TwoInstances => format!("test://{}-{}", claim.uid(), state.calls),
             Flaw::SharedInstance => "test://the-one".to_owned(),
+            Flaw::ForgetsLaunches => self.remembered(&state, claim),
             _ => format!("test://{}", claim.uid()),
         };
         let mut created = claim.clone();
@@ -169,7 +187,25 @@ impl Cloud {
             status.capacity = chosen.capacity.to_quantities();
         }
         created.metadata.creation_timestamp = Some(Time(self.clock.now()));
+        match self.flaw {
+            // Launched as well, and listed as clouds do that know of no UID.
+            Flaw::HiddenTwin if state.instances.contains_key(&id) => state.add(&created, None),
+            // No flaw: another operator launches beside.
+            Flaw::Neighbours => state.add(&created, Some("of-another")),
+            _ => {}
+        }
         Ok(state.instances.entry(id).or_insert((created, None)).0.clone())
+    }
+
+    /// The instance that is launched for a NodeClaim: another one when the first is forgotten.
+    fn remembered(&self, state: &State, claim: &NodeClaim) -> String {
+        let id = format!("test://{}", claim.uid());
+        let first = state.instances.get(&id).map(|(first, _)| &first.metadata);
+        let made = first.and_then(|first| first.creation_timestamp.as_ref());
+        match made {
+            Some(Time(made)) if self.clock.since(*made) > REMEMBERED => format!("{id}-again"),
+            _ => id,
+        }
     }
 
     fn terminate(&self, claim: &NodeClaim) -> Result<(), CloudError> {
@@ -264,6 +300,7 @@ impl CloudProvider for Cloud {
 struct TestHarness {
     cloud: Cloud,
     clock: SharedClock,
+    is_time_virtual: bool,
 }
 
 impl Harness for TestHarness {
@@ -272,6 +309,9 @@ impl Harness for TestHarness {
     }
     fn clock(&self) -> SharedClock {
         self.clock.clone()
+    }
+    fn is_time_virtual(&self) -> bool {
+        self.is_time_virtual
     }
     fn node_pool(&self) -> NodePool {
         NodePool::new("default", NodePoolSpec::default())
@@ -300,10 +340,16 @@ impl Harness for TestHarness {
 }
 
 async fn verdict(flaw: Flaw) -> Vec<&'static str> {
+    verdict_on(flaw, true).await
+}
+
+/// Of a harness that says whether its time is virtual.
+async fn verdict_on(flaw: Flaw, is_time_virtual: bool) -> Vec<&'static str> {
     let clock = TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
     let harness = TestHarness {
         cloud: Cloud::new(flaw, clock.clone()),
         clock,
+        is_time_virtual,
     };
     match check_all(&harness).await {
         Ok(()) => Vec::new(),
@@ -315,6 +361,16 @@ async fn verdict(flaw: Flaw) -> Vec<&'static str> {
 #[tokio::test(start_paused = true)]
 async fn a_cloud_that_keeps_its_promises_passes() {
     assert_eq!(verdict(Flaw::None).await, Vec::<&str>::new());
+    assert_eq!(verdict(Flaw::Neighbours).await, Vec::<&str>::new());
+}
+
+/// They would be minutes of whoever waits.
+#[tokio::test(start_paused = true)]
+async fn where_time_is_genuine_no_launch_is_repeated_minutes_later() {
+    let later = ["create_is_idempotent_minutes_later"];
+    assert_eq!(verdict_on(Flaw::ForgetsLaunches, true).await, later);
+    let untroubled = verdict_on(Flaw::ForgetsLaunches, false).await;
+    assert_eq!(untroubled, Vec::<&str>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,6 +392,10 @@ async fn every_broken_promise_is_found() {
         (Flaw::CreateWithoutCapacity, "create_describes_the_node"),
         (Flaw::TwoInstances, "create_is_idempotent"),
         (Flaw::TwoInstances, "concurrent_creates_make_one_instance"),
+        (Flaw::HiddenTwin, "create_is_idempotent"),
+        (Flaw::HiddenTwin, "create_is_idempotent_minutes_later"),
+        (Flaw::HiddenTwin, "concurrent_creates_make_one_instance"),
+        (Flaw::ForgetsLaunches, "create_is_idempotent_minutes_later"),
         (Flaw::SharedInstance, "claims_do_not_share_instances"),
         (Flaw::ListForgets, "create_get_list_delete"),
         (Flaw::ListWithoutAge, "create_get_list_delete"),

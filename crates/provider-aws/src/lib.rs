@@ -13,6 +13,7 @@
 //! | [`selectors`] | what do a class's selectors ask, and choose | A2.1, A2.2 |
 //! | [`profiles`] | which instance profile has a class | A2.3 |
 //! | [`status`] | what does a class's status say | A1.5, A2.1 |
+//! | [`capacity_blocks`] | until when is a capacity block used | A1.5 |
 //! | [`choice`], [`addresses`] | which types does a launch ask for, in which subnets | A5.1 |
 //! | [`launch`], [`tags`] | how does it ask for them | A1.7, A5.2, A5.4 |
 //! | [`templates`] | which launch templates are there, which expire | A5.2 |
@@ -29,6 +30,7 @@
 //! | [`messages`] | what does a message of the queue mean | A9.2 |
 
 pub mod addresses;
+pub mod capacity_blocks;
 pub mod choice;
 pub mod class_hash;
 pub mod compatibility;

@@ -50,6 +50,8 @@ pub struct Message {
     pub instance_ids: Vec<String>,
     /// When the event happened, if it says so.
     pub start_time: Option<Timestamp>,
+    /// When EC2 will end the instance, if it says so.
+    pub ends_at: Option<Timestamp>,
 }
 
 /// Why a message is not understood. It is logged and deleted, because it would not be understood the next time either.
@@ -121,7 +123,8 @@ pub fn parse(body: &str) -> Result<Message, MessageError> {
         }
         _ => return Ok(no_op(start_time)),
     };
-    let instance_id = text(detail(event)?, "instance-id", "detail.instance-id")?;
+    let detail = detail(event)?;
+    let instance_id = text(detail, "instance-id", "detail.instance-id")?;
     let instance_id = instance_id
         .filter(|id| !id.is_empty())
         .ok_or(MessageError::Field {
@@ -133,6 +136,7 @@ pub fn parse(body: &str) -> Result<Message, MessageError> {
         kind,
         instance_ids: vec![instance_id.to_owned()],
         start_time,
+        ends_at: ends_at(detail),
     })
 }
 
@@ -141,7 +145,14 @@ fn no_op(start_time: Option<Timestamp>) -> Message {
         kind: Kind::NoOp,
         instance_ids: Vec::new(),
         start_time,
+        ends_at: None,
     }
+}
+
+/// What cannot be read says nothing: the instance ends all the same.
+fn ends_at(detail: &Map<String, Value>) -> Option<Timestamp> {
+    let told = field(detail, "instance-termination-time")?;
+    told.as_str()?.parse().ok()
 }
 
 fn state_change(detail: &Map<String, Value>) -> Result<Option<Kind>, MessageError> {
@@ -169,6 +180,7 @@ fn health(detail: &Map<String, Value>, start_time: Option<Timestamp>) -> Result<
         kind: Kind::ScheduledChange,
         instance_ids,
         start_time,
+        ends_at: None,
     })
 }
 

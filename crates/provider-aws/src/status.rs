@@ -16,6 +16,7 @@ use spokeshave_api::{Condition, EC2NodeClass};
 use spokeshave_provider_common::readiness;
 pub use spokeshave_provider_common::readiness::NotReady;
 
+use crate::capacity_blocks::{CAPACITY_BLOCK, is_closed};
 use crate::images::AliasError;
 use crate::kubelet;
 use crate::profiles::ProfileError;
@@ -58,9 +59,6 @@ const LATER: SignedDuration = SignedDuration::from_mins(5);
 pub const VALIDATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// How long a verdict of dry runs stands while nothing changes.
 pub const VERDICT_STANDS_FOR: SignedDuration = SignedDuration::from_mins(30);
-
-/// How long before its end a capacity block takes no instances any more.
-const BLOCK_ENDS_EARLY: SignedDuration = SignedDuration::from_mins(40);
 
 /// Pods of the node for which user data is tried before anything is known of its type.
 const PODS_FOR_TRIAL: i64 = 110;
@@ -272,10 +270,11 @@ fn resolve_reservations(
 /// The reservation as the status tells of it; `None` for a kind that EC2 has added since.
 fn capacity_reservation(found: &FoundReservation, now: Timestamp) -> Option<CapacityReservation> {
     let is_known = ["open", "targeted"].contains(&found.instance_match_criteria.as_str())
-        && ["default", "capacity-block"].contains(&found.reservation_type.as_str());
-    let closes = |end: Timestamp| end.saturating_sub(BLOCK_ENDS_EARLY).unwrap_or(Timestamp::MIN);
-    let is_expiring =
-        found.reservation_type == "capacity-block" && found.ends_at.is_some_and(|end| now >= closes(end));
+        && ["default", CAPACITY_BLOCK].contains(&found.reservation_type.as_str());
+    let is_expiring = found.reservation_type == CAPACITY_BLOCK
+        && found
+            .ends_at
+            .is_some_and(|end| is_closed(&found.instance_type, end, now));
     is_known.then(|| CapacityReservation {
         id: found.id.clone(),
         availability_zone: found.zone.clone(),

@@ -23,6 +23,7 @@ async fn main() -> ExitCode {
         cluster_uid: "sanity".to_owned(),
         run: clock.now().as_millisecond().to_string(),
         restart: None,
+        is_time_virtual: false,
     };
     match check(&options, &clock).await {
         Ok(_) => {

@@ -125,7 +125,7 @@ impl Events {
                     match client.watch_events(EventsRequest {}).await {
                         Ok(answer) => stream = Some(answer.into_inner()),
                         Err(status) => {
-                            tracing::warn!(code = ?status.code(), message = status.message(), "events of the provider cannot be read");
+                            tracing::warn!(code = ?status.code(), error = status.message(), "events of the provider cannot be read");
                             clock.sleep(RETRY).await;
                         }
                     }
@@ -138,7 +138,7 @@ impl Events {
                     },
                     Ok(None) => stream = None,
                     Err(status) => {
-                        tracing::warn!(code = ?status.code(), message = status.message(), "events of the provider have broken off");
+                        tracing::warn!(code = ?status.code(), error = status.message(), "events of the provider have broken off");
                         stream = None;
                     }
                 }

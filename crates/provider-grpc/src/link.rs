@@ -321,7 +321,7 @@ impl Link {
                     return term;
                 }
                 Some(Err(status)) => {
-                    tracing::warn!(code = ?status.code(), message = status.message(), "the provider does not say which leader it has seen last; it is asked again");
+                    tracing::warn!(code = ?status.code(), error = status.message(), "the provider does not say which leader it has seen last; it is asked again");
                 }
                 None => tracing::warn!(
                     "the provider does not say which leader it has seen last; it is asked again"

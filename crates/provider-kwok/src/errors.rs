@@ -1,11 +1,32 @@
 //! Answers of the API server that are none, as errors of the cloud.
 
-use spokeshave_ports::CloudError;
+use spokeshave_ports::{CloudError, causes};
 
 /// What was asked for, and what was said.
 pub(crate) fn request_error(what: &str, error: &kube::Error) -> CloudError {
     match error {
         kube::Error::Api(status) => CloudError::Other(format!("{what}: {}", status.message)),
-        other => CloudError::Other(format!("{what}: {other}")),
+        other => CloudError::Other(format!("{what}: {}", causes(other))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a client says of a connection that has failed; why it has, only its source says.
+    #[derive(Debug, thiserror::Error)]
+    #[error("client error (Connect)")]
+    struct Unconnected(#[source] std::io::Error);
+
+    #[test]
+    fn a_connection_that_fails_is_told_with_its_cause() {
+        let refused = std::io::Error::other("connection refused");
+        let error = kube::Error::Service(Box::new(Unconnected(refused)));
+        let told = request_error("listing instances", &error).to_string();
+        assert!(
+            told.ends_with("listing instances: ServiceError: client error (Connect): connection refused"),
+            "{told}"
+        );
     }
 }

@@ -20,7 +20,7 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, labels};
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::{CloudError, is_conflict};
+use spokeshave_ports::{CloudError, causes, is_conflict};
 
 use crate::errors::request_error;
 use crate::{KwokProvider, keys, record};
@@ -273,7 +273,7 @@ impl KwokProvider {
                         .saturating_mul(1 << watch_failures.min(5))
                         .min(LONGEST_RETRY);
                     watch_from = self.clock.now().saturating_add(wait).unwrap_or(Timestamp::MAX);
-                    tracing::warn!(%error, seconds = wait.as_secs(), "cannot watch KWOKInstances, will try again");
+                    tracing::warn!(error = %causes(&error), seconds = wait.as_secs(), "cannot watch KWOKInstances, will try again");
                 }
                 None => return,
             }

@@ -513,6 +513,8 @@ fn own(claim: &NodeClaim, instance: &KWOKInstance) -> Result<NodeClaim, CloudErr
     let seen = record::as_node_claim(instance.clone());
     let mut answer = claim.clone();
     answer.metadata.labels = seen.metadata.labels;
+    let annotations = answer.metadata.annotations.get_or_insert_default();
+    annotations.extend(seen.metadata.annotations.unwrap_or_default());
     answer.status = seen.status;
     Ok(answer)
 }

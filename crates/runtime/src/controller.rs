@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use spokeshave_ports::causes;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
@@ -242,12 +243,12 @@ impl<Key: Ord + Clone + fmt::Display> Driver<Key> {
             }
             Ok(Err(error)) => {
                 self.failed(&key);
-                tracing::error!(controller, object = %key, error = %causes(error.as_ref()), "reconcile failed");
+                tracing::error!(controller, name = %key, error = %causes(error.as_ref()), "reconcile failed");
             }
             Err(panic) => {
                 self.failed(&key);
                 self.metrics.panics.inc(&[controller]);
-                tracing::error!(controller, object = %key, panic = panic_text(panic.as_ref()), "reconcile panicked");
+                tracing::error!(controller, name = %key, panic = panic_text(panic.as_ref()), "reconcile panicked");
             }
         }
         self.queue.done(&key);
@@ -258,20 +259,6 @@ impl<Key: Ord + Clone + fmt::Display> Driver<Key> {
         self.metrics.errors.inc(&[&self.name]);
         self.queue.add_rate_limited(key.clone());
     }
-}
-
-/// An error with its causes on one line; a cause that its parent quotes already is not repeated.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

@@ -19,7 +19,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
-use spokeshave_ports::{Entropy, SharedClock, name_suffix};
+use spokeshave_ports::{Entropy, SharedClock, causes, name_suffix};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -116,7 +116,8 @@ impl Default for EventRecorderOptions {
 /// Takes events from anywhere. Clones share one memory and one queue.
 #[derive(Clone)]
 pub struct EventRecorder {
-    shared: Arc<Shared>,
+    /// `None` where nothing is to be told.
+    shared: Option<Arc<Shared>>,
 }
 
 impl fmt::Debug for EventRecorder {
@@ -202,21 +203,29 @@ impl EventRecorder {
         });
         (
             Self {
-                shared: Arc::new(Shared {
+                shared: Some(Arc::new(Shared {
                     clock,
                     queue: sender,
                     queued,
                     filter,
                     dropped,
-                }),
+                })),
             },
             writer,
         )
     }
 
+    /// A recorder for who must not write: what it is told goes nowhere, and none of it is missed.
+    #[must_use]
+    pub fn silent() -> Self {
+        Self { shared: None }
+    }
+
     /// Records an event, unless an equal one was recorded recently or its reason exceeds its rate. Never waits.
     pub fn publish(&self, notice: EventNotice) {
-        let shared = &self.shared;
+        let Some(shared) = &self.shared else {
+            return;
+        };
         let now = shared.clock.now();
         let mut filter = shared.filter.lock().unwrap_or_else(PoisonError::into_inner);
         match filter.judge(&notice, now) {
@@ -336,7 +345,7 @@ impl EventWriter {
             // A rejected request would be rejected again; do not delay the shutdown.
             if attempt == ATTEMPTS || !is_retryable(&error) || shutdown.is_requested() {
                 self.dropped.inc(&[&notice.reason]);
-                tracing::debug!(reason = notice.reason, object = ?notice.object.name, %error, "event not written");
+                tracing::debug!(reason = notice.reason, object = ?notice.object.name, error = %causes(&error), "event not written");
                 return;
             }
             let pause = backoff.next_delay();
@@ -417,6 +426,8 @@ fn identity(notice: &EventNotice, namespace: &str) -> Digest {
 
 fn is_retryable(error: &kube::Error) -> bool {
     match error {
+        // Where the name is taken, the next try draws another.
+        kube::Error::Api(status) if status.reason == "AlreadyExists" => true,
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
         _ => true,
     }

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
 use kube::api::PostParams;
 use rand_chacha::ChaCha8Rng;
-use spokeshave_ports::{Entropy, SharedClock};
+use spokeshave_ports::{Entropy, SharedClock, causes};
 use spokeshave_watched as watch;
 
 use crate::backoff::jitter;
@@ -330,7 +330,7 @@ impl LeaderElection {
         match self.attempt().await {
             Ok(led) => led,
             Err(error) => {
-                tracing::warn!(lease = self.options.name, %error, "cannot reach the lease");
+                tracing::warn!(lease = self.options.name, error = %causes(&error), "cannot reach the lease");
                 false
             }
         }
@@ -481,7 +481,7 @@ impl LeaderElection {
             )
             .await
         {
-            tracing::warn!(lease = self.options.name, %error, "cannot give the lease back; it will run out");
+            tracing::warn!(lease = self.options.name, error = %causes(&error), "cannot give the lease back; it will run out");
         }
     }
 

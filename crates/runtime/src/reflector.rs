@@ -15,7 +15,7 @@ use futures::stream::BoxStream;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
-use spokeshave_ports::{Entropy, SharedClock};
+use spokeshave_ports::{Entropy, SharedClock, causes};
 
 use crate::backoff::Backoff;
 use crate::raw::{self, Raw, RawKind};
@@ -146,6 +146,7 @@ impl<K: Object> Reflector<K> {
                 store: self.store,
                 pending: PendingList::default(),
                 lists_after_init,
+                unread: Unread::default(),
                 kind: name.clone(),
             }),
             backoff: Backoff::new(
@@ -243,9 +244,9 @@ impl Watching {
                 "the API server does not know this kind: install its CustomResourceDefinition (`spokeshave crds | kubectl apply -f -`); until then nothing is ready"
             );
         } else if self.backoff.failures() == 1 && !is_expired(error) {
-            tracing::warn!(kind, %error, "watch failed, retrying");
+            tracing::warn!(kind, error = %causes(error), "watch failed, retrying");
         } else {
-            tracing::debug!(kind, %error, failures = self.backoff.failures(), "watch failed, retrying");
+            tracing::debug!(kind, error = %causes(error), failures = self.backoff.failures(), "watch failed, retrying");
         }
         delay
     }
@@ -257,6 +258,7 @@ struct Filler<K> {
     pending: PendingList<K>,
     /// Whether what was written before `Init` is in the list that follows it.
     lists_after_init: bool,
+    unread: Unread,
     kind: String,
 }
 
@@ -269,18 +271,61 @@ impl<K> Drop for Filler<K> {
 
 impl<K: Object> Filler<K> {
     /// The object or what stands in for it, or what it is called and why it cannot be read.
-    fn decoded(&self, tree: Value) -> Result<K, Unreadable> {
+    fn decoded(&mut self, tree: Value) -> Result<K, Unreadable> {
         let (key, version) = (raw::key(&tree), raw::version(&tree));
         let stand_in = self.store.stand_in().map(|make| (make, tree.clone()));
-        K::deserialize(tree).or_else(|error| {
-            let (kind, error) = (&self.kind, error.to_string());
-            if let Some(object) = stand_in.and_then(|(make, tree)| make(&tree)) {
-                tracing::warn!(kind, object = %key, error, "an object cannot be read and counts as the safest of its kind: correct the value that the error names");
+        let error = match K::deserialize(tree) {
+            Ok(object) => {
+                self.unread.forget(&key);
                 return Ok(object);
             }
-            tracing::warn!(kind, object = %key, error, "skipping an object that cannot be read");
-            Err(Unreadable { key, version, error })
-        })
+            Err(error) => error.to_string(),
+        };
+        let (kind, is_news) = (&self.kind, self.unread.is_news(&key, &error));
+        let stand_in = stand_in.and_then(|(make, tree)| make(&tree));
+        match (&stand_in, is_news) {
+            (Some(_), true) => {
+                tracing::warn!(kind, object = %key, error, "an object cannot be read and counts as the safest of its kind: correct the value that the error names");
+            }
+            (None, true) => {
+                tracing::warn!(kind, object = %key, error, "skipping an object that cannot be read")
+            }
+            (_, false) => tracing::debug!(kind, object = %key, error, "still cannot be read"),
+        }
+        stand_in.ok_or(Unreadable { key, version, error })
+    }
+}
+
+/// What the log has said of objects that cannot be read. Each is named once and not with every event and list: a Node is written every few seconds.
+#[derive(Default)]
+struct Unread {
+    /// Objects and errors.
+    said: BTreeMap<ObjectKey, String>,
+    /// What was said before the list that is arriving; what is not in it is gone.
+    before: BTreeMap<ObjectKey, String>,
+}
+
+impl Unread {
+    /// Takes an object in, and says whether the log has yet to name it: it is new, or its error is another.
+    fn is_news(&mut self, key: &ObjectKey, error: &str) -> bool {
+        let known = self.said.get(key).or_else(|| self.before.get(key));
+        let is_news = known.is_none_or(|known| known != error);
+        self.said.insert(key.clone(), error.to_owned());
+        is_news
+    }
+
+    /// An object can be read again, or is gone.
+    fn forget(&mut self, key: &ObjectKey) {
+        self.said.remove(key);
+        self.before.remove(key);
+    }
+
+    fn begin_list(&mut self) {
+        self.before.append(&mut self.said);
+    }
+
+    fn end_list(&mut self) {
+        self.before.clear();
     }
 }
 
@@ -295,6 +340,7 @@ impl<K: Object> Sink for Filler<K> {
         match event {
             Event::Init => {
                 self.pending = PendingList::default();
+                self.unread.begin_list();
                 if self.lists_after_init {
                     self.store.begin_list();
                 }
@@ -308,6 +354,7 @@ impl<K: Object> Sink for Filler<K> {
             },
             Event::InitDone => {
                 let list = std::mem::take(&mut self.pending);
+                self.unread.end_list();
                 self.store.replace(list.objects, list.rejected);
                 return true;
             }
@@ -319,8 +366,9 @@ impl<K: Object> Sink for Filler<K> {
                 return true;
             }
             Event::Delete(tree) => {
-                self.store
-                    .delete(&raw::key(&tree), raw::uid(&tree), raw::version(&tree));
+                let key = raw::key(&tree);
+                self.unread.forget(&key);
+                self.store.delete(&key, raw::uid(&tree), raw::version(&tree));
                 return true;
             }
         }
@@ -359,5 +407,31 @@ fn is_unknown(error: &watcher::Error) -> bool {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log is read by people: an object that stays as it is stays unmentioned, whatever is written to it and however often all are listed.
+    #[test]
+    fn an_object_that_cannot_be_read_is_news_once() {
+        let (a, b) = (ObjectKey::cluster("a"), ObjectKey::cluster("b"));
+        let mut unread = Unread::default();
+        assert!(unread.is_news(&a, "not a time"));
+        assert!(!unread.is_news(&a, "not a time"));
+        assert!(unread.is_news(&a, "not a number"), "another error");
+        assert!(unread.is_news(&b, "not a number"), "another object");
+        // A list that is broken off, and the one after it.
+        unread.begin_list();
+        assert!(!unread.is_news(&a, "not a number"));
+        unread.begin_list();
+        assert!(!unread.is_news(&a, "not a number"));
+        unread.end_list();
+        assert!(!unread.is_news(&a, "not a number"));
+        assert!(unread.is_news(&b, "not a number"), "it was gone meanwhile");
+        unread.forget(&a);
+        assert!(unread.is_news(&a, "not a number"), "it could be read meanwhile");
     }
 }

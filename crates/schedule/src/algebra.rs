@@ -2,6 +2,8 @@
 //!
 //! The exact algebra of the model is slow on strings; but few distinct sets occur, so each operation is computed once per pair of sets and
 //! looked up afterwards. Complexity: a lookup is O(1); a miss costs the algebra plus one hash of the result.
+//!
+//! Several sets of which one must hold are a set, too, for whoever asks about one label at a time.
 
 use crate::bits::Bits;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -30,6 +32,10 @@ pub(crate) struct Algebra<'a> {
     min_values: Vec<bool>,
     /// Narrowings of a set to some domains of a key, most recent last: a set has few.
     narrowings: FxHashMap<(SetId, u32), Vec<(Bits, SetId)>>,
+    /// Sets that stand for several of which one must hold.
+    unions: FxHashMap<Vec<SetId>, SetId>,
+    /// The several that a set stands for.
+    alternatives: FxHashMap<SetId, Vec<SetId>>,
 }
 
 impl<'a> Algebra<'a> {
@@ -41,6 +47,8 @@ impl<'a> Algebra<'a> {
             joins: FxHashMap::with_hasher(FxBuildHasher),
             min_values: Vec::new(),
             narrowings: FxHashMap::with_hasher(FxBuildHasher),
+            unions: FxHashMap::with_hasher(FxBuildHasher),
+            alternatives: FxHashMap::with_hasher(FxBuildHasher),
         }
     }
 
@@ -58,6 +66,45 @@ impl<'a> Algebra<'a> {
         self.sets.push(Arc::clone(&shared));
         self.ids.insert(shared, id);
         id
+    }
+
+    /// A set that stands for several of which one must hold. What `get` says of it is for readers: values that one of them lists. Nothing may be joined to it.
+    pub(crate) fn any_of(&mut self, sets: Vec<SetId>) -> SetId {
+        if let [only] = sets.as_slice() {
+            return *only;
+        }
+        if let Some(known) = self.unions.get(&sets) {
+            return *known;
+        }
+        let id = SetId(self.sets.len() as u32);
+        self.min_values.push(false);
+        self.sets.push(Arc::new(self.listed_by_any(&sets)));
+        self.alternatives.insert(id, sets.clone());
+        self.unions.insert(sets, id);
+        id
+    }
+
+    /// The several that a set stands for; none where it is one.
+    pub(crate) fn alternatives(&self, set: SetId) -> &[SetId] {
+        self.alternatives.get(&set).map_or(&[], Vec::as_slice)
+    }
+
+    /// The values that sets list for labels of which each of them lists some.
+    fn listed_by_any(&self, sets: &[SetId]) -> Requirements {
+        let mut listed = Requirements::new();
+        let Some((first, others)) = sets.split_first() else {
+            return listed;
+        };
+        for requirement in self.get(*first).iter() {
+            let key = requirement.key();
+            let others = others.iter().map(|other| self.get(*other).find(key));
+            let all: Option<Vec<&Requirement>> = std::iter::once(Some(requirement)).chain(others).collect();
+            if let Some(all) = all.filter(|all| all.iter().all(|one| !one.is_complement())) {
+                let values = all.into_iter().flat_map(Requirement::values);
+                listed.add(Requirement::one_of(key, values.cloned()));
+            }
+        }
+        listed
     }
 
     pub(crate) fn get(&self, id: SetId) -> &Requirements {

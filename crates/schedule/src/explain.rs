@@ -237,12 +237,13 @@ fn candidates(snapshot: &Snapshot, pod: PodId) -> Vec<Blocker> {
         .iter()
         .any(|class| !class.anti_affinity.is_empty());
     let limited = snapshot.pools.iter().any(|pool| !pool.limits.is_empty());
+    let attaches = !snapshot.pod(pod).attachments().is_empty();
     let has = [
         (Blocker::OtherPods, true),
         (Blocker::Requests, true),
         (Blocker::OthersAntiAffinity, others),
         (Blocker::HostPorts, !constraints.host_ports.is_empty()),
-        (Blocker::Volumes, !constraints.volume_terms.is_empty()),
+        (Blocker::Volumes, attaches || !constraints.volume_terms.is_empty()),
         (Blocker::PodAntiAffinity, !constraints.anti_affinity.is_empty()),
         (Blocker::PodAffinity, !constraints.affinity.is_empty()),
         (

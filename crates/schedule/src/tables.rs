@@ -42,7 +42,8 @@ pub(crate) struct Variant<'a> {
     pub(crate) constraints: Cow<'a, Constraints>,
     /// Requirements with the heaviest preference.
     pub(crate) all: SetId,
-    /// Requirements without preferences.
+    /// What the class asks of nodes without its preferences, one term of node affinity or another: topology counts where any of them holds, also when relaxation
+    /// has given up some.
     pub(crate) strict: SetId,
     pub(crate) bindings: Bindings,
     /// No topology rule binds it.
@@ -115,6 +116,17 @@ fn demanded(asked: &Requirements) -> impl Iterator<Item = &'static str> {
     })
 }
 
+/// What constraints ask of nodes without their preferences.
+fn strict(constraints: &Constraints, algebra: &mut Algebra<'_>) -> SetId {
+    if constraints.required_terms.len() < 2 {
+        return algebra.intern(constraints.strict_requirements());
+    }
+    let alternatives = constraints.alternatives().into_iter();
+    let mut sets: Vec<SetId> = alternatives.map(|one| algebra.intern(one)).collect();
+    sets.dedup();
+    algebra.any_of(sets)
+}
+
 /// Whether a node has what a pod demands by its own name, and not by an older one only.
 pub(crate) fn names_what_is_demanded(node: &NodeView, asked: &Requirements) -> bool {
     demanded(asked).all(|key| node.labels.contains_key(key))
@@ -178,7 +190,7 @@ impl<'a> Tables<'a> {
             topology: Shape::new(snapshot, options.tables.values(), &templates, &algebra),
             snapshot,
             options,
-            attachments: Attachments::new(snapshot, &mut numbers),
+            attachments: Attachments::new(snapshot, &templates, &mut numbers),
             price_orders: FxHashMap::with_hasher(FxBuildHasher),
             shortlists: FxHashMap::with_hasher(FxBuildHasher),
             unmarked: Bits::of(snapshot.nodes.len(), unmarked.map(|(index, _)| index)),
@@ -279,10 +291,16 @@ impl<'a> Tables<'a> {
 
     fn build_variant(&mut self, class: ClassId, constraints: Cow<'a, Constraints>) -> Variant<'a> {
         let all = self.algebra.intern(constraints.all_requirements());
-        let strict = self.algebra.intern(constraints.strict_requirements());
+        // Relaxation changes neither what the class asks of nodes without its preferences, nor which taints that keep its pods off it tolerates.
+        let first = self.classes[class.index()].variants.first().copied();
+        let (whole, strict) = match first {
+            Some(first) => (&*self.variants[first].constraints, self.variants[first].strict),
+            None => (&*constraints, strict(&constraints, &mut self.algebra)),
+        };
+        let (templates, algebra) = (&self.templates, &self.algebra);
         let bindings = self
             .topology
-            .bind(class, &constraints, &self.templates, &self.algebra);
+            .bind(class, &constraints, (whole, strict), templates, algebra);
         let terms = constraints.volume_terms.iter();
         let volume_sets: Vec<SetId> = terms.map(|term| self.algebra.intern(term.clone())).collect();
         let accepted = self.accepting(all);

@@ -1,11 +1,14 @@
 //! Runs every scenario of invariant 37 with a kill at every write: `cargo run --release -p spokeshave-sim --example kills -- [STORY] [--at WRITE]`.
 //!
 //! The stories whose names begin with `ec2` or `azure` run on these simulated clouds, with a kill at every call to them; `ec2-all` are all of EC2.
+//! `--seconds N` begins no further kill after N seconds and says how many there were.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use clap::Parser as _;
 use spokeshave_sim::kills::{Story, compare, stories, tell};
 use spokeshave_sim::rehearsal::{self, CloudStory, cloud_stories};
 
@@ -13,32 +16,62 @@ use spokeshave_sim::rehearsal::{self, CloudStory, cloud_stories};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> ExitCode {
-    let mut rest = std::env::args().skip(1);
-    let (mut only, mut at) = (None, None);
-    while let Some(argument) = rest.next() {
-        if argument == "--at" {
-            at = rest.next().and_then(|text| text.parse::<u64>().ok());
-            if at.is_none() {
-                eprintln!("kills: --at needs the number of a write\nusage: kills [STORY] [--at WRITE]");
-                return ExitCode::from(2);
-            }
-        } else {
-            only = Some(argument);
-        }
+/// Kills the operator at every write of a story, or at every call to its cloud: the story ends the same.
+#[derive(clap::Parser)]
+#[command(name = "kills")]
+struct Arguments {
+    /// The story; all of them unless one is named
+    story: Option<String>,
+    /// Kill at this write or call only
+    #[arg(long, value_name = "WRITE")]
+    at: Option<u64>,
+    /// Begin no further kill after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
+}
+
+/// At which points a story is killed.
+struct Points {
+    /// Only at this one.
+    at: Option<u64>,
+    /// None is begun after that.
+    until: Option<Instant>,
+}
+
+impl Points {
+    fn is_time_up(&self) -> bool {
+        self.until.is_some_and(|until| now() >= until)
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whoever waits for the kills has so many seconds of the wall clock"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let only = arguments.story.as_deref();
+    let seconds = arguments.seconds.map(Duration::from_secs);
+    let points = Points {
+        at: arguments.at,
+        until: seconds.and_then(|seconds| now().checked_add(seconds)),
+    };
     let mut told = 0;
     let mut clean = true;
     for story in stories() {
-        if only.as_deref().is_none_or(|name| name == story.name) {
+        if only.is_none_or(|name| name == story.name) {
             told += 1;
-            clean &= every_write(&story, at);
+            clean &= every_write(&story, &points);
         }
     }
     for story in cloud_stories() {
-        if only.as_deref().is_none_or(|only| is_named(&story, only)) {
+        if only.is_none_or(|only| is_named(&story, only)) {
             told += 1;
-            clean &= every_call(&story, at);
+            clean &= every_call(&story, &points);
         }
     }
     if told == 0 {
@@ -56,7 +89,11 @@ fn main() -> ExitCode {
 }
 
 /// Whether a story ends the same whatever write its operator dies at.
-fn every_write(story: &Story, at: Option<u64>) -> bool {
+fn every_write(story: &Story, points: &Points) -> bool {
+    if points.is_time_up() {
+        println!("{}: not begun", story.name);
+        return true;
+    }
     let lived = match tell(story, None) {
         Ok(lived) => lived,
         Err(problem) => {
@@ -65,7 +102,7 @@ fn every_write(story: &Story, at: Option<u64>) -> bool {
         }
     };
     let writes = lived.writes;
-    at_each(story.name, ("writes", writes), at, |write| {
+    at_each(story.name, ("writes", writes), points, |write| {
         compare(story, &lived, write)
     })
 }
@@ -76,9 +113,13 @@ fn is_named(story: &CloudStory, name: &str) -> bool {
 }
 
 /// Whether the story on a cloud ends as it should whatever call to it its operator dies at.
-fn every_call(story: &CloudStory, at: Option<u64>) -> bool {
+fn every_call(story: &CloudStory, points: &Points) -> bool {
+    if points.is_time_up() {
+        println!("{}: not begun", story.name);
+        return true;
+    }
     match rehearsal::lived(story) {
-        Ok(calls) => at_each(story.name, ("calls to the cloud", calls), at, |call| {
+        Ok(calls) => at_each(story.name, ("calls to the cloud", calls), points, |call| {
             rehearsal::every_call(story, call)
         }),
         Err(problem) => {
@@ -88,25 +129,26 @@ fn every_call(story: &CloudStory, at: Option<u64>) -> bool {
     }
 }
 
-/// Runs a scenario with a kill at each of the given points, or at one.
+/// Runs a scenario with a kill at each of its points that there is time for, or at one.
 fn at_each(
     name: &str,
     (what, count): (&str, u64),
-    at: Option<u64>,
+    points: &Points,
     tell: impl Fn(u64) -> Result<(), String> + Sync,
 ) -> bool {
     let program = spokeshave_sim::program("kills");
-    let (first, last) = at.map_or((1, count), |at| (at, at));
-    let next = AtomicU64::new(first);
+    let (first, last) = points.at.map_or((1, count), |at| (at, at));
+    let (next, killed) = (AtomicU64::new(first), AtomicU64::new(0));
     let problems: Mutex<Vec<String>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 loop {
                     let point = next.fetch_add(1, Ordering::Relaxed);
-                    if point > last {
+                    if point > last || points.is_time_up() {
                         break;
                     }
+                    killed.fetch_add(1, Ordering::Relaxed);
                     if let Err(problem) = tell(point) {
                         let mut problems = problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                         problems.push(format!("{problem}\n  again: {program} {name} --at {point}"));
@@ -123,7 +165,7 @@ fn at_each(
     }
     println!(
         "{name}: {count} {what}, killed at {}, {} ended otherwise",
-        last - first + 1,
+        killed.into_inner(),
         problems.len()
     );
     problems.is_empty()

@@ -1,11 +1,13 @@
 //! What consolidation costs and moves when workloads shrink, on virtual time: `cargo run --release -p spokeshave-sim --example settle -- [SCENARIO…]`.
 //!
 //! Prints a Markdown table of the mean over the seeds of each scenario, and fails when a figure is worse than in `crates/sim/figures.json`; `--write`
-//! writes them there instead.
+//! writes them there instead. `--seconds N` compares what is through after N seconds, and says what is not.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use clap::Parser as _;
 use spokeshave_sim::performance::figures::{Figures, Table};
@@ -30,6 +32,9 @@ struct Arguments {
     /// Live this seed only, and compare nothing
     #[arg(long)]
     seed: Option<u64>,
+    /// Compare what is through after so many seconds, and leave the rest
+    #[arg(long, value_name = "SECONDS", conflicts_with = "write")]
+    seconds: Option<u64>,
     /// Print the progress of each run to standard error
     #[arg(long)]
     moments: bool,
@@ -106,35 +111,60 @@ fn line(name: &str, figures: &Figures, runs: usize) -> String {
     )
 }
 
-/// All runs, as many at once as there are processors; by scenario.
-fn run_all(wanted: &[Scenario], arguments: &Arguments) -> Vec<Vec<Result<Figures, String>>> {
-    let jobs: Vec<(usize, u64)> = wanted
-        .iter()
-        .enumerate()
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whoever waits for the figures has so many seconds of the wall clock"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Seeds that a scenario is run with.
+fn seeds(scenario: &Scenario, arguments: &Arguments) -> Vec<u64> {
+    arguments
+        .seed
+        .map_or_else(|| scenario.seeds.to_vec(), |seed| vec![seed])
+}
+
+/// Runs that are through, as many at once as there are processors; by scenario. Those that are not when time is up go on until the program ends.
+fn run_all(
+    wanted: &Arc<Vec<Scenario>>,
+    arguments: &Arc<Arguments>,
+    until: Option<Instant>,
+) -> Vec<Vec<Result<Figures, String>>> {
+    let numbered = wanted.iter().enumerate();
+    let jobs: Vec<(usize, u64)> = numbered
         .flat_map(|(index, scenario)| {
-            let seeds = arguments
-                .seed
-                .map_or_else(|| scenario.seeds.to_vec(), |seed| vec![seed]);
-            seeds.into_iter().map(move |seed| (index, seed))
+            let seeds = seeds(scenario, arguments).into_iter();
+            seeds.map(move |seed| (index, seed))
         })
         .collect();
-    let next = Mutex::new(jobs.iter().enumerate());
-    let done: Mutex<Vec<(usize, usize, Result<Figures, String>)>> = Mutex::default();
-    let poisoned = "a run panicked";
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let Some((place, (index, seed))) = next.lock().expect(poisoned).next() else {
-                        break;
-                    };
-                    let result = run(&wanted[*index], *seed, arguments);
-                    done.lock().expect(poisoned).push((place, *index, result));
+    let next = Arc::new(Mutex::new(jobs.into_iter().enumerate()));
+    let (sender, receiver) = mpsc::channel();
+    for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+        let (next, wanted, arguments) = (next.clone(), wanted.clone(), arguments.clone());
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            loop {
+                let job = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((place, (index, seed))) = job else {
+                    break;
+                };
+                let scenario = &wanted[index];
+                let result = catch_unwind(AssertUnwindSafe(|| run(scenario, seed, &arguments)));
+                let panicked = |_| Err(format!("{} seed {seed}: panicked", scenario.name));
+                let result = result.unwrap_or_else(panicked);
+                if sender.send((place, index, result)).is_err() {
+                    break;
                 }
-            });
-        }
-    });
-    let mut done = done.into_inner().expect(poisoned);
+            }
+        });
+    }
+    drop(sender);
+    let mut done: Vec<(usize, usize, Result<Figures, String>)> = Vec::new();
+    while let Some(one) = received(&receiver, until) {
+        done.push(one);
+    }
     done.sort_by_key(|(place, ..)| *place);
     let mut by_scenario: Vec<Vec<Result<Figures, String>>> = wanted.iter().map(|_| Vec::new()).collect();
     for (_, index, result) in done {
@@ -143,8 +173,19 @@ fn run_all(wanted: &[Scenario], arguments: &Arguments) -> Vec<Vec<Result<Figures
     by_scenario
 }
 
+/// The next one; `None` when there is none any more, or time is up.
+fn received<T>(receiver: &mpsc::Receiver<T>, until: Option<Instant>) -> Option<T> {
+    let Some(until) = until else {
+        return receiver.recv().ok();
+    };
+    let left = until.saturating_duration_since(now());
+    receiver.recv_timeout(left).ok()
+}
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arc::new(Arguments::parse());
+    let seconds = arguments.seconds.map(Duration::from_secs);
+    let until = seconds.and_then(|seconds| now().checked_add(seconds));
     if arguments.trace {
         let filter = tracing_subscriber::EnvFilter::new("debug,kube=warn,tower=warn");
         tracing_subscriber::fmt()
@@ -166,6 +207,7 @@ fn main() -> ExitCode {
     if !arguments.scenarios.is_empty() {
         wanted.retain(|scenario| arguments.scenarios.iter().any(|name| name == scenario.name));
     }
+    let wanted = Arc::new(wanted);
     let text = std::fs::read_to_string(committed()).unwrap_or_else(|_| "{}".to_owned());
     let mut table: Table = match serde_json::from_str(&text) {
         Ok(table) => table,
@@ -179,9 +221,15 @@ fn main() -> ExitCode {
     );
     println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     let mut fine = true;
-    for (scenario, results) in wanted.iter().zip(run_all(&wanted, &arguments)) {
+    for (scenario, results) in wanted.iter().zip(run_all(&wanted, &arguments, until)) {
         let runs: Result<Vec<Figures>, String> = results.into_iter().collect();
+        let asked = seeds(scenario, &arguments).len();
         let sum = match runs {
+            Ok(runs) if runs.len() < asked => {
+                let (name, through) = (scenario.name, runs.len());
+                println!("{name}: {through} of {asked} run(s) through when time was up; nothing is compared");
+                continue;
+            }
             Ok(runs) => {
                 println!("{}", line(scenario.name, &Figures::sum(&runs), runs.len()));
                 Figures::sum(&runs)

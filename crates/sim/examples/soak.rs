@@ -1,7 +1,8 @@
 //! Runs many seeds of simulated cluster life: `cargo run --release -p spokeshave-sim --example soak -- 200 [--first-seed S]`.
 //!
 //! Without `--first-seed` the seeds are fresh ones: derived from the commit in `--commit`, so that they are reproducible, or random. A
-//! failing seed prints what it broke and the command that runs it again; `--log FILE` writes the log of a single seed.
+//! failing seed prints what it broke and the command that runs it again; `--log FILE` writes the log of a single seed. `--seconds N` judges what was begun in
+//! N seconds: who ends the program from outside loses what it has found.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -10,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::Parser as _;
 use spokeshave_provider_grpc::Way;
@@ -36,6 +38,9 @@ struct Arguments {
     /// The version that is run, as the summary says it
     #[arg(long, value_name = "COMMIT")]
     commit: Option<String>,
+    /// Begin no further seed after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
     /// Seeds at once; by default as many as there are processors
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
@@ -142,8 +147,21 @@ impl Arguments {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whoever waits for the seeds has so many seconds of the wall clock"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let began = now();
+    let is_time_up = || {
+        let limit = arguments.seconds.map(Duration::from_secs);
+        limit.is_some_and(|limit| began.elapsed() >= limit)
+    };
     let (first, source) = arguments.first_seed();
     let end = first.saturating_add(arguments.count);
     // Printed at once, so that an aborted run can be repeated.
@@ -173,7 +191,7 @@ fn main() -> ExitCode {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end {
+                    if seed >= end || is_time_up() {
                         break;
                     }
                     let outcome =
@@ -194,6 +212,16 @@ fn main() -> ExitCode {
         && let Err(error) = std::fs::write(file, &outcome.log)
     {
         eprintln!("soak: cannot write {file}: {error}");
+        return ExitCode::FAILURE;
+    }
+    let lived = outcomes.len();
+    let count = usize::try_from(arguments.count).unwrap_or(usize::MAX);
+    if let Some(seconds) = arguments.seconds
+        && lived < count
+    {
+        println!("soak: {lived} of {count} seeds lived; no further one was begun after {seconds} s");
+    }
+    if lived == 0 && count > 0 {
         return ExitCode::FAILURE;
     }
     let version = arguments.commit.as_deref().unwrap_or("a version without name");

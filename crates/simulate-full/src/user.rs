@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -93,6 +93,7 @@ impl User {
         for daemon_set in &world.daemon_sets {
             let mut value = serde_json::to_value(&**daemon_set).unwrap_or_default();
             value["metadata"] = plain_metadata(&value["metadata"]);
+            leave_priority_to_classes(&mut value["spec"]["template"]["spec"]);
             let namespace = daemon_set.metadata.namespace.as_deref().unwrap_or("default");
             self.create(self.within::<DaemonSet>(namespace), value).await?;
         }
@@ -127,7 +128,7 @@ impl User {
         self.make_priority_classes(world).await
     }
 
-    /// The PriorityClasses that pods name, with the priority that these have.
+    /// The PriorityClasses that pods name.
     async fn make_priority_classes(&self, world: &World) -> Result<(), Broken> {
         let of_owners = self
             .timeline
@@ -136,14 +137,10 @@ impl User {
             .filter_map(|owner| owner.template.spec.as_ref());
         let of_daemons = world.daemon_sets.iter();
         let of_daemons = of_daemons.filter_map(|set| set.spec.template.spec.as_ref());
-        let named = of_owners.chain(of_daemons).filter_map(|spec| {
-            let name = spec.priority_class_name.clone()?;
-            Some((name, spec.priority.unwrap_or_default()))
-        });
-        // The system's own are there.
-        let named = named.filter(|(name, _)| !name.is_empty() && !name.starts_with("system-"));
-        for (name, priority) in named.collect::<BTreeMap<String, i32>>() {
-            let value = json!({"metadata": {"name": name}, "value": priority});
+        for (name, (priority, policy)) in priority_classes(of_owners.chain(of_daemons)) {
+            let value = json!({
+                "metadata": {"name": name}, "value": priority.unwrap_or_default(), "preemptionPolicy": policy,
+            });
             self.create(self.all::<PriorityClass>(), value).await?;
         }
         Ok(())
@@ -298,6 +295,25 @@ impl User {
     }
 }
 
+/// The PriorityClasses that these pods name, with the priority and the preemption policy that pods of each have. Templates say neither; a pod that an API server
+/// has admitted says both.
+fn priority_classes<'s>(
+    specs: impl Iterator<Item = &'s PodSpec>,
+) -> BTreeMap<&'s str, (Option<i32>, Option<&'s str>)> {
+    let mut classes: BTreeMap<&str, (Option<i32>, Option<&str>)> = BTreeMap::new();
+    for spec in specs {
+        let name = spec.priority_class_name.as_deref().unwrap_or_default();
+        // The system's own are there.
+        if name.is_empty() || name.starts_with("system-") {
+            continue;
+        }
+        let class = classes.entry(name).or_default();
+        class.0 = class.0.or(spec.priority);
+        class.1 = class.1.or(spec.preemption_policy.as_deref());
+    }
+    classes
+}
+
 /// The name of the Job or bare pod that is a pod of an owner.
 fn single_name(owner: &Owner, pod: u64) -> String {
     spokeshave_simulate::owners::pod_name(owner.kind, &owner.name, pod)
@@ -323,12 +339,18 @@ fn template(owner: &Owner) -> Value {
     }
     if let Some(spec) = template["spec"].as_object_mut() {
         spec.remove("schedulerName");
-        let has_class = spec.get("priorityClassName").is_some_and(|name| !name.is_null());
-        if has_class {
-            spec.remove("priority");
+    }
+    leave_priority_to_classes(&mut template["spec"]);
+    without_nulls(template)
+}
+
+/// An API server accepts no priority of a pod but the one of its class.
+fn leave_priority_to_classes(spec: &mut Value) {
+    if let Some(spec) = spec.as_object_mut() {
+        for field in ["priority", "preemptionPolicy"] {
+            spec.remove(field);
         }
     }
-    without_nulls(template)
 }
 
 /// What a user writes of metadata.
@@ -350,5 +372,35 @@ fn without_nulls(value: Value) -> Value {
         }
         Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_as_the_pods_say_that_say_anything() {
+        let spec = |class: &str, priority: Option<i32>, policy: Option<&str>| PodSpec {
+            priority_class_name: Some(class.to_owned()),
+            priority,
+            preemption_policy: policy.map(str::to_owned),
+            ..PodSpec::default()
+        };
+        let mut specs = [
+            spec("batch", Some(1_000), Some("Never")),
+            spec("batch", None, None),
+            spec("plain", None, None),
+            spec("system-node-critical", Some(2_000_001_000), None),
+            PodSpec::default(),
+        ];
+        for _ in ["the pod first", "the template first"] {
+            let classes: Vec<_> = priority_classes(specs.iter()).into_iter().collect();
+            assert_eq!(
+                classes,
+                [("batch", (Some(1_000), Some("Never"))), ("plain", (None, None))]
+            );
+            specs.reverse();
+        }
     }
 }

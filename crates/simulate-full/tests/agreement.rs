@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use spokeshave_scenario::{Change, Event, OwnerId, Timeline};
+use spokeshave_scenario::{Change, Event, OwnerId, OwnerKind, Timeline};
 use spokeshave_simulate::{Line, Model, Watch, live_watched};
 use spokeshave_simulate_full::agreement::{KeptLine, Told, common};
 use spokeshave_simulate_full::{Life, Refused, live};
@@ -134,6 +134,39 @@ fn tolerant(life: &Life) -> Timeline {
 fn pods_with_a_priority_class_and_a_scheduler_of_their_own_run() {
     let told = agree("7-priority", 1, 1);
     assert!(told.cost() > 0);
+}
+
+/// As in a dump: a pod that an API server has admitted says what its class says, and the template beside it does not.
+#[test]
+fn a_pod_with_the_number_of_its_class_runs_beside_a_template_without() {
+    let mut life = life("7-priority", 1, 1);
+    let mut timeline = (*life.timeline).clone();
+    let mut alone = timeline.owners[0].clone();
+    alone.name = "alone".to_owned();
+    alone.kind = OwnerKind::Bare;
+    let mut template = (*alone.template).clone();
+    template.metadata = None;
+    let spec = template.spec.get_or_insert_default();
+    spec.priority = Some(1_000);
+    spec.preemption_policy = Some("Never".to_owned());
+    alone.template = Arc::new(template);
+    let owner = OwnerId(u32::try_from(timeline.owners.len()).unwrap());
+    timeline.owners.push(alone);
+    let change = Change::Begin {
+        pod: 0,
+        runs_ms: None,
+    };
+    timeline.events.insert(
+        0,
+        Event {
+            at_ms: 0,
+            owner,
+            change,
+        },
+    );
+    let owners = timeline.owners.len() as u64;
+    life.timeline = Arc::new(timeline);
+    assert_eq!(full(&life).run.measured.owners, owners);
 }
 
 #[test]

@@ -99,7 +99,11 @@ impl OwnerState {
         let spec = self.budget.as_ref()?.spec.as_ref()?;
         let expected = match self.kind {
             OwnerKind::Deployment | OwnerKind::StatefulSet => i64::from(self.replicas),
-            OwnerKind::Job | OwnerKind::Bare => self.active.len() as i64,
+            OwnerKind::Job | OwnerKind::Bare => match (&spec.max_unavailable, &spec.min_available) {
+                (None, Some(IntOrString::Int(_))) => self.active.len() as i64,
+                // Nobody says how many there are to be: a Job has no scale, and pods without a controller are part of nothing.
+                _ => return Some(0),
+            },
         };
         let desired = match (&spec.max_unavailable, &spec.min_available) {
             (Some(most), _) => (expected - share(most, expected)).max(0),
@@ -251,6 +255,15 @@ mod tests {
         state
     }
 
+    /// Of this kind, with so many pods, all of them ready.
+    fn unscaled(kind: OwnerKind, budget: Budget, pods: u32) -> OwnerState {
+        let mut state = owner(budget, 0, pods);
+        state.kind = kind;
+        let ids = (0..pods).map(|slot| (u64::from(slot), PodId { slot, life: 0 }));
+        state.active = ids.collect();
+        state
+    }
+
     fn most(text: &str) -> Budget {
         Budget::MaxUnavailable(text.to_owned())
     }
@@ -275,6 +288,26 @@ mod tests {
         assert!(!web.refresh_budget(), "nothing has changed since");
         web.ready = 1;
         assert!(web.refresh_budget());
+    }
+
+    /// Of Jobs and bare pods only a number that has to stay can be counted.
+    #[test]
+    fn a_budget_of_pods_that_nobody_scales_counts_a_minimum_only() {
+        for kind in [OwnerKind::Job, OwnerKind::Bare] {
+            let least = |text: &str| Budget::MinAvailable(text.to_owned());
+            for (budget, pods, allowed) in [
+                (most("1"), 1, 0),
+                (most("100%"), 4, 0),
+                (least("0%"), 4, 0),
+                (least("1"), 2, 1),
+                (least("0"), 3, 3),
+                (least("0"), 0, 0),
+            ] {
+                let case = format!("{kind:?}: {budget:?} of {pods}");
+                let owner = unscaled(kind, budget, pods);
+                assert_eq!(owner.disruptions_allowed(), Some(allowed), "{case}");
+            }
+        }
     }
 
     /// What has to stay is not what may go, taken from the whole: both are rounded up, and a number stays what it is when the replicas change.

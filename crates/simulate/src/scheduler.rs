@@ -4,6 +4,7 @@
 //! code with `schedule`. It models no preemption, volumes, host ports or preferred pod affinity.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use k8s_openapi::api::core::v1::Node;
 use rustc_hash::FxHashMap;
@@ -15,6 +16,9 @@ use spokeshave_model::{Pod, Requirement, Requirements, Resources, labels, pod, s
 use crate::hosts::{Host, Hosts, Suits};
 use crate::refusals::{Refusals, Why};
 use crate::world::Scoring;
+
+#[cfg(test)]
+mod tests;
 
 /// Kubernetes' weight of ScheduleAnyway spreads over that of resources.
 const SPREAD_WEIGHT: i64 = 2;
@@ -42,6 +46,8 @@ struct Rule {
     selector: Selector,
     /// Empty for spreads: the namespace of the pod.
     namespaces: BTreeSet<String>,
+    /// The rules that have to select a pod, each of them, for this one to count it: all terms of an affinity, and of anything else this one alone.
+    with: Range<usize>,
     max_skew: i64,
     min_domains: usize,
     required: bool,
@@ -53,6 +59,12 @@ struct Rule {
     counts: FxHashMap<u32, i64>,
     /// Pods that have it, by domain.
     holders: FxHashMap<u32, i64>,
+}
+
+impl Rule {
+    fn selects(&self, constraints: &Constraints) -> bool {
+        self.namespaces.contains(&constraints.namespace) && self.selector.matches(&constraints.labels)
+    }
 }
 
 /// The scheduler.
@@ -104,12 +116,9 @@ impl Scheduler {
         }
         for rule in 0..this.rules.len() {
             for shape in 0..this.shapes.len() {
-                let counted = {
-                    let (rule, constraints) = (&this.rules[rule], &this.shapes[shape].constraints);
-                    rule.namespaces.contains(&constraints.namespace)
-                        && rule.selector.matches(&constraints.labels)
-                };
-                if counted {
+                let constraints = &this.shapes[shape].constraints;
+                let mut rules = this.rules[this.rules[rule].with.clone()].iter();
+                if rules.all(|rule| rule.selects(constraints)) {
                     this.shapes[shape].counted_by.push(rule);
                 }
             }
@@ -133,7 +142,8 @@ impl Scheduler {
             namespaces.contains(&shape.constraints.namespace) && selector.matches(&shape.constraints.labels)
         };
         for spread in &shape.constraints.spreads {
-            shape.spreads.push(self.rules.len());
+            let position = self.rules.len();
+            shape.spreads.push(position);
             let key = key_position(&mut self.keys, &spread.topology_key);
             self.rules.push(Rule {
                 key,
@@ -145,6 +155,7 @@ impl Scheduler {
                 required: spread.required,
                 is_own: is_own(&spread.selector, &own),
                 is_spread: true,
+                with: position..position + 1,
                 selector: spread.selector.clone(),
                 namespaces: own.clone(),
                 counts: FxHashMap::default(),
@@ -152,12 +163,13 @@ impl Scheduler {
             });
         }
         let terms = [
-            (&shape.constraints.affinity, &mut shape.affinity),
-            (&shape.constraints.anti_affinity, &mut shape.anti_affinity),
+            (&shape.constraints.affinity, &mut shape.affinity, true),
+            (&shape.constraints.anti_affinity, &mut shape.anti_affinity, false),
         ];
-        for (terms, positions) in terms {
-            for term in terms {
-                positions.push(self.rules.len());
+        for (terms, positions, count_together) in terms {
+            let all = self.rules.len()..self.rules.len() + terms.len();
+            for (position, term) in all.clone().zip(terms) {
+                positions.push(position);
                 let key = key_position(&mut self.keys, &term.topology_key);
                 self.rules.push(Rule {
                     key,
@@ -166,6 +178,11 @@ impl Scheduler {
                     required: true,
                     is_own: is_own(&term.selector, &term.namespaces),
                     is_spread: false,
+                    with: if count_together {
+                        all.clone()
+                    } else {
+                        position..position + 1
+                    },
                     selector: term.selector.clone(),
                     namespaces: term.namespaces.clone(),
                     counts: FxHashMap::default(),
@@ -217,9 +234,13 @@ impl Scheduler {
             }));
         }
         let is_open = state_node::is_node_ready(node) && !state_node::is_cordoned(node);
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let mut known = Requirements::of_node(&own);
+        // Affinity may ask for its name, as if that were a label.
+        known.add(Requirement::is(&labels::node_name_key(&name), "true"));
         let host = Host {
-            name: node.metadata.name.clone().unwrap_or_default(),
-            labels: Requirements::from_labels(&own),
+            name,
+            labels: known,
             taints: taints
                 .into_iter()
                 .filter(|taint| taint.effect != taint::PREFER_NO_SCHEDULE)
@@ -506,10 +527,16 @@ fn is_welcome(shape: &Shape, rules: &[Rule], host: &Host) -> bool {
         let rule = &rules[*rule];
         at(&rule.holders, rule).is_some_and(|count| count > 0)
     });
+    // The first of a group that looks for itself may go anywhere.
+    let is_first = || {
+        shape.affinity.iter().all(|rule| {
+            let rule = &rules[*rule];
+            rule.is_own && rule.counts.values().all(|count| *count <= 0)
+        })
+    };
     let is_near = shape.affinity.iter().all(|rule| {
         let rule = &rules[*rule];
-        let first = rule.is_own && rule.counts.values().all(|count| *count <= 0);
-        at(&rule.counts, rule).is_some_and(|count| count > 0 || first)
+        at(&rule.counts, rule).is_some_and(|count| count > 0 || is_first())
     });
     !repels && !is_repelled && is_near
 }

@@ -109,8 +109,8 @@ pub(crate) fn provision_mode(variable: Variables<'_>) -> Result<ProvisionMode> {
 fn manages_existing(variable: Variables<'_>) -> Result<bool> {
     const NAME: &str = "MANAGE_EXISTING_AKS_MACHINES";
     match variable(NAME).as_deref().map(str::to_lowercase).as_deref() {
-        None | Some("false" | "0") => Ok(false),
-        Some("true" | "1") => Ok(true),
+        None | Some("false" | "f" | "0") => Ok(false),
+        Some("true" | "t" | "1") => Ok(true),
         Some(other) => bail!("{NAME} is {other:?}; expected true or false"),
     }
 }

@@ -35,6 +35,9 @@ const OBJECTS: [&str; 8] = [
 /// Keys whose value is JSON already.
 const STRUCTURED: [&str; 2] = ["disrupted-nodes", "replacement-nodes"];
 
+/// The key of a field that is called like the text of the line: queries of logs look for the text.
+const SECOND_MESSAGE: &str = "detail";
+
 /// Lines of one level and message in a second before sampling begins, and of which every how many-th is written from then on (P §15.3).
 const FIRST: u64 = 100;
 const THEREAFTER: u64 = 100;
@@ -72,7 +75,7 @@ impl<W: Write> JsonLines<W> {
             let short: Vec<&str> = parts.into_iter().rev().collect();
             pairs.push(("caller", json!(format!("{}:{line}", short.join("/")))));
         }
-        pairs.push(("message", json!(event.message)));
+        pairs.push(("message", json!(event.text())));
         if let Some(commit) = self.commit {
             pairs.push(("commit", json!(commit)));
         }
@@ -144,7 +147,7 @@ where
         let now = self.clock.now();
         let mut own = Fields::default();
         event.record(&mut own);
-        if !self.sampler.admits(*event.metadata().level(), &own.message, now) {
+        if !self.sampler.admits(*event.metadata().level(), own.text(), now) {
             return;
         }
         let mut around = Fields::default();
@@ -163,15 +166,21 @@ where
 /// What an event or a controller says, in order.
 #[derive(Debug, Default)]
 struct Fields {
-    message: String,
+    message: Option<String>,
     pairs: Vec<(&'static str, Value)>,
 }
 
 impl Fields {
+    fn text(&self) -> &str {
+        self.message.as_deref().unwrap_or_default()
+    }
+
     fn push(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
-            ("message", Value::String(text)) => self.message = text,
-            ("message", other) => self.message = other.to_string(),
+            // The text of the line comes before all of its fields.
+            ("message", value) if self.message.is_some() => self.pairs.push((SECOND_MESSAGE, value)),
+            ("message", Value::String(text)) => self.message = Some(text),
+            ("message", other) => self.message = Some(other.to_string()),
             // Metadata of libraries that log through `log`.
             (name, _) if name.starts_with("log.") => {}
             (name, value) => self.pairs.push((name, value)),

@@ -41,14 +41,16 @@ fn subscriber(
     out: impl Write + Send + 'static,
     clock: SharedClock,
 ) -> Box<dyn Subscriber + Send + Sync> {
-    let name = match level {
-        LogLevel::Debug => "debug",
-        LogLevel::Info => "info",
-        LogLevel::Error => "error",
+    let (name, libraries) = match level {
+        LogLevel::Debug => ("debug", "warn"),
+        LogLevel::Info => ("info", "warn"),
+        LogLevel::Error => ("error", "error"),
     };
-    // Libraries below us speak about themselves, not about the cluster.
+    // Libraries below us speak about themselves, not about the cluster. Of each request that fails kube tells as well, without saying which: whoever has sent it
+    // gets the error, and knows whether it is one.
     let filter = EnvFilter::new(format!(
-        "warn,spokeshave={name},spokeshave_controllers={name},spokeshave_runtime={name},spokeshave_provider_kwok={name},spokeshave_cluster={name}"
+        "{libraries},kube_client::client=off,kube_client::client::tls={libraries},kube_runtime::watcher=error,\
+         spokeshave={name},spokeshave_controllers={name},spokeshave_runtime={name},spokeshave_provider_kwok={name},spokeshave_cluster={name}"
     ));
     let registry = Registry::default().with(filter);
     match format {
@@ -115,11 +117,18 @@ impl Write for Outputs {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::sync::Arc;
     use std::time::Duration;
 
+    use k8s_openapi::api::core::v1::Node;
     use serde_json::{Value, json};
-    use spokeshave_ports::TokioClock;
+    use spokeshave_ports::{Entropy, TokioClock};
+    use spokeshave_runtime::client::{ClientOptions, from_config};
+    use spokeshave_runtime::{
+        LeaderElection, LeaseOptions, Metrics, Reflector, Shutdown, Store, WatchOptions,
+    };
+    use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
 
@@ -184,6 +193,119 @@ mod tests {
             (&second["level"], &second["error"], second.get("controller")),
             (&json!("ERROR"), &json!("no such zone"), None)
         );
+    }
+
+    /// Queries of logs and alerts on them look for the text of a line.
+    #[tokio::test(start_paused = true)]
+    async fn p_205_a_field_that_is_called_message_does_not_replace_the_text() {
+        let lines = logged(LogLevel::Info, LogFormat::Json, || {
+            tracing::warn!(NodeClaim = "c", message = "a budget", "termination is held up");
+            tracing::warn!(message = "alone");
+        });
+        let read = |line: &String| serde_json::from_str::<Value>(line).unwrap();
+        let lines: Vec<Value> = lines.iter().map(read).collect();
+        let texts: Vec<&Value> = lines.iter().map(|line| &line["message"]).collect();
+        assert_eq!(texts, [&json!("termination is held up"), &json!("alone")]);
+        assert_eq!(
+            (&lines[0]["NodeClaim"]["name"], &lines[0]["detail"]),
+            (&json!("c"), &json!("a budget"))
+        );
+    }
+
+    /// The address of a server that fails whatever it is asked.
+    async fn failing_server() -> SocketAddr {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = Vec::new();
+                while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                    if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                        break;
+                    }
+                }
+                let answer =
+                    b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                let _ = stream.write_all(answer).await;
+            }
+        });
+        address
+    }
+
+    /// An address at which nobody listens, and what keeps it from everybody else for as long as it lives.
+    fn closed_port() -> (TcpSocket, SocketAddr) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = socket.local_addr().unwrap();
+        (socket, address)
+    }
+
+    fn client_of(address: SocketAddr) -> kube::Client {
+        let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        from_config(config, &ClientOptions::default(), clock()).unwrap()
+    }
+
+    /// Whoever has sent a request knows what came of it, and whether that is worth a line.
+    #[tokio::test]
+    async fn p_205_a_request_that_fails_is_told_by_its_sender_only() {
+        let (_closed, closed) = closed_port();
+        let addresses = [failing_server().await, closed];
+        for level in [LogLevel::Debug, LogLevel::Info, LogLevel::Error] {
+            let out = Written::default();
+            let subscriber = subscriber(level, LogFormat::Json, out.clone(), clock());
+            let _guard = tracing::subscriber::set_default(subscriber);
+            for address in addresses {
+                assert!(client_of(address).apiserver_version().await.is_err());
+            }
+            assert_eq!(out.lines(), [""; 0]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn p_205_warnings_of_libraries_are_below_the_level_of_errors() {
+        let say = || {
+            tracing::warn!(target: "hyper::proto", "odd");
+            tracing::warn!(target: "kube_client::client::tls", "failed to reload CA bundle; keeping stale roots");
+            tracing::error!(target: "hyper::proto", "broken");
+        };
+        assert_eq!(logged(LogLevel::Info, LogFormat::Json, say).len(), 3);
+        let lines = logged(LogLevel::Error, LogFormat::Json, say);
+        assert!(lines.len() == 1 && lines[0].contains("broken"), "{lines:?}");
+    }
+
+    /// Refused, no such host, a certificate that has expired: runbooks send people to these lines.
+    #[tokio::test]
+    async fn p_205_a_connection_that_fails_is_told_with_its_cause() {
+        const SAID: [&str; 2] = ["cannot reach the lease", "watch failed, retrying"];
+        let (out, clock) = (Written::default(), clock());
+        let subscriber = subscriber(LogLevel::Info, LogFormat::Json, out.clone(), clock.clone());
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let (_closed, closed) = closed_port();
+        let client = client_of(closed);
+        let (entropy, metrics) = (Entropy::new(1), Metrics::new(clock.clone()));
+        let lease = LeaseOptions::new("kube-system", "karpenter-leader-election", "a");
+        let election = LeaderElection::new(client.clone(), lease, clock.clone(), &entropy, &metrics);
+        let store: Store<Node> = Store::default();
+        let options = WatchOptions::default();
+        let watch = Reflector::new(client, &store, &options, clock, &entropy, &metrics);
+        let line = |text: &str| out.lines().into_iter().find(|line| line.contains(text));
+        let are_said = async {
+            while !SAID.iter().all(|text| line(text).is_some()) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            said = tokio::time::timeout(Duration::from_secs(60), are_said) => said.expect("both are said"),
+            _ = election.run(Shutdown::new()) => {}
+            () = watch.run(Shutdown::new()) => {}
+        }
+        for text in SAID {
+            let line = line(text).expect(text);
+            assert!(line.contains("Connection refused"), "{line}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

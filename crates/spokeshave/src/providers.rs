@@ -123,6 +123,7 @@ pub(crate) async fn sanity(args: &SanityArgs) -> Result<Findings> {
             .restart_command
             .clone()
             .map(|command| Arc::new(RestartCommand(command)) as Arc<dyn Restart>),
+        is_time_virtual: false,
     };
     Ok(match check(&options, &clock).await {
         Ok(untried) => Findings {
@@ -144,6 +145,9 @@ fn passed(address: &str, untried: &[Untried]) -> String {
                 "not tried: whether instances drift when their NodeClass changes; the provider decides by which changes: --changed-node-class-file FILE\n"
             }
             Untried::Restart => "not tried: a restart of the provider: --restart-command COMMAND\n",
+            Untried::LaunchMinutesLater => {
+                "not tried: whether a launch that is repeated minutes later finds its instance; that would take minutes\n"
+            }
         });
     }
     text

@@ -35,7 +35,9 @@ use spokeshave_story::explain::near_matches;
 use crate::arguments::read_duration;
 
 pub(crate) use reader::{Environment, SettingsArgs};
-use reader::{Lookup, Reader, boolean, choice, duration, number, optional, parsed, text};
+use reader::{
+    Lookup, Reader, boolean, choice, duration, number, optional, parse_bool, parsed, positive, text,
+};
 
 const PORT: &str = "a port number from 0 to 65535";
 const COUNT: &str = "a positive whole number";
@@ -66,7 +68,7 @@ macro_rules! settings {
 settings! {
     karpenter_service: Option<String> = optional(text("")), "NAME", "Accepted for compatibility, with a warning: it named the Service of a webhook that no longer exists";
     eviction_qps: u32 = number::<u32>(COUNT, "0").shown_as("none"), "N", "Evictions per second over all nodes; without it only the client's rate limit applies";
-    eviction_burst: u32 = number(COUNT, "10"), "N", "Burst of evictions, with EVICTION_QPS";
+    eviction_burst: u32 = positive(COUNT, "10"), "N", "Burst of evictions, with EVICTION_QPS";
     metrics_port: u16 = number(PORT, "8080"), "PORT", "Port of /metrics";
     health_probe_port: u16 = number(PORT, "8081"), "PORT", "Port of /healthz and /readyz";
     kube_client_qps: u32 = number(COUNT, "200"), "N", "Requests per second that the client may send";
@@ -88,7 +90,7 @@ settings! {
     preference_policy: PreferencePolicy = choice(&[("Respect", PreferencePolicy::Respect), ("Ignore", PreferencePolicy::Ignore)], "Respect"), "POLICY", "Respect or Ignore preferences of pods";
     min_values_policy: MinValuesPolicy = choice(&[("Strict", MinValuesPolicy::Strict), ("BestEffort", MinValuesPolicy::BestEffort)], "Strict"), "POLICY", "Strict or BestEffort";
     ignore_dra_requests: bool = boolean("true"), "BOOL", "Do not plan for pods with resource claims";
-    consolidation_replacements: u32 = number(COUNT, "1"), "NUMBER", "Maximum number of replacement nodes for a set of underutilized nodes; always fewer than are removed";
+    consolidation_replacements: u32 = positive(COUNT, "1"), "NUMBER", "Maximum number of replacement nodes for a set of underutilized nodes; always fewer than are removed";
     nominate_pods: bool = boolean("false"), "BOOL", "Let pending pods name the node that they were planned on in status.nominatedNodeName, so that the scheduler puts them there; needs the permission to patch pods/status";
     feature_gates: FeatureGates = parsed("a list such as NodeRepair=true,StaticCapacity=false", DEFAULT_GATES, parse_feature_gates), "GATES", "Gate=true,Gate=false";
     scheduler_config: Option<PathBuf> = optional(path()), "FILE", "Topology spread for pods that have none: podTopologySpread.defaultConstraints, as YAML or JSON";
@@ -129,21 +131,27 @@ pub(crate) struct AwsFeatureGates {
 fn aws_feature_gates(text: &str) -> Result<AwsFeatureGates, String> {
     let mut gates = AwsFeatureGates::default();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        match part
-            .split_once('=')
-            .map(|(name, value)| (name.trim(), value.trim()))
-        {
-            Some(("NodeClassCEL", value @ ("true" | "false"))) => gates.node_class_cel = value == "true",
-            Some((name, "true" | "false")) => {
+        match gate(part)? {
+            ("NodeClassCEL", value) => gates.node_class_cel = value,
+            (name, _) => {
                 return Err(format!(
                     "there is no AWS feature gate {name:?}; there is NodeClassCEL"
                 ));
             }
-            Some((name, value)) => return Err(format!("gate {name} is {value:?}, neither true nor false")),
-            None => return Err(format!("{part:?} has no '='")),
         }
     }
     Ok(gates)
+}
+
+/// Reads `Gate=true`, with the value as upstream takes it.
+fn gate(part: &str) -> Result<(&str, bool), String> {
+    let (name, value) = part
+        .split_once('=')
+        .ok_or_else(|| format!("{part:?} has no '='"))?;
+    let (name, value) = (name.trim(), value.trim());
+    let is_on =
+        parse_bool(value).ok_or_else(|| format!("gate {name} is {value:?}, neither true nor false"))?;
+    Ok((name, is_on))
 }
 
 /// A number that is not below zero.
@@ -291,15 +299,8 @@ fn log_outputs(text: &str) -> Result<Vec<LogOutput>, String> {
 pub(crate) fn parse_feature_gates(text: &str) -> Result<FeatureGates, String> {
     let mut gates = FeatureGates::default();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (name, value) = part
-            .split_once('=')
-            .ok_or_else(|| format!("{part:?} has no '='"))?;
-        let value = match value.trim() {
-            "true" => true,
-            "false" => false,
-            other => return Err(format!("gate {name} is {other:?}, neither true nor false")),
-        };
-        match name.trim() {
+        let (name, value) = gate(part)?;
+        match name {
             "NodeRepair" => gates.node_repair = value,
             "ReservedCapacity" => gates.reserved_capacity = value,
             "SpotToSpotConsolidation" => gates.spot_to_spot_consolidation = value,

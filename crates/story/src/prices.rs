@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use spokeshave_api::labels;
 use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, Snapshot};
-use spokeshave_model::state_node::price_at_launch;
+use spokeshave_model::state_node::{is_free, price_at_launch};
 use spokeshave_model::{CapacityType, Price, PriceFeed};
 use spokeshave_plan::disrupt::Command;
 
@@ -27,6 +27,7 @@ pub fn cost(snapshot: &Snapshot, node: &NodeView) -> Result<(Price, &'static str
         pool.is_some_and(|pool| pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere));
     match (node.price, is_elsewhere) {
         (Price::ZERO, true) => Err("unknown: prices are known to the operator only"),
+        (Price::ZERO, false) if is_free(node, &snapshot.pools) => Ok((Price::ZERO, "")),
         (Price::ZERO, false) => Err("unknown: the catalogue has no offering of this type in this zone"),
         // All that is left to decisions is what the NodeClaim says (W-07).
         (price, true) => Ok((price, ", the price when it was launched")),

@@ -117,7 +117,9 @@ impl Header {
             leaving: count(Phase::Leaving),
             broken: count(Phase::Broken),
             unmanaged: rows.len() - managed().count(),
-            pods: real().filter(|pod| pod.node.is_some_and(is_there)).count(),
+            pods: real()
+                .filter(|pod| !pod.promised && pod.node.is_some_and(is_there))
+                .count(),
             pending: real().filter(|pod| pod.provisionable).count() + awaited.count(),
             unplanned: snapshot.pods.iter().filter(|pod| is_unplanned(pod)).count(),
             cpu,

@@ -253,8 +253,8 @@ fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> Nod
 }
 
 fn active_pods(judged: &Judged, view: &NodeView) -> i64 {
-    let pods = view.present_pods().iter();
-    let active = pods.filter(|pod| judged.snapshot.pod(**pod).active).count();
+    let pods = view.present_pods().iter().map(|pod| judged.snapshot.pod(*pod));
+    let active = pods.filter(|pod| pod.active && !pod.promised).count();
     i64::try_from(active).unwrap_or(i64::MAX)
 }
 

@@ -94,7 +94,7 @@ pub(crate) fn groups(judged: &Judged) -> Vec<Group> {
     for id in snapshot.pod_ids().filter(|id| is_unplanned(snapshot.pod(*id))) {
         let view = snapshot.pod(id);
         let place = Place::Unplanned {
-            message: why_unplanned(&view.object),
+            message: why_unplanned(view),
         };
         let signature = Some((view.class, view.request));
         let requests = snapshot.resources.resources(snapshot.requests(id));
@@ -122,12 +122,14 @@ pub(crate) fn groups(judged: &Judged) -> Vec<Group> {
 }
 
 /// The same for pods of one owner at any time, so that these stay one group.
-fn why_unplanned(pod: &Pod) -> String {
+fn why_unplanned(view: &PodView) -> String {
+    let pod = &*view.object;
     if is_daemon(pod) {
         return "pods of DaemonSets get no nodes of their own".to_owned();
     }
-    if let Some(node) = planned_node::nominated_by_others(pod) {
-        return format!("kube-scheduler is making room on {node}");
+    let promised = planned_node::promised(pod).filter(|_| view.promised);
+    if let Some(node) = promised {
+        return format!("kube-scheduler is making room on {node}, or is about to bind them there");
     }
     let gates = pod
         .spec

@@ -1,5 +1,5 @@
-//! Whether a CustomResourceDefinition is acceptable: its names, versions, subresources and columns. The schemas of its versions are judged in
-//! `version_schema`. The checks and their wording are those of apiextensions.
+//! Whether a CustomResourceDefinition is acceptable: its names, versions, subresources and columns, and what changes when it replaces another.
+//! The schemas of its versions are judged in `version_schema`. The checks and their wording are those of apiextensions.
 
 use std::collections::BTreeSet;
 
@@ -38,6 +38,55 @@ pub(crate) fn check(crd: &Value) -> Vec<Cause> {
             &Value::Null,
             "must have at least one stored version",
         ));
+    }
+    causes
+}
+
+/// What may not change: where the objects of a definition are, and the versions in which some may still be stored.
+pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let mut conditions = old["status"]["conditions"].as_array().into_iter().flatten();
+    let is_established =
+        conditions.any(|condition| condition["type"] == "Established" && condition["status"] == "True");
+    let (before, after) = (&old["spec"], &new["spec"]);
+    for (field, is_fixed, before, after) in [
+        ("scope", is_established, &before["scope"], &after["scope"]),
+        (
+            "names.kind",
+            is_established,
+            &before["names"]["kind"],
+            &after["names"]["kind"],
+        ),
+        ("group", true, &before["group"], &after["group"]),
+        (
+            "names.plural",
+            true,
+            &before["names"]["plural"],
+            &after["names"]["plural"],
+        ),
+    ] {
+        if is_fixed && before != after {
+            causes.push(Cause::invalid(
+                format!("spec.{field}"),
+                after,
+                "field is immutable",
+            ));
+        }
+    }
+    let versions = after["versions"].as_array().into_iter().flatten();
+    let names: Vec<&Value> = versions.map(|version| &version["name"]).collect();
+    let stored = old["status"]["storedVersions"].as_array().into_iter().flatten();
+    for (index, version) in stored.enumerate() {
+        if !names.contains(&version) {
+            let name = text(version);
+            causes.push(Cause::invalid(
+                format!("status.storedVersions[{index}]"),
+                version,
+                &format!(
+                    "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+                ),
+            ));
+        }
     }
     causes
 }

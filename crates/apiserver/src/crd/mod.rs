@@ -22,6 +22,8 @@ use crate::schema::types::{self, TypeSchema};
 use path::Path;
 use structural::Structural;
 
+pub(crate) use definition::check_update;
+
 /// CEL as rules have it, for expressions elsewhere.
 pub(crate) mod cel {
     pub(crate) use super::cel_values::open;
@@ -40,6 +42,7 @@ pub struct CrdVersion {
     /// Name of the version.
     pub name: String,
     served: bool,
+    list_kind: String,
     type_schema: TypeSchema,
     raw: Value,
     structural: Structural,
@@ -56,9 +59,15 @@ impl CompiledCrd {
         if !causes.is_empty() {
             return Err(causes);
         }
+        let names = &crd["spec"]["names"];
+        let list_kind = match text(&names["listKind"]) {
+            "" => format!("{}List", text(&names["kind"])),
+            named => named.to_owned(),
+        };
         let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+        let versions = versions.map(|version| CrdVersion::compile(version, &list_kind));
         Ok(Self {
-            versions: versions.map(CrdVersion::compile).collect(),
+            versions: versions.collect(),
         })
     }
 
@@ -66,6 +75,22 @@ impl CompiledCrd {
     #[must_use]
     pub fn version(&self, name: &str) -> Option<&CrdVersion> {
         self.served().find(|version| version.name == name)
+    }
+
+    /// The version by whose schema an object is read that was stored under an apiVersion: that of storage where there is no such one any more.
+    pub(crate) fn of_stored(&self, api_version: &str) -> Option<&CrdVersion> {
+        let name = api_version.rsplit('/').next().unwrap_or_default();
+        let named = self.versions.iter().find(|version| version.name == name);
+        named.or_else(|| {
+            let mut versions = self.versions.iter();
+            versions.find(|version| version.definition["storage"] == true)
+        })
+    }
+
+    /// Whether objects are read alike by another definition.
+    pub(crate) fn has_schemas_of(&self, other: &Self) -> bool {
+        let same = |(one, other): (&CrdVersion, &CrdVersion)| one.name == other.name && one.raw == other.raw;
+        self.versions.len() == other.versions.len() && self.versions.iter().zip(&other.versions).all(same)
     }
 
     /// All served versions.
@@ -79,11 +104,12 @@ fn text(value: &Value) -> &str {
 }
 
 impl CrdVersion {
-    fn compile(version: &Value) -> Self {
+    fn compile(version: &Value, list_kind: &str) -> Self {
         let raw = version["schema"]["openAPIV3Schema"].clone();
         Self {
             name: text(&version["name"]).to_owned(),
             served: version["served"].as_bool().unwrap_or(false),
+            list_kind: list_kind.to_owned(),
             type_schema: TypeSchema::custom(&raw),
             structural: Structural::compile(&raw),
             raw,
@@ -101,6 +127,12 @@ impl CrdVersion {
     #[must_use]
     pub fn raw_schema(&self) -> &Value {
         &self.raw
+    }
+
+    /// The kind of a list of its objects.
+    #[must_use]
+    pub fn list_kind(&self) -> &str {
+        &self.list_kind
     }
 
     /// Removes unknown fields and returns their paths.

@@ -445,10 +445,21 @@ pub(crate) fn remove_items(node: Node<'_>, value: &Value, gone: &Fields) -> Opti
     }
 }
 
+/// True for a map or a list that is not empty and whose parts have owners of their own.
+fn has_owned_parts(node: Node<'_>, value: &Value) -> bool {
+    match value {
+        Value::Object(map) => is_granular_map(node) && !map.is_empty(),
+        Value::Array(list) => !list.is_empty() && elements(node, list).is_some(),
+        _ => false,
+    }
+}
+
 /// Lays an applied value over another one.
 pub(crate) fn merge(node: Node<'_>, base: Option<&Value>, applied: Option<&Value>) -> Value {
     match (base, applied) {
         (Some(base), None) => base.clone(),
+        // Null is a map or a list without anything in it, so it takes nothing away.
+        (Some(base), Some(Value::Null)) if has_owned_parts(node, base) => base.clone(),
         (Some(Value::Object(old)), Some(Value::Object(new))) if is_granular_map(node) => {
             let mut result = old.clone();
             for (key, child) in new {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::fields::field_managers::{Entry, entries, store, time_text};
 use crate::fields::field_set::{Fields, compare_objects, elements, fields_of, merge, remove_items, shown};
+use crate::fields::reset::Reset;
 use crate::schema::decode::zero;
 use crate::schema::types::{Node, TypeSchema};
 
@@ -24,34 +25,6 @@ pub struct Writer<'a> {
     pub now: Timestamp,
     /// Fields that a write through this resource cannot change, and therefore does not own.
     pub reset: Reset,
-}
-
-/// Fields that a write never changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reset {
-    /// Every field can be written.
-    Nothing,
-    /// `status` is a separate subresource.
-    Status,
-    /// The status subresource of a core kind.
-    Spec,
-    /// The status subresource of a custom kind.
-    AllButStatus,
-}
-
-impl Reset {
-    fn apply(self, fields: &mut Fields) {
-        match self {
-            Self::Nothing => {}
-            Self::Status => fields.remove_tree(&["status"]),
-            Self::Spec => {
-                fields.remove_tree(&["spec"]);
-                fields.remove_tree(&["metadata", "ownerReferences"]);
-                fields.remove_tree(&["metadata", "deletionTimestamp"]);
-            }
-            Self::AllButStatus => fields.below.retain(|step, _| step == "f:status"),
-        }
-    }
 }
 
 /// A field that another manager owns with another value.
@@ -362,7 +335,8 @@ fn check_elements(node: Node<'_>, value: &Value, path: &str) -> Result<(), Strin
     }
 }
 
-fn describe(entry: &Entry) -> String {
+/// A manager as conflicts name it.
+pub(super) fn describe(entry: &Entry) -> String {
     let mut text = format!("{:?}", entry.manager);
     if !entry.subresource.is_empty() {
         text.push_str(&format!(" with subresource {:?}", entry.subresource));
@@ -371,28 +345,6 @@ fn describe(entry: &Entry) -> String {
         text.push_str(&format!(" using {}", entry.api_version));
     }
     text
-}
-
-/// Moves the ownership of the replica count to the scaling client: a separate entry for the scale subresource.
-pub(crate) fn scaled(old: &Value, new: &mut Value, path: &[&str], writer: &Writer<'_>, operation: &str) {
-    let mut known = entries(old);
-    let mut replicas = Fields::default();
-    let leaf = path
-        .iter()
-        .fold(&mut replicas, |here, name| here.below.entry(&format!("f:{name}")));
-    leaf.own = true;
-    for entry in &mut known {
-        if !entry.is_of(writer, operation) {
-            entry.fields.subtract(&replicas);
-        }
-    }
-    if !known.iter().any(|entry| entry.is_of(writer, operation)) {
-        known.push(Entry::new(writer, operation));
-    }
-    if let Some(entry) = known.iter_mut().find(|entry| entry.is_of(writer, operation)) {
-        entry.fields.union(&replicas);
-    }
-    store(new, known);
 }
 
 #[cfg(test)]

@@ -4,4 +4,6 @@ pub(crate) mod field_managers;
 pub(crate) mod field_set;
 pub(crate) mod managed_fields;
 pub(crate) mod packed;
+pub(crate) mod reset;
+pub(crate) mod scale_owners;
 pub(crate) mod step_map;

@@ -20,10 +20,12 @@ use crate::store::state::ApiServer;
 use crate::verbs::answer::Answer;
 use crate::verbs::proxy;
 use crate::wire::accept::{self, Encoding};
-use crate::wire::request::{MAX_BODY_BYTES, Request, parse_query};
+use crate::wire::request::{MAX_BODY_BYTES, Request, is_true, parse_query};
 
 /// Most that is read of a body that is refused for its size.
 const MAX_DRAINED_BYTES: usize = 64 * 1024 * 1024;
+/// What everybody may read, as by the role `system:public-info-viewer`: probes and load balancers have no token.
+const PUBLIC: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
 static DATES: DateTimePrinter = DateTimePrinter::new();
 
@@ -88,20 +90,27 @@ impl Service {
         http::HeaderValue::try_from(text).ok()
     }
 
+    /// Whether the request has the token, if one is needed for it. Another token is refused everywhere.
+    fn admits(&self, request: &http::request::Parts) -> bool {
+        let Some(token) = &self.token else {
+            return true;
+        };
+        let header = request.headers.get(http::header::AUTHORIZATION);
+        let header = header.and_then(|value| value.to_str().ok());
+        match header.and_then(bearer_token) {
+            Some(sent) => sent == &**token,
+            None => request.method == http::Method::GET && PUBLIC.contains(&request.uri.path()),
+        }
+    }
+
     async fn answer<B>(&self, request: http::Request<B>) -> http::Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        if let Some(token) = &self.token {
-            let sent = parts
-                .headers
-                .get(http::header::AUTHORIZATION)
-                .and_then(|value| value.to_str().ok());
-            if sent.and_then(|sent| sent.strip_prefix("Bearer ")) != Some(token) {
-                return error_response(&ApiError::new(401, "Unauthorized", "Unauthorized"));
-            }
+        if !self.admits(&parts) {
+            return error_response(&ApiError::new(401, "Unauthorized", "Unauthorized"));
         }
         let body = match read_body(body).await {
             Ok(body) => body,
@@ -121,9 +130,7 @@ impl Service {
             .trim()
             .to_owned();
         let query = parse_query(parts.uri.query().unwrap_or_default());
-        let watch = query
-            .get("watch")
-            .is_some_and(|value| matches!(value.as_str(), "true" | "1"));
+        let watch = query.get("watch").is_some_and(|value| is_true(value));
         let accepted = accept::resource(header(http::header::ACCEPT), watch);
         let request = Request {
             method: parts.method.as_str().to_owned(),
@@ -181,6 +188,12 @@ impl Service {
             }
         }
     }
+}
+
+/// The token of an `Authorization` header, whose scheme may be written in any case (RFC 9110 section 11.1).
+fn bearer_token(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token)
 }
 
 /// Reads a body. One that is too large is still read to its end, within limits, and discarded: a client that is still sending when the
@@ -303,4 +316,58 @@ fn error_response(error: &ApiError) -> http::Response<ResponseBody> {
             .insert(http::header::RETRY_AFTER, error.retry_after_seconds.into());
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::state::Config;
+    use tower::ServiceExt as _;
+
+    async fn code(service: &Service, method: &str, path: &str, authorization: &str) -> u16 {
+        let mut request = http::Request::builder().method(method).uri(path);
+        if !authorization.is_empty() {
+            request = request.header("authorization", authorization);
+        }
+        let request = request.body(Full::new(Bytes::new())).expect("a request");
+        let answer: Result<_, Infallible> = service.clone().oneshot(request).await;
+        let Ok(response) = answer;
+        response.status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn without_the_token_only_health_and_version_are_told() {
+        let mut config = Config::new(Arc::new(|| jiff::Timestamp::UNIX_EPOCH), 1);
+        config.token = Some("secret".to_owned());
+        let service = ApiServer::new(config).guarded_service();
+        for path in PUBLIC {
+            assert_eq!(code(&service, "GET", path, "").await, 200, "{path}");
+            assert_eq!(code(&service, "GET", path, "Bearer guess").await, 401, "{path}");
+            assert_eq!(code(&service, "POST", path, "").await, 401, "{path}");
+        }
+        for path in [
+            "/",
+            "/api",
+            "/apis",
+            "/metrics",
+            "/openapi/v2",
+            "/healthz/etcd",
+            "/api/v1/pods",
+            "/api/v1/namespaces/default/pods/version",
+        ] {
+            assert_eq!(code(&service, "GET", path, "").await, 401, "{path}");
+        }
+        for (authorization, expected) in [
+            ("Bearer secret", 200),
+            ("bearer secret", 200),
+            ("BEARER secret", 200),
+            ("Bearer", 401),
+            ("Bearer secrets", 401),
+            ("Basic secret", 401),
+            ("secret", 401),
+        ] {
+            let got = code(&service, "GET", "/api/v1/pods", authorization).await;
+            assert_eq!(got, expected, "{authorization:?}");
+        }
+    }
 }

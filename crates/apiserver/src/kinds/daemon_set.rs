@@ -13,7 +13,10 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(super) const RULES: KindRules = KindRules {
     default,
-    check: |new, old, causes| workload::check("daemonset", new, old, causes),
+    check: |new, old, causes| {
+        workload::check("daemonset", new, old, causes);
+        workload::keep_selector(new, old, causes);
+    },
     update,
     columns: COLUMNS,
     cells,

@@ -1,16 +1,18 @@
-//! Deployments: defaults and columns.
+//! Deployments: defaults, strategies that are none, and columns.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::checks::{amount, at_most_all, number_or_percentage, text};
 use super::columns::{AGE, Column, NAME, number};
 use super::filling::{set, with};
 use super::workload::{self, WIDE, ready, row};
 use super::{KindRules, PLAIN, pod_template};
+use crate::cause::Cause;
 
 pub(super) const RULES: KindRules = KindRules {
     default,
-    check: |new, old, causes| workload::check("deployment", new, old, causes),
+    check,
     counts_annotations: true,
     columns: COLUMNS,
     cells,
@@ -41,6 +43,45 @@ fn default_spec(spec: &mut Value) {
         }
     });
     pod_template::default(&mut spec["template"]["spec"]);
+}
+
+fn check(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    workload::check("deployment", new, old, causes);
+    check_strategy(&new["spec"]["strategy"], causes);
+    workload::keep_selector(new, old, causes);
+}
+
+fn check_strategy(strategy: &Value, causes: &mut Vec<Cause>) {
+    let rolling = &strategy["rollingUpdate"];
+    match text(&strategy["type"]) {
+        "RollingUpdate" => check_rolling_update(rolling, causes),
+        "Recreate" if rolling.is_null() => {}
+        "Recreate" => causes.push(Cause::forbidden(
+            "spec.strategy.rollingUpdate",
+            "may not be specified when strategy `type` is 'Recreate'",
+        )),
+        _ => causes.push(Cause::not_supported(
+            "spec.strategy",
+            strategy,
+            ["Recreate", "RollingUpdate"],
+        )),
+    }
+}
+
+fn check_rolling_update(rolling: &Value, causes: &mut Vec<Cause>) {
+    let path = "spec.strategy.rollingUpdate";
+    for field in ["maxUnavailable", "maxSurge"] {
+        number_or_percentage(&rolling[field], &format_args!("{path}.{field}"), causes);
+    }
+    let unavailable = &rolling["maxUnavailable"];
+    if amount(unavailable) == 0 && amount(&rolling["maxSurge"]) == 0 {
+        causes.push(Cause::invalid(
+            format_args!("{path}.maxUnavailable"),
+            unavailable,
+            "may not be 0 when `maxSurge` is 0",
+        ));
+    }
+    at_most_all(unavailable, &format_args!("{path}.maxUnavailable"), causes);
 }
 
 const COLUMNS: &[Column] = &[

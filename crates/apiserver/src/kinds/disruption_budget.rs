@@ -1,8 +1,9 @@
-//! PodDisruptionBudgets: that only one bound is set, and the columns of `kubectl get poddisruptionbudgets`.
+//! PodDisruptionBudgets: bounds, of which one is set, selectors and policies that mean something, and the columns of `kubectl get poddisruptionbudgets`.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::checks::{at_most_all, number_or_percentage, one_of, selector};
 use super::columns::{AGE, Column, NAME, created, name, number, plain};
 use super::{KindRules, PLAIN};
 use crate::cause::Cause;
@@ -23,6 +24,13 @@ fn check(new: &Value, _: Option<&Value>, causes: &mut Vec<Cause>) {
             "minAvailable and maxUnavailable cannot be both set",
         ));
     }
+    for field in ["minAvailable", "maxUnavailable"] {
+        number_or_percentage(&spec[field], &format_args!("spec.{field}"), causes);
+        at_most_all(&spec[field], &format_args!("spec.{field}"), causes);
+    }
+    selector(&spec["selector"], &"spec.selector", causes);
+    let (field, policies) = ("unhealthyPodEvictionPolicy", ["AlwaysAllow", "IfHealthyBudget"]);
+    one_of(&spec[field], &format_args!("spec.{field}"), &policies, causes);
 }
 
 const COLUMNS: &[Column] = &[

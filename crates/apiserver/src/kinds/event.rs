@@ -71,17 +71,27 @@ const COLUMNS: &[Column] = &[
 ];
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
-    let time = |field: &str| {
-        let text = object[field].as_str().or_else(|| object["eventTime"].as_str());
-        json!(text.map_or_else(|| "<unknown>".to_owned(), |text| age(text, now)))
+    let since = |time: &Value| time.as_str().map(|text| age(text, now));
+    let unknown = || "<unknown>".to_owned();
+    let first = since(&object["firstTimestamp"]).or_else(|| since(&object["eventTime"]));
+    let first = first.unwrap_or_else(unknown);
+    let series = &object["series"];
+    // Of a series the event itself tells of the first time only.
+    let (last, count) = if series.is_object() {
+        (since(&series["lastObservedTime"]), &series["count"])
+    } else {
+        let last = since(&object["lastTimestamp"]).unwrap_or_else(|| first.clone());
+        (Some(last), &object["count"])
     };
+    // The new form counts nothing that has happened once.
+    let least = i64::from(!series.is_object());
     let involved = &object["involvedObject"];
     let source = object["source"]["component"]
         .as_str()
         .or_else(|| object["reportingComponent"].as_str())
         .unwrap_or_default();
     vec![
-        time("lastTimestamp"),
+        json!(last.unwrap_or_else(unknown)),
         object["type"].clone(),
         object["reason"].clone(),
         json!(format!(
@@ -92,8 +102,8 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
         json!(involved["fieldPath"].as_str().unwrap_or_default()),
         json!(source),
         json!(object["message"].as_str().unwrap_or_default().trim()),
-        time("firstTimestamp"),
-        json!(object["count"].as_i64().unwrap_or(1).to_string()),
+        json!(first),
+        json!(count.as_i64().unwrap_or(0).max(least)),
         name(object),
     ]
 }

@@ -1,10 +1,12 @@
-//! Jobs: defaults, the labels by which a new one finds its pods, and columns.
+//! Jobs: defaults, the labels by which a new one finds its pods, what may change, and columns.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::checks::{items, text};
 use super::columns::{AGE, Column, NAME, human};
 use super::filling::{set, with};
+use super::keeping::{copy, copy_node_affinity, immutable};
 use super::workload::{WIDE, not_negative, row};
 use super::{KindRules, PLAIN, pod_template};
 use crate::cause::Cause;
@@ -40,15 +42,24 @@ fn default(object: &mut Value) {
     }
 }
 
-fn check(new: &Value, _: Option<&Value>, causes: &mut Vec<Cause>) {
+fn check(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     check_spec(&new["spec"], "spec", causes);
+    if let Some(old) = old {
+        check_update(&new["spec"], old, causes);
+    }
 }
 
 /// What is wrong with the `spec` of a Job, or of a CronJob's template, at `path`.
 pub(super) fn check_template(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let (template, path) = (&spec["template"]["spec"], format!("{path}.template.spec"));
-    pod_template::check(template, &path, causes);
-    pod_template::check_restart_policy(template, &path, &["OnFailure", "Never"], causes);
+    pod_template::check_template(&spec["template"], &format!("{path}.template"), causes);
+    let policy = &spec["template"]["spec"]["restartPolicy"];
+    let path = format!("{path}.template.spec.restartPolicy");
+    causes.extend(match text(policy) {
+        "OnFailure" | "Never" => None,
+        // What it is where nobody says otherwise.
+        "" | "Always" => Some(Cause::required(path, "valid values: \"OnFailure\", \"Never\"")),
+        _ => Some(Cause::not_supported(path, policy, ["OnFailure", "Never"])),
+    });
 }
 
 fn check_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
@@ -56,6 +67,67 @@ fn check_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     for field in ["parallelism", "completions", "backoffLimit"] {
         not_negative(spec, path, field, causes);
     }
+}
+
+/// What may not change of the spec of a Job.
+fn check_update(spec: &Value, old: &Value, causes: &mut Vec<Cause>) {
+    let before = &old["spec"];
+    let completions = &spec["completions"];
+    if spec["completionMode"] != "Indexed" {
+        immutable(completions, &before["completions"], "spec.completions", causes);
+    } else if !completions.is_null()
+        && *completions != before["completions"]
+        && *completions != spec["parallelism"]
+    {
+        causes.push(Cause::invalid(
+            "spec.completions",
+            completions,
+            "can only be modified in tandem with spec.parallelism",
+        ));
+    }
+    immutable(&spec["selector"], &before["selector"], "spec.selector", causes);
+    check_template_update(&spec["template"], old, causes);
+    for field in [
+        "completionMode",
+        "podFailurePolicy",
+        "backoffLimitPerIndex",
+        "managedBy",
+        "successPolicy",
+    ] {
+        immutable(&spec[field], &before[field], &format!("spec.{field}"), causes);
+    }
+}
+
+/// The template stays, but for where its pods may run and what they ask for, as long as none of them runs.
+fn check_template_update(template: &Value, old: &Value, causes: &mut Vec<Cause>) {
+    let mut before = old["spec"]["template"].clone();
+    if !is_held(old) {
+        immutable(template, &before, "spec.template", causes);
+        return;
+    }
+    let (spec, before) = (&template["spec"], &mut before["spec"]);
+    copy_node_affinity(spec, before);
+    for field in ["nodeSelector", "schedulingGates", "tolerations"] {
+        copy(field, spec, before);
+    }
+    for list in ["containers", "initContainers"] {
+        let known = before.get_mut(list).and_then(Value::as_array_mut);
+        for (known, container) in known.into_iter().flatten().zip(items(&spec[list])) {
+            if known["name"] == container["name"] {
+                copy("resources", container, known);
+            }
+        }
+    }
+    immutable(spec, before, "spec.template.spec", causes);
+}
+
+/// Whether a Job is suspended and has no pods.
+fn is_held(job: &Value) -> bool {
+    let status = &job["status"];
+    let is_suspended = |one: &Value| one["type"] == "Suspended" && one["status"] == "True";
+    job["spec"]["suspend"] == true
+        && (status["startTime"].is_null() || items(&status["conditions"]).iter().any(is_suspended))
+        && status["active"].as_i64().unwrap_or(0) == 0
 }
 
 /// Labels by which a new Job finds its pods, unless its author has chosen them.

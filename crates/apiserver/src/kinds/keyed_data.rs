@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets: texts that join the data, their size, that an immutable one stays as it is, and their columns.
+//! ConfigMaps and Secrets: texts that join the data, their size, that an immutable one stays as it is and the type of any, and their columns.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::columns::{AGE, Column, NAME, created, name};
 use super::filling::{set, with};
+use super::keeping;
 use super::{KindRules, PLAIN};
 use crate::cause::Cause;
 
@@ -22,7 +23,12 @@ pub(super) const CONFIG_MAP: KindRules = KindRules {
 
 pub(super) const SECRET: KindRules = KindRules {
     default: default_secret,
-    check: |new, old, causes| check("data", new, old, causes),
+    check: |new, old, causes| {
+        if let Some(old) = old {
+            keeping::immutable(&new["type"], &old["type"], "type", causes);
+        }
+        check("data", new, old, causes);
+    },
     columns: &[
         NAME,
         Column("Type", "string", 0),

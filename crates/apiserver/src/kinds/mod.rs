@@ -8,6 +8,7 @@ pub(crate) mod conversion;
 
 mod admission;
 mod autoscaler;
+mod checks;
 mod cron_job;
 mod daemon_set;
 mod definition;
@@ -16,12 +17,15 @@ mod disruption_budget;
 mod event;
 mod filling;
 mod job;
+mod keeping;
 mod keyed_data;
 mod lease;
 mod namespace;
 mod node;
+mod placement;
 mod pod;
 mod pod_template;
+mod pod_update;
 mod priority_class;
 mod replica_set;
 mod replication_controller;
@@ -43,12 +47,18 @@ use columns::{AGE, Column, NAME, created, name};
 pub(crate) struct KindRules {
     /// Fills in what a user may leave out.
     pub(crate) default: fn(&mut Value),
-    /// What is wrong with an object; the second one is the one that it replaces.
+    /// What is wrong with an object; the second one is the one that it replaces. A status is no part of it.
     pub(crate) check: fn(&Value, Option<&Value>, &mut Vec<Cause>),
-    /// What the server sets in a new object, by the state of the cluster.
+    /// What the server sets in a new object, or refuses, by the state of the cluster.
     pub(crate) admit: fn(&State, &mut Value) -> ApiResult<()>,
     /// What the server sets in an object (second) that replaces another (first) through the resource itself.
     pub(crate) update: fn(&Value, &mut Value),
+    /// The same by the state of the cluster, after that; or what it refuses.
+    pub(crate) admit_update: fn(&State, &mut Value) -> ApiResult<()>,
+    /// Puts back what of an object (third) is as it was (second) when a part of its spec is written through a subresource (first).
+    pub(crate) keep: fn(&str, &Value, &mut Value),
+    /// What is wrong with an object (second) a part of whose spec is written through a subresource (first); the third is the one that it replaces.
+    pub(crate) check_part: fn(&str, &Value, &Value, &mut Vec<Cause>),
     /// Whether a status that comes with a new object is kept.
     pub(crate) keeps_status: bool,
     /// Whether a change of annotations alone counts as one of the desired state.
@@ -65,6 +75,9 @@ const PLAIN: KindRules = KindRules {
     check: |_, _, _| {},
     admit: |_, _| Ok(()),
     update: |_, _| {},
+    admit_update: |_, _| Ok(()),
+    keep: |_, _, _| {},
+    check_part: |_, _, _, _| {},
     keeps_status: false,
     counts_annotations: false,
     columns: &[NAME, AGE],

@@ -12,6 +12,7 @@ use crate::store::state::State;
 pub(super) const RULES: KindRules = KindRules {
     default,
     admit,
+    update: keep_finalizers,
     columns: &[NAME, Column("Status", "string", 0), AGE],
     cells,
     ..PLAIN
@@ -35,6 +36,20 @@ fn admit(_: &State, object: &mut Value) -> ApiResult<()> {
         labels.insert("kubernetes.io/metadata.name".to_owned(), name);
     });
     Ok(())
+}
+
+/// What holds a namespace until it is empty changes through its own subresource only.
+fn keep_finalizers(old: &Value, new: &mut Value) {
+    match &old["spec"]["finalizers"] {
+        Value::Null => {
+            if let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.remove("finalizers");
+            }
+        }
+        finalizers => with(&mut new["spec"], |spec| {
+            spec.insert("finalizers".to_owned(), finalizers.clone());
+        }),
+    }
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

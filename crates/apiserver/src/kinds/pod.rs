@@ -1,11 +1,13 @@
-//! Pods: defaults, admission (priority, tolerations, quality of service), what may change, and the columns of `kubectl get pods`.
+//! Pods: defaults, admission (priority, tolerations, quality of service), and the columns of `kubectl get pods`. What may change is in `pod_update`.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::checks::{items, text};
 use super::columns::{AGE, Column, NAME, created, name, or_none};
 use super::filling::{set, with};
-use super::{KindRules, PLAIN, pod_template};
+use super::keeping::copy;
+use super::{KindRules, PLAIN, pod_template, pod_update, priority_class};
 use crate::cause::Cause;
 use crate::error::{ApiError, ApiResult};
 use crate::json_path::json_path;
@@ -16,6 +18,8 @@ pub(super) const RULES: KindRules = KindRules {
     check,
     admit,
     update,
+    keep: pod_update::keep,
+    check_part: pod_update::check_part,
     columns: COLUMNS,
     cells,
     ..PLAIN
@@ -29,86 +33,48 @@ fn default(object: &mut Value) {
 }
 
 fn check(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
-    pod_template::check(&new["spec"], "spec", causes);
-    if let Some(old) = old {
-        check_update(&new["spec"], &old["spec"], causes);
-    }
-}
-
-fn update(_: &Value, object: &mut Value) {
-    tolerate_sick_nodes(&mut object["spec"]);
-}
-
-/// Of a running pod little may change.
-fn check_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
-    if new == old {
+    let spec = &new["spec"];
+    // What stays as it is has been checked.
+    if old.is_some_and(|old| old["spec"] == *spec) {
         return;
     }
-    let comparable = |spec: &Value| {
-        let mut spec = spec.clone();
-        if let Some(map) = spec.as_object_mut() {
-            for field in [
-                "activeDeadlineSeconds",
-                "tolerations",
-                "terminationGracePeriodSeconds",
-                "schedulingGates",
-                "ephemeralContainers",
-                "nodeName",
-            ] {
-                map.remove(field);
-            }
-        }
-        for list in ["containers", "initContainers"] {
-            for container in spec
-                .get_mut(list)
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten()
-            {
-                container["image"] = Value::Null;
-                if container["resources"].is_object() {
-                    container["resources"] = Value::Null;
-                }
-            }
-        }
-        spec
-    };
-    let gated = has_scheduling_gates(old);
-    let moved = old["nodeName"].is_string() && old["nodeName"] != new["nodeName"];
-    if (!gated && comparable(new) != comparable(old)) || moved {
-        causes.push(Cause {
-            reason: "FieldValueForbidden",
-            field: "spec".to_owned(),
-            message: "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)".to_owned(),
-        });
+    pod_template::check(spec, "spec", causes);
+    if let Some(old) = old {
+        pod_update::check(spec, &old["spec"], causes);
+        return;
+    }
+    if !items(&spec["ephemeralContainers"]).is_empty() {
+        causes.push(Cause::forbidden(
+            "spec.ephemeralContainers",
+            "cannot be set on create",
+        ));
+    }
+    if spec["nodeName"].is_string() && is_gated(spec) {
+        causes.push(Cause::forbidden(
+            "spec.nodeName",
+            "cannot be set until all schedulingGates have been cleared",
+        ));
     }
 }
 
-fn has_scheduling_gates(spec: &Value) -> bool {
-    spec["schedulingGates"]
-        .as_array()
-        .is_some_and(|gates| !gates.is_empty())
+/// Its priority a pod keeps when an update leaves it out.
+fn update(old: &Value, object: &mut Value) {
+    let spec = &mut object["spec"];
+    for field in ["priority", "preemptionPolicy"] {
+        if spec.get(field).is_none() {
+            copy(field, &old["spec"], spec);
+        }
+    }
+    tolerate_sick_nodes(spec);
+}
+
+fn is_gated(spec: &Value) -> bool {
+    !items(&spec["schedulingGates"]).is_empty()
 }
 
 /// Priority by the classes of the cluster, and what every new pod gets.
 fn admit(state: &State, object: &mut Value) -> ApiResult<()> {
-    let classes = state
-        .collections
-        .get(&("scheduling.k8s.io".to_owned(), "priorityclasses".to_owned()));
-    let find = |name: &str| {
-        let class = classes?.objects.get(&(String::new(), name.to_owned()))?;
-        let policy = class.value["preemptionPolicy"]
-            .as_str()
-            .unwrap_or("PreemptLowerPriority")
-            .to_owned();
-        Some((class.value["value"].as_i64().unwrap_or(0), policy))
-    };
-    let default = classes
-        .into_iter()
-        .flat_map(|classes| classes.objects.iter())
-        .find(|(_, class)| class.value["globalDefault"] == true)
-        .map(|((_, name), class)| (name.clone(), class.value["value"].as_i64().unwrap_or(0)));
-    set_admitted(object, find, default).map_err(|problem| {
+    set_admitted(state, object).map_err(|problem| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let mut error = ApiError::new(403, "Forbidden", format!("pods {name:?} is forbidden: {problem}"));
         error.details = json!({"name": name, "kind": "pods"});
@@ -117,34 +83,17 @@ fn admit(state: &State, object: &mut Value) -> ApiResult<()> {
 }
 
 /// What admission adds to a new pod: priority, tolerations of sick nodes, the service account, its quality of service.
-fn set_admitted(
-    object: &mut Value,
-    priority_class: impl Fn(&str) -> Option<(i64, String)>,
-    default_class: Option<(String, i64)>,
-) -> Result<(), String> {
-    let qos = quality_of_service(&object["spec"]);
+fn set_admitted(state: &State, object: &mut Value) -> Result<(), String> {
+    let qos = pod_template::quality_of_service(&object["spec"]);
     let spec = &mut object["spec"];
     with(spec, |spec| {
         set(spec, "serviceAccountName", json!("default"));
         let account = spec["serviceAccountName"].clone();
         set(spec, "serviceAccount", account);
-        set(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
     });
-    let name = spec["priorityClassName"].as_str().unwrap_or_default().to_owned();
-    if name.is_empty() {
-        let (class, value) = default_class.unwrap_or_default();
-        spec["priority"] = json!(value);
-        if !class.is_empty() {
-            spec["priorityClassName"] = json!(class);
-        }
-    } else {
-        let (value, policy) =
-            priority_class(&name).ok_or_else(|| format!("no PriorityClass with name {name} was found"))?;
-        spec["priority"] = json!(value);
-        spec["preemptionPolicy"] = json!(policy);
-    }
+    set_priority(state, spec)?;
     tolerate_sick_nodes(spec);
-    let is_gated = has_scheduling_gates(&object["spec"]);
+    let is_gated = is_gated(spec);
     object["status"] = json!({"phase": "Pending", "qosClass": qos});
     if is_gated {
         // Until the last gate is gone no scheduler looks at the pod; then its scheduler says why the pod waits.
@@ -152,6 +101,30 @@ fn set_admitted(
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
         }]);
+    }
+    Ok(())
+}
+
+/// A pod has the priority of its class, and may say so.
+fn set_priority(state: &State, spec: &mut Value) -> Result<(), String> {
+    let class = priority_class::of_pod(state, text(&spec["priorityClassName"]))?;
+    if let Some(own) = spec["priority"].as_i64().filter(|own| *own != class.value) {
+        return Err(format!(
+            "the integer value of priority ({own}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
+            class.value
+        ));
+    }
+    let policy = spec["preemptionPolicy"].as_str();
+    if let Some(own) = policy.filter(|own| *own != class.policy) {
+        return Err(format!(
+            "the string value of PreemptionPolicy ({own}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
+            class.policy
+        ));
+    }
+    spec["priority"] = json!(class.value);
+    spec["preemptionPolicy"] = json!(class.policy);
+    if !class.name.is_empty() {
+        spec["priorityClassName"] = json!(class.name);
     }
     Ok(())
 }
@@ -173,26 +146,6 @@ fn tolerate_sick_nodes(spec: &mut Value) {
                 tolerations.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
             }
         }
-    }
-}
-
-fn quality_of_service(spec: &Value) -> &'static str {
-    let (mut any, mut guaranteed) = (false, true);
-    for container in ["containers", "initContainers"]
-        .iter()
-        .flat_map(|list| spec[*list].as_array().into_iter().flatten())
-    {
-        let resources = &container["resources"];
-        for name in ["cpu", "memory"] {
-            let (request, limit) = (&resources["requests"][name], &resources["limits"][name]);
-            any |= !request.is_null() || !limit.is_null();
-            guaranteed &= !limit.is_null() && (request.is_null() || request == limit);
-        }
-    }
-    match (any, guaranteed) {
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
-        (false, _) => "BestEffort",
     }
 }
 

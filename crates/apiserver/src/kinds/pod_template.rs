@@ -1,11 +1,23 @@
-//! The spec of a pod, in a Pod and in a template: its defaults, and what is wrong with it.
+//! The spec of a pod, in a Pod and in a template: its defaults, and what is wrong with it. Where the pod may run is checked in `placement`.
+
+use std::fmt::Display;
 
 use serde_json::{Value, json};
 use spokeshave_syntax::names::{DNS_LABEL, is_dns_label};
 use spokeshave_syntax::{NOT_A_QUANTITY, Quantity};
 
+use super::checks::{items, labels, object_name, one_of, text};
 use super::filling::{set, with};
+use super::placement;
 use crate::cause::Cause;
+
+/// Lists of the containers of a pod, in the order in which their names are compared.
+const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
+const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+pub(super) const PREEMPTION_POLICIES: &[&str] = &["PreemptLowerPriority", "Never"];
+/// Longest time that a pod may be active.
+const MOST_SECONDS: i64 = i32::MAX as i64;
 
 /// Defaults of a pod's spec, or of a template's.
 pub(super) fn default(spec: &mut Value) {
@@ -163,39 +175,77 @@ fn container_defaults(container: &mut Value, host_network: bool) {
 
 /// What is wrong with a pod's spec, or with a template's, at `path`.
 pub(super) fn check(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
-    if spec["containers"].as_array().is_none_or(Vec::is_empty) {
-        causes.push(Cause::required(format!("{path}.containers"), ""));
+    if items(&spec["containers"]).is_empty() {
+        causes.push(Cause::required(format_args!("{path}.containers"), ""));
     }
     let mut names = Vec::new();
-    for list in ["initContainers", "containers"] {
-        for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
-            let here = format!("{path}.{list}[{index}]");
-            let name = container["name"].as_str().unwrap_or_default();
-            if name.is_empty() {
-                causes.push(Cause::required(format!("{here}.name"), ""));
-            } else if !is_dns_label(name) || name.len() > 63 {
-                causes.push(Cause::invalid(
-                    format!("{here}.name"),
-                    &container["name"],
-                    DNS_LABEL,
-                ));
-            } else if names.contains(&name) {
-                causes.push(Cause {
-                    reason: "FieldValueDuplicate",
-                    field: format!("{here}.name"),
-                    message: format!("Duplicate value: {name:?}"),
-                });
-            }
-            names.push(name);
-            if container["image"].as_str().unwrap_or_default().is_empty() {
-                causes.push(Cause::required(format!("{here}.image"), ""));
-            }
-            resources(&container["resources"], &format!("{here}.resources"), causes);
+    for list in CONTAINERS {
+        for (index, container) in items(&spec[list]).iter().enumerate() {
+            check_container(container, &names, &format_args!("{path}.{list}[{index}]"), causes);
+            names.push(text(&container["name"]));
         }
+    }
+    for (field, words) in [("restartPolicy", RESTART_POLICIES), ("dnsPolicy", DNS_POLICIES)] {
+        one_of(&spec[field], &format_args!("{path}.{field}"), words, causes);
+    }
+    placement::check(spec, path, causes);
+    object_name(&spec["nodeName"], &format_args!("{path}.nodeName"), causes);
+    let deadline = &spec["activeDeadlineSeconds"];
+    if deadline
+        .as_i64()
+        .is_some_and(|seconds| !(1..=MOST_SECONDS).contains(&seconds))
+    {
+        causes.push(Cause::invalid(
+            format_args!("{path}.activeDeadlineSeconds"),
+            deadline,
+            &format!("must be between 1 and {MOST_SECONDS}, inclusive"),
+        ));
+    }
+    if !items(&spec["tolerations"]).is_empty() {
+        placement::tolerations(&spec["tolerations"], &format!("{path}.tolerations"), causes);
+    }
+    let class = &spec["priorityClassName"];
+    object_name(class, &format_args!("{path}.priorityClassName"), causes);
+    let (policy, policies) = (&spec["preemptionPolicy"], PREEMPTION_POLICIES);
+    one_of(policy, &format_args!("{path}.preemptionPolicy"), policies, causes);
+}
+
+/// What is wrong with a template at `path`, its labels included.
+pub(super) fn check_template(template: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let named = &template["metadata"]["labels"];
+    // Not `metadata.labels`: so it is in a real server's words.
+    labels(named, &format_args!("{path}.labels"), causes);
+    let spec = &template["spec"];
+    check(spec, &format!("{path}.spec"), causes);
+    if !items(&spec["ephemeralContainers"]).is_empty() {
+        causes.push(Cause::forbidden(
+            format_args!("{path}.spec.ephemeralContainers"),
+            "ephemeral containers not allowed in pod template",
+        ));
     }
 }
 
-fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
+/// What is wrong with a container; `names` are those of the containers before it.
+fn check_container(container: &Value, names: &[&str], here: &dyn Display, causes: &mut Vec<Cause>) {
+    let name = text(&container["name"]);
+    if name.is_empty() {
+        causes.push(Cause::required(format_args!("{here}.name"), ""));
+    } else if !is_dns_label(name) || name.len() > 63 {
+        causes.push(Cause::invalid(
+            format_args!("{here}.name"),
+            &container["name"],
+            DNS_LABEL,
+        ));
+    } else if names.contains(&name) {
+        causes.push(Cause::duplicate(format_args!("{here}.name"), &container["name"]));
+    }
+    if text(&container["image"]).is_empty() {
+        causes.push(Cause::required(format_args!("{here}.image"), ""));
+    }
+    resources(&container["resources"], here, causes);
+}
+
+fn resources(resources: &Value, here: &dyn Display, causes: &mut Vec<Cause>) {
     for list in ["requests", "limits"] {
         for (name, quantity) in resources[list].as_object().into_iter().flatten() {
             let text = quantity
@@ -203,12 +253,12 @@ fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
                 .map_or_else(|| quantity.to_string(), str::to_owned);
             match text.parse::<Quantity>() {
                 Err(_) => causes.push(Cause::invalid(
-                    format!("{path}.{list}.{name}"),
+                    format_args!("{here}.resources.{list}.{name}"),
                     quantity,
                     NOT_A_QUANTITY,
                 )),
                 Ok(value) if value.nanos() < 0 => causes.push(Cause::invalid(
-                    format!("{path}.{list}[{name}]"),
+                    format_args!("{here}.resources.{list}[{name}]"),
                     quantity,
                     "must be greater than or equal to 0",
                 )),
@@ -220,7 +270,7 @@ fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
                         && limit_text.parse().is_ok_and(|limit: Quantity| value > limit)
                     {
                         causes.push(Cause::invalid(
-                            format!("{path}.requests"),
+                            format_args!("{here}.resources.requests"),
                             quantity,
                             &format!("must be less than or equal to {name} limit of {limit_text}"),
                         ));
@@ -231,19 +281,23 @@ fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// A template's pods restart as its kind needs it.
-pub(super) fn check_restart_policy(
-    template: &Value,
-    path: &str,
-    supported: &[&str],
-    causes: &mut Vec<Cause>,
-) {
-    let policy = &template["restartPolicy"];
-    if policy.is_string() && !supported.contains(&policy.as_str().unwrap_or_default()) {
-        causes.push(Cause::not_supported(
-            format!("{path}.restartPolicy"),
-            policy,
-            supported.iter().copied(),
-        ));
+/// The class of a pod by what its containers ask for.
+pub(super) fn quality_of_service(spec: &Value) -> &'static str {
+    let (mut any, mut guaranteed) = (false, true);
+    for container in ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| spec[*list].as_array().into_iter().flatten())
+    {
+        let resources = &container["resources"];
+        for name in ["cpu", "memory"] {
+            let (request, limit) = (&resources["requests"][name], &resources["limits"][name]);
+            any |= !request.is_null() || !limit.is_null();
+            guaranteed &= !limit.is_null() && (request.is_null() || request == limit);
+        }
+    }
+    match (any, guaranteed) {
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+        (false, _) => "BestEffort",
     }
 }

@@ -10,7 +10,10 @@ use super::{KindRules, PLAIN, pod_template};
 
 pub(super) const RULES: KindRules = KindRules {
     default,
-    check: |new, old, causes| workload::check("replicaset", new, old, causes),
+    check: |new, old, causes| {
+        workload::check("replicaset", new, old, causes);
+        workload::keep_selector(new, old, causes);
+    },
     columns: COLUMNS,
     cells,
     ..PLAIN

@@ -1,4 +1,6 @@
-//! StatefulSets: defaults, those of their volume claims included, and columns.
+//! StatefulSets: defaults, those of their volume claims included, what may change, and columns.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -7,10 +9,22 @@ use super::columns::{AGE, Column, NAME, created, name};
 use super::filling::{set, with};
 use super::workload::{self, WIDE, ready, wide};
 use super::{KindRules, PLAIN, pod_template};
+use crate::cause::Cause;
+
+/// Fields of the spec that may change.
+const CHANGEABLE: [&str; 7] = [
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+];
 
 pub(super) const RULES: KindRules = KindRules {
     default,
-    check: |new, old, causes| workload::check("statefulset", new, old, causes),
+    check,
     columns: COLUMNS,
     cells,
     ..PLAIN
@@ -41,6 +55,26 @@ fn default_spec(spec: &mut Value) {
         });
     }
     pod_template::default(&mut spec["template"]["spec"]);
+}
+
+fn check(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    workload::check("statefulset", new, old, causes);
+    if old.is_some_and(|old| fixed(&new["spec"]) != fixed(&old["spec"])) {
+        let [others @ .., last] = CHANGEABLE.map(|field| format!("'{field}'"));
+        let problem = format!(
+            "updates to statefulset spec for fields other than {} and {last} are forbidden",
+            others.join(", ")
+        );
+        causes.push(Cause::forbidden("spec", &problem));
+    }
+}
+
+/// What of a spec stays as it is.
+fn fixed(spec: &Value) -> BTreeMap<&String, &Value> {
+    let fields = spec.as_object().into_iter().flatten();
+    fields
+        .filter(|(field, _)| !CHANGEABLE.contains(&field.as_str()))
+        .collect()
 }
 
 const COLUMNS: &[Column] = &[NAME, Column("Ready", "string", 0), AGE, WIDE[0], WIDE[1]];

@@ -1,16 +1,22 @@
-//! Volumes: PersistentVolumes, their claims, StorageClasses and VolumeAttachments: defaults, the first phase, columns.
+//! Volumes: PersistentVolumes, their claims, StorageClasses and VolumeAttachments: defaults, the first phase, what may change, columns.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use spokeshave_syntax::Quantity;
 
 use super::columns::{AGE, Column, NAME, created, name, plain};
 use super::filling::{set, with, with_spec};
+use super::keeping::{copy, immutable};
 use super::{KindRules, PLAIN};
+use crate::cause::Cause;
 use crate::error::ApiResult;
 use crate::store::state::State;
 
 pub(super) const CLAIM: KindRules = KindRules {
     default: |object| with_spec(object, |spec| set(spec, "volumeMode", json!("Filesystem"))),
+    check: check_claim,
     admit: pending,
     columns: CLAIM_COLUMNS,
     cells: claim_cells,
@@ -19,6 +25,7 @@ pub(super) const CLAIM: KindRules = KindRules {
 
 pub(super) const VOLUME: KindRules = KindRules {
     default: default_volume,
+    check: check_volume,
     admit: pending,
     columns: VOLUME_COLUMNS,
     cells: volume_cells,
@@ -27,12 +34,18 @@ pub(super) const VOLUME: KindRules = KindRules {
 
 pub(super) const STORAGE_CLASS: KindRules = KindRules {
     default: default_class,
+    check: check_class,
     columns: CLASS_COLUMNS,
     cells: class_cells,
     ..PLAIN
 };
 
 pub(super) const ATTACHMENT: KindRules = KindRules {
+    check: |new, old, causes| {
+        if let Some(old) = old {
+            immutable(&new["spec"], &old["spec"], "spec", causes);
+        }
+    },
     columns: ATTACHMENT_COLUMNS,
     cells: attachment_cells,
     ..PLAIN
@@ -55,6 +68,92 @@ fn default_class(object: &mut Value) {
         set(object, "reclaimPolicy", json!("Delete"));
         set(object, "volumeBindingMode", json!("Immediate"));
     });
+}
+
+/// Of a claim that was made only its volume is still to be found. One that is bound may grow, and have other attributes.
+fn check_claim(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    let Some(old) = old.filter(|old| old["spec"] != new["spec"]) else {
+        return;
+    };
+    let (spec, before) = (&new["spec"], &old["spec"]);
+    let mut rest = spec.clone();
+    for field in ["volumeName", "storageClassName"] {
+        if before[field].is_null() {
+            copy(field, before, &mut rest);
+        }
+    }
+    if old["status"]["phase"] == "Bound" {
+        copy("volumeAttributesClassName", before, &mut rest);
+        if let Some(requests) = rest.pointer_mut("/resources/requests") {
+            copy("storage", &before["resources"]["requests"], requests);
+        }
+    }
+    if rest != *before {
+        causes.push(Cause::forbidden(
+            "spec",
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
+        ));
+    }
+    let storage = |amounts: &Value| amounts["storage"].as_str()?.parse::<Quantity>().ok();
+    let (wanted, wanted_before) = (
+        storage(&spec["resources"]["requests"]),
+        storage(&before["resources"]["requests"]),
+    );
+    if wanted < wanted_before && wanted <= storage(&old["status"]["capacity"]) {
+        causes.push(Cause::forbidden(
+            "spec.resources.requests.storage",
+            "field can not be less than status.capacity",
+        ));
+    }
+    immutable(&spec["volumeMode"], &before["volumeMode"], "volumeMode", causes);
+}
+
+/// Fields of a volume's spec beside the one that says what it is.
+const BESIDE_SOURCE: [&str; 9] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
+
+fn check_volume(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    let Some(old) = old else { return };
+    let (spec, before) = (&new["spec"], &old["spec"]);
+    if source(spec) != source(before) {
+        causes.push(Cause::forbidden(
+            "spec.persistentvolumesource",
+            "spec.persistentvolumesource is immutable after creation",
+        ));
+    }
+    immutable(&spec["volumeMode"], &before["volumeMode"], "volumeMode", causes);
+    let affinity = &before["nodeAffinity"];
+    if !affinity.is_null() && spec["nodeAffinity"] != *affinity {
+        causes.push(Cause::invalid(
+            "nodeAffinity",
+            &spec["nodeAffinity"],
+            "field is immutable, except for updating from beta label to GA",
+        ));
+    }
+}
+
+/// What a volume is.
+fn source(spec: &Value) -> BTreeMap<&String, &Value> {
+    let fields = spec.as_object().into_iter().flatten();
+    fields
+        .filter(|(field, _)| !BESIDE_SOURCE.contains(&field.as_str()))
+        .collect()
+}
+
+fn check_class(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    let Some(old) = old else { return };
+    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        immutable(&new[field], &old[field], field, causes);
+    }
 }
 
 const CLAIM_COLUMNS: &[Column] = &[

@@ -1,10 +1,12 @@
-//! What Deployments, ReplicaSets, StatefulSets and DaemonSets have in common: a selector that fits their template, and columns about it.
+//! What Deployments, ReplicaSets, StatefulSets and DaemonSets have in common: a selector that fits their template and stays, and columns about it.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::checks::{one_of, selector as check_selector};
 use super::columns::{Column, created, name, or_none, selector, texts};
 use super::filling::{set, with};
+use super::keeping::immutable;
 use super::pod_template;
 use crate::cause::Cause;
 use crate::selector::LabelSelector;
@@ -80,8 +82,8 @@ pub(super) fn check(kind: &str, new: &Value, old: Option<&Value>, causes: &mut V
     if spec["selector"].is_null() {
         causes.push(Cause::required("spec.selector", ""));
     } else {
-        let selector = LabelSelector::from_object(&spec["selector"]);
-        match selector {
+        check_selector(&spec["selector"], &"spec.selector", causes);
+        match LabelSelector::from_object(&spec["selector"]) {
             Some(selector) if selector.is_empty() => causes.push(Cause::invalid(
                 "spec.selector",
                 &spec["selector"],
@@ -99,20 +101,24 @@ pub(super) fn check(kind: &str, new: &Value, old: Option<&Value>, causes: &mut V
             None => causes.push(Cause::invalid(
                 "spec.selector",
                 &spec["selector"],
-                "not a valid selector",
+                "invalid label selector",
             )),
         }
     }
-    if let Some(old) = old
-        && old["spec"]["selector"] != spec["selector"]
-    {
-        causes.push(Cause::invalid(
-            "spec.selector",
-            &spec["selector"],
-            "field is immutable",
-        ));
+    let template = &spec["template"];
+    // What stays as it is has been checked.
+    if old.is_some_and(|old| old["spec"]["template"] == *template) {
+        return;
     }
-    let template = &spec["template"]["spec"];
-    pod_template::check(template, "spec.template.spec", causes);
-    pod_template::check_restart_policy(template, "spec.template.spec", &["Always"], causes);
+    pod_template::check_template(template, "spec.template", causes);
+    let policy = &template["spec"]["restartPolicy"];
+    one_of(policy, &"spec.template.spec.restartPolicy", &["Always"], causes);
+}
+
+/// A selector stays, as pods are found by it.
+pub(super) fn keep_selector(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    if let Some(old) = old {
+        let (new, old) = (&new["spec"]["selector"], &old["spec"]["selector"]);
+        immutable(new, old, "spec.selector", causes);
+    }
 }

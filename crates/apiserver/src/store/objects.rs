@@ -18,6 +18,8 @@ pub(crate) type Key = (String, String);
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) value: Value,
+    /// As it was written, where the present definition of its kind reads it otherwise.
+    written: Option<Value>,
     pub(crate) revision: u64,
     json: OnceLock<Encoded>,
 }
@@ -33,9 +35,27 @@ impl Stored {
     pub(crate) fn new(value: Value, revision: u64) -> Arc<Self> {
         Arc::new(Self {
             value,
+            written: None,
             revision,
             json: OnceLock::new(),
         })
+    }
+
+    /// The same version read in another way than before, if that shows something else. It is read from what was written.
+    pub(crate) fn read_as(&self, read: impl FnOnce(&mut Value)) -> Option<Arc<Self>> {
+        let written = self.written.as_ref().unwrap_or(&self.value);
+        let mut value = written.clone();
+        read(&mut value);
+        if value == self.value {
+            return None;
+        }
+        let differs = value != *written;
+        Some(Arc::new(Self {
+            value,
+            written: differs.then(|| written.clone()),
+            revision: self.revision,
+            json: OnceLock::new(),
+        }))
     }
 
     fn encoded(&self) -> &Encoded {

@@ -178,6 +178,17 @@ impl Registry {
             .filter(move |resource| resource.group == group && resource.version == version)
     }
 
+    /// The resource of a kind, as references between objects name it.
+    pub(crate) fn of_kind<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+        kind: &str,
+    ) -> Option<&'a Arc<Resource>> {
+        self.of_version(group, version)
+            .find(|resource| resource.kind == kind)
+    }
+
     /// The resource of stored objects: in the requested version if it is served, else in any.
     pub(crate) fn of_storage(
         &self,

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use super::backends::Backends;
+use super::expiring::{self, Expiring};
 use super::objects::{Change, Collection, Key, Stored};
 use super::registry::{Registry, Resource};
 use crate::admission_policy::bound::{self, Policies};
@@ -132,6 +133,8 @@ pub(crate) struct State {
     pub(crate) backends: Backends,
     /// Warnings for the answer to the request at hand.
     pub(crate) warnings: Vec<String>,
+    pub(crate) expiring: Expiring,
+    now: NowFn,
     observer: Option<Observer>,
     chance: ChaCha8Rng,
 }
@@ -151,6 +154,8 @@ impl ApiServer {
             policies: None,
             backends: Backends::default(),
             warnings: Vec::new(),
+            expiring: Expiring::default(),
+            now: config.now.clone(),
             observer: config.observer.clone(),
             chance: ChaCha8Rng::seed_from_u64(config.seed),
         };
@@ -257,6 +262,9 @@ impl State {
         if storage.0 == bound::GROUP {
             self.policies = None;
         }
+        if !deleted && expiring::is_of_events(storage) {
+            self.expiring.note((self.now)(), key, revision);
+        }
         let old = self.stored(storage, key);
         let new = Stored::new(value, revision);
         self.index(storage, key, old.as_deref(), (!deleted).then_some(&*new));
@@ -284,6 +292,12 @@ impl State {
     }
 
     fn index(&mut self, storage: &(String, String), key: &Key, old: Option<&Stored>, new: Option<&Stored>) {
+        // Most writes change neither which object it is nor whose.
+        if let (Some(old), Some(new)) = (old, new)
+            && old.value["metadata"]["ownerReferences"] == new.value["metadata"]["ownerReferences"]
+        {
+            return;
+        }
         let place: Place = (storage.clone(), key.clone());
         let owners = |stored: &Stored| -> BTreeSet<String> {
             let list = stored.value["metadata"]["ownerReferences"].as_array();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::crd::CompiledCrd;
+use crate::crd::{self, CompiledCrd};
 use crate::error::{ApiError, ApiResult};
 use crate::store::registry::Resource;
 use crate::store::state::State;
@@ -27,18 +27,27 @@ pub(crate) fn storage_of(definition: &Value) -> (String, String) {
     )
 }
 
-/// Compiles a definition before it is stored.
+/// Compiles a definition before it is stored, in the place of an old one if there is one.
 ///
 /// # Errors
 /// What is wrong with it, as a 422.
-pub(crate) fn compile(resource: &Resource, object: &Value) -> ApiResult<Option<CompiledCrd>> {
+pub(crate) fn compile(
+    resource: &Resource,
+    object: &Value,
+    old: Option<&Value>,
+) -> ApiResult<Option<CompiledCrd>> {
     if !is_definition(resource) {
         return Ok(None);
     }
+    let changes = old.map_or_else(Vec::new, |old| crd::check_update(old, object));
+    let mut causes = match CompiledCrd::compile(object) {
+        Ok(compiled) if changes.is_empty() => return Ok(Some(compiled)),
+        Ok(_) => Vec::new(),
+        Err(causes) => causes,
+    };
+    causes.extend(changes);
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    CompiledCrd::compile(object)
-        .map(Some)
-        .map_err(|causes| ApiError::invalid(&resource.group, &resource.kind, name, &causes))
+    Err(ApiError::invalid(&resource.group, &resource.kind, name, &causes))
 }
 
 /// Serves a definition and notes in its status that it does.
@@ -82,6 +91,31 @@ pub(crate) fn install(state: &mut State, object: &mut Value, compiled: CompiledC
         list.push(json!(CLEANUP));
     }
     let compiled = Arc::new(compiled);
-    state.compiled.insert(storage_of(object), compiled.clone());
+    let storage = storage_of(object);
+    let before = state.compiled.insert(storage.clone(), compiled.clone());
+    if before.is_some_and(|before| !compiled.has_schemas_of(&before)) {
+        read_anew(state, &storage, &compiled);
+    }
     state.registry.install(object, &compiled);
+}
+
+/// Gives the objects of a definition the form in which a real server reads them from now on: what the definition no longer has is gone, and its
+/// new defaults are there. It is no change of theirs: what was written stays, and the next definition is read from that.
+fn read_anew(state: &mut State, storage: &(String, String), compiled: &CompiledCrd) {
+    let Some(collection) = state.collections.get_mut(storage) else {
+        return;
+    };
+    for stored in collection.objects.values_mut() {
+        let api_version = stored.value["apiVersion"].as_str().unwrap_or_default();
+        let Some(version) = compiled.of_stored(api_version) else {
+            continue;
+        };
+        let read = stored.read_as(|value| {
+            version.prune(value);
+            version.default(value);
+        });
+        if let Some(read) = read {
+            *stored = read;
+        }
+    }
 }

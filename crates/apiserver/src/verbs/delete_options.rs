@@ -69,13 +69,17 @@ impl DeleteOptions {
         let policy = body["propagationPolicy"]
             .as_str()
             .unwrap_or_else(|| request.parameter("propagationPolicy"));
-        let propagation = match policy {
-            "" if body["orphanDependents"] == true => Some(Propagation::Orphan),
-            "" => None,
-            "Background" => Some(Propagation::Background),
-            "Foreground" => Some(Propagation::Foreground),
-            "Orphan" => Some(Propagation::Orphan),
-            other => {
+        let orphan = match &body["orphanDependents"] {
+            Value::Bool(orphan) => Some(*orphan),
+            _ if request.query.contains_key("orphanDependents") => Some(request.flag("orphanDependents")),
+            _ => None,
+        };
+        let propagation = match (policy, orphan) {
+            ("", None) => None,
+            ("", Some(false)) | ("Background", _) => Some(Propagation::Background),
+            ("", Some(true)) | ("Orphan", _) => Some(Propagation::Orphan),
+            ("Foreground", _) => Some(Propagation::Foreground),
+            (other, _) => {
                 return Err(ApiError::bad_options(
                     "DeleteOptions",
                     "FieldValueNotSupported",

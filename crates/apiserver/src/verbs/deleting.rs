@@ -1,4 +1,4 @@
-//! Deletion: finalizers, owners and dependents, and namespaces that empty themselves.
+//! Deletion: finalizers, namespaces and definitions that empty themselves, events whose time is up. Owners and dependents are in `collecting`.
 
 use std::sync::Arc;
 
@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use crate::admission_policy::Attributes;
 use crate::error::{ApiError, ApiResult};
+use crate::store::expiring::EVENTS;
 use crate::store::objects::{Key, Stored};
 use crate::store::registry::Resource;
-use crate::store::state::{ApiServer, Place, Scope, State};
+use crate::store::state::{ApiServer, Scope, State};
 use crate::verbs::answer::Answer;
 use crate::verbs::definitions;
 use crate::verbs::delete_options::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
@@ -18,10 +19,15 @@ use crate::verbs::reading::Filter;
 use crate::verbs::writing::seconds;
 use crate::wire::request::Request;
 
+/// Events that one request takes away are at most this part of the history: a tenth.
+const EXPIRED_SHARE: usize = 10;
+
 impl ApiServer {
     pub(crate) fn delete(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         let options = DeleteOptions::of(request)?;
+        self.expire(state, &scope.resource);
         let stored = state.find(scope)?;
+        warn_of_orphans(state, &scope.resource, &options);
         options.check(scope, &stored)?;
         self.admit_deletion(state, scope, &scope.key(), &stored, options.dry_run)?;
         self.delete_checked(state, request, scope, &stored, &options)
@@ -101,6 +107,7 @@ impl ApiServer {
     ) -> ApiResult<Answer> {
         let options = DeleteOptions::of(request)?;
         let filter = Filter::of(request, scope)?;
+        warn_of_orphans(state, &scope.resource, &options);
         let storage = scope.resource.storage();
         let chosen: Vec<(Key, Arc<Stored>)> = filter
             .range(&state.collection(&storage).objects)
@@ -129,13 +136,19 @@ impl ApiServer {
     }
 
     /// Deletes an object in the background, as collectors do.
-    fn delete_object(&self, state: &mut State, resource: &Arc<Resource>, key: &Key, stored: &Arc<Stored>) {
+    pub(super) fn delete_object(
+        &self,
+        state: &mut State,
+        resource: &Arc<Resource>,
+        key: &Key,
+        stored: &Arc<Stored>,
+    ) {
         let outcome = outcome(resource, stored, &DeleteOptions::background(), self.now());
         self.carry_out(state, resource, key, stored, outcome);
     }
 
     /// Stores what a deletion makes of an object and follows up. Returns the version that the client is shown.
-    fn carry_out(
+    pub(super) fn carry_out(
         &self,
         state: &mut State,
         resource: &Arc<Resource>,
@@ -168,6 +181,30 @@ impl ApiServer {
         after
     }
 
+    /// Takes away events that have been there for their time, when somebody asks for any. A crowd of them goes in several requests, as leases run
+    /// out one by one on a real server: who watches and keeps up must find each deletion in the history.
+    pub(super) fn expire(&self, state: &mut State, resource: &Resource) {
+        let (group, plural) = EVENTS;
+        if resource.plural != plural {
+            return;
+        }
+        let storage = (group.to_owned(), plural.to_owned());
+        let now = self.now();
+        let most = state.history_limit / EXPIRED_SHARE;
+        for _ in 0..most {
+            let Some((key, revision)) = state.expiring.next_due(now) else {
+                return;
+            };
+            // One that was written since has more time.
+            let stored = state.stored(&storage, &key);
+            if let Some(stored) = stored.filter(|stored| stored.revision == revision)
+                && let Some(resource) = resource_of(state, &storage, &stored.value)
+            {
+                self.remove(state, &resource, &storage, &key, &stored);
+            }
+        }
+    }
+
     /// Takes an object away for good and follows up: dependents, owners that wait for it, its namespace, its definition.
     pub(crate) fn remove(
         &self,
@@ -182,19 +219,7 @@ impl ApiServer {
             retire_definition(state, &gone.value);
         }
         self.delete_dependents(state, gone.uid(), Propagation::Background);
-        for owner in gone.value["metadata"]["ownerReferences"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
-            if let Some((storage, key)) = owner["uid"]
-                .as_str()
-                .and_then(|uid| state.by_uid.get(uid))
-                .cloned()
-            {
-                self.release_foreground(state, &storage, &key);
-            }
-        }
+        self.release_owners(state, &gone.value);
         if !key.0.is_empty() {
             self.release_namespace(state, &key.0);
         }
@@ -204,88 +229,14 @@ impl ApiServer {
         gone
     }
 
-    /// Dependents all of whose owners are gone (or going in the foreground) are deleted; others lose the reference.
-    fn delete_dependents(&self, state: &mut State, uid: &str, propagation: Propagation) {
-        for (storage, key) in places_of_dependents(state, uid) {
-            let Some(stored) = state.stored(&storage, &key) else {
-                continue;
-            };
-            let Some(resource) = resource_of(state, &storage, &stored.value) else {
-                continue;
-            };
-            if is_kept(state, &stored.value) {
-                state.commit(&storage, &key, without_owner(&stored.value, uid), false);
-            } else if stored.value["metadata"]["deletionTimestamp"].is_null() {
-                match propagation {
-                    Propagation::Foreground => self.delete_in_turn(state, &resource, &key, &stored),
-                    _ => self.delete_object(state, &resource, &key, &stored),
-                }
-            }
-        }
-    }
-
-    /// Deletes a dependent of an owner that waits for it: it waits for its own dependents, so that the owner goes last.
-    fn delete_in_turn(&self, state: &mut State, resource: &Arc<Resource>, key: &Key, stored: &Arc<Stored>) {
-        let own = places_of_dependents(state, stored.uid());
-        // Nothing here protects the claims of a pod while it runs: they go after it.
-        if own.is_empty() || resource.is("", "pods") {
-            return self.delete_object(state, resource, key, stored);
-        }
-        let mut stored = stored.clone();
-        let mut found = own.iter().filter_map(|(storage, key)| state.stored(storage, key));
-        // In a circle of owners, each would wait for another.
-        if found.any(|dependent| has_finalizer(&dependent.value, FOREGROUND)) {
-            let mut value = stored.value.clone();
-            let owners = value["metadata"]["ownerReferences"].as_array_mut();
-            for owner in owners.into_iter().flatten() {
-                owner["blockOwnerDeletion"] = json!(false);
-            }
-            stored = state.commit(&resource.storage(), key, value, false);
-        }
-        let options = DeleteOptions {
-            propagation: Some(Propagation::Foreground),
-            ..DeleteOptions::background()
-        };
-        let outcome = outcome(resource, &stored, &options, self.now());
-        self.carry_out(state, resource, key, &stored, outcome);
-    }
-
-    fn orphan(&self, state: &mut State, uid: &str) {
-        for (storage, key) in places_of_dependents(state, uid) {
-            if let Some(stored) = state.stored(&storage, &key) {
-                state.commit(&storage, &key, without_owner(&stored.value, uid), false);
-            }
-        }
-    }
-
-    /// An owner in foreground deletion is removed once no dependent blocks it.
-    fn release_foreground(&self, state: &mut State, storage: &(String, String), key: &Key) {
-        let Some(stored) = state.stored(storage, key) else {
-            return;
-        };
-        if !has_finalizer(&stored.value, FOREGROUND) {
-            return;
-        }
-        let blocks = |dependent: &Stored| {
-            let owners = dependent.value["metadata"]["ownerReferences"].as_array();
-            owners
-                .into_iter()
-                .flatten()
-                .any(|owner| owner["uid"] == stored.uid() && owner["blockOwnerDeletion"] == true)
-        };
-        let dependents = state.dependents.get(stored.uid());
-        let blocked = dependents.into_iter().flatten().any(|(storage, key)| {
-            state
-                .stored(storage, key)
-                .is_some_and(|dependent| blocks(&dependent))
-        });
-        if !blocked {
-            self.drop_finalizer(state, storage, key, FOREGROUND);
-        }
-    }
-
     /// Removes a finalizer; the object is removed if it was the last and deletion was requested.
-    fn drop_finalizer(&self, state: &mut State, storage: &(String, String), key: &Key, name: &str) {
+    pub(super) fn drop_finalizer(
+        &self,
+        state: &mut State,
+        storage: &(String, String),
+        key: &Key,
+        name: &str,
+    ) {
         let Some(stored) = state.stored(storage, key) else {
             return;
         };
@@ -300,16 +251,6 @@ impl ApiServer {
             name: key.1.clone(),
         };
         self.commit_update(state, &scope, value);
-    }
-
-    /// A new object whose owners are all deleted, or going in the foreground, is deleted too.
-    pub(crate) fn collect_if_orphaned(&self, state: &mut State, scope: &Scope, stored: &Arc<Stored>) {
-        let owners = stored.value["metadata"]["ownerReferences"].as_array();
-        let is_owned = owners.is_some_and(|owners| !owners.is_empty());
-        // A real collector runs a little later; the difference is visible only in races.
-        if is_owned && !is_kept(state, &stored.value) {
-            self.delete_object(state, &scope.resource, &scope.key(), stored);
-        }
     }
 
     /// Deletes everything in a namespace, then lets it go.
@@ -410,14 +351,34 @@ impl ApiServer {
     }
 }
 
+/// Says what else would become of the pods of Jobs, as a real server does.
+fn warn_of_orphans(state: &mut State, resource: &Resource, options: &DeleteOptions) {
+    if resource.is("batch", "jobs") && options.propagation.is_none() {
+        state.warnings.push(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
+                .to_owned(),
+        );
+    }
+}
+
+/// Kinds that leave their pods behind where nobody says otherwise: they had clients before there was a garbage collector.
+fn orphans_by_default(resource: &Resource) -> bool {
+    resource.is("batch", "jobs") || resource.is("", "replicationcontrollers")
+}
+
 /// What a deletion makes of an object.
-struct NextState {
+pub(super) struct NextState {
     value: Value,
     /// True when nothing holds it.
     gone: bool,
 }
 
-fn outcome(resource: &Resource, stored: &Stored, options: &DeleteOptions, now: Timestamp) -> NextState {
+pub(super) fn outcome(
+    resource: &Resource,
+    stored: &Stored,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> NextState {
     let mut value = stored.value.clone();
     let waits = resource.is("", "pods") && begin_grace(&mut value, options, now);
     match options.propagation {
@@ -432,6 +393,9 @@ fn outcome(resource: &Resource, stored: &Stored, options: &DeleteOptions, now: T
         Some(Propagation::Background) => {
             remove_finalizer(&mut value, FOREGROUND);
             remove_finalizer(&mut value, ORPHAN);
+        }
+        None if orphans_by_default(resource) && !has_finalizer(&value, FOREGROUND) => {
+            add_finalizer(&mut value, ORPHAN);
         }
         None => {}
     }
@@ -489,47 +453,13 @@ fn retire_definition(state: &mut State, definition: &Value) {
     state.retired.insert(storage, state.revision);
 }
 
-fn places_of_dependents(state: &State, uid: &str) -> Vec<Place> {
-    state.dependents.get(uid).into_iter().flatten().cloned().collect()
-}
-
-/// Whether an owner keeps an object. One that goes in the foreground waits for its dependents: it keeps none of them.
-fn is_kept(state: &State, object: &Value) -> bool {
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    let mut uids = owners
-        .into_iter()
-        .flatten()
-        .filter_map(|owner| owner["uid"].as_str());
-    uids.any(|uid| {
-        let place = state.by_uid.get(uid);
-        let owner = place.and_then(|(storage, key)| state.stored(storage, key));
-        owner.is_some_and(|owner| {
-            let is_going = !owner.value["metadata"]["deletionTimestamp"].is_null();
-            !is_going || !has_finalizer(&owner.value, FOREGROUND)
-        })
-    })
-}
-
-fn resource_of(state: &State, storage: &(String, String), value: &Value) -> Option<Arc<Resource>> {
+pub(super) fn resource_of(state: &State, storage: &(String, String), value: &Value) -> Option<Arc<Resource>> {
     state
         .registry
         .of_storage(storage, value["apiVersion"].as_str().unwrap_or_default())
 }
 
-fn without_owner(value: &Value, uid: &str) -> Value {
-    let mut value = value.clone();
-    if let Some(metadata) = value["metadata"].as_object_mut()
-        && let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut)
-    {
-        owners.retain(|owner| owner["uid"] != uid);
-        if owners.is_empty() {
-            metadata.remove("ownerReferences");
-        }
-    }
-    value
-}
-
-fn has_finalizer(value: &Value, name: &str) -> bool {
+pub(super) fn has_finalizer(value: &Value, name: &str) -> bool {
     value["metadata"]["finalizers"]
         .as_array()
         .is_some_and(|list| list.iter().any(|one| one == name))

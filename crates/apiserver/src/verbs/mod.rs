@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod body;
+pub(crate) mod collecting;
 pub(crate) mod definitions;
 pub(crate) mod delete_options;
 pub(crate) mod deleting;
@@ -10,6 +11,7 @@ pub(crate) mod grace;
 pub(crate) mod openapi;
 pub(crate) mod proxy;
 pub(crate) mod reading;
+pub(crate) mod scaling;
 pub(crate) mod strategy;
 pub(crate) mod subresources;
 pub(crate) mod table;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::packed::write_json;
 use crate::kinds::conversion;
-use crate::selector::{FieldSelector, LabelSelector};
+use crate::selector::{FieldPlace, FieldSelector, LabelSelector};
 use crate::store::objects::{Key, Stored};
 use crate::store::registry::Resource;
 use crate::store::state::{ApiServer, Scope, State};
@@ -32,7 +32,7 @@ impl Filter {
         let resource = &scope.resource;
         let labels = LabelSelector::parse(request.parameter("labelSelector"))?;
         let fields = FieldSelector::parse(request.parameter("fieldSelector"), |path| {
-            stored_path(resource, path)
+            place_of(resource, path)
         })?;
         Ok(Self {
             namespace: scope.namespace.clone(),
@@ -78,25 +78,35 @@ impl Filter {
 ///
 /// # Errors
 /// The resource cannot be selected by it, in a real server's words.
-fn stored_path(resource: &Resource, path: &str) -> Result<String, String> {
+fn place_of(resource: &Resource, path: &str) -> Result<FieldPlace, String> {
     let own = core_fields(resource);
     if path == "metadata.name" || path == "metadata.namespace" && resource.namespaced || own.contains(&path) {
-        return Ok(match path {
-            "source" => "source.component".to_owned(),
-            "reportingController" => "reportingComponent".to_owned(),
-            other => match other.strip_prefix("regarding.") {
-                Some(rest) => format!("involvedObject.{rest}"),
-                None => other.to_owned(),
-            },
-        });
+        return Ok(core_place(path));
     }
     match resource.custom() {
-        Some(version) if version.selectable_fields().iter().any(|field| field == path) => Ok(path.to_owned()),
+        Some(version) if version.selectable_fields().iter().any(|field| field == path) => {
+            Ok(FieldPlace::at(path))
+        }
         Some(_) => Err(format!("field label not supported: {path}")),
         None if own.is_empty() => Err(format!(
             "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         )),
         None => Err(format!("field label not supported: {path}")),
+    }
+}
+
+/// Where a path that core resources know leads.
+fn core_place(path: &str) -> FieldPlace {
+    match path {
+        "source" => FieldPlace::first_of(["source.component", "reportingComponent"]),
+        "reportingController" => FieldPlace::at("reportingComponent"),
+        "status.successful" => FieldPlace::at("status.succeeded").or("0"),
+        "status.replicas" => FieldPlace::at(path).or("0"),
+        "spec.unschedulable" | "spec.hostNetwork" => FieldPlace::at(path).or("false"),
+        other => match other.strip_prefix("regarding.") {
+            Some(rest) => FieldPlace::at(&format!("involvedObject.{rest}")),
+            None => FieldPlace::at(other),
+        },
     }
 }
 
@@ -175,7 +185,8 @@ pub(crate) fn too_large(asked: u64, current: u64) -> ApiError {
 }
 
 impl ApiServer {
-    pub(crate) fn get(&self, state: &State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
+    pub(crate) fn get(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
+        self.expire(state, &scope.resource);
         let asked = parse_revision(request.parameter("resourceVersion")).map_err(ApiError::bad_request)?;
         if asked > state.revision {
             return Err(too_large(asked, state.revision));
@@ -191,6 +202,7 @@ impl ApiServer {
 
     pub(crate) fn list(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         check_list_options(request)?;
+        self.expire(state, &scope.resource);
         let filter = Filter::of(request, scope)?;
         let page = Page::of(state, request)?;
         let storage = scope.resource.storage();
@@ -257,11 +269,14 @@ impl ApiServer {
             }
             Form::Object => {}
         }
+        let list_kind = match resource.custom() {
+            Some(version) => version.list_kind().to_owned(),
+            None => format!("{}List", resource.kind),
+        };
         let mut body = Vec::with_capacity(chosen.len() * 1536 + 256);
         body.extend_from_slice(
             format!(
-                "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
-                resource.kind,
+                "{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
                 resource.api_version()
             )
             .as_bytes(),
@@ -296,6 +311,7 @@ fn write_item(resource: &Resource, stored: &Stored, body: &mut Vec<u8>) {
 }
 
 fn check_list_options(request: &Request) -> ApiResult<()> {
+    request.whole_number("timeoutSeconds")?;
     let matched = request.parameter("resourceVersionMatch");
     let refuse = |reason: &str, field: &str, message: &str| {
         Err(ApiError::bad_options("ListOptions", reason, field, message))

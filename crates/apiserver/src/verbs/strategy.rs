@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiResult;
-use crate::fields::managed_fields::Reset;
+use crate::fields::reset::Reset;
 use crate::kinds::{conversion, rules};
 use crate::schema::decode;
 use crate::store::registry::Resource;
@@ -48,6 +48,8 @@ pub(crate) fn reset_of(resource: &Resource, subresource: &str) -> Reset {
             Reset::AllButStatus
         }
         "status" => Reset::Spec,
+        "resize" => Reset::AllButResources,
+        "ephemeralcontainers" => Reset::AllButEphemeralContainers,
         "" if has_status(resource) => Reset::Status,
         _ => Reset::Nothing,
     }
@@ -92,7 +94,16 @@ pub(crate) fn prepare_create(state: &State, resource: &Resource, object: &mut Va
 }
 
 /// What a client may not change is put back; the generation counts changes of the spec.
-pub(crate) fn prepare_update(resource: &Resource, subresource: &str, old: &Value, object: &mut Value) {
+///
+/// # Errors
+/// The state of the cluster forbids what the object says.
+pub(crate) fn prepare_update(
+    state: &State,
+    resource: &Resource,
+    subresource: &str,
+    old: &Value,
+    object: &mut Value,
+) -> ApiResult<()> {
     if subresource == "status" {
         keep_all_but_status(resource, old, object);
     } else if has_status(resource)
@@ -121,14 +132,24 @@ pub(crate) fn prepare_update(resource: &Resource, subresource: &str, old: &Value
         };
     }
     object["apiVersion"] = old["apiVersion"].clone();
+    let rules = rules(&resource.group, &resource.kind);
     if subresource.is_empty() {
-        (rules(&resource.group, &resource.kind).update)(old, object);
+        (rules.update)(old, object);
+        (rules.admit_update)(state, object)?;
+    } else {
+        (rules.keep)(subresource, old, object);
     }
     if let Some(generation) = old["metadata"]["generation"].as_i64()
         && counts_as_change(resource, old, object)
     {
         object["metadata"]["generation"] = json!(generation + 1);
     }
+    Ok(())
+}
+
+/// Subresources through which a part of the spec is written, by rules of its own.
+pub(crate) fn is_part(subresource: &str) -> bool {
+    matches!(subresource, "resize" | "ephemeralcontainers")
 }
 
 fn keep_all_but_status(resource: &Resource, old: &Value, object: &mut Value) {

@@ -1,21 +1,21 @@
-//! Subresources: status, scale, binding, eviction, and clear refusals of what is not here.
+//! Subresources: which there are, binding, eviction, finalization, and clear refusals of what is not here. The scale is in `scaling`.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::admission_policy::Attributes;
-use crate::cause::Cause;
 use crate::error::{ApiError, ApiResult};
-use crate::fields::managed_fields::{self, Reset, Writer};
-use crate::schema::decode;
+use crate::fields::managed_fields::{self, Writer};
+use crate::fields::reset::Reset;
 use crate::selector::LabelSelector;
 use crate::store::objects::{Key, Stored};
 use crate::store::state::{ApiServer, Scope, State};
 use crate::verbs::answer::Answer;
 use crate::verbs::delete_options::DeleteOptions;
 use crate::verbs::proxy;
-use crate::verbs::writing::{is_apply, patched, seconds};
+use crate::verbs::writing::seconds;
+use crate::verbs::writing_checks::{check_identity, check_uid, check_version};
 use crate::wire::request::Request;
 
 /// Text that clients compare literally (D-331).
@@ -84,8 +84,11 @@ impl ApiServer {
     }
 
     fn finalize(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
-        let body = request.object(&scope.resource.kind)?;
+        let mut body = request.object(&scope.resource.kind)?;
+        check_identity(&mut body, scope)?;
         let old = state.find(scope)?;
+        check_uid(scope, &old, &body)?;
+        check_version(scope, &old, &body)?;
         let mut value = old.value.clone();
         match body["spec"]["finalizers"]
             .as_array()
@@ -98,82 +101,8 @@ impl ApiServer {
                     .map(|spec| spec.remove("finalizers")),
             ),
         }
-        let stored = self.commit_update(state, scope, value);
+        let stored = self.store_changed(state, request, scope, "finalize", &old, value)?;
         Ok(self.show(request, &scope.resource, &stored))
-    }
-
-    fn scale(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
-        let resource = &scope.resource;
-        let old = state.find(scope)?;
-        let paths = match resource.custom() {
-            Some(version) => version.scale().ok_or_else(ApiError::no_such_path)?,
-            None => ("spec.replicas".to_owned(), "status.replicas".to_owned(), None),
-        };
-        let current = scale_of(scope, &old.value, &paths);
-        let mut wanted = match request.method.as_str() {
-            "GET" => return Ok(Answer::ok(current)),
-            "PUT" => request.object("Scale")?,
-            _ if is_apply(request) => crate::schema::patch::merge_patch(&current, &request.object("Scale")?),
-            // A Scale has no lists, so a strategic merge is a merge.
-            _ if request.content_type == "application/strategic-merge-patch+json" => {
-                crate::schema::patch::merge_patch(&current, &request.patch()?)
-            }
-            _ => patched(request, resource, &current)?,
-        };
-        if let Some(schema) = crate::schema::types::TypeSchema::builtin("autoscaling", "v1", "Scale") {
-            decode::decode(&schema, "Scale", &mut wanted).map_err(|problem| {
-                ApiError::bad_request(format!(
-                    "Scale in version \"v1\" cannot be handled as a Scale: {problem}"
-                ))
-            })?;
-        }
-        let version = wanted["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        if !version.is_empty() && old.value["metadata"]["resourceVersion"] != version {
-            return Err(scope.conflict(
-                "the object has been modified; please apply your changes to the latest version and try again",
-            ));
-        }
-        let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-        if replicas < 0 {
-            let cause = Cause {
-                reason: "FieldValueInvalid",
-                field: "spec.replicas".to_owned(),
-                message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
-            };
-            return Err(ApiError::invalid("autoscaling", "Scale", &scope.name, &[cause]));
-        }
-        let attributes = Attributes {
-            operation: "UPDATE",
-            resource,
-            subresource: "scale",
-            namespace: &scope.namespace,
-            name: &scope.name,
-            object: Some(&wanted),
-            old: Some(&current),
-            dry_run: request.is_dry_run()?,
-        };
-        self.admit(state, &attributes)?;
-        let mut value = old.value.clone();
-        set_path(&mut value, &paths.0, json!(replicas));
-        if value != old.value {
-            let path: Vec<&str> = paths.0.split('.').collect();
-            let writer = Writer {
-                manager: request.manager(),
-                api_version: &resource.api_version(),
-                subresource: "scale",
-                now: self.now(),
-                reset: Reset::Nothing,
-            };
-            managed_fields::scaled(
-                &old.value,
-                &mut value,
-                &path,
-                &writer,
-                if is_apply(request) { "Apply" } else { "Update" },
-            );
-        }
-        let stored = self.store_changed(state, request, scope, "scale", &old, value)?;
-        Ok(Answer::ok(scale_of(scope, &stored.value, &paths)))
     }
 
     pub(crate) fn bind(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
@@ -207,6 +136,18 @@ impl ApiServer {
             return conflict(format!(
                 "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
                 old.uid()
+            ));
+        }
+        let wanted = &binding["metadata"]["resourceVersion"];
+        let version = old.value["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default();
+        if let Some(wanted) = wanted
+            .as_str()
+            .filter(|wanted| !wanted.is_empty() && *wanted != version)
+        {
+            return conflict(format!(
+                "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {version}"
             ));
         }
         if !old.value["metadata"]["deletionTimestamp"].is_null() {
@@ -310,10 +251,13 @@ impl ApiServer {
 
     fn evict(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         let eviction = request.object("Eviction")?;
-        if eviction["metadata"]["name"]
-            .as_str()
-            .is_some_and(|name| name != scope.name)
-        {
+        let kind = eviction["kind"].as_str().unwrap_or_default();
+        if !matches!(kind, "" | "Eviction") {
+            return Err(ApiError::bad_request(format!(
+                "{kind} cannot be handled as an Eviction: the body of an eviction is an Eviction of policy/v1"
+            )));
+        }
+        if eviction["metadata"]["name"] != scope.name {
             return Err(ApiError::bad_request(
                 "name in URL does not match name in Eviction object",
             ));
@@ -335,7 +279,8 @@ impl ApiServer {
         }
         options.check(scope, &pod)?;
         let mut pod = pod;
-        if !options.dry_run {
+        // What has ended, has not begun or is going already is only deleted: nothing is disrupted.
+        if !options.dry_run && !exempt {
             let mut value = pod.value.clone();
             self.set_condition(
                 &mut value,
@@ -511,6 +456,7 @@ fn too_many(cause: &str, retry_after_seconds: u32) -> ApiError {
     error.retry_after_seconds = retry_after_seconds;
     error
 }
+
 /// Budgets of the pod's namespace that select it. A missing selector selects nothing.
 fn budgets_of(state: &State, pod: &Value) -> Vec<(Key, Arc<Stored>)> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -528,49 +474,4 @@ fn budgets_of(state: &State, pod: &Value) -> Vec<(Key, Arc<Stored>)> {
         })
         .map(|(key, budget)| (key.clone(), budget.clone()))
         .collect()
-}
-
-fn at_path<'a>(value: &'a Value, path: &str) -> &'a Value {
-    path.split('.').fold(value, |here, part| &here[part])
-}
-
-fn set_path(value: &mut Value, path: &str, new: Value) {
-    let mut here = value;
-    for part in path.split('.') {
-        if !here.is_object() {
-            *here = json!({});
-        }
-        here = &mut here[part];
-    }
-    *here = new;
-}
-
-fn scale_of(scope: &Scope, value: &Value, paths: &(String, String, Option<String>)) -> Value {
-    let metadata = &value["metadata"];
-    let mut scale = json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1",
-        "metadata": {"name": scope.name, "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "creationTimestamp": metadata["creationTimestamp"]},
-        "spec": {"replicas": at_path(value, &paths.0).as_i64().unwrap_or(0)},
-        "status": {"replicas": at_path(value, &paths.1).as_i64().unwrap_or(0)},
-    });
-    if !scope.namespace.is_empty() {
-        scale["metadata"]["namespace"] = json!(scope.namespace);
-    }
-    let selector = match (&paths.2, scope.resource.custom()) {
-        (Some(path), _) => at_path(value, path).as_str().unwrap_or_default().to_owned(),
-        (None, Some(_)) => String::new(),
-        (None, None) => {
-            let labels = value["spec"]["selector"]["matchLabels"].as_object();
-            labels
-                .into_iter()
-                .flatten()
-                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-                .collect::<Vec<_>>()
-                .join(",")
-        }
-    };
-    if !selector.is_empty() {
-        scale["status"]["selector"] = json!(selector);
-    }
-    scale
 }

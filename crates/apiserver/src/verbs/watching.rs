@@ -30,6 +30,8 @@ const BATCH: usize = 500;
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// Length of a watch that names none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Nobody can tell a watch of a year from a longer one, of which the end may be no time that a clock shows.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Everything that a watch needs.
 pub(crate) struct WatchRequest {
@@ -49,6 +51,12 @@ pub(crate) struct WatchRequest {
 impl ApiServer {
     pub(crate) fn watch(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         check_watch_options(request)?;
+        let timeout = match request.whole_number("timeoutSeconds")? {
+            None | Some(0) => DEFAULT_TIMEOUT,
+            // What should have ended already ends at once.
+            Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(LONGEST_TIMEOUT),
+        };
+        self.expire(state, &scope.resource);
         let filter = Filter::of(request, scope)?;
         // A real server, too, calls this its own fault.
         let asked = parse_revision(request.parameter("resourceVersion"))
@@ -67,7 +75,6 @@ impl ApiServer {
         } else {
             VecDeque::new()
         };
-        let seconds: u64 = request.parameter("timeoutSeconds").parse().unwrap_or(0);
         let bookmarks = request.flag("allowWatchBookmarks");
         Ok(Answer::Watch(Box::new(WatchRequest {
             resource,
@@ -78,11 +85,7 @@ impl ApiServer {
             bookmarks,
             form: request.form(),
             include: table::include(request),
-            timeout: if seconds == 0 {
-                DEFAULT_TIMEOUT
-            } else {
-                Duration::from_secs(seconds)
-            },
+            timeout,
             changed: collection.changed.subscribe(),
         })))
     }

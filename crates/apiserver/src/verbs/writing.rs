@@ -30,6 +30,9 @@ use crate::verbs::{definitions, reading, table};
 use crate::wire::accept::Form;
 use crate::wire::request::Request;
 
+/// Names that are drawn at most for an object that asks for a generated one, as on a real server.
+const MOST_NAMES_DRAWN: usize = 8;
+
 impl ApiServer {
     fn writer<'a>(
         &self,
@@ -49,6 +52,7 @@ impl ApiServer {
 
     pub(crate) fn create(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         let resource = &scope.resource;
+        self.expire(state, resource);
         let (mut object, duplicates) = request.object_and_duplicates(&resource.kind)?;
         check_identity(&mut object, scope)?;
         let mut warnings = duplicate_fields(request, resource, &duplicates)?;
@@ -128,7 +132,7 @@ impl ApiServer {
             ..scope.clone()
         };
         prepare_create(state, resource, &mut object)?;
-        check_values(resource, &object, None, &scope.name)?;
+        check_values(resource, "", &object, None, &scope.name)?;
         let attributes = Attributes {
             operation: "CREATE",
             resource,
@@ -149,7 +153,7 @@ impl ApiServer {
             ));
         }
         check_stored_size(request, None, &object)?;
-        let compiled = definitions::compile(resource, &object)?;
+        let compiled = definitions::compile(resource, &object, None)?;
         if dry_run {
             return Ok(Stored::new(object, state.revision));
         }
@@ -174,7 +178,10 @@ impl ApiServer {
         let (name, prefix) = (text_at(metadata, "name"), text_at(metadata, "generateName"));
         if name.is_empty() && !prefix.is_empty() {
             let cut: String = prefix.chars().take(58).collect();
-            let name = chosen.name.unwrap_or_else(|| format!("{cut}{suffix}"));
+            let namespace = text_at(metadata, "namespace");
+            let name = chosen
+                .name
+                .unwrap_or_else(|| free_name(state, resource, namespace, &cut, &suffix));
             metadata.insert("name".to_owned(), json!(name));
         }
         for field in [
@@ -215,6 +222,7 @@ impl ApiServer {
         subresource: &str,
     ) -> ApiResult<Answer> {
         let resource = &scope.resource;
+        self.expire(state, resource);
         let (mut object, duplicates) = request.object_and_duplicates(&resource.kind)?;
         check_identity(&mut object, scope)?;
         let mut warnings = duplicate_fields(request, resource, &duplicates)?;
@@ -246,6 +254,7 @@ impl ApiServer {
         subresource: &str,
     ) -> ApiResult<Answer> {
         let resource = &scope.resource;
+        self.expire(state, resource);
         let mut warnings = Vec::new();
         if is_apply(request) {
             let (stored, code) = self.apply(state, request, scope, subresource, &mut warnings)?;
@@ -268,14 +277,7 @@ impl ApiServer {
         warnings: &mut Vec<String>,
     ) -> ApiResult<(Arc<Stored>, u16)> {
         let resource = &scope.resource;
-        if request.parameter("fieldManager").is_empty() {
-            return Err(ApiError::bad_options(
-                "PatchOptions",
-                "FieldValueRequired",
-                "fieldManager",
-                "Required value: is required for apply patch",
-            ));
-        }
+        check_applier(request)?;
         let mut applied = request.object(&resource.kind)?;
         check_identity(&mut applied, scope)?;
         let unknown = check_applied(request, resource, &applied)?;
@@ -363,8 +365,8 @@ impl ApiServer {
         if conversion::is_converted(resource) {
             object = conversion::to_stored(resource, object);
         }
-        prepare_update(resource, subresource, &old.value, &mut object);
-        check_values(resource, &object, Some(&old.value), &scope.name)?;
+        prepare_update(state, resource, subresource, &old.value, &mut object)?;
+        check_values(resource, subresource, &object, Some(&old.value), &scope.name)?;
         // What is scaled is admitted as the Scale that the client has sent.
         if subresource != "scale" {
             let attributes = Attributes {
@@ -391,7 +393,7 @@ impl ApiServer {
         }
         check_stored_size(request, Some(old), &object)?;
         let compiled = if subresource.is_empty() {
-            definitions::compile(resource, &object)?
+            definitions::compile(resource, &object, Some(&old.value))?
         } else {
             None
         };
@@ -401,7 +403,9 @@ impl ApiServer {
         if let Some(compiled) = compiled {
             definitions::install(state, &mut object, compiled, self.now());
         }
-        Ok(self.commit_update(state, scope, object))
+        let stored = self.commit_update(state, scope, object);
+        self.follow_owners(state, scope, &old.value, &stored);
+        Ok(stored)
     }
 
     /// Stores an update; an object without finalizers whose deletion was requested is removed with it.
@@ -428,6 +432,38 @@ pub(crate) fn seconds(now: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(now.as_second())
         .unwrap_or(now)
         .to_string()
+}
+
+/// A generated name that no object of the kind has, if one is found in a few draws.
+fn free_name(
+    state: &mut State,
+    resource: &Resource,
+    namespace: String,
+    prefix: &str,
+    suffix: &str,
+) -> String {
+    let storage = resource.storage();
+    let mut key = (namespace, format!("{prefix}{suffix}"));
+    for _ in 1..MOST_NAMES_DRAWN {
+        if state.stored(&storage, &key).is_none() {
+            break;
+        }
+        key.1 = format!("{prefix}{}", state.name_suffix());
+    }
+    key.1
+}
+
+/// Who applies says his name.
+pub(crate) fn check_applier(request: &Request) -> ApiResult<()> {
+    if request.parameter("fieldManager").is_empty() {
+        return Err(ApiError::bad_options(
+            "PatchOptions",
+            "FieldValueRequired",
+            "fieldManager",
+            "Required value: is required for apply patch",
+        ));
+    }
+    Ok(())
 }
 
 pub(crate) fn is_apply(request: &Request) -> bool {

@@ -15,7 +15,7 @@ use crate::store::objects::Stored;
 use crate::store::registry::Resource;
 use crate::store::state::{Scope, State};
 use crate::verbs::body::unfit;
-use crate::verbs::strategy::{metadata_map, text_at};
+use crate::verbs::strategy::{is_part, metadata_map, text_at};
 use crate::wire::request::Request;
 
 pub(crate) fn apply_error(error: ApplyError) -> ApiError {
@@ -55,8 +55,10 @@ pub(crate) fn apply_error(error: ApplyError) -> ApiError {
     }
 }
 
+/// What is wrong with an object that is written through a resource, or through one of its subresources.
 pub(crate) fn check_values(
     resource: &Resource,
+    subresource: &str,
     new: &Value,
     old: Option<&Value>,
     name: &str,
@@ -66,9 +68,15 @@ pub(crate) fn check_values(
     if let Some(old) = old {
         metadata::check_update(new, old, &mut causes);
     }
-    match resource.custom() {
-        Some(version) => causes.extend(version.validate(new, old)),
-        None => (rules(&resource.group, &resource.kind).check)(new, old, &mut causes),
+    let rules = rules(&resource.group, &resource.kind);
+    match (resource.custom(), old) {
+        (Some(version), _) => causes.extend(version.validate(new, old)),
+        // All else is what it was.
+        _ if subresource == "status" => {}
+        (None, Some(old)) if is_part(subresource) => {
+            (rules.check_part)(subresource, new, old, &mut causes);
+        }
+        (None, _) => (rules.check)(new, old, &mut causes),
     }
     if causes.is_empty() {
         Ok(())

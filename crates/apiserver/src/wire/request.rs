@@ -1,6 +1,7 @@
 //! Reading a request: its path, its query, its body, and what the client wants in return.
 
 use std::collections::BTreeMap;
+use std::num::{IntErrorKind, ParseIntError};
 
 use serde_json::Value;
 
@@ -39,7 +40,21 @@ impl Request {
     }
 
     pub(crate) fn flag(&self, name: &str) -> bool {
-        matches!(self.parameter(name), "true" | "1")
+        self.query.get(name).is_some_and(|value| is_true(value))
+    }
+
+    /// A parameter that is a whole number, if it is there.
+    pub(crate) fn whole_number(&self, name: &str) -> ApiResult<Option<i64>> {
+        let Some(text) = self.query.get(name) else {
+            return Ok(None);
+        };
+        text.parse::<i64>().map(Some).map_err(|error: ParseIntError| {
+            let problem = match error.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {problem}"))
+        })
     }
 
     pub(crate) fn is_dry_run(&self) -> ApiResult<bool> {
@@ -200,6 +215,11 @@ fn parse_yaml(body: &[u8]) -> ApiResult<Value> {
         .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
 }
 
+/// A parameter that is there is true, also without a value, unless it says otherwise: so apimachinery has it, and clients write `watch=True`.
+pub(crate) fn is_true(value: &str) -> bool {
+    value != "0" && !value.eq_ignore_ascii_case("false")
+}
+
 /// Reads `a=b&c=d`, percent-decoded.
 pub(crate) fn parse_query(query: &str) -> BTreeMap<String, String> {
     let mut parameters = BTreeMap::new();
@@ -353,6 +373,16 @@ mod tests {
             Some(Target::GroupVersion("apps".to_owned(), "v1".to_owned()))
         );
         assert_eq!(target("/api/v1/a/b/c/d"), None);
+    }
+
+    #[test]
+    fn flags() {
+        for value in ["true", "True", "1", "", "yes", "t"] {
+            assert!(is_true(value), "{value:?}");
+        }
+        for value in ["false", "False", "FALSE", "0"] {
+            assert!(!is_true(value), "{value:?}");
+        }
     }
 
     #[test]

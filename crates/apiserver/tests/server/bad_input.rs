@@ -186,6 +186,10 @@ async fn options_that_mean_nothing() {
         format!("{MAPS}?continue=nonsense"),
         format!("{MAPS}?resourceVersion=x"),
         format!("{MAPS}?watch=true&resourceVersion=x"),
+        format!("{MAPS}?timeoutSeconds=soon"),
+        format!("{MAPS}?watch=true&timeoutSeconds=soon"),
+        format!("{MAPS}?watch=true&timeoutSeconds="),
+        format!("{MAPS}?watch=true&timeoutSeconds=9223372036854775808"),
     ] {
         let answer = client.get(&path).await;
         assert!(
@@ -229,7 +233,7 @@ fn anything() -> impl Strategy<Value = (String, String, String, String)> {
         ])
         .prop_map(str::to_owned),
     ];
-    let query = "(\\?(labelSelector|fieldSelector|continue|limit|resourceVersion|dryRun|fieldManager|force|fieldValidation|gracePeriodSeconds|propagationPolicy)=[a-zA-Z0-9%,()!=]{0,12})?(&(fieldManager|force|limit)=[a-z0-9]{0,4})?";
+    let query = "(\\?(labelSelector|fieldSelector|continue|limit|resourceVersion|dryRun|fieldManager|force|fieldValidation|gracePeriodSeconds|propagationPolicy|watch)=[a-zA-Z0-9%,()!=]{0,12})?(&(fieldManager|force|limit|watch)=[a-z0-9]{0,4})?(&timeoutSeconds=-?[0-9]{1,19})?";
     let types = prop::sample::select(vec![
         JSON,
         MERGE,

@@ -171,6 +171,71 @@ async fn a_stricter_definition_tolerates_what_is_stored_and_untouched() {
         .refused(422, "Invalid");
 }
 
+/// Puts another definition of Widgets in the place of the one that is there.
+async fn redefine(client: &Client, definition: &Value) {
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    let patch = json!({"spec": definition["spec"]});
+    client.patch(&path, MERGE, patch).await.ok();
+}
+
+/// As on a real server, which reads what it has stored by the schema of the day. No object is written by that.
+#[tokio::test]
+async fn what_is_stored_is_shown_by_the_present_definition() {
+    let client = with_widgets().await;
+    let spec = json!({"size": 2, "owner": "one", "parts": [{"name": "wheel"}]});
+    let made = client.post(WIDGETS, widget("w", spec)).await.ok();
+    let mut newer = widgets();
+    let schema = &mut newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let fields = schema["properties"].as_object_mut().unwrap();
+    fields.remove("owner");
+    fields.insert("mode".to_owned(), json!({"type": "string", "default": "fast"}));
+    fields["parts"]["items"]["properties"]["round"] = json!({"type": "boolean", "default": true});
+    redefine(&client, &newer).await;
+    let mut expected = made.clone();
+    expected["spec"] =
+        json!({"size": 2, "mode": "fast", "parts": [{"name": "wheel", "count": 2, "round": true}]});
+    let path = format!("{WIDGETS}/w");
+    assert_eq!(client.get(&path).await.ok(), expected);
+    assert_eq!(client.get(WIDGETS).await.ok()["items"], json!([expected]));
+    let mut watch = client
+        .watch(&format!("{WIDGETS}?watch=true&resourceVersion=0"))
+        .await;
+    assert_eq!(watch.next().await.expect("an event")["object"], expected);
+    // Nobody has written the default, nor taken the field away that was unknown for a while.
+    let mut slower = newer.clone();
+    let schema = &mut slower["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    schema["properties"]["mode"]["default"] = json!("slow");
+    redefine(&client, &slower).await;
+    assert_eq!(client.get(&path).await.ok()["spec"]["mode"], "slow");
+    redefine(&client, &widgets()).await;
+    assert_eq!(client.get(&path).await.ok(), made);
+    redefine(&client, &newer).await;
+    assert_eq!(client.get(&path).await.ok(), expected);
+    // The next write finds it so, and stores it.
+    let patched = client
+        .patch(&path, MERGE, json!({"spec": {"size": 3}}))
+        .await
+        .ok();
+    assert_eq!(patched["spec"]["mode"], "fast");
+    assert_eq!(patched["metadata"]["generation"], 2);
+    redefine(&client, &slower).await;
+    assert_eq!(client.get(&path).await.ok()["spec"]["mode"], "fast");
+    redefine(&client, &widgets()).await;
+    let spec = json!({"size": 3, "parts": [{"name": "wheel", "count": 2}]});
+    assert_eq!(client.get(&path).await.ok()["spec"], spec);
+}
+
+#[tokio::test]
+async fn lists_are_called_as_the_definition_says() {
+    let client = Client::new();
+    let mut definition = widgets();
+    definition["spec"]["names"]["listKind"] = json!("WidgetCollection");
+    client.post(DEFINITIONS, definition).await.ok();
+    assert_eq!(client.get(WIDGETS).await.ok()["kind"], "WidgetCollection");
+    let client = with_widgets().await;
+    assert_eq!(client.get(WIDGETS).await.ok()["kind"], "WidgetList");
+}
+
 /// Of a custom resource, only the status is taken from a patch of its status: no UID is compared.
 #[tokio::test]
 async fn a_patch_of_the_status_may_name_another_uid() {

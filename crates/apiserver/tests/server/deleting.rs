@@ -531,3 +531,69 @@ async fn evictions_that_need_no_budget() {
         .await
         .refused(404, "NotFound");
 }
+
+const BUDGET: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/budget";
+
+/// The budget covers pod `two`, which is not ready; its status says what is healthy, what must be, and how many may go.
+async fn with_unready_pod(policy: Value, healthy: i64, desired: i64, allowed: i64) -> Client {
+    let budget = json!({"minAvailable": 1, "unhealthyPodEvictionPolicy": policy, "selector": {"matchLabels": {"app": "web"}}});
+    let client = with_budget(budget, allowed).await;
+    let counted = json!({"status": {"currentHealthy": healthy, "desiredHealthy": desired}});
+    client
+        .patch(&format!("{BUDGET}/status"), MERGE, counted)
+        .await
+        .ok();
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    client
+        .patch(&format!("{PODS}/two/status"), MERGE, unready)
+        .await
+        .ok();
+    client
+}
+
+#[tokio::test]
+async fn evictions_of_unready_pods_are_up_to_the_policy_of_their_budget() {
+    // Healthy, needed, allowed; and what is left of that when it has gone.
+    for (policy, healthy, desired, allowed, left) in [
+        (Value::Null, 1, 1, 0, Some(0)),
+        (json!("IfHealthyBudget"), 2, 1, 1, Some(1)),
+        (Value::Null, 1, 2, 0, None),
+        (Value::Null, 0, 0, 0, None),
+        (Value::Null, 0, 0, 1, Some(0)),
+        (json!("AlwaysAllow"), 0, 2, 0, Some(0)),
+    ] {
+        let client = with_unready_pod(policy.clone(), healthy, desired, allowed).await;
+        let answer = client
+            .post(&format!("{PODS}/two/eviction"), eviction("two"))
+            .await;
+        if let Some(left) = left {
+            assert_eq!(answer.code, 201, "{policy} {healthy} {desired} {allowed}");
+            let budget = client.get(BUDGET).await.ok();
+            assert_eq!(budget["status"]["disruptionsAllowed"], left);
+        } else {
+            let body = answer.refused(429, "TooManyRequests");
+            assert_eq!(body["details"]["causes"][0]["reason"], "DisruptionBudget");
+        }
+    }
+}
+
+/// Nobody knows what a budget allows that has changed since it was looked at, except for pods that need not be counted.
+#[tokio::test]
+async fn evictions_wait_for_a_budget_that_is_still_being_processed() {
+    let client = with_unready_pod(json!("AlwaysAllow"), 1, 1, 1).await;
+    let changed = json!({"spec": {"minAvailable": 0}});
+    client.patch(BUDGET, MERGE, changed).await.ok();
+    let refused = client
+        .post(&format!("{PODS}/one/eviction"), eviction("one"))
+        .await;
+    let body = refused.refused(429, "TooManyRequests");
+    assert_eq!(body["details"]["retryAfterSeconds"], 10);
+    assert_eq!(
+        body["details"]["causes"][0]["message"],
+        "The disruption budget budget is still being processed by the server."
+    );
+    client
+        .post(&format!("{PODS}/two/eviction"), eviction("two"))
+        .await
+        .ok();
+}

@@ -1,7 +1,7 @@
 //! The four patches, and who owns what.
 
-use crate::client::{APPLY, Client, JSON_PATCH, MAPS, MERGE, PODS, STRATEGIC, pod};
-use serde_json::json;
+use crate::client::{APPLY, Client, DEFINITIONS, JSON_PATCH, MAPS, MERGE, PODS, STRATEGIC, pod, widgets};
+use serde_json::{Value, json};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
@@ -230,6 +230,83 @@ async fn an_update_takes_fields_from_who_applied_them() {
             &json!("tests"),
             &json!("Update"),
             &json!({"f:spec": {"f:replicas": {}}})
+        )
+    );
+}
+
+/// Templates of manifests leave keys without a value. Such a null is an empty map or list: of what others have written in it, nothing goes.
+#[tokio::test]
+async fn a_null_map_takes_only_what_its_manager_had_applied() {
+    let client = Client::new();
+    client.map("a", json!({"app": "a"})).await;
+    let path = format!("{MAPS}/a?fieldManager=helm");
+    let mut applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": null, "annotations": null}, "data": {"own": "1"}});
+    let first = client.patch(&path, APPLY, applied.clone()).await.ok();
+    assert_eq!(first["data"], json!({"key": "value", "own": "1"}));
+    applied["data"] = json!(null);
+    let shown = client.patch(&path, APPLY, applied).await.ok();
+    assert_eq!(shown["data"], json!({"key": "value"}));
+    assert_eq!(shown["metadata"]["labels"], json!({"app": "a"}));
+    let entries = shown["metadata"]["managedFields"].as_array().unwrap();
+    let creator = entries.iter().find(|entry| entry["manager"] == "tests");
+    let owned = &creator.expect("an entry of who created it")["fieldsV1"];
+    assert_eq!(owned["f:data"], json!({".": {}, "f:key": {}}));
+}
+
+#[tokio::test]
+async fn a_null_list_or_struct_takes_nothing_and_a_null_for_a_whole_is_a_conflict() {
+    let client = Client::new();
+    let mut made = deployment(Some(2), "example.com/app:1");
+    let env = json!([{"name": "A", "value": "1"}]);
+    let resources = json!({"requests": {"cpu": "1"}});
+    let template = &mut made["spec"]["template"]["spec"];
+    template["containers"][0]["env"] = env.clone();
+    template["containers"][0]["resources"] = resources.clone();
+    template["nodeSelector"] = json!({"disk": "ssd"});
+    client.post(DEPLOYMENTS, made).await.ok();
+    let path = format!("{DEPLOYMENTS}/web?fieldManager=helm");
+    let mut applied = deployment(None, "example.com/app:1");
+    let template = &mut applied["spec"]["template"]["spec"];
+    template["volumes"] = json!(null);
+    template["containers"][0]["env"] = json!(null);
+    template["containers"][0]["resources"] = json!(null);
+    let shown = client.patch(&path, APPLY, applied.clone()).await.ok();
+    let container = &shown["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!((&container["env"], &container["resources"]), (&env, &resources));
+    assert_eq!(shown["metadata"]["generation"], 1, "nothing has changed");
+    // A node selector has one owner for all of it.
+    applied["spec"]["template"]["spec"]["nodeSelector"] = json!(null);
+    let conflict = client.patch(&path, APPLY, applied).await.refused(409, "Conflict");
+    assert_eq!(
+        conflict["details"]["causes"][0]["field"],
+        ".spec.template.spec.nodeSelector"
+    );
+}
+
+#[tokio::test]
+async fn a_null_in_a_custom_object_takes_nothing_from_others() {
+    let client = Client::new();
+    let mut definition = widgets();
+    let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"]["properties"]["tags"] =
+        json!({"type": "object", "additionalProperties": {"type": "string"}});
+    client.post(DEFINITIONS, definition).await.ok();
+    let path = "/apis/example.com/v1/namespaces/default/widgets";
+    let widget = |spec: Value| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": spec});
+    let written = json!({"tags": {"team": "a"}, "parts": [{"name": "wheel"}], "open": {"any": {"thing": 1}}});
+    client.post(path, widget(written)).await.ok();
+    let applied = widget(json!({"tags": null, "parts": null, "open": {"any": null}}));
+    let shown = client
+        .patch(&format!("{path}/w?fieldManager=helm"), APPLY, applied)
+        .await
+        .ok();
+    let spec = &shown["spec"];
+    assert_eq!(
+        (&spec["tags"], &spec["parts"], &spec["open"]),
+        (
+            &json!({"team": "a"}),
+            &json!([{"name": "wheel", "count": 2}]),
+            &json!({"any": {"thing": 1}})
         )
     );
 }

@@ -1,6 +1,6 @@
 //! get and list: selectors, pages, resource versions, tables, metadata alone.
 
-use crate::client::{Client, DEFINITIONS, MAPS, PODS, names, pod, widgets};
+use crate::client::{Client, DEFINITIONS, MAPS, MERGE, PODS, names, pod, widgets};
 use serde_json::{Value, json};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -74,6 +74,45 @@ async fn field_selectors_choose() {
         .get("/api/v1/pods?fieldSelector=spec.nope%3Dx")
         .await
         .refused(400, "BadRequest");
+}
+
+/// What is selected by another name than it has, or is 0 where nothing is written.
+#[tokio::test]
+async fn field_selectors_find_jobs_and_events() {
+    const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+    const EVENTS: &str = "/api/v1/namespaces/default/events";
+    let client = Client::new();
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    for name in ["done", "runs"] {
+        let job = json!({"metadata": {"name": name}, "spec": {"template": template}});
+        client.post(JOBS, job).await.ok();
+    }
+    let status = json!({"status": {"succeeded": 1}});
+    client
+        .patch(&format!("{JOBS}/done/status"), MERGE, status)
+        .await
+        .ok();
+    let regarding = json!({"kind": "Pod", "namespace": "default", "name": "web"});
+    let event = json!({"metadata": {"name": "new"}, "regarding": regarding, "reason": "Seen", "note": "a note", "type": "Normal", "action": "See",
+        "reportingController": "karpenter", "reportingInstance": "k-1", "eventTime": "2027-01-15T08:00:00.000000Z"});
+    client
+        .post("/apis/events.k8s.io/v1/namespaces/default/events", event)
+        .await
+        .ok();
+    let event = json!({"metadata": {"name": "old"}, "involvedObject": regarding, "reason": "Seen", "message": "a note", "type": "Normal",
+        "source": {"component": "karpenter"}, "reportingComponent": "other"});
+    client.post(EVENTS, event).await.ok();
+    for (list, selector, expected) in [
+        (JOBS, "status.successful%3D1", vec!["done"]),
+        (JOBS, "status.successful%3D0", vec!["runs"]),
+        (JOBS, "status.successful!%3D1", vec!["runs"]),
+        (EVENTS, "source%3Dkarpenter", vec!["new", "old"]),
+        (EVENTS, "source%3Dother", vec![]),
+        (EVENTS, "reportingComponent%3Dother", vec!["old"]),
+    ] {
+        let found = client.get(&format!("{list}?fieldSelector={selector}")).await.ok();
+        assert_eq!(names(&found), expected, "{selector}");
+    }
 }
 
 #[tokio::test]
@@ -214,6 +253,44 @@ async fn tables_as_kubectl_prints_them() {
     assert_eq!(
         whole["rows"][0]["object"]["spec"]["containers"][0]["name"],
         "main"
+    );
+}
+
+/// Of an event that recurs, the series says how often and when last.
+#[tokio::test]
+async fn tables_of_events_tell_of_series() {
+    const EVENTS: &str = "/api/v1/namespaces/default/events";
+    let client = Client::new();
+    let event = |name: &str, more: Value| {
+        let mut event = json!({"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web"},
+            "reason": "Seen", "message": "a note", "type": "Normal", "reportingComponent": "tests"});
+        for (field, value) in more.as_object().expect("fields") {
+            event[field] = value.clone();
+        }
+        event
+    };
+    let series = json!({"count": 7, "lastObservedTime": "2027-01-15T07:46:00.000000Z"});
+    for event in [
+        event(
+            "first",
+            json!({"eventTime": "2027-01-15T07:00:00.000000Z", "series": series}),
+        ),
+        event("once", json!({"eventTime": "2027-01-15T07:00:00.000000Z"})),
+        event(
+            "twice",
+            json!({"firstTimestamp": "2027-01-15T07:00:00Z", "lastTimestamp": "2027-01-15T07:59:00Z", "count": 2}),
+        ),
+    ] {
+        client.post(EVENTS, event).await.ok();
+    }
+    let table = client.accepting(TABLE).get(EVENTS).await.ok();
+    assert_eq!(
+        cells(&table),
+        [
+            "14m Normal Seen pod/web  tests a note 60m 7 first",
+            "60m Normal Seen pod/web  tests a note 60m 1 once",
+            "60s Normal Seen pod/web  tests a note 60m 2 twice",
+        ]
     );
 }
 

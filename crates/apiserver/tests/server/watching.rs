@@ -1,7 +1,8 @@
 //! Watches: changes in order, bookmarks, initial events, selectors, the end of history, clients that leave.
 
-use crate::client::{Client, DEFINITIONS, MAPS, MERGE, widgets};
+use crate::client::{Client, DEFINITIONS, MAPS, MERGE, names, widgets};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 fn version(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().expect("a version")
@@ -44,6 +45,54 @@ async fn a_watch_without_version_begins_with_what_is_there() {
     let mut watch = client.watch(&format!("{MAPS}?watch=true&timeoutSeconds=5")).await;
     assert_eq!(watch.brief().await, "ADDED a");
     assert_eq!(watch.brief().await, "END", "after its five seconds");
+}
+
+/// As apimachinery reads flags: what is there is true unless it says `false` or 0. Clients in Python have written `watch=True`.
+#[tokio::test(start_paused = true)]
+async fn a_flag_that_is_there_is_true_unless_it_says_no() {
+    let client = Client::new();
+    client.map("a", json!({})).await;
+    for flag in [
+        "watch",
+        "watch=",
+        "watch=1",
+        "watch=True",
+        "watch=TRUE",
+        "watch=yes",
+    ] {
+        let mut watch = client.watch(&format!("{MAPS}?{flag}&timeoutSeconds=1")).await;
+        assert_eq!(watch.brief().await, "ADDED a", "{flag}");
+        assert_eq!(watch.brief().await, "END", "{flag}");
+    }
+    for flag in ["watch=0", "watch=false", "watch=False"] {
+        let list = client.get(&format!("{MAPS}?{flag}")).await.ok();
+        assert_eq!(list["kind"], "ConfigMapList", "{flag}");
+    }
+    let initial = "sendInitialEvents=True&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=True";
+    let mut watch = client.watch(&format!("{MAPS}?watch=True&{initial}")).await;
+    assert_eq!(watch.brief().await, "ADDED a");
+    assert_eq!(watch.brief().await, "BOOKMARK");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_may_ask_for_any_length() {
+    let client = Client::new();
+    client.map("a", json!({})).await;
+    let watch = async |seconds: &str| {
+        let path = format!("{MAPS}?watch=true&timeoutSeconds={seconds}");
+        client.watch(&path).await
+    };
+    let mut long = watch("9223372036854775807").await;
+    assert_eq!(long.brief().await, "ADDED a");
+    for (seconds, lasts) in [("2", 2), ("0", 1_800), ("-1", 0)] {
+        let start = Instant::now();
+        let mut short = watch(seconds).await;
+        assert_eq!(short.brief().await, "ADDED a", "{seconds}");
+        assert_eq!(short.brief().await, "END", "{seconds}");
+        assert_eq!(start.elapsed().as_secs(), lasts, "{seconds}");
+    }
+    client.map("b", json!({})).await;
+    assert_eq!(long.brief().await, "ADDED b", "it goes on");
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,4 +326,70 @@ async fn watches_as_tables_and_as_metadata() {
     let first = partial.next().await.expect("metadata");
     assert!(first["object"].get("data").is_none());
     assert_eq!(first["object"]["kind"], "PartialObjectMetadata");
+}
+
+/// The history is not overtaken by one request: who watches finds each deletion in it.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_events_goes_little_by_little() {
+    let client = Client::with(|config| config.history_limit = 100);
+    let events = "/api/v1/namespaces/default/events";
+    let about = json!({"kind": "Pod", "namespace": "default", "name": "web"});
+    for number in 0..150 {
+        let event = json!({"metadata": {"name": format!("e{number}")}, "involvedObject": about, "reason": "Seen", "type": "Normal"});
+        client.post(events, event).await.ok();
+    }
+    let list = client.get(events).await.ok();
+    client.pass_seconds(3_600);
+    let mut watch = client
+        .watch(&format!("{events}?watch=true&resourceVersion={}", version(&list)))
+        .await;
+    for _ in 0..15 {
+        for _ in 0..10 {
+            let told = watch.brief().await;
+            assert!(told.starts_with("DELETED e"), "{told}");
+        }
+        client.get(events).await.ok();
+    }
+    let none: [&str; 0] = [];
+    assert_eq!(names(&client.get(events).await.ok()), none);
+}
+
+/// They have an hour, as on a real server, which each write begins anew. Those who watch are told.
+#[tokio::test(start_paused = true)]
+async fn events_go_an_hour_after_they_were_written_last() {
+    let client = Client::new();
+    let events = "/api/v1/namespaces/default/events";
+    let event = |name: &str| {
+        let about = json!({"kind": "Pod", "namespace": "default", "name": "web"});
+        json!({"metadata": {"name": name}, "involvedObject": about, "reason": "Seen", "message": "a note", "type": "Normal"})
+    };
+    for name in ["a", "b"] {
+        client.post(events, event(name)).await.ok();
+    }
+    let list = client.get(events).await.ok();
+    let mut watch = client
+        .watch(&format!("{events}?watch=true&resourceVersion={}", version(&list)))
+        .await;
+    let (a, b) = (format!("{events}/a"), format!("{events}/b"));
+    client.pass_seconds(1_800);
+    let again = json!({"count": 2});
+    client.patch(&b, MERGE, again.clone()).await.ok();
+    client.pass_seconds(1_799);
+    assert!(client.exists(&a).await);
+    client.pass_seconds(1);
+    client.patch(&a, MERGE, again).await.refused(404, "NotFound");
+    assert!(!client.exists(&a).await);
+    assert!(client.exists(&b).await, "half an hour is left of its second hour");
+    assert_eq!(watch.brief().await, "MODIFIED b");
+    assert_eq!(watch.brief().await, "DELETED a");
+    client.post(events, event("a")).await.ok();
+    client.pass_seconds(1_800);
+    let list = client.get("/apis/events.k8s.io/v1/events").await.ok();
+    assert_eq!(
+        names(&list),
+        ["a"],
+        "the new one of the same name has its own hour"
+    );
+    assert_eq!(watch.brief().await, "ADDED a");
+    assert_eq!(watch.brief().await, "DELETED b");
 }

@@ -109,6 +109,45 @@ async fn z_031_z_050_what_was_adopted_is_listed() {
     }
 }
 
+/// As when its answer was not written down, or somebody has taken the provider ID away.
+#[tokio::test(start_paused = true)]
+async fn z_031_a_launch_that_is_asked_for_again_minutes_later_finds_its_machine() {
+    for options in [Options::slow(), Options::instant()] {
+        let world = World::new(options).await;
+        let claim = on_demand("a", "Standard_D4s_v5");
+        let created = world.provider.create(&claim).await.unwrap();
+        world.pass(120).await;
+        let again = world.provider.create(&claim).await.unwrap();
+        assert_eq!(again.provider_id(), created.provider_id());
+        // Without a reply nobody knows whether it is still there.
+        world.azure.lose_replies(&MACHINE.replacen("PUT", "GET", 1), 20);
+        let error = world.provider.create(&claim).await.unwrap_err();
+        assert!(matches!(error, CloudError::Timeout(_)), "{error}");
+        assert_eq!((world.asked(MACHINE), world.machines().len()), (1, 1));
+    }
+}
+
+/// The next one has the name of the NodeClaim, too.
+#[tokio::test(start_paused = true)]
+async fn z_031_a_launch_whose_machine_is_ending_is_made_again_when_it_is_gone() {
+    let world = World::new(Options::slow()).await;
+    let claim = on_demand("a", "Standard_D4s_v5");
+    let created = world.provider.create(&claim).await.unwrap();
+    world.pass(120).await;
+    world.provider.delete(&created).await.unwrap();
+    let error = world.provider.create(&claim).await.unwrap_err();
+    assert!(
+        matches!(&error, CloudError::Create { reason, .. } if reason == "MachineDeleting"),
+        "{error}"
+    );
+    assert_eq!(world.asked(MACHINE), 1);
+    world.pass(300).await;
+    assert_eq!(world.machines(), []);
+    let again = world.provider.create(&claim).await.unwrap();
+    assert_eq!(again.provider_id(), created.provider_id());
+    assert_eq!((world.asked(MACHINE), world.machines().len()), (2, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn z_033_create_returns_when_arm_has_accepted() {
     let world = World::new(Options::slow()).await;

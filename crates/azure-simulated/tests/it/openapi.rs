@@ -129,10 +129,9 @@ impl Checked {
 
     fn hold(&self, request: &Request, reply: &Response) {
         let (_, rest) = request.url.split_once("://").unwrap();
-        let (path, query) = rest[rest.find('/').unwrap()..]
-            .split_once('?')
-            .unwrap_or_default();
-        if path.ends_with("/oauth2/v2.0/token") || path == "/api/retail/prices" || path.is_empty() {
+        let whole = &rest[rest.find('/').unwrap()..];
+        let (path, query) = whole.split_once('?').unwrap_or((whole, ""));
+        if path.ends_with("/oauth2/v2.0/token") || path == "/api/retail/prices" {
             return;
         }
         let line = format!("{} {path}", request.method);
@@ -149,7 +148,7 @@ impl Checked {
         };
         let version = rule.api.rsplit(' ').next().unwrap();
         let mut versions = 0;
-        for pair in query.split('&') {
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             if name == "api-version" {
                 versions += 1;
@@ -390,6 +389,23 @@ async fn z_040_what_aks_is_asked_and_answers_is_in_its_documents() {
         .filter(|name| !seen.contains(name))
         .collect();
     assert_eq!(missing, [""; 0]);
+}
+
+/// One that says not even its version is not passed over.
+#[tokio::test(start_paused = true)]
+async fn z_031_a_request_without_a_query_is_held_against_them_as_well() {
+    let clock = TokioClock::new("2026-09-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+    let checked = Checked::new(Azure::new(Options::instant(), clock));
+    let id = "/subscriptions/sub/resourceGroups/nodes/providers/Microsoft.Compute/virtualMachines/aks-a";
+    let request = Request {
+        method: "GET",
+        url: format!("https://azure.example{id}"),
+        ..Request::default()
+    };
+    checked.send(request).await.unwrap();
+    let problems = checked.problems.lock().unwrap();
+    let problems: Vec<&str> = problems.iter().map(String::as_str).collect();
+    assert_eq!(problems, ["VirtualMachines_Get: 0 versions"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tells what holds up terminations: the condition `spokeshave.dev/TerminationBlocked` on the NodeClaim, and an event on it and on its Node.
 //!
-//! Owns how often that is written: when it begins, ends or gets another reason at once; when only the words change, once a minute.
+//! Owns how often that is written: when it begins, ends or gets another reason at once; when only the words change, once a minute. The log has a line for
+//! each reason, and none for other words.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,16 +78,18 @@ impl Hands {
             return;
         }
         if let Some(action) = blocked_action(&claim, blocker, now) {
-            if let Some(blocker) = blocker {
-                tracing::warn!(
-                    NodeClaim = claim.name(),
-                    reason = blocker.reason,
-                    message = blocker.message,
-                    "termination is held up"
-                );
-            }
             match self.run(&action).await {
-                Ok(()) => self.told.note(claim.uid(), blocker.map(|_| now)),
+                Ok(()) => {
+                    self.told.note(claim.uid(), blocker.map(|_| now));
+                    if let Some(blocker) = blocker.filter(|_| !same_reason) {
+                        tracing::warn!(
+                            NodeClaim = claim.name(),
+                            reason = blocker.reason,
+                            detail = blocker.message,
+                            "termination is held up"
+                        );
+                    }
+                }
                 Err(error) => {
                     tracing::debug!(%error, "telling what holds up a termination; the next look tries again")
                 }

@@ -12,6 +12,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{ObjectKind, ObjectRef};
+use spokeshave_ports::causes;
 use spokeshave_runtime::Api;
 
 use crate::act::error::{ExecuteError, classify};
@@ -74,7 +75,7 @@ impl Hands {
             match self.read_claims(pool).await {
                 Ok(()) => self.unanswered.forget(pool, *count),
                 Err(error) => {
-                    tracing::warn!(NodePool = pool, %error, "nodeclaims whose creation had no answer cannot be looked for; none is created until they can");
+                    tracing::warn!(NodePool = pool, error = %causes(&error), "nodeclaims whose creation had no answer cannot be looked for; none is created until they can");
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! Owns the classes and how an answer of the API server is put into one.
 
 use spokeshave_model::ObjectRef;
-use spokeshave_ports::{is_conflict, is_refused};
+use spokeshave_ports::{causes, is_conflict, is_refused};
 
 /// Why an Action was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub(crate) enum ExecuteError {
         code: u16,
     },
     /// Anything else; tried again with back-off.
-    #[error("{verb} {target}: {source}")]
+    #[error("{verb} {target}: {}", causes(.source))]
     Failed {
         /// What was tried.
         verb: &'static str,
@@ -236,6 +236,27 @@ mod tests {
         let budget = json!({"causes": [{"reason": "DisruptionBudget"}]});
         assert!(!is_busy(&status(429, budget)));
         assert!(!is_busy(&status(503, Value::Null)));
+    }
+
+    /// As a client wraps what has happened to its connection.
+    #[derive(Debug, thiserror::Error)]
+    #[error("client error (Connect)")]
+    struct Unconnected(#[source] std::io::Error);
+
+    #[test]
+    fn a_request_that_did_not_get_through_says_why() {
+        let cause = Unconnected(std::io::Error::other("connection refused"));
+        let error = ExecuteError::Failed {
+            verb: "create nodeclaim",
+            target: "n".to_owned(),
+            source: kube::Error::Service(Box::new(cause)),
+        };
+        assert_eq!(
+            error.to_string(),
+            "create nodeclaim n: ServiceError: client error (Connect): connection refused"
+        );
+        // Nor is any of it said twice where an error is told with its causes.
+        assert_eq!(causes(&error), error.to_string());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, Measurement,
-    NodeClassKind, Notices, RegistrationHook, RepairPolicy, SharedClock, SharedWrites,
+    NODE_CLASS_UNKNOWN, NodeClassKind, Notices, RegistrationHook, RepairPolicy, SharedClock, SharedWrites,
 };
 use spokeshave_runtime::{Epoch, Leadership};
 
@@ -199,11 +199,23 @@ impl Measured {
         self.families.cloud_duration.observe(&labels, seconds);
         if let Err(error) = &answer {
             self.failures.of_cloud(error);
-            self.families
-                .cloud_errors
-                .inc(&[labels[0], labels[1], labels[2], error.metric_label()]);
+            if has_failed(error) {
+                self.families
+                    .cloud_errors
+                    .inc(&[labels[0], labels[1], labels[2], error.metric_label()]);
+            }
         }
         answer
+    }
+}
+
+/// Whether an answer counts as an error of the cloud. Where it wants to be asked later, or is not told yet what to launch, nothing has failed, and nobody is to
+/// be alerted.
+fn has_failed(error: &CloudError) -> bool {
+    match error {
+        CloudError::Postponed { .. } => false,
+        CloudError::Create { reason, .. } => reason != NODE_CLASS_UNKNOWN,
+        _ => true,
     }
 }
 
@@ -296,5 +308,37 @@ impl CloudProvider for Measured {
     fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
         self.changing("DeleteMessage", self.inner.acknowledge(message))
             .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(reason: &str) -> CloudError {
+        CloudError::Create {
+            reason: reason.to_owned(),
+            message: "why".to_owned(),
+        }
+    }
+
+    #[test]
+    fn w_30_what_is_to_be_asked_later_is_no_error_of_the_cloud() {
+        let postponed = CloudError::Postponed {
+            message: "a shift".to_owned(),
+            again_after: Duration::from_secs(30),
+        };
+        for error in [postponed, create(NODE_CLASS_UNKNOWN)] {
+            assert!(!has_failed(&error), "{error}");
+        }
+        for error in [
+            create("LaunchTemplateNotFound"),
+            CloudError::Timeout("no answer".to_owned()),
+            CloudError::Other("throttled".to_owned()),
+            CloudError::NodeClaimNotFound("gone".to_owned()),
+            CloudError::InsufficientCapacity("none".to_owned()),
+        ] {
+            assert!(has_failed(&error), "{error}");
+        }
     }
 }

@@ -1,15 +1,18 @@
 //! Conditions of NodeClaims, NodePools, Nodes and CapacityBuffers: events and counters of their changes, and how long they have been as they are
 //! (P §16, P §17).
 //!
-//! Owns what is reported of conditions. Of changes it hears from the stores, so that nothing is reported on first sight; gauges are read off the stores
-//! when somebody scrapes.
+//! Owns what is reported of conditions. Of changes it hears from the stores; what is seen for the first time is counted, and nothing else is said of it. Gauges
+//! are read off the stores when somebody scrapes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::conditions::{Conditioned, TERMINATION_BLOCKED};
+use spokeshave_api::conditions::{
+    AWAITING_MESSAGE, AWAITING_RECONCILIATION, Conditioned, READY, RECONCILING_DEPENDENTS, Status,
+    TERMINATION_BLOCKED,
+};
 use spokeshave_api::{CapacityBuffer, NodeClaim, NodePool, labels};
 use spokeshave_model::{Event, EventType, ObjectRef};
 use spokeshave_plan::buffers::buffer_ref;
@@ -19,7 +22,7 @@ use spokeshave_ports::{CloudProvider as _, NodeClassKind};
 use spokeshave_runtime::{Change, Counter, Histogram, Metrics, Object, Store, exponential_buckets};
 
 use crate::act::hands::Hands;
-use crate::observe::gauges::{Series, seconds, with};
+use crate::observe::gauges::{Series, metric_label, seconds, with};
 use crate::state::cluster::Cluster;
 
 /// A condition of any kind of object.
@@ -50,11 +53,6 @@ pub(crate) trait Watched: Object {
     }
 }
 
-/// What a label of objects is called in metrics (P §16).
-pub(crate) fn metric_label(key: &str) -> String {
-    key.replace(['/', '.', '-'], "_")
-}
-
 /// Keys of the labels by which objects name their NodeClass.
 fn class_labels(cluster: &Cluster) -> Vec<String> {
     let kinds = cluster.cloud.supported_node_classes();
@@ -78,10 +76,28 @@ fn ours(conditions: &[spokeshave_api::Condition]) -> Vec<Condition> {
     conditions.iter().map(one).collect()
 }
 
+/// The conditions of an object as upstream sees them. Those of its set that are not stored yet are unknown since it was created: the first write sets some of
+/// them at once, and how long that took is what users want to know.
+fn whole_set<K: Conditioned>(object: &K) -> Vec<Condition> {
+    let created = object.metadata().creation_timestamp.as_ref();
+    let missing = object.missing_conditions().into_iter().map(|type_| Condition {
+        type_: type_.to_owned(),
+        status: Status::Unknown.as_str().to_owned(),
+        reason: if type_ == READY {
+            RECONCILING_DEPENDENTS.to_owned()
+        } else {
+            AWAITING_RECONCILIATION.to_owned()
+        },
+        message: AWAITING_MESSAGE.to_owned(),
+        since: created.map(|time| time.0),
+    });
+    ours(object.conditions()).into_iter().chain(missing).collect()
+}
+
 impl Watched for NodeClaim {
     const KIND: &'static str = "nodeclaim";
     fn conditions(&self) -> Vec<Condition> {
-        ours(Conditioned::conditions(self))
+        whole_set(self)
     }
     fn reference(&self) -> ObjectRef {
         claim_ref(self)
@@ -94,7 +110,7 @@ impl Watched for NodeClaim {
 impl Watched for NodePool {
     const KIND: &'static str = "nodepool";
     fn conditions(&self) -> Vec<Condition> {
-        ours(Conditioned::conditions(self))
+        whole_set(self)
     }
     fn reference(&self) -> ObjectRef {
         pool_ref(self)
@@ -181,6 +197,18 @@ impl Families {
             ),
             keys,
         }
+    }
+
+    /// A condition has come to be as it is; `own` are the values of the object's labels.
+    fn count(&self, condition: &Condition, own: &[String]) {
+        let Condition {
+            type_,
+            status,
+            reason,
+            ..
+        } = condition;
+        let labels = [&[&**type_, &**status, &**reason], &*borrowed(own)].concat();
+        self.transitions.inc(&labels);
     }
 }
 
@@ -286,7 +314,7 @@ fn listen<K: Watched>(cluster: &Cluster, hands: &Hands, store: &Store<K>, metric
 
 fn told<K: Watched>(change: &Change<K>, families: &Families, hands: &Hands, now: Timestamp) {
     let Some(old) = change.old.as_deref().filter(|old| old.counts()) else {
-        return;
+        return seen_first(change.new.as_deref(), families);
     };
     let Some(new) = lives_on(old, change.new.as_deref()) else {
         if let Some(deleted) = &old.meta().deletion_timestamp {
@@ -294,12 +322,11 @@ fn told<K: Watched>(change: &Change<K>, families: &Families, hands: &Hands, now:
             let own = own_labels(old, &families.keys);
             families.terminations.observe(&borrowed(&own), seconds.max(0.0));
         }
-        return;
+        return seen_first(change.new.as_deref(), families);
     };
     let own = own_labels(new, &families.keys);
     for (before, after) in transitions(&old.conditions(), &new.conditions()) {
-        let labels = [&[&*after.type_, &*after.status, &*after.reason], &*borrowed(&own)].concat();
-        families.transitions.inc(&labels);
+        families.count(&after, &own);
         if let Some(before) = before {
             if let (Some(from), Some(to)) = (before.since, after.since) {
                 let seconds = to.duration_since(from).as_secs_f64();
@@ -320,6 +347,17 @@ fn told<K: Watched>(change: &Change<K>, families: &Families, hands: &Hands, now:
             );
             hands.tell(&event.deduped_by([]));
         }
+    }
+}
+
+/// An object is new, or was there before this term: its conditions are counted, as upstream does. Nobody knows how long they were otherwise.
+fn seen_first<K: Watched>(object: Option<&K>, families: &Families) {
+    let Some(object) = object.filter(|object| object.counts()) else {
+        return;
+    };
+    let own = own_labels(object, &families.keys);
+    for condition in object.conditions() {
+        families.count(&condition, &own);
     }
 }
 
@@ -350,6 +388,8 @@ fn transition_event(object: ObjectRef, before: &Condition, after: &Condition) ->
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
 
     fn condition(type_: &str, status: &str, message: &str) -> Condition {
@@ -373,6 +413,48 @@ mod tests {
         assert!(lives_on(&old, Some(&changed)).is_some());
         assert!(lives_on(&old, Some(&successor)).is_none());
         assert!(lives_on(&old, None).is_none());
+    }
+
+    /// The first status of a NodeClaim says that it was launched. Before that it was not known, and not nothing.
+    #[test]
+    fn p_016_what_is_not_stored_yet_is_unknown_since_the_object_was_created() {
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let mut claim = NodeClaim::new("c", Default::default());
+        claim.metadata.creation_timestamp = Some(Time(at(100)));
+        let fresh = Watched::conditions(&claim);
+        let known: Vec<_> = fresh
+            .iter()
+            .map(|one| {
+                (
+                    one.type_.as_str(),
+                    one.status.as_str(),
+                    one.reason.as_str(),
+                    one.since,
+                )
+            })
+            .collect();
+        let (waits, created) = ("AwaitingReconciliation", Some(at(100)));
+        assert_eq!(
+            known,
+            [
+                ("Launched", "Unknown", waits, created),
+                ("Registered", "Unknown", waits, created),
+                ("Initialized", "Unknown", waits, created),
+                ("Ready", "Unknown", "ReconcilingDependents", created),
+            ]
+        );
+        claim.set_true("Launched", at(107));
+        let launched = Watched::conditions(&claim);
+        assert_eq!(launched.len(), 4, "what is stored is there once: {launched:?}");
+        let found = transitions(&fresh, &launched);
+        let [(Some(before), after)] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert_eq!(
+            (&*before.status, &*after.type_, &*after.status),
+            ("Unknown", "Launched", "True")
+        );
+        assert_eq!((before.since, after.since), (created, Some(at(107))));
     }
 
     #[test]

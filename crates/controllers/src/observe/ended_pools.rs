@@ -9,8 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::labels;
 use spokeshave_runtime::Metrics;
 
-use crate::observe::conditions::metric_label;
-use crate::observe::gauges::with;
+use crate::observe::gauges::{metric_label, with};
 use crate::state::cluster::Cluster;
 use crate::state::stores::Stores;
 

@@ -1,4 +1,4 @@
-//! What gauges of single objects have in common: their series, ages, and a look at the state that ends with it.
+//! What gauges of single objects have in common: their series, names of labels, ages, and a look at the state that ends with it.
 
 use std::sync::Weak;
 
@@ -11,6 +11,23 @@ pub(crate) type Series = Vec<(Vec<String>, f64)>;
 pub(crate) fn with<T>(state: &Weak<T>, then: impl FnOnce(&T)) {
     if let Some(state) = state.upgrade() {
         then(&state);
+    }
+}
+
+/// What a label of objects is called in metrics (P §16). Prometheus refuses a scrape as a whole in which a name has another character, or begins with a digit.
+pub(crate) fn metric_label(text: &str) -> String {
+    let legal = |letter: char| {
+        if letter.is_ascii_alphanumeric() {
+            letter
+        } else {
+            '_'
+        }
+    };
+    let name: String = text.chars().map(legal).collect();
+    if name.starts_with(|first: char| !first.is_ascii_digit()) {
+        name
+    } else {
+        format!("_{name}")
     }
 }
 

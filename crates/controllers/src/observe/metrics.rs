@@ -189,7 +189,7 @@ impl ControllerFamilies {
             ),
             allowed_disruptions: gauge(
                 "karpenter_nodepools_allowed_disruptions",
-                "Nodes that may be disrupting at once.",
+                "Nodes that may be disrupting at once by the budgets of the NodePool. DisruptionPolicies may allow fewer.",
                 &["nodepool", "reason"],
             ),
             consuming_budgets: gauge(

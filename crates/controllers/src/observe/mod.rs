@@ -5,6 +5,7 @@
 pub(crate) mod budget_faults;
 pub(crate) mod conditions;
 pub(crate) mod decision;
+pub(crate) mod disruption_gauges;
 pub(crate) mod ended_pools;
 pub(crate) mod gauges;
 pub(crate) mod journal;

@@ -16,13 +16,13 @@ use spokeshave_runtime::{Gauge, Metrics};
 
 use crate::observe::conditions::{show_blocked, show_each};
 use crate::observe::ended_pools;
-use crate::observe::gauges::{Series, seconds, with};
+use crate::observe::gauges::{Series, metric_label, seconds, with};
 use crate::observe::journal::Journal;
 use crate::observe::pod_times::PodTimes;
 use crate::state::cluster::Cluster;
 
-/// Registers everything; `objects` asks for series per node, pod and condition of an object.
-pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool) {
+/// Which build this is, by the commit that it was made from where that is known.
+pub(crate) fn show_build(metrics: &Metrics, commit: &str) {
     metrics
         .gauge(
             "karpenter_build_info",
@@ -31,9 +31,27 @@ pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool)
         )
         .set(
             // By "none", alerts and boards tell us from Karpenter.
-            &[env!("CARGO_PKG_VERSION"), "none", std::env::consts::ARCH, ""],
+            &[
+                env!("CARGO_PKG_VERSION"),
+                "none",
+                goarch(std::env::consts::ARCH),
+                commit,
+            ],
             1.0,
         );
+}
+
+/// What Go calls an architecture; others than these we build for none.
+fn goarch(arch: &str) -> &str {
+    match arch {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Registers everything that a term shows; `objects` asks for series per node, pod and condition of an object.
+pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool) {
     let pools = Pools::new(metrics);
     let weak = Arc::downgrade(journal);
     metrics.before_render(move || with(&weak, |journal| pools.refresh(journal)));
@@ -227,8 +245,11 @@ impl Pools {
 /// The labels of a node that metrics carry, and what they are called there.
 fn label_name(key: &str) -> String {
     let name = key.rsplit('/').next().unwrap_or(key);
-    name.to_lowercase().replace('-', "_")
+    metric_label(&name.to_lowercase())
 }
+
+/// What gauges of nodes have beside labels of the node.
+const OF_NODES: [&str; 4] = ["node_name", "phase", "managed", "resource_type"];
 
 struct Nodes {
     keys: Vec<String>,
@@ -245,11 +266,10 @@ impl Nodes {
     fn new(metrics: &Metrics, further: &[String]) -> Self {
         let mut keys: Vec<String> = labels::WELL_KNOWN.map(str::to_owned).to_vec();
         keys.extend(further.iter().cloned());
-        let mut seen = BTreeSet::new();
+        // Of two that have one name the first is shown; a name twice would cost the whole scrape.
+        let mut seen: BTreeSet<String> = OF_NODES.map(str::to_owned).into();
         keys.retain(|key| seen.insert(label_name(key)));
-        let mut names: Vec<String> = ["node_name", "phase", "managed", "resource_type"]
-            .map(str::to_owned)
-            .to_vec();
+        let mut names: Vec<String> = OF_NODES.map(str::to_owned).to_vec();
         names.extend(keys.iter().map(|key| label_name(key)));
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let without: Vec<&str> = names
@@ -513,6 +533,27 @@ mod tests {
         assert_eq!(label_name("karpenter.sh/capacity-type"), "capacity_type");
         assert_eq!(label_name("node.kubernetes.io/instance-type"), "instance_type");
         assert_eq!(label_name("topology.kubernetes.io/zone"), "zone");
+    }
+
+    /// Keys of labels may have what names of labels in metrics may not.
+    #[test]
+    fn p_16_names_of_labels_are_such_that_a_scrape_can_be_read() {
+        for (key, name) in [
+            ("example.com/cpu.model", "cpu_model"),
+            ("example.com/4k-disks", "_4k_disks"),
+            ("example.com/Größe", "gr__e"),
+            ("example.com/", "_"),
+        ] {
+            assert_eq!(label_name(key), name);
+        }
+    }
+
+    #[test]
+    fn p_16_architectures_are_called_as_in_go() {
+        assert_eq!(
+            ["x86_64", "aarch64", "s390x"].map(goarch),
+            ["amd64", "arm64", "s390x"]
+        );
     }
 
     #[test]

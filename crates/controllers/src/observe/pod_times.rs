@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use spokeshave_model::Pod;
-use spokeshave_model::pod::{is_provisionable, is_terminal, node_name, true_since};
+use spokeshave_model::planned_node::is_provisionable;
+use spokeshave_model::pod::{is_terminal, node_name, true_since};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{Histogram, Metrics, STANDARD_BUCKETS, Store, Summary};
 

@@ -2,6 +2,10 @@
 //!
 //! One key a NodeClaim: a slow call to the cloud for one delays no other.
 
+mod consistency_checks;
+mod prices;
+mod without_id;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,14 +13,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{Conditioned, INSTANCE_TERMINATING, LAUNCHED, REGISTERED};
-use spokeshave_api::constants::CONSISTENCY_PERIOD;
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{Action, Event, EventType, Price, Subresource};
 use spokeshave_plan::consolidatable::consolidatable;
 use spokeshave_plan::lifecycle::{self, Liveness, Progress, claim_ref};
 use spokeshave_plan::registration_health::LaunchEnd;
 use spokeshave_plan::termination::{self, ClaimStep};
-use spokeshave_plan::{blockers, consistency, identity};
+use spokeshave_plan::{blockers, identity};
 use spokeshave_ports::CloudError;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
@@ -100,9 +103,11 @@ impl Claims {
             }
             return Ok(requeue);
         }
-        // A provider ID that somebody took away is found again: a launch is idempotent by UID.
-        if !claim.is_true(LAUNCHED) || claim.provider_id().is_none() {
+        if !claim.is_true(LAUNCHED) {
             return self.launch(claim).await;
+        }
+        if claim.provider_id().is_none() {
+            return self.look_for_instance(claim).await;
         }
         let pending = if claim.is_true(REGISTERED) || self.nodes_of(claim).len() != 1 {
             Pending::default()
@@ -116,7 +121,15 @@ impl Claims {
             return Ok(Requeue::Done);
         };
         let now = self.cluster.now();
-        let nodes = self.nodes_of(claim);
+        let id = claim.provider_id().unwrap_or_default();
+        let same_id = self.cluster.stores.claims_by_provider_id.get(id);
+        // A Node that returns is nobody's while several say that it is theirs: whichever gets it takes it along when it goes.
+        let is_disputed = claim.is_true(REGISTERED) && !identity::owns_instance(claim, &same_id);
+        let nodes = if is_disputed {
+            Vec::new()
+        } else {
+            self.nodes_of(claim)
+        };
         let slices = self.cluster.options.dynamic_resources.then(|| {
             let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
             names
@@ -148,12 +161,7 @@ impl Claims {
         if let Some(action) = action {
             return Ok(Self::next_step(self.write(&[action]).await?));
         }
-        let same_id = self
-            .cluster
-            .stores
-            .claims_by_provider_id
-            .get(claim.provider_id().unwrap_or_default());
-        if let Some(event) = identity::look_at_claim(claim, nodes.len(), &same_id) {
+        if let Some(event) = identity::look_at_claim(claim, &same_id) {
             self.hands.tell(&event);
         }
         let check = self.check_consistency(claim, &nodes, now).await?;
@@ -176,41 +184,6 @@ impl Claims {
             .unwrap_or_default()
     }
 
-    /// P-173: every ten minutes. Returns the time to the next check.
-    async fn check_consistency(
-        &self,
-        claim: &NodeClaim,
-        nodes: &[Arc<Node>],
-        now: Timestamp,
-    ) -> Result<Option<Duration>, ReconcileError> {
-        let [node] = nodes else { return Ok(None) };
-        if !consistency::applies(claim) {
-            return Ok(None);
-        }
-        let last = lock(&self.checked).get(claim.uid()).copied();
-        let passed = last.map(|last| Duration::try_from(now.duration_since(last)).unwrap_or_default());
-        if let Some(passed) = passed.filter(|passed| *passed < CONSISTENCY_PERIOD) {
-            return Ok(Some(CONSISTENCY_PERIOD - passed));
-        }
-        let (action, events) = consistency::check(claim, node, now);
-        for event in &events {
-            tracing::error!(
-                NodeClaim = claim.name(),
-                error = event.message,
-                "consistency error"
-            );
-            self.hands.tell(event);
-        }
-        if let Some(action) = action
-            && !self.write(&[action]).await?
-        {
-            // The news of the claim brings the next look; this is for news that do not come.
-            return Ok(Some(Duration::from_secs(10)));
-        }
-        lock(&self.checked).insert(claim.uid().to_owned(), now);
-        Ok(Some(CONSISTENCY_PERIOD))
-    }
-
     async fn launch(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
         let left = match lifecycle::liveness(claim, self.cluster.now()) {
             Liveness::TimedOut(reason) => {
@@ -231,6 +204,7 @@ impl Claims {
         }
         let error = match self.create_instance(claim, left).await {
             Ok(instance) => {
+                let instance = self.priced(claim, instance).await;
                 lock(&self.launches).insert(claim.uid().to_owned(), instance.clone());
                 self.cluster.memory().launches.succeeded(claim);
                 return self.launched(claim, &instance).await;
@@ -344,7 +318,6 @@ impl Claims {
             allocatable = allocatable.to_json_text(),
             "launched nodeclaim"
         );
-        self.journal.note_price(&after).await;
         self.journal.note(
             DecisionKind::Launched,
             claim.name(),
@@ -366,6 +339,9 @@ impl Claims {
                         .inc(&[claim.node_pool().unwrap_or_default(), label(labels::ZONE)]);
                     launch_ends::note(&self.cluster, &self.hands, claim, LaunchEnd::Registered);
                     tracing::info!(NodeClaim = claim.name(), Node = node, "registered nodeclaim");
+                }
+                Progress::Rejoined { node } => {
+                    tracing::info!(NodeClaim = claim.name(), Node = node, "registered node again");
                 }
                 Progress::Initialized { node } => {
                     tracing::info!(NodeClaim = claim.name(), Node = node, "initialized nodeclaim");
@@ -421,6 +397,9 @@ impl Claims {
         if !finalizers.iter().any(|one| one == labels::TERMINATION_FINALIZER) {
             return Ok(Requeue::Done);
         }
+        if let Some(requeue) = self.restore_id(claim).await? {
+            return Ok(requeue);
+        }
         let id = claim.provider_id().unwrap_or_default();
         let stores = &self.cluster.stores;
         let same_id = stores.claims_by_provider_id.get(id);
@@ -446,10 +425,10 @@ impl Claims {
                 Ok(Requeue::Done)
             }
             ClaimStep::TerminateInstance if !owns => {
-                if let Some(event) = identity::look_at_claim(claim, 0, &same_id) {
+                if let Some(event) = identity::look_at_claim(claim, &same_id) {
                     tracing::warn!(
                         NodeClaim = claim.name(),
-                        message = event.message,
+                        detail = event.message,
                         "instance not ended"
                     );
                     self.hands.tell(&event);
@@ -529,7 +508,15 @@ impl Controller for Claims {
     fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, String>) {
         on.change(
             |stores| &stores.node_claims,
-            |_, change| change.object().map(|claim| claim.name().to_owned()),
+            |stores, change| {
+                let own = change.object().map(|claim| claim.name().to_owned());
+                // Whose instance it said was its own has that alone again.
+                let id_of = |claim: Option<&NodeClaim>| Some(claim?.provider_id()?.to_owned());
+                let (old, new) = (id_of(change.old.as_deref()), id_of(change.new.as_deref()));
+                let left = old.filter(|old| new.as_ref() != Some(old));
+                let others = left.map(|id| stores.claims_by_provider_id.get(&id));
+                own.into_iter().chain(names(others.unwrap_or_default()))
+            },
         );
         on.change(
             |stores| &stores.nodes,

@@ -8,17 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, DRIFTED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
-use spokeshave_api::{ConsolidationPolicy, NodeClaim};
 use spokeshave_audit::{CommandCheck, check_command};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
 use spokeshave_plan::disrupt::record::{command_of, record};
 use spokeshave_plan::disrupt::steps::cleanup_actions;
 use spokeshave_plan::disrupt::{
-    BudgetMapping, Command, Destination, Frontier, Kept, Method, Outcome, PoolScore, disrupt_keeping,
-    is_calm, validate,
+    BudgetMapping, Command, Destination, Frontier, Kept, Method, Outcome, disrupt_keeping, is_calm, validate,
 };
 use spokeshave_plan::report::first_few;
 use spokeshave_plan::{Policy, limit_exceeded, nominated_event};
@@ -27,6 +26,7 @@ use tokio::sync::Notify;
 
 use crate::act::hands::Hands;
 use crate::observe::budget_faults::BudgetFaults;
+use crate::observe::disruption_gauges;
 use crate::observe::journal::Journal;
 use crate::observe::repeats::Repeats;
 use crate::reconcile::disruption_questions::{are_budgets_known, settle};
@@ -290,7 +290,7 @@ impl DisruptionLoop {
         let mut policy = self.cluster.policy.clone();
         policy.disrupt.verdicts &= judged_again <= now;
         let outcome = self.decide(&snapshot, &policy, now, &thread.frontier, &mut thread.kept);
-        self.observe(&snapshot, &outcome);
+        disruption_gauges::show(&self.journal.families, &snapshot, &outcome);
         // What a refresh finds again has been said before.
         if is_news || !outcome.commands.is_empty() {
             for event in &outcome.events {
@@ -358,49 +358,6 @@ impl DisruptionLoop {
         outcome
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
-    fn observe(&self, snapshot: &Snapshot, outcome: &Outcome) {
-        let families = &self.journal.families;
-        for report in &outcome.reports {
-            let reason = report.method.reason().to_string().to_lowercase();
-            families.eligible_nodes.set(&[&reason], report.eligible as f64);
-            for score in &report.scores {
-                self.observe_score(score);
-            }
-        }
-        for budgets in &outcome.budgets {
-            let reason = budgets.reason.to_string();
-            for (pool, budget) in &budgets.pools {
-                let pool = &snapshot.pool(*pool).name;
-                families
-                    .allowed_disruptions
-                    .set(&[pool, &reason], budget.allowed as f64);
-                families
-                    .consuming_budgets
-                    .set(&[pool, &reason], budget.disrupting as f64);
-            }
-        }
-    }
-
-    /// D-179, D-180, D-181.
-    fn observe_score(&self, score: &PoolScore) {
-        let families = &self.journal.families;
-        let decision = if score.approved { "approved" } else { "rejected" };
-        let labels = [decision, &score.pool, &score.policy];
-        families.consolidation_moves.inc(&labels);
-        if score.policy == ConsolidationPolicy::Balanced.as_str() {
-            families.consolidation_score.observe(&labels, score.score());
-            tracing::debug!(
-                NodePool = score.pool,
-                decision,
-                savings = %score.savings,
-                total_cost = %score.total_cost,
-                "{}",
-                score.text()
-            );
-        }
-    }
-
     /// The second look (D-087…D-091); what stands is started.
     async fn second_look(&self, thread: &mut Thread, pending: Pending) {
         // Commands that wait were decided after this one, with its pods in their places: they have no say in whether it stands.
@@ -445,11 +402,11 @@ impl DisruptionLoop {
         }
         let rejected = match validation.rejection {
             Some(rejection) => {
-                let (reason, message) = (rejection.as_str(), &validation.message);
+                let (reason, detail) = (rejection.as_str(), &validation.message);
                 tracing::debug!(
                     command = command.text("rejected"),
                     reason,
-                    message,
+                    detail,
                     "command does not stand at its second look"
                 );
                 command.nodes.len()
@@ -493,10 +450,14 @@ impl DisruptionLoop {
             thread.unclean = true;
             return false;
         }
-        if !self.stands_up(snapshot, &command)
-            || !are_budgets_known(&self.cluster, &self.hands, &command).await
-        {
-            thread.frontier.failed(&command, self.cluster.now());
+        let is_refused = !self.stands_up(snapshot, &command);
+        if is_refused || !are_budgets_known(&self.cluster, &self.hands, &command).await {
+            let rest = if is_refused {
+                Frontier::refused
+            } else {
+                Frontier::failed
+            };
+            rest(&mut thread.frontier, &command, self.cluster.now());
             return false;
         }
         let action = Action::CreateDisruption {

@@ -64,7 +64,7 @@ impl Garbage {
         for event in &events {
             tracing::warn!(
                 NodeClaim = event.object.name,
-                message = event.message,
+                detail = event.message,
                 "node missing"
             );
             self.hands.tell(event);

@@ -85,7 +85,7 @@ impl Controller for Identity {
                 tracing::warn!(
                     Node = name,
                     reason = event.reason,
-                    message = event.message,
+                    detail = event.message,
                     "lost node"
                 );
                 self.hands.tell(&event);

@@ -122,7 +122,8 @@ impl Interruptions {
         if kind.ends_node() {
             nodes.iter().for_each(|node| self.evictions.hurry(node));
         }
-        let plan = respond(claim, nodes.first().map(|node| &**node), kind, message.ends_at);
+        let node = nodes.first().map(|node| &**node);
+        let plan = respond(claim, node, kind, message.ends_at, self.cluster.now());
         let is_stale = !self.hands.carry_out(&plan).await?;
         if plan.actions.is_empty() {
             if kind.ends_node() {
@@ -163,7 +164,7 @@ impl Controller for Interruptions {
         };
         match &message.kind {
             Err(text) => {
-                tracing::error!(message = id, text, "deleting a message that cannot be read");
+                tracing::error!(id, text, "deleting a message that cannot be read");
             }
             Ok(kind) => {
                 let stores = &self.cluster.stores;

@@ -21,12 +21,7 @@ pub(crate) fn note(cluster: &Cluster, hands: &Hands, claim: &NodeClaim, end: Lau
         LaunchEnd::Registered => cluster.cloud.zones().joined(claim, cluster.now()),
         LaunchEnd::Failed { .. } => avoid_zone(cluster, hands, claim, &pool),
     }
-    cluster
-        .memory()
-        .health
-        .entry(pool.uid().to_owned())
-        .or_default()
-        .record(end);
+    cluster.memory().health_of(pool.uid()).record(end);
 }
 
 fn avoid_zone(cluster: &Cluster, hands: &Hands, claim: &NodeClaim, pool: &NodePool) {

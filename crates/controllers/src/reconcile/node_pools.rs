@@ -102,10 +102,7 @@ impl NodePools {
     fn forget_vanished(&self) {
         let pools = self.cluster.stores.node_pools.snapshot();
         let alive: BTreeSet<&str> = pools.iter().map(|pool| pool.uid()).collect();
-        self.cluster
-            .memory()
-            .health
-            .retain(|uid, _| alive.contains(uid.as_str()));
+        self.cluster.memory().retain_health(|uid| alive.contains(uid));
         let names: BTreeSet<&str> = pools.iter().map(|pool| pool.name()).collect();
         self.cluster
             .memory()
@@ -172,19 +169,16 @@ impl Controller for NodePools {
             return Ok(Requeue::After(Duration::from_millis(200)));
         }
         let cannot_launch = self.cannot_launch(&pool).await;
-        let known = self.cluster.memory().health.remove(pool.uid());
-        let mut health = known.unwrap_or_default();
         let status = status_action(
             &pool,
             view.as_ref(),
             &self.cluster.options.label_rules,
             nodes,
             &resources,
-            &mut health,
+            self.cluster.memory().health_of(pool.uid()),
             cannot_launch.as_ref(),
             self.cluster.now(),
         );
-        self.cluster.memory().health.insert(pool.uid().to_owned(), health);
         let stamped = self.stamp(&pool, &references).await;
         if matches!(stamped, Ok(false)) {
             return Ok(Requeue::Done);

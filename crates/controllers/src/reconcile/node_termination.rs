@@ -175,10 +175,7 @@ impl NodeTermination {
         Ok(has_drained)
     }
 
-    async fn is_gone(&self, claim: &NodeClaim) -> Result<bool, ReconcileError> {
-        let Some(id) = claim.provider_id() else {
-            return Ok(false);
-        };
+    async fn is_gone(&self, id: &str) -> Result<bool, ReconcileError> {
         if !self.may_ask(id) {
             return Ok(false);
         }
@@ -234,11 +231,11 @@ impl NodeTermination {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_due(name.to_owned(), self.cluster.now()) {
-            let message = format!(
+            let detail = format!(
                 "NodeClaim {claim} cannot be read, and the Node ends once it can be: correct it, or run the version that wrote it"
             );
-            tracing::warn!(Node = name, NodeClaim = claim, message, "termination is held up");
-            let event = Event::new(node_ref(node), EventType::Warning, "TerminationBlocked", message);
+            tracing::warn!(Node = name, NodeClaim = claim, detail, "termination is held up");
+            let event = Event::new(node_ref(node), EventType::Warning, "TerminationBlocked", detail);
             self.hands.tell(&event);
         }
         Requeue::After(unreadable::PAUSE)
@@ -365,14 +362,15 @@ impl Controller for NodeTermination {
             attachments: &attachments,
             kept_volumes: &kept_volumes,
         };
-        if let Some(claim) = &claim
-            && claim.is_deleting()
-            && termination::asks_for_instance(&end)
-            && self.is_gone(claim).await?
+        if let Some(id) = termination::asked_for(&end)
+            && self.is_gone(id).await?
         {
-            let why = "its instance was gone already";
-            return match self.hands.note_instance_gone(claim).await? {
-                InstanceEnd::Gone => self.release(&node, why).await,
+            let noted = match &claim {
+                Some(claim) => self.hands.note_instance_gone(claim).await?,
+                None => InstanceEnd::Gone,
+            };
+            return match noted {
+                InstanceEnd::Gone => self.release(&node, "its instance was gone already").await,
                 InstanceEnd::Ending(_) | InstanceEnd::Stale => Ok(Requeue::Stale),
             };
         }

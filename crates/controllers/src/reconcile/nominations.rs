@@ -12,8 +12,7 @@ use futures::future::{AbortHandle, Abortable};
 use futures::stream::FuturesUnordered;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, REGISTERED};
-use spokeshave_model::planned_node::planned;
-use spokeshave_model::pod::is_provisionable;
+use spokeshave_model::planned_node::{is_provisionable, planned};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Action, Pod};
 use spokeshave_plan::Provisioned;
@@ -199,6 +198,8 @@ pub(crate) async fn before_pods_come(
                 let named = cluster.stores.pods_by_planned_node.get(node).into_iter();
                 nominations.extend(named.filter_map(|pod| at_initialization(&pod, node, now)));
             }
+            // No pod is planned onto it before it can run pods.
+            Progress::Rejoined { .. } => {}
         }
     }
     hands.nominate_all(&nominations).await;

@@ -109,7 +109,10 @@ impl Controller for PodEvents {
             .and_then(|spec| spec.provider_id.clone())
             .unwrap_or_default();
         let mut next = Requeue::Done;
-        for claim in stores.claims_by_provider_id.get(&id) {
+        let mut claims = stores.claims_by_provider_id.get(&id);
+        // Those of another cloud are its own operator's.
+        claims.retain(|claim| self.cluster.is_ours(claim));
+        for claim in claims {
             match pod_event_step(&claim, time, now) {
                 PodEventStep::Known => {}
                 PodEventStep::Wait(left) => {

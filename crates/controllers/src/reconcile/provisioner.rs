@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::placement::PlannedClaim;
+use spokeshave_model::planned_node::waits;
 use spokeshave_model::snapshot::{PodId, PoolView, Snapshot};
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Action, Plan, Price, pod};
@@ -45,6 +46,13 @@ const WARN_AGAIN: SignedDuration = SignedDuration::from_hours(24);
 
 /// Pods by the zone they will be in.
 type Zones = BTreeMap<String, usize>;
+
+/// Planned NodeClaims of a NodePool that are not created before the same time, because the cloud has refused such lately.
+#[derive(Default)]
+struct Refused {
+    claims: usize,
+    pods: usize,
+}
 
 /// The provisioner.
 #[derive(Debug)]
@@ -103,8 +111,9 @@ impl Provisioner {
     }
 
     fn look_at_pod(&self, pod: Option<&Pod>) {
+        // Whether what somebody else has named for it stands is for the pass to find out.
         if let Some(pod) = pod
-            && pod::is_provisionable(pod)
+            && waits(pod)
         {
             self.batcher
                 .trigger(pod.metadata.uid.as_deref().unwrap_or_default());
@@ -274,6 +283,8 @@ impl Provisioner {
             refused,
         } = decision;
         let outcome = &outcome;
+        // Also without pods: while a node drains there is a pass every few seconds, and those that waited before wait no longer.
+        self.count_zones(zones);
         if outcome.pods.is_empty() {
             let names = self.follow_names(snapshot, outcome).await;
             return self.names.add(names);
@@ -284,7 +295,6 @@ impl Provisioner {
             let uid = snapshot.pod(pod).uid();
             self.journal.pod_times.decided(uid, !failed.contains(&pod));
         }
-        self.count_zones(zones);
         self.warn_of_preferences(snapshot, outcome, self.cluster.now());
         self.report(snapshot, outcome);
         self.tell_of_refused(snapshot, outcome, &refused);
@@ -411,6 +421,7 @@ impl Provisioner {
     /// P-065: creates what is planned, many at once; what fails is planned for again.
     async fn create(&self, snapshot: &Snapshot, outcome: &Provisioned, plan: &Plan) {
         let mut wanted = Vec::new();
+        let mut refused: BTreeMap<(&str, Timestamp), Refused> = BTreeMap::new();
         self.cluster.begin_launches();
         for (planned, action) in outcome.placements.claims.iter().zip(&plan.actions) {
             let Action::CreateNodeClaim { claim, reason } = action else {
@@ -422,18 +433,24 @@ impl Provisioner {
             }
             if let Some(pauses) = self.cluster.waits_in_vain(snapshot, planned) {
                 for (pause, pod) in pauses {
-                    tracing::info!(pod = pod::key(&pod), nodes = pause.count, until = %pause.until, "nodes came up in vain for this pod; the next one waits");
+                    let key = pod::key(&pod);
+                    if self.is_line_due(format!("{key}: {} nodes in vain", pause.count)) {
+                        tracing::info!(pod = key, nodes = pause.count, until = %pause.until, "nodes came up in vain for this pod; the next one waits");
+                    }
                     self.hands.tell(&pause.event(&pod));
                 }
                 continue;
             }
             let admission = self.cluster.memory().launches.admit(claim, self.cluster.now());
             if let Admission::NotBefore(next) = admission {
-                tracing::info!(NodePool = view.name, pods = planned.pods.len(), %next, "the cloud has refused such a nodeclaim lately; it is not created before the next try");
+                let alike = refused.entry((view.name.as_str(), next)).or_default();
+                alike.claims += 1;
+                alike.pods += planned.pods.len();
                 continue;
             }
             wanted.push(((planned, reason), &**claim));
         }
+        self.tell_of_back_offs(&refused);
         let done = |(planned, reason): (&PlannedClaim, &String),
                     claim: &NodeClaim,
                     created: Result<NodeClaim, ExecuteError>| {
@@ -454,6 +471,15 @@ impl Provisioner {
             }
         };
         self.hands.create_claims(wanted, done).await;
+    }
+
+    /// One line for all that waits for the same try, however many NodeClaims that is, and not one in every pass.
+    fn tell_of_back_offs(&self, refused: &BTreeMap<(&str, Timestamp), Refused>) {
+        for ((pool, next), Refused { claims, pods }) in refused {
+            if self.is_line_due(format!("{pool}: not before {next}")) {
+                tracing::info!(NodePool = pool, nodeclaims = claims, pods, %next, "the cloud has refused such nodeclaims lately; they are not created before the next try");
+            }
+        }
     }
 
     /// P-065: the NodePool as it is now, not as it was when the plan was made, still has room and a future.

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::NodeClaim;
 use spokeshave_model::Pod;
 use spokeshave_model::snapshot::PodId;
-use spokeshave_model::{ClusterState, lower, pod};
+use spokeshave_model::{ClusterState, lower, planned_node, pod};
 use spokeshave_plan::{provision_only, report};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
@@ -56,7 +56,7 @@ impl Launches {
     }
 
     fn look_at(&self, pod: &Arc<Pod>) {
-        if !pod::is_provisionable(pod) {
+        if !planned_node::is_provisionable(pod) {
             return;
         }
         let Some(uid) = pod.metadata.uid.clone() else {

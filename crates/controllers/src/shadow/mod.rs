@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::Client;
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
-use spokeshave_runtime::{Metrics, Readiness, Shutdown, TaskGroup, read_only};
+use spokeshave_runtime::{EventRecorder, Metrics, Readiness, Shutdown, TaskGroup, read_only};
 
 use crate::definitions::definitions_served;
+use crate::observe::observability;
 use crate::operator::{Operator, OperatorError};
 use crate::options::Options;
 use crate::reconcile::Term;
@@ -156,9 +157,8 @@ impl Shadow {
         tasks.spawn("definitions", async move {
             until.cut(definitions_served(client, clock, readiness)).await;
         });
-        // Nobody runs the writer of events: what is told to the recorder goes nowhere.
-        let (recorder, _) = self.operator.event_recorder(&self.client);
-        let term = self.operator.term(&self.client, recorder, None);
+        observability::show_build(self.operator.metrics(), self.options.commit);
+        let term = self.operator.term(&self.client, EventRecorder::silent(), None);
         let cluster = &term.cluster;
         let wanted = Wanted {
             own_kinds: serves_own_kinds(&self.client).await,

@@ -240,7 +240,7 @@ impl Moves {
                 "the command breaks a rule and counts for nothing"
             );
             ledger.refused(&text, problem, now);
-            thread.frontier.failed(&command, now);
+            thread.frontier.refused(&command, now);
             return None;
         }
         tracing::info!(command = text, "would disrupt");

@@ -10,7 +10,7 @@ use kube::Resource;
 use spokeshave_api::conditions::{Conditioned, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
-use spokeshave_model::pod::is_provisionable;
+use spokeshave_model::planned_node::{is_provisionable, promised, without_nomination};
 use spokeshave_model::snapshot::{NodeId, PodView};
 use spokeshave_model::{Applied, Change, Distress, LiveSnapshot, Pod};
 use spokeshave_plan::disrupt::record::replacement_claim;
@@ -110,7 +110,7 @@ impl Cluster {
         true
     }
 
-    /// Pods that have changed, and those that begin or cease to wait for a NodeClaim of their own.
+    /// Pods that have changed, those that begin or cease to wait for a NodeClaim of their own, and those whose node is promised to them no more.
     fn pod_changes(&self, taken: &Taken, known: &Inputs, inputs: &Inputs, changes: &mut Vec<Change>) -> bool {
         let store = &self.stores.pods;
         let Some(mut keys) = store.changed_since(taken.marks.pods) else {
@@ -122,7 +122,7 @@ impl Cluster {
             // Virtual pods are in no store.
             let mut pods = self.virtual_pods.join(Vec::new(), &self.stores.buffers);
             pods.retain(|pod| differs(pod));
-            changes.extend(pods.into_iter().map(|pod| Change::Pod(as_seen(pod, assigned))));
+            changes.extend(pods.into_iter().map(|pod| Change::Pod(as_seen(pod, inputs))));
             let snapshot = taken.live.snapshot();
             // Who is on a node waits for no NodeClaim, and its object need not be read.
             let is_stand_in = |node: NodeId| snapshot.nodes[node.index()].is_stand_in();
@@ -130,9 +130,16 @@ impl Cluster {
             let waiting = snapshot.pods.iter().filter(waits).map(|view| &*view.object);
             keys.extend(waiting.filter(|pod| differs(pod)).map(ObjectKey::of));
         }
+        for (one, other) in [
+            (&known.withdrawn, &inputs.withdrawn),
+            (&inputs.withdrawn, &known.withdrawn),
+        ] {
+            let only = one.iter().filter(|(uid, _)| !other.contains_key(*uid));
+            keys.extend(only.map(|(_, key)| key.clone()));
+        }
         for key in keys {
             changes.push(match store.get(&key) {
-                Some(pod) => Change::Pod(as_seen(pod, assigned)),
+                Some(pod) => Change::Pod(as_seen(pod, inputs)),
                 None => Change::PodGone {
                     namespace: key.namespace,
                     name: key.name,
@@ -268,9 +275,14 @@ impl Cluster {
     }
 }
 
-/// A pod as planning sees it: on what stands in for the NodeClaim that was made for it, while it waits for that.
-pub(super) fn as_seen(pod: Arc<Pod>, assigned: &BTreeMap<String, Arc<str>>) -> Arc<Pod> {
-    match assigned.get(uid_of(&pod)) {
+/// A pod as planning sees it: on what stands in for the NodeClaim that was made for it, while it waits for that; and without the name of a node that somebody
+/// else has promised to it for too long.
+pub(super) fn as_seen(pod: Arc<Pod>, inputs: &Inputs) -> Arc<Pod> {
+    let uid = uid_of(&pod);
+    if inputs.withdrawn.contains_key(uid) && promised(&pod).is_some() {
+        return Arc::new(without_nomination(&pod));
+    }
+    match inputs.assigned.get(uid) {
         Some(stand_in) if is_provisionable(&pod) => Arc::new(expected_on(&pod, stand_in)),
         _ => pod,
     }

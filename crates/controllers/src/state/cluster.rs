@@ -236,8 +236,10 @@ impl Cluster {
         let marked_for_deletion = in_command.clone();
         let revocable = self.revocable(pending);
         let replacement_nodes = self.replacement_nodes();
-        let (nominations, assigned, claims_with_room) = {
+        let promised = self.promised_pods();
+        let (nominations, assigned, claims_with_room, withdrawn) = {
             let mut memory = self.memory();
+            let withdrawn = memory.promises.withdrawn(&promised, now);
             memory.nominations.retain(|_, until| *until > now);
             let claims = &self.stores.node_claims;
             let waits = |name: &String| {
@@ -266,7 +268,7 @@ impl Cluster {
                     _ => _ = claims_with_room.insert(name.clone()),
                 }
             }
-            (nominations, assigned, claims_with_room)
+            (nominations, assigned, claims_with_room, withdrawn)
         };
         Inputs {
             versions,
@@ -274,6 +276,7 @@ impl Cluster {
             instance_types,
             nominations,
             assigned,
+            withdrawn,
             claims_with_room,
             in_command,
             marked_for_deletion,
@@ -287,6 +290,13 @@ impl Cluster {
         }
     }
 
+    /// The pods to which somebody else has promised a node. O(of these).
+    fn promised_pods(&self) -> Vec<Arc<Pod>> {
+        let promised = &self.stores.pods_by_promised_node;
+        let nodes = promised.values();
+        nodes.iter().flat_map(|node| promised.get(node)).collect()
+    }
+
     /// Whether a pod still waits for the NodeClaim that was made for it. One on a node that goes does not: it is planned for as long as it is there,
     /// and another takes its place later.
     fn still_waits(&self, pod: &AssignedPod) -> bool {
@@ -294,7 +304,7 @@ impl Cluster {
         let current = self.stores.pods.get(key);
         current.is_some_and(|current| {
             current.metadata.uid.as_deref() == Some(&pod.uid)
-                && spokeshave_model::pod::is_provisionable(&current)
+                && spokeshave_model::planned_node::is_provisionable(&current)
         })
     }
 
@@ -318,16 +328,16 @@ impl Cluster {
     }
 
     /// The pods as planning sees them, in order: those that a NodeClaim was made for already are on its stand-in.
-    fn planned_pods(&self, assigned: &BTreeMap<String, Arc<str>>) -> Vec<Arc<Pod>> {
+    fn planned_pods(&self, inputs: &Inputs) -> Vec<Arc<Pod>> {
         let pods = self.stores.pods.snapshot();
         let pods = self.virtual_pods.join(pods, &self.stores.buffers);
-        pods.into_iter().map(|pod| as_seen(pod, assigned)).collect()
+        pods.into_iter().map(|pod| as_seen(pod, inputs)).collect()
     }
 
     pub(crate) fn cluster_state(&self, inputs: &Inputs) -> ClusterState {
         ClusterState {
             nodes: self.stores.nodes.snapshot(),
-            pods: self.planned_pods(&inputs.assigned),
+            pods: self.planned_pods(inputs),
             daemon_sets: self.stores.daemon_sets.snapshot(),
             pod_disruption_budgets: self.stores.pod_disruption_budgets.snapshot(),
             namespaces: self.stores.namespaces.snapshot(),

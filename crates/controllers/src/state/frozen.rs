@@ -10,6 +10,7 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_model::Distress;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::{InstanceType, LiveSnapshot, Nomination, Revocable};
+use spokeshave_runtime::ObjectKey;
 
 use crate::state::store_list::Versions;
 
@@ -28,6 +29,8 @@ pub(crate) struct Inputs {
     pub(crate) nominations: BTreeMap<String, Nomination>,
     /// Pods that wait for NodeClaims which were made for them, by UID, with the provider IDs of these NodeClaims' stand-ins: planning sees them there.
     pub(crate) assigned: BTreeMap<String, Arc<str>>,
+    /// Pods that somebody else has promised a node for so long that it counts no more, by UID: planning sees them without its name.
+    pub(crate) withdrawn: BTreeMap<String, ObjectKey>,
     /// NodeClaims without instance that were made for pods of which some do not wait any more: the others, and those that have come in their place, are
     /// planned onto them.
     pub(crate) claims_with_room: BTreeSet<String>,
@@ -59,6 +62,7 @@ impl Inputs {
     fn is_same_but_for_objects(&self, other: &Inputs) -> bool {
         self.nominations == other.nominations
             && self.assigned == other.assigned
+            && self.withdrawn == other.withdrawn
             && self.claims_with_room == other.claims_with_room
             && self.in_command == other.in_command
             && self.marked_for_deletion == other.marked_for_deletion
@@ -233,6 +237,7 @@ mod tests {
             instance_types: BTreeMap::from([("p".to_owned(), Ok(types.clone()))]),
             nominations: BTreeMap::new(),
             assigned: BTreeMap::new(),
+            withdrawn: BTreeMap::new(),
             claims_with_room: BTreeSet::new(),
             in_command: BTreeSet::new(),
             marked_for_deletion: BTreeSet::new(),

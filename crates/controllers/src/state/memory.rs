@@ -10,6 +10,8 @@ use spokeshave_plan::registration_health::Ring;
 use spokeshave_plan::vain_launches::VainLaunches;
 use spokeshave_runtime::ObjectKey;
 
+use crate::state::promises::Promises;
+
 /// Facts in memory. A restart loses them, and each says why that is harmless.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -22,11 +24,25 @@ pub(crate) struct Memory {
     /// scheduler chooses among all.
     pub(crate) expected: Expected,
     /// The last outcomes of launches, by UID of the NodePool. Lost: its condition tells the gist (P-182).
-    pub(crate) health: BTreeMap<String, Ring>,
+    health: BTreeMap<String, Ring>,
+    /// Since when nodes are promised to pods by others. Lost: each promise is believed for as long again.
+    pub(crate) promises: Promises,
     /// What the cloud has refused lately. Lost: each is tried once more.
     pub(crate) launches: LaunchBackoff,
     /// Nodes that came up in vain. Lost: the next two come at once.
     pub(crate) vain: VainLaunches,
+}
+
+impl Memory {
+    /// The last outcomes of launches of the NodePool of a UID. They stay in place while they are looked at: other threads add to them.
+    pub(crate) fn health_of(&mut self, pool_uid: &str) -> &mut Ring {
+        self.health.entry(pool_uid.to_owned()).or_default()
+    }
+
+    /// Forgets the outcomes of launches of NodePools that are no more, by UID.
+    pub(crate) fn retain_health(&mut self, is_alive: impl Fn(&str) -> bool) {
+        self.health.retain(|uid, _| is_alive(uid));
+    }
 }
 
 /// A pod that a NodeClaim was made for.

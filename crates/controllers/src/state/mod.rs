@@ -9,6 +9,7 @@ pub(crate) mod frozen;
 pub(crate) mod memory;
 pub(crate) mod node_classes;
 pub(crate) mod owners;
+pub(crate) mod promises;
 pub(crate) mod spread;
 pub(crate) mod store_list;
 pub(crate) mod stores;

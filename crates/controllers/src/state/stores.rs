@@ -79,6 +79,8 @@ stores! {
         pub pods_by_node: Pod, pods, |pod| key(spokeshave_model::pod::node_name(pod));
         /// Waiting pods by the name of the node that they were planned on.
         pub pods_by_planned_node: Pod, pods, |pod| key(spokeshave_model::planned_node::said(pod).map(|(node, _)| node));
+        /// Waiting pods by the name of the node that somebody else has promised to them.
+        pub pods_by_promised_node: Pod, pods, |pod| key(spokeshave_model::planned_node::promised(pod));
         /// Nodes by provider ID.
         pub nodes_by_provider_id: Node, nodes, |node| key(node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()));
         /// NodeClaims by provider ID.

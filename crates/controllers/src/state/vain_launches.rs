@@ -75,7 +75,12 @@ fn fate(stores: &Stores, claim: &NodeClaim) -> Fate {
     let id = claim.provider_id().unwrap_or_default();
     let nodes = stores.nodes_by_provider_id.get(id);
     let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
-    let pods = names.flat_map(|name| stores.pods_by_node.get(name));
+    // What is promised is about to be used: binding takes as long as volumes take.
+    let on_node = |name: &str| {
+        let promised = stores.pods_by_promised_node.get(name);
+        stores.pods_by_node.get(name).into_iter().chain(promised)
+    };
+    let pods = names.flat_map(on_node);
     let mut used = pods.filter(|pod| pod::is_active(pod) && !pod::is_daemon(pod) && !pod::is_mirror(pod));
     match used.next() {
         Some(_) => Fate::Used,

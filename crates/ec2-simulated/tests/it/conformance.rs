@@ -158,6 +158,7 @@ async fn g_014_g_024_the_kit_for_providers_finds_nothing() {
         cluster_uid: "kit".to_owned(),
         run: "run".to_owned(),
         restart: None,
+        is_time_virtual: true,
     };
     let untried = check(&options, &clock).await;
     let untried = untried.unwrap_or_else(|failures| panic!("{failures}"));

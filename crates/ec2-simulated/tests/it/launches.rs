@@ -247,6 +247,64 @@ async fn a_104_a_list_that_fails_is_an_error_and_not_an_empty_cloud() {
     assert_eq!(provider.list().await.unwrap().len(), 1);
 }
 
+/// As when its answer was not written down, or somebody has taken the provider ID away.
+#[tokio::test(start_paused = true)]
+async fn a_080_a_launch_that_is_asked_for_again_minutes_later_finds_its_instance() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let launched = provider.create(&wanted).await.unwrap();
+    world.pass(120).await;
+    let again = provider.create(&wanted).await.unwrap();
+    assert_eq!(again.provider_id(), launched.provider_id());
+    // Without an answer nobody knows whether it is still there.
+    let busy = ApiError::new("RequestLimitExceeded", "slow down");
+    world.cloud.fail("DescribeInstances", &busy, 1);
+    assert!(provider.create(&wanted).await.is_err());
+    assert_eq!(world.cloud.instances().len(), 1);
+}
+
+/// Its Node has not joined, so EC2 does not know whose it is: a NodeClaim that has lost its provider ID must find it, and garbage collection leave it alone.
+#[tokio::test(start_paused = true)]
+async fn a_080_what_is_listed_bears_the_uid_that_this_process_has_launched_it_for() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    for name in ["one", "two"] {
+        let wanted = claim(name, &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+        let launched = provider.create(&wanted).await.unwrap();
+        for seconds in [0, 120] {
+            world.pass(seconds).await;
+            let listed = provider.list().await.unwrap();
+            let one = listed.iter().find(|one| one.metadata.uid == wanted.metadata.uid);
+            assert_eq!(one.and_then(|one| one.provider_id()), launched.provider_id());
+        }
+    }
+    assert_eq!(world.cloud.instances().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_080_a_launch_whose_instance_is_ending_or_gone_is_made_again() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    for (seconds, state) in [(1, Some("shutting-down")), (60, None)] {
+        let launched = provider.create(&wanted).await.unwrap();
+        let id = launched.provider_id().unwrap().rsplit('/').next().unwrap();
+        world.pass(120).await;
+        assert!(world.cloud.terminate(id));
+        world.pass(seconds).await;
+        let instances = world.cloud.instances();
+        let ended = instances.iter().find(|one| one.id == id);
+        assert_eq!(ended.map(|one| one.state.as_str()), state);
+        let next = provider.create(&wanted).await.unwrap();
+        assert_ne!(next.provider_id(), launched.provider_id());
+        assert_eq!(world.cloud.instances().len(), instances.len() + 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_081_a_launch_whose_operator_was_killed_is_listed_so_that_it_can_be_collected() {
     let world = ready(Options::new(CLUSTER)).await;

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use spokeshave_api::{NodeClaim, labels};
+use spokeshave_api::{EC2NodeClass, NodeClaim, labels};
 use spokeshave_aws_cloud::AwsProvider;
 use spokeshave_ec2_simulated::Options;
 use spokeshave_model::Offering;
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::{CloudError, CloudProvider as _};
+use spokeshave_ports::{CloudError, CloudProvider as _, Interruption, Interruptions};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::labels::{
     CAPACITY_RESERVATION_ID, CAPACITY_RESERVATION_INTERRUPTIBLE, CAPACITY_RESERVATION_TYPE,
@@ -105,6 +105,26 @@ async fn reserved(
     write(&world, &launched).await;
     world.pass(60).await;
     (world, provider, launched)
+}
+
+/// With a capacity block of which an instance is used, and when that ends.
+async fn in_block(minutes: i64) -> (World, std::sync::Arc<AwsProvider>, NodeClaim, Timestamp) {
+    let (world, provider, launched) = reserved("capacity-block").await;
+    let ends_at = world.clock.now() + SignedDuration::from_mins(minutes);
+    world.cloud.reserve(CapacityReservation {
+        ends_at: Some(ends_at),
+        ..reservation("capacity-block")
+    });
+    (world, provider, launched, ends_at)
+}
+
+/// The next message, unless it takes longer than that.
+async fn heard(world: &World, messages: &mut Interruptions<'_>, minutes: u64) -> Option<Interruption> {
+    tokio::select! {
+        biased;
+        message = messages.next() => message,
+        () = world.clock.sleep(Duration::from_secs(minutes * 60)) => None,
+    }
 }
 
 /// EC2's reply names no reservation, and what it counts as free need not be for what is asked for.
@@ -225,20 +245,27 @@ async fn d_283_a_reservation_from_which_ec2_takes_an_instance_back_is_left_out()
     let (world, provider, launched) = reserved("default").await;
     assert_eq!(for_sale(&provider).await, Some(1));
     let id = launched.provider_id().unwrap().rsplit('/').next().unwrap();
-    let body = json!({
-        "version": "0", "id": "1", "source": "aws.ec2", "detail-type": "EC2 Capacity Reservation Instance Interruption Warning",
-        "time": world.clock.now().to_string(), "region": "us-east-1", "detail": {"instance-id": id, "instance-action": "terminate"},
-    });
-    world.cloud.send_message(body.to_string());
     let mut messages = provider.interruptions().unwrap();
-    let message = tokio::select! {
-        biased;
-        message = messages.next() => message.unwrap(),
-        () = world.clock.sleep(Duration::from_secs(30)) => panic!("nobody says that it is taken back"),
-    };
-    assert_eq!(message.kind, Ok(InterruptionKind::CapacityReservationInterrupted));
-    assert_eq!(message.provider_id, launched.provider_id().unwrap());
-    assert_eq!(for_sale(&provider).await, None);
+    for (told, seconds) in [(None, 120), (Some(90), 90)] {
+        let now = world.clock.now();
+        let after = |seconds: i64| now + SignedDuration::from_secs(seconds);
+        let mut detail = json!({"instance-id": id, "instance-action": "terminate"});
+        if let Some(told) = told {
+            detail["instance-termination-time"] = json!(after(told).to_string());
+        }
+        let body = json!({
+            "version": "0", "id": "1", "source": "aws.ec2", "detail-type": "EC2 Capacity Reservation Instance Interruption Warning",
+            "time": now.to_string(), "region": "us-east-1", "detail": detail,
+        });
+        world.cloud.send_message(body.to_string());
+        let message = heard(&world, &mut messages, 1).await;
+        let message = message.expect("somebody says that it is taken back");
+        assert_eq!(message.kind, Ok(InterruptionKind::CapacityReservationInterrupted));
+        assert_eq!(message.provider_id, launched.provider_id().unwrap());
+        assert_eq!(message.ends_at, Some(after(seconds)), "its pods have so long");
+        assert_eq!(for_sale(&provider).await, None);
+        provider.acknowledge(&message).await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,31 +314,63 @@ async fn d_293_an_instance_that_has_lost_its_reservation_is_on_demand_and_its_no
     }
 }
 
-/// As by a message of the queue, so that core tells users and counts it (W-53).
+/// As by a message of the queue, so that core tells users and counts it (W-53). EC2 begins to terminate the instances of a block half an hour before it ends.
 #[tokio::test(start_paused = true)]
-async fn d_294_w_53_nodes_of_a_capacity_block_go_forty_minutes_before_it_ends() {
-    let (world, provider, launched) = reserved("capacity-block").await;
-    let ends_at = world.clock.now() + SignedDuration::from_mins(50);
-    world.cloud.reserve(CapacityReservation {
-        ends_at: Some(ends_at),
-        ..reservation("capacity-block")
-    });
+async fn d_294_w_53_nodes_of_a_capacity_block_go_before_ec2_ends_them() {
+    let (world, provider, launched, ends_at) = in_block(50).await;
     let mut messages = provider.interruptions().unwrap();
-    let early = tokio::select! {
-        biased;
-        message = messages.next() => message,
-        () = world.clock.sleep(Duration::from_secs(9 * 60)) => None,
-    };
-    assert_eq!(early, None);
-    let message = tokio::select! {
-        biased;
-        message = messages.next() => message.unwrap(),
-        () = world.clock.sleep(Duration::from_secs(4 * 60)) => panic!("nobody says that the block ends"),
-    };
+    assert_eq!(heard(&world, &mut messages, 9).await, None);
+    let message = heard(&world, &mut messages, 4).await;
+    let message = message.expect("somebody says that the block ends");
     assert_eq!(message.kind, Ok(InterruptionKind::CapacityReservationInterrupted));
     assert_eq!(message.provider_id, launched.provider_id().unwrap());
-    assert_eq!(message.ends_at, Some(ends_at));
+    assert_eq!(message.ends_at, Some(ends_at - SignedDuration::from_mins(30)));
     assert_eq!(provider.acknowledge(&message).await, Ok(()));
+    world.pass(120).await;
     let status: Value = json!(world.class_now("reserving").await.status);
     assert_eq!(status["capacityReservations"][0]["state"], "expiring");
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_294_nodes_of_a_block_go_whether_or_not_their_class_still_selects_it() {
+    for is_deleted in [false, true] {
+        let (world, provider, launched, ends_at) = in_block(50).await;
+        let mut messages = provider.interruptions().unwrap();
+        if is_deleted {
+            let classes: Api<EC2NodeClass> = Api::all(world.client.clone());
+            let deleted = classes.delete("reserving", &DeleteParams::default()).await;
+            deleted.unwrap();
+        } else {
+            let nothing = json!({"spec": {"capacityReservationSelectorTerms": null}});
+            world.change::<EC2NodeClass>("reserving", nothing).await;
+        }
+        let message = heard(&world, &mut messages, 14).await;
+        let message = message.expect("somebody says that the block ends");
+        assert_eq!(message.provider_id, launched.provider_id().unwrap());
+        assert_eq!(message.ends_at, Some(ends_at - SignedDuration::from_mins(30)));
+    }
+}
+
+/// What was to go before, and waits for a pod, must not wait beyond the end of its machine.
+#[tokio::test(start_paused = true)]
+async fn d_294_what_is_on_its_way_out_of_a_block_is_told_of_until_it_has_a_deadline() {
+    let (world, provider, _, ends_at) = in_block(50).await;
+    let kept = json!({"metadata": {"finalizers": ["karpenter.sh/termination"]}});
+    world.change::<NodeClaim>("one", kept).await;
+    let claims: Api<NodeClaim> = Api::all(world.client.clone());
+    claims.delete("one", &DeleteParams::default()).await.unwrap();
+    let mut messages = provider.interruptions().unwrap();
+    for minutes in [14, 2] {
+        let message = heard(&world, &mut messages, minutes).await;
+        let message = message.expect("somebody says that the block ends");
+        assert_eq!(message.ends_at, Some(ends_at - SignedDuration::from_mins(30)));
+    }
+    let sooner = deadline_of(ends_at - SignedDuration::from_mins(31));
+    world.change::<NodeClaim>("one", sooner).await;
+    world.pass(5).await;
+    assert_eq!(heard(&world, &mut messages, 5).await, None);
+}
+
+fn deadline_of(at: Timestamp) -> Value {
+    json!({"metadata": {"annotations": {labels::TERMINATION_TIMESTAMP: at.to_string()}}})
 }

@@ -7,6 +7,7 @@ use super::pods::LoweredPods;
 use crate::Pod;
 use crate::constraints::{Constraints, PodProblem};
 use crate::labels;
+use crate::planned_node;
 use crate::pod::{self, DoNotDisrupt};
 use crate::requirement::Requirement;
 use crate::requirements::Requirements;
@@ -17,7 +18,7 @@ use crate::snapshot::{
 };
 use crate::vector::{ResourceTable, ResourceVector};
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Which labels anything in the cluster looks at, with how many distinct constraints do.
@@ -26,6 +27,10 @@ pub(super) struct Observed {
     pod_labels: BTreeMap<String, u32>,
     node_labels: BTreeMap<String, u32>,
     selectors: u32,
+    /// The hosts that are named.
+    hosts: BTreeMap<String, u32>,
+    /// How often hosts are compared as numbers.
+    host_bounds: u32,
 }
 
 impl Observed {
@@ -52,7 +57,14 @@ impl Observed {
             self.selectors += 1;
             selector.keys().for_each(|key| add(&mut self.pod_labels, key));
         }
-        node_keys(constraints, |key| add(&mut self.node_labels, key));
+        of_nodes(constraints, |requirement| {
+            add(&mut self.node_labels, requirement.key());
+            if requirement.key() == labels::HOSTNAME {
+                let hosts = requirement.values().iter();
+                hosts.for_each(|host| add(&mut self.hosts, host));
+                self.host_bounds += u32::from(is_bounded(requirement));
+            }
+        });
     }
 
     /// Takes back what [`add`](Self::add) has counted.
@@ -68,14 +80,33 @@ impl Observed {
             self.selectors -= 1;
             selector.keys().for_each(|key| remove(&mut self.pod_labels, key));
         }
-        node_keys(constraints, |key| remove(&mut self.node_labels, key));
+        of_nodes(constraints, |requirement| {
+            remove(&mut self.node_labels, requirement.key());
+            if requirement.key() == labels::HOSTNAME {
+                let hosts = requirement.values().iter();
+                hosts.for_each(|host| remove(&mut self.hosts, host));
+                self.host_bounds -= u32::from(is_bounded(requirement));
+            }
+        });
     }
 
-    /// Whether the same labels are observed, however often.
+    /// Whether the same labels are observed, however often, and whatever hosts are named.
     pub(super) fn is_same(&self, other: &Observed) -> bool {
         (self.selectors > 0) == (other.selectors > 0)
+            && (self.host_bounds > 0) == (other.host_bounds > 0)
             && self.pod_labels.keys().eq(other.pod_labels.keys())
             && self.node_labels.keys().eq(other.node_labels.keys())
+    }
+
+    /// Takes over which hosts are named; returns those of which it is otherwise now.
+    pub(super) fn take_hosts(&mut self, now: &Observed) -> BTreeSet<String> {
+        if self.hosts.keys().eq(now.hosts.keys()) {
+            return BTreeSet::new();
+        }
+        let old = std::mem::replace(&mut self.hosts, now.hosts.clone());
+        let gone = old.keys().filter(|host| !self.hosts.contains_key(*host));
+        let new = self.hosts.keys().filter(|host| !old.contains_key(*host));
+        gone.chain(new).cloned().collect()
     }
 
     /// Drops of a pod's constraints what no selector can see.
@@ -92,27 +123,41 @@ impl Observed {
 
     /// What pods can see of a node: equal values are one kind.
     pub(super) fn kind_of(&self, node: &NodeView) -> KindKey {
-        let seen = node
-            .labels
-            .iter()
-            .filter(|(key, _)| self.node_labels.contains_key(labels::normalize(key)));
+        let seen = node.labels.iter().filter(|(key, _)| {
+            self.node_labels.contains_key(labels::normalize(key)) && labels::counts(key, &node.labels)
+        });
         let mut requirements = Requirements::from_labels(seen);
         if self.node_labels.contains_key(labels::HOSTNAME) {
-            requirements.replace(Requirement::is(labels::HOSTNAME, &node.hostname));
+            // Hosts that nothing names cannot be told apart: `In` fails on all of them, `NotIn` and `Exists` hold.
+            let is_seen = self.host_bounds > 0 || self.hosts.contains_key(&node.hostname);
+            let host = if is_seen {
+                node.hostname.as_str()
+            } else {
+                labels::OTHER_HOST
+            };
+            requirements.replace(Requirement::is(labels::HOSTNAME, host));
+        }
+        let named = node.node_name().filter(|_| labels::name_nodes(&self.node_labels));
+        let named = named.map(labels::node_name_key);
+        if let Some(key) = named.filter(|key| self.node_labels.contains_key(key)) {
+            requirements.add(Requirement::is(&key, "true"));
         }
         let taints: Vec<String> = node.taints.iter().map(crate::taint::format_taint).collect();
         (requirements, taints.join(","))
     }
 }
 
-/// Calls `each` with every node label that the constraints look at.
-fn node_keys(constraints: &Constraints, mut each: impl FnMut(&str)) {
+/// Whether a requirement compares values as numbers.
+fn is_bounded(requirement: &Requirement) -> bool {
+    requirement.gte().is_some() || requirement.lte().is_some()
+}
+
+/// Calls `each` with everything that the constraints ask of a label of a node.
+fn of_nodes(constraints: &Constraints, mut each: impl FnMut(&Requirement)) {
     let terms = constraints.required_terms.iter().chain(&constraints.volume_terms);
     let terms = terms.chain(constraints.preferred_terms.iter().map(|(_, term)| term));
     for requirements in std::iter::once(&constraints.node_selector).chain(terms) {
-        requirements
-            .iter()
-            .for_each(|requirement| each(requirement.key()));
+        requirements.iter().for_each(&mut each);
     }
 }
 
@@ -199,7 +244,8 @@ pub(super) fn pod_view(
         class,
         request,
         node: None,
-        provisionable: pod::is_provisionable(object),
+        provisionable: planned_node::waits(object),
+        promised: false,
         active: pod::is_active(object),
         terminal: pod::is_terminal(object),
         reschedulable: pod::is_reschedulable(object),
@@ -213,6 +259,47 @@ pub(super) fn pod_view(
         is_virtual,
         seniority: Seniority::of(object),
         object: Arc::clone(object),
+    }
+}
+
+/// A node by the name that a pod has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place<'a> {
+    /// It is bound there.
+    Bound(&'a str),
+    /// Somebody else than the plan has named it (P-056).
+    Promised(&'a str),
+}
+
+impl<'a> Place<'a> {
+    /// The node that a pod names.
+    pub(super) fn of(pod: &'a Pod) -> Option<Self> {
+        let bound = pod::node_name(pod).map(Place::Bound);
+        bound.or_else(|| planned_node::promised(pod).map(Place::Promised))
+    }
+
+    pub(super) fn name(self) -> &'a str {
+        match self {
+            Place::Bound(name) | Place::Promised(name) => name,
+        }
+    }
+
+    /// Whether the pod counts on the node of this name. What is about to go is nobody's to promise.
+    pub(super) fn is_on(self, node: &NodeView) -> bool {
+        match self {
+            Place::Bound(_) => true,
+            Place::Promised(_) => !node.marked_for_deletion,
+        }
+    }
+}
+
+/// The pod is on this node from now on, or on none.
+pub(super) fn put_on(pod: &mut PodView, node: Option<NodeId>) {
+    pod.node = node;
+    if pod::node_name(&pod.object).is_none() {
+        // Who is on a node without being bound was promised to it.
+        pod.promised = node.is_some();
+        pod.provisionable = !pod.promised && planned_node::waits(&pod.object);
     }
 }
 
@@ -233,11 +320,18 @@ pub(super) fn bind_pods(
         node.daemon_requested = ResourceVector::zero(table.width());
     }
     for (index, pod) in pods.iter_mut().enumerate() {
-        let Some(node) = pod::node_name(&pod.object).and_then(|name| by_name.get(name)) else {
+        let Some(place) = Place::of(&pod.object) else {
             continue;
         };
-        pod.node = Some(NodeId::from(*node));
-        let node = &mut nodes[*node];
+        let Some(number) = by_name.get(place.name()).copied() else {
+            continue;
+        };
+        let node = &mut nodes[number];
+        if !place.is_on(node) {
+            continue;
+        }
+        put_on(pod, Some(NodeId::from(number)));
+        node.promised |= pod.promised;
         node.pods.push(PodId::from(index));
         if !pod.terminal {
             let request = &requests[pod.request.index()];

@@ -4,9 +4,10 @@
 use crate::Pod;
 use crate::constraints::{self, Constraints, NamespaceLabels, PodProblem};
 use crate::default_spread::DefaultSpread;
+use crate::planned_node;
 use crate::pod;
 use crate::resources::Resources;
-use crate::volumes::{self, VolumeObjects};
+use crate::volumes::{self, Around, VolumeObjects};
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodStatus};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::Arc;
@@ -57,6 +58,7 @@ impl LoweredPods {
         pods: &[Arc<Pod>],
         namespaces: &NamespaceLabels,
         objects: &VolumeObjects,
+        around: &Around,
         spread: &DefaultSpread,
     ) -> Self {
         let mut constraints: Interner<Constraints> = Interner::new();
@@ -72,7 +74,7 @@ impl LoweredPods {
             let (constraints, requests) = match sibling {
                 Some(sibling) => (lowered[sibling].constraints, lowered[sibling].requests),
                 None => {
-                    let (of_pod, asked) = read(pod, namespaces, objects, spread);
+                    let (of_pod, asked) = read(pod, namespaces, objects, around, spread);
                     (constraints.id(of_pod), requests.id(asked))
                 }
             };
@@ -80,7 +82,7 @@ impl LoweredPods {
                 constraints,
                 requests,
                 attachments: volumes::attachments(pod, objects),
-                problem: problem(pod, objects),
+                problem: problem(pod, objects, around),
             });
         }
         LoweredPods {
@@ -102,6 +104,7 @@ pub(super) fn read(
     pod: &Pod,
     namespaces: &NamespaceLabels,
     objects: &VolumeObjects,
+    around: &Around,
     spread: &DefaultSpread,
 ) -> (Constraints, Resources) {
     let mut lowered = constraints::lower(pod, namespaces);
@@ -109,18 +112,24 @@ pub(super) fn read(
         lowered.spreads = constraints::default_spreads(spread, pod);
     }
     if !pod::is_terminal(pod) {
-        lowered.volume_terms = volumes::terms(pod, objects);
+        lowered.volume_terms = volumes::terms(pod, objects, around);
     }
     (lowered, pod::requests(pod))
 }
 
-/// Why a pod that waits for a place cannot be considered.
-pub(super) fn problem(pod: &Pod, objects: &VolumeObjects) -> Option<PodProblem> {
-    if !pod::is_provisionable(pod) {
+/// Why a pod that waits for a place cannot be considered; of one that runs and may be moved, why its successor could not. What a running pod asks by selectors
+/// and affinity is what it has been placed by: kube-scheduler finds nodes for its successor by that, also where no node is launched for it (P-057).
+pub(super) fn problem(pod: &Pod, objects: &VolumeObjects, around: &Around) -> Option<PodProblem> {
+    if planned_node::waits(pod) {
+        let volumes = || volumes::validate(pod, objects, around).map_err(PodProblem::Volume);
+        return constraints::validate(pod).and_then(|()| volumes()).err();
+    }
+    let spec = pod.spec.as_ref()?;
+    if has_no_claims(spec) || pod::node_name(pod).is_none() || !pod::is_reschedulable(pod) {
         return None;
     }
-    let volumes = || volumes::validate(pod, objects).map_err(PodProblem::Volume);
-    constraints::validate(pod).and_then(|()| volumes()).err()
+    let stays = volumes::validate_successor(pod, objects);
+    stays.err().map(PodProblem::Volume)
 }
 
 /// Whether nothing that scheduling sees tells two pods apart: equal constraints and requests, and no volumes that could differ.

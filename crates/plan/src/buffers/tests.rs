@@ -370,7 +370,7 @@ fn p_185_virtual_pods_are_what_the_template_says_without_what_only_pods_have() {
         .map(|volume| volume.name.as_str())
         .collect();
     assert_eq!(volumes, [""; 0], "claims are gone, and so is what nobody reads");
-    assert!(pod::is_virtual(first) && pod::is_provisionable(first));
+    assert!(pod::is_virtual(first) && spokeshave_model::planned_node::is_provisionable(first));
     assert_eq!(
         pods,
         pods_of(&buffer, &shapes),

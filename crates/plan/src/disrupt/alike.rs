@@ -63,8 +63,10 @@ impl Likenesses {
             let pods = view.pods.iter().map(|pod| snapshot.pod(*pod));
             pods.filter(|pod| pod.reschedulable)
         };
-        let is_simple =
-            |pod: &PodView| pod.active && pod.attachments().is_empty() && !self.rule(pod).is_bound;
+        let is_simple = |pod: &PodView| {
+            let has_rare = !pod.attachments().is_empty() || pod.problem().is_some();
+            pod.active && !has_rare && !self.rule(pod).is_bound
+        };
         if !leaving().all(is_simple) || leaving().any(|pod| self.fits(snapshot, view, pod)) {
             return None;
         }

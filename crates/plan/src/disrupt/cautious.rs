@@ -15,10 +15,11 @@ use super::command::{Command, Destination};
 use super::ground::Ground;
 use super::outcome::Calm;
 use super::register::Register;
+use spokeshave_api::hash::{digest, digest_of};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{NodeView, PodId, Snapshot};
-use spokeshave_model::taint;
 use spokeshave_model::vector::ResourceVector;
+use spokeshave_model::{state_node, taint};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known about the price of the cluster after this Snapshot; unchanged while commands or pods are under way.
@@ -68,6 +69,28 @@ pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&
         prices,
         shifted: if disappointed { shifted } else { Price::ZERO },
     })
+}
+
+/// What pods need places, and what the nodes with pods that would have to move are like, as far as it decides whether pods have places there and what these cost.
+/// Other nodes are left out: an empty one that has come may be what the command that was taken back had launched.
+pub(super) fn standing(snapshot: &Snapshot, register: &Register) -> u64 {
+    let used = register.entries().filter(|(_, entry)| entry.reschedulable > 0);
+    let facts = used.flat_map(|(node, entry)| {
+        let view = snapshot.node(node);
+        let is_cordoned = view.node.as_deref().is_some_and(state_node::is_cordoned);
+        let limits = view.attach_limits.iter();
+        let limits = limits.flat_map(|(driver, limit)| [digest(driver), limit.cast_unsigned()]);
+        let own = [
+            digest(&view.provider_id),
+            entry.price.0.cast_unsigned(),
+            entry.reschedulable as u64,
+            u64::from(view.ready),
+            u64::from(is_cordoned),
+        ];
+        own.into_iter().chain(limits)
+    });
+    let facts = std::iter::once(register.signature()).chain(facts);
+    digest_of(facts.flat_map(u64::to_le_bytes))
 }
 
 /// What the nodes cost, without those that have come since and that no pod uses.
@@ -226,7 +249,6 @@ fn accepts(snapshot: &Snapshot, view: &NodeView, pod: PodId) -> bool {
 mod tests {
     use super::*;
     use jiff::Timestamp;
-    use spokeshave_api::hash::digest;
     use spokeshave_example::{Shape, cluster};
     use spokeshave_model::lower;
 

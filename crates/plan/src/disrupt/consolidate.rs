@@ -10,7 +10,7 @@ use super::evaluate::{self, Exchange, qualifies};
 use super::ground::{Ground, what_if_options};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::kept::Glance;
-use super::outcome::{Frontier, PoolScore};
+use super::outcome::{Frontier, PoolScore, node_key, refused_key};
 use super::patience;
 use super::simulate::WhatIf;
 use super::threads;
@@ -341,13 +341,15 @@ pub(super) fn over_budget(ground: &Ground<'_>, candidates: &[&Candidate]) -> usi
     over.count()
 }
 
-/// Whether the last command for a candidate did not stand, and it rests.
+/// Whether the last command for a candidate did not stand, and it rests: for a time, and where its pods had lost their places until something changes. What has
+/// no pods any more has no places to lose.
 pub(super) fn rests(frontier: &Frontier, ground: &Ground<'_>, candidate: &Candidate) -> bool {
-    if frontier.back_offs.is_empty() {
-        return false;
+    let provider_id = &ground.snapshot.node(candidate.node).provider_id;
+    if candidate.moving_count() > 0 && frontier.has_lost_places(provider_id) {
+        return true;
     }
-    let view = ground.snapshot.node(candidate.node);
-    frontier.rests(&format!("node/{}", view.provider_id), ground.now)
+    let rests = |key: fn(&str) -> String| frontier.rests(&key(provider_id), ground.now);
+    !frontier.back_offs.is_empty() && (rests(node_key) || rests(refused_key))
 }
 
 /// The pods of a set that need places.

@@ -62,18 +62,29 @@ pub(super) fn expired(
     Ok(candidate)
 }
 
-/// Candidates of drift or expiry.
+/// Candidates of drift or expiry. What was taken out of a fixed number of nodes by hand is not replaced in it: that would be one too many.
 pub(super) fn candidate(
     ground: &Ground<'_>,
     method: Method,
     node: NodeId,
     lifted: &Lifted,
 ) -> Result<Candidate, Hurdle> {
-    if method.reason() == DisruptionReason::Expired {
+    let candidate = if method.reason() == DisruptionReason::Expired {
         expired(ground, node, method.is_static(), lifted)
     } else {
         drifted(ground, node, method.is_static(), lifted)
+    }?;
+    if method.is_static() && !is_member(ground.snapshot, node, candidate.pool) {
+        return Err(Hurdle::NotApplicable);
     }
+    Ok(candidate)
+}
+
+/// Whether a node is one of those that a NodePool counts: it makes and deletes NodeClaims by their label (D-355), which users change to take one out, and the
+/// label of the Node stays as it was.
+pub(super) fn is_member(snapshot: &Snapshot, node: NodeId, pool: PoolId) -> bool {
+    let claim = snapshot.node(node).claim.as_deref();
+    claim.and_then(|claim| claim.node_pool()) == Some(snapshot.pool(pool).name.as_str())
 }
 
 /// What is due first goes first.
@@ -151,29 +162,42 @@ pub(super) fn command(
     })
 }
 
-/// D-139, D-140: how many nodes of a static NodePool may be replaced now.
-pub(super) fn static_headroom(snapshot: &Snapshot, pool: PoolId) -> i64 {
-    let view = snapshot.pool(pool);
-    let own = || {
-        snapshot
-            .nodes
-            .iter()
-            .filter(|node| node.pool == Some(pool) && node.is_managed())
-    };
-    let count = |amount: usize| i64::try_from(amount).unwrap_or(i64::MAX);
-    let running = count(own().filter(|node| !node.marked_for_deletion).count());
-    // A node of a command is marked from the start and does not count; what comes instead does, before it exists. So only a scale-down ends first: earlier
-    // replacements hold up the next one by the budget, and by the limit on nodes.
-    if view
-        .object
-        .spec
-        .replicas
-        .is_some_and(|replicas| running > replicas)
-    {
-        return 0;
+/// How many nodes a NodePool counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Members {
+    all: i64,
+    /// Those that are not marked for deletion.
+    running: i64,
+}
+
+/// The same of all NodePools that have any.
+pub(super) fn count_members(snapshot: &Snapshot) -> BTreeMap<PoolId, Members> {
+    let mut counted: BTreeMap<PoolId, Members> = BTreeMap::new();
+    for view in &snapshot.nodes {
+        let name = view.claim.as_ref().and_then(|claim| claim.node_pool());
+        if let Some(pool) = name.and_then(|name| snapshot.find_pool(name)) {
+            let members = counted.entry(pool).or_default();
+            members.all += 1;
+            members.running += i64::from(!view.marked_for_deletion);
+        }
     }
-    if view.limits.contains(ResourceName::NODES) {
-        (view.limits.get(ResourceName::NODES) - count(own().count())).max(0)
+    counted
+}
+
+/// Whether a static NodePool has more nodes than it is to have. A node of a command is marked from the start and does not count; what comes instead does, before it
+/// exists. So only a scale-down ends before nodes are replaced: earlier replacements hold up the next one by the budget, and by the limit on nodes.
+pub(super) fn has_excess(ground: &Ground<'_>, pool: PoolId) -> bool {
+    let replicas = ground.snapshot.pool(pool).object.spec.replicas;
+    replicas.is_some_and(|replicas| ground.members(pool).running > replicas)
+}
+
+/// D-139, D-140: how many nodes of a static NodePool may be replaced now.
+pub(super) fn static_headroom(ground: &Ground<'_>, pool: PoolId) -> i64 {
+    let limits = &ground.snapshot.pool(pool).limits;
+    if has_excess(ground, pool) {
+        0
+    } else if limits.contains(ResourceName::NODES) {
+        (limits.get(ResourceName::NODES) - ground.members(pool).all).max(0)
     } else {
         i64::MAX
     }
@@ -230,7 +254,7 @@ pub(super) fn static_commands(ground: &Ground<'_>, method: Method, candidates: &
     for candidate in candidates {
         let left = headroom
             .entry(candidate.pool)
-            .or_insert_with(|| static_headroom(snapshot, candidate.pool));
+            .or_insert_with(|| static_headroom(ground, candidate.pool));
         if *left <= 0 || !budgets.allows(candidate.place()) {
             continue;
         }

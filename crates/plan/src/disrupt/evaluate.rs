@@ -12,6 +12,7 @@ use super::simulate::{Moved, WhatIf};
 use spokeshave_api::constants::SPOT_TO_SPOT_INSTANCE_TYPES;
 use spokeshave_model::placement::{Launch, PlannedClaim};
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
+use spokeshave_model::state_node::is_free;
 use spokeshave_model::{CapacityType, Offering, Price, Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -318,7 +319,10 @@ fn affordable(
         pin(ground.snapshot, &mut claim, CapacityType::Spot);
     }
     let relaxed = relaxed_min_values(ground.snapshot, &claim);
-    let unknown = set.iter().all(|candidate| candidate.price == Price::ZERO);
+    let snapshot = ground.snapshot;
+    let unknown = set.iter().all(|candidate| {
+        candidate.price == Price::ZERO && !is_free(snapshot.node(candidate.node), &snapshot.pools)
+    });
     let dear = if unknown {
         Hurdle::UnknownPrice
     } else {
@@ -521,7 +525,7 @@ fn same_type_rule(
         if !names.contains(&own.name.as_str()) {
             return None;
         }
-        let labels = Requirements::from_labels(&view.labels);
+        let labels = Requirements::of_node(&view.labels);
         let compatible = own.offerings.iter().filter(|offering| {
             labels
                 .compatible(&offering.requirements, &snapshot.well_known)

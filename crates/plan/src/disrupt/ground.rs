@@ -5,6 +5,7 @@ use super::budgets::{self, BudgetMapping, Uses};
 use super::candidates::Candidate;
 use super::cheaper_pools::CheaperPools;
 use super::command::Method;
+use super::drift::{Members, count_members};
 use super::register::Register;
 use crate::disruption_policy::{self, Memo, Payback, expiry};
 use crate::policy::Policy;
@@ -16,7 +17,7 @@ use spokeshave_model::labels;
 use spokeshave_model::snapshot::{NodeId, NodeView, PoolId, PoolView, Snapshot};
 use spokeshave_schedule::{PackOptions, ReservedPolicy};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What every method of a pass may look at. Shared by all threads.
@@ -38,6 +39,8 @@ pub(super) struct Ground<'a> {
     pub(super) paybacks: BTreeMap<PoolId, Payback>,
     /// W-04.
     pub(super) cheaper_pools: CheaperPools,
+    /// What NodePools count; made when first needed.
+    members: OnceLock<BTreeMap<PoolId, Members>>,
 }
 
 impl<'a> Ground<'a> {
@@ -92,6 +95,7 @@ impl<'a> Ground<'a> {
             windows,
             paybacks: disruption_policy::paybacks(snapshot, &memo),
             cheaper_pools: CheaperPools::new(snapshot),
+            members: OnceLock::new(),
             register,
         }
     }
@@ -102,6 +106,12 @@ impl<'a> Ground<'a> {
         self.budgets
             .get(reason)
             .unwrap_or_else(|| &self.budgets[&DisruptionReason::Empty])
+    }
+
+    /// What a NodePool counts.
+    pub(super) fn members(&self, pool: PoolId) -> Members {
+        let counted = self.members.get_or_init(|| count_members(self.snapshot));
+        counted.get(&pool).copied().unwrap_or_default()
     }
 
     /// Whether a method has anything to look at: that of expiry only where a policy has one.

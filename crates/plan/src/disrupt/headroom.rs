@@ -24,7 +24,9 @@ pub(super) fn settle(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Op
     let moving = without_nodes
         .iter()
         .flat_map(|node| snapshot.node(*node).pods.iter().copied());
-    let moving = moving.filter(|pod| snapshot.is_currently_reschedulable(*pod, now));
+    let moving = moving
+        .filter(|pod| snapshot.is_currently_reschedulable(*pod, now))
+        .filter(|pod| snapshot.pod(*pod).problem().is_none());
     let pods: BTreeSet<PodId> = pending_pods(snapshot)
         .0
         .into_iter()

@@ -270,9 +270,13 @@ impl<'g, 'a> Judge<'g, 'a> {
             return Err(Hurdle::NotApplicable.into());
         }
         let candidate = drift::candidate(self.ground, method, node, lifted)?;
-        if drift::static_headroom(snapshot, candidate.pool) <= 0 && !lifted.contains(&Hurdle::StaticHeadroom)
-        {
-            let text = "its static NodePool has no headroom for a replacement";
+        let headroom = drift::static_headroom(self.ground, candidate.pool);
+        if headroom <= 0 && !lifted.contains(&Hurdle::StaticHeadroom) {
+            let text = if drift::has_excess(self.ground, candidate.pool) {
+                "its static NodePool has more nodes than replicas, and a scale-down comes first"
+            } else {
+                "its static NodePool has no headroom for a replacement"
+            };
             return Err(Stop::new(Hurdle::StaticHeadroom, text));
         }
         self.within_budget(method, node, lifted)?;

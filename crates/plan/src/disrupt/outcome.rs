@@ -5,6 +5,7 @@ use super::command::{Command, Method};
 use super::rounds::Round;
 use super::verdict::Verdict;
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::DisruptionReason;
 use spokeshave_api::disruption::{Disruption, RollBackCause};
 use spokeshave_api::hash::digest;
 use spokeshave_model::{Event, Price};
@@ -54,6 +55,9 @@ pub struct Outcome {
     pub verdicts: Vec<Verdict>,
     /// The budgets as they are before the commands, one per reason that some method has a candidate for (D-208).
     pub budgets: Vec<BudgetMapping>,
+    /// The reasons for which nodes can be disrupted at all, whether a method has a candidate or not: that of expiry only where a policy has one. Empty where nothing
+    /// was looked at.
+    pub reasons: BTreeSet<DisruptionReason>,
     /// Candidates per method that ran, whatever the budgets: the gauge `eligible_nodes`.
     pub eligible: BTreeMap<Method, usize>,
     /// Events to record; those that the pass before has told, too, are the same.
@@ -145,6 +149,8 @@ pub struct Frontier {
     pub(crate) rounds: BTreeMap<String, Round>,
     /// The lowest price with the present pods, and whether a command has disappointed since (invariant 17).
     pub(crate) calm: Option<Calm>,
+    /// Nodes that have stayed because their pods had no places in the end. Whether the cluster is at rest has no say in it: one that is busy never is.
+    pub(crate) lost: LostPlaces,
 }
 
 /// The cluster at rest.
@@ -163,6 +169,33 @@ pub(crate) struct Calm {
     pub(crate) prices: Vec<(u64, Price)>,
     /// By how much they have done so since a command has not made things better, rises and falls added up.
     pub(crate) shifted: Price,
+}
+
+/// Nodes whose commands were taken back because the places of their pods were lost. As long as everything is as it was then, another command for them would end
+/// in the same way: the plan does not know what the cluster knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LostPlaces {
+    /// By a hash of their provider IDs.
+    nodes: BTreeSet<u64>,
+    /// What pods needed and the nodes with pods were like when they were looked at for the first time since.
+    among: Option<u64>,
+}
+
+impl LostPlaces {
+    /// What is left of it where pods and the nodes with pods are like this now.
+    pub(crate) fn among(&self, present: impl FnOnce() -> u64) -> Self {
+        if self.nodes.is_empty() {
+            return Self::default();
+        }
+        let present = present();
+        if self.among.is_some_and(|among| among != present) {
+            return Self::default();
+        }
+        LostPlaces {
+            nodes: self.nodes.clone(),
+            among: Some(present),
+        }
+    }
 }
 
 impl Calm {
@@ -247,12 +280,21 @@ impl Frontier {
     /// A command was rejected at validation, or failed while it was carried out: what it was about rests for a minute, twice as long after each
     /// further failure, at most ten minutes, so that others get their turn (W-10, W-24).
     pub fn failed(&mut self, command: &Command, now: Timestamp) {
+        self.rest(command, back_off_keys(command), now);
+    }
+
+    /// An independent check has refused a command: that is about its nodes, whatever they were to go for, and others of their NodePools get their turn.
+    pub fn refused(&mut self, command: &Command, now: Timestamp) {
+        self.rest(command, refused_keys(command), now);
+    }
+
+    fn rest(&mut self, command: &Command, keys: Vec<String>, now: Timestamp) {
         self.settled = None;
         // Nothing was done, so nothing could have become better.
         if let Some(calm) = &mut self.calm {
             calm.spares(command);
         }
-        for key in back_off_keys(command) {
+        for key in keys {
             let entry = self.back_offs.entry(key).or_insert(BackOff {
                 failures: 0,
                 until: now,
@@ -263,16 +305,20 @@ impl Frontier {
         }
     }
 
-    /// A command was rolled back, or is gone from the ledger. Where the API server has refused a replacement (D-102), the NodePools that the replacements were
+    /// A command was rolled back, or is gone from the ledger. Where places were lost, its nodes are left alone until something changes that could give them
+    /// back (invariant 17). Where the API server has refused a replacement (D-102), the NodePools that the replacements were
     /// to come from rest, too, for a minute: it may refuse those of the other nodes just as fast, one after the other.
     pub fn undone(&mut self, command: &Command, ledger: Option<&Disruption>, now: Timestamp) {
         self.failed(command, now);
-        let is_refused = |one: &&Disruption| {
-            let status = one.status.as_ref();
-            let cause = status.and_then(|status| status.roll_back_cause.as_ref());
-            cause == Some(&RollBackCause::ReplacementRefused)
-        };
-        let refused = ledger.filter(is_refused).into_iter();
+        let status = ledger.and_then(|one| one.status.as_ref());
+        let cause = status.and_then(|status| status.roll_back_cause.as_ref());
+        if cause == Some(&RollBackCause::PlaceLost) && !command.method.is_maintenance() {
+            let nodes = command.nodes.iter().map(|node| digest(&node.provider_id));
+            self.lost.nodes.extend(nodes);
+            self.lost.among = None;
+        }
+        let is_refused = cause == Some(&RollBackCause::ReplacementRefused);
+        let refused = ledger.filter(|_| is_refused).into_iter();
         for new in refused.flat_map(|one| &one.spec.replacements) {
             // Never longer: where only those for this node are refused, others get their turn while the node itself rests.
             let rest = BackOff {
@@ -285,7 +331,7 @@ impl Frontier {
 
     /// A command was carried out: what it was about rests no more.
     pub fn succeeded(&mut self, command: &Command) {
-        for key in back_off_keys(command) {
+        for key in back_off_keys(command).into_iter().chain(refused_keys(command)) {
             self.back_offs.remove(&key);
         }
         for replacement in &command.replacements {
@@ -297,6 +343,11 @@ impl Frontier {
     pub(crate) fn expects_refusal(&self, command: &Command, now: Timestamp) -> bool {
         let mut replacements = command.replacements.iter();
         replacements.any(|one| self.rests(&refusal_key(&one.pool), now))
+    }
+
+    /// Whether the pods of a node had no places in the end when its last command was carried out, and nothing has changed since.
+    pub(crate) fn has_lost_places(&self, provider_id: &str) -> bool {
+        !self.lost.nodes.is_empty() && self.lost.nodes.contains(&digest(provider_id))
     }
 
     /// Whether only commands may start that cannot disappoint.
@@ -349,10 +400,26 @@ fn back_off_keys(command: &Command) -> Vec<String> {
             .into_keys()
             .map(|pool| format!("drift/{pool}"))
             .collect(),
-        _ => command
-            .nodes
-            .iter()
-            .map(|node| format!("node/{}", node.provider_id))
-            .collect(),
+        _ => keys_of_nodes(command, node_key),
     }
+}
+
+/// What an independent check has refused rests whatever its nodes were to go for.
+fn refused_keys(command: &Command) -> Vec<String> {
+    keys_of_nodes(command, refused_key)
+}
+
+fn keys_of_nodes(command: &Command, key: fn(&str) -> String) -> Vec<String> {
+    let nodes = command.nodes.iter();
+    nodes.map(|node| key(&node.provider_id)).collect()
+}
+
+/// For a node whose consolidation failed.
+pub(super) fn node_key(provider_id: &str) -> String {
+    format!("node/{provider_id}")
+}
+
+/// For a node of which an independent check has refused a command.
+pub(super) fn refused_key(provider_id: &str) -> String {
+    format!("refused/{provider_id}")
 }

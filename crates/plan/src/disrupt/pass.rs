@@ -16,7 +16,7 @@ use super::headroom;
 use super::hurdle::{Hurdle, Lifted};
 use super::judge::{Judge, Unlimited};
 use super::kept::{Kept, Singles};
-use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled};
+use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled, refused_key};
 use super::register::Register;
 use super::simulate::{Follow, WhatIf};
 use super::verdict::Verdict;
@@ -116,6 +116,9 @@ fn pass(
     };
     let frontier = &Frontier {
         calm: cautious::observe(snapshot, &ground.register, frontier.calm.as_ref()),
+        lost: frontier
+            .lost
+            .among(|| cautious::standing(snapshot, &ground.register)),
         rounds,
         ..frontier.clone()
     };
@@ -129,6 +132,7 @@ fn pass(
         closed,
         outcome: Outcome {
             frontier: frontier.clone(),
+            reasons: ground.budgets.keys().cloned().collect(),
             ..Outcome::default()
         },
         settled: None,
@@ -355,15 +359,18 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
 
     fn static_replacements(&mut self, method: Method) -> Said {
         let ground = self.ground;
-        let candidates: Vec<Candidate> = self.replaceable(method);
-        let commands = drift::static_commands(ground, method, &candidates)
-            .into_iter()
-            .filter(|command| !self.pool_rests(command))
-            .collect();
+        let mut candidates = self.replaceable(method);
+        let eligible = candidates.len();
+        // What rests takes neither headroom nor budget from others.
+        candidates.retain(|candidate| {
+            let pool = &ground.snapshot.pool(candidate.pool).name;
+            !self.replacement_rests(pool, &ground.snapshot.node(candidate.node).provider_id)
+        });
         Said {
-            eligible: candidates.len(),
+            eligible,
             evaluated: candidates.len(),
-            commands,
+            constrained: eligible - candidates.len(),
+            commands: drift::static_commands(ground, method, &candidates),
             ..Said::default()
         }
     }
@@ -386,11 +393,10 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         candidates
     }
 
-    fn pool_rests(&self, command: &Command) -> bool {
-        command.nodes.iter().any(|node| {
-            self.frontier
-                .rests(&format!("drift/{}", node.pool), self.ground.now)
-        })
+    /// Whether the NodePool of a node that is to be replaced rests, or the node itself.
+    fn replacement_rests(&self, pool: &str, provider_id: &str) -> bool {
+        let keys = [format!("drift/{pool}"), refused_key(provider_id)];
+        keys.iter().any(|key| self.frontier.rests(key, self.ground.now))
     }
 
     /// D-133: the first drifted or expired node whose pods all have places.
@@ -408,8 +414,8 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         let budgets = ground.budget(&method.reason());
         for candidate in &candidates {
             let pool = &snapshot.pool(candidate.pool).name;
-            if !budgets.allows(candidate.place()) || self.frontier.rests(&format!("drift/{pool}"), ground.now)
-            {
+            let provider_id = &snapshot.node(candidate.node).provider_id;
+            if !budgets.allows(candidate.place()) || self.replacement_rests(pool, provider_id) {
                 said.constrained += 1;
                 continue;
             }

@@ -18,6 +18,7 @@ use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeId, NodeView, PodId, PoolId, Snapshot};
 use spokeshave_model::vector::{CPU, MEMORY, ResourceVector};
 use spokeshave_schedule::{Fork, PackOptions, Simulation, Start};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Worst launch prices by instance type, per NodePool and requirements; filled on demand.
@@ -107,7 +108,8 @@ impl<'a> WhatIf<'a> {
         let displaced = leaving.iter().filter(|_| now.is_some());
         let displaced = displaced
             .flat_map(|node| snapshot.node(*node).pods.iter().copied())
-            .filter(|pod| now.is_some_and(|now| snapshot.is_currently_reschedulable(*pod, now)));
+            .filter(|pod| now.is_some_and(|now| snapshot.is_currently_reschedulable(*pod, now)))
+            .filter(|pod| snapshot.pod(*pod).problem().is_none());
         let pods: BTreeSet<PodId> = pending.into_iter().chain(displaced).collect();
         simulation.base(&pods.into_iter().collect::<Vec<_>>());
         simulation.withhold(snapshot.node_ids().filter(|node| is_closed(snapshot.node(*node))));
@@ -162,14 +164,19 @@ impl<'a> WhatIf<'a> {
             self.simulation.remove_node(*node);
         }
         self.simulation.open_after(after);
-        let placed = self.simulation.place(pods);
+        let (stuck, others) = parted(self.snapshot, pods);
+        let mut unplaced = self.simulation.place(&others).unplaced;
         self.simulation.open_after(None);
+        if !stuck.is_empty() {
+            unplaced.extend(stuck);
+            unplaced.sort_unstable();
+        }
         let answer = look(&mut Moved {
             snapshot: self.snapshot,
             simulation: &mut self.simulation,
             worst_prices: &mut self.worst_prices,
             fork: &fork,
-            unplaced: placed.unplaced,
+            unplaced,
         });
         self.simulation.revert(fork);
         answer
@@ -178,6 +185,9 @@ impl<'a> WhatIf<'a> {
     /// Whether the pods of these nodes have places without a new NodeClaim where the `last` nodes are asked last, as those of NodeClaims are that are yet to
     /// come. Nodes that are there are asked in their own order, which may put pods on a replacement that were planned elsewhere, and leave others without a place.
     pub(super) fn has_places_with_last(&mut self, nodes: &[NodeId], pods: &[PodId], last: &[NodeId]) -> bool {
+        if pods.iter().any(|pod| is_stuck(self.snapshot, *pod)) {
+            return false;
+        }
         let mut elsewhere: FxHashSet<PodId> = FxHashSet::default();
         let fork = self.simulation.fork();
         nodes.iter().for_each(|node| self.simulation.remove_node(*node));
@@ -308,7 +318,8 @@ impl WhatIf<'_> {
             moving = all;
         }
         self.simulation.remove_node(candidate.node);
-        let fits = self.simulation.fits_within(&moving, outer, claims);
+        let may_move = moving.iter().all(|pod| !is_stuck(self.snapshot, *pod));
+        let fits = may_move && self.simulation.fits_within(&moving, outer, claims);
         (step, fits)
     }
 }
@@ -356,7 +367,10 @@ impl Moved<'_, '_> {
     pub(super) fn refusal(&mut self) -> String {
         let mut parts = Vec::new();
         for pod in self.unplaced.iter().take(5) {
-            let reason = self.simulation.reason(*pod).map(|reason| reason.to_string());
+            let reason = match self.snapshot.pod(*pod).problem() {
+                Some(problem) => Some(problem.to_string()),
+                None => self.simulation.reason(*pod).map(|reason| reason.to_string()),
+            };
             parts.push(format!(
                 "{} => {}",
                 self.snapshot.pod(*pod).key(),
@@ -413,6 +427,25 @@ pub(super) struct Placed {
     pub(super) pod: PodId,
     from: NodeId,
     to: Place,
+}
+
+/// Whether no node can take the pod, whatever room there is: its successor would wait for what is not there any more.
+fn is_stuck(snapshot: &Snapshot, pod: PodId) -> bool {
+    snapshot.pod(pod).problem().is_some()
+}
+
+/// The pods that no node can take, and the others.
+fn parted<'p>(snapshot: &Snapshot, pods: &'p [PodId]) -> (Vec<PodId>, Cow<'p, [PodId]>) {
+    let stuck: Vec<PodId> = pods
+        .iter()
+        .copied()
+        .filter(|pod| is_stuck(snapshot, *pod))
+        .collect();
+    if stuck.is_empty() {
+        return (stuck, Cow::Borrowed(pods));
+    }
+    let others = pods.iter().copied().filter(|pod| !is_stuck(snapshot, *pod));
+    (stuck, Cow::Owned(others.collect()))
 }
 
 /// Whether a node is cordoned or not ready. A pod that tolerates everything could be placed there, but the command that relies on it would be rolled back

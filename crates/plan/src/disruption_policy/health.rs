@@ -203,7 +203,9 @@ impl Look<'_> {
     /// What is wrong with a pod: that it restarts, and that it is not ready.
     fn pod(&self, pod: &PodView, node: &str) -> Vec<Problem> {
         let object = &pod.object;
-        if pod.terminal || object.metadata.deletion_timestamp.is_some() || pod.is_virtual {
+        // One that is promised the node has not run there yet.
+        let is_elsewhere = pod.is_virtual || pod.promised;
+        if pod.terminal || object.metadata.deletion_timestamp.is_some() || is_elsewhere {
             return Vec::new();
         }
         let whose = || format!("pod {} on new node {node}", pod.key());

@@ -140,6 +140,22 @@ fn p_161_labels_of_the_claim_and_annotations_of_the_cloud_win() {
 }
 
 #[test]
+fn w_07_a_launch_says_what_it_costs_unless_the_cloud_has_said_so_or_nobody_knows() {
+    let noted = |said: Option<&str>, price: Price| {
+        let mut instance = NodeClaim::new("c", NodeClaimSpec::default());
+        let said = said.map(|price| (labels::PRICE_AT_LAUNCH.to_owned(), price.to_owned()));
+        instance.metadata.annotations = said.map(|said| [said].into());
+        let after = launched(&claim(), &priced(instance, price), at(5));
+        after.annotation(labels::PRICE_AT_LAUNCH).map(str::to_owned)
+    };
+    let price = Price(192_000_000);
+    assert_eq!(noted(None, price).as_deref(), Some("0.192"));
+    assert_eq!(noted(Some("0.07"), price).as_deref(), Some("0.07"));
+    assert_eq!(noted(None, Price::ZERO), None);
+    assert_eq!(noted(None, Price::UNKNOWN), None);
+}
+
+#[test]
 fn p_164_no_node_and_many_nodes() {
     assert_eq!(
         status_of(&advance(&claim(), &[], None, &[], at(1)), REGISTERED),
@@ -217,14 +233,151 @@ fn p_167_a_pending_hook_keeps_the_taint_and_is_named_but_the_node_is_synced() {
     assert_eq!(status_of(&done, REGISTERED).0, "True");
 }
 
-#[test]
-fn p_168_gates_in_order() {
-    let startup = Taint {
+fn registered(mut node: Node) -> Node {
+    let own = node.metadata.labels.get_or_insert_default();
+    own.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    node
+}
+
+fn startup_taint() -> Taint {
+    Taint {
         key: "agent".into(),
         effect: "NoSchedule".into(),
         value: None,
         time_added: None,
+    }
+}
+
+/// With a startup taint, and initialised on a Node of another name.
+fn initialised() -> NodeClaim {
+    let mut claim = claim();
+    claim.spec.startup_taints = vec![startup_taint()];
+    claim.status.get_or_insert_default().node_name = Some("before".to_owned());
+    claim.set_true(REGISTERED, at(0));
+    claim.set_true(INITIALIZED, at(0));
+    claim
+}
+
+/// What is written onto the Node, if anything is.
+fn node_patch(plan: &Plan<Vec<Progress>>) -> serde_json::Value {
+    let patch = plan.actions.iter().find_map(|action| match action {
+        Action::Patch { target, patch, .. } if target.kind == ObjectKind::Node => Some(patch.clone()),
+        _ => None,
+    });
+    patch.unwrap_or_default()
+}
+
+fn owned(mut node: Node, claim: &NodeClaim) -> Node {
+    sync_node(claim, &mut node);
+    node.spec.get_or_insert_default().taints = None;
+    node
+}
+
+/// As a kubelet makes it whose Node was deleted with its finalizers.
+#[test]
+fn d_253_a_node_that_was_made_anew_gets_what_the_first_one_had() {
+    let claim = initialised();
+    let anew = node(false, &[labels::unregistered_taint()]);
+    let plan = advance(&claim, &[Arc::new(anew)], None, &[], at(600));
+    let patch = node_patch(&plan);
+    assert_eq!(patch["metadata"]["finalizers"][0], TERMINATION_FINALIZER);
+    assert_eq!(patch["metadata"]["ownerReferences"][0]["uid"], "uid-c");
+    assert_eq!(patch["metadata"]["labels"]["team"], "a");
+    assert_eq!(patch["metadata"]["labels"][labels::REGISTERED], "true");
+    assert_eq!(
+        patch["metadata"]["labels"].get(labels::INITIALIZED),
+        None,
+        "it is not ready"
+    );
+    let taints = patch["spec"]["taints"].as_array().unwrap();
+    assert_eq!(taints.len(), 1, "{taints:?}");
+    assert_eq!(taints[0]["key"], "agent");
+    assert_eq!(plan.report, [Progress::Rejoined { node: "n".to_owned() }]);
+    let Some(Action::Patch { target, patch, .. }) = plan.actions.get(1) else {
+        panic!("the name of its Node: {:?}", plan.actions)
     };
+    assert_eq!(target.kind, ObjectKind::NodeClaim);
+    assert_eq!(patch["status"], serde_json::json!({"nodeName": "n"}));
+    // It can run pods again.
+    let mut claim = claim;
+    claim.status.get_or_insert_default().node_name = Some("n".to_owned());
+    let ready = registered(owned(node(true, &[]), &claim));
+    let plan = advance(&claim, &[Arc::new(ready)], None, &[], at(700));
+    assert_eq!(
+        node_patch(&plan)["metadata"]["labels"][labels::INITIALIZED],
+        "true"
+    );
+    assert!(plan.actions.len() == 1 && plan.report.is_empty(), "{plan:?}");
+}
+
+/// The Node was written, and the write of its name came to nothing.
+#[test]
+fn d_253_the_name_of_a_node_that_came_back_is_written_later_too() {
+    let claim = initialised();
+    let mut node = registered(owned(node(true, &[]), &claim));
+    let own = node.metadata.labels.get_or_insert_default();
+    own.insert(labels::INITIALIZED.to_owned(), "true".to_owned());
+    let class = node_class_label(&claim);
+    own.insert(class.0, class.1.to_owned());
+    let plan = advance(&claim, &[Arc::new(node)], None, &[], at(600));
+    let [Action::Patch { target, patch, .. }] = &plan.actions[..] else {
+        panic!("nothing but the name: {:?}", plan.actions)
+    };
+    assert_eq!(target.kind, ObjectKind::NodeClaim);
+    assert_eq!(patch["status"], serde_json::json!({"nodeName": "n"}));
+}
+
+/// The taint of its command was on the first one.
+#[test]
+fn d_253_no_pod_may_come_to_a_node_that_comes_back_while_it_is_to_go() {
+    let mut claim = initialised();
+    claim.spec.startup_taints.clear();
+    claim.set(DISRUPTION_REASON, Status::True, "Drifted", "Drifted", at(0));
+    let keys = |claim: &NodeClaim, taints: Vec<Taint>| {
+        let plan = advance(claim, &[Arc::new(node(false, &taints))], None, &[], at(600));
+        let written = node_patch(&plan)["spec"]["taints"].clone();
+        let taints = serde_json::from_value::<Vec<Taint>>(written).unwrap();
+        taints.into_iter().map(|taint| taint.key).collect::<Vec<_>>()
+    };
+    let anew = || vec![labels::unregistered_taint()];
+    let marked = || vec![labels::unregistered_taint(), labels::disrupted_taint()];
+    assert_eq!(keys(&claim, anew()), [labels::DISRUPTED_TAINT_KEY]);
+    assert_eq!(keys(&claim, marked()), [labels::DISRUPTED_TAINT_KEY], "once");
+    claim.clear(DISRUPTION_REASON);
+    assert!(keys(&claim, anew()).is_empty());
+}
+
+#[test]
+fn d_253_a_label_that_somebody_took_away_comes_back_without_startup_taints() {
+    let claim = initialised();
+    let edited = owned(node(true, &[]), &claim);
+    let plan = advance(&claim, &[Arc::new(edited)], None, &[], at(600));
+    let patch = node_patch(&plan);
+    for label in [labels::REGISTERED, labels::INITIALIZED] {
+        assert_eq!(patch["metadata"]["labels"][label], "true");
+    }
+    assert_eq!(patch.get("spec"), None, "whoever removes them has long done so");
+}
+
+#[test]
+fn d_253_neither_a_node_on_its_way_out_nor_one_of_two_is_registered_again() {
+    let claim = initialised();
+    let anew = || node(true, &[labels::unregistered_taint()]);
+    let mut going = anew();
+    going.metadata.deletion_timestamp = Some(Time(at(1)));
+    for nodes in [vec![going], vec![anew(), anew()]] {
+        let nodes: Vec<Arc<Node>> = nodes.into_iter().map(Arc::new).collect();
+        let plan = advance(&claim, &nodes, None, &[], at(600));
+        let patch = node_patch(&plan);
+        assert_eq!(patch["metadata"].get("finalizers"), None);
+        assert_eq!(patch["metadata"]["labels"].get(labels::REGISTERED), None);
+        assert!(plan.report.is_empty());
+    }
+}
+
+#[test]
+fn p_168_gates_in_order() {
+    let startup = startup_taint();
     let not_ready = Taint {
         key: "node.kubernetes.io/not-ready".into(),
         effect: "NoSchedule".into(),
@@ -246,12 +399,16 @@ fn p_168_gates_in_order() {
         (node(true, &[]), "ResourceNotRegistered"),
     ] {
         assert_eq!(
-            status_of(&advance(&claim, &[Arc::new(node)], None, &[], at(1)), INITIALIZED),
+            status_of(
+                &advance(&claim, &[Arc::new(registered(node))], None, &[], at(1)),
+                INITIALIZED
+            ),
             ("Unknown".into(), reason.into())
         );
     }
     claim.spec.resources.requests.clear();
-    let done = advance(&claim, &[Arc::new(node(true, &[]))], None, &[], at(1));
+    let ready = registered(node(true, &[]));
+    let done = advance(&claim, &[Arc::new(ready)], None, &[], at(1));
     assert_eq!(status_of(&done, INITIALIZED).0, "True");
     assert_eq!(done.report, [Progress::Initialized { node: "n".to_owned() }]);
 }

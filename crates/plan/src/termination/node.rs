@@ -15,6 +15,7 @@ use spokeshave_api::constants::{MINIMUM_DRAIN, STUCK_TERMINATING_AFTER};
 use spokeshave_api::labels;
 use spokeshave_model::Pod;
 use spokeshave_model::pod::{self, is_terminal, is_terminating, is_waited_for_in_drain};
+use spokeshave_model::state_node::is_node_ready;
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Action, Event, EventType, ObjectRef, Plan, Subresource};
 
@@ -70,10 +71,15 @@ fn wait(duration: Duration) -> Plan<NodeStep> {
     })
 }
 
-/// True when the cloud is to be asked whether the instance still exists (D-309).
+/// The instance that the cloud is to be asked for, whether it still exists (D-309): that of a Node that is not Ready, also where its NodeClaim is gone. One whose
+/// NodeClaim stays is not on its way out yet.
 #[must_use]
-pub fn asks_for_instance(end: &NodeEnd<'_>) -> bool {
-    end.claim.is_some() && !spokeshave_model::state_node::is_node_ready(end.node)
+pub fn asked_for<'a>(end: &NodeEnd<'a>) -> Option<&'a str> {
+    let id = match end.claim {
+        Some(claim) => claim.provider_id().filter(|_| claim.is_deleting()),
+        None => end.node.spec.as_ref()?.provider_id.as_deref(),
+    };
+    id.filter(|id| !id.is_empty() && !is_node_ready(end.node))
 }
 
 /// The next step of a Node that is being deleted.

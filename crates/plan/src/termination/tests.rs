@@ -1,7 +1,7 @@
 //! Examples of D §8, minute by minute.
 
 use super::*;
-use k8s_openapi::api::core::v1::{PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{NodeCondition, PodSpec, Toleration};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use spokeshave_api::NodeClaimSpec;
@@ -401,4 +401,38 @@ fn d_342_d_343_d_344_d_345_volumes_are_waited_for_until_the_deadline() {
         node_step(&end, at("12:30:00")).unwrap().report.next,
         NodeNext::TerminateInstance
     );
+}
+
+#[test]
+fn d_309_the_cloud_is_asked_for_the_instance_of_a_node_that_is_not_ready_with_or_without_a_nodeclaim() {
+    let asked = |claim: Option<&NodeClaim>, status: &str, id: &str| {
+        let mut node = tainted_node();
+        node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
+        node.status.get_or_insert_default().conditions = Some(vec![NodeCondition {
+            type_: "Ready".to_owned(),
+            status: status.to_owned(),
+            ..NodeCondition::default()
+        }]);
+        let end = NodeEnd {
+            node: &node,
+            claim,
+            pods: &[],
+            attachments: &[],
+            kept_volumes: &BTreeSet::new(),
+        };
+        asked_for(&end).map(str::to_owned)
+    };
+    let going = claim();
+    let mut staying = claim();
+    staying.metadata.deletion_timestamp = None;
+    assert_eq!(
+        asked(Some(&going), "Unknown", "kwok://n").as_deref(),
+        Some("kwok://n")
+    );
+    assert_eq!(asked(None, "Unknown", "kwok://n").as_deref(), Some("kwok://n"));
+    assert_eq!(asked(None, "Unknown", ""), None);
+    assert_eq!(asked(Some(&staying), "Unknown", "kwok://n"), None);
+    for claim in [Some(&going), None] {
+        assert_eq!(asked(claim, "True", "kwok://n"), None);
+    }
 }

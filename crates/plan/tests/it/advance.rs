@@ -1,6 +1,6 @@
 //! Commands under way (D §3.5, §3.6) against a world that does what it is told: every phase, every way back, and a death after every single write.
 
-use crate::support::command_world::{FOR_EVER, World, at, command, merge, node};
+use crate::support::command_world::{FOR_EVER, World, at, claim, command, merge, node};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
-use spokeshave_api::conditions::{Conditioned, INITIALIZED, Status};
+use spokeshave_api::conditions::{Conditioned, DRIFTED, INITIALIZED, Status};
 use spokeshave_api::constants::COMMAND_TAINT_SETTLE;
 use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_model::{Action, ObjectKind, Pod};
@@ -290,17 +290,35 @@ fn d_101_w_57_nodes_that_vanish_before_the_taint() {
 
 #[test]
 fn another_node_claim_of_the_same_name_is_never_touched() {
-    let mut world = World::new(command(&["a"], &["x"], "Drift"));
-    world.run(at(1), FOR_EVER);
-    // By hand: gone. What `present` hands over is looked up by UID, so that a successor is as good as absent.
-    world.claims.remove("a");
-    world.run(at(2), FOR_EVER);
-    world.run(at(3), FOR_EVER);
-    assert_eq!(
-        world.disruption.phase(),
-        DisruptionPhase::Succeeded,
-        "it is gone, which was the aim"
-    );
+    let mut namesake = claim("a");
+    namesake.metadata.uid = Some("uid-other".to_owned());
+    namesake.set_true(DRIFTED, at(2));
+    // Deleted by hand and made again: before the first step, or while the replacement comes up or is lost.
+    let end = |nodes: &[&str], steps: usize, is_lost: bool| {
+        let mut world = World::new(command(nodes, &["x"], "Drift"));
+        world.run(at(1), steps);
+        world.claims.insert("a".to_owned(), namesake.clone());
+        if is_lost {
+            world.claims.remove("x");
+        } else if steps > 0 {
+            world.initialise("x");
+        }
+        world.run(at(2), FOR_EVER);
+        world.terminate();
+        world.run(at(90), FOR_EVER);
+        assert_eq!(world.claims.get("a"), Some(&namesake), "{nodes:?}, {steps} steps");
+        (world.disruption.phase(), world)
+    };
+    let (phase, _) = end(&["a"], FOR_EVER, false);
+    assert_eq!(phase, DisruptionPhase::Succeeded, "it is gone, which was the aim");
+    let (phase, world) = end(&["a", "b"], FOR_EVER, false);
+    assert_eq!(phase, DisruptionPhase::Succeeded);
+    assert_eq!(world.said[1..], [Milestone::Deleted(1), Milestone::Succeeded]);
+    for (steps, is_lost) in [(0, false), (FOR_EVER, true)] {
+        let (phase, world) = end(&["a", "b"], steps, is_lost);
+        assert_eq!(phase, DisruptionPhase::RolledBack, "{steps} steps");
+        assert!(!world.claims["b"].is_deleting(), "{steps} steps");
+    }
 }
 
 fn protected_pod() -> Arc<Pod> {

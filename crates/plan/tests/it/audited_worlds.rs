@@ -3,7 +3,7 @@
 use spokeshave_audit::check_placements;
 use spokeshave_example::random_world;
 use spokeshave_model::snapshot::{PodId, Snapshot};
-use spokeshave_model::{lower, pod};
+use spokeshave_model::{lower, planned_node};
 use spokeshave_schedule::{PackOptions, PackRequest, Packing, pack};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn p_186_pods_are_placed_as_if_there_were_no_virtual_ones() {
         let mut without = random_world(seed);
         let mut number = 0;
         let mut waits_second = |pod: &spokeshave_model::Pod| {
-            let waits = pod::is_provisionable(pod);
+            let waits = planned_node::is_provisionable(pod);
             number += usize::from(waits);
             waits && number % 2 == 0
         };

@@ -235,6 +235,68 @@ fn d_138_to_d_141_static_drift_is_one_for_one_within_headroom_and_budget() {
     assert_eq!(calm.verdict_text("a"), "keep: StaticNodePool NodePool default");
 }
 
+/// It would be first in order again, and take the room and the budget that others need.
+#[test]
+fn d_139_w_10_w_24_a_static_node_whose_command_the_audit_refuses_leaves_others_their_turn() {
+    let tight = static_world(3, Some(4));
+    let budgeted = static_world(3, None).edit_pool("default", |pool| {
+        pool.spec.disruption.budgets = Some(zero_budget("1"))
+    });
+    for world in [tight, budgeted] {
+        let snapshot = world.snapshot();
+        let going = |frontier: &Frontier, now| {
+            let commands = disrupt(&snapshot, &world.policy, now, frontier).commands;
+            let nodes = commands.iter().flat_map(|command| &command.nodes);
+            nodes.map(|node| node.node.clone()).collect::<Vec<_>>()
+        };
+        let first = world.pass().commands.remove(0);
+        let mut frontier = Frontier::default();
+        assert_eq!(going(&frontier, world.now), ["a"]);
+        frontier.refused(&first, world.now);
+        assert_eq!(going(&frontier, world.now), ["b"]);
+        assert_eq!(going(&frontier, support::later(61)), ["a"], "it is tried again");
+        frontier.failed(&first, world.now);
+        assert!(going(&frontier, world.now).is_empty(), "its NodePool rests");
+    }
+}
+
+/// NodeClaims are made and deleted by their label: without it a node is one of nobody's number, whatever the label of its Node says.
+#[test]
+fn d_355_d_139_a_node_that_was_taken_out_of_its_static_pool_neither_counts_nor_is_replaced_in_it() {
+    let world = static_world(2, None).edit_claim("a", |claim| {
+        let labels = claim.metadata.labels.get_or_insert_default();
+        labels.insert("karpenter.sh/nodepool".to_owned(), "other".to_owned());
+    });
+    let going = |world: &World| {
+        let commands = world.pass().commands;
+        let nodes = commands.iter().flat_map(|command| &command.nodes);
+        nodes.map(|node| node.node.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(going(&world), ["b", "c"]);
+    let blocker = |world: &World| world.verdict("a").blockers.remove(0);
+    let kept = blocker(&world);
+    assert_eq!(kept.kind.to_string(), "StaticNodePool");
+    assert_eq!(
+        kept.message,
+        "its NodePool is static, and the label of its NodeClaim takes it out of that"
+    );
+    let one_too_many = blocker(&static_world(2, None));
+    assert_eq!(
+        one_too_many.message,
+        "its static NodePool has more nodes than replicas, and a scale-down comes first"
+    );
+    assert_eq!(
+        one_too_many.condition,
+        "its NodePool had no more nodes than replicas"
+    );
+    let at_limit = blocker(&static_world(3, Some(3)));
+    assert_eq!(
+        at_limit.message,
+        "its static NodePool has no headroom for a replacement"
+    );
+    assert_eq!(at_limit.condition, "limits.nodes left room for one more");
+}
+
 #[test]
 fn d_139_d_141_p_067_a_static_replacement_comes_from_the_template_and_the_cloud_chooses_its_type() {
     let world = static_world(3, None);

@@ -7,10 +7,12 @@ use spokeshave_api::Budget;
 use spokeshave_api::constants::COMMAND_NODES;
 use spokeshave_example::epoch;
 use spokeshave_example::node;
+use spokeshave_example::pending_pod;
 use spokeshave_model::ClusterState;
 use spokeshave_model::Nomination;
 use spokeshave_model::Price;
 use spokeshave_model::lower;
+use spokeshave_model::planned_node;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::Command;
@@ -227,6 +229,37 @@ fn d_131_nomination_protects_an_empty_node() {
         },
     );
     assert!(taken(&state).is_empty());
+}
+
+/// The node on which a scheduler is binding a pod, or making room for one, is neither empty nor to be disrupted, as long as it is the scheduler's word.
+#[test]
+fn d_131_p_056_a_node_that_a_scheduler_has_named_for_a_pod_stays() {
+    let with = |node: &str, by_plan: bool| {
+        let mut waits = pending_pod("db-0", "1", "10Mi", &json!({}));
+        let status = waits.status.get_or_insert_default();
+        status.nominated_node_name = Some(node.to_owned());
+        if by_plan {
+            let ours = planned_node::names(node, epoch());
+            status.conditions.get_or_insert_default().push(ours);
+        }
+        cluster(unlimited(), &["n"]).with_pod(waits)
+    };
+    let named = with("n", false);
+    assert!(taken(&named).is_empty());
+    let said = said(&lower(&named)).remove(0);
+    assert!(
+        said.starts_with("n: keep node is nominated for a pending pod"),
+        "{said}"
+    );
+    // What is decided already is dropped, as for every nomination.
+    let command = emptiness(&lower(&cluster(unlimited(), &["n"])))
+        .commands
+        .remove(0);
+    let validation = second_look(&command, &named);
+    assert_eq!(validation.dropped, [("n".to_owned(), Rejection::Budget)]);
+    for other in [with("gone", false), with("n", true)] {
+        assert_eq!(taken(&other), ["n"], "only provisioning keeps it");
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! What rests after the API server has refused a replacement, and what goes on.
+//! What rests after the API server has refused a replacement, or the audit a command, and what goes on.
 
 use crate::support::{World, later, on_demand_pool, only};
 use jiff::Timestamp;
 use spokeshave_api::disruption::{Disruption, RollBackCause};
 use spokeshave_example::instance_type;
 use spokeshave_plan::disrupt::record::record;
-use spokeshave_plan::disrupt::{Frontier, Method, disrupt};
+use spokeshave_plan::disrupt::{Command, Frontier, Method, disrupt};
 
 /// Of a thousand nodes, each would have a command of its own, and each of these be refused.
 #[test]
@@ -78,4 +78,63 @@ fn d_102_w_10_w_24_a_node_whose_replacement_is_always_refused_leaves_others_thei
     }
     assert!(tried.len() > 1, "{tried:?}");
     assert_ne!(tried.first(), tried.last(), "others have their turn: {tried:?}");
+}
+
+/// What the audit refuses, it would refuse again, and oldest drift goes first: the others of its NodePool must not wait for it.
+#[test]
+fn w_10_w_24_a_drifted_node_whose_command_the_audit_refuses_leaves_others_their_turn() {
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "large")
+        .node("b", "large")
+        .pod("p", "a", "10")
+        .pod("q", "b", "10")
+        .drifted("a", 0)
+        .drifted("b", 10);
+    let snapshot = world.snapshot();
+    let next = |frontier: &Frontier, second: i64| {
+        let outcome = disrupt(&snapshot, &world.policy, later(second), frontier);
+        outcome.commands.into_iter().next()
+    };
+    let nodes = |command: &Command| {
+        command
+            .nodes
+            .iter()
+            .map(|node| node.node.clone())
+            .collect::<Vec<_>>()
+    };
+    let mut frontier = Frontier::default();
+    let first = next(&frontier, 20).expect("a command");
+    assert_eq!(nodes(&first), ["a"]);
+    frontier.refused(&first, later(20));
+    let second = next(&frontier, 20).expect("the next in turn");
+    assert_eq!(nodes(&second), ["b"]);
+    let again = next(&frontier, 20 + 61).expect("a command");
+    assert_eq!(nodes(&again), ["a"], "it is tried again");
+    frontier.failed(&first, later(20));
+    assert_eq!(
+        next(&frontier, 20),
+        None,
+        "new nodes of the NodePool do not come up"
+    );
+}
+
+/// A consolidation that failed says nothing of drift; what the audit has refused it would refuse again, whatever it is to go for.
+#[test]
+fn w_10_a_consolidation_that_failed_does_not_hold_up_the_drift_of_its_node() {
+    let calm = World::new(on_demand_pool("default")).node("a", "small");
+    let drifted = calm.clone().drifted("a", 0);
+    let method = |world: &World, frontier: &Frontier| {
+        let outcome = disrupt(&world.snapshot(), &world.policy, world.now, frontier);
+        outcome.commands.first().map(|command| command.method)
+    };
+    let outcome = disrupt(&calm.snapshot(), &calm.policy, calm.now, &Frontier::default());
+    let command = &outcome.commands[0];
+    assert_eq!(command.method, Method::Emptiness);
+    let (mut failed, mut refused) = (Frontier::default(), Frontier::default());
+    failed.failed(command, calm.now);
+    assert_eq!(method(&calm, &failed), None, "it rests");
+    assert_eq!(method(&drifted, &failed), Some(Method::Drift));
+    refused.refused(command, calm.now);
+    assert_eq!(method(&calm, &refused), None);
+    assert_eq!(method(&drifted, &refused), None, "whatever it was to go for");
 }

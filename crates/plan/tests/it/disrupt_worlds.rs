@@ -42,6 +42,8 @@ fn catalog() -> Vec<spokeshave_model::InstanceType> {
 /// A cluster of two pools with everything that can be in the way.
 fn world(seed: u64) -> World {
     let mut dice = Dice(seed.wrapping_mul(7919) + 1);
+    // A separate stream, so that the rest of a world does not depend on it.
+    let mut deadlines = Dice(seed.wrapping_mul(15_485_863) + 7);
     let mut state = ClusterState::default();
     let types = catalog();
     for name in ["alpha", "beta"] {
@@ -89,6 +91,9 @@ fn world(seed: u64) -> World {
         }
         if dice.below(6) == 0 {
             world = world.drifted(&name, 0);
+        }
+        if deadlines.below(4) == 0 {
+            world = world.grace(&name);
         }
         if dice.below(5) == 0 {
             world = world.last_pod_event(&name, -60);
@@ -192,8 +197,8 @@ fn every_command_passes_the_audit_and_its_own_second_look() {
     }
 }
 
-/// The cluster once a command without replacements is carried out.
-fn carried_out(world: &World, command: &Command) -> ClusterState {
+/// The cluster once a command without replacements is carried out. Whoever has to leave must have a place: forgotten pods would look like room.
+fn carried_out(world: &World, snapshot: &Snapshot, command: &Command) -> ClusterState {
     let mut state = world.state.clone();
     let gone = |name: Option<&String>| command.nodes.iter().any(|node| Some(&node.node) == name);
     let claims: Vec<&str> = command
@@ -209,6 +214,9 @@ fn carried_out(world: &World, command: &Command) -> ClusterState {
         let key = spokeshave_model::pod::key(&pod);
         if gone(pod.node_name.as_ref()) {
             let Some(step) = command.moves.iter().find(|step| step.pod == key) else {
+                let known = snapshot.pod_ids().find(|id| snapshot.pod(*id).key() == key);
+                let leaves = known.is_none_or(|id| snapshot.is_currently_reschedulable(id, world.now));
+                assert!(!leaves, "{key} has no place: {}", support::text(command));
                 continue;
             };
             let Destination::Node { name, .. } = &step.to else {
@@ -263,7 +271,7 @@ fn d_373_no_command_takes_room_away() {
                 );
                 assert_stands(command, &snapshot, &policy, world.now, seed);
                 if command.replacements.is_empty() {
-                    let after = room(&lower(&carried_out(&world, command)), &world);
+                    let after = room(&lower(&carried_out(&world, &snapshot, command)), &world);
                     assert!(
                         after >= before,
                         "seed {seed}: {}: {before} -> {after}",

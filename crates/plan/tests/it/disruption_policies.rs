@@ -1,11 +1,11 @@
 //! DisruptionPolicies through a pass, a second look, and the steps of a command.
 
-use crate::support::{DELETE_A, World, acts, later, on_demand_pool, pair};
+use crate::support::{DELETE_A, World, acts, later, on_demand_pool, pair, pinned};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::DisruptionPolicy;
-use spokeshave_api::disruption::Disruption;
+use spokeshave_api::disruption::{DisruptedNode, Disruption};
 use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance};
 use spokeshave_plan::disrupt::{BlockerKind, validate};
 use spokeshave_plan::disruption_policy::status;
@@ -155,17 +155,19 @@ fn empty_in_two_zones() -> World {
         .label_node("c", zone, "y")
 }
 
+/// The nodes that the commands of the next pass take, by name.
+fn nodes(world: &World) -> Vec<String> {
+    let commands = world.pass().commands;
+    let mut names: Vec<String> = commands
+        .iter()
+        .flat_map(|command| command.nodes.iter().map(|node| node.node.clone()))
+        .collect();
+    names.sort_unstable();
+    names
+}
+
 #[test]
 fn invariant_3_never_two_zones_at_once() {
-    let nodes = |world: &World| -> Vec<String> {
-        let commands = world.pass().commands;
-        let mut names: Vec<String> = commands
-            .iter()
-            .flat_map(|command| command.nodes.iter().map(|node| node.node.clone()))
-            .collect();
-        names.sort_unstable();
-        names
-    };
     assert_eq!(nodes(&empty_in_two_zones()), ["a", "b", "c"], "without a policy");
     let one = json!({"budgets": [{"scope": "Zone", "oneAtATime": true}]});
     let world = under(empty_in_two_zones(), &one);
@@ -226,6 +228,147 @@ fn invariant_3_a_rate_is_counted_from_the_ledger_and_so_survives_a_restart() {
     assert_eq!(count(&world(10, "Succeeded")), 1, "one of two is used up");
     assert_eq!(count(&world(10, "RolledBack")), 2, "what was taken back is free");
     assert_eq!(count(&world(60, "Succeeded")), 2, "an hour has passed");
+}
+
+/// Besides the three, `d` and `e` of NodePool `other` in zone `y`. Two are in rack `r1`, one is in `r2`, and `c` and `e` are in none.
+fn empty_in_two_pools() -> World {
+    let mut world = empty_in_two_zones();
+    world.state = world
+        .state
+        .with_pool(on_demand_pool("other"), world.types.clone());
+    for name in ["d", "e"] {
+        world = world.node_in("other", name, "small", "on-demand");
+        world = world.label_node(name, "topology.kubernetes.io/zone", "y");
+    }
+    for (name, rack) in [("a", "r1"), ("b", "r1"), ("d", "r2")] {
+        world = world.label_node(name, "rack", rack);
+    }
+    world
+}
+
+/// Those of [`empty_in_two_pools`] that go under one budget.
+fn under_budget(budget: &Value) -> Vec<String> {
+    nodes(&under(empty_in_two_pools(), &json!({ "budgets": [budget] })))
+}
+
+/// One node of each group, and no other.
+fn is_one_of_each(nodes: &[String], groups: &[&[&str]]) -> bool {
+    let has = |group: &&[&str]| nodes.iter().any(|node| group.contains(&node.as_str()));
+    nodes.len() == groups.len() && groups.iter().all(has)
+}
+
+#[test]
+fn invariant_3_a_limit_is_counted_in_each_nodepool_and_for_each_value_of_a_label() {
+    assert_eq!(nodes(&empty_in_two_pools()), ["a", "b", "c", "d", "e"]);
+    let pools = under_budget(&json!({"scope": "NodePool", "limit": "1"}));
+    assert!(
+        is_one_of_each(&pools, &[&["a", "b", "c"], &["d", "e"]]),
+        "{pools:?}"
+    );
+    let racks = under_budget(&json!({"scope": "Label", "label": "rack", "limit": "1"}));
+    assert!(
+        is_one_of_each(&racks, &[&["a", "b"], &["d"], &["c", "e"]]),
+        "{racks:?}"
+    );
+    let pool = json!({"scope": "NodePool", "oneAtATime": true});
+    let rack = json!({"scope": "Label", "label": "rack", "oneAtATime": true});
+    for (budget, on_its_way, others) in [
+        (&pool, "a", &["b", "c"][..]),
+        (&pool, "d", &["e"]),
+        (&rack, "a", &["b"]),
+        (&rack, "c", &["e"]),
+        (&rack, "d", &[]),
+    ] {
+        let mut world = under(empty_in_two_pools(), &json!({ "budgets": [budget] }));
+        world.state.in_command.insert(format!("kwok://{on_its_way}"));
+        assert_eq!(nodes(&world), others, "{budget} beside {on_its_way}");
+    }
+}
+
+/// With a command of ten minutes ago in the ledger, of one node.
+fn after_one(mut world: World, change: impl FnOnce(&mut DisruptedNode)) -> World {
+    let mut one = disruption(&json!({"phase": "Succeeded"}), &json!([]));
+    change(&mut one.spec.nodes[0]);
+    world.state.disruptions.push(Arc::new(one));
+    world.now = later(600);
+    world
+}
+
+/// Where it was is in the ledger: the node itself is gone.
+#[test]
+fn invariant_3_a_rate_is_counted_in_the_zone_and_the_nodepool_of_what_went() {
+    let left = |scope: &str, zone: &str, pool: &str| {
+        let world = after_one(empty_in_two_pools(), |node| {
+            node.zone = Some(zone.to_owned());
+            node.node_pool = pool.to_owned();
+        });
+        nodes(&under(
+            world,
+            &json!({"budgets": [{"scope": scope, "perHour": 1}]}),
+        ))
+    };
+    let in_y = left("Zone", "x", "default");
+    assert!(is_one_of_each(&in_y, &[&["b", "c", "d", "e"]]), "{in_y:?}");
+    assert_eq!(left("Zone", "y", "default"), ["a"]);
+    let of_other = left("NodePool", "x", "default");
+    assert!(is_one_of_each(&of_other, &[&["d", "e"]]), "{of_other:?}");
+    let of_default = left("NodePool", "x", "other");
+    assert!(is_one_of_each(&of_default, &[&["a", "b", "c"]]), "{of_default:?}");
+}
+
+/// Nodes `a`, `b` and `c` with three pods each, which nobody minds to lose, and one that has room for all of them, with a pod that stays.
+fn three_pods_each() -> World {
+    let mut world = World::new(on_demand_pool("default"))
+        .node("stay", "large")
+        .pod_with("r", "stay", "1", &pinned("stay"));
+    for node in ["a", "b", "c"] {
+        world = world.node(node, "small");
+        for number in 0..3 {
+            let pod = format!("{node}-{number}");
+            world = world.pod(&pod, node, "100m");
+            world = world.annotate_pod(&pod, "controller.kubernetes.io/pod-deletion-cost", "-2147483647");
+        }
+    }
+    world
+}
+
+#[test]
+fn invariant_3_a_budget_in_pods_counts_those_that_have_to_move() {
+    let count = |world: World, budget: Value| nodes(&under(world, &json!({ "budgets": [budget] }))).len();
+    let beside_a = |mut world: World| {
+        world.state.in_command.insert("kwok://a".to_owned());
+        world
+    };
+    assert_eq!(nodes(&three_pods_each()), ["a", "b", "c"]);
+    let limit = |limit: &str| json!({"unit": "Pods", "limit": limit});
+    // While nothing is on its way, one node may have more pods than that; and 40 % of ten are four.
+    for (pods, expected) in [
+        ("0", 0),
+        ("2", 1),
+        ("4", 1),
+        ("40%", 1),
+        ("6", 2),
+        ("8", 2),
+        ("9", 3),
+    ] {
+        assert_eq!(count(three_pods_each(), limit(pods)), expected, "{pods}");
+    }
+    assert_eq!(count(beside_a(three_pods_each()), limit("4")), 0);
+    assert_eq!(count(beside_a(three_pods_each()), limit("6")), 1);
+
+    let rate = |pods: i64| json!({"unit": "Pods", "perHour": pods});
+    let after = |pods: i64| after_one(three_pods_each(), |node| node.pods = pods);
+    assert_eq!(count(after(4), rate(5)), 0, "four and three are more than five");
+    assert_eq!(count(after(1), rate(5)), 1);
+    assert_eq!(count(after(1), rate(7)), 2);
+    // What is decided counts before it is written down, and once.
+    assert_eq!(count(beside_a(three_pods_each()), rate(5)), 0);
+    assert_eq!(count(beside_a(three_pods_each()), rate(6)), 1);
+    let written = after_one(beside_a(three_pods_each()), |node| {
+        node.provider_id = "kwok://a".to_owned();
+        node.pods = 3;
+    });
+    assert_eq!(count(written, rate(6)), 1);
 }
 
 /// Nobody knows the labels of one that cannot be read: what has gone of it may be what the policy counts.

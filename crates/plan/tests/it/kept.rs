@@ -234,9 +234,14 @@ impl World {
                 }
             }
             7 => {
-                let phase = *self.dice.pick(&["Running", "Running", "Succeeded"]);
-                if let Some(status) = self.some_pod().and_then(|pod| pod.status.as_mut()) {
-                    status.phase = Some(phase.to_owned());
+                let (phase, at) = (*self.dice.pick(&["Running", "Leaving", "Succeeded"]), self.second);
+                if let Some(pod) = self.some_pod() {
+                    if phase == "Leaving" {
+                        pod.metadata.deletion_timestamp = Some(Time(later(at)));
+                        pod.metadata.deletion_grace_period_seconds = Some(at % 7 * 60);
+                    } else if let Some(status) = &mut pod.status {
+                        status.phase = Some(phase.to_owned());
+                    }
                 }
             }
             8 => {
@@ -254,7 +259,11 @@ impl World {
                 node.metadata.resource_version = Some(self.names.to_string());
             }
             _ => {
-                let pod = self.pod();
+                let mut pod = self.pod();
+                if self.dice.below(3) == 0 {
+                    // A scheduler is binding it.
+                    pod.status.get_or_insert_default().nominated_node_name = Some(self.node_name());
+                }
                 self.state.pods.push(Arc::new(pod));
             }
         }
@@ -336,6 +345,14 @@ impl World {
             12 => {
                 let (number, zone) = (self.dice.below(4), *self.dice.pick(&ZONES));
                 self.volume(number, Some(zone));
+                let claim = self
+                    .state
+                    .volumes
+                    .claims
+                    .get_mut(&format!("default/claim-{number}"));
+                if let (0, Some(claim)) = (self.dice.below(2), claim) {
+                    Arc::make_mut(claim).metadata.deletion_timestamp = Some(Time(later(0)));
+                }
             }
             13 => {
                 let cpu = *self.dice.pick(&["700m", "2", "6"]);
@@ -539,6 +556,43 @@ fn a_kept_answer_holds_until_the_last_pod_that_its_pods_want_to_be_near_is_gone(
     assert_eq!(pass(&world).0, near_db);
     without(&mut world, "db-1");
     assert_eq!(pass(&world), (Vec::new(), 0), "nobody is left to be near");
+}
+
+/// Of several terms all have to select a pod for it to count: pods that one of them selects are nobody to rely on.
+#[test]
+fn a_kept_answer_is_asked_again_when_the_last_pod_that_all_terms_select_is_gone() {
+    let types = vec![instance_type("small", 2, 4, &["a", "b"])];
+    let zone = "topology.kubernetes.io/zone";
+    let term =
+        |key: &str, value: &str| json!({"labelSelector": {"matchLabels": {key: value}}, "topologyKey": zone});
+    let near = json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        term("app", "db"), term("tier", "hot")]}}});
+    let mut world = support::World::with_types(on_demand_pool("default"), types)
+        .node("a", "small")
+        .label_node("a", zone, "a")
+        .node("c", "small")
+        .label_node("c", zone, "a")
+        .pod_with("web", "c", "300m", &near);
+    for (name, tier) in [("db-1", "hot"), ("db-2", "cold"), ("db-3", "cold")] {
+        world = world
+            .pod_with(name, "a", "100m", &pinned("a"))
+            .edit_pod(name, |pod| {
+                let labels = [("app", "db"), ("tier", tier)];
+                let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+                pod.metadata.labels = Some(labels.into());
+            });
+    }
+    world.policy = only(Method::SingleNodeConsolidation);
+    let mut kept = Kept::default();
+    let mut goes = |world: &support::World| {
+        let outcome = keeping(world, &mut kept);
+        let nodes = outcome.commands.iter().flat_map(|command| &command.nodes);
+        nodes.map(|node| node.provider_id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(goes(&world), ["kwok://c"]);
+    let pods = &mut world.state.pods;
+    pods.retain(|pod| pod.metadata.name.as_deref() != Some("db-1"));
+    assert_eq!(goes(&world), Vec::<String>::new());
 }
 
 const SEEDS: u64 = 40;

@@ -7,6 +7,7 @@ use spokeshave_model::planned_node::{self, TakenBack};
 use spokeshave_model::{Action, ClusterState, InstanceType, Pod, Snapshot, labels, lower};
 use spokeshave_plan::nominations::{Nominations, at_initialization, at_registration};
 use spokeshave_plan::{Policy, Provisioned, provision};
+use std::sync::Arc;
 
 fn large() -> InstanceType {
     instance_type("large", 16, 32, &["a"])
@@ -93,17 +94,22 @@ fn w_62_a_pod_goes_where_it_names_before_larger_ones_choose() {
     let (snapshot, outcome) = decided(&three_nodes([named, big.clone()]));
     assert_eq!(place(&snapshot, &outcome, "default/small").as_deref(), Some("a"));
     assert_eq!(place(&snapshot, &outcome, "default/big").as_deref(), Some("b"));
-    // Others' names are others' business: such a pod is not planned for, and nothing is written.
+    // Others' names are others' business: such a pod is not planned for, and nothing is written; it has its room there.
     let mut theirs = small;
     theirs.status.as_mut().unwrap().nominated_node_name = Some("a".to_owned());
-    let state = three_nodes([theirs, big]);
+    let state = three_nodes([theirs.clone(), big]);
     let (snapshot, outcome) = decided(&state);
     assert_eq!(outcome.pods.len(), 1);
-    assert_eq!(place(&snapshot, &outcome, "default/big").as_deref(), Some("a"));
+    assert_eq!(place(&snapshot, &outcome, "default/big").as_deref(), Some("b"));
     assert_eq!(
         written(&after(&state, epoch())),
-        [line("big", Some("a"), "Planned")]
+        [line("big", Some("b"), "Planned")]
     );
+    // Also where it is planned for, because there is no such node.
+    theirs.status.as_mut().unwrap().nominated_node_name = Some("gone".to_owned());
+    let state = three_nodes([theirs]);
+    assert_eq!(decided(&state).1.pods.len(), 1);
+    assert!(written(&after(&state, epoch())).is_empty());
 }
 
 #[test]
@@ -170,6 +176,29 @@ fn w_62_a_name_is_written_once_and_taken_back_when_nobody_heeds_it() {
         written(&after(&emptied, later(1))),
         [line("p", Some("a"), "Planned")]
     );
+}
+
+/// A scheduler may be binding it there, and the name that it writes meanwhile is the same.
+#[test]
+fn w_62_a_pod_whose_volumes_take_a_while_keeps_its_name_for_longer() {
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let slow = pending_pod("p", "1", "100Mi", &json!({"volumes": volumes}));
+    let mut state = three_nodes([naming(slow, Some("a"), epoch())]);
+    let class = json!({"metadata": {"name": "disk"}, "provisioner": "disk.example", "volumeBindingMode": "WaitForFirstConsumer"});
+    let classes = &mut state.volumes.storage_classes;
+    classes.insert(
+        "disk".to_owned(),
+        Arc::new(serde_json::from_value(class).unwrap()),
+    );
+    let claim =
+        json!({"metadata": {"namespace": "default", "name": "data"}, "spec": {"storageClassName": "disk"}});
+    let claims = &mut state.volumes.claims;
+    claims.insert(
+        "default/data".to_owned(),
+        Arc::new(serde_json::from_value(claim).unwrap()),
+    );
+    assert!(after(&state, later(899)).actions.is_empty());
+    assert_eq!(written(&after(&state, later(900))), [line("p", None, "NotTaken")]);
 }
 
 /// A node that cannot run pods yet keeps its name for as long as that takes.

@@ -41,6 +41,7 @@ fn p_056_only_unschedulable_pods_of_ordinary_owners_count() {
     let gated = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
     let state = ClusterState::default()
         .with_pool(node_pool("default"), types())
+        .with_node(node("default", "n", &types()[0], "a", "spot"))
         .with_pods([
             pod("yes", "1"),
             owned(pod("daemon", "1"), "apps/v1", "DaemonSet"),

@@ -52,3 +52,28 @@ fn a_111_d_276_a_state_is_read_whatever_its_case_and_an_instance_must_be_named()
         "field detail.instance-id of the message is absent, expected the ID of an instance"
     );
 }
+
+/// Of other notices, and where it is no time, nobody knows when the instance ends; it ends all the same.
+#[test]
+fn d_283_a_capacity_reservation_says_when_its_instance_ends() {
+    let told = |detail: &str| {
+        let body = format!(
+            r#"{{"version": "0", "source": "aws.ec2", "detail-type": "EC2 Capacity Reservation Instance Interruption Warning", "detail": {detail}}}"#
+        );
+        let message = parse(&body).unwrap();
+        assert_eq!(message.kind, Kind::CapacityReservationInterrupted);
+        message.ends_at.map(|at| at.to_string())
+    };
+    let at = "2026-01-02T15:04:05Z";
+    let named = format!(r#"{{"instance-id": "i-1", "instance-termination-time": "{at}"}}"#);
+    assert_eq!(told(&named).as_deref(), Some(at));
+    assert_eq!(told(r#"{"instance-id": "i-1"}"#), None);
+    assert_eq!(
+        told(r#"{"instance-id": "i-1", "instance-termination-time": "soon"}"#),
+        None
+    );
+    assert_eq!(
+        told(r#"{"instance-id": "i-1", "instance-termination-time": 7}"#),
+        None
+    );
+}

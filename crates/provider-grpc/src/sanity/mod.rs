@@ -53,6 +53,8 @@ pub struct SanityOptions {
     pub run: String,
     /// How the provider is restarted; without it no restart is tried.
     pub restart: Option<Arc<dyn Restart>>,
+    /// Whether minutes pass without anybody waiting for them. Where they do not, no launch is repeated minutes later.
+    pub is_time_virtual: bool,
 }
 
 type Shortcomings = Vec<Failure>;
@@ -64,13 +66,15 @@ fn failure(check: &'static str, message: impl Into<String>) -> Failure {
     }
 }
 
-/// A promise that was not tried, because the kit was not told how.
+/// A promise that was not tried: the kit was not told how, or it would take too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untried {
     /// What a provider that decides about drift itself says of a NodeClass that has changed.
     DriftOfAChangedClass,
     /// What is known after a restart.
     Restart,
+    /// Whether a launch that is repeated minutes later finds its instance.
+    LaunchMinutesLater,
 }
 
 /// Checks a provider, and tells what was not tried.
@@ -107,6 +111,7 @@ pub async fn check(options: &SanityOptions, clock: &SharedClock) -> Result<Vec<U
     let untried = [
         class.changed.is_none().then_some(Untried::DriftOfAChangedClass),
         options.restart.is_none().then_some(Untried::Restart),
+        (!options.is_time_virtual).then_some(Untried::LaunchMinutesLater),
     ];
     let mut wire = Wire {
         options,
@@ -169,6 +174,7 @@ async fn over_the_port(
         class: wire.class.clone(),
         run: options.run.clone(),
         cheapest: cheapest(types),
+        is_time_virtual: options.is_time_virtual,
     };
     check_all(&harness).await
 }
@@ -188,6 +194,7 @@ struct Kit {
     class: GivenClass,
     run: String,
     cheapest: String,
+    is_time_virtual: bool,
 }
 
 fn claim(class: &NodeClassRef, name: &str, run: &str, requirements: Vec<Requirement>) -> NodeClaim {
@@ -212,6 +219,9 @@ impl Harness for Kit {
     }
     fn clock(&self) -> SharedClock {
         self.clock.clone()
+    }
+    fn is_time_virtual(&self) -> bool {
+        self.is_time_virtual
     }
     fn node_pool(&self) -> NodePool {
         crate::server::pool_of(&self.class.reference())

@@ -73,6 +73,7 @@ impl Process {
             cluster_uid: "a-cluster".into(),
             run: "1".into(),
             restart: None,
+            is_time_virtual: true,
         }
     }
 
@@ -333,6 +334,7 @@ const CASES: &[(Flaw, &str)] = &[
     (Flaw::TerminateHangs, "launched_instances_end"),
     (Flaw::TwoInstances, "launches_are_idempotent"),
     (Flaw::TwoInstances, "create_is_idempotent"),
+    (Flaw::TwoInstances, "create_is_idempotent_minutes_later"),
     (Flaw::SharedInstance, "claims_do_not_share_instances"),
     (Flaw::NoProviderId, "launches_succeed"),
     (Flaw::NotACandidate, "launches_take_a_candidate"),
@@ -466,6 +468,24 @@ async fn g_015_g_024_a_class_that_changes_is_shown_and_what_was_not_tried_is_tol
     let plain = Process::start(Flaw::Plain);
     let untried = check(&plain.options(), &plain.clock).await;
     assert_eq!(untried, Ok(vec![Untried::Restart]));
+}
+
+/// It would keep whoever runs the kit waiting, who is told so.
+#[tokio::test(start_paused = true)]
+async fn g_007_g_024_where_time_is_genuine_no_launch_is_repeated_minutes_later() {
+    for (is_time_virtual, launches) in [(true, 2), (false, 0)] {
+        let process = Process::start(Flaw::None);
+        let options = SanityOptions {
+            is_time_virtual,
+            ..process.options()
+        };
+        let untried = check(&options, &process.clock).await.expect("kept");
+        let is_told = untried.contains(&Untried::LaunchMinutesLater);
+        assert_ne!(is_told, is_time_virtual);
+        let names = process.asked().into_iter().map(|one| one.nodeclaim_name);
+        let repeated = names.filter(|name| name == "conformance-later-1");
+        assert_eq!(repeated.count(), launches);
+    }
 }
 
 #[tokio::test(start_paused = true)]

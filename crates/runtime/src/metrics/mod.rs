@@ -223,6 +223,10 @@ impl Family {
     /// The family of this name; asking again gives the same one. One name with two shapes is a mistake in our code: it is
     /// logged, and the second one counts for itself without being shown.
     fn of(families: &Families, name: &str, help: &str, labels: &[&str], kind: Kind) -> Arc<Self> {
+        debug_assert!(
+            labels.iter().all(|label| text::is_label(label)),
+            "no scrape with the labels {labels:?} of {name} can be read"
+        );
         let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
         let mut families = lock(families);
         if let Some(family) = families.get(name) {

@@ -8,9 +8,6 @@ use super::{Counter, Gauge, Metrics};
 
 /// Clock ticks per second in `/proc`: the kernel's interface, 100 on every platform that Go's client knows.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Bytes per page; our platforms have no other in `/proc`'s count of resident pages.
-const PAGE_BYTES: f64 = 4096.0;
-
 struct Process {
     cpu: Counter,
     resident: Gauge,
@@ -55,11 +52,13 @@ impl Process {
         if let Some(stat) = read("/proc/self/stat").as_deref().and_then(Stat::parse) {
             let grown = stat.cpu_seconds - self.cpu.get(&[]);
             self.cpu.add(&[], grown.max(0.0));
-            self.resident.set(&[], stat.resident_bytes);
             self.virtual_memory.set(&[], stat.virtual_bytes);
             if let Some(boot) = read("/proc/stat").as_deref().and_then(boot_seconds) {
                 self.start.set(&[], boot + stat.start_seconds_after_boot);
             }
+        }
+        if let Some(bytes) = read("/proc/self/status").as_deref().and_then(resident_bytes) {
+            self.resident.set(&[], bytes);
         }
         if let Ok(entries) = fs::read_dir("/proc/self/fd") {
             self.open_files
@@ -80,7 +79,6 @@ struct Stat {
     cpu_seconds: f64,
     start_seconds_after_boot: f64,
     virtual_bytes: f64,
-    resident_bytes: f64,
 }
 
 impl Stat {
@@ -98,9 +96,15 @@ impl Stat {
             cpu_seconds: (field(14)? + field(15)?) / TICKS_PER_SECOND,
             start_seconds_after_boot: field(22)? / TICKS_PER_SECOND,
             virtual_bytes: field(23)?,
-            resident_bytes: field(24)? * PAGE_BYTES,
         })
     }
+}
+
+/// In `status` and not in `stat`, which counts pages: those of some kernels have 64 KiB.
+fn resident_bytes(text: &str) -> Option<f64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: f64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024.0)
 }
 
 fn boot_seconds(text: &str) -> Option<f64> {
@@ -132,10 +136,12 @@ mod tests {
             cpu_seconds: 3.0,
             start_seconds_after_boot: 123.45,
             virtual_bytes: 8192.0,
-            resident_bytes: 12288.0,
         };
         assert_eq!(Stat::parse(stat), Some(expected));
         assert_eq!(Stat::parse("nonsense"), None);
+        let status = "Name:\t(a) (b)\nVmHWM:\t     200 kB\nVmRSS:\t     192 kB\nRssAnon:\t      64 kB\n";
+        assert_eq!(resident_bytes(status), Some(196_608.0));
+        assert_eq!(resident_bytes("Name:\tnone\n"), None);
         assert_eq!(boot_seconds("cpu 1 2\nbtime 1700000000\n"), Some(1_700_000_000.0));
         let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files            1024                 4096                 files\n";
         assert_eq!(max_open_files(limits), Some(1024.0));

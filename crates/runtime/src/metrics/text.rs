@@ -76,6 +76,12 @@ fn line(out: &mut String, name: &str, suffix: &str, labels: &str, extra: Option<
     let _ = writeln!(out, " {}", go_float(value));
 }
 
+/// Whether the format has room for a label of this name.
+pub(super) fn is_label(name: &str) -> bool {
+    let is_legal = |letter: char| letter == '_' || letter.is_ascii_alphanumeric();
+    name.chars().all(is_legal) && name.starts_with(|first: char| !first.is_ascii_digit())
+}
+
 /// `a="x",b="y"`, ordered by name as Go's client does.
 fn label_text(names: &[String], values: &[String]) -> String {
     let mut pairs: Vec<(&String, &String)> = names.iter().zip(values).collect();
@@ -137,6 +143,16 @@ mod tests {
         counter.inc(&[]);
         let _ = metrics.counter("messages_total", "Dealt with.", &[]);
         assert_eq!(metrics.render(), format!("{head}messages_total 1\n"));
+    }
+
+    #[test]
+    fn names_of_labels_are_words() {
+        assert!(["a", "_", "_4k", "cpu_model2"].iter().all(|name| is_label(name)));
+        assert!(
+            !["", "4k", "cpu.model", "a-b", "größe"]
+                .iter()
+                .any(|name| is_label(name))
+        );
     }
 
     /// Go's output for the same numbers.

@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use spokeshave_apiserver::{ApiServer, Config, Listener, kubeconfig};
-use spokeshave_ports::{Entropy, TokioClock};
+use spokeshave_ports::{Entropy, TokioClock, causes};
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_config};
 use spokeshave_runtime::{Metrics, ObjectKey, Reflector, Shutdown, Store, TaskGroup, WatchOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -109,6 +109,34 @@ async fn d_330_too_many_requests_is_answered_once() {
         "{answer:?}"
     );
     assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 1);
+}
+
+/// A client by itself only says that it could not connect.
+#[tokio::test]
+async fn causes_name_a_certificate_that_is_not_trusted() {
+    let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+    let mut listeners = Vec::new();
+    for seed in [1, 2] {
+        let now = clock.clone();
+        let mut config = Config::new(Arc::new(move || now.now()), seed);
+        config.token = Some("secret".into());
+        let server = ApiServer::new(config);
+        let listener = Listener::start(&server, ([127, 0, 0, 1], 0).into()).await;
+        listeners.push(listener.unwrap());
+    }
+    // The address of one with the certificates of the other.
+    let text = kubeconfig(listeners[0].address(), listeners[1].ca_pem(), "secret");
+    let parsed = Kubeconfig::from_yaml(&text).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    let client = from_config(config, &ClientOptions::default(), clock).unwrap();
+    let error = client.apiserver_version().await.unwrap_err();
+    assert!(!error.to_string().contains("certificate"), "{error}");
+    assert!(causes(&error).contains("certificate"), "{}", causes(&error));
+    for listener in listeners {
+        listener.stop().await;
+    }
 }
 
 /// A little longer than a connection may be silent.

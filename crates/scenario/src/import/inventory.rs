@@ -376,6 +376,8 @@ pub(crate) fn strip(template: &mut PodTemplateSpec) {
     };
     spec.node_name = None;
     spec.hostname = None;
+    // Somebody looks into one pod with them: no API server takes them in a new pod or in a template.
+    spec.ephemeral_containers = None;
     for container in spec
         .containers
         .iter_mut()

@@ -22,6 +22,8 @@ pub(crate) struct Claim {
     pub(crate) headroom: ResourceVector,
     /// Host ports of its pods, by number.
     pub(crate) ports: SmallVec<[u32; 4]>,
+    /// Volumes of its pods that count against limits of instance types, by number, each once.
+    pub(crate) volumes: Vec<u32>,
     pub(crate) pods: usize,
     /// Placements made before its last pod.
     pub(crate) grown: usize,
@@ -52,6 +54,8 @@ pub(super) struct Growth<'t> {
     pub(super) set: SetId,
     pub(super) types: &'t Bits,
     pub(super) ports: &'t [u32],
+    /// Those that count against limits of instance types.
+    pub(super) volumes: &'t [u32],
     pub(super) reserved: &'t [u32],
     /// Placements made before.
     pub(super) placements: usize,
@@ -124,6 +128,7 @@ impl Claims {
         claim.requests.0.clear();
         claim.requests.0.resize(width, 0);
         claim.ports.clear();
+        claim.volumes.clear();
         claim.reserved.clear();
         claim.pods = 0;
         claim.relaxed_min_values = relaxed_min_values;
@@ -148,6 +153,11 @@ impl Claims {
         claim.grown = growth.placements;
         claim.set = Some(growth.set);
         claim.ports.extend_from_slice(growth.ports);
+        for volume in growth.volumes {
+            if !claim.volumes.contains(volume) {
+                claim.volumes.push(*volume);
+            }
+        }
         claim.types.copy_from(growth.types);
         claim.reserved = Reservations::from_slice(growth.reserved);
         template.set_headroom(&claim.types, growth.requests.0.len(), &mut claim.headroom);
@@ -170,6 +180,7 @@ impl Claims {
             requests,
             headroom,
             ports,
+            volumes,
             pods,
             grown,
             reserved,
@@ -180,6 +191,9 @@ impl Claims {
         saved.requests.clone_from(requests);
         saved.headroom.clone_from(headroom);
         saved.ports.clone_from(ports);
+        if !(volumes.is_empty() && saved.volumes.is_empty()) {
+            saved.volumes.clone_from(volumes);
+        }
         saved.pods = *pods;
         saved.grown = *grown;
         saved.reserved.clone_from(reserved);
@@ -199,6 +213,7 @@ impl Claims {
             requests,
             headroom,
             ports,
+            volumes,
             pods,
             grown,
             reserved,
@@ -209,6 +224,7 @@ impl Claims {
         requests.clone_from(&saved.requests);
         headroom.clone_from(&saved.headroom);
         ports.clone_from(&saved.ports);
+        std::mem::swap(volumes, &mut saved.volumes);
         *grown = saved.grown;
         let held = std::mem::replace(reserved, std::mem::take(&mut saved.reserved));
         let (pods_after, pods_before) = (saved.pods, std::mem::replace(pods, saved.pods));
@@ -265,6 +281,7 @@ impl Claims {
                 requests,
                 headroom,
                 ports,
+                volumes,
                 pods,
                 grown,
                 reserved,
@@ -272,7 +289,7 @@ impl Claims {
             } = claim;
             let types: Vec<usize> = types.ones().collect();
             format!(
-                "{template} {set:?} {types:?} {requests:?} {headroom:?} {ports:?} {pods} {grown} {reserved:?} {relaxed_min_values:?}"
+                "{template} {set:?} {types:?} {requests:?} {headroom:?} {ports:?} {volumes:?} {pods} {grown} {reserved:?} {relaxed_min_values:?}"
             )
         };
         let claims: Vec<String> = self.all().iter().map(describe).collect();

@@ -2,7 +2,7 @@
 
 use super::budget::Remaining;
 use crate::tables::Attachments;
-use crate::template::{Numbers, UNLIMITED, daemon_alternatives};
+use crate::template::{Numbers, UNLIMITED};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::snapshot::{KindId, NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::vector::ResourceVector;
@@ -55,7 +55,8 @@ pub(super) fn reservations(snapshot: &Snapshot, numbers: &Numbers<'_>) -> Vec<i6
 /// P §6.1: allocatable minus what is bound minus what DaemonSets will still take.
 pub(super) fn free_capacity(snapshot: &Snapshot) -> Vec<i64> {
     let width = snapshot.resources.width();
-    let wanted: Vec<_> = snapshot.daemons.iter().map(daemon_alternatives).collect();
+    let daemons = snapshot.daemons.iter();
+    let wanted: Vec<_> = daemons.map(|daemon| daemon.constraints.alternatives()).collect();
     let mut expected: Vec<Option<ResourceVector>> = vec![None; snapshot.kinds.len()];
     let mut all = Vec::with_capacity(width * snapshot.nodes.len());
     for node in &snapshot.nodes {

@@ -282,7 +282,7 @@ impl<'a> Ledgers<'a> {
     pub(crate) fn uncount(&mut self, pods: &[PodId], tables: &mut Tables<'_>) {
         for pod in pods.iter().copied() {
             let view = tables.snapshot.pod(pod);
-            if view.node.is_some() && view.active && !self.uncounted.contains(pod.index()) {
+            if view.node.is_some() && view.is_counted() && !self.uncounted.contains(pod.index()) {
                 self.uncounted.insert(pod.index());
                 self.counts
                     .set_counted(pod, false, &mut tables.topology, &tables.algebra);
@@ -396,6 +396,7 @@ impl<'a> Ledgers<'a> {
             set: prospect.set,
             types: prospect.types,
             ports: &variant.ports,
+            volumes: tables.attachments.of_planned(pod),
             reserved: prospect.reserved,
             placements: self.placed.len(),
         };

@@ -7,6 +7,7 @@ use spokeshave_model::snapshot::{ClassId, Snapshot};
 use spokeshave_model::{Requirement, labels, lower};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 const SEEDS: u64 = 60;
 const STEPS: usize = 120;
@@ -66,7 +67,7 @@ fn some_bits(dice: &mut Dice, of: &Bits) -> Bits {
     Bits::of(0, of.ones().filter(|_| dice.below(3) != 0).collect::<Vec<_>>())
 }
 
-/// Worlds with pods, in which the first offering of each second instance type is a reservation.
+/// Worlds with pods, in which the first offering of each second instance type is a reservation, and each fifth pod is leaving.
 fn worlds() -> impl Iterator<Item = (u64, Snapshot)> {
     let snapshots = (0..SEEDS).map(|seed| {
         let mut state = random_world(seed);
@@ -84,6 +85,11 @@ fn worlds() -> impl Iterator<Item = (u64, Snapshot)> {
                 }
             }
             *types = list.into();
+        }
+        for pod in state.pods.iter_mut().step_by(5) {
+            let meta = &mut Arc::make_mut(pod).metadata;
+            meta.deletion_timestamp = meta.creation_timestamp.clone();
+            meta.deletion_grace_period_seconds = Some(if seed.is_multiple_of(2) { 7200 } else { 30 });
         }
         (seed, lower(&state))
     });
@@ -232,6 +238,7 @@ struct ClaimChange {
     request: usize,
     types: Bits,
     ports: Vec<u32>,
+    volumes: Vec<u32>,
     reserved: Vec<u32>,
 }
 
@@ -267,6 +274,7 @@ fn claims_are_as_if_what_was_undone_had_never_been() {
                 request: dice.below(snapshot.requests.len()),
                 types: some_bits(dice, &tables.templates[template].eligible),
                 ports: some_of(dice, 9, 2),
+                volumes: some_of(dice, 5, 2),
                 reserved: some_of(dice, 9, 2),
             })
         };
@@ -287,6 +295,7 @@ fn claims_are_as_if_what_was_undone_had_never_been() {
                     set: change.set,
                     types: &change.types,
                     ports: &change.ports,
+                    volumes: &change.volumes,
                     reserved: &change.reserved,
                     placements: change.request,
                 };
@@ -390,7 +399,7 @@ fn choose_for_counts(dice: &mut Dice, counted: &Counted, tables: &mut Tables<'_>
         0 => Some(CountChange::Remove(
             node.filter(|node| !counted.counts.is_removed(*node))?,
         )),
-        1 if view.active && view.node.is_some() && !counted.uncounted.contains(&pod) => {
+        1 if view.is_counted() && view.node.is_some() && !counted.uncounted.contains(&pod) => {
             Some(CountChange::Uncount(pod))
         }
         2 | 3 => Some(CountChange::Node(view.class, node?)),

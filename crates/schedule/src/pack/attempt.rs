@@ -10,17 +10,19 @@ use std::ops::Range;
 const FIRST_WORDS: usize = 4;
 
 impl Engine<'_> {
-    /// One attempt; the error says whether a later placement may help.
+    /// One attempt; the error says whether a later placement may help. Who looks further has asked all existing nodes already.
     pub(super) fn attempt(&mut self, pod: PodId, variant: VariantId) -> Result<(), NoPlace> {
         let bound = !self.tables[variant].is_free;
         if bound {
             self.find_eligible(variant);
         }
-        if let Some(node) = self.find_node(pod, variant, bound) {
-            self.ledgers.put_on_node(pod, variant, node, &mut self.tables);
-            return Ok(());
+        if !self.looks_further {
+            if let Some(node) = self.find_node(pod, variant, bound) {
+                self.ledgers.put_on_node(pod, variant, node, &mut self.tables);
+                return Ok(());
+            }
+            self.note_in_vain(pod);
         }
-        self.note_in_vain(pod);
         if self.claim_order == ClaimOrder::LeastCost {
             return self.try_least_cost(pod, variant, bound);
         }
@@ -131,6 +133,7 @@ impl Engine<'_> {
                 if let Some(volumes) = volumes
                     && !rooms.can_attach(node, volumes, &tables.attachments, &tables.numbers)
                 {
+                    self.scratch.met_attach_limit = true;
                     continue;
                 }
                 return Some(node);

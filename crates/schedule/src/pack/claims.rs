@@ -1,11 +1,16 @@
 //! Planned NodeClaims: whether one takes a further pod, and whether a NodePool can open one (P §6.5, §6.6, §6.12, §6.13).
+//!
+//! Each is first asked with the first place for the pod's volumes that topology admits and the domains that topology names. What refuses that, and why, is what
+//! is told. Who looks further asks for every place and every domain (`find_way`): what is for sale there is looked at for each.
 
-use super::{ClaimOrder, Engine, NoPlace};
+use super::{ClaimOrder, Engine, NoPlace, Scratch};
 use crate::algebra::{Algebra, SetId};
 use crate::ledger::Prospect;
 use crate::options::{MinValuesPolicy, ReservedPolicy};
 use crate::tables::{Tables, VariantId};
+use crate::topology::Ways;
 use spokeshave_model::snapshot::PodId;
+use spokeshave_model::vector::ResourceVector;
 use std::collections::BTreeMap;
 
 /// Why a template opens no claim; the facts behind it are looked up again for the user only.
@@ -18,6 +23,8 @@ pub(super) enum CannotOpen {
     /// Volumes or topology.
     Place,
     InstanceTypes,
+    /// No type that is left attaches so many volumes.
+    VolumeLimit,
     MinValues,
     Reserved,
 }
@@ -33,6 +40,21 @@ pub(super) struct Blocked {
 pub(super) struct Opening {
     set: SetId,
     relaxed_min_values: BTreeMap<String, u32>,
+}
+
+/// Keeps of the types in the scratch those that attach the volumes of the pod that is asked for beside what is there (P-117); whether there are any.
+fn keep_attachable(scratch: &mut Scratch, tables: &Tables<'_>, template: usize, attached: &[u32]) -> bool {
+    let attachments = &tables.attachments;
+    if scratch
+        .asking
+        .is_none_or(|pod| attachments.of_planned(pod).is_empty())
+    {
+        return true;
+    }
+    let (before, place) = (scratch.types.count(), (template, scratch.asking));
+    let are_left = attachments.keep_attachable(&mut scratch.types, place, attached, &tables.numbers);
+    scratch.met_attach_limit |= scratch.types.count() < before;
+    are_left
 }
 
 impl Opening {
@@ -136,6 +158,7 @@ impl Engine<'_> {
     /// Whether a planned claim takes the pod, and its requirements then; its types and reservations are left in the scratch. Remembers
     /// failures that are final.
     pub(super) fn accepts(&mut self, pod: PodId, id: VariantId, index: usize) -> Option<SetId> {
+        self.scratch.asking = Some(pod);
         let request = self.tables.snapshot.pod(pod).request;
         let requests = &self.tables.snapshot.requests[request.index()];
         let (claim, tables) = (self.ledgers.claims().get(index), &mut self.tables);
@@ -155,15 +178,51 @@ impl Engine<'_> {
             self.failures.refuses(id, index);
             return None;
         };
-        let set = match self.narrow(id, (index, template_index, joined)) {
-            Ok(set) => set,
-            Err(is_final) => {
-                if is_final {
-                    self.failures.refuses(id, index);
-                }
-                return None;
+        let place = (index, template_index, joined);
+        let narrowed = self.narrow(id, place);
+        if let Ok(set) = narrowed
+            && self.becomes(requests, id, index, set)
+        {
+            return Some(set);
+        }
+        if narrowed == Err(true) {
+            self.failures.refuses(id, index);
+            return None;
+        }
+        if !self.looks_further {
+            return None;
+        }
+        self.find_way(
+            id,
+            place,
+            |engine, set| engine.keep_types_of(requests, id, index, set),
+            |engine, set| engine.becomes(requests, id, index, set).then_some(set),
+        )
+    }
+
+    /// Whether a planned claim with these requirements can hold the pod, too; its types and reservations are left in the scratch.
+    fn becomes(&mut self, requests: &ResourceVector, id: VariantId, index: usize, set: SetId) -> bool {
+        if !self.keep_types_of(requests, id, index, set) {
+            return false;
+        }
+        let template_index = self.ledgers.claims().get(index).template;
+        let tables = &mut self.tables;
+        if tables.algebra.has_min_values(set) {
+            let template = &mut tables.templates[template_index];
+            let facts = template.facts(set, &tables.algebra);
+            let types = &self.scratch.types;
+            if template
+                .check_min_values(types, tables.algebra.get(set), facts)
+                .is_err()
+            {
+                return false;
             }
-        };
+        }
+        self.reserve(Some(index), template_index, set)
+    }
+
+    /// Leaves in the scratch the types that a planned claim with these requirements could be of and that hold the pod, too; whether there are any.
+    fn keep_types_of(&mut self, requests: &ResourceVector, id: VariantId, index: usize, set: SetId) -> bool {
         let (claim, tables, scratch) = (
             self.ledgers.claims().get(index),
             &mut self.tables,
@@ -175,8 +234,8 @@ impl Engine<'_> {
         scratch.ports.clear();
         scratch.ports.extend_from_slice(&claim.ports);
         scratch.ports.extend_from_slice(&tables.variants[id].ports);
-        let template = &mut tables.templates[template_index];
-        if set != set_before {
+        let template = &mut tables.templates[claim.template];
+        if claim.set != Some(set) {
             let facts = template.facts(set, &tables.algebra);
             scratch.types.intersect(&template.fact(facts).both);
         }
@@ -186,16 +245,7 @@ impl Engine<'_> {
             &scratch.ports,
             &tables.numbers,
         );
-        if scratch.types.is_clear() {
-            return None;
-        }
-        if tables.algebra.has_min_values(set) {
-            let facts = template.facts(set, &tables.algebra);
-            template
-                .check_min_values(&scratch.types, tables.algebra.get(set), facts)
-                .ok()?;
-        }
-        self.reserve(Some(index), template_index, set).then_some(set)
+        !scratch.types.is_clear() && keep_attachable(scratch, tables, claim.template, &claim.volumes)
     }
 
     /// Works out the reservations a claim holds or can get with the types in the scratch; false when reserved capacity must not be passed over
@@ -264,7 +314,70 @@ impl Engine<'_> {
         Err(is_final)
     }
 
-    /// Opens a claim on the first template that can (P-083).
+    /// The first answer to a way of narrowing a claim for the pod, among all that its volumes and topology leave. What volumes leave is passed over unless it
+    /// `may_fit`, in whichever domain; where there are too many ways, so is each domain. O(ways).
+    fn find_way<T>(
+        &mut self,
+        id: VariantId,
+        (index, template, joined): (usize, usize, SetId),
+        may_fit: impl Fn(&mut Self, SetId) -> bool,
+        answer: impl Fn(&mut Self, SetId) -> Option<T>,
+    ) -> Option<T> {
+        // Without volumes there is one place for them, which is any.
+        for place in 0..self.tables[id].volume_sets.len().max(1) {
+            let volumes = self.tables[id].volume_sets.get(place).copied();
+            let base = match volumes {
+                Some(volumes) => self.tables.algebra.join(joined, volumes),
+                None => Some(joined),
+            };
+            let Some(base) = base.filter(|base| may_fit(self, *base)) else {
+                continue;
+            };
+            let Some(mut ways) = self.ways(id, (index, template, base)) else {
+                continue;
+            };
+            if ways.are_too_many() {
+                ways.keep(|one| {
+                    let tables = &mut self.tables;
+                    let set = one.narrowed(&mut tables.topology, &mut tables.algebra);
+                    may_fit(self, set)
+                });
+            }
+            for nth in 0..ways.count() {
+                let Tables {
+                    algebra, topology, ..
+                } = &mut self.tables;
+                let set = ways.narrowed(nth, topology, algebra);
+                let found = answer(self, set);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    /// The ways in which topology lets a claim be narrowed; none where there is no way.
+    fn ways(&mut self, id: VariantId, place: (usize, usize, SetId)) -> Option<Ways> {
+        let Tables {
+            algebra,
+            variants,
+            topology,
+            ..
+        } = &mut self.tables;
+        let variant = &variants[id];
+        self.scratch.choice.ways(
+            variant.class,
+            &variant.bindings,
+            variant.strict,
+            place,
+            (topology, self.ledgers.counts()),
+            algebra,
+        )
+    }
+
+    /// Opens a claim on the first template that can (P-083). With the first domain only: a lighter NodePool that sells in it comes before a heavier one that does
+    /// not. But where others have to follow, the heavier one is asked about the other domains before.
     pub(super) fn try_new_claim(&mut self, pod: PodId, variant: VariantId) -> Result<(), NoPlace> {
         let request = self.tables.snapshot.pod(pod).request;
         self.failures.refresh(variant, request, self.ledgers.epoch());
@@ -274,7 +387,13 @@ impl Engine<'_> {
         // What is refused because heavier NodePools are left out is no final answer.
         let mut is_final = self.first_template == 0;
         for template in self.first_template..self.tables.templates.len() {
-            match self.open_on(pod, variant, template) {
+            let mut opened = self.open_on(pod, variant, template);
+            let goes_on = matches!(&opened, Err(blocked) if blocked.why != CannotOpen::Reserved);
+            let is_last = template + 1 == self.tables.templates.len();
+            if goes_on && !is_last && !self.looks_further && self.scratch.choice.has_begun() {
+                opened = self.looking_further(|engine| engine.open_on(pod, variant, template));
+            }
+            match opened {
                 Ok(opening) => {
                     let prospect = Prospect {
                         set: opening.set,
@@ -294,12 +413,16 @@ impl Engine<'_> {
         if !is_final {
             return Err(NoPlace::ForNow);
         }
-        self.failures.cannot_open(variant, request);
+        // Who attaches volumes may be refused because of these alone.
+        if self.tables.attachments.of_planned(pod).is_empty() {
+            self.failures.cannot_open(variant, request);
+        }
         Err(NoPlace::ForGood)
     }
 
     /// Whether a template could open a claim for the pod.
     pub(super) fn open_on(&mut self, pod: PodId, id: VariantId, template: usize) -> Result<Opening, Blocked> {
+        self.scratch.asking = Some(pod);
         let blocked = |why, is_final| Err(Blocked { why, is_final });
         let (tables, remaining) = (&mut self.tables, self.ledgers.budget().remaining(template));
         let requests = tables.snapshot.requests(pod);
@@ -319,28 +442,86 @@ impl Engine<'_> {
         let Some(joined) = tables.algebra.join(tables.templates[template].set, variant.all) else {
             return blocked(CannotOpen::Labels, true);
         };
-        let set = match self.narrow(id, (self.ledgers.claims().count(), template, joined)) {
-            Ok(set) => set,
-            Err(is_final) => return blocked(CannotOpen::Place, is_final),
+        let place = (self.ledgers.claims().count(), template, joined);
+        let first = match self.narrow(id, place) {
+            Ok(set) => self.open_with(requests, id, (template, joined), set),
+            Err(is_final) => blocked(CannotOpen::Place, is_final),
         };
+        if !self.looks_further {
+            return first;
+        }
+        let refusal = match first {
+            Err(refusal) if refusal.why != CannotOpen::Reserved => refusal,
+            first => return first,
+        };
+        let found = self.find_way(
+            id,
+            place,
+            |engine, set| {
+                engine.keep_affordable(template);
+                engine.keep_types(requests, id, template, set)
+            },
+            |engine, set| {
+                engine.keep_affordable(template);
+                let opened = engine.open_with(requests, id, (template, joined), set);
+                let goes_on = matches!(&opened, Err(refusal) if refusal.why != CannotOpen::Reserved);
+                (!goes_on).then_some(opened)
+            },
+        );
+        found.unwrap_or_else(|| {
+            // Where topology has no say, all that there was to choose has been tried now.
+            let is_final = refusal.is_final || self.tables[id].is_free;
+            Err(Blocked { is_final, ..refusal })
+        })
+    }
+
+    /// Leaves in the scratch the types that limits leave to a template.
+    fn keep_affordable(&mut self, template: usize) {
+        let remaining = self.ledgers.budget().remaining(template);
+        let (template, types) = (&self.tables.templates[template], &mut self.scratch.types);
+        types.copy_from(&template.eligible);
+        template.keep_within(types, &remaining.resources);
+    }
+
+    /// Keeps of the types in the scratch those that a new claim with these requirements could be of and that hold the pod; whether there are any.
+    fn keep_types(&mut self, requests: &ResourceVector, id: VariantId, template: usize, set: SetId) -> bool {
         let (tables, types) = (&mut self.tables, &mut self.scratch.types);
+        let template = &mut tables.templates[template];
+        let facts = template.facts(set, &tables.algebra);
+        types.intersect(&template.fact(facts).both);
+        template.keep_fitting(types, requests, &tables.variants[id].ports, &tables.numbers);
+        !types.is_clear()
+    }
+
+    /// What a template opens for the pod with requirements that were narrowed, of the types in the scratch.
+    fn open_with(
+        &mut self,
+        requests: &ResourceVector,
+        id: VariantId,
+        (template, joined): (usize, SetId),
+        set: SetId,
+    ) -> Result<Opening, Blocked> {
+        let blocked = |why, is_final| Err(Blocked { why, is_final });
+        let has_types = self.keep_types(requests, id, template, set);
+        if has_types && !keep_attachable(&mut self.scratch, &self.tables, template, &[]) {
+            return blocked(CannotOpen::VolumeLimit, false);
+        }
+        let (tables, types) = (&mut self.tables, &self.scratch.types);
         let variant = &tables.variants[id];
-        // A domain chosen by topology may be another one next time.
-        let stays = set == joined || variant.is_free;
-        let facts = tables.templates[template].facts(set, &tables.algebra);
-        types.intersect(&tables.templates[template].fact(facts).both);
-        tables.templates[template].keep_fitting(types, requests, &variant.ports, &tables.numbers);
-        if types.is_clear() {
+        // A domain chosen by topology may be another one next time, and volumes may have another place.
+        let stays = set == joined || (variant.is_free && variant.volume_sets.len() < 2);
+        if !has_types {
             return blocked(CannotOpen::InstanceTypes, stays);
         }
         let mut relaxed = BTreeMap::new();
-        if tables.algebra.has_min_values(set)
-            && let Err(reached) =
-                tables.templates[template].check_min_values(types, tables.algebra.get(set), facts)
-        {
-            match tables.options.min_values {
-                MinValuesPolicy::Strict => return blocked(CannotOpen::MinValues, stays),
-                MinValuesPolicy::BestEffort => relaxed = reached,
+        if tables.algebra.has_min_values(set) {
+            let facts = tables.templates[template].facts(set, &tables.algebra);
+            let wanted = tables.algebra.get(set);
+            if let Err(reached) = tables.templates[template].check_min_values(types, wanted, facts) {
+                match tables.options.min_values {
+                    MinValuesPolicy::Strict => return blocked(CannotOpen::MinValues, stays),
+                    MinValuesPolicy::BestEffort => relaxed = reached,
+                }
             }
         }
         let set = if relaxed.is_empty() {

@@ -23,14 +23,16 @@ impl Engine<'_> {
         let mut reasons = Vec::with_capacity(unplaced.len());
         for left in &unplaced {
             let view = self.tables.snapshot.pod(left.pod);
-            let reason = match known.get(&(view.class, view.request, left.no_place == NoPlace::Reserved)) {
+            // Its volumes tell a pod apart from others of its shape.
+            let attaches = !self.tables.attachments.of_planned(left.pod).is_empty();
+            let alone = attaches.then_some(left.pod);
+            let is_reserved = left.no_place == NoPlace::Reserved;
+            let key = (view.class, view.request, is_reserved, alone);
+            let reason = match known.get(&key) {
                 Some(reason) => Arc::clone(reason),
                 None => {
                     let reason = Arc::new(self.reason(*left));
-                    known.insert(
-                        (view.class, view.request, left.no_place == NoPlace::Reserved),
-                        Arc::clone(&reason),
-                    );
+                    known.insert(key, Arc::clone(&reason));
                     reason
                 }
             };
@@ -125,6 +127,7 @@ impl Engine<'_> {
             CannotOpen::NodeLimit => Obstacle::NodeLimit,
             CannotOpen::Limits => Obstacle::Limits,
             CannotOpen::Reserved => Obstacle::ReservedOfferings,
+            CannotOpen::VolumeLimit => self.volume_limit(pod, template),
             CannotOpen::Taint => {
                 let taints = &self
                     .tables
@@ -147,6 +150,17 @@ impl Engine<'_> {
                 }
             }
         }
+    }
+
+    /// Of which driver the pod has more volumes than a node of the template would attach.
+    fn volume_limit(&self, pod: PodId, template: usize) -> Obstacle {
+        let (attachments, numbers) = (&self.tables.attachments, &self.tables.numbers);
+        let too_many = attachments.too_many(template, pod, numbers);
+        too_many.map_or(Obstacle::NodeResources, |found| Obstacle::VolumeLimit {
+            driver: numbers.driver_name(found.driver).to_owned(),
+            count: found.count,
+            limit: found.limit,
+        })
     }
 
     /// What volumes or topology say to a new claim.

@@ -2,6 +2,11 @@
 //!
 //! An `Engine` searches: it reads `tables`, which depend on the Snapshot only, and changes `ledgers`, which can undo what they did. Failures that can no
 //! longer change are remembered as bits, so that each (request, node), (variant, claim) and (request, claim) pair is found wanting at most once.
+//!
+//! Planned NodeClaims are asked to take a pod in the domain and with the place for its volumes that come first. Only pods that would be left over, when a whole
+//! round of the queue has made no progress, are tried with every other domain and place (`looks_further`): so others stay where they were put before, and cost
+//! what they did. Whoever is the first of pods that want their own kind near them looks further at once: the others have to go where it does.
+//!
 //! It never looks at a clock, creates an object, or changes what is placed other than through the ledgers.
 
 mod ask;
@@ -87,6 +92,8 @@ pub(crate) struct Engine<'a> {
     claim_order: ClaimOrder,
     /// Claims are opened on this template and those after it (W-04).
     first_template: usize,
+    /// Claims that refuse a pod at first are asked about every other domain and place for its volumes.
+    looks_further: bool,
     /// What the last `place` left over.
     unplaced: Vec<Unplaced>,
     queue: Queue,
@@ -105,6 +112,10 @@ struct Scratch {
     reserved: Reservations,
     total: ResourceVector,
     ports: SmallVec<[u32; 4]>,
+    /// For whom a claim is asked: who attaches volumes is told apart from others of its class.
+    asking: Option<PodId>,
+    /// Some node or type was left out for the sake of the volumes that it would attach.
+    met_attach_limit: bool,
     /// Claims, each with when it got its last pod.
     candidates: Vec<(usize, usize)>,
     choice: Choice,
@@ -137,6 +148,7 @@ impl<'a> Engine<'a> {
             tables,
             claim_order: ClaimOrder::default(),
             first_template: 0,
+            looks_further: false,
             unplaced: Vec::new(),
             queue: Queue::default(),
             in_vain: None,

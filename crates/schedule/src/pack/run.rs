@@ -1,4 +1,6 @@
-//! The queue: largest pods first, again and again until a whole round makes no progress (P-080, P-081).
+//! The queue: largest pods first, again and again until a whole round makes no progress (P-080, P-081). Pods that are left then are tried once with every domain
+//! and every place for their volumes, and where that helps one of them the rounds begin anew. Only the first of pods that want their own kind near them is tried
+//! so in its turn: those behind it would settle on a domain in which it has no place.
 
 use super::{Engine, NoPlace, Unplaced};
 use rustc_hash::FxHashMap;
@@ -18,9 +20,30 @@ pub(super) struct Queue {
     order: Vec<(SortKey, PodId)>,
     /// Pods to try, each with the length of the queue when it was pushed back.
     waiting: VecDeque<(PodId, usize)>,
-    /// Shapes that failed: after how many placements, and how.
-    failed: FxHashMap<(ClassId, RequestId), (u64, NoPlace)>,
+    /// Shapes that failed.
+    failed: FxHashMap<(ClassId, RequestId), Failed>,
     placements: u64,
+}
+
+/// How a shape failed.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    /// After how many placements.
+    placements: u64,
+    no_place: NoPlace,
+    /// A domain or a place for volumes was named of which there are more.
+    had_choice: bool,
+    /// All that there was to choose from was tried.
+    looked_further: bool,
+}
+
+impl Failed {
+    /// Whether to try again is vain.
+    #[inline]
+    fn still_fails(&self, placements: u64, looks_further: bool) -> bool {
+        let is_as_thorough = self.looked_further || !looks_further;
+        self.no_place == NoPlace::ForGood || (self.placements == placements && is_as_thorough)
+    }
 }
 
 impl Engine<'_> {
@@ -69,38 +92,80 @@ impl Engine<'_> {
         self.unplaced.clear();
         self.sort(pods, &mut queue);
         self.place_nominated(&mut queue.waiting);
+        loop {
+            if !self.place_in_rounds(&mut queue, &goes_on) {
+                self.queue = queue;
+                return false;
+            }
+            let placements = queue.placements;
+            if !self.place_elsewhere(&mut queue, &goes_on) {
+                self.queue = queue;
+                return false;
+            }
+            if queue.placements == placements {
+                break;
+            }
+        }
+        for (pod, _) in queue.waiting.drain(..) {
+            let view = self.tables.snapshot.pod(pod);
+            let known = queue.failed.get(&(view.class, view.request));
+            let no_place = known.map_or(NoPlace::ForNow, |failed| failed.no_place);
+            self.unplaced.push(Unplaced { pod, no_place });
+        }
+        self.unplaced.sort_unstable_by_key(|unplaced| unplaced.pod);
+        self.queue = queue;
+        true
+    }
+
+    /// Tries pods until a whole round makes no progress; whether it goes on.
+    fn place_in_rounds(&mut self, queue: &mut Queue, goes_on: &impl Fn(&Self) -> bool) -> bool {
         while let Some((pod, pushed_at)) = queue.waiting.pop_front() {
             if pushed_at == queue.waiting.len() + 1 {
                 // A whole round without progress.
                 queue.waiting.push_front((pod, pushed_at));
                 break;
             }
-            let no_place = self.place_or_recall(pod, &mut queue);
-            match no_place {
-                None => queue.placements += 1,
-                Some(NoPlace::ForGood) => self.unplaced.push(Unplaced {
-                    pod,
-                    no_place: NoPlace::ForGood,
-                }),
-                Some(_) => {
-                    let length = queue.waiting.len() + 1;
-                    queue.waiting.push_back((pod, length));
-                }
-            }
+            let no_place = self.place_or_recall(pod, queue, false);
+            let length = queue.waiting.len() + 1;
+            self.note(pod, no_place, length, queue);
             if !goes_on(self) {
-                self.queue = queue;
                 return false;
             }
         }
-        for (pod, _) in queue.waiting.drain(..) {
-            let view = self.tables.snapshot.pod(pod);
-            let known = queue.failed.get(&(view.class, view.request));
-            let no_place = known.map_or(NoPlace::ForNow, |(_, no_place)| *no_place);
-            self.unplaced.push(Unplaced { pod, no_place });
-        }
-        self.unplaced.sort_unstable_by_key(|unplaced| unplaced.pod);
-        self.queue = queue;
         true
+    }
+
+    /// Tries each pod that is left once, with every domain and every place for its volumes; whether it goes on. O(pods) where none had a choice.
+    fn place_elsewhere(&mut self, queue: &mut Queue, goes_on: &impl Fn(&Self) -> bool) -> bool {
+        for _ in 0..queue.waiting.len() {
+            let Some((pod, _)) = queue.waiting.pop_front() else {
+                break;
+            };
+            let view = self.tables.snapshot.pod(pod);
+            let failed = queue.failed.get(&(view.class, view.request));
+            let no_place = match failed.filter(|failed| !failed.had_choice) {
+                Some(failed) => Some(failed.no_place),
+                None => self.place_or_recall(pod, queue, true),
+            };
+            self.note(pod, no_place, FRESH, queue);
+            if !goes_on(self) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What became of a pod: it is placed, has no place for good, or waits until others have been tried.
+    #[inline]
+    fn note(&mut self, pod: PodId, no_place: Option<NoPlace>, pushed_at: usize, queue: &mut Queue) {
+        match no_place {
+            None => queue.placements += 1,
+            Some(NoPlace::ForGood) => self.unplaced.push(Unplaced {
+                pod,
+                no_place: NoPlace::ForGood,
+            }),
+            Some(_) => queue.waiting.push_back((pod, pushed_at)),
+        }
     }
 
     fn sort(&mut self, pods: &[PodId], queue: &mut Queue) {
@@ -126,29 +191,93 @@ impl Engine<'_> {
     }
 
     /// Tries a pod, unless one of its shape failed and nothing has changed since.
-    fn place_or_recall(&mut self, pod: PodId, queue: &mut Queue) -> Option<NoPlace> {
+    fn place_or_recall(&mut self, pod: PodId, queue: &mut Queue, looks_further: bool) -> Option<NoPlace> {
         let view = self.tables.snapshot.pod(pod);
         let shape = (view.class, view.request);
-        // Attach limits tell pods of one shape apart, so what one could not, another may.
-        if self.tables.attachments.of_pod(pod).is_none()
-            && let Some((placements, no_place)) = queue.failed.get(&shape)
-            && (*no_place == NoPlace::ForGood || *placements == queue.placements)
-        {
-            return Some(*no_place);
+        let known = queue.failed.get(&shape).copied();
+        if let Some(failed) = known.filter(|failed| failed.still_fails(queue.placements, looks_further)) {
+            return Some(failed.no_place);
         }
-        let no_place = self.place_one(pod).err();
-        if let Some(no_place) = no_place {
-            queue.failed.insert(shape, (queue.placements, no_place));
+        self.scratch.met_attach_limit = false;
+        // What comes first need not be tried once more where nothing has been placed since.
+        let tried = known.filter(|failed| failed.placements == queue.placements);
+        let mut placed = match tried {
+            Some(failed) => Err(failed.no_place),
+            None => self.place_first(pod),
+        };
+        let had_choice = match tried {
+            Some(failed) => failed.had_choice,
+            None => placed == Err(NoPlace::ForNow) && self.had_choice(pod),
+        };
+        let looks_on = had_choice && (looks_further || self.scratch.choice.has_begun());
+        if looks_on {
+            placed = self.look_further(pod);
         }
-        no_place
+        let no_place = placed.err()?;
+        // Volumes tell pods of one shape apart: what one cannot for their sake, another may.
+        if !self.scratch.met_attach_limit {
+            let failed = Failed {
+                placements: queue.placements,
+                no_place,
+                had_choice,
+                looked_further: looks_on || !had_choice,
+            };
+            queue.failed.insert(shape, failed);
+        }
+        Some(no_place)
     }
 
-    /// Tries a pod with all its preferences, then with one fewer at a time.
+    /// Tries a pod; where it finds no place with what comes first, with every domain and every place for its volumes.
     pub(super) fn place_one(&mut self, pod: PodId) -> Result<(), NoPlace> {
+        let placed = self.place_first(pod);
+        if placed != Err(NoPlace::ForNow) || !self.had_choice(pod) {
+            return placed;
+        }
+        self.look_further(pod)
+    }
+
+    /// Tries a pod for which no existing node and nothing that comes first will do.
+    fn look_further(&mut self, pod: PodId) -> Result<(), NoPlace> {
+        self.looking_further(|engine| engine.place_relaxing(pod))
+    }
+
+    /// Asks claims about every domain and every place for volumes.
+    pub(super) fn looking_further<T>(&mut self, ask: impl FnOnce(&mut Self) -> T) -> T {
+        self.looks_further = true;
+        let answer = ask(self);
+        self.looks_further = false;
+        answer
+    }
+
+    /// Tries a pod with the domains and the place for its volumes that come first.
+    fn place_first(&mut self, pod: PodId) -> Result<(), NoPlace> {
         let class = self.tables.snapshot.pod(pod).class;
         if self.tables.snapshot.classes[class.index()].uses_resource_claims {
             return Err(NoPlace::ForGood);
         }
+        self.scratch.choice.forget_named();
+        self.place_relaxing(pod)
+    }
+
+    /// Whether something was named for the pod that was tried last of which there may be more. What only its preferences have named does not count: without them
+    /// it could go to every domain, and has no place either. But terms of node affinity are given up before preferences, so with several these may be in the way.
+    fn had_choice(&mut self, pod: PodId) -> bool {
+        let class = self.tables.snapshot.pod(pod).class;
+        let Some(first) = self.variant(class, 0) else {
+            return false;
+        };
+        let constraints = &self.tables[first].constraints;
+        let (places, terms) = (constraints.volume_terms.len(), constraints.required_terms.len());
+        if places > 1 || !self.scratch.choice.has_named() {
+            return places > 1;
+        }
+        let last = self.most_relaxed(class);
+        terms > 1 || last.is_none_or(|last| !self.tables[last].is_free)
+    }
+
+    /// Tries a pod with all its preferences, then with one fewer at a time.
+    fn place_relaxing(&mut self, pod: PodId) -> Result<(), NoPlace> {
+        let class = self.tables.snapshot.pod(pod).class;
         let mut is_final = true;
         let (mut step, mut last) = (0, None);
         while let Some(variant) = self.variant(class, step) {

@@ -38,16 +38,21 @@ fn zones_of(requirements: &Requirements) -> Option<BTreeSet<String>> {
     Some(requirement.values().iter().cloned().collect())
 }
 
+/// The zones that requirements name of which one must hold; `None` when one of them leaves them open, or there are none.
+fn zones_of_any(alternatives: &[Requirements]) -> Option<BTreeSet<String>> {
+    let zones: Option<Vec<BTreeSet<String>>> = alternatives.iter().map(zones_of).collect();
+    let zones = zones.filter(|zones| !zones.is_empty())?;
+    Some(zones.into_iter().flatten().collect())
+}
+
 impl Engine<'_> {
     fn effective_zone(&mut self, class: ClassId) -> String {
         let Some(variant) = self.variant(class, 0) else {
             return FLEXIBLE.to_owned();
         };
         let constraints = &self.tables.snapshot.classes[class.index()];
-        let own = zones_of(&constraints.strict_requirements());
-        let of_volumes: Option<Vec<_>> = constraints.volume_terms.iter().map(zones_of).collect();
-        let of_volumes = of_volumes.filter(|terms| !terms.is_empty());
-        let of_volumes = of_volumes.map(|terms| terms.into_iter().flatten().collect::<BTreeSet<String>>());
+        let own = zones_of_any(&constraints.alternatives());
+        let of_volumes = zones_of_any(&constraints.volume_terms);
         let tables = &mut self.tables;
         let variant = &tables.variants[variant];
         let of_topology = self.scratch.choice.admitted_values(

@@ -1,9 +1,6 @@
 //! Building the indexes of a template: variants by resource, by label value, and by the DaemonSets that run on them.
 
-use super::{
-    DaemonGroup, KeyIndex, Numbers, Offer, OfferingAt, Rank, Template, TypeIndex, Variant,
-    daemon_alternatives,
-};
+use super::{DaemonGroup, KeyIndex, Numbers, Offer, OfferingAt, Rank, Template, TypeIndex, Variant};
 use crate::algebra::Algebra;
 use crate::bits::Bits;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -30,10 +27,12 @@ impl TypeIndex {
             capacities: Vec::new(),
             keys: BTreeMap::new(),
             offers: Vec::new(),
+            sold_out: Vec::new(),
             reservations: Vec::new(),
             largest: ResourceVector::zero(table.width()),
         };
         index.index_variants(types, table);
+        index.index_sold_out(types);
         index.index_keys();
         index
     }
@@ -143,6 +142,26 @@ impl TypeIndex {
         }
     }
 
+    /// Offerings that are not to be had now. O(1) for each that is.
+    fn index_sold_out(&mut self, types: &[InstanceType]) {
+        let count = self.variants.len();
+        let mut positions: FxHashMap<&Requirements, usize> = FxHashMap::with_hasher(FxBuildHasher);
+        for (variant, entry) in self.variants.iter().enumerate() {
+            let of_type = types[entry.instance_type as usize].offerings.iter().enumerate();
+            for (index, offering) in of_type.filter(|(_, offering)| !offering.available) {
+                let position = *positions.entry(&offering.requirements).or_insert_with(|| {
+                    self.sold_out.push(Offer {
+                        at: OfferingAt(entry.instance_type, index as u32),
+                        members: Bits::new(count),
+                        reservation: None,
+                    });
+                    self.sold_out.len() - 1
+                });
+                self.sold_out[position].members.insert(variant);
+            }
+        }
+    }
+
     fn index_keys(&mut self) {
         let count = self.variants.len();
         let types = Arc::clone(&self.types);
@@ -222,6 +241,15 @@ impl<'a> Slot<'a> {
 }
 
 impl Template {
+    /// All variants, each with the name of its instance type.
+    pub(crate) fn variant_types(&self) -> impl Iterator<Item = (usize, &str)> {
+        let variants = self.index.variants.iter().enumerate();
+        variants.map(|(index, variant)| {
+            let instance_type = &self.index.types[variant.instance_type as usize];
+            (index, instance_type.name.as_str())
+        })
+    }
+
     /// Groups the variants by the DaemonSets that would run on them (P §6.1).
     pub(super) fn group_daemons<'a>(
         &mut self,
@@ -240,7 +268,7 @@ impl Template {
                 continue;
             }
             let mut members = Bits::new(count);
-            for strict in daemon_alternatives(daemon) {
+            for strict in constraints.alternatives() {
                 if algebra
                     .get(self.set)
                     .compatible(&strict, algebra.well_known())

@@ -4,6 +4,7 @@
 //! A *variant* is an instance type under one of its allocatable groups; without offering overrides there is one per type. Complexity:
 //! `fits` is O(resources × words); `facts` is O(1) once a requirement set was seen, O(distinct values × words) the first time.
 
+mod domains;
 mod index;
 mod numbers;
 mod tables;
@@ -14,7 +15,7 @@ pub(crate) use numbers::Numbers;
 use smallvec::SmallVec;
 use spokeshave_model::placement::Launch;
 use spokeshave_model::reason::FilterFailure;
-use spokeshave_model::snapshot::{DaemonView, PoolId, Snapshot};
+use spokeshave_model::snapshot::{PoolId, Snapshot};
 use spokeshave_model::vector::{CPU, ResourceTable, ResourceVector};
 use spokeshave_model::{InstanceType, Price, Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,9 +30,6 @@ const UNKNOWN: u32 = u32::MAX;
 
 /// Reservations by number.
 pub(crate) type Reservations = SmallVec<[u32; 4]>;
-
-/// The hostname of a node that has none yet.
-const HOSTNAME_PLACEHOLDER: &str = "hostname-placeholder";
 
 #[derive(Clone, Debug)]
 struct Variant {
@@ -118,6 +116,8 @@ pub(crate) struct TypeIndex {
     capacities: Vec<Rank>,
     keys: BTreeMap<String, KeyIndex>,
     offers: Vec<Offer>,
+    /// What is sold at other times, likewise: it has its domains all the same.
+    sold_out: Vec<Offer>,
     /// An offering of each reservation.
     reservations: Vec<OfferingAt>,
     /// Largest capacity of any variant, to see quickly whether a limit matters at all.
@@ -160,7 +160,7 @@ impl Template {
         // Present only so that DaemonSets selecting on them count; they never reach a NodeClaim (P-069).
         requirements.add(Requirement::is(labels::REGISTERED, "true"));
         requirements.add(Requirement::is(labels::INITIALIZED, "true"));
-        requirements.add(Requirement::is(labels::HOSTNAME, HOSTNAME_PLACEHOLDER));
+        requirements.add(Requirement::is(labels::HOSTNAME, labels::PLANNED_HOST));
         let set = algebra.intern(requirements);
         let index = tables.index(&view.instance_types, &snapshot.resources);
         let reservations = index.reservations.iter().filter_map(|at| {
@@ -516,33 +516,6 @@ impl Template {
             _ => FilterFailure::NoTuple,
         }
     }
-
-    /// The concrete values a node of this template can have for a label key: the domain universe of P §6.8. Where the types leave a
-    /// key to their offerings, the offerings' values count.
-    pub(crate) fn domains(&self, key: &str, algebra: &Algebra<'_>) -> BTreeSet<String> {
-        let own = algebra.get(self.set).get(key);
-        let mut found: BTreeSet<String> = BTreeSet::new();
-        let mut collect = |declared: &Requirement| {
-            let both = own.intersection(declared);
-            if !both.is_complement() {
-                found.extend(both.values().iter().cloned());
-            }
-        };
-        if let Some(index) = self.index.keys.get(key) {
-            index.distinct.iter().for_each(|(declared, _)| collect(declared));
-        } else {
-            let declared = self
-                .index
-                .offers
-                .iter()
-                .filter_map(|offer| self.index.requirements(offer).find(key));
-            declared.for_each(&mut collect);
-        }
-        if !own.is_complement() {
-            found.extend(own.values().iter().cloned());
-        }
-        found
-    }
 }
 
 impl Rank {
@@ -568,18 +541,4 @@ impl Rank {
             .partition_point(|at_least| !at_least.is_disjoint(candidates));
         position.checked_sub(1).map(|last| self.values[last])
     }
-}
-
-/// The strict requirements of a DaemonSet, one per required node affinity term.
-pub(crate) fn daemon_alternatives(daemon: &DaemonView) -> Vec<Requirements> {
-    let constraints = &daemon.constraints;
-    if constraints.required_terms.is_empty() {
-        return vec![constraints.node_selector.clone()];
-    }
-    let alternative = |term: &Requirements| {
-        let mut requirements = constraints.node_selector.clone();
-        requirements.add_all(term);
-        requirements
-    };
-    constraints.required_terms.iter().map(alternative).collect()
 }

@@ -66,6 +66,14 @@ impl<'a> Numbers<'a> {
         *self.drivers.entry(name).or_insert(next)
     }
 
+    /// What a driver is called.
+    pub(crate) fn driver_name(&self, driver: u32) -> &'a str {
+        let mut names = self.drivers.iter();
+        names
+            .find(|(_, number)| **number == driver)
+            .map_or("", |(name, _)| *name)
+    }
+
     /// A claim attached by a driver.
     pub(crate) fn attachment(&mut self, driver: &'a str, claim: &'a str) -> u32 {
         let driver_id = self.driver(driver);

@@ -1,11 +1,12 @@
 //! How groups come into being: identity, domain universe, and which classes they count (P §6.8).
 
 use super::{Bindings, Census, Filter, GroupId, Identity, Key, Kind, NONE, Namespaces, Rule, Shape};
-use crate::algebra::Algebra;
+use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
 use crate::template::Template;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::constraints::{Constraints, PodTerm, Spread};
+use spokeshave_model::selector::Selector;
 use spokeshave_model::snapshot::{ClassId, NodeId, NodeView};
 use spokeshave_model::taint::Toleration;
 use spokeshave_model::{Requirements, labels, taint};
@@ -13,7 +14,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 impl<'a> Shape<'a> {
-    /// The groups that constrain a pod with these constraints (its class's, or a relaxed copy).
+    /// The groups that constrain a pod with these constraints (its class's, or a relaxed copy). `whole` has all the terms of node affinity that the pod has, and
+    /// `strict` stands for them: relaxation gives up one after the other, the scheduler none.
     #[expect(
         clippy::ptr_arg,
         reason = "what is lent is kept as it is, what is owned is copied"
@@ -22,12 +24,13 @@ impl<'a> Shape<'a> {
         &mut self,
         class: ClassId,
         constraints: &Cow<'a, Constraints>,
+        whole: (&Constraints, SetId),
         templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> Bindings {
         match constraints {
-            Cow::Borrowed(lent) => self.bind_to(class, lent, |identity| identity, templates, algebra),
-            Cow::Owned(own) => self.bind_to(class, own, Identity::into_owned, templates, algebra),
+            Cow::Borrowed(lent) => self.bind_to(class, lent, whole, |identity| identity, templates, algebra),
+            Cow::Owned(own) => self.bind_to(class, own, whole, Identity::into_owned, templates, algebra),
         }
     }
 
@@ -36,26 +39,27 @@ impl<'a> Shape<'a> {
         &mut self,
         class: ClassId,
         constraints: &'c Constraints,
+        whole: (&Constraints, SetId),
         keep: impl Fn(Identity<'c>) -> Identity<'a> + Copy,
         templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> Bindings {
         let mut groups: Vec<GroupId> = Vec::new();
         for spread in &constraints.spreads {
-            groups.push(self.spread_group(spread, constraints, keep, templates, algebra));
+            groups.push(self.spread_group(spread, constraints, whole, keep, templates, algebra));
         }
-        let affinity = constraints
-            .affinity
-            .iter()
-            .chain(constraints.preferred_affinity.iter().map(|(_, term)| term));
-        for term in affinity {
+        for term in counting_together(&constraints.affinity) {
+            groups.push(self.term_group(Kind::Affinity, term, constraints, keep, templates, algebra));
+        }
+        let preferred = constraints.preferred_affinity.iter();
+        for term in preferred.map(|(_, term)| Term::of(term)) {
             groups.push(self.term_group(Kind::Affinity, term, constraints, keep, templates, algebra));
         }
         let anti = constraints
             .anti_affinity
             .iter()
             .chain(constraints.preferred_anti_affinity.iter().map(|(_, term)| term));
-        for term in anti {
+        for term in anti.map(Term::of) {
             groups.push(self.term_group(Kind::AntiAffinity, term, constraints, keep, templates, algebra));
         }
         groups.dedup();
@@ -72,30 +76,24 @@ impl<'a> Shape<'a> {
         &mut self,
         spread: &'c Spread,
         owner: &'c Constraints,
+        (whole, strict): (&Constraints, SetId),
         keep: impl Fn(Identity<'c>) -> Identity<'a>,
         templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> GroupId {
-        let alternatives = if !spread.honor_affinity {
-            Vec::new()
-        } else if owner.required_terms.is_empty() {
-            if owner.node_selector.is_empty() {
-                Vec::new()
-            } else {
-                vec![owner.node_selector.clone()]
-            }
-        } else {
-            let with_selector = |term: &Requirements| {
-                let mut requirements = owner.node_selector.clone();
-                requirements.add_all(term);
-                requirements
-            };
-            owner.required_terms.iter().map(with_selector).collect()
-        };
-        let tolerations = spread.honor_taints.then_some(owner.tolerations.as_slice());
+        let asks_nothing = whole.node_selector.is_empty() && whole.required_terms.is_empty();
+        let snapshot = self.snapshot;
+        let mut pools = templates.iter().map(|template| snapshot.pool(template.pool));
+        let mut are_kept_off =
+            || pools.any(|pool| taint::first_untolerated_hard(&pool.taints, &whole.tolerations).is_some());
+        // Where no NodePool keeps its pods off, another class that tolerates other taints has the same domains.
+        let tells_apart = spread.honor_taints || are_kept_off();
+        let tolerations = tells_apart.then_some(whole.tolerations.as_slice());
         let filter = Filter {
-            alternatives,
+            asked: (!asks_nothing).then_some(strict),
+            ignores_asked: !asks_nothing && !spread.honor_affinity,
             tolerations: tolerations.map(super::tolerations_text),
+            ignores_taints: tells_apart && !spread.honor_taints,
         };
         let identity = Identity {
             kind: Kind::Spread,
@@ -113,7 +111,7 @@ impl<'a> Shape<'a> {
     pub(super) fn term_group<'c>(
         &mut self,
         kind: Kind,
-        term: &'c PodTerm,
+        term: Term<'c>,
         owner: &'c Constraints,
         keep: impl Fn(Identity<'c>) -> Identity<'a>,
         templates: &[Template],
@@ -121,11 +119,11 @@ impl<'a> Shape<'a> {
     ) -> GroupId {
         let identity = Identity {
             kind,
-            key: Cow::Borrowed(&term.topology_key),
-            namespaces: Namespaces::Several(Cow::Borrowed(&term.namespaces)),
+            key: Cow::Borrowed(term.topology_key),
+            namespaces: Namespaces::Several(term.namespaces),
             max_skew: 0,
             min_domains: None,
-            selector: Cow::Borrowed(&term.selector),
+            selector: term.selector,
             filter: Filter::default(),
             is_virtual: owner.is_virtual,
         };
@@ -146,13 +144,13 @@ impl<'a> Shape<'a> {
         }
         let id = GroupId(self.rules.len() as u32);
         let key = (identity.key != labels::HOSTNAME).then(|| self.key(&identity.key, templates, algebra));
-        let census = self.census(key, &identity.filter, tolerations, templates);
+        let census = self.census(key, &identity.filter, tolerations, templates, algebra);
         let max_skew = u32::try_from(identity.max_skew).unwrap_or(0);
         self.rules.push(Rule {
             kind: identity.kind,
             key: key.map(|key| key as u32),
             census: census as u32,
-            counts_all_nodes: identity.filter.alternatives.is_empty(),
+            counts_all_nodes: identity.filter.counts_everywhere(),
             max_skew,
             min_domains: identity.min_domains.and_then(|count| u32::try_from(count).ok()),
         });
@@ -195,6 +193,7 @@ impl<'a> Shape<'a> {
         filter: &Filter,
         tolerations: Option<&[Toleration]>,
         templates: &[Template],
+        algebra: &Algebra<'_>,
     ) -> usize {
         if let Some(known) = self.census_ids.get(&(key, filter.clone())) {
             return *known;
@@ -203,10 +202,11 @@ impl<'a> Shape<'a> {
         // As Kubernetes: soft taints do not hide a node from a spread.
         let tolerated =
             |taints| tolerations.is_none_or(|list| taint::first_untolerated_hard(taints, list).is_none());
+        let asked = filter.asked(algebra);
         let kinds = snapshot.kinds.iter().enumerate().filter(|(_, kind)| {
             let satisfied = |wanted: &Requirements| kind.requirements.satisfy(wanted);
-            let alternatives = &filter.alternatives;
-            (alternatives.is_empty() || alternatives.iter().any(satisfied)) && tolerated(&kind.taints)
+            (filter.counts_everywhere() || asked.iter().any(satisfied))
+                && (filter.ignores_taints || tolerated(&kind.taints))
         });
         let kinds = Bits::of(snapshot.kinds.len(), kinds.map(|(index, _)| index));
         let reaching = templates
@@ -215,18 +215,31 @@ impl<'a> Shape<'a> {
             .filter(|(_, template)| tolerated(&snapshot.pool(template.pool).taints));
         let reaching = Bits::of(templates.len(), reaching.map(|(index, _)| index));
         let mut offered = Bits::default();
-        if let Some(key) = key {
-            // Taints of NodePools that the pods do not tolerate hide their domains, if taints are honoured.
+        if let Some(key) = key.map(|key| &self.keys[key]) {
+            // Taints of NodePools that the pods do not tolerate hide their domains. What no node that the pods may use can have is no domain either. Where nodes are
+            // that count, there is one all the same.
             for template in reaching.ones() {
-                offered.union(&self.keys[key].reachable[template]);
+                templates[template].each_domain_asked_for(&key.name, &asked, algebra, |value| {
+                    if let Ok(domain) = key.values.binary_search_by(|known| known.as_str().cmp(value)) {
+                        offered.insert(domain);
+                    }
+                });
             }
         }
         self.censuses.push(Census {
             key,
-            templates: reaching,
+            templates: if filter.ignores_taints {
+                Bits::full(templates.len())
+            } else {
+                reaching
+            },
             offered,
             kinds,
-            alternatives: filter.alternatives.clone(),
+            alternatives: if filter.counts_everywhere() {
+                Vec::new()
+            } else {
+                asked
+            },
             planned: FxHashMap::with_hasher(FxBuildHasher),
         });
         self.census_ids
@@ -296,6 +309,50 @@ impl<'a> Shape<'a> {
             .map(|(index, view)| (NodeId::from(index), possible_of(view, key, templates)))
             .collect()
     }
+}
+
+/// A term as it counts pods.
+pub(super) struct Term<'c> {
+    topology_key: &'c str,
+    selector: Cow<'c, Selector>,
+    namespaces: Cow<'c, BTreeSet<String>>,
+}
+
+impl<'c> Term<'c> {
+    pub(super) fn of(term: &'c PodTerm) -> Self {
+        Term {
+            topology_key: &term.topology_key,
+            selector: Cow::Borrowed(&term.selector),
+            namespaces: Cow::Borrowed(&term.namespaces),
+        }
+    }
+}
+
+/// The terms of required affinity as kube-scheduler reads them: a pod that one of several does not select counts for none, wherever it is.
+fn counting_together(terms: &[PodTerm]) -> Vec<Term<'_>> {
+    if terms.len() < 2 {
+        return terms.iter().map(Term::of).collect();
+    }
+    let selectors = terms.iter().map(|term| match &term.selector {
+        Selector::Nothing => None,
+        Selector::All(conditions) => Some(conditions),
+    });
+    let selectors: Option<Vec<_>> = selectors.collect();
+    let selector = selectors.map_or(Selector::Nothing, |selectors| {
+        let mut all: Vec<_> = selectors.into_iter().flatten().cloned().collect();
+        all.sort();
+        all.dedup();
+        Selector::All(all)
+    });
+    let namespaces = terms.iter().map(|term| term.namespaces.clone());
+    let namespaces = namespaces.reduce(|all, namespaces| &all & &namespaces);
+    let namespaces = namespaces.unwrap_or_default();
+    let together = terms.iter().map(|term| Term {
+        topology_key: &term.topology_key,
+        selector: Cow::Owned(selector.clone()),
+        namespaces: Cow::Owned(namespaces.clone()),
+    });
+    together.collect()
 }
 
 /// The domains that the node of a NodeClaim can be in: as a planned one, those that its requirements allow and its NodePool offers.

@@ -26,8 +26,12 @@ pub(crate) struct Choice {
     pub(super) valid: Bits,
     united: Bits,
     united_nodes: Bits,
-    chosen: Bits,
+    pub(super) chosen: Bits,
     narrowed: Vec<(u32, Bits)>,
+    /// Some group has named one domain of several since this was last asked to be forgotten.
+    has_named: bool,
+    /// So has one whose pods follow to where the first of them is.
+    has_begun: bool,
     /// The first `prepared` are those of the pod that is looked at.
     admissions: Vec<Admission>,
     prepared: usize,
@@ -37,6 +41,39 @@ impl Shape<'_> {
     /// How many groups bind a pod.
     pub(super) fn binding_count(&self, class: ClassId, bindings: &Bindings) -> usize {
         self.inverse_selecting[class.index()].len() + bindings.groups.len()
+    }
+
+    /// Whether all groups over a key, up to that at a position, keep pods away. While pods are added, such groups together admit less and less.
+    fn only_repel(
+        &self,
+        class: ClassId,
+        bindings: &Bindings,
+        (position, key): (usize, u32),
+        counts: &Counts,
+    ) -> bool {
+        (0..=position).all(|position| {
+            let rule = counts.group(self.binding(class, bindings, position).0).rule;
+            rule.key != Some(key) || rule.repels()
+        })
+    }
+
+    /// The requirements of a planned node with a key narrowed to some of its domains.
+    pub(super) fn narrowed(
+        &mut self,
+        (template, set): (usize, SetId),
+        key: u32,
+        domains: &Bits,
+        algebra: &mut Algebra<'_>,
+    ) -> SetId {
+        let possible = self.possible(key as usize, template, set, algebra);
+        let shaped = &self.keys[key as usize];
+        if shaped.sets[possible] == *domains {
+            return set;
+        }
+        algebra.narrow_to(set, key, domains, || {
+            let values = domains.ones().map(|domain| shaped.values[domain].as_str());
+            Requirement::one_of(&shaped.name, values)
+        })
     }
 
     /// Others' anti-affinity first, then the pod's own groups.
@@ -175,13 +212,15 @@ impl Choice {
             let possible = shape.possible(key as usize, template, set, algebra);
             let sets = &shape.keys[key as usize].sets;
             let universe = Universe::of(rule.census, shape, counts);
-            group.choose(
+            let names = group.choose(
                 universe,
                 &sets[allowed],
                 &sets[possible],
                 selects,
                 &mut self.chosen,
             );
+            self.has_named |= names;
+            self.has_begun |= names && rule.kind == Kind::Affinity;
             let entry = match self.narrowed[..used].iter().position(|(known, _)| *known == key) {
                 Some(entry) => entry,
                 None => {
@@ -197,24 +236,33 @@ impl Choice {
             let domains = &mut self.narrowed[entry].1;
             domains.intersect(&self.chosen);
             if domains.is_clear() {
+                // What is left of a domain that another group has named may be something else next time.
+                let shrinks = || shape.only_repel(class, bindings, (position, key), counts);
                 return Err(Refusal {
                     group: id,
-                    is_final: rule.repels(),
+                    is_final: rule.repels() && (self.chosen.is_clear() || shrinks()),
                 });
             }
         }
-        for entry in 0..used {
-            let key = self.narrowed[entry].0;
-            let possible = shape.possible(key as usize, template, set, algebra);
-            let (key_index, key) = (key, &shape.keys[key as usize]);
-            let domains = &self.narrowed[entry].1;
-            if key.sets[possible] != *domains {
-                set = algebra.narrow_to(set, key_index, domains, || {
-                    let values = domains.ones().map(|domain| key.values[domain].as_str());
-                    Requirement::one_of(&key.name, values)
-                });
-            }
+        for (key, domains) in &self.narrowed[..used] {
+            set = shape.narrowed((template, set), *key, domains, algebra);
         }
         Ok(set)
+    }
+
+    /// Forgets whether groups have named domains.
+    pub(crate) fn forget_named(&mut self) {
+        self.has_named = false;
+        self.has_begun = false;
+    }
+
+    /// Whether some group has named one domain of several since then, so that another one might do where that did not.
+    pub(crate) fn has_named(&self) -> bool {
+        self.has_named
+    }
+
+    /// Whether the pod would be the first of a group that goes where its first pod does, and that group has named a domain.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
     }
 }

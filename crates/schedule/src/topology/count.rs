@@ -1,7 +1,8 @@
 //! Pods per domain, claims per domain, and nodes that make domains exist: each change can be undone (P §6.8).
 //!
-//! It counts; which groups and domains there are is the `Shape`'s. Complexity: O(groups that select the pod's class) for a placement, O(keys × domains) for a
-//! claim, O(distinct node filters) for a node.
+//! It counts; which groups and domains there are is the `Shape`'s. Of pods that run, spreads do not count those that are leaving. Affinity and anti-affinity do
+//! until they are gone, as kube-scheduler does, but for those that are gone before a node could come. Complexity: O(groups that select the pod's class) for a
+//! placement, O(keys × domains) for a claim, O(distinct node filters) for a node.
 
 use super::hosts::Hosts;
 use super::{GroupId, Host, Kind, NONE, Rule, Shape};
@@ -40,7 +41,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts bound, running pods (P-107).
+    /// Counts bound pods that have not ended (P-107).
     pub(crate) fn new(shape: &mut Shape<'_>, algebra: &Algebra<'_>) -> Self {
         let mut counts = Counts {
             groups: Vec::new(),
@@ -109,11 +110,15 @@ impl Counts {
     /// Counts bound and placed pods in a new group.
     fn count_all(&mut self, id: GroupId, shape: &mut Shape<'_>, algebra: &Algebra<'_>) {
         let members = std::mem::take(&mut shape.members[id.0 as usize]);
+        let counts_leaving = self.groups[id.0 as usize].rule.counts_leaving();
         for class in members.iter().copied() {
             let mut next = self.bound.first(class);
             while let Some(pod) = next {
                 next = self.bound.after(pod);
-                if let Some(node) = shape.snapshot.pod(pod).node
+                let view = shape.snapshot.pod(pod);
+                // Of those that are leaving the chain has only who lingers.
+                if let Some(node) = view.node
+                    && (view.active || counts_leaving)
                     && !self.uncounted.contains(pod.index())
                 {
                     self.count_bound(id, node, shape);
@@ -226,13 +231,13 @@ impl Counts {
         algebra: &Algebra<'_>,
     ) {
         self.placed.push((class, host));
-        self.change_all(class, host, true, shape, algebra);
+        self.change_all(class, host, (true, false), shape, algebra);
     }
 
     /// Undoes the youngest placement.
     pub(crate) fn unrecord(&mut self, shape: &mut Shape<'_>, algebra: &Algebra<'_>) {
         if let Some((class, host)) = self.placed.pop() {
-            self.change_all(class, host, false, shape, algebra);
+            self.change_all(class, host, (false, false), shape, algebra);
         }
     }
 
@@ -245,7 +250,7 @@ impl Counts {
         algebra: &Algebra<'_>,
     ) {
         let view = shape.snapshot.pod(pod);
-        let Some(node) = view.node.filter(|_| view.active && !self.bound.is_empty()) else {
+        let Some(node) = view.node.filter(|_| !self.bound.is_empty() && view.is_counted()) else {
             return;
         };
         if counts {
@@ -253,19 +258,24 @@ impl Counts {
         } else {
             self.uncounted.insert(pod.index());
         }
-        self.change_all(view.class, Host::Node(node), counts, shape, algebra);
+        let change = (counts, !view.active);
+        self.change_all(view.class, Host::Node(node), change, shape, algebra);
     }
 
+    /// Adds a pod, or takes it away, in every group that counts it; in fewer where it is leaving.
     fn change_all(
         &mut self,
         class: ClassId,
         host: Host,
-        add: bool,
+        (add, is_leaving): (bool, bool),
         shape: &mut Shape<'_>,
         algebra: &Algebra<'_>,
     ) {
         for position in 0..shape.selecting[class.index()].len() {
             let group = shape.selecting[class.index()][position];
+            if is_leaving && !shape.rules[group.0 as usize].counts_leaving() {
+                continue;
+            }
             self.change(group, host, add, shape, algebra);
         }
         for position in 0..shape.inverse_owned[class.index()].len() {
@@ -398,9 +408,14 @@ impl Rule {
     pub(super) fn repels(&self) -> bool {
         matches!(self.kind, Kind::AntiAffinity | Kind::Inverse)
     }
+
+    /// Whether it counts pods that terminate and take long for it, until they are gone.
+    fn counts_leaving(&self) -> bool {
+        self.kind != Kind::Spread
+    }
 }
 
-/// The pods that run on nodes, as one chain for each class; nothing where no rule counts pods.
+/// The pods that run on nodes, those that are leaving for long among them, as one chain for each class; nothing where no rule counts pods.
 #[derive(Clone, Debug, Default)]
 struct Bound {
     /// By class, the pod that its chain begins with.
@@ -419,7 +434,7 @@ impl Bound {
             next: vec![NONE; snapshot.pods.len()],
         };
         for ((view, next), index) in snapshot.pods.iter().zip(&mut bound.next).zip(0..) {
-            if view.active && view.node.is_some() {
+            if view.node.is_some() && view.is_counted() {
                 *next = std::mem::replace(&mut bound.first[view.class.index()], index);
             }
         }

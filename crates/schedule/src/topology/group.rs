@@ -7,7 +7,7 @@ use crate::bits::Bits;
 /// Which domains of a key exist for the groups of a census, whatever they count.
 #[derive(Clone, Copy)]
 pub(super) struct Universe<'c> {
-    /// Domains that some NodePool offers.
+    /// Domains that some NodePool offers the pods.
     offered: &'c Bits,
     /// Registered nodes per domain.
     present: &'c [u32],
@@ -117,7 +117,29 @@ impl Group {
         }
     }
 
-    /// The domains to which a planned host is narrowed when it takes the pod.
+    /// Of a planned host's domains, those in which a spread admits the pod.
+    fn admitted<'a>(
+        &'a self,
+        universe: Universe<'a>,
+        pod_domains: &'a Bits,
+        node_domains: &'a Bits,
+        selects: bool,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let minimum = self.minimum(universe, pod_domains);
+        node_domains.ones().filter(move |domain| {
+            self.exists(universe, *domain) && self.within_skew(*domain, minimum, selects)
+        })
+    }
+
+    /// Adds those of a planned host's domains that have pods, or those that have none.
+    fn insert_common(&self, pod_domains: &Bits, node_domains: &Bits, is_populated: bool, domains: &mut Bits) {
+        let common = node_domains.common(pod_domains);
+        common
+            .filter(|domain| self.populated(*domain) == is_populated)
+            .for_each(|domain| domains.insert(domain));
+    }
+
+    /// The domains to which a planned host is narrowed when it takes the pod. Whether one was named where there may be others: `options` has them all.
     pub(super) fn choose(
         &self,
         universe: Universe<'_>,
@@ -125,37 +147,66 @@ impl Group {
         node_domains: &Bits,
         selects: bool,
         chosen: &mut Bits,
-    ) {
+    ) -> bool {
         chosen.reset(self.counts.len());
         match self.rule.kind {
             Kind::Spread => {
-                let minimum = self.minimum(universe, pod_domains);
-                let admitted = node_domains.ones().filter(|domain| {
-                    self.exists(universe, *domain) && self.within_skew(*domain, minimum, selects)
-                });
+                let admitted = self.admitted(universe, pod_domains, node_domains, selects);
                 // Of equal counts the first domain wins.
-                if let Some(best) = admitted.min_by_key(|domain| self.counts[*domain]) {
+                let best = admitted.min_by_key(|domain| self.counts[*domain]);
+                if let Some(best) = best {
                     chosen.insert(best);
                 }
+                best.is_some()
             }
             Kind::Affinity => {
-                let populated = node_domains
-                    .common(pod_domains)
-                    .filter(|domain| self.populated(*domain));
-                populated.for_each(|domain| chosen.insert(domain));
-                if chosen.is_clear() && self.may_bootstrap(pod_domains, selects) {
+                self.insert_common(pod_domains, node_domains, true, chosen);
+                let begins = chosen.is_clear() && self.may_bootstrap(pod_domains, selects);
+                if begins {
                     let own = || pod_domains.ones().filter(|domain| self.exists(universe, *domain));
                     let both = own().find(|domain| node_domains.contains(*domain));
                     both.into_iter()
                         .chain(own().next())
                         .for_each(|domain| chosen.insert(domain));
                 }
+                begins
             }
             Kind::AntiAffinity | Kind::Inverse => {
-                let empty = node_domains
-                    .common(pod_domains)
-                    .filter(|domain| !self.populated(*domain));
-                empty.for_each(|domain| chosen.insert(domain));
+                self.insert_common(pod_domains, node_domains, false, chosen);
+                false
+            }
+        }
+    }
+
+    /// All domains that a planned host may be narrowed to when it takes the pod, as far as this group is concerned; whether it has to be one of them.
+    pub(super) fn options(
+        &self,
+        universe: Universe<'_>,
+        pod_domains: &Bits,
+        node_domains: &Bits,
+        selects: bool,
+        options: &mut Bits,
+    ) -> bool {
+        options.reset(self.counts.len());
+        match self.rule.kind {
+            Kind::Spread => {
+                let admitted = self.admitted(universe, pod_domains, node_domains, selects);
+                admitted.for_each(|domain| options.insert(domain));
+                true
+            }
+            Kind::Affinity => {
+                self.insert_common(pod_domains, node_domains, true, options);
+                let begins = options.is_clear() && self.may_bootstrap(pod_domains, selects);
+                if begins {
+                    let both = node_domains.common(pod_domains);
+                    both.filter(|domain| self.exists(universe, *domain))
+                        .for_each(|domain| options.insert(domain));
+                }
+                begins
+            }
+            Kind::AntiAffinity | Kind::Inverse => {
+                self.insert_common(pod_domains, node_domains, false, options);
+                false
             }
         }
     }

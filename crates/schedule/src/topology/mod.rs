@@ -5,6 +5,11 @@
 //! `Counts` says how many pods are where. Every change of it can be undone exactly, also in groups that were added later: counts follow from
 //! which pods count where, not from the order of events. `Choice` finds the domains that counts leave to a pod. Complexity: choosing a domain is
 //! O(domains of the key); recording a placement, or undoing it, is O(groups that select the pod's class).
+//!
+//! Where a planned node may be in several domains, each group first chooses by itself (`choose`): a spread the first of those with the fewest pods, the first of
+//! pods that want their own kind near them the first of all. That is fast, and what upstream does but for its dice. Pods that would be left over with it, because
+//! another group does not admit that domain or nothing large enough is for sale there, are tried again: then all groups are asked before a domain is named, and
+//! one is named after the other (`ways`). So all others go where they always went.
 
 mod build;
 mod choose;
@@ -13,14 +18,17 @@ mod explain;
 mod group;
 mod hosts;
 mod values;
+mod ways;
 
 pub(crate) use choose::Choice;
 pub(crate) use count::Counts;
 pub(crate) use values::ValueTables;
+pub(crate) use ways::Ways;
 
 use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
 use crate::template::Template;
+use build::Term;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::Requirements;
 use spokeshave_model::reason::TopologyKind;
@@ -44,10 +52,14 @@ pub(crate) struct GroupId(u32);
 /// Which nodes count for a spread constraint (P §6.8, node filter).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Filter {
-    /// Any of these must be compatible; empty when affinity is ignored or nothing is asked.
-    alternatives: Vec<Requirements>,
-    /// The taints must be tolerated by these; none when taints are ignored. Kept as text, because Kubernetes' type has no hash.
+    /// Where the pods may be; none when nothing is asked.
+    asked: Option<SetId>,
+    /// Nodes where the pods may not be count all the same: nodeAffinityPolicy is Ignore.
+    ignores_asked: bool,
+    /// What the pods tolerate; none where it does not matter. Kept as text, because Kubernetes' type has no hash.
     tolerations: Option<String>,
+    /// Nodes with taints that the pods do not tolerate count all the same: nodeTaintsPolicy is Ignore.
+    ignores_taints: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,6 +82,24 @@ enum Namespaces<'a> {
     One(Cow<'a, str>),
     /// Of a term.
     Several(Cow<'a, BTreeSet<String>>),
+}
+
+impl Filter {
+    /// Where the pods may be, any of these; empty when nothing is asked.
+    fn asked(&self, algebra: &Algebra<'_>) -> Vec<Requirements> {
+        let Some(asked) = self.asked else {
+            return Vec::new();
+        };
+        match algebra.alternatives(asked) {
+            [] => vec![algebra.get(asked).clone()],
+            several => several.iter().map(|one| algebra.get(*one).clone()).collect(),
+        }
+    }
+
+    /// Whether nodes count wherever the pods may be.
+    fn counts_everywhere(&self) -> bool {
+        self.ignores_asked || self.asked.is_none()
+    }
 }
 
 impl Namespaces<'_> {
@@ -140,7 +170,7 @@ struct Census {
     templates: Bits,
     alternatives: Vec<Requirements>,
     planned: FxHashMap<SetId, bool>,
-    /// Domains that some NodePool offers.
+    /// Domains that some NodePool offers the pods: those in which it can have a node that they may use.
     offered: Bits,
 }
 
@@ -254,7 +284,7 @@ impl<'a> Shape<'a> {
             for term in &class.anti_affinity {
                 let group = shape.term_group(
                     Kind::Inverse,
-                    term,
+                    Term::of(term),
                     class,
                     |identity| identity,
                     templates,
@@ -297,26 +327,37 @@ impl<'a> Shape<'a> {
         remember(&mut key.possible_of, set, key.sets.len() - 1)
     }
 
-    /// Domains that a requirement set allows. A position in the key's `sets`.
+    /// Domains that a requirement set allows, or any of those that it stands for. A position in the key's `sets`.
     fn allowed(&mut self, key: usize, set: SetId, algebra: &Algebra<'_>) -> usize {
-        let key = &mut self.keys[key];
-        if let Some(known) = known(&key.allowed_of, set) {
+        if let Some(known) = known(&self.keys[key].allowed_of, set) {
             return known;
         }
-        let requirement = algebra.get(set).get(&key.name);
-        let members = key
-            .values
-            .iter()
-            .enumerate()
-            .filter(|(_, value)| requirement.has(value))
-            .map(|(index, _)| index);
-        let allowed = Bits::of(key.values.len(), members);
+        let alternatives = algebra.alternatives(set);
+        let allowed = if alternatives.is_empty() {
+            self.keys[key].allowed_by(algebra.get(set))
+        } else {
+            let mut allowed = Bits::new(self.keys[key].values.len());
+            for one in alternatives {
+                let one = self.allowed(key, *one, algebra);
+                allowed.union(&self.keys[key].sets[one]);
+            }
+            allowed
+        };
+        let key = &mut self.keys[key];
         key.sets.push(allowed);
         remember(&mut key.allowed_of, set, key.sets.len() - 1)
     }
 }
 
 impl Key {
+    /// Its domains that requirements allow.
+    fn allowed_by(&self, requirements: &Requirements) -> Bits {
+        let requirement = requirements.get(&self.name);
+        let values = self.values.iter().enumerate();
+        let members = values.filter(|(_, value)| requirement.has(value));
+        Bits::of(self.values.len(), members.map(|(index, _)| index))
+    }
+
     /// The domains that a stand-in without a domain of its own may be in.
     fn open_domains(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
         let known = self.open.binary_search_by(|(other, _)| node.cmp(other));

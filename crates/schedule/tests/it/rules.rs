@@ -1,10 +1,12 @@
 //! The rules of placement, one test per behaviour, named by its id in the specification.
 
+mod choices;
 mod limits;
 mod nodes;
 mod order;
 mod requirements;
 mod topology;
+mod volumes;
 
 use serde_json::{Value, json};
 use spokeshave_example::{node_pool, pending_pod};

@@ -1,8 +1,8 @@
-//! How pods leave a node: through the Eviction API (1), in tiers (30), with their grace (31).
+//! How pods leave a node that goes: through the Eviction API (1), in tiers (30), with their grace (31).
 
 use std::time::Duration;
 
-use super::view::{Change, Claim, MOMENT, Pair, Pod, View, later};
+use super::view::{Change, Claim, MOMENT, Pair, Pod, SOON, View, later};
 use super::{Checker, Report, RequestInfo};
 
 #[derive(Debug)]
@@ -31,6 +31,13 @@ impl Checker for Evictions {
         let goes = after.as_deref().is_none_or(|after| after.deletion.is_some());
         if !goes || !request.by_operator() || before.has_ended() || before.node.is_empty() {
             return;
+        }
+        if !is_going(view, before) {
+            report.fail(
+                1,
+                object(before),
+                format!("is removed from node {}, which stays", before.node),
+            );
         }
         let began = before.deletion.is_none();
         let deadline = claim_of(view, before).and_then(|claim| claim.deadline);
@@ -64,21 +71,31 @@ impl Checker for Evictions {
     }
 }
 
+/// 1: whether the pod's node is on its way out, or may have been when its drain began. One that is gone was; a kubelet may have registered it again since,
+/// and its NodeClaim goes then, or is gone as well.
+fn is_going(view: &View, pod: &Pod) -> bool {
+    let Some(node) = view.nodes.get(&pod.node) else {
+        return true;
+    };
+    let without_claim = claim_of(view, pod).is_none_or(|claim| claim.deletion.is_some());
+    node.deletion.is_some() || without_claim || view.is_news(node.created)
+}
+
 /// 1: the budget allows the eviction.
 fn allowed(view: &View, pod: &Pod, report: &mut Report) {
-    let covering: Vec<_> = view
-        .budgets
-        .values()
-        .filter(|budget| budget.covers(pod))
-        .collect();
-    // Kubernetes allows evicting pods that are not running yet, and unready ones if the budget's policy allows it or is met without them.
-    if pod.phase == "Pending" || pod.phase.is_empty() || !pod.ready {
+    // Kubernetes allows evicting pods that are not running yet.
+    if pod.phase == "Pending" || pod.phase.is_empty() {
         return;
     }
-    for budget in covering {
-        // What happened in this very moment the disruption controller has not counted, and neither do we: the server allows evictions by the status
-        // that this controller wrote last, and no operator can know better.
-        let settled = |pod: &Pod| later(pod.ready_changed, MOMENT) <= view.now;
+    // What happened in this very moment the disruption controller has not counted, and neither do we: the server allows evictions by the status
+    // that this controller wrote last, and no operator can know better.
+    let settled = |pod: &Pod| later(pod.ready_changed, MOMENT) <= view.now;
+    for budget in view.budgets.values().filter(|budget| budget.covers(pod)) {
+        // Unready pods go if the budget's policy lets them, or if it is met without them. One that was ready a moment ago was still counted, and where
+        // pods cannot be counted the server goes by numbers that nobody keeps.
+        if !pod.ready && (budget.always_allows_unready || budget.sync_failed || !settled(pod)) {
+            continue;
+        }
         let healthy = view
             .pods
             .values()
@@ -90,7 +107,7 @@ fn allowed(view: &View, pod: &Pod, report: &mut Report) {
             })
             .count();
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
-        if healthy < budget.desired_healthy && later(budget.changed, Duration::from_secs(2)) <= view.now {
+        if healthy < budget.desired_healthy && later(budget.changed, SOON) <= view.now {
             report.fail(
                 1,
                 object(pod),

@@ -33,7 +33,8 @@ impl Checker for Instances {
                     .instances
                     .values()
                     .find(|instance| instance.claim_uid == before.uid || instance.name == before.instance());
-                if let Some(instance) = alive.filter(|_| !kept && !before.provider_id.is_empty()) {
+                // Also where its launch was not written down: the cloud knows the instance by the NodeClaim's UID.
+                if let Some(instance) = alive.filter(|_| !kept) {
                     report.fail(
                         14,
                         format!("nodeclaim {}", before.name),
@@ -151,7 +152,7 @@ fn single(view: &View, instance: &Instance, report: &mut Report) {
 /// 15: what the pool has launched stays within its limits. Machines that are to go, or to be replaced, do not count: from
 /// the moment in which that was written down, because what is decided next in that moment builds on it. So a machine does not
 /// count, either, that was to go when this launch was decided, and stays because its command was rolled back in the meantime;
-/// for launches that are decided after that it counts.
+/// for launches that are decided after that it counts. Nor does one count that was taken out of its pool by the label of its claim.
 fn within_limits(view: &View, instance: &Instance, report: &mut Report) {
     let claim_of = |instance: &Instance| {
         let name = view.claims_by_uid.get(&instance.claim_uid)?;
@@ -168,7 +169,8 @@ fn within_limits(view: &View, instance: &Instance, report: &mut Report) {
                         .node_of_claim(claim)
                         .is_some_and(|node| node.disrupted_since.is_some());
                     let was_to_go = decided.is_some_and(|then| view.was_chosen_at(claim, then));
-                    claim.deletion.is_none() && !tainted && !was_to_go && view.chosen_by(claim).is_none()
+                    let is_part = claim.pool == other.pool && claim.deletion.is_none();
+                    is_part && !tainted && !was_to_go && view.chosen_by(claim).is_none()
                 })
         };
         let used: i128 = view

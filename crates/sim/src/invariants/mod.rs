@@ -7,13 +7,14 @@
 //! | Checker | Invariants |
 //! |---|---|
 //! | `evictions` | 1 Eviction API and budgets, 30 order of the tiers, 31 grace |
-//! | `moves`, `windows`, `places` | 2 budgets of NodePools, 6 do-not-disrupt, 8 a place for every pod, 10 nothing left of a command |
+//! | `moves`, `windows`, `places` | 2 budgets of NodePools, 6 do-not-disrupt, 8 a place for every pod, 9 which is kept, 10 nothing left of a command |
+//! | `reasons` | 2 what goes without a command has a reason |
 //! | `instances` | 11 one instance a NodeClaim, 12 registration in time, 14 finalizers last, 15 limits |
 //! | `endings` | 13 the end comes or says what it waits for, 29 volumes first |
 //! | `waiting` | 22 a pod that fits gets a node, 34 daemons count and do not keep a node |
 //! | `policies` | 3 budgets and windows of DisruptionPolicies, 4 freezes |
 //! | `notices` | 33 instances that are reclaimed |
-//! | `leadership` | 36 only the leader writes |
+//! | `leadership` | 36 only the leader writes, and asks its cloud |
 //!
 //! 37 is a test over all indexes of a kill, and 38 is that all of these hold with gaps in watches.
 
@@ -25,6 +26,7 @@ mod moves;
 mod notices;
 mod places;
 mod policies;
+mod reasons;
 mod view;
 mod waiting;
 mod windows;
@@ -196,6 +198,7 @@ impl Invariants {
         let checkers: Vec<Box<dyn Checker>> = vec![
             Box::new(evictions::Evictions),
             Box::new(moves::Moves::default()),
+            Box::new(reasons::Reasons::default()),
             Box::new(instances::Instances),
             Box::new(endings::Endings::new(expectations)),
             Box::new(waiting::Waiting::new(expectations)),

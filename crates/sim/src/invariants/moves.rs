@@ -1,5 +1,5 @@
-//! Voluntary disruption: budgets of NodePools (2), do-not-disrupt (6), a place for every pod (8), and nothing left of commands that were
-//! rolled back (10).
+//! Voluntary disruption: budgets of NodePools (2), do-not-disrupt (6), a place for every pod (8), which is kept for it (9), and nothing left of
+//! commands that were rolled back (10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,6 +12,9 @@ use super::{Checker, Report, RequestInfo, places, windows};
 /// A taint or condition that is set for this long without a deletion belongs to no command any more: a replacement may take a launch and a
 /// registration time-out to fail.
 const LEFT_OVER: Duration = Duration::from_secs(40 * 60);
+
+/// For how long replacements are kept while the nodes that they came for drain: ten minutes, of which the last is for clocks and decisions.
+const KEPT_WHILE_DRAINING: Duration = Duration::from_secs(9 * 60);
 
 /// Nodes that an operator has begun to disrupt.
 #[derive(Debug, Default)]
@@ -98,7 +101,10 @@ impl Moves {
             protected: such(&|pod| pod.protected_since(view.now).is_some()),
         };
         self.started.insert(node.name.clone(), started);
-        undisturbed(view, node, claim.map(|claim| &**claim), report);
+        if let Some(claim) = claim {
+            undisturbed(view, node, claim, report);
+            not_awaited(view, node, claim, report);
+        }
     }
 
     fn claim_changed(&mut self, view: &View, pair: &Pair<Claim>, request: &RequestInfo, report: &mut Report) {
@@ -123,8 +129,8 @@ impl Moves {
             && !is_forced(view, before, node)
             && let Some(started) = self.started.get(&node.name)
         {
-            // D-136: with a terminationGracePeriod, drift does not ask for those whom a budget keeps; they stay until the deadline.
-            let keeps_guarded = before.termination_grace.is_some() && before.is("Drifted", "True");
+            // Those whom a budget keeps stay until the deadline then.
+            let keeps_guarded = asks_no_pods(view, before);
             let guarded = |pod: &Pod| keeps_guarded && started.guarded.contains(&pod.uid);
             let kept = |pod: &Pod| started.protected.contains(&pod.uid) || guarded(pod);
             places::found(view, node, started.since, &kept, report);
@@ -142,8 +148,40 @@ fn is_forced(view: &View, claim: &Claim, node: &Node) -> bool {
     expired || taken || node.deletion.is_some() || !node.ready
 }
 
+/// D-029, D-136: with a terminationGracePeriod, drift asks neither pods nor their budgets. Commands for other reasons do, also when the node has drifted. Who
+/// finds no command does not know what it was for.
+fn asks_no_pods(view: &View, claim: &Claim) -> bool {
+    let is_drift = view
+        .chosen_by(claim)
+        .is_none_or(|chosen| chosen.reason == "Drifted");
+    claim.termination_grace.is_some() && claim.is("Drifted", "True") && is_drift
+}
+
+/// 9: no node goes as empty while the pods that it came for are still to come: as long as its command is under way, but not for as long as a drain hangs.
+fn not_awaited(view: &View, node: &Node, claim: &Claim, report: &mut Report) {
+    let goes_as_empty = view
+        .chosen_by(claim)
+        .is_some_and(|chosen| chosen.reason == "Empty");
+    let Some(command) = view.commands.get(&claim.command).filter(|_| goes_as_empty) else {
+        return;
+    };
+    let is_kept = command
+        .deleted
+        .is_none_or(|deleted| view.now < later(deleted, KEPT_WHILE_DRAINING));
+    if is_kept && !view.is_news(command.since) {
+        report.fail(
+            9,
+            format!("node {}", node.name),
+            format!(
+                "is chosen as empty while disruption {}, which it came for, is under way",
+                claim.command
+            ),
+        );
+    }
+}
+
 /// 6: neither the node nor a pod on it asks to be left alone.
-fn undisturbed(view: &View, node: &Node, claim: Option<&Claim>, report: &mut Report) {
+fn undisturbed(view: &View, node: &Node, claim: &Claim, report: &mut Report) {
     if let Some(since) = node.protected_since.filter(|since| view.is_known(*since)) {
         report.fail(
             6,
@@ -151,8 +189,7 @@ fn undisturbed(view: &View, node: &Node, claim: Option<&Claim>, report: &mut Rep
             format!("is chosen although it has said do-not-disrupt since {since}"),
         );
     }
-    // D-029, D-136: with a terminationGracePeriod, drift does not ask the pods.
-    if claim.is_some_and(|claim| claim.termination_grace.is_some() && claim.is("Drifted", "True")) {
+    if asks_no_pods(view, claim) {
         return;
     }
     for pod in view.pods_on(&node.name) {

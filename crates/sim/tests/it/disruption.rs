@@ -12,6 +12,8 @@ mod phases;
 mod policies;
 mod protection;
 mod quiet;
+mod refused;
+mod replacements;
 mod rollouts;
 mod unreadable;
 mod verdicts;

@@ -5,6 +5,7 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod appendix;
+mod budgets_of_pods;
 mod clouds;
 mod disruption;
 mod disruption_deaths;
@@ -16,11 +17,13 @@ mod killable;
 mod kills;
 mod kubelets;
 mod lifecycle;
+mod log;
 mod metrics;
 mod mid_write;
 mod nominations;
 mod permissions;
 mod plain;
+mod promises;
 mod rest;
 mod scenarios;
 mod settle;

@@ -1,6 +1,7 @@
 //! The metrics of P §16 and D App. D, as a scrape of a whole cluster shows them: what they are, what they count, and that series go with their objects.
 
 mod amounts;
+mod honest;
 mod queries;
 mod reference;
 mod series;

@@ -222,18 +222,20 @@ async fn w_62_a_restart_before_the_node_joins_leaves_the_choice_to_the_scheduler
 /// A scheduler of somebody else's makes room for a pod: it is not ours to plan for, and its name is not ours to take back.
 #[tokio::test(start_paused = true)]
 async fn p_056_w_62_what_a_scheduler_has_named_is_left_alone() {
-    let cluster = Cluster::new(options(95, true), undisturbed()).await;
-    let elsewhere = json!({"spec": {"schedulerName": "elsewhere"}});
-    cluster.pod("other", "1", elsewhere).await;
-    let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
-    let status = json!({"nominatedNodeName": "n", "conditions": unschedulable});
-    cluster.patch_status::<Pod>("other", status).await;
-    let cluster = cluster.with_operator();
+    let cluster = Cluster::new(options(95, true), undisturbed())
+        .await
+        .with_operator();
     cluster.run("web", 1, "1").await;
+    let node = cluster.node_of("web").await;
+    let elsewhere = json!({"spec": {"schedulerName": "elsewhere"}});
+    cluster.pod("other", "6", elsewhere).await;
+    let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+    let status = json!({"nominatedNodeName": node, "conditions": unschedulable});
+    cluster.patch_status::<Pod>("other", status).await;
     cluster.pass(120).await;
     let other: Pod = cluster.get("other").await;
-    assert_eq!((nominated(&other), named(&other)), (Some("n"), None));
-    assert_eq!(cluster.list::<NodeClaim>().await.len(), 1, "only for the other");
+    assert_eq!((nominated(&other), named(&other)), (Some(&*node), None));
+    assert_eq!(cluster.list::<NodeClaim>().await.len(), 1, "only for the first");
 }
 
 /// With names about, a pod that matters more still takes the room of one that matters less.

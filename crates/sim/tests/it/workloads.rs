@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PropagationPolicy};
@@ -139,6 +140,46 @@ async fn a_new_replica_set_keeps_the_pods_that_the_old_one_left() {
     let pods = cluster.list::<Pod>().await;
     let is_owned = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.name == set);
     assert!(pods.iter().all(is_owned), "{pods:?}");
+}
+
+/// `minAvailable` as a number is that many pods; a percentage, rounded up, and `maxUnavailable` are of what controllers are to have, be there more or fewer.
+#[tokio::test(start_paused = true)]
+async fn budgets_count_what_controllers_are_to_have() {
+    let cluster = Cluster::undisturbed(78).await;
+    cluster.run("web", 5, "100m").await;
+    cluster.run("rolling", 4, "100m").await;
+    let nowhere = json!({"spec": {"nodeSelector": {"example.com/nowhere": "yes"}}});
+    for (app, replicas, change) in [("set", 3, json!({})), ("stuck", 4, nowhere.clone())] {
+        let object = json!({"metadata": {"name": app}, "spec": {
+            "replicas": replicas, "serviceName": app, "selector": {"matchLabels": {"app": app}}, "template": template(app, "100m", change),
+        }});
+        cluster.create::<StatefulSet>(object).await;
+    }
+    cluster.until_running_of("set", 3).await;
+    // Three of the old version stay, and two of the new one wait.
+    let patch = json!({"spec": {"template": nowhere}});
+    cluster.patch::<Deployment>("rolling", patch).await;
+    cluster.pass(60).await;
+    let shares = json!([
+        {"minAvailable": 2}, {"minAvailable": "50%"}, {"minAvailable": "100%"},
+        {"maxUnavailable": 0}, {"maxUnavailable": 1}, {"maxUnavailable": "30%"},
+    ]);
+    let fields = "expectedPods desiredHealthy currentHealthy disruptionsAllowed".split(' ');
+    for (app, counts) in [
+        ("web", "5 2 5 3, 5 3 5 2, 5 5 5 0, 5 5 5 0, 5 4 5 1, 5 3 5 2"),
+        ("set", "3 2 3 1, 3 2 3 1, 3 3 3 0, 3 3 3 0, 3 2 3 1, 3 2 3 1"),
+        ("rolling", "5 2 3 1, 4 2 3 1, 4 4 3 0, 4 4 3 0, 4 3 3 0, 4 2 3 1"),
+        ("stuck", "1 2 0 0, 4 2 0 0, 4 4 0 0, 4 4 0 0, 4 3 0 0, 4 2 0 0"),
+    ] {
+        for (index, counts) in counts.split(", ").enumerate() {
+            let (name, share) = (format!("{app}-{index}"), &shares[index]);
+            cluster.budget_named(&name, app, share.clone()).await;
+            cluster.pass(5).await;
+            let status = json!(cluster.get::<PodDisruptionBudget>(&name).await.status);
+            let found: Vec<String> = fields.clone().map(|field| status[field].to_string()).collect();
+            assert_eq!(found.join(" "), counts, "{app}: {share}");
+        }
+    }
 }
 
 /// A Job runs to its completions, also when a pod is lost on the way.

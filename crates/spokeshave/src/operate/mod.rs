@@ -283,6 +283,7 @@ fn controller_options(settings: &Settings) -> Options {
             per_second: f64::from(per_second),
             burst,
         }),
+        commit: logging::COMMIT.unwrap_or_default(),
         ..Options::default()
     }
 }

@@ -1,10 +1,11 @@
 //! How a setting is found and read: the flag, else the variable, else the default.
 //!
-//! Owns the rule that a flag wins, that an empty variable counts as absent, the words of errors, and how clap learns of the table. It knows no setting
-//! by name.
+//! Owns the rule that a flag wins, that an empty variable counts as absent, what counts as a boolean, the words of errors, and how clap learns of the table. It
+//! knows no setting by name.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub(crate) struct Reader<T> {
     /// The default as help shows it; nothing is shown for an empty one.
     shown: &'static str,
     parse: Parse<T>,
+    /// Where the text of a variable may be what that of a flag may not.
+    of_variable: Option<Parse<T>>,
 }
 
 impl<T> Reader<T> {
@@ -46,6 +49,7 @@ pub(super) fn parsed<T, E: Display>(
         default,
         shown: default,
         parse: Box::new(move |text| parse(text).map_err(|error| error.to_string())),
+        of_variable: None,
     }
 }
 
@@ -62,13 +66,35 @@ pub(super) fn number<T: FromStr<Err: Display> + 'static>(
     parsed(expected, default, str::parse::<T>)
 }
 
-/// `true` or `false`, as upstream's flags.
+/// A whole number from one on.
+pub(super) fn positive(expected: &'static str, default: &'static str) -> Reader<u32> {
+    parsed(expected, default, |text| {
+        text.parse::<NonZeroU32>().map(NonZeroU32::get)
+    })
+}
+
+/// `true` or `false`, as upstream's flags; a variable may have any spelling that upstream takes there.
 pub(super) fn boolean(default: &'static str) -> Reader<bool> {
-    parsed("true or false", default, |text| match text {
+    let of_flag = |text: &str| match text {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => Err("not a boolean"),
-    })
+    };
+    Reader {
+        of_variable: Some(Box::new(|text: &str| {
+            parse_bool(text).ok_or_else(|| "not a boolean".to_owned())
+        })),
+        ..parsed("true or false", default, of_flag)
+    }
+}
+
+/// Go's `strconv.ParseBool`, by which upstream reads variables and feature gates.
+pub(super) fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
 }
 
 /// A Go duration that is not negative.
@@ -103,6 +129,7 @@ pub(super) fn optional<T: 'static>(reader: Reader<T>) -> Reader<Option<T>> {
             "" => Ok(None),
             text => parse(text).map(Some),
         }),
+        of_variable: None,
     }
 }
 
@@ -208,12 +235,16 @@ impl Lookup<'_> {
     pub(super) fn read<T>(&self, field: &str, reader: &Reader<T>) -> Result<T> {
         let variable = variable_of(field);
         let from_environment = self.environment.get(&variable).filter(|text| !text.is_empty());
-        let (origin, text) = match (self.args.given.get(field), from_environment) {
-            (Some(text), _) => (format!("flag --{}", flag_of(field)), text.as_str()),
-            (None, Some(text)) => (format!("environment variable {variable}"), text.as_str()),
-            (None, None) => (format!("default of {variable}"), reader.default),
+        let of_variable = reader.of_variable.as_ref().unwrap_or(&reader.parse);
+        let (origin, text, parse) = match (self.args.given.get(field), from_environment) {
+            (Some(text), _) => (format!("flag --{}", flag_of(field)), text.as_str(), &reader.parse),
+            (None, Some(text)) => {
+                let origin = format!("environment variable {variable}");
+                (origin, text.as_str(), of_variable)
+            }
+            (None, None) => (format!("default of {variable}"), reader.default, &reader.parse),
         };
-        (reader.parse)(text).map_err(|error| {
+        parse(text).map_err(|error| {
             let expected = &reader.expected;
             anyhow!("{origin}: invalid value {text:?}: {error}; expected {expected}")
         })

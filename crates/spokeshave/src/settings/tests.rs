@@ -65,7 +65,7 @@ fn sample(flag: &str) -> (&'static str, Option<&'static str>) {
         "consolidation-replacements" => ("3", Some("many")),
         "enable-profiling" | "disable-leader-election" => ("true", Some("yes")),
         "disable-controller-warmup" | "disable-cluster-state-observability" | "ignore-dra-requests" => {
-            ("false", Some("0"))
+            ("false", Some("no"))
         }
         "nominate-pods" | "isolated-vpc" | "disable-dry-run" | "enable-zonal-shift" | "eks-control-plane" => {
             ("true", Some("yes"))
@@ -217,6 +217,48 @@ fn p_202_no_requests_at_all_are_refused() {
         .expect_err("no request")
         .to_string();
     assert!(error.contains("KUBE_CLIENT_QPS"), "{error}");
+}
+
+/// None would mean one, or that no pod is ever evicted. No rate of evictions is one that is not limited.
+#[test]
+fn p_202_none_of_what_there_must_be_one_of_is_refused() {
+    for variable in ["EVICTION_BURST", "CONSOLIDATION_REPLACEMENTS"] {
+        let error = resolve(&[], &[(variable, "0")]).expect_err(variable).to_string();
+        assert!(
+            error.contains(variable) && error.ends_with("expected a positive whole number"),
+            "{error}"
+        );
+    }
+    assert_eq!(valid(&[], &[("EVICTION_QPS", "0")]).eviction_rate(), None);
+}
+
+/// Go's `strconv.ParseBool` reads upstream's variables and gates; its flags take two spellings only.
+#[test]
+fn p_202_p_203_booleans_of_variables_and_gates_are_spelt_as_upstream_takes_them() {
+    let disabled = |text| valid(&[], &[("DISABLE_LEADER_ELECTION", text)]).disable_leader_election;
+    let warmth = |text| valid(&[], &[("DISABLE_CONTROLLER_WARMUP", text)]).disable_controller_warmup;
+    for text in ["1", "t", "T", "true", "TRUE", "True"] {
+        assert!(disabled(text), "{text}");
+        let gates = parse_feature_gates(&format!("NodeRepair={text}")).expect(text);
+        assert!(gates.node_repair, "{text}");
+        let of_aws = aws_feature_gates(&format!("NodeClassCEL={text}")).expect(text);
+        assert!(of_aws.node_class_cel, "{text}");
+    }
+    for text in ["0", "f", "F", "false", "FALSE", "False"] {
+        assert!(!warmth(text), "{text}");
+        let gates = parse_feature_gates(&format!("ReservedCapacity={text}")).expect(text);
+        assert!(!gates.reserved_capacity, "{text}");
+    }
+    for text in ["yes", "on", "tRUE", "2", " true"] {
+        assert!(
+            resolve(&[], &[("DISABLE_LEADER_ELECTION", text)]).is_err(),
+            "{text}"
+        );
+    }
+    for text in ["1", "t", "True"] {
+        let flag = format!("--disable-leader-election={text}");
+        assert!(resolve(&[&flag], &[]).is_err(), "{flag}");
+    }
 }
 
 #[test]

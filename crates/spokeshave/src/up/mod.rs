@@ -310,6 +310,7 @@ fn start_operator(
         disruption_threads: crate::settings::cores(),
         spot_to_spot_consolidation: gates.spot_to_spot_consolidation,
         feature_gates: crate::settings::gates_of(gates),
+        commit: crate::logging::COMMIT.unwrap_or_default(),
         ..Options::default()
     };
     let speaker = narrator.clone();

@@ -24,6 +24,7 @@ pub fn node(facts: &Facts<'_>, id: NodeId, verdict: Option<&Verdict>) -> Story {
     let mut story = Story::new("Node", view.node_name().unwrap_or(&view.name));
     identity(facts, view, &mut story);
     let pods = view.present_pods().iter();
+    let pods = pods.filter(|pod| !facts.snapshot.pod(**pod).promised);
     story.pods = pods.map(|pod| facts.meaning(*pod)).collect();
     story.fact("pods", pod_summary(&story.pods));
     let claim = view.claim.as_deref();
@@ -298,6 +299,14 @@ fn timers(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
     expiry(facts, claim, story);
     for pod in view.present_pods() {
         let pod = facts.snapshot.pod(*pod);
+        if pod.promised {
+            let what = format!(
+                "Pod {} is bound, for which kube-scheduler has nominated it",
+                pod.key()
+            );
+            story.next(None, what);
+            continue;
+        }
         if let spokeshave_model::pod::DoNotDisrupt::Until(end) = pod.do_not_disrupt()
             && pod.active
             && *end > facts.now

@@ -29,12 +29,26 @@ pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, stor
         story.waits.push(wait("Pod", problem.to_string()));
         return;
     }
+    if let Some(node) = view.node.filter(|_| view.promised) {
+        let node = &facts.snapshot.node(node).name;
+        story.summary =
+            format!("is expected on {node}; kube-scheduler makes room there, or is about to bind it");
+        let message =
+            "has nominated the node for it, which is kept for that, for a quarter of an hour at most";
+        story.waits.push(wait("kube-scheduler", message.to_owned()));
+        return;
+    }
     if !view.provisionable {
         story.summary = "is not reported unschedulable, so no node is planned for it".to_owned();
         story
             .waits
             .push(wait("kube-scheduler", not_provisionable(facts, id)));
         return;
+    }
+    if let Some(node) = planned_node::nominated_by_others(&view.object) {
+        let message =
+            format!("names node {node}, which is not there or on its way out: that is of no account");
+        story.waits.push(wait("Pod", message));
     }
     let planned = provisioned
         .placements
@@ -234,9 +248,6 @@ fn push_hint(story: &mut Story, hint: Option<String>) {
 fn not_provisionable(facts: &Facts<'_>, id: PodId) -> String {
     let pod = &facts.snapshot.pod(id).object;
     let status = pod.status.as_ref();
-    if let Some(node) = planned_node::nominated_by_others(pod) {
-        return format!("has nominated node {node} for it and is making room there");
-    }
     let gates = pod
         .spec
         .as_ref()

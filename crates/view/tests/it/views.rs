@@ -401,6 +401,27 @@ fn d_007_pods_without_a_node_that_no_one_plans_for_are_shown() {
     );
 }
 
+/// A pod to which a scheduler has promised a node is not there yet; its room is gone, and no node is planned for it.
+#[test]
+fn p_056_a_pod_that_is_promised_a_node_waits_for_that() {
+    let large = instance_type("large", 16, 32, &["a"]);
+    let mut pod = pending_pod("db", "1", "1Gi", &json!({}));
+    pod.status.as_mut().expect("a status").nominated_node_name = Some("n".to_owned());
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), vec![large.clone()])
+        .with_node(node("default", "n", &large, "a", "spot"))
+        .with_pod(pod);
+    let view = view(&judged(state), 1);
+    let header = &view.header;
+    assert_eq!((header.pods, header.pending, header.unplanned), (0, 0, 1));
+    assert_eq!(header.cpu.requested, 1000);
+    let message = "kube-scheduler is making room on n, or is about to bind them there";
+    let expected = Place::Unplanned {
+        message: message.to_owned(),
+    };
+    assert_eq!(view.pending[0].place, expected);
+}
+
 /// Figures that depend on a kind which may not be read are unknown, not nothing.
 #[test]
 fn what_depends_on_something_unread_is_unknown() {

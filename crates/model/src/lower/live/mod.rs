@@ -8,8 +8,9 @@
 //! 2. Between two changes of one `apply` the order of pods and nodes, what is bound where, and the objects are right; numbers of classes, requests
 //!    and kinds may not be canonical yet, and are put right once at the end.
 //! 3. What every class and vector depends on is fixed while changes are taken in: the labels that anything observes, the names of resources, the
-//!    NodePools' instance types, namespaces, volumes. When a batch changes one of these, everything is lowered from the objects
-//!    ([`Applied::Rebuilt`]). The sets are counted per user, so that the last user's leaving is noticed, too.
+//!    NodePools' instance types, namespaces, volumes and the nodes that volumes depend on. When a batch changes one of these, everything is lowered from
+//!    the objects ([`Applied::Rebuilt`]). The sets are counted per user, so that the last user's leaving is noticed, too.
+//!    Which hosts are named may change: their nodes get their kinds once at the end, too.
 //! 4. The objects are kept here once: pods in the Snapshot, Nodes and NodeClaims by name, everything else as a [`ClusterState`].
 //!
 //! A change costs the pods of its node or of itself, and moving small records: ids behind an object that comes or goes shift by one. It reads no clock
@@ -30,6 +31,7 @@ use crate::pod;
 use crate::resources::{ResourceName, Resources};
 use crate::snapshot::{NodeId, Snapshot};
 use crate::vector::{ResourceTable, ResourceVector};
+use crate::volumes::Around;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -140,6 +142,10 @@ pub struct LiveSnapshot {
     /// All objects but Nodes, NodeClaims and pods.
     rest: ClusterState,
     namespaces: NamespaceLabels,
+    /// What volumes depend on beside their own objects.
+    around: Around,
+    /// Whether that has to be made again, because of nodes.
+    around_changed: bool,
     /// By which labels classes and kinds are told apart.
     observed: Observed,
     /// Which labels are observed as of the last change.
@@ -164,7 +170,7 @@ pub struct LiveSnapshot {
     unlaunched: usize,
     /// Provider IDs by the names of the Nodes and stand-ins in the Snapshot.
     shown_nodes: FxHashMap<String, String>,
-    /// Pods by the names of Nodes that are not in the Snapshot.
+    /// Pods by the names of Nodes that are not in the Snapshot, and by those of Nodes on their way out, which are promised to them no more.
     waiting: FxHashMap<String, BTreeSet<PodKey>>,
     /// Virtual pods behind pods of the same name.
     hidden: BTreeMap<PodKey, Arc<Pod>>,
@@ -190,6 +196,7 @@ impl LiveSnapshot {
             pods,
             daemons,
             namespaces,
+            around,
             observed,
             usage,
         } = whole;
@@ -207,6 +214,8 @@ impl LiveSnapshot {
             shapes: Shapes::new(pods.constraints),
             rest: state,
             namespaces,
+            around,
+            around_changed: false,
             observed_now: observed.clone(),
             observed,
             classes,
@@ -326,9 +335,15 @@ impl LiveSnapshot {
     /// Puts right what is put right once for all changes. False when everything must be lowered.
     fn settle(&mut self) -> bool {
         self.settle_daemons();
-        if !self.observed.is_same(&self.observed_now) || !self.has_same_names() {
+        if self.around_changed
+            || !self.around.is_complete()
+            || !self.observed.is_same(&self.observed_now)
+            || !self.has_same_names()
+        {
             return false;
         }
+        // Before kinds are numbered.
+        self.settle_hosts();
         let snapshot = Arc::make_mut(&mut self.snapshot);
         if let Some(new) = self.classes.renumber(snapshot.pods.iter().map(|pod| pod.class.0)) {
             let classes = snapshot.classes.take();

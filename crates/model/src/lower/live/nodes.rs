@@ -175,6 +175,7 @@ impl LiveSnapshot {
         let Some(entry) = self.entries.get(id) else { return };
         let (node, claim) = (entry.nodes.last().cloned(), entry.claims.last().cloned());
         if node.is_none() && claim.is_none() {
+            self.note_for_volumes(old, None);
             if let Some(at) = old {
                 self.take_view(at);
             }
@@ -182,6 +183,7 @@ impl LiveSnapshot {
             return;
         }
         let view = state_node::view(id.to_owned(), node, claim, &self.rest, &self.snapshot.pools);
+        self.note_for_volumes(old, Some(&view));
         let shown = Some((view.initialized, view.name.clone()));
         match old {
             Some(at) if state_node::order(&self.snapshot.nodes[at]) == state_node::order(&view) => {
@@ -198,14 +200,24 @@ impl LiveSnapshot {
         }
     }
 
+    /// Where volumes depend on which nodes there are, a node that comes, goes or becomes another asks for everything to be lowered.
+    fn note_for_volumes(&mut self, old: Option<usize>, now: Option<&NodeView>) {
+        let before = old.map(|at| &self.snapshot.nodes[at]);
+        let depends = self.around.depends_on(before, now);
+        self.around_changed |= depends;
+    }
+
     /// A view in place of the one before, which stood in the same place.
     fn exchange_view(&mut self, at: usize, mut view: NodeView) {
-        let old = &self.snapshot.nodes[at];
+        let (old, pools) = (&self.snapshot.nodes[at], &self.snapshot.pools);
         let kind = old.kind;
-        let same_node = old.bound_name() == view.bound_name();
+        // Marked or not is another node to those that it is promised to.
+        let same_node = old.bound_name() == view.bound_name()
+            && (old.marked_for_deletion == view.marked_for_deletion || !self.is_promised(old));
         let same_amounts = old.capacity == view.capacity
             && old.allocatable_resources == view.allocatable_resources
-            && (old.pool, old.marked_for_deletion) == (view.pool, view.marked_for_deletion);
+            && old.counts_in(pools) == view.counts_in(pools)
+            && old.marked_for_deletion == view.marked_for_deletion;
         if !same_amounts {
             let old = old.clone();
             self.uncount_view(&old);
@@ -221,10 +233,17 @@ impl LiveSnapshot {
         view.pods = std::mem::take(&mut old.pods);
         view.requested = std::mem::take(&mut old.requested);
         view.daemon_requested = std::mem::take(&mut old.daemon_requested);
+        view.promised = old.promised;
         *old = view;
         if !same_node {
             self.join_node(at);
         }
+    }
+
+    /// Whether pods that are not bound name the Node of a view, so that they are on it until it is on its way out.
+    fn is_promised(&self, view: &NodeView) -> bool {
+        let named = view.bound_name();
+        view.promised || named.is_some_and(|name| self.waiting.contains_key(name))
     }
 
     /// A view leaves.
@@ -275,10 +294,27 @@ impl LiveSnapshot {
         KindId(id)
     }
 
+    /// Nodes whose hosts pods name from now on, or name no more, are of other kinds.
+    pub(super) fn settle_hosts(&mut self) {
+        let changed = self.observed.take_hosts(&self.observed_now);
+        if changed.is_empty() {
+            return;
+        }
+        for at in 0..self.snapshot.nodes.len() {
+            if !changed.contains(&self.snapshot.nodes[at].hostname) {
+                continue;
+            }
+            let view = self.snapshot.nodes[at].clone();
+            self.remove_kind(at, view.kind, Shift::Stays);
+            let kind = self.insert_kind(at, &view, Shift::Stays);
+            Arc::make_mut(&mut self.snapshot).nodes[at].kind = kind;
+        }
+    }
+
     fn count_view(&mut self, view: &NodeView) {
         self.name(&view.capacity);
         self.name(&view.allocatable_resources);
-        if let (Some(pool), false) = (view.pool, view.marked_for_deletion) {
+        if let (Some(pool), false) = (view.counts_in(&self.snapshot.pools), view.marked_for_deletion) {
             self.usage[pool.index()].add(&view.capacity);
         }
         self.usage_changed = true;
@@ -287,7 +323,7 @@ impl LiveSnapshot {
     fn uncount_view(&mut self, view: &NodeView) {
         self.unname(&view.capacity);
         self.unname(&view.allocatable_resources);
-        if let (Some(pool), false) = (view.pool, view.marked_for_deletion) {
+        if let (Some(pool), false) = (view.counts_in(&self.snapshot.pools), view.marked_for_deletion) {
             self.usage[pool.index()].subtract(&view.capacity);
         }
         self.usage_changed = true;
@@ -305,7 +341,7 @@ impl LiveSnapshot {
         self.sum(Some(NodeId::from(at)));
     }
 
-    /// The Node of a view is shown now: pods that name it are on it.
+    /// The Node of a view is shown now: pods that name it are on it, as far as it takes them.
     fn join_node(&mut self, at: usize) {
         let view = &self.snapshot.nodes[at];
         let Some(name) = view.bound_name().map(str::to_owned) else {

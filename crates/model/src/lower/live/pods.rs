@@ -1,6 +1,6 @@
 //! Pods of a [`LiveSnapshot`]: where each stands, its class and requests, and the node it is on.
 
-use super::super::intern::{pod_view, selecting};
+use super::super::intern::{Place, pod_view, put_on, selecting};
 use super::super::pods::{LoweredPod, is_replica, problem, read};
 use super::numbering::Shift;
 use super::{LiveSnapshot, PodKey, Shapes, daemon_owners, pod_key};
@@ -82,6 +82,7 @@ impl LiveSnapshot {
     }
 
     fn insert_pod(&mut self, at: usize, object: Arc<Pod>) {
+        self.around.add_user(&object);
         let (constraints, asked) = self.read(&object);
         let (class, shape) = self.class_of(at, constraints, Shift::Moves);
         let request = self.request_of(at, &asked, Shift::Moves);
@@ -96,11 +97,13 @@ impl LiveSnapshot {
         }
         self.bind(at);
         self.note_daemon(&object);
+        self.renew_problems_beside(&object);
     }
 
     fn take_pod(&mut self, at: usize) {
         self.unbind(at);
         let object = Arc::clone(&self.snapshot.pods[at].object);
+        self.around.remove_user(&object);
         self.forget_daemon(&object);
         self.unname(&pod::requests(&object));
         self.forget_shape(at, Shift::Moves);
@@ -112,17 +115,20 @@ impl LiveSnapshot {
             let pods = node.pods.iter_mut().rev();
             pods.take_while(|pod| pod.index() > at).for_each(|pod| pod.0 -= 1);
         }
+        self.renew_problems_beside(&object);
     }
 
     fn exchange_pod(&mut self, at: usize, object: Arc<Pod>) {
         let old = &self.snapshot.pods[at];
         let known = Arc::clone(&old.object);
         let (mut class, mut request) = (old.class, old.request);
-        let stays = pod::node_name(&known) == pod::node_name(&object);
+        let stays = Place::of(&known) == Place::of(&object);
         if !stays {
             self.unbind(at);
         }
         self.forget_daemon(&known);
+        self.around.remove_user(&known);
+        self.around.add_user(&object);
         if !is_replica(&known, &object) {
             self.unname(&pod::requests(&known));
             self.forget_shape(at, Shift::Stays);
@@ -135,8 +141,8 @@ impl LiveSnapshot {
         }
         let mut view = self.view_of(&object, class, request);
         let pods = &mut Arc::make_mut(&mut self.snapshot).pods;
-        view.node = pods[at].node;
-        let node = view.node;
+        let node = pods[at].node;
+        put_on(&mut view, node);
         pods[at] = view;
         if stays {
             self.sum(node);
@@ -144,6 +150,20 @@ impl LiveSnapshot {
             self.bind(at);
         }
         self.note_daemon(&object);
+        self.renew_problems_beside(&known);
+        self.renew_problems_beside(&object);
+    }
+
+    /// Whether pods that wait for claims of this one have a problem may be another question now.
+    fn renew_problems_beside(&mut self, object: &Pod) {
+        for (namespace, name) in self.around.waiting_beside(object) {
+            let Ok(at) = self.find_pod(&namespace, &name) else {
+                continue;
+            };
+            let waiting = Arc::clone(&self.snapshot.pods[at].object);
+            let problem = problem(&waiting, &self.rest.volumes, &self.around);
+            Arc::make_mut(&mut self.snapshot).pods[at].set_problem(problem);
+        }
     }
 
     /// Constraints and requests of a pod.
@@ -152,6 +172,7 @@ impl LiveSnapshot {
             object,
             &self.namespaces,
             &self.rest.volumes,
+            &self.around,
             &self.rest.default_spread,
         )
     }
@@ -160,7 +181,7 @@ impl LiveSnapshot {
     fn view_of(&self, object: &Arc<Pod>, class: ClassId, request: RequestId) -> PodView {
         let budgets = selecting(object, &self.snapshot.budgets);
         let attachments = volumes::attachments(object, &self.rest.volumes);
-        let problem = problem(object, &self.rest.volumes);
+        let problem = problem(object, &self.rest.volumes, &self.around);
         pod_view(object, (class, request), budgets, attachments, problem)
     }
 
@@ -215,9 +236,12 @@ impl LiveSnapshot {
     /// Puts a pod on the node that it names, or lets it wait for that.
     fn bind(&mut self, at: usize) {
         let object = Arc::clone(&self.snapshot.pods[at].object);
-        let node = pod::node_name(&object).and_then(|name| self.shown_node(name));
+        let node = Place::of(&object).and_then(|place| {
+            let node = self.shown_node(place.name())?;
+            place.is_on(self.snapshot.node(node)).then_some(node)
+        });
         let snapshot = Arc::make_mut(&mut self.snapshot);
-        snapshot.pods[at].node = node;
+        put_on(&mut snapshot.pods[at], node);
         let Some(node) = node else {
             return self.wait(&object);
         };
@@ -251,21 +275,33 @@ impl LiveSnapshot {
         let waiting = self.waiting.entry(name.to_owned()).or_default();
         for pod in pods {
             let view = &mut snapshot.pods[pod.index()];
-            view.node = None;
+            put_on(view, None);
             waiting.insert(pod_key(&view.object));
         }
     }
 
-    /// All pods that wait for a node of this name are on it.
+    /// All pods that wait for a node of this name are on it, as far as it takes them.
     pub(super) fn bind_all(&mut self, name: &str, at: usize) {
-        let waiting = self.waiting.remove(name).unwrap_or_default();
+        let mut waiting = self.waiting.remove(name).unwrap_or_default();
         let found = waiting
             .iter()
             .filter_map(|(namespace, name)| self.find_pod(namespace, name).ok());
-        let pods: Vec<PodId> = found.map(PodId::from).collect();
+        let mut pods: Vec<PodId> = found.map(PodId::from).collect();
+        let node = &self.snapshot.nodes[at];
+        if node.marked_for_deletion {
+            let views = &self.snapshot.pods;
+            let is_on = |object: &Pod| Place::of(object).is_some_and(|place| place.is_on(node));
+            pods.retain(|pod| is_on(&views[pod.index()].object));
+            for pod in &pods {
+                waiting.remove(&pod_key(&views[pod.index()].object));
+            }
+            if !waiting.is_empty() {
+                self.waiting.insert(name.to_owned(), waiting);
+            }
+        }
         let snapshot = Arc::make_mut(&mut self.snapshot);
         for pod in &pods {
-            snapshot.pods[pod.index()].node = Some(NodeId::from(at));
+            put_on(&mut snapshot.pods[pod.index()], Some(NodeId::from(at)));
         }
         snapshot.nodes[at].pods = pods;
         self.sum(Some(NodeId::from(at)));
@@ -279,7 +315,9 @@ impl LiveSnapshot {
         let mut requested = ResourceVector::zero(width);
         let mut of_daemons = ResourceVector::zero(width);
         let view = &mut snapshot.nodes[node.index()];
+        view.promised = false;
         for pod in view.pods.iter().map(|pod| &snapshot.pods[pod.index()]) {
+            view.promised |= pod.promised;
             if !pod.terminal {
                 let request = &snapshot.requests[pod.request.index()];
                 requested.add(request);
@@ -292,20 +330,20 @@ impl LiveSnapshot {
     }
 
     fn wait(&mut self, object: &Pod) {
-        if let Some(name) = pod::node_name(object) {
-            let waiting = self.waiting.entry(name.to_owned()).or_default();
+        if let Some(place) = Place::of(object) {
+            let waiting = self.waiting.entry(place.name().to_owned()).or_default();
             waiting.insert(pod_key(object));
         }
     }
 
     fn wait_no_more(&mut self, object: &Pod) {
-        let Some(name) = pod::node_name(object) else {
+        let Some(place) = Place::of(object) else {
             return;
         };
-        if let Some(waiting) = self.waiting.get_mut(name) {
+        if let Some(waiting) = self.waiting.get_mut(place.name()) {
             waiting.remove(&pod_key(object));
             if waiting.is_empty() {
-                self.waiting.remove(name);
+                self.waiting.remove(place.name());
             }
         }
     }

@@ -45,7 +45,7 @@ impl LiveSnapshot {
         }
     }
 
-    /// In place unless the order of NodePools changes.
+    /// In place unless the order of NodePools changes, or which nodes one counts.
     pub(super) fn set_pool(&mut self, pool: Arc<NodePool>) -> Applied {
         let all = &mut self.rest.node_pools;
         let known = all.iter_mut().find(|one| one.name() == pool.name());
@@ -57,7 +57,7 @@ impl LiveSnapshot {
         let mut view = lower_pool(&pool, &self.rest);
         let pools = &mut Arc::make_mut(&mut self.snapshot).pools;
         match pools.iter_mut().find(|one| one.name == view.name) {
-            Some(old) if old.weight == view.weight => {
+            Some(old) if (old.weight, old.is_static) == (view.weight, view.is_static) => {
                 view.usage = std::mem::take(&mut old.usage);
                 *old = view;
                 Applied::InPlace

@@ -31,6 +31,10 @@ fn bound(snapshot: &Snapshot) -> Vec<bool> {
 pub(super) struct Recounted<'c> {
     pub(super) constraints: &'c Constraints,
     pub(super) node: Option<NodeId>,
+    /// By spreads, which do not count what is leaving.
+    pub(super) by_spreads: bool,
+    /// By affinity and anti-affinity, which count it until it is gone.
+    pub(super) by_terms: bool,
 }
 
 /// Whose rules of topology read other counts than before.
@@ -73,10 +77,10 @@ impl Recounts {
         for other in recounted {
             for class in classes.may_count(&other.constraints.labels) {
                 let rules = &classes[class.index()];
-                if spreads(rules, other.constraints) {
+                if is_seen_otherwise(rules, other) {
                     recounts.differs[class.index()] = true;
                 }
-                let terms = rules.topology_terms();
+                let terms = rules.topology_terms().filter(|_| other.by_terms);
                 for term in terms.filter(|term| selects(term, other.constraints)) {
                     if recounts.differs[class.index()] {
                         break;
@@ -99,7 +103,8 @@ impl Recounts {
                     }
                 }
             }
-            for term in &other.constraints.anti_affinity {
+            let keeps_away = other.constraints.anti_affinity.iter();
+            for term in keeps_away.filter(|_| other.by_terms) {
                 for class in classes.selected(&term.selector) {
                     let namespace = &classes[class.index()].namespace;
                     recounts.differs[class.index()] |= term.namespaces.contains(namespace);
@@ -174,6 +179,14 @@ fn others_in_domain(
     let there = pods.filter(|view| view.active && view.node.is_some_and(is_there));
     let count = there.count();
     Some((counted, count))
+}
+
+/// Whether rules of a class read something else because of a pod, whoever else is there: its spreads do, and so does affinity of several terms, which counts only
+/// pods that all of them select, so that others of one term are nobody to rely on.
+fn is_seen_otherwise(class: &Constraints, other: &Recounted<'_>) -> bool {
+    let affinity = &class.affinity;
+    let is_joint = affinity.len() > 1 && affinity.iter().any(|term| selects(term, other.constraints));
+    (other.by_spreads && spreads(class, other.constraints)) || (other.by_terms && is_joint)
 }
 
 /// Whether a spread of a class counts pods of another.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use rustc_hash::FxHashMap;
 use spokeshave_api::NodeClaim;
-use spokeshave_model::constraints::Constraints;
+use spokeshave_model::constraints::{Constraints, PodProblem};
 use spokeshave_model::pod::DoNotDisrupt;
 use spokeshave_model::snapshot::{
     ClassId, KindId, NodeId, NodeView, PodId, PodView, PoolId, RequestId, Snapshot,
@@ -150,12 +150,15 @@ fn is_same_claim(one: &NodeClaim, other: &NodeClaim) -> bool {
 pub(super) struct PodMark {
     object: Arc<Pod>,
     facts: PodFacts,
-    /// What few pods have.
-    #[expect(
-        clippy::box_collection,
-        reason = "nearly all have none, and a mark is to be small"
-    )]
-    attachments: Option<Box<Vec<(String, String)>>>,
+    /// Nearly all have none of it, and a mark is to be small.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few pods have.
+#[derive(Clone)]
+struct Rare {
+    attachments: Vec<(String, String)>,
+    problem: Option<PodProblem>,
 }
 
 /// What is not in the object of a pod alone, and what is looked at often.
@@ -179,6 +182,8 @@ const RESTLESS: u8 = 8;
 const PLAIN: u8 = 16;
 /// It has nothing of what most pods have nothing of.
 const COMMON: u8 = 32;
+/// Affinity and anti-affinity count it.
+const COUNTED: u8 = 64;
 
 fn is_plain(view: &PodView) -> bool {
     view.budgets().is_empty() && matches!(view.do_not_disrupt(), DoNotDisrupt::Absent)
@@ -193,6 +198,7 @@ impl PodFacts {
             (RESTLESS, is_restless(view)),
             (PLAIN, is_plain(view)),
             (COMMON, view.is_common()),
+            (COUNTED, view.is_counted()),
         ];
         let traits = traits.into_iter().filter(|(_, has)| *has);
         PodFacts {
@@ -214,17 +220,21 @@ impl PodFacts {
 
 impl PodMark {
     fn of(view: &PodView) -> Self {
-        let attachments = view.attachments();
+        let (attachments, problem) = (view.attachments().to_vec(), view.problem().cloned());
+        let has_rare = !attachments.is_empty() || problem.is_some();
         PodMark {
             object: Arc::clone(&view.object),
             facts: PodFacts::of(view),
-            attachments: (!attachments.is_empty()).then(|| Box::new(attachments.to_vec())),
+            rare: has_rare.then(|| Box::new(Rare { attachments, problem })),
         }
     }
 
+    fn attachments(&self) -> &[(String, String)] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.attachments)
+    }
+
     fn attaches_as(&self, view: &PodView) -> bool {
-        let attachments = self.attachments.as_ref();
-        attachments.map_or(&[][..], |known| known) == view.attachments()
+        self.attachments() == view.attachments()
     }
 
     /// Whether it is this pod with the same numbers. Of the many that have nothing rare it is said without a branch for each part, because it is asked of all pods
@@ -240,7 +250,8 @@ impl PodMark {
     }
 
     fn has_rarities_of(&self, view: &PodView) -> bool {
-        self.facts.has(PLAIN) == is_plain(view) && self.attaches_as(view)
+        let problem = self.rare.as_ref().and_then(|rare| rare.problem.as_ref());
+        self.facts.has(PLAIN) == is_plain(view) && self.attaches_as(view) && problem == view.problem()
     }
 
     /// Whether it is this pod, where its numbers have become these. What follows from the object alone is the same for the same object.
@@ -368,10 +379,9 @@ impl Renumbered {
         self.changed.iter().any(|changed| {
             let now = changed.now.map(|pod| snapshot.pod(pod));
             let opens = |class: &Constraints| !class.host_ports.is_empty();
-            let was = changed
-                .before
-                .as_ref()
-                .is_some_and(|mark| mark.attachments.is_some() || opens(&classes[mark.facts.class.index()]));
+            let was = changed.before.as_ref().is_some_and(|mark| {
+                !mark.attachments().is_empty() || opens(&classes[mark.facts.class.index()])
+            });
             let is = now.is_some_and(|view| {
                 !view.attachments().is_empty() || opens(&snapshot.classes[view.class.index()])
             });
@@ -394,18 +404,26 @@ impl Renumbered {
     ) -> Vec<Recounted<'c>> {
         let mut recounted = Vec::new();
         for changed in &self.changed {
-            // What has ended or is leaving does not count. What waits has no node, but may keep others away from the one that it will get.
-            let before = changed.before.as_ref().filter(|mark| mark.facts.has(ACTIVE));
-            let before = before.map(|mark| {
-                let constraints = &*classes[mark.facts.class.index()];
-                (constraints, mark.facts.node())
+            // What has ended, or soon will, does not count. What waits has no node, but may keep others away from the one that it will get.
+            let before = changed.before.as_ref().map(|mark| mark.facts);
+            let before = before.filter(|facts| facts.has(COUNTED)).map(|facts| {
+                let place = (&*classes[facts.class.index()], facts.node());
+                (place, facts.has(ACTIVE))
             });
-            let now = changed.now.filter(|pod| snapshot.pod(*pod).active);
-            let now = now.map(|pod| (snapshot.constraints(pod), snapshot.pod(pod).node));
-            if before != now {
-                let both = before.into_iter().chain(now);
-                recounted.extend(both.map(|(constraints, node)| Recounted { constraints, node }));
+            let now = changed.now.map(|pod| (pod, snapshot.pod(pod)));
+            let now = now.filter(|(_, view)| view.is_counted());
+            let now = now.map(|(pod, view)| ((snapshot.constraints(pod), view.node), view.active));
+            if before == now {
+                continue;
             }
+            let has_moved = before.map(|(place, _)| place) != now.map(|(place, _)| place);
+            let both = before.into_iter().chain(now);
+            recounted.extend(both.map(|((constraints, node), is_active)| Recounted {
+                constraints,
+                node,
+                by_spreads: is_active,
+                by_terms: has_moved,
+            }));
         }
         recounted
     }

@@ -6,6 +6,7 @@ use super::Pass;
 use crate::disrupt::command::{Command, Method};
 use crate::disrupt::consolidate::Alone;
 use crate::disrupt::judge::{Judge, Unlimited};
+use crate::disrupt::outcome::{node_key, refused_key};
 use crate::disrupt::threads;
 use crate::disrupt::verdict::Verdict;
 use spokeshave_model::snapshot::NodeId;
@@ -57,12 +58,14 @@ impl<'a> Pass<'_, '_, 'a> {
             return None;
         }
         let is_drift = verdict.method.is_some_and(Method::is_maintenance);
-        let key = if is_drift {
+        let of_method = if is_drift {
             format!("drift/{}", view.pool_name.as_deref().unwrap_or(""))
         } else {
-            format!("node/{}", view.provider_id)
+            node_key(&view.provider_id)
         };
-        let rests = self.frontier.back_offs.get(&key).map(|back_off| back_off.until);
+        let keys = [refused_key(&view.provider_id), of_method];
+        let rests = keys.iter().filter_map(|key| self.frontier.back_offs.get(key));
+        let rests = rests.map(|back_off| back_off.until).max();
         if let Some(until) = rests.filter(|until| *until > self.ground.now) {
             let until = until.strftime("%H:%M:%SZ");
             return Some(format!(
@@ -70,6 +73,10 @@ impl<'a> Pass<'_, '_, 'a> {
             ));
         }
         let is_consolidation = verdict.method == Some(Method::SingleNodeConsolidation);
+        if is_consolidation && self.frontier.has_lost_places(&view.provider_id) {
+            let why = "the last command for it was taken back because its pods had no places in the end: it rests until pods, nodes or prices change";
+            return Some(why.to_owned());
+        }
         let round = view.pool.and_then(|pool| self.closed.get(&pool));
         if let Some(until) = round.filter(|_| is_consolidation) {
             let until = until.strftime("%H:%M:%SZ");

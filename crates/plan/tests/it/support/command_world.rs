@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, DRIFTED, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::labels::DISRUPTION;
 use spokeshave_model::{Action, ObjectKind, Pod};
 use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance};
 use std::collections::BTreeMap;
@@ -83,22 +84,32 @@ impl World {
         }
     }
 
+    /// What a command is shown: a namesake of what it names is not there.
     pub(crate) fn present(&self) -> Present {
         let spec = &self.disruption.spec;
+        let is_ours = |claim: &&NodeClaim| claim.annotation(DISRUPTION) == Some(self.disruption.name());
         Present {
             nodes: spec
                 .nodes
                 .iter()
                 .map(|one| PresentNode {
                     node: self.nodes.get(&one.name).cloned().map(Arc::new),
-                    claim: self.claims.get(&one.node_claim).cloned().map(Arc::new),
+                    claim: self
+                        .claims
+                        .get(&one.node_claim)
+                        .filter(|claim| claim.uid() == one.node_claim_uid)
+                        .cloned()
+                        .map(Arc::new),
                     pods: self.pods.clone(),
                 })
                 .collect(),
             replacements: spec
                 .replacements
                 .iter()
-                .map(|one| self.claims.get(&one.node_claim).cloned().map(Arc::new))
+                .map(|one| {
+                    let claim = self.claims.get(&one.node_claim).filter(is_ours);
+                    claim.cloned().map(Arc::new)
+                })
                 .collect(),
             destinations: spec
                 .destinations
@@ -120,13 +131,18 @@ impl World {
             }
             Action::Delete { target, .. } => {
                 let claim = self.claims.get_mut(&target.name).unwrap();
+                assert_eq!(claim.uid(), target.uid, "a namesake is deleted");
                 assert!(!claim.is_deleting(), "deleted twice");
                 claim.metadata.deletion_timestamp =
                     Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
             }
             Action::Patch { target, patch, .. } => match target.kind {
                 ObjectKind::Node => patched(self.nodes.get_mut(&target.name).unwrap(), patch),
-                ObjectKind::NodeClaim => patched(self.claims.get_mut(&target.name).unwrap(), patch),
+                ObjectKind::NodeClaim => {
+                    let claim = self.claims.get_mut(&target.name).unwrap();
+                    assert_eq!(claim.uid(), target.uid, "a namesake is changed");
+                    patched(claim, patch);
+                }
                 ObjectKind::Disruption => patched(&mut self.disruption, patch),
                 other => panic!("a patch of {other:?}"),
             },

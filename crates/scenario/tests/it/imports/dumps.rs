@@ -138,6 +138,25 @@ fn a_dump_without_workloads_has_those_of_its_pods() {
     );
 }
 
+/// They are of the one pod into which somebody looks, and no API server takes them in a new one.
+#[test]
+fn containers_for_debugging_are_not_those_of_an_owner() {
+    let pod = |name: &str, owners: serde_json::Value| {
+        serde_json::json!({"kind": "Pod", "metadata": {"namespace": "shop", "name": name, "ownerReferences": owners},
+            "spec": {"containers": [{"name": "a"}], "ephemeralContainers": [{"name": "debug", "image": "busybox"}]},
+            "status": {"phase": "Running"}})
+    };
+    let rollout = serde_json::json!([{"kind": "Rollout", "name": "web", "controller": true}]);
+    let timeline = inventory(&[pod("alone", serde_json::json!([])), pod("web-1", rollout)])
+        .constant("2026-03-02T00:00:00Z".parse().expect("an instant"), HOUR_MS)
+        .expect("small");
+    assert_eq!(timeline.owners.len(), 2);
+    for owner in &timeline.owners {
+        let template = owner.template.spec.as_ref().expect("a specification");
+        assert_eq!(template.ephemeral_containers, None, "{}", owner.name);
+    }
+}
+
 /// As for Kubernetes: no selector selects nothing, an empty one everything.
 #[test]
 fn a_budget_without_a_selector_is_for_no_pod() {

@@ -20,6 +20,8 @@ pub(crate) struct Node {
     pub(crate) taints: Vec<(String, String, String)>,
     pub(crate) provider_id: String,
     pub(crate) ready: bool,
+    /// Since when it has been ready, or not.
+    pub(crate) ready_since: Timestamp,
     pub(crate) unschedulable: bool,
     pub(crate) created: Timestamp,
     pub(crate) deletion: Option<Timestamp>,
@@ -46,14 +48,18 @@ impl Node {
         let conditions = value["status"]["conditions"].as_array();
         let disrupted = taints.iter().any(|taint| taint.0 == DISRUPTED);
         let protected = text(metadata, &["annotations", DO_NOT_DISRUPT]) == "true";
+        let ready = conditions
+            .into_iter()
+            .flatten()
+            .any(|one| one["type"] == "Ready" && one["status"] == "True");
         Self {
             name: text(metadata, &["name"]).to_owned(),
             labels: labels(&metadata["labels"]),
             provider_id: text(value, &["spec", "providerID"]).to_owned(),
-            ready: conditions
-                .into_iter()
-                .flatten()
-                .any(|one| one["type"] == "Ready" && one["status"] == "True"),
+            ready,
+            ready_since: before
+                .filter(|before| before.ready == ready)
+                .map_or(now, |before| before.ready_since),
             unschedulable: value["spec"]["unschedulable"] == true,
             created: instant(&metadata["creationTimestamp"]).unwrap_or(now),
             deletion: instant(&metadata["deletionTimestamp"]),
@@ -249,6 +255,8 @@ pub(crate) struct Pool {
     pub(crate) name: String,
     pub(crate) limits: Amounts,
     pub(crate) disruption: Value,
+    /// Whether it has a fixed number of nodes.
+    pub(crate) is_static: bool,
 }
 
 impl Pool {
@@ -257,6 +265,7 @@ impl Pool {
             name: text(value, &["metadata", "name"]).to_owned(),
             limits: amounts(&value["spec"]["limits"]),
             disruption: value["spec"]["disruption"].clone(),
+            is_static: !value["spec"]["replicas"].is_null(),
         }
     }
 }

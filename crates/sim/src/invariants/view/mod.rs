@@ -5,6 +5,7 @@
 
 mod machines;
 mod names;
+mod owners;
 mod pods;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use spokeshave_apiserver::Commit;
 use spokeshave_cluster::quantities::{self, Amounts};
 
 use self::names::Names;
+use self::owners::Owners;
 
 pub(crate) use machines::{Attachment, Claim, Instance, Node, Pool};
 pub(crate) use pods::{Budget, Pod};
@@ -30,6 +32,8 @@ const QUIET_TIME: &str = "spokeshave.dev/quiet-time";
 /// On a NodeClaim: the command that it is a replacement of.
 const COMMAND: &str = "spokeshave.dev/disruption";
 const DEADLINE: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+/// The reason of the event of a NodeClaim, and of its Node, that goes because the cloud has said something about its instance (D-282).
+const INTERRUPTED: &str = "TerminatingOnInterruption";
 
 /// Namespace and name.
 pub(crate) type Key = (String, String);
@@ -94,6 +98,9 @@ pub(crate) enum Change {
 /// Events within it are not counted yet.
 pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 
+/// Components of the cluster have heard of everything that is older.
+pub(crate) const SOON: Duration = Duration::from_secs(2);
+
 /// A command when it is written down.
 #[derive(Debug, Clone)]
 pub(crate) struct Begun {
@@ -116,10 +123,14 @@ pub(crate) struct Policy {
 pub(crate) struct Chosen {
     /// Which of all that were ever made.
     pub(crate) number: u64,
+    /// What for.
+    pub(crate) reason: String,
     /// UIDs of the NodeClaims that are to go.
     pub(crate) claims: BTreeSet<String>,
     /// When it was written down.
     pub(crate) since: Timestamp,
+    /// When its NodeClaims were to be deleted, as it says.
+    pub(crate) deleted: Option<Timestamp>,
 }
 
 /// Everything at once, and what has been recently.
@@ -138,6 +149,8 @@ pub(crate) struct View {
     pub(crate) instances: BTreeMap<String, Arc<Instance>>,
     pub(crate) pools: BTreeMap<String, Arc<Pool>>,
     pub(crate) budgets: BTreeMap<Key, Arc<Budget>>,
+    /// What controls pods.
+    owners: Owners,
     /// Pods for which CapacityBuffers keep room, as their statuses say.
     pub(crate) room: BTreeMap<Key, i64>,
     pub(crate) attachments: BTreeMap<String, Arc<Attachment>>,
@@ -147,10 +160,16 @@ pub(crate) struct View {
     pub(crate) commands: BTreeMap<String, Chosen>,
     /// Commands that were rolled back, with the moment in which they were.
     pub(crate) rolled_back: BTreeMap<String, (Chosen, Timestamp)>,
+    /// Commands that have ended, however they did, with the moment in which they did: those of whose end an operator need not have heard.
+    ended_commands: Vec<(Chosen, Timestamp)>,
     commands_made: u64,
     pub(crate) policies: BTreeMap<String, Arc<Policy>>,
     /// Lease of the operators → its holder.
     pub(crate) leader: Option<String>,
+    /// Since when it has been that one.
+    pub(crate) leader_since: Timestamp,
+    /// UIDs of NodeClaims of which an event says that they go because of a message of the cloud.
+    pub(crate) interrupted: BTreeSet<String>,
     /// Versions of pools that were replaced, with the time.
     replaced_pools: Vec<(Arc<Pool>, Timestamp)>,
     /// Initialised nodes that ended, with the time.
@@ -193,14 +212,18 @@ impl View {
             instances: BTreeMap::new(),
             pools: BTreeMap::new(),
             budgets: BTreeMap::new(),
+            owners: Owners::default(),
             room: BTreeMap::new(),
             attachments: BTreeMap::new(),
             volumes: BTreeMap::new(),
             commands: BTreeMap::new(),
             rolled_back: BTreeMap::new(),
+            ended_commands: Vec::new(),
             commands_made: 0,
             policies: BTreeMap::new(),
             leader: None,
+            leader_since: now,
+            interrupted: BTreeSet::new(),
             replaced_pools: Vec::new(),
             ended_nodes: Vec::new(),
             disturbed: now,
@@ -223,6 +246,11 @@ impl View {
         } else {
             travelled(from.min(self.now))
         }
+    }
+
+    /// Whether what is done now may have been decided without what was written at `time`.
+    pub(crate) fn is_news(&self, time: Timestamp) -> bool {
+        later(time, RECENT) > self.now || !self.is_known(time)
     }
 
     /// Whether nothing has been in the way for so long.
@@ -412,8 +440,14 @@ impl View {
             }
             ("policy", "poddisruptionbudgets") => {
                 let before = self.budgets.get(&key).cloned();
-                let after = value.map(|value| Arc::new(Budget::read(value, before.as_deref(), now)));
+                let after = value.map(|value| Arc::new(Budget::read(value, before.as_deref(), self)));
                 put(&mut self.budgets, key, after);
+            }
+            ("apps", plural) => self.owners.fold(plural, key, value, now),
+            ("", "events") => {
+                let value = value.filter(|value| value["reason"] == INTERRUPTED);
+                let about = value.map(|value| text(value, &["involvedObject", "uid"]).to_owned());
+                self.interrupted.extend(about);
             }
             ("autoscaling.x-k8s.io", "capacitybuffers") => {
                 match value.and_then(|value| value["status"]["replicas"].as_i64()) {
@@ -455,7 +489,11 @@ impl View {
                 put(&mut self.policies, key.1, after.map(Arc::new));
             }
             ("coordination.k8s.io", "leases") if key.0 != "kube-node-lease" => {
-                self.leader = value.map(|value| text(value, &["spec", "holderIdentity"]).to_owned());
+                let leader = value.map(|value| text(value, &["spec", "holderIdentity"]).to_owned());
+                if leader != self.leader {
+                    self.leader_since = now;
+                }
+                self.leader = leader;
             }
             _ => {}
         }
@@ -471,6 +509,7 @@ impl View {
         }
         let Some(value) = value.filter(is_under_way) else {
             let ended = self.commands.remove(name);
+            self.remember(ended.clone());
             let stays = value.filter(|value| text(value, &["status", "phase"]) == "RolledBack");
             if let Some(chosen) = stays.and(ended) {
                 self.rolled_back.insert(name.to_owned(), (chosen, self.now));
@@ -483,22 +522,35 @@ impl View {
             .flatten()
             .map(|node| text(node, &["nodeClaimUID"]).to_owned());
         let claims: BTreeSet<String> = uids.collect();
+        let deleted = instant(&value["status"]["deletedAt"]);
         if let Some(known) = self.commands.get_mut(name) {
             known.claims = claims;
+            known.deleted = deleted;
             return Change::Other;
         }
         self.commands_made += 1;
+        let reason = text(value, &["spec", "reason"]);
         let chosen = Chosen {
             number: self.commands_made,
+            reason: reason.to_owned(),
             claims: claims.clone(),
             since: self.now,
+            deleted,
         };
         self.commands.insert(name.to_owned(), chosen);
         Change::Command(Begun {
             name: name.to_owned(),
-            reason: text(value, &["spec", "reason"]).to_owned(),
+            reason: reason.to_owned(),
             claims,
         })
+    }
+
+    /// Keeps a command that has ended, as long as that is news.
+    fn remember(&mut self, ended: Option<Chosen>) {
+        let mut all = std::mem::take(&mut self.ended_commands);
+        all.retain(|(_, ended)| self.is_news(*ended));
+        all.extend(ended.map(|chosen| (chosen, self.now)));
+        self.ended_commands = all;
     }
 
     /// When the launch of a NodeClaim was decided: with the command that it is a replacement of, or when it was made.
@@ -512,6 +564,12 @@ impl View {
     pub(crate) fn was_chosen_at(&self, claim: &Claim, then: Timestamp) -> bool {
         let mut all = self.rolled_back.values();
         all.any(|(chosen, ended)| chosen.claims.contains(&claim.uid) && chosen.since <= then && then < *ended)
+    }
+
+    /// Whether a NodeClaim was to go by a command of whose end, whatever it was, an operator need not have heard.
+    pub(crate) fn was_chosen_lately(&self, claim: &Claim) -> bool {
+        let mut all = self.ended_commands.iter();
+        all.any(|(chosen, ended)| chosen.claims.contains(&claim.uid) && self.is_news(*ended))
     }
 
     /// The first command under way that chose a NodeClaim.

@@ -8,7 +8,9 @@ use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use super::{DISRUPTED, DO_NOT_DISRUPT, Key, Labels, QUIET_TIME, duration, instant, labels, later, text};
+use super::{
+    DISRUPTED, DO_NOT_DISRUPT, Key, Labels, QUIET_TIME, SOON, View, duration, instant, labels, later, text,
+};
 use spokeshave_cluster::objects;
 use spokeshave_cluster::quantities::{self, Amounts};
 
@@ -19,6 +21,8 @@ pub(crate) struct PodShape {
     pub(crate) requests: Amounts,
     pub(crate) grace: Duration,
     pub(crate) owner_kind: String,
+    pub(crate) owner_name: String,
+    pub(crate) owner_uid: String,
     pub(crate) critical: bool,
     pub(crate) mirror: bool,
     pub(crate) tolerates_disruption: bool,
@@ -187,6 +191,8 @@ impl PodShape {
             mirror: !value["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null()
                 || owner_kind == "Node",
             owner_kind,
+            owner_name: owner_text("name"),
+            owner_uid: owner_text("uid"),
             critical: matches!(
                 spec.priority_class_name.as_deref(),
                 Some("system-node-critical" | "system-cluster-critical")
@@ -212,35 +218,88 @@ fn pinned_to(spec: &PodSpec) -> Option<String> {
     field.values.as_ref()?.first().cloned()
 }
 
+/// What a disruption controller counts; an eviction writes other fields of the status.
+const COUNTED: [&str; 4] = [
+    "currentHealthy",
+    "desiredHealthy",
+    "expectedPods",
+    "observedGeneration",
+];
+
 /// A PodDisruptionBudget.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
     pub(crate) key: Key,
     pub(crate) selector: Option<LabelSelector>,
+    /// How many healthy pods it needs, as of when they were last counted.
     pub(crate) desired_healthy: i64,
+    /// Whether unready pods may go whatever it needs.
+    pub(crate) always_allows_unready: bool,
+    /// Whether its pods cannot be counted: what it needs stands as it was counted last, and so does how many are healthy.
+    pub(crate) sync_failed: bool,
     /// When its specification was last written.
     pub(crate) changed: Timestamp,
+    counted: [Option<i64>; 4],
     generation: i64,
 }
 
 impl Budget {
-    pub(super) fn read(value: &Value, before: Option<&Budget>, now: Timestamp) -> Self {
+    pub(super) fn read(value: &Value, before: Option<&Budget>, view: &View) -> Self {
+        let (spec, status) = (&value["spec"], &value["status"]);
         let generation = value["metadata"]["generation"].as_i64().unwrap_or(0);
-        Self {
+        let mut read = Self {
             key: (
                 text(value, &["metadata", "namespace"]).to_owned(),
                 text(value, &["metadata", "name"]).to_owned(),
             ),
-            selector: serde_json::from_value(value["spec"]["selector"].clone()).ok(),
-            desired_healthy: value["status"]["desiredHealthy"].as_i64().unwrap_or(0),
+            selector: serde_json::from_value(spec["selector"].clone()).ok(),
+            desired_healthy: status["desiredHealthy"].as_i64().unwrap_or(0),
+            always_allows_unready: spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow",
+            sync_failed: has_failed(status),
             changed: before
                 .filter(|before| before.generation == generation)
-                .map_or(now, |before| before.changed),
+                .map_or(view.now, |before| before.changed),
+            counted: COUNTED.map(|field| status[field].as_i64()),
             generation,
+        };
+        // The server allows evictions by what was counted last, and nobody counts anew because a workload has been scaled.
+        let known = before.filter(|before| before.counted == read.counted);
+        let desired = known.map_or_else(|| read.desired(spec, view), |known| Some(known.desired_healthy));
+        read.desired_healthy = desired.unwrap_or(read.desired_healthy);
+        read
+    }
+
+    /// By the documentation of Kubernetes: `minAvailable` as an integer is that many, all else a part of what the controllers of the pods are to
+    /// have. `None` where that is not known: then what the status says stands.
+    fn desired(&self, spec: &Value, view: &View) -> Option<i64> {
+        let (least, most) = (&spec["minAvailable"], &spec["maxUnavailable"]);
+        if let Some(number) = least.as_i64() {
+            return Some(number);
         }
+        let pods = view.pods.values().map(|pod| &**pod);
+        let is_counted = |pod: &&Pod| self.covers(pod) && later(pod.created, SOON) <= view.now;
+        let expected = view.owners.expected(pods.filter(is_counted), view.now)?;
+        if most.is_null() {
+            return share(least, expected);
+        }
+        Some((expected - share(most, expected)?).max(0))
     }
 
     pub(crate) fn covers(&self, pod: &Pod) -> bool {
         self.key.0 == pod.key.0 && objects::selects(self.selector.as_ref(), Some(&pod.labels))
     }
+}
+
+fn has_failed(status: &Value) -> bool {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.any(|one| one["type"] == "DisruptionAllowed" && one["reason"] == "SyncFailed")
+}
+
+/// A number, or a percentage rounded up.
+fn share(value: &Value, of: i64) -> Option<i64> {
+    if let Some(number) = value.as_i64() {
+        return Some(number);
+    }
+    let percent: i64 = value.as_str()?.strip_suffix('%')?.parse().ok()?;
+    Some((of * percent + 99) / 100)
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::disruption::{DisruptionPhase, RollBackCause};
 use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
+use spokeshave_provider_kwok::generated_instance_types;
 
 use crate::faulty;
 use crate::killable::Cluster;
@@ -353,6 +354,49 @@ async fn d_233_what_the_cloud_says_is_the_reason() {
         None,
         "an error is no drift"
     );
+}
+
+/// D-230, D-231: a node that is an hour old drifts when its type is not sold any more. An answer without a single type is a fault of the catalogue, not of every
+/// node.
+#[tokio::test(start_paused = true)]
+async fn d_230_d_231_an_old_node_drifts_with_its_type_and_not_with_an_empty_catalogue() {
+    let open = json!({"disruption": {"budgets": [{"nodes": "100%"}]}});
+    let (cluster, _operator, name) = faulty::Cluster::one_node(18, open).await;
+    let stays = async |name: &str, minutes: u32| {
+        for minute in 0..minutes {
+            cluster.pass(60).await;
+            assert_eq!(cluster.names::<NodeClaim>().await, [name], "minute {minute}");
+            assert_eq!(cluster.condition(name, "Drifted").await, None, "minute {minute}");
+        }
+    };
+    let drifts = async |name: &str, reason: &str| {
+        let took = cluster
+            .until(&format!("{name} drifts: {reason}"), async |cluster| {
+                let said = cluster.condition(name, "Drifted").await;
+                said.is_some_and(|(status, said, _)| (&*status, &*said) == ("True", reason))
+            })
+            .await;
+        assert!(took <= Duration::from_secs(310), "every five minutes: {took:?}");
+    };
+    let sells = |types| *cluster.faults.catalog.lock().unwrap() = types;
+    stays(&name, 62).await;
+    sells(Some([].into()));
+    stays(&name, 30).await;
+    sells(None);
+    stays(&name, 30).await;
+    let claim = cluster.get::<NodeClaim>(&name).await;
+    let own = claim.label("node.kubernetes.io/instance-type").unwrap();
+    let mut others = generated_instance_types();
+    others.retain(|one| one.name != own);
+    sells(Some(others.into()));
+    drifts(&name, "InstanceTypeNotFound").await;
+    cluster.until_gone::<NodeClaim>(&name).await;
+    cluster.until_running_of("web", 1).await;
+    // Of one that is as old and still sold, the cloud has the last word.
+    let next = cluster.claim_of_pod("web").await;
+    stays(&next, 62).await;
+    *cluster.faults.drift.lock().unwrap() = Some("ImageDrift".to_owned());
+    drifts(&next, "ImageDrift").await;
 }
 
 /// D-233: the cloud is shown the class as it is after the change for which it is asked, and so drift is seen at once and not five minutes later.

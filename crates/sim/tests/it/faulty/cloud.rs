@@ -28,8 +28,8 @@ pub struct Faults {
     pub delete_error: Mutex<Option<String>>,
     /// Deletions, and questions about a single instance, are postponed for this reason.
     pub postponed: Mutex<Option<String>>,
-    /// Deletions take a break of this length before they end anything, as between two requests.
-    pub break_of_deletions: Mutex<Option<Duration>>,
+    /// Launches, deletions and acknowledgements take a break of this length before they change anything, as between two requests.
+    pub break_of_changes: Mutex<Option<Duration>>,
     /// Deletions that have begun.
     pub deletions: AtomicU64,
     /// Deletions and questions never answer.
@@ -56,6 +56,8 @@ pub struct Faults {
     pub terms: Mutex<Vec<SharedWrites>>,
     /// Whoever listens to the messages next panics.
     pub messages_panic: AtomicBool,
+    /// Acknowledgements that have begun.
+    pub acknowledgements: AtomicU64,
     /// Messages that were acknowledged, by ID.
     pub acknowledged: Mutex<Vec<String>>,
 }
@@ -91,6 +93,18 @@ impl Faulty {
         Some(CloudError::Postponed { message, again_after })
     }
 
+    /// A call that changes something, after the break that it takes.
+    fn after_break<'a, T: 'a>(&self, call: CloudFuture<'a, T>) -> CloudFuture<'a, T> {
+        let length = *self.faults.break_of_changes.lock().unwrap();
+        async move {
+            if let Some(length) = length {
+                tokio::time::sleep(length).await;
+            }
+            call.await
+        }
+        .boxed()
+    }
+
     /// Nothing is left for this NodeClaim.
     fn is_short(&self, claim: &NodeClaim) -> bool {
         let pool = claim.node_pool().unwrap_or_default();
@@ -115,7 +129,7 @@ impl CloudProvider for Faulty {
         if self.is_short(claim) {
             return async { Err(CloudError::InsufficientCapacity("none is left".to_owned())) }.boxed();
         }
-        self.inner.create(claim)
+        self.after_break(self.inner.create(claim))
     }
 
     fn create_from<'a>(
@@ -130,7 +144,7 @@ impl CloudProvider for Faulty {
         if self.is_short(claim) {
             return async { Err(CloudError::InsufficientCapacity("none is left".to_owned())) }.boxed();
         }
-        self.inner.create_from(claim, types)
+        self.after_break(self.inner.create_from(claim, types))
     }
 
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
@@ -147,14 +161,7 @@ impl CloudProvider for Faulty {
             return async { Err(CloudError::NodeClaimNotFound("it says".to_owned())) }.boxed();
         }
         self.faults.deletions.fetch_add(1, Ordering::Relaxed);
-        let length = *self.faults.break_of_deletions.lock().unwrap();
-        async move {
-            if let Some(length) = length {
-                tokio::time::sleep(length).await;
-            }
-            self.inner.delete(claim).await
-        }
-        .boxed()
+        self.after_break(self.inner.delete(claim))
     }
 
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
@@ -200,8 +207,12 @@ impl CloudProvider for Faulty {
     }
 
     fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
-        self.faults.acknowledged.lock().unwrap().push(message.id.clone());
-        futures::future::ready(Ok(())).boxed()
+        self.faults.acknowledgements.fetch_add(1, Ordering::Relaxed);
+        let acknowledged = async move {
+            self.faults.acknowledged.lock().unwrap().push(message.id.clone());
+            Ok(())
+        };
+        self.after_break(acknowledged.boxed())
     }
 
     fn is_drifted<'a>(

@@ -17,6 +17,8 @@ pub struct Gate {
     pub silent: Arc<Mutex<Vec<&'static str>>>,
     /// When off, nothing passes.
     pub cut: Arc<AtomicBool>,
+    /// Nobody may ask which of our kinds there are.
+    pub hides_kinds: Arc<AtomicBool>,
     /// So many writes to paths that contain a text are answered with a status.
     pub stumbles: Arc<Mutex<Vec<(&'static str, u16, u32)>>>,
     /// Watches of paths that end with one of these stall.
@@ -84,6 +86,7 @@ where
         let path = request.uri().path();
         let stumble = if write { self.gate.stumble(path) } else { None };
         let refused = self.gate.refusal(path).or(stumble);
+        let refused = refused.or_else(|| self.gate.hidden(path));
         let silent = self
             .gate
             .silent
@@ -202,6 +205,11 @@ impl Gate {
         *left -= 1;
         let reason = if *code == 409 { "Conflict" } else { "InternalError" };
         Some(answer(*code, reason, "stumbled"))
+    }
+
+    fn hidden(&self, path: &str) -> Option<http::Response<AnswerBody>> {
+        let is_hidden = self.hides_kinds.load(Ordering::Relaxed) && path == "/apis/karpenter.sh/v1";
+        is_hidden.then(|| answer(403, "Forbidden", "system:discovery is gone"))
     }
 
     pub fn refusal(&self, path: &str) -> Option<http::Response<AnswerBody>> {

@@ -63,6 +63,27 @@ async fn invariant_14_finalizers_go_after_the_instance() {
     }
 }
 
+/// Nobody wrote down what was launched: the machine says for whom.
+#[tokio::test(start_paused = true)]
+async fn invariant_14_finalizers_go_after_an_instance_that_the_claim_does_not_name() {
+    for gone in [true, false] {
+        let stage = with_node().await;
+        stage
+            .patch_status::<NodeClaim>("n", json!({"providerID": null}))
+            .await;
+        if gone {
+            stage.delete::<KWOKInstance>("n").await;
+        }
+        let without = json!({"metadata": {"finalizers": null}});
+        stage.as_operator::<NodeClaim>("n", without).await;
+        if gone {
+            stage.assert_silent();
+        } else {
+            stage.assert_broken(14, "nodeclaim n");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn invariant_15_limits_hold_for_every_launch() {
     let stage = Stage::new().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams};
@@ -60,26 +60,21 @@ impl Stage {
 
     /// A NodeClaim of pool `p` with these conditions and an instance of so many CPUs.
     pub async fn claim(&self, name: &str, conditions: &[&str], cpu: &str) -> NodeClaim {
-        self.annotated_claim(name, conditions, cpu, json!({})).await
+        self.claim_with(name, conditions, cpu, json!({})).await
     }
 
     /// As `claim`, launched for a command.
     pub async fn replacement(&self, name: &str, command: &str, cpu: &str) -> NodeClaim {
-        let annotations = json!({"spokeshave.dev/disruption": command});
-        self.annotated_claim(name, LIVE, cpu, annotations).await
+        self.claim_with(name, LIVE, cpu, launched_for(command)).await
     }
 
-    async fn annotated_claim(
-        &self,
-        name: &str,
-        conditions: &[&str],
-        cpu: &str,
-        annotations: Value,
-    ) -> NodeClaim {
-        let claim = json!({
-            "metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "p"}, "annotations": annotations, "finalizers": ["karpenter.sh/termination"]},
+    /// As `claim`, changed by a merge patch.
+    pub async fn claim_with(&self, name: &str, conditions: &[&str], cpu: &str, change: Value) -> NodeClaim {
+        let mut claim = json!({
+            "metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "p"}, "finalizers": ["karpenter.sh/termination"]},
             "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}, "requirements": []},
         });
+        json_patch::merge(&mut claim, &change);
         let claim = self.create::<NodeClaim>(claim).await;
         self.instance(name, &claim, cpu).await;
         let conditions: Vec<Value> = conditions
@@ -140,11 +135,20 @@ impl Stage {
 
     /// A DaemonSet, as an owner.
     pub async fn daemon_set(&self) -> Value {
-        let object = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"app": "w"}}, "template": {
-            "metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "i"}]},
-        }}});
+        let object = json!({"metadata": {"name": "d"}, "spec": workload()});
         let set = self.create::<DaemonSet>(object).await;
         json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": set.metadata.uid, "controller": true})
+    }
+
+    /// The ReplicaSet of Deployment `w`, which is to have so many pods, as an owner.
+    pub async fn replica_set(&self, replicas: i32) -> Value {
+        let mut object = json!({"metadata": {"name": "w"}, "spec": workload()});
+        object["spec"]["replicas"] = json!(replicas);
+        let deployment = self.create::<Deployment>(object.clone()).await;
+        let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "w", "uid": deployment.metadata.uid, "controller": true});
+        object["metadata"] = json!({"name": "w-1", "ownerReferences": [owner]});
+        let set = self.create::<ReplicaSet>(object).await;
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w-1", "uid": set.metadata.uid, "controller": true})
     }
 
     pub fn pods(&self) -> Api<Pod> {
@@ -205,12 +209,17 @@ impl Stage {
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    /// The machines as the operator's provider reaches them.
+    pub fn machines(&self) -> Api<KWOKInstance> {
+        Api::all(self.lab.client_as(Actor::CloudCalls("a".to_owned())))
+    }
+
     /// As the operator's provider begins to end a machine.
     pub async fn end_instance(&self, name: &str) {
-        let api: Api<KWOKInstance> = Api::all(self.lab.client_as(Actor::CloudCalls("a".to_owned())));
         let started =
             json!({"status": {"phase": "Terminating", "terminationStarted": "2026-01-01T00:00:00.000000Z"}});
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(started))
+        self.machines()
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(started))
             .await
             .unwrap();
     }
@@ -252,6 +261,18 @@ impl Scene for Stage {
 
 fn patch_is_status(patch: &Patch<Value>) -> bool {
     matches!(patch, Patch::Merge(value) if value.get("status").is_some())
+}
+
+/// The spec of a workload of the stage's pods.
+fn workload() -> Value {
+    json!({"selector": {"matchLabels": {"app": "w"}}, "template": {
+        "metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }})
+}
+
+/// What says that a NodeClaim has come for a command.
+pub fn launched_for(command: &str) -> Value {
+    json!({"metadata": {"annotations": {"spokeshave.dev/disruption": command}}})
 }
 
 pub const LIVE: &[&str] = &["Launched", "Registered", "Initialized"];

@@ -1,6 +1,10 @@
 //! Messages from a cloud about instances (D §7.6): counted, timed, and handled if the instances are ours.
 
+use std::time::Duration;
+
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use serde_json::json;
 use spokeshave_api::NodeClaim;
 use spokeshave_model::interruption::InterruptionKind;
@@ -122,4 +126,40 @@ async fn d_278_a_message_that_comes_again_waits_from_its_first_arrival_on() {
         cluster.pass(10).await;
     }
     assert_eq!(*cluster.faults.acknowledged.lock().unwrap(), ["again"]);
+}
+
+// D-281, D-301: whoever limits how long a drain may take limits it for those that the cloud asks for, too.
+#[tokio::test(start_paused = true)]
+async fn d_281_d_301_a_termination_grace_period_holds_for_interrupted_nodes_too() {
+    let cluster = Cluster::new(123).await;
+    let cloud = cluster.faults.speak();
+    let grace = json!({"template": {"spec": {"terminationGracePeriod": "20s"}}});
+    cluster.pool("default", grace).await;
+    let _operator = cluster.operator(Setup::default());
+    let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    cluster
+        .deploy_with("web", 1, template("web", "1", protected))
+        .await;
+    cluster.until_running_of("web", 1).await;
+    let pod = cluster.pod_of("web").await.name_any();
+    let claim = cluster.claim_of_pod("web").await;
+    let claim = cluster.get::<NodeClaim>(&claim).await;
+    let ends_at = cluster.clock.now() + SignedDuration::from_mins(2);
+    let message = Interruption {
+        ends_at: Some(ends_at),
+        ..message(
+            "ours",
+            claim.provider_id().unwrap(),
+            Ok(InterruptionKind::SpotInterrupted),
+        )
+    };
+    cloud.unbounded_send(message).unwrap();
+    let took = cluster.until_gone::<Pod>(&pod).await;
+    assert!(
+        took < Duration::from_secs(60),
+        "it has less than two minutes: {took:?}"
+    );
+    cluster.until_gone::<NodeClaim>(claim.name()).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
 }

@@ -4,13 +4,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
-use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim};
+use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodeOverlay};
 use spokeshave_controllers::{LeaderElectionOptions, OperatorError, Options as OperatorOptions};
-use spokeshave_ports::{NodeClassKind, Write, WriteTarget};
+use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_ports::{Interruption, NodeClassKind, Write, WriteTarget};
 use spokeshave_runtime::client::RequestLog;
 
-use crate::faulty::{Cluster, Gate, Setup};
+use crate::faulty::{Cluster, Gate, Running, Setup};
 use crate::words::*;
+
+/// Longer than a term without renewals, and shorter than this and the time for work in hand.
+const LONGER_THAN_A_TERM: Duration = Duration::from_secs(15);
 
 /// One of several.
 fn candidate(identity: &'static str) -> Setup {
@@ -131,6 +135,19 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
     drop(second);
 }
 
+/// The leader loses the network in the middle of a call to the cloud, and with that its term.
+async fn depose(cluster: &Cluster, leader: Running) {
+    cluster.gate.cut.store(true, Ordering::Relaxed);
+    let ended = tokio::time::timeout(Duration::from_secs(60), leader.task).await;
+    assert_eq!(ended.unwrap().unwrap(), Err(OperatorError::LeadershipLost));
+}
+
+/// From now on the cloud takes no breaks, and whoever comes next has the network.
+fn mend(cluster: &Cluster) {
+    *cluster.faults.break_of_changes.lock().unwrap() = None;
+    cluster.gate.cut.store(false, Ordering::Relaxed);
+}
+
 /// A call to the cloud is made of several requests, between which the term of its replica may end.
 #[tokio::test(start_paused = true)]
 async fn invariant_36_a_call_to_the_cloud_takes_no_further_step_when_its_term_is_over() {
@@ -138,27 +155,112 @@ async fn invariant_36_a_call_to_the_cloud_takes_no_further_step_when_its_term_is
     cluster.pool("default", json!({})).await;
     let first = cluster.operator(candidate("first"));
     let claim = cluster.run_one_pod().await;
-    // Longer than a term without renewals, and shorter than this and the time for work in hand.
-    *cluster.faults.break_of_deletions.lock().unwrap() = Some(Duration::from_secs(15));
+    *cluster.faults.break_of_changes.lock().unwrap() = Some(LONGER_THAN_A_TERM);
     cluster.delete::<NodeClaim>(&claim).await;
     cluster
         .until("the end of the instance has begun", async |cluster| {
             cluster.faults.deletions.load(Ordering::Relaxed) > 0
         })
         .await;
-    cluster.gate.cut.store(true, Ordering::Relaxed);
-    let ended = tokio::time::timeout(Duration::from_secs(60), first.task).await;
-    assert_eq!(ended.unwrap().unwrap(), Err(OperatorError::LeadershipLost));
+    depose(&cluster, first).await;
     let instances = cluster.list::<KWOKInstance>().await;
     let instance = instances.iter().find(|one| one.spec.node_claim_name == claim);
     let status = instance.expect("it runs on").status.clone().unwrap_or_default();
     assert_eq!(status.termination_started, None, "the deposed leader ended it");
     // Whoever leads next ends it.
-    *cluster.faults.break_of_deletions.lock().unwrap() = None;
-    cluster.gate.cut.store(false, Ordering::Relaxed);
+    mend(&cluster);
     let _second = cluster.operator(candidate("second"));
     cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+/// A leader is deposed while it launches the node of a pod, from types that an overlay has corrected or not. A machine that it started all the same would be a
+/// second one for the NodeClaim wherever the cloud does not know what another process has asked it for.
+async fn a_launch_that_outlives_its_term(seed: u64, with_overlay: bool) {
+    let replica = |identity: &'static str| {
+        let mut setup = candidate(identity);
+        setup.options.feature_gates.node_overlay = with_overlay;
+        setup
+    };
+    let cluster = Cluster::new(seed).await;
+    cluster.pool("default", json!({})).await;
+    if with_overlay {
+        let dearer = json!({"requirements": [], "priceAdjustment": "+10%"});
+        let overlay = json!({"metadata": {"name": "dearer"}, "spec": dearer});
+        cluster.create::<NodeOverlay>(overlay).await;
+    }
+    *cluster.faults.break_of_changes.lock().unwrap() = Some(LONGER_THAN_A_TERM);
+    let first = cluster.operator(replica("first"));
+    cluster.deploy("web", 1, "1").await;
+    cluster
+        .until("a launch has begun", async |cluster| {
+            cluster.faults.launches.load(Ordering::Relaxed) > 0
+        })
+        .await;
+    depose(&cluster, first).await;
+    let launched = cluster.names::<KWOKInstance>().await;
+    assert!(launched.is_empty(), "the deposed leader launched {launched:?}");
+    // Whoever leads next launches it, for the same NodeClaim.
+    mend(&cluster);
+    let _second = cluster.operator(replica("second"));
+    cluster.until_running_of("web", 1).await;
+    let claims = cluster.list::<NodeClaim>().await;
+    let [claim] = &claims[..] else {
+        panic!("one NodeClaim: {claims:?}");
+    };
+    let corrected = claim.annotation("karpenter.sh/price-overlay-applied");
+    assert_eq!(corrected, with_overlay.then_some("true"));
+    assert_eq!(cluster.names::<KWOKInstance>().await.len(), 1);
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_36_invariant_11_a_launch_takes_no_further_step_when_its_term_is_over() {
+    a_launch_that_outlives_its_term(154, false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_36_invariant_11_neither_does_a_launch_from_corrected_types() {
+    a_launch_that_outlives_its_term(155, true).await;
+}
+
+/// Whoever leads next must hear of an interruption: a queue delivers a message until it is acknowledged, and nobody knows what the deposed leader has made of it.
+#[tokio::test(start_paused = true)]
+async fn invariant_36_a_message_is_not_acknowledged_when_the_term_is_over() {
+    let cluster = Cluster::new(156).await;
+    cluster.pool("default", json!({})).await;
+    let cloud = cluster.faults.speak();
+    let first = cluster.operator(candidate("first"));
+    let claim = cluster.run_one_pod().await;
+    let found = cluster.get::<NodeClaim>(&claim).await;
+    let message = Interruption {
+        id: "notice".to_owned(),
+        provider_id: found.provider_id().unwrap().to_owned(),
+        kind: Ok(InterruptionKind::RebalanceRecommendation),
+        sent_at: None,
+        ends_at: None,
+    };
+    *cluster.faults.break_of_changes.lock().unwrap() = Some(LONGER_THAN_A_TERM);
+    cloud.unbounded_send(message.clone()).unwrap();
+    cluster
+        .until("its acknowledgement has begun", async |cluster| {
+            cluster.faults.acknowledgements.load(Ordering::Relaxed) > 0
+        })
+        .await;
+    depose(&cluster, first).await;
+    let acknowledged = || cluster.faults.acknowledged.lock().unwrap().clone();
+    assert_eq!(acknowledged(), Vec::<String>::new(), "by the deposed leader");
+    mend(&cluster);
+    let cloud = cluster.faults.speak();
+    let _second = cluster.operator(candidate("second"));
+    cloud.unbounded_send(message).unwrap();
+    cluster
+        .until("the next leader has acknowledged it", async |_| {
+            acknowledged() == ["notice"]
+        })
+        .await;
+    assert_eq!(cluster.names::<NodeClaim>().await, [claim.as_str()]);
     cluster.assert_no_leak().await;
 }
 

@@ -10,6 +10,14 @@ use spokeshave_provider_kwok::KwokOptions;
 use crate::faulty::{Cluster, Setup};
 use crate::words::*;
 
+/// An operator that repairs.
+fn repairing() -> Setup {
+    Setup::with_gates(FeatureGates {
+        node_repair: true,
+        ..FeatureGates::default()
+    })
+}
+
 // D-254…D-260: broken nodes are replaced after their time, but not when many are broken.
 #[tokio::test(start_paused = true)]
 async fn g_1_26_d_257_d_260_d_261_node_repair_replaces_one_broken_node_and_stops_at_many() {
@@ -22,11 +30,7 @@ async fn g_1_26_d_257_d_260_d_261_node_repair_replaces_one_broken_node_and_stops
     let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     let closed = json!({"disruption": {"budgets": [{"nodes": "0"}]}, "template": protected});
     cluster.pool("default", closed).await;
-    let setup = Setup::with_gates(FeatureGates {
-        node_repair: true,
-        ..FeatureGates::default()
-    });
-    let operator = cluster.operator(setup);
+    let operator = cluster.operator(repairing());
     cluster.run("web", 5, "6").await;
     let nodes = cluster.names::<Node>().await;
     let fell = cluster.clock.now();
@@ -66,15 +70,105 @@ async fn g_1_26_d_257_d_260_d_261_node_repair_replaces_one_broken_node_and_stops
     cluster.assert_no_leak().await;
 }
 
+/// The kubelets of these Nodes fall silent, or are heard again.
+async fn say_ready(cluster: &Cluster, nodes: &[String], status: &str) {
+    let since = cluster.clock.now().to_string();
+    let condition = json!({"type": "Ready", "status": status, "reason": "Said", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since});
+    for node in nodes {
+        let conditions = json!({"conditions": [condition]});
+        cluster.patch_status::<Node>(node, conditions).await;
+    }
+}
+
+/// The Nodes of a team.
+async fn nodes_of(cluster: &Cluster, team: &str) -> Vec<String> {
+    let mut nodes = cluster.list::<Node>().await;
+    nodes.retain(|node| node.labels().get("team").is_some_and(|own| own == team));
+    nodes.iter().map(Node::name_any).collect()
+}
+
+// D-257: what is too many for a small NodePool may be few in the cluster, and what is too many for that is none of the business of a large one.
+#[tokio::test(start_paused = true)]
+async fn d_257_the_share_of_broken_nodes_is_that_of_their_nodepool() {
+    let cluster = Cluster::new(35).await;
+    let _operator = cluster.operator(repairing());
+    for (team, replicas) in [("small", 2), ("large", 12)] {
+        let labels = json!({"template": {"metadata": {"labels": {"team": team}}}});
+        cluster.pool(team, labels).await;
+        let there = json!({"spec": {"nodeSelector": {"team": team}}});
+        let template = template(team, "6", there);
+        cluster.deploy_with(team, replicas, template).await;
+        cluster.until_running_of(team, replicas as usize).await;
+    }
+    let small = nodes_of(&cluster, "small").await;
+    let large = nodes_of(&cluster, "large").await;
+    assert_eq!((small.len(), large.len()), (2, 12));
+    // Both of two, and two of twelve. When the pods have moved, these are two of four, two of fourteen, and four of eighteen.
+    say_ready(&cluster, &small, "Unknown").await;
+    say_ready(&cluster, &large[..2], "Unknown").await;
+    cluster.pass(900).await;
+    let left = cluster.names::<Node>().await;
+    assert!(small.iter().all(|node| left.contains(node)), "{left:?}");
+    assert!(large[..2].iter().all(|node| !left.contains(node)), "{left:?}");
+    assert!(large[2..].iter().all(|node| left.contains(node)), "{left:?}");
+    let told = cluster.told("NodeRepairBlocked").await;
+    for node in &small {
+        let about = format!("Node/{node}");
+        let is_said =
+            |(object, text): &(String, String)| *object == about && text.ends_with("in the nodepool");
+        assert!(told.iter().any(is_said), "{told:?}");
+    }
+    // One of four is not too many.
+    say_ready(&cluster, &small[..1], "True").await;
+    cluster.until_gone::<Node>(&small[1]).await;
+    assert!(cluster.exists::<Node>(&small[0]).await);
+    cluster.until_running_of("small", 2).await;
+    cluster.until_running_of("large", 12).await;
+    cluster.assert_no_leak().await;
+}
+
+// D-257: a NodeClaim without NodePool is one of the cluster's.
+#[tokio::test(start_paused = true)]
+async fn d_257_for_a_nodeclaim_without_nodepool_the_whole_cluster_counts() {
+    let (cluster, _operator) = Cluster::started_with(36, json!({}), repairing()).await;
+    cluster.run("web", 2, "6").await;
+    let nodes = cluster.names::<Node>().await;
+    let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+    let spec = json!({"nodeClassRef": class, "expireAfter": "Never", "requirements": [
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+        {"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["1"]},
+    ]});
+    let alone = json!({"metadata": {"name": "alone"}, "spec": spec});
+    cluster.create::<NodeClaim>(alone).await;
+    cluster
+        .until("it has joined", async |cluster| {
+            let said = cluster.condition("alone", "Initialized").await;
+            said.is_some_and(|(status, ..)| status == "True")
+        })
+        .await;
+    let own = cluster.get::<NodeClaim>("alone").await.status.unwrap().node_name;
+    let own = [own.unwrap()];
+    // All three; when the pods have moved, three of five.
+    say_ready(&cluster, &nodes, "Unknown").await;
+    say_ready(&cluster, &own, "Unknown").await;
+    cluster.pass(900).await;
+    assert!(cluster.exists::<NodeClaim>("alone").await, "too many are broken");
+    let told = cluster.told("NodeRepairBlocked").await;
+    let is_said =
+        |(object, text): &(String, String)| object == "NodeClaim/alone" && text.ends_with("in the cluster");
+    assert!(told.iter().any(is_said), "{told:?}");
+    say_ready(&cluster, &nodes, "True").await;
+    cluster.until_gone::<NodeClaim>("alone").await;
+    cluster.until_running_of("web", 2).await;
+    cluster.assert_no_leak().await;
+}
+
 /// A Node was broken for a moment, and what came after has not been heard: the API server is asked before it is replaced.
 #[tokio::test(start_paused = true)]
 async fn d_256_invariant_38_a_node_that_is_well_again_behind_a_watch_that_stands_still_is_kept() {
     let cluster = Cluster::new(34).await;
     cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::with_gates(FeatureGates {
-        node_repair: true,
-        ..FeatureGates::default()
-    }));
+    let _operator = cluster.operator(repairing());
     let claim = cluster.run_one_pod().await;
     let node = cluster.node_of("web").await;
     let ready = async |status: &str| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_ports::{Clock, SharedClock};
@@ -209,4 +209,72 @@ async fn p_207_who_waits_no_longer_is_not_counted() {
     cluster.delete::<Deployment>("web").await;
     cluster.pass(30).await;
     assert_eq!(counted(), (vec!["0".to_owned()], Vec::new()));
+}
+
+/// A pod that asks for a node by its name is none that a new node could help: it is ignored, which is counted, and how long it waits is shown until it is gone.
+#[tokio::test(start_paused = true)]
+async fn p_207_p_208_who_is_ignored_is_counted_and_its_wait_grows() {
+    let (cluster, operator) = Cluster::started_with(170, json!({}), with_object_metrics()).await;
+    let by_name = json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}});
+    cluster.pod("odd", "1", by_name).await;
+    let ignored = || reading(&operator.metrics, "karpenter_scheduler_ignored_pods_count", "");
+    let waits = |what: &str| {
+        let family = format!("karpenter_pods_{what}_time_seconds");
+        reading(&operator.metrics, &family, "name=\"odd\"")
+    };
+    cluster.pass(30).await;
+    assert_eq!(ignored(), Some(1.0));
+    let before = ["unbound", "unstarted"].map(|what| (what, waits(what).expect("a series")));
+    cluster.pass(60).await;
+    for (what, first) in before {
+        let then = waits(what).expect("a series");
+        assert!((29.0..33.0).contains(&first), "{what}: {first}");
+        assert!(
+            (59.0..62.0).contains(&(then - first)),
+            "{what}: {first}, then {then}"
+        );
+    }
+    assert_eq!(waits("provisioning_unbound"), None, "no place was found for it");
+    cluster.delete::<Pod>("odd").await;
+    cluster.until_gone::<Pod>("odd").await;
+    cluster.pass(30).await;
+    assert_eq!(ignored(), Some(0.0));
+    assert_eq!((waits("unbound"), waits("unstarted")), (None, None));
+}
+
+/// What budgets allow is shown as it is before anything uses it up, beside what does, for each reason for which there is a candidate.
+#[tokio::test(start_paused = true)]
+async fn d_195_d_200_d_208_the_gauges_of_budgets_show_what_they_allow_and_what_uses_it_up() {
+    let with_budget = |nodes: &str| {
+        let budgets = json!([{"nodes": nodes}, {"nodes": "0", "reasons": ["Drifted"]}]);
+        json!({"disruption": {"consolidateAfter": "0s", "budgets": budgets}})
+    };
+    let (cluster, operator) = Cluster::started(169, with_budget("2")).await;
+    // Each fills its node, so that all are candidates of consolidation and none goes.
+    cluster.run("web", 5, "6").await;
+    let shown = |reason: &str| {
+        let labels = format!("nodepool=\"default\",reason=\"{reason}\"");
+        let of = |what: &str| reading(&operator.metrics, &format!("karpenter_nodepools_{what}"), &labels);
+        (of("allowed_disruptions"), of("nodes_consuming_budgets"))
+    };
+    cluster.pass(30).await;
+    assert_eq!(shown("Underutilized"), (Some(2.0), Some(0.0)));
+    assert_eq!(shown("Drifted"), (None, None), "nothing has drifted");
+    let other = json!({"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}});
+    cluster.patch::<NodePool>("default", other).await;
+    let node = cluster.names::<Node>().await.remove(0);
+    let since = cluster.clock.now().to_string();
+    let silent = json!({"type": "Ready", "status": "Unknown", "reason": "Broken", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since});
+    cluster
+        .patch_status::<Node>(&node, json!({ "conditions": [silent] }))
+        .await;
+    cluster.pass(30).await;
+    assert_eq!(shown("Underutilized"), (Some(2.0), Some(1.0)));
+    assert_eq!(shown("Drifted"), (Some(0.0), Some(1.0)));
+    let wider = json!({ "spec": with_budget("100%") });
+    cluster.patch::<NodePool>("default", wider).await;
+    cluster.pass(30).await;
+    assert_eq!(shown("Underutilized"), (Some(5.0), Some(1.0)));
+    assert_eq!(shown("Drifted"), (Some(0.0), Some(1.0)));
+    cluster.assert_no_commands().await;
 }

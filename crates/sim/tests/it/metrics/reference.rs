@@ -139,7 +139,7 @@ fn walk(value: &Value, queries: &mut Vec<(String, String)>) {
 }
 
 /// Everything that boards and alerts ask for, by the file that asks.
-fn asked() -> Vec<(String, String, String)> {
+pub fn asked() -> Vec<(String, String, String)> {
     let mut asked = Vec::new();
     let folder = repository().join("charts/spokeshave/dashboards");
     for entry in std::fs::read_dir(&folder).expect("dashboards") {

@@ -130,9 +130,11 @@ impl Engine<'_> {
         let now = self.now();
         let started = std::mem::take(&mut self.operator.started);
         for (id, command) in started {
-            let phase = self.cluster.commands.get(&id).map(|object| object.phase());
-            match phase {
-                None | Some(DisruptionPhase::RolledBack) => self.operator.frontier.failed(&command, now),
+            let one = self.cluster.commands.get(&id).cloned();
+            match one.as_deref().map(Disruption::phase) {
+                None | Some(DisruptionPhase::RolledBack) => {
+                    self.operator.frontier.undone(&command, one.as_deref(), now);
+                }
                 Some(DisruptionPhase::Succeeded | DisruptionPhase::Draining) => {
                     self.operator.frontier.succeeded(&command);
                 }

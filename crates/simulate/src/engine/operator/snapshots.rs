@@ -10,7 +10,9 @@ use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
-use spokeshave_model::{Change, ClusterState, LiveSnapshot, Nomination, Pod, Revocable, Snapshot, pod};
+use spokeshave_model::{
+    Change, ClusterState, LiveSnapshot, Nomination, Pod, Revocable, Snapshot, planned_node,
+};
 use spokeshave_plan::disrupt::record::replacement_claim;
 use spokeshave_plan::disrupt::revocable;
 use spokeshave_plan::in_flight::{Room, expected_on, stand_in, without_room};
@@ -391,7 +393,9 @@ impl Engine<'_> {
 fn as_seen(object: &Arc<Pod>, assigned: &BTreeMap<String, (PodId, Arc<str>)>) -> Arc<Pod> {
     let uid = object.metadata.uid.as_deref().unwrap_or_default();
     match assigned.get(uid) {
-        Some((_, stand_in)) if pod::is_provisionable(object) => Arc::new(expected_on(object, stand_in)),
+        Some((_, stand_in)) if planned_node::is_provisionable(object) => {
+            Arc::new(expected_on(object, stand_in))
+        }
         _ => Arc::clone(object),
     }
 }

@@ -172,3 +172,29 @@ fn z_059_a_node_whose_instance_types_only_its_operator_knows_does_not_lack_its_n
         "NodePool not found (NodePool=default)"
     );
 }
+
+/// Somebody else than the plan has named the node of a pod: what that means depends on the node.
+#[test]
+fn p_056_a_pod_whose_node_a_scheduler_has_named_says_what_that_means() {
+    let named = |node: &str| {
+        let mut pod = pending_pod("db", "1", "1Gi", &json!({}));
+        pod.status.get_or_insert_default().nominated_node_name = Some(node.to_owned());
+        world().with_pod(pod)
+    };
+    let story = pod_story(&named("n1"), "default/db");
+    assert!(
+        story.summary.starts_with("is expected on n1"),
+        "{}",
+        story.summary
+    );
+    assert_eq!(story.waits[0].object, "kube-scheduler");
+    let on_node = node_story(&named("n1"), None);
+    assert!(on_node.pods.is_empty(), "it is not there yet");
+    let waits_for_it = |next: &Next| next.what.starts_with("Pod default/db is bound");
+    assert!(on_node.next.iter().any(waits_for_it), "{:?}", on_node.next);
+
+    let story = pod_story(&named("gone"), "default/db");
+    assert!(story.summary.starts_with("has room on n1"), "{}", story.summary);
+    let why = "names node gone, which is not there or on its way out";
+    assert!(story.waits[0].message.starts_with(why), "{:?}", story.waits);
+}

@@ -1,0 +1,92 @@
+//! Commands that the independent check refuses: nothing is done, somebody is told, and others go on.
+
+use k8s_openapi::api::core::v1::Node;
+use serde_json::{Value, json};
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
+use spokeshave_api::disruption::DisruptionPhase;
+use spokeshave_api::{NodeClaim, NodePool};
+
+use crate::killable::Cluster;
+use crate::killable::stories::*;
+use crate::words::*;
+
+/// On a node, and with no place elsewhere: between 2 and 4 there is only 3, which it does not want. Packing believes that a node could be made for it, and
+/// the audit does not.
+fn fits_nowhere_else(node: &str) -> Value {
+    let slot = |operator: &str, value: &str| json!({"key": "example.com/slot", "operator": operator, "values": [value]});
+    let terms = json!([{"matchExpressions": [slot("Gt", "2"), slot("Lt", "4"), slot("NotIn", "3")]}]);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+    json!({"spec": {"nodeName": node, "affinity": {"nodeAffinity": required}}})
+}
+
+/// Nodes that have drifted, in the order in which they are to go.
+async fn drifted(cluster: &Cluster) -> Vec<String> {
+    let mut found = Vec::new();
+    for claim in cluster.list::<NodeClaim>().await {
+        let since = claim
+            .true_condition(DRIFTED)
+            .map(|drifted| drifted.last_transition_time);
+        let node = claim.status.and_then(|status| status.node_name);
+        found.extend(since.zip(node));
+    }
+    found.sort_unstable();
+    found.into_iter().map(|(_, node)| node).collect()
+}
+
+/// Two busy nodes that have drifted, with budgets open: one that may go, and one with a pod without a place, whose turn is `turn`.
+async fn two_drifted_nodes(cluster: &Cluster, turn: usize) -> [String; 2] {
+    two_busy_nodes(cluster).await;
+    new_team(cluster).await;
+    cluster
+        .until("both nodes have drifted", async |cluster| {
+            drifted(cluster).await.len() == 2
+        })
+        .await;
+    let mut nodes = drifted(cluster).await;
+    let (kept, other) = (nodes.remove(turn), nodes.remove(0));
+    cluster.pod("odd", "500m", fits_nowhere_else(&kept)).await;
+    cluster.until_running(3).await;
+    let open = json!({"spec": {"disruption": for_drift("100%")}});
+    cluster.patch::<NodePool>("default", open).await;
+    [other, kept]
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_8_a_command_that_the_audit_refuses_is_not_started_and_holds_up_no_other() {
+    for turn in [0, 1] {
+        only_the_other_goes(turn).await;
+    }
+}
+
+async fn only_the_other_goes(turn: usize) {
+    let cluster = Cluster::new(131, by_hand_only()).await;
+    let operator = cluster.operator();
+    let [other, kept] = two_drifted_nodes(&cluster, turn).await;
+    let claim = cluster.claim_of(&kept).await.name().to_owned();
+    cluster
+        .until("the other node is replaced", async |cluster| {
+            cluster.ended("Drifted", DisruptionPhase::Succeeded).await == 1
+        })
+        .await;
+    cluster.pass(120).await;
+    let refused = cluster.told("DisruptionRefused").await;
+    let about = format!("NodeClaim/{claim}");
+    let is_told = |(object, message): &(String, String)| {
+        *object == about
+            && message.starts_with("Disruption refused by an independent check: ")
+            && message.contains("default/odd")
+    };
+    assert!(!refused.is_empty() && refused.iter().all(is_told), "{refused:?}");
+    assert!(sum(&operator.metrics, "spokeshave_audit_refused_commands_total") >= 1.0);
+    let gone: Vec<String> = cluster
+        .ledger()
+        .await
+        .into_iter()
+        .flat_map(|one| one.spec.nodes)
+        .map(|node| node.name)
+        .collect();
+    assert_eq!(gone, [other], "nothing else is even begun");
+    assert!(cluster.exists::<Node>(&kept).await);
+    assert!(!cluster.get::<NodeClaim>(&claim).await.is_deleting());
+    cluster.assert_at_rest().await;
+}
