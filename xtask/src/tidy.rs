@@ -118,7 +118,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "spokeshave-azure-http",
-        &["spokeshave-azure-cloud", "spokeshave-provider-common"],
+        &[
+            "spokeshave-azure-cloud",
+            "spokeshave-ports",
+            "spokeshave-provider-common",
+        ],
     ),
     (
         "spokeshave-azure-simulated",

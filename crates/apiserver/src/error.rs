@@ -73,6 +73,15 @@ impl ApiError {
         error
     }
 
+    /// 403 for what may not be done with an object, which may have no name yet.
+    #[must_use]
+    pub(crate) fn forbidden(group: &str, plural: &str, name: &str, problem: &str) -> Self {
+        let message = format!("{} {name:?} is forbidden: {problem}", qualified(group, plural));
+        let mut error = Self::new(403, "Forbidden", message).about(group, plural, name);
+        error.details["name"] = json!(name);
+        error
+    }
+
     /// 422 for options of a request, such as `ListOptions`.
     #[must_use]
     pub(crate) fn bad_options(kind: &str, reason: &str, field: &str, message: &str) -> Self {
@@ -183,7 +192,7 @@ impl ApiError {
 }
 
 /// `pods`, `deployments.apps`.
-pub(crate) fn qualified(group: &str, plural: &str) -> String {
+fn qualified(group: &str, plural: &str) -> String {
     if group.is_empty() {
         plural.to_owned()
     } else {

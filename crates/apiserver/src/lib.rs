@@ -11,6 +11,7 @@
 
 mod admission_policy;
 mod cause;
+mod checks;
 mod crd;
 mod error;
 mod fields;

@@ -1,11 +1,10 @@
 //! What is wrong with the metadata of an object of any kind.
 
 use serde_json::Value;
-use spokeshave_syntax::names::{
-    DNS_LABEL, SUBDOMAIN, is_dns_label, label_value_problems, qualified_name_problems,
-};
+use spokeshave_syntax::names::{DNS_LABEL, SUBDOMAIN, is_dns_label};
 
 use crate::cause::Cause;
+use crate::checks::{immutable, items, label_key, labels};
 use crate::schema::facts::facts;
 
 /// Most bytes of the keys and values of all annotations.
@@ -51,25 +50,11 @@ pub(crate) fn check(kind: &str, group: &str, object: &Value, causes: &mut Vec<Ca
     } else if !name.split('.').all(is_dns_label) {
         causes.push(Cause::invalid("metadata.name", &metadata["name"], SUBDOMAIN));
     }
-    for (key, value) in metadata["labels"].as_object().into_iter().flatten() {
-        causes.extend(
-            qualified_name_problems(key)
-                .iter()
-                .map(|problem| Cause::invalid("metadata.labels", &Value::from(key.as_str()), problem)),
-        );
-        for problem in label_value_problems(value.as_str().unwrap_or_default()) {
-            causes.push(Cause::invalid("metadata.labels", value, &problem));
-        }
-    }
+    labels(&metadata["labels"], &"metadata.labels", causes);
     let mut bytes = 0;
     for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
         bytes += key.len() + value.as_str().map_or(0, str::len);
-        let key = key.to_lowercase();
-        causes.extend(
-            qualified_name_problems(&key)
-                .iter()
-                .map(|problem| Cause::invalid("metadata.annotations", &Value::from(key.as_str()), problem)),
-        );
+        label_key(&key.to_lowercase(), &"metadata.annotations", causes);
     }
     if i64::try_from(bytes).is_ok_and(|bytes| bytes > MOST_ANNOTATIONS) {
         causes.push(Cause::too_long("metadata.annotations", MOST_ANNOTATIONS));
@@ -126,30 +111,18 @@ pub(crate) fn check(kind: &str, group: &str, object: &Value, causes: &mut Vec<Ca
 
 /// What may not change in metadata. A real server finds most of it by the rules of all kinds, and again by those of the kind.
 pub(crate) fn check_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
-    if new["metadata"]["name"] != old["metadata"]["name"] {
-        causes.push(Cause::invalid(
-            "metadata.name",
-            &new["metadata"]["name"],
-            "field is immutable",
-        ));
+    let (after, before) = (&new["metadata"], &old["metadata"]);
+    immutable(&after["name"], &before["name"], "metadata.name", causes);
+    for _ in 0..2 {
+        immutable(&after["uid"], &before["uid"], "metadata.uid", causes);
     }
-    if new["metadata"]["uid"] != old["metadata"]["uid"] {
-        let cause = Cause::invalid("metadata.uid", &new["metadata"]["uid"], "field is immutable");
-        causes.extend([cause.clone(), cause]);
-    }
-    if old["metadata"]["deletionTimestamp"].is_null() {
+    if before["deletionTimestamp"].is_null() {
         return;
     }
     // Nothing may be added to the finalizers of an object on its way out.
-    let known: Vec<&Value> = old["metadata"]["finalizers"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .collect();
-    let added: Vec<String> = new["metadata"]["finalizers"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    let known = items(&before["finalizers"]);
+    let added: Vec<String> = items(&after["finalizers"])
+        .iter()
         .filter(|finalizer| !known.contains(finalizer))
         .map(Value::to_string)
         .collect();

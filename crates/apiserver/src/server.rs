@@ -152,6 +152,7 @@ impl ApiServer {
         {
             return review(request, resource);
         }
+        self.expire(state, resource);
         match verb {
             "get" => self.get(state, request, scope),
             "list" => self.list(state, request, scope),

@@ -178,6 +178,42 @@ fn domains(host: &Host, number: usize, key: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Whether one pod has to be near another: only who is selected by all terms counts for one of them.
+fn attracts(snapshot: &Snapshot, pod: PodId, other: PodId) -> bool {
+    let mut terms = snapshot.constraints(pod).affinity.iter();
+    pod != other && snapshot.sees(pod, other) && terms.all(|term| selects(snapshot, term, other))
+}
+
+/// Whether what a pod asks of its node allows a domain.
+fn may_be_in(constraints: &Constraints, key: &str, domain: &str) -> bool {
+    let allows = |requirements: &Requirements| requirements.find(key).is_none_or(|wanted| wanted.has(domain));
+    let terms = &constraints.required_terms;
+    allows(&constraints.node_selector) && (terms.is_empty() || terms.iter().any(allows))
+}
+
+/// A pod that selects itself may be the first of its kind where nobody has a domain that it would have to join; as upstream has it, domains that it cannot be
+/// in do not count (P-108). Of pods that a plan places at once, those that attract each other cannot both be the first.
+fn is_first_of_its_kind(
+    snapshot: &Snapshot,
+    hosts: &[Host],
+    everyone: &[(usize, PodId, bool)],
+    pod: PodId,
+) -> bool {
+    let constraints = snapshot.constraints(pod);
+    let terms = &constraints.affinity;
+    let comes_before = everyone.iter().any(|(number, other, arrives)| {
+        attracts(snapshot, pod, *other)
+            && (!arrives
+                || attracts(snapshot, *other, pod) && !snapshot.constraints(*other).affinity.is_empty())
+            && terms.iter().any(|term| {
+                let key = &term.topology_key;
+                let theirs = domains(&hosts[*number], *number, key);
+                theirs.iter().any(|domain| may_be_in(constraints, key, domain))
+            })
+    });
+    terms.iter().all(|term| selects(snapshot, term, pod)) && !comes_before
+}
+
 /// Required pod affinity and anti-affinity over all hosts. A planned node counts for every domain in which it may be launched, so a plan
 /// passes only when it is right whatever is launched. Of pods that are leaving, those that take longer than a node to come attract and repel.
 pub(crate) fn check_pod_terms(snapshot: &Snapshot, hosts: &[Host], violations: &mut Vec<Violation>) {
@@ -225,17 +261,12 @@ pub(crate) fn check_pod_terms(snapshot: &Snapshot, hosts: &[Host], violations: &
         }
         for term in &constraints.affinity {
             let own = domains(&hosts[*number], *number, &term.topology_key);
-            // Only who is selected by all terms counts for one of them. A pod that selects itself may be the first of its kind in a domain.
-            let is_counted = |other: PodId| {
-                let mut terms = constraints.affinity.iter();
-                snapshot.sees(*pod, other) && terms.all(|term| selects(snapshot, term, other))
-            };
             let together = everyone.iter().any(|(other_number, other, _)| {
-                is_counted(*other)
+                attracts(snapshot, *pod, *other)
                     && domains(&hosts[*other_number], *other_number, &term.topology_key)
                         .iter()
                         .any(|domain| own.contains(domain))
-            });
+            }) || is_first_of_its_kind(snapshot, hosts, &everyone, *pod);
             if !together {
                 violations.push(Violation {
                     place: hosts[*number].place.clone(),

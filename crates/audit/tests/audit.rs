@@ -206,6 +206,23 @@ fn pods_that_repel_or_need_each_other() {
         &problems(&lonely, vec![claim(&[1], &[0], Some("a"))], &[]),
         "affinity over topology.kubernetes.io/zone finds no matching pod",
     );
+    // A pod that selects itself may be alone, and two may not be so in different zones.
+    let near = terms("podAffinity", labels::ZONE, "web");
+    let alone = snapshot(node_pool("default"), std::slice::from_ref(&near));
+    assert!(problems(&alone, vec![claim(&[1], &[0], Some("a"))], &[]).is_empty());
+    let kin = snapshot(node_pool("default"), &[near.clone(), near]);
+    let placed = |zone: &str| {
+        problems(
+            &kin,
+            vec![claim(&[1], &[0], Some("a")), claim(&[1], &[1], Some(zone))],
+            &[],
+        )
+    };
+    assert!(placed("a").is_empty());
+    assert_finds(
+        &placed("b"),
+        "affinity over topology.kubernetes.io/zone finds no matching pod",
+    );
 }
 
 /// What is said of a pod of app `web` on node `n`, beside others that are there.

@@ -19,6 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use rustls::ClientConfig;
 use serde::Deserialize;
 use spokeshave_azure_cloud::{Assertion, Endpoints, Http, Request, Response};
+use spokeshave_ports::causes;
 
 use crate::proxy::{Connector, Proxies};
 
@@ -85,7 +86,7 @@ impl HttpClient {
             .client
             .request(request)
             .await
-            .map_err(|error| whole(&error))?;
+            .map_err(|error| causes(&error))?;
         let (head, body) = reply.into_parts();
         let body = Limited::new(body, LARGEST_BYTES).collect().await;
         let body = body.map_err(|error| format!("reading the reply: {error}"))?;
@@ -98,17 +99,6 @@ impl HttpClient {
             body: body.to_bytes().to_vec(),
         })
     }
-}
-
-/// An error with its causes: hyper's own text names none of them.
-fn whole(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }
 
 impl Http for HttpClient {

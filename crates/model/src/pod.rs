@@ -440,6 +440,7 @@ fn requests_with_status(spec: Option<&ResourceRequirements>, status: Option<&Con
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::planned_node::is_provisionable;
     use serde_json::json;
 
     fn pod(value: serde_json::Value) -> Pod {
@@ -585,13 +586,7 @@ mod tests {
         assert!(!is_reschedulable(&owned("ReplicaSet", terminating)));
         assert!(!is_reschedulable(&owned("DaemonSet", json!({}))));
         let pending = json!({"spec": {"containers": []}, "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}});
-        assert!(crate::planned_node::is_provisionable(&owned(
-            "ReplicaSet",
-            pending.clone()
-        )));
-        assert!(!crate::planned_node::is_provisionable(&owned(
-            "DaemonSet",
-            pending
-        )));
+        assert!(is_provisionable(&owned("ReplicaSet", pending.clone())));
+        assert!(!is_provisionable(&owned("DaemonSet", pending)));
     }
 }

@@ -27,6 +27,15 @@ pub struct Pod {
     pub status: Option<PodStatus>,
 }
 
+/// The namespace and the name of a pod.
+pub(crate) type PodKey = (String, String);
+
+/// Those of this one.
+pub(crate) fn pod_key(pod: &Pod) -> PodKey {
+    let part = |value: &Option<String>| value.clone().unwrap_or_default();
+    (part(&pod.metadata.namespace), part(&pod.metadata.name))
+}
+
 impl Pod {
     /// Its specification, to be changed: a copy of its own where others share it, an empty one where it has none.
     pub fn spec_mut(&mut self) -> &mut PodSpec {

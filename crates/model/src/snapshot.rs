@@ -379,14 +379,17 @@ impl NodeView {
         self.claim.is_some()
     }
 
-    /// The NodePool in whose usage it is. A fixed number of nodes are those whose NodeClaims bear its label (D-355): users change that to take one out, and the label of
-    /// the Node stays as it was.
+    /// Whether somebody has taken it out of the fixed number of nodes of its NodePool: these are those whose NodeClaims bear its label (D-355), which users change, and
+    /// the label of the Node stays as it was.
+    pub fn is_taken_out(&self, pools: &[PoolView]) -> bool {
+        let pool = self.pool.map(|pool| &pools[pool.index()]);
+        let fixed = pool.filter(|pool| pool.is_static).zip(self.claim.as_ref());
+        fixed.is_some_and(|(pool, claim)| claim.node_pool() != Some(pool.name.as_str()))
+    }
+
+    /// The NodePool in whose usage it is.
     pub(crate) fn counts_in(&self, pools: &[PoolView]) -> Option<PoolId> {
-        let pool = self.pool?;
-        let view = &pools[pool.index()];
-        let name = Some(view.name.as_str());
-        let is_taken_out = |claim: &NodeClaim| view.is_static && claim.node_pool() != name;
-        (!self.claim.as_deref().is_some_and(is_taken_out)).then_some(pool)
+        self.pool.filter(|_| !self.is_taken_out(pools))
     }
 
     /// D-027: pods are expected on it, by the plan or by a scheduler.

@@ -8,7 +8,7 @@
 use crate::Pod;
 use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST, containers_mut};
 use crate::snapshot::Snapshot;
-use crate::volumes::{AVAILABLE, BIND_COMPLETED, LOST, READ_WRITE_ONCE_POD, ZONE_LABELS, is_claim};
+use crate::volumes::{AVAILABLE, BIND_COMPLETED, LOST, ZONE_LABELS, is_claim, is_exclusive, volume_name};
 use crate::workload_annotations::read_annotations;
 use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{
@@ -252,13 +252,11 @@ pub fn namespace(namespace: &mut Namespace) {
 /// What [`crate::volumes`] and the end of a Node read: the claim's volume or class, whether it is bound, whether one pod alone may use it, and that it is
 /// lost or goes; of one without a volume also what it asks for, and since when. Binding alone writes a claim half a dozen times.
 pub fn persistent_volume_claim(claim: &mut PersistentVolumeClaim) {
+    let is_unbound = volume_name(claim).is_none();
     let mut meta = std::mem::take(&mut claim.metadata);
     let bound = meta.annotations.take();
     let bound = bound.and_then(|mut all| all.remove_entry(BIND_COMPLETED));
     let phase = claim.status.take().and_then(|status| status.phase);
-    let spec = claim.spec.take();
-    let volume = spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
-    let is_unbound = volume.unwrap_or_default().is_empty();
     *claim = PersistentVolumeClaim {
         metadata: ObjectMeta {
             annotations: bound.map(|entry| BTreeMap::from([entry])),
@@ -266,7 +264,7 @@ pub fn persistent_volume_claim(claim: &mut PersistentVolumeClaim) {
             deletion_timestamp: meta.deletion_timestamp.take(),
             ..identity(meta)
         },
-        spec: spec.map(|spec| claim_spec(spec, is_unbound)),
+        spec: claim.spec.take().map(|spec| claim_spec(spec, is_unbound)),
         status: phase
             .filter(|phase| phase == LOST)
             .map(|phase| PersistentVolumeClaimStatus {
@@ -277,9 +275,9 @@ pub fn persistent_volume_claim(claim: &mut PersistentVolumeClaim) {
 }
 
 fn claim_spec(spec: PersistentVolumeClaimSpec, is_unbound: bool) -> PersistentVolumeClaimSpec {
-    let is_for_one = |modes: &Vec<String>| modes.iter().any(|mode| mode == READ_WRITE_ONCE_POD);
+    let has_modes = is_unbound || is_exclusive(&spec);
     let kept = PersistentVolumeClaimSpec {
-        access_modes: spec.access_modes.filter(|modes| is_unbound || is_for_one(modes)),
+        access_modes: spec.access_modes.filter(|_| has_modes),
         storage_class_name: spec.storage_class_name,
         volume_name: spec.volume_name,
         ..PersistentVolumeClaimSpec::default()

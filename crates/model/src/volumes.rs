@@ -7,7 +7,7 @@ mod ready_made;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use around::{Around, READ_WRITE_ONCE_POD};
+pub(crate) use around::{Around, is_exclusive};
 pub(crate) use ready_made::AVAILABLE;
 
 use crate::Pod;
@@ -125,7 +125,7 @@ pub fn claim_keys(pod: &Pod) -> Vec<String> {
 }
 
 /// The volume that a claim is bound to, or is to be bound to.
-fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+pub(crate) fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
     let name = claim.spec.as_ref()?.volume_name.as_deref();
     name.filter(|name| !name.is_empty())
 }

@@ -4,12 +4,12 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::{NodeClaim, labels};
+use spokeshave_api::NodeClaim;
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_model::{Action, Event, EventType, Plan, Subresource};
+use spokeshave_model::{Action, Event, EventType, Plan};
 
 use crate::lifecycle::{claim_ref, node_ref};
-use crate::termination::grace_ends;
+use crate::termination::{self, grace_ends, set_deadline};
 
 /// D-279 … D-282, D-285: the answer to a message about the instance of a NodeClaim and of its Node, if that has come:
 /// the deadline, also of a NodeClaim that is being deleted already, and the deletion.
@@ -56,9 +56,7 @@ pub fn respond(
 /// terminationGracePeriod would set (D-301), from the deletion on that follows.
 fn deadline(claim: &NodeClaim, ends_at: Timestamp, now: Timestamp) -> Option<Action> {
     let ends_at = Timestamp::from_second(ends_at.as_second()).unwrap_or(ends_at);
-    let known = claim
-        .annotation(labels::TERMINATION_TIMESTAMP)
-        .and_then(|text| text.parse::<Timestamp>().ok());
+    let known = termination::deadline(claim).ok().flatten();
     let deleted = claim.metadata.deletion_timestamp.as_ref();
     let deleted = deleted.map_or(now, |time| time.0);
     let own = known.or_else(|| grace_ends(claim, deleted));
@@ -66,13 +64,7 @@ fn deadline(claim: &NodeClaim, ends_at: Timestamp, now: Timestamp) -> Option<Act
     if known == Some(deadline) {
         return None;
     }
-    let mut after = claim.clone();
-    after
-        .metadata
-        .annotations
-        .get_or_insert_default()
-        .insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline.to_string());
-    Action::patch(claim_ref(claim), Subresource::Main, claim, &after, false)
+    set_deadline(claim, deadline, false)
 }
 
 fn event_of(kind: InterruptionKind) -> Option<(EventType, &'static str, &'static str)> {
@@ -114,7 +106,7 @@ fn event_of(kind: InterruptionKind) -> Option<(EventType, &'static str, &'static
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use spokeshave_api::NodeClaimSpec;
+    use spokeshave_api::{NodeClaimSpec, labels};
 
     fn now() -> Timestamp {
         "2026-01-01T00:00:00Z".parse().unwrap()

@@ -233,7 +233,8 @@ fn register(
         return;
     }
     after.set_true(REGISTERED, now);
-    let node = admit(after, node);
+    let node = admit(node);
+    after.status.get_or_insert_default().node_name = Some(node.clone());
     plan.report.push(Progress::Registered { node });
 }
 
@@ -250,17 +251,15 @@ fn rejoin(
         return;
     }
     if !has_label(node, labels::REGISTERED) || has_unregistered_taint(node) {
-        let mut owners = node.metadata.owner_references.iter().flatten();
-        let is_new = !owners.any(|owner| owner.uid == after.uid());
         // On one that has started before, startup taints would have nobody any more who removes them.
-        if is_new {
+        if !is_owned_by(node, after) {
             sync_node(after, node);
         }
         // Its command goes on, and no pod may come to it meanwhile. Where none stands, this is taken off again.
         if after.is_true(DISRUPTION_REASON) {
             add_taint(node, &labels::disrupted_taint());
         }
-        let node = admit(after, node);
+        let node = admit(node);
         plan.report.push(Progress::Rejoined { node });
     }
     // It may have another name than the first one had, and the write of that come to nothing after the Node was written.
@@ -269,32 +268,20 @@ fn rejoin(
         .get_or_insert_default()
         .node_name
         .clone_from(&node.metadata.name);
-    let can_run = || {
-        gate(after, node)
-            .or_else(|| driver_gate(after, slices?))
-            .is_none()
-    };
-    if after.is_true(INITIALIZED) && !has_label(node, labels::INITIALIZED) && can_run() {
-        node.metadata
-            .labels
-            .get_or_insert_default()
-            .insert(labels::INITIALIZED.to_owned(), "true".to_owned());
+    let is_due = after.is_true(INITIALIZED) && !has_label(node, labels::INITIALIZED);
+    if is_due && closed_gate(after, node, slices).is_none() {
+        set_label(node, labels::INITIALIZED);
     }
 }
 
 /// Lets pods onto a Node, which is that of its NodeClaim now. Returns its name.
-fn admit(claim: &mut NodeClaim, node: &mut Node) -> String {
+fn admit(node: &mut Node) -> String {
     let unregistered = labels::unregistered_taint();
     if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
         taints.retain(|taint| !same_taint(taint, &unregistered));
     }
-    node.metadata
-        .labels
-        .get_or_insert_default()
-        .insert(labels::REGISTERED.to_owned(), "true".to_owned());
-    let name = node.metadata.name.clone().unwrap_or_default();
-    claim.status.get_or_insert_default().node_name = Some(name.clone());
-    name
+    set_label(node, labels::REGISTERED);
+    node.metadata.name.clone().unwrap_or_default()
 }
 
 fn has_unregistered_taint(node: &Node) -> bool {
@@ -311,6 +298,19 @@ fn has_label(node: &Node, key: &str) -> bool {
         .is_some_and(|value| value == "true")
 }
 
+fn set_label(node: &mut Node, key: &str) {
+    node.metadata
+        .labels
+        .get_or_insert_default()
+        .insert(key.to_owned(), "true".to_owned());
+}
+
+/// Whether a Node names this NodeClaim as its owner.
+pub(crate) fn is_owned_by(node: &Node, claim: &NodeClaim) -> bool {
+    let mut owners = node.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.uid == claim.uid())
+}
+
 fn add_taint(node: &mut Node, wanted: &Taint) {
     let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
     if !taints.iter().any(|taint| same_taint(taint, wanted)) {
@@ -324,8 +324,8 @@ fn sync_node(claim: &NodeClaim, node: &mut Node) {
     if !finalizers.iter().any(|one| one == TERMINATION_FINALIZER) {
         finalizers.push(TERMINATION_FINALIZER.to_owned());
     }
-    let owners = node.metadata.owner_references.get_or_insert_default();
-    if !owners.iter().any(|owner| owner.uid == claim.uid()) {
+    if !is_owned_by(node, claim) {
+        let owners = node.metadata.owner_references.get_or_insert_default();
         owners.push(OwnerReference {
             api_version: claim.api_version.clone(),
             kind: claim.kind.clone(),
@@ -354,7 +354,6 @@ fn sync_node(claim: &NodeClaim, node: &mut Node) {
     }
 }
 
-/// P-168: the gates, in order.
 fn initialize(
     after: &mut NodeClaim,
     nodes: &[Arc<Node>],
@@ -364,7 +363,7 @@ fn initialize(
     now: Timestamp,
 ) {
     let problem = match (nodes, &*node_now) {
-        ([_], Some(node)) => gate(after, node).or_else(|| driver_gate(after, slices?)),
+        ([_], Some(node)) => closed_gate(after, node, slices),
         _ => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
     };
     if let Some((reason, message)) = problem {
@@ -372,15 +371,21 @@ fn initialize(
         return;
     }
     if let Some(node) = node_now {
-        node.metadata
-            .labels
-            .get_or_insert_default()
-            .insert(labels::INITIALIZED.to_owned(), "true".to_owned());
+        set_label(node, labels::INITIALIZED);
         plan.report.push(Progress::Initialized {
             node: node.metadata.name.clone().unwrap_or_default(),
         });
     }
     after.set_true(INITIALIZED, now);
+}
+
+/// P-168: the first gate that is closed, in their order, and why.
+fn closed_gate(
+    claim: &NodeClaim,
+    node: &Node,
+    slices: Option<&[Arc<ResourceSlice>]>,
+) -> Option<(&'static str, String)> {
+    gate(claim, node).or_else(|| driver_gate(claim, slices?))
 }
 
 fn driver_gate(claim: &NodeClaim, slices: &[Arc<ResourceSlice>]) -> Option<(&'static str, String)> {

@@ -73,7 +73,7 @@ impl Nominations {
 /// the node.
 fn waits(snapshot: &Snapshot, pod: PodId) -> bool {
     let view = snapshot.pod(pod);
-    view.provisionable && !view.is_virtual && planned_node::is_provisionable(&view.object)
+    view.provisionable && !view.is_virtual && planned_node::nominated_by_others(&view.object).is_none()
 }
 
 /// A pod that was planned on a node which joins names it, unless it has found a place meanwhile.

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::NodeClaim;
 use spokeshave_model::{Action, Subresource};
 
-use crate::lifecycle::claim_ref;
+use crate::lifecycle::{claim_ref, is_owned_by};
 
 /// The clocks of cloud and API server may differ by so much.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
@@ -17,13 +17,9 @@ const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 /// What the Node of a NodeClaim says that it runs on; `None` where no Node names it as its owner, or several do and disagree.
 #[must_use]
 pub fn on_node<'a>(claim: &NodeClaim, nodes: &'a [Arc<Node>]) -> Option<&'a str> {
-    let is_its = |node: &&Arc<Node>| {
-        let mut owners = node.metadata.owner_references.iter().flatten();
-        owners.any(|owner| owner.uid == claim.uid())
-    };
     let mut ids = nodes
         .iter()
-        .filter(is_its)
+        .filter(|node| is_owned_by(node, claim))
         .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
         .filter(|id| !id.is_empty());
     let first = ids.next()?;

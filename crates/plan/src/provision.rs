@@ -11,7 +11,7 @@ use spokeshave_api::constants::MINIMUM_NOMINATION;
 use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::placement::Placements;
 use spokeshave_model::reason::Reason;
-use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
+use spokeshave_model::snapshot::{ClassId, NodeId, NodeView, PodId, Snapshot};
 use spokeshave_model::{
     Action, Derivation, Event, EventType, ObjectKind, ObjectRef, Plan, Price, ResourceName, Resources,
 };
@@ -191,14 +191,24 @@ pub(crate) fn pending_among(
     (pending, ignored)
 }
 
-/// P-058: pods that need a new place because their node is going away. None is sought for one whose successor no node could take.
+/// P-058: pods that need a new place because their node is going away.
 pub fn displaced_pods(snapshot: &Snapshot, now: Timestamp) -> Vec<PodId> {
     let leaving = snapshot.nodes.iter().filter(|node| node.marked_for_deletion);
-    let pods = leaving.flat_map(|node| node.pods.iter().copied());
-    let moving = pods.filter(|pod| snapshot.is_currently_reschedulable(*pod, now));
-    moving
-        .filter(|pod| snapshot.pod(*pod).problem().is_none())
+    leaving
+        .flat_map(|node| displaced_from(snapshot, node, now))
         .collect()
+}
+
+/// The pods of a node that need a new place when it goes. None is sought for one whose successor no node could take.
+pub(crate) fn displaced_from(
+    snapshot: &Snapshot,
+    node: &NodeView,
+    now: Timestamp,
+) -> impl Iterator<Item = PodId> {
+    let pods = node.pods.iter().copied();
+    pods.filter(move |pod| {
+        snapshot.is_currently_reschedulable(*pod, now) && snapshot.pod(*pod).problem().is_none()
+    })
 }
 
 fn pod_ref(snapshot: &Snapshot, pod: PodId) -> ObjectRef {

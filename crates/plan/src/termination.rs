@@ -124,19 +124,24 @@ pub(crate) fn grace_ends(claim: &NodeClaim, deleted: Timestamp) -> Option<Timest
     Some(Timestamp::from_second(deadline.as_second()).unwrap_or(deadline))
 }
 
-/// D-301: the NodeClaim's own deadline, once.
-fn write_deadline(claim: &NodeClaim) -> Option<ClaimStep> {
-    if claim.annotation(labels::TERMINATION_TIMESTAMP).is_some() {
-        return None;
-    }
-    let deadline = own_deadline(claim)?;
+/// The patch that gives a NodeClaim this deadline; `lock` as for [`Action::patch`].
+pub(crate) fn set_deadline(claim: &NodeClaim, deadline: Timestamp, lock: bool) -> Option<Action> {
     let mut after = claim.clone();
     after
         .metadata
         .annotations
         .get_or_insert_default()
         .insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline.to_string());
-    let action = Action::patch(claim_ref(claim), Subresource::Main, claim, &after, true)?;
+    Action::patch(claim_ref(claim), Subresource::Main, claim, &after, lock)
+}
+
+/// D-301: the NodeClaim's own deadline, once.
+fn write_deadline(claim: &NodeClaim) -> Option<ClaimStep> {
+    if claim.annotation(labels::TERMINATION_TIMESTAMP).is_some() {
+        return None;
+    }
+    let deadline = own_deadline(claim)?;
+    let action = set_deadline(claim, deadline, true)?;
     Some(ClaimStep::Write(Plan {
         events: vec![deadline_event(claim_ref(claim), deadline)],
         ..Plan::writing(vec![action])

@@ -11,6 +11,7 @@ use spokeshave_model::{CapacityType, InstanceType, Offering, Requirement, Requir
 use spokeshave_provider_common::for_sale::candidates;
 pub use spokeshave_provider_common::for_sale::{Candidate, ClaimError, Wanted};
 
+use crate::capacity_blocks::CAPACITY_BLOCK;
 use crate::labels;
 
 /// How many instance types one launch names at most: the cheapest.
@@ -184,7 +185,7 @@ fn one_kind_of_reservation<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) 
     }
     let order = |(kind, interruptible): (&str, bool)| match (kind, interruptible) {
         (_, true) => 2,
-        ("capacity-block", false) => 1,
+        (CAPACITY_BLOCK, false) => 1,
         _ => 0,
     };
     let offerings = candidates.iter().flat_map(|candidate| &candidate.offerings);
@@ -208,7 +209,7 @@ fn one_capacity_block<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Ve
         candidate
             .offerings
             .iter()
-            .filter(|offering| reservation_kind(offering).is_some_and(|(kind, _)| kind == "capacity-block"))
+            .filter(|offering| reservation_kind(offering).is_some_and(|(kind, _)| kind == CAPACITY_BLOCK))
             .map(|offering| Candidate {
                 instance_type: candidate.instance_type,
                 offerings: vec![*offering],

@@ -11,6 +11,7 @@ use spokeshave_api::{EC2NodeClass, NodeClaim, Quantity, labels as api};
 use spokeshave_model::{CapacityType, InstanceType, Offering, Requirement, ResourceName};
 
 use crate::addresses::Chosen;
+use crate::capacity_blocks::CAPACITY_BLOCK;
 use crate::choice::{Candidate, Choice};
 use crate::family;
 use crate::fleet::{Asked, Place};
@@ -173,7 +174,7 @@ fn reservation(offering: &Offering) -> Option<Reservation> {
     };
     Some(Reservation {
         id: offering.reservation_id()?.to_owned(),
-        is_block: value(labels::CAPACITY_RESERVATION_TYPE) == Some("capacity-block"),
+        is_block: value(labels::CAPACITY_RESERVATION_TYPE) == Some(CAPACITY_BLOCK),
         is_interruptible: value(labels::CAPACITY_RESERVATION_INTERRUPTIBLE) == Some("true"),
     })
 }

@@ -19,6 +19,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use spokeshave_ports::causes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
@@ -233,7 +234,7 @@ pub(crate) async fn open(connector: &dyn Connector) -> Result<(Session, Ended), 
     let ended = async move {
         match connection.await {
             Ok(()) => "it has closed the connection".to_owned(),
-            Err(error) => with_causes(&error),
+            Err(error) => causes(&error),
         }
     };
     let session = Session {
@@ -241,16 +242,6 @@ pub(crate) async fn open(connector: &dyn Connector) -> Result<(Session, Ended), 
         answered: Arc::default(),
     };
     Ok((session, Box::pin(ended)))
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }
 
 impl tower::Service<Request<Body>> for Session {

@@ -118,9 +118,6 @@ fn demanded(asked: &Requirements) -> impl Iterator<Item = &'static str> {
 
 /// What constraints ask of nodes without their preferences.
 fn strict(constraints: &Constraints, algebra: &mut Algebra<'_>) -> SetId {
-    if constraints.required_terms.len() < 2 {
-        return algebra.intern(constraints.strict_requirements());
-    }
     let alternatives = constraints.alternatives().into_iter();
     let mut sets: Vec<SetId> = alternatives.map(|one| algebra.intern(one)).collect();
     sets.dedup();

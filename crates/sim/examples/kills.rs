@@ -4,11 +4,9 @@
 //! `--seconds N` begins no further kill after N seconds and says how many there were.
 
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use clap::Parser as _;
+use spokeshave_sim::examples::{Patience, command, each, processors};
 use spokeshave_sim::kills::{Story, compare, stories, tell};
 use spokeshave_sim::rehearsal::{self, CloudStory, cloud_stories};
 
@@ -34,31 +32,16 @@ struct Arguments {
 struct Points {
     /// Only at this one.
     at: Option<u64>,
-    /// None is begun after that.
-    until: Option<Instant>,
-}
-
-impl Points {
-    fn is_time_up(&self) -> bool {
-        self.until.is_some_and(|until| now() >= until)
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "whoever waits for the kills has so many seconds of the wall clock"
-)]
-fn now() -> Instant {
-    Instant::now()
+    /// When this is over none is begun.
+    patience: Patience,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let only = arguments.story.as_deref();
-    let seconds = arguments.seconds.map(Duration::from_secs);
     let points = Points {
         at: arguments.at,
-        until: seconds.and_then(|seconds| now().checked_add(seconds)),
+        patience: Patience::begin(arguments.seconds),
     };
     let mut told = 0;
     let mut clean = true;
@@ -90,7 +73,7 @@ fn main() -> ExitCode {
 
 /// Whether a story ends the same whatever write its operator dies at.
 fn every_write(story: &Story, points: &Points) -> bool {
-    if points.is_time_up() {
+    if points.patience.is_over() {
         println!("{}: not begun", story.name);
         return true;
     }
@@ -114,7 +97,7 @@ fn is_named(story: &CloudStory, name: &str) -> bool {
 
 /// Whether the story on a cloud ends as it should whatever call to it its operator dies at.
 fn every_call(story: &CloudStory, points: &Points) -> bool {
-    if points.is_time_up() {
+    if points.patience.is_over() {
         println!("{}: not begun", story.name);
         return true;
     }
@@ -136,37 +119,18 @@ fn at_each(
     points: &Points,
     tell: impl Fn(u64) -> Result<(), String> + Sync,
 ) -> bool {
-    let program = spokeshave_sim::program("kills");
     let (first, last) = points.at.map_or((1, count), |at| (at, at));
-    let (next, killed) = (AtomicU64::new(first), AtomicU64::new(0));
-    let problems: Mutex<Vec<String>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let point = next.fetch_add(1, Ordering::Relaxed);
-                    if point > last || points.is_time_up() {
-                        break;
-                    }
-                    killed.fetch_add(1, Ordering::Relaxed);
-                    if let Err(problem) = tell(point) {
-                        let mut problems = problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                        problems.push(format!("{problem}\n  again: {program} {name} --at {point}"));
-                    }
-                }
-            });
+    let told = each(first..=last, processors(), points.patience, tell, |_| {});
+    let (program, mut problems) = (command("kills"), 0);
+    for (point, ended) in &told {
+        if let Err(problem) = ended {
+            problems += 1;
+            println!("{problem}\n  again: {program} {name} --at {point}");
         }
-    });
-    let problems = problems
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    for problem in &problems {
-        println!("{problem}");
     }
     println!(
-        "{name}: {count} {what}, killed at {}, {} ended otherwise",
-        killed.into_inner(),
-        problems.len()
+        "{name}: {count} {what}, killed at {}, {problems} ended otherwise",
+        told.len()
     );
-    problems.is_empty()
+    problems == 0
 }

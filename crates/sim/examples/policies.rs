@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use clap::Parser as _;
+use spokeshave_sim::examples::processors;
 use spokeshave_sim::performance::churn::{CASES, Case, Churn, POLICIES, Table, live, markdown};
 use spokeshave_sim::performance::guard::{
     GUARD_CASES, GuardCase, GuardTable, Guarded, guard_markdown, live_guarded,
@@ -55,7 +56,7 @@ fn run_all<J: Copy + Send + Sync, T: std::fmt::Debug + Send>(
     let done: Mutex<Vec<(J, Result<T, String>)>> = Mutex::default();
     let poisoned = "a run panicked";
     std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+        for _ in 0..processors() {
             scope.spawn(|| {
                 loop {
                     let Some(job) = next.lock().expect(poisoned).next() else {

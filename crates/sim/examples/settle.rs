@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::{Duration, Instant};
 
 use clap::Parser as _;
+use spokeshave_sim::examples::{Patience, processors};
 use spokeshave_sim::performance::figures::{Figures, Table};
 use spokeshave_sim::performance::settle::{Moment, Options, Scenario, live, scenarios};
 
@@ -111,14 +111,6 @@ fn line(name: &str, figures: &Figures, runs: usize) -> String {
     )
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "whoever waits for the figures has so many seconds of the wall clock"
-)]
-fn now() -> Instant {
-    Instant::now()
-}
-
 /// Seeds that a scenario is run with.
 fn seeds(scenario: &Scenario, arguments: &Arguments) -> Vec<u64> {
     arguments
@@ -130,7 +122,7 @@ fn seeds(scenario: &Scenario, arguments: &Arguments) -> Vec<u64> {
 fn run_all(
     wanted: &Arc<Vec<Scenario>>,
     arguments: &Arc<Arguments>,
-    until: Option<Instant>,
+    patience: Patience,
 ) -> Vec<Vec<Result<Figures, String>>> {
     let numbered = wanted.iter().enumerate();
     let jobs: Vec<(usize, u64)> = numbered
@@ -141,7 +133,7 @@ fn run_all(
         .collect();
     let next = Arc::new(Mutex::new(jobs.into_iter().enumerate()));
     let (sender, receiver) = mpsc::channel();
-    for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+    for _ in 0..processors() {
         let (next, wanted, arguments) = (next.clone(), wanted.clone(), arguments.clone());
         let sender = sender.clone();
         std::thread::spawn(move || {
@@ -162,7 +154,7 @@ fn run_all(
     }
     drop(sender);
     let mut done: Vec<(usize, usize, Result<Figures, String>)> = Vec::new();
-    while let Some(one) = received(&receiver, until) {
+    while let Some(one) = received(&receiver, patience) {
         done.push(one);
     }
     done.sort_by_key(|(place, ..)| *place);
@@ -173,19 +165,17 @@ fn run_all(
     by_scenario
 }
 
-/// The next one; `None` when there is none any more, or time is up.
-fn received<T>(receiver: &mpsc::Receiver<T>, until: Option<Instant>) -> Option<T> {
-    let Some(until) = until else {
-        return receiver.recv().ok();
-    };
-    let left = until.saturating_duration_since(now());
-    receiver.recv_timeout(left).ok()
+/// The next one; `None` when there is none any more, or patience is over.
+fn received<T>(receiver: &mpsc::Receiver<T>, patience: Patience) -> Option<T> {
+    match patience.left() {
+        Some(left) => receiver.recv_timeout(left).ok(),
+        None => receiver.recv().ok(),
+    }
 }
 
 fn main() -> ExitCode {
     let arguments = Arc::new(Arguments::parse());
-    let seconds = arguments.seconds.map(Duration::from_secs);
-    let until = seconds.and_then(|seconds| now().checked_add(seconds));
+    let patience = Patience::begin(arguments.seconds);
     if arguments.trace {
         let filter = tracing_subscriber::EnvFilter::new("debug,kube=warn,tower=warn");
         tracing_subscriber::fmt()
@@ -221,7 +211,7 @@ fn main() -> ExitCode {
     );
     println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     let mut fine = true;
-    for (scenario, results) in wanted.iter().zip(run_all(&wanted, &arguments, until)) {
+    for (scenario, results) in wanted.iter().zip(run_all(&wanted, &arguments, patience)) {
         let runs: Result<Vec<Figures>, String> = results.into_iter().collect();
         let asked = seeds(scenario, &arguments).len();
         let sum = match runs {

@@ -9,12 +9,10 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use clap::Parser as _;
 use spokeshave_provider_grpc::Way;
+use spokeshave_sim::examples::{Patience, command, each, processors};
 use spokeshave_sim::rehearsal;
 use spokeshave_sim::soak::{self, RunOptions, SeedResult};
 
@@ -147,26 +145,13 @@ impl Arguments {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "whoever waits for the seeds has so many seconds of the wall clock"
-)]
-fn now() -> Instant {
-    Instant::now()
-}
-
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let began = now();
-    let is_time_up = || {
-        let limit = arguments.seconds.map(Duration::from_secs);
-        limit.is_some_and(|limit| began.elapsed() >= limit)
-    };
+    let patience = Patience::begin(arguments.seconds);
     let (first, source) = arguments.first_seed();
     let end = first.saturating_add(arguments.count);
     // Printed at once, so that an aborted run can be repeated.
     eprintln!("soak: {} seed(s) from {first}, {source}", arguments.count);
-    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or_else(processors, usize::from);
     if arguments.trace {
         let filter = tracing_subscriber::EnvFilter::new("debug,kube=warn,tower=warn");
@@ -176,7 +161,6 @@ fn main() -> ExitCode {
             .with_writer(std::io::stderr)
             .init();
     }
-    let next = AtomicU64::new(first);
     // Logs are large; only a single seed's is written.
     let options = RunOptions {
         keep_log: arguments.log.is_some() && arguments.count == 1,
@@ -185,28 +169,12 @@ fn main() -> ExitCode {
         nominate_pods: arguments.nominate,
         ..RunOptions::default()
     };
-    let outcomes: Mutex<BTreeMap<u64, Result<SeedResult, ()>>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end || is_time_up() {
-                        break;
-                    }
-                    let outcome =
-                        catch_unwind(AssertUnwindSafe(|| arguments.cloud.run(seed, options))).map_err(drop);
-                    tell(seed, outcome.as_ref().ok(), &arguments.world());
-                    let mut outcomes = outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    outcomes.insert(seed, outcome);
-                    progress(&outcomes);
-                }
-            });
-        }
-    });
-    let outcomes = outcomes
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let run = |seed: u64| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| arguments.cloud.run(seed, options))).map_err(drop);
+        tell(seed, outcome.as_ref().ok(), &arguments.world());
+        outcome
+    };
+    let outcomes = each(first..end, jobs, patience, run, progress);
     if let Some(file) = &arguments.log
         && let Some(Ok(outcome)) = outcomes.values().next()
         && let Err(error) = std::fs::write(file, &outcome.log)
@@ -249,7 +217,7 @@ fn tell(seed: u64, outcome: Option<&SeedResult>, world: &str) {
 
 /// The command that runs a seed again.
 fn again(seed: u64, world: &str) -> String {
-    let program = spokeshave_sim::program("soak");
+    let program = command("soak");
     format!("{program} 1 --first-seed {seed}{world}")
 }
 

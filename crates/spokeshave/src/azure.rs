@@ -16,7 +16,7 @@ use spokeshave_provider_azure::instance_types::{NetworkPlugin, Settings as TypeS
 use spokeshave_provider_azure::names::Place;
 use spokeshave_provider_azure::requests::Access;
 
-use crate::settings::Settings;
+use crate::settings::{Settings, parse_bool};
 
 /// Looks a variable up.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -108,11 +108,11 @@ pub(crate) fn provision_mode(variable: Variables<'_>) -> Result<ProvisionMode> {
 /// Whether machines of AKS stay managed where others are launched.
 fn manages_existing(variable: Variables<'_>) -> Result<bool> {
     const NAME: &str = "MANAGE_EXISTING_AKS_MACHINES";
-    match variable(NAME).as_deref().map(str::to_lowercase).as_deref() {
-        None | Some("false" | "f" | "0") => Ok(false),
-        Some("true" | "t" | "1") => Ok(true),
-        Some(other) => bail!("{NAME} is {other:?}; expected true or false"),
-    }
+    let Some(text) = variable(NAME) else {
+        return Ok(false);
+    };
+    let text = text.to_lowercase();
+    parse_bool(&text).with_context(|| format!("{NAME} is {text:?}; expected true or false"))
 }
 
 fn options(settings: &Settings, variable: Variables<'_>) -> Result<AzureOptions> {

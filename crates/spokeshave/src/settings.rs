@@ -34,10 +34,8 @@ use spokeshave_story::explain::near_matches;
 
 use crate::arguments::read_duration;
 
-pub(crate) use reader::{Environment, SettingsArgs};
-use reader::{
-    Lookup, Reader, boolean, choice, duration, number, optional, parse_bool, parsed, positive, text,
-};
+pub(crate) use reader::{Environment, SettingsArgs, parse_bool};
+use reader::{Lookup, Reader, boolean, choice, duration, number, optional, parsed, positive, text};
 
 const PORT: &str = "a port number from 0 to 65535";
 const COUNT: &str = "a positive whole number";

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::cause::Cause;
+use crate::checks::items;
 use crate::crd::cel;
 
 /// Fills in what a user may leave out.
@@ -50,10 +51,6 @@ fn one_of(path: &str, value: &Value, allowed: &[&str], causes: &mut Vec<Cause>) 
     }
 }
 
-fn list<'a>(spec: &'a Value, field: &str) -> &'a [Value] {
-    spec[field].as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
 fn policy(spec: &Value, causes: &mut Vec<Cause>) {
     one_of(
         "spec.failurePolicy",
@@ -74,12 +71,12 @@ fn policy(spec: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::required("spec.matchConstraints", ""));
     } else {
         resources("spec.matchConstraints", constraints, causes);
-        if list(constraints, "resourceRules").is_empty() {
+        if items(&constraints["resourceRules"]).is_empty() {
             causes.push(Cause::required("spec.matchConstraints.resourceRules", ""));
         }
     }
     for field in ["matchConditions", "variables"] {
-        for (index, entry) in list(spec, field).iter().enumerate() {
+        for (index, entry) in items(&spec[field]).iter().enumerate() {
             let path = format!("spec.{field}[{index}]");
             if entry["name"].as_str().unwrap_or_default().is_empty() {
                 causes.push(Cause::required(format!("{path}.name"), ""));
@@ -92,13 +89,13 @@ fn policy(spec: &Value, causes: &mut Vec<Cause>) {
             );
         }
     }
-    if list(spec, "validations").is_empty() && list(spec, "auditAnnotations").is_empty() {
+    if items(&spec["validations"]).is_empty() && items(&spec["auditAnnotations"]).is_empty() {
         for field in ["validations", "auditAnnotations"] {
             let problem = "validations or auditAnnotations must contain at least one item";
             causes.push(Cause::required(format!("spec.{field}"), problem));
         }
     }
-    for (index, entry) in list(spec, "validations").iter().enumerate() {
+    for (index, entry) in items(&spec["validations"]).iter().enumerate() {
         let path = format!("spec.validations[{index}]");
         expression(
             &format!("{path}.expression"),
@@ -115,7 +112,7 @@ fn policy(spec: &Value, causes: &mut Vec<Cause>) {
             one_of(&format!("{path}.reason"), &entry["reason"], &allowed, causes);
         }
     }
-    for (index, entry) in list(spec, "auditAnnotations").iter().enumerate() {
+    for (index, entry) in items(&spec["auditAnnotations"]).iter().enumerate() {
         let path = format!("spec.auditAnnotations[{index}].valueExpression");
         expression(&path, &entry["valueExpression"], parameters, causes);
     }
@@ -158,14 +155,14 @@ fn resources(path: &str, value: &Value, causes: &mut Vec<Cause>) {
         causes,
     );
     for field in ["resourceRules", "excludeResourceRules"] {
-        for (index, rule) in list(value, field).iter().enumerate() {
+        for (index, rule) in items(&value[field]).iter().enumerate() {
             let path = format!("{path}.{field}[{index}]");
             for part in ["operations", "apiGroups", "apiVersions", "resources"] {
-                if list(rule, part).is_empty() {
+                if items(&rule[part]).is_empty() {
                     causes.push(Cause::required(format!("{path}.{part}"), ""));
                 }
             }
-            for (at, operation) in list(rule, "operations").iter().enumerate() {
+            for (at, operation) in items(&rule["operations"]).iter().enumerate() {
                 let allowed = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
                 one_of(&format!("{path}.operations[{at}]"), operation, &allowed, causes);
             }
@@ -216,7 +213,7 @@ fn binding(spec: &Value, causes: &mut Vec<Cause>) {
     if spec["matchResources"].is_object() {
         resources("spec.matchResources", &spec["matchResources"], causes);
     }
-    let actions = list(spec, "validationActions");
+    let actions = items(&spec["validationActions"]);
     if actions.is_empty() {
         causes.push(Cause::required(
             "spec.validationActions",

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use self::bound::{Bound, GROUP, Policies};
 use self::evaluation::{Policy, Verdict};
-use crate::error::{ApiError, ApiResult, qualified};
+use crate::error::{ApiError, ApiResult};
 use crate::kinds::conversion;
 use crate::selector::LabelSelector;
 use crate::store::objects::Key;
@@ -270,18 +270,14 @@ fn refused(bound: &Bound, verdict: &Verdict, attributes: &Attributes<'_>) -> Api
         bound.policy.name, bound.name, verdict.message
     );
     let resource = attributes.resource;
-    let what = qualified(&resource.group, &resource.plural);
+    let forbidden = ApiError::forbidden(&resource.group, &resource.plural, attributes.name, &sentence);
     let (code, reason) = verdict.reason;
-    let mut error = ApiError::new(
+    let mut error = ApiError {
         code,
         reason,
-        format!("{what} {:?} is forbidden: {sentence}", attributes.name),
-    );
-    error.details =
-        json!({"name": attributes.name, "kind": resource.plural, "causes": [{"message": sentence}]});
-    if !resource.group.is_empty() {
-        error.details["group"] = json!(resource.group);
-    }
+        ..forbidden
+    };
+    error.details["causes"] = json!([{"message": sentence}]);
     error
 }
 

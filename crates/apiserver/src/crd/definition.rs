@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::text;
 use super::version_schema::check_version_schema;
 use crate::cause::Cause;
+use crate::checks::{immutable, items};
 
 /// Everything wrong with a definition.
 pub(crate) fn check(crd: &Value) -> Vec<Cause> {
@@ -45,39 +46,30 @@ pub(crate) fn check(crd: &Value) -> Vec<Cause> {
 /// What may not change: where the objects of a definition are, and the versions in which some may still be stored.
 pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let mut conditions = old["status"]["conditions"].as_array().into_iter().flatten();
-    let is_established =
-        conditions.any(|condition| condition["type"] == "Established" && condition["status"] == "True");
+    let is_established = items(&old["status"]["conditions"])
+        .iter()
+        .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
     let (before, after) = (&old["spec"], &new["spec"]);
-    for (field, is_fixed, before, after) in [
-        ("scope", is_established, &before["scope"], &after["scope"]),
-        (
-            "names.kind",
-            is_established,
-            &before["names"]["kind"],
-            &after["names"]["kind"],
-        ),
-        ("group", true, &before["group"], &after["group"]),
-        (
-            "names.plural",
-            true,
-            &before["names"]["plural"],
-            &after["names"]["plural"],
-        ),
-    ] {
-        if is_fixed && before != after {
-            causes.push(Cause::invalid(
-                format!("spec.{field}"),
-                after,
-                "field is immutable",
-            ));
-        }
+    let (named_before, named) = (&before["names"], &after["names"]);
+    if is_established {
+        immutable(&after["scope"], &before["scope"], "spec.scope", &mut causes);
+        immutable(
+            &named["kind"],
+            &named_before["kind"],
+            "spec.names.kind",
+            &mut causes,
+        );
     }
-    let versions = after["versions"].as_array().into_iter().flatten();
-    let names: Vec<&Value> = versions.map(|version| &version["name"]).collect();
-    let stored = old["status"]["storedVersions"].as_array().into_iter().flatten();
-    for (index, version) in stored.enumerate() {
-        if !names.contains(&version) {
+    immutable(&after["group"], &before["group"], "spec.group", &mut causes);
+    immutable(
+        &named["plural"],
+        &named_before["plural"],
+        "spec.names.plural",
+        &mut causes,
+    );
+    let versions = items(&after["versions"]);
+    for (index, version) in items(&old["status"]["storedVersions"]).iter().enumerate() {
+        if versions.iter().all(|there| there["name"] != *version) {
             let name = text(version);
             causes.push(Cause::invalid(
                 format!("status.storedVersions[{index}]"),

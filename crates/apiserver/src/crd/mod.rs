@@ -17,6 +17,7 @@ mod version_schema;
 use serde_json::{Value, json};
 
 use crate::cause::{Cause, NO_FIELD};
+use crate::checks::text;
 use crate::metadata;
 use crate::schema::types::{self, TypeSchema};
 use path::Path;
@@ -42,7 +43,6 @@ pub struct CrdVersion {
     /// Name of the version.
     pub name: String,
     served: bool,
-    list_kind: String,
     type_schema: TypeSchema,
     raw: Value,
     structural: Structural,
@@ -59,15 +59,9 @@ impl CompiledCrd {
         if !causes.is_empty() {
             return Err(causes);
         }
-        let names = &crd["spec"]["names"];
-        let list_kind = match text(&names["listKind"]) {
-            "" => format!("{}List", text(&names["kind"])),
-            named => named.to_owned(),
-        };
         let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
-        let versions = versions.map(|version| CrdVersion::compile(version, &list_kind));
         Ok(Self {
-            versions: versions.collect(),
+            versions: versions.map(CrdVersion::compile).collect(),
         })
     }
 
@@ -99,17 +93,12 @@ impl CompiledCrd {
     }
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 impl CrdVersion {
-    fn compile(version: &Value, list_kind: &str) -> Self {
+    fn compile(version: &Value) -> Self {
         let raw = version["schema"]["openAPIV3Schema"].clone();
         Self {
             name: text(&version["name"]).to_owned(),
             served: version["served"].as_bool().unwrap_or(false),
-            list_kind: list_kind.to_owned(),
             type_schema: TypeSchema::custom(&raw),
             structural: Structural::compile(&raw),
             raw,
@@ -127,12 +116,6 @@ impl CrdVersion {
     #[must_use]
     pub fn raw_schema(&self) -> &Value {
         &self.raw
-    }
-
-    /// The kind of a list of its objects.
-    #[must_use]
-    pub fn list_kind(&self) -> &str {
-        &self.list_kind
     }
 
     /// Removes unknown fields and returns their paths.

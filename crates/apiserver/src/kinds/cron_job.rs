@@ -57,7 +57,7 @@ fn check(new: &Value, _: Option<&Value>, causes: &mut Vec<Cause>) {
         "successfulJobsHistoryLimit",
         "failedJobsHistoryLimit",
     ] {
-        not_negative(spec, "spec", field, causes);
+        not_negative(spec, field, causes);
     }
     job::check_template(&spec["jobTemplate"]["spec"], "spec.jobTemplate.spec", causes);
 }

@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::checks::{amount, at_most_all, number_or_percentage, text};
 use super::columns::{AGE, Column, NAME, number};
 use super::filling::{set, with};
 use super::workload::{self, WIDE, ready, row};
 use super::{KindRules, PLAIN, pod_template};
 use crate::cause::Cause;
+use crate::checks::{amount, at_most_all, number_or_percentage, text};
 
 pub(super) const RULES: KindRules = KindRules {
     default,

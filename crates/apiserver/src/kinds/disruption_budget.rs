@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::checks::{at_most_all, number_or_percentage, one_of, selector};
 use super::columns::{AGE, Column, NAME, created, name, number, plain};
 use super::{KindRules, PLAIN};
 use crate::cause::Cause;
+use crate::checks::{at_most_all, number_or_percentage, one_of, selector};
 
 pub(super) const RULES: KindRules = KindRules {
     check,

@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::checks::{items, text};
 use super::columns::{AGE, Column, NAME, human};
 use super::filling::{set, with};
-use super::keeping::{copy, copy_node_affinity, immutable};
+use super::keeping::{copy, copy_node_affinity};
 use super::workload::{WIDE, not_negative, row};
 use super::{KindRules, PLAIN, pod_template};
 use crate::cause::Cause;
+use crate::checks::{immutable, items, text};
 use crate::error::ApiResult;
 use crate::store::state::State;
 
@@ -43,9 +43,13 @@ fn default(object: &mut Value) {
 }
 
 fn check(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
-    check_spec(&new["spec"], "spec", causes);
+    let spec = &new["spec"];
+    check_template(spec, "spec", causes);
+    for field in ["parallelism", "completions", "backoffLimit"] {
+        not_negative(spec, field, causes);
+    }
     if let Some(old) = old {
-        check_update(&new["spec"], old, causes);
+        check_update(spec, old, causes);
     }
 }
 
@@ -60,13 +64,6 @@ pub(super) fn check_template(spec: &Value, path: &str, causes: &mut Vec<Cause>) 
         "" | "Always" => Some(Cause::required(path, "valid values: \"OnFailure\", \"Never\"")),
         _ => Some(Cause::not_supported(path, policy, ["OnFailure", "Never"])),
     });
-}
-
-fn check_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
-    check_template(spec, path, causes);
-    for field in ["parallelism", "completions", "backoffLimit"] {
-        not_negative(spec, path, field, causes);
-    }
 }
 
 /// What may not change of the spec of a Job.

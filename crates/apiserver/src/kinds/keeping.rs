@@ -1,14 +1,15 @@
-//! Keeping what was: fields that may not change, and fields that are taken from another version of an object.
+//! Keeping what was: fields that are taken from another version of an object, and those by which versions are compared.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::cause::Cause;
-
-/// A field that stays as it is.
-pub(super) fn immutable(new: &Value, old: &Value, path: &str, causes: &mut Vec<Cause>) {
-    if new != old {
-        causes.push(Cause::invalid(path, new, "field is immutable"));
-    }
+/// What an object has beside some fields.
+pub(super) fn all_but<'a>(object: &'a Value, fields: &[&str]) -> BTreeMap<&'a str, &'a Value> {
+    let all = object.as_object().into_iter().flatten();
+    all.map(|(field, value)| (field.as_str(), value))
+        .filter(|(field, _)| !fields.contains(field))
+        .collect()
 }
 
 /// Makes a field of an object what it is in another one: absent where it is absent there.

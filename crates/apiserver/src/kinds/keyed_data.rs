@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::columns::{AGE, Column, NAME, created, name};
 use super::filling::{set, with};
-use super::keeping;
 use super::{KindRules, PLAIN};
 use crate::cause::Cause;
+use crate::checks::immutable;
 
 /// Most bytes in the data of a ConfigMap or Secret.
 const MOST_DATA: usize = 1024 * 1024;
@@ -25,7 +25,7 @@ pub(super) const SECRET: KindRules = KindRules {
     default: default_secret,
     check: |new, old, causes| {
         if let Some(old) = old {
-            keeping::immutable(&new["type"], &old["type"], "type", causes);
+            immutable(&new["type"], &old["type"], "type", causes);
         }
         check("data", new, old, causes);
     },

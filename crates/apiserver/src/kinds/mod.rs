@@ -8,7 +8,6 @@ pub(crate) mod conversion;
 
 mod admission;
 mod autoscaler;
-mod checks;
 mod cron_job;
 mod daemon_set;
 mod definition;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::columns::{AGE, Column, NAME, created, name};
 use super::filling::with;
+use super::keeping::copy;
 use super::{KindRules, PLAIN};
 use crate::error::ApiResult;
 use crate::store::state::State;
@@ -40,16 +41,7 @@ fn admit(_: &State, object: &mut Value) -> ApiResult<()> {
 
 /// What holds a namespace until it is empty changes through its own subresource only.
 fn keep_finalizers(old: &Value, new: &mut Value) {
-    match &old["spec"]["finalizers"] {
-        Value::Null => {
-            if let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) {
-                spec.remove("finalizers");
-            }
-        }
-        finalizers => with(&mut new["spec"], |spec| {
-            spec.insert("finalizers".to_owned(), finalizers.clone());
-        }),
-    }
+    copy("finalizers", &old["spec"], &mut new["spec"]);
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

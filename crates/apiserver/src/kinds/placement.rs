@@ -5,12 +5,12 @@ use std::fmt::Display;
 use serde_json::Value;
 use spokeshave_syntax::names::{DNS_LABEL, is_dns_label, label_value_problems};
 
-use super::checks::{
+use crate::cause::Cause;
+use crate::checks::{
     items, label_key, label_values, labels, object_name, one_of, requirement, selector, text,
 };
-use crate::cause::Cause;
 
-const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+pub(super) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const DO_NOT_SCHEDULE: &str = "DoNotSchedule";
@@ -242,7 +242,7 @@ fn positive(value: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
 }
 
 /// What is wrong with the tolerations at `path`.
-pub(super) fn tolerations(tolerations: &Value, path: &str, causes: &mut Vec<Cause>) {
+pub(super) fn tolerations(tolerations: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
     for (index, one) in items(tolerations).iter().enumerate() {
         toleration(one, &format_args!("{path}[{index}]"), causes);
     }
@@ -266,31 +266,28 @@ fn toleration(toleration: &Value, here: &dyn Display, causes: &mut Vec<Cause>) {
         let problem = "effect must be 'NoExecute' when `tolerationSeconds` is set";
         causes.push(invalid("effect", text(effect), problem));
     }
-    let operators: &[&str] = match operator {
+    let unsupported = |operators: &[&'static str]| {
+        Cause::not_supported(
+            format_args!("{here}.operator"),
+            &toleration["operator"],
+            operators.iter().copied(),
+        )
+    };
+    match operator {
         "" | "Equal" => {
             let problems = label_value_problems(value);
             if !problems.is_empty() {
                 causes.push(invalid("operator", value, &problems.join(";")));
             }
-            &[]
         }
+        "Exists" if value.is_empty() => {}
         "Exists" => {
-            if !value.is_empty() {
-                let problem = "value must be empty when `operator` is 'Exists'";
-                causes.push(invalid("operator", value, problem));
-            }
-            &[]
+            let problem = "value must be empty when `operator` is 'Exists'";
+            causes.push(invalid("operator", value, problem));
         }
         // Known, and not in use: a gate is closed.
-        "Lt" | "Gt" => &["Equal", "Exists", "Lt", "Gt"],
-        _ => &["Equal", "Exists"],
-    };
-    if !operators.is_empty() {
-        causes.push(Cause::not_supported(
-            format_args!("{here}.operator"),
-            &toleration["operator"],
-            operators.iter().copied(),
-        ));
+        "Lt" | "Gt" => causes.push(unsupported(&["Equal", "Exists", "Lt", "Gt"])),
+        _ => causes.push(unsupported(&["Equal", "Exists"])),
     }
     one_of(effect, &format_args!("{here}.effect"), &EFFECTS, causes);
 }

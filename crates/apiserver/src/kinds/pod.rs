@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::checks::{items, text};
 use super::columns::{AGE, Column, NAME, created, name, or_none};
 use super::filling::{set, with};
 use super::keeping::copy;
 use super::{KindRules, PLAIN, pod_template, pod_update, priority_class};
 use crate::cause::Cause;
+use crate::checks::{items, text};
 use crate::error::{ApiError, ApiResult};
 use crate::json_path::json_path;
 use crate::store::state::State;
@@ -75,10 +75,8 @@ fn is_gated(spec: &Value) -> bool {
 /// Priority by the classes of the cluster, and what every new pod gets.
 fn admit(state: &State, object: &mut Value) -> ApiResult<()> {
     set_admitted(state, object).map_err(|problem| {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let mut error = ApiError::new(403, "Forbidden", format!("pods {name:?} is forbidden: {problem}"));
-        error.details = json!({"name": name, "kind": "pods"});
-        error
+        let name = text(&object["metadata"]["name"]);
+        ApiError::forbidden("", "pods", name, &problem)
     })
 }
 

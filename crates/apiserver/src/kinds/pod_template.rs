@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use spokeshave_syntax::names::{DNS_LABEL, is_dns_label};
 use spokeshave_syntax::{NOT_A_QUANTITY, Quantity};
 
-use super::checks::{items, labels, object_name, one_of, text};
+use super::columns::plain;
 use super::filling::{set, with};
 use super::placement;
 use crate::cause::Cause;
+use crate::checks::{items, labels, object_name, one_of, text};
 
 /// Lists of the containers of a pod, in the order in which their names are compared.
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -201,9 +202,8 @@ pub(super) fn check(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
             &format!("must be between 1 and {MOST_SECONDS}, inclusive"),
         ));
     }
-    if !items(&spec["tolerations"]).is_empty() {
-        placement::tolerations(&spec["tolerations"], &format!("{path}.tolerations"), causes);
-    }
+    let tolerations = &spec["tolerations"];
+    placement::tolerations(tolerations, &format_args!("{path}.tolerations"), causes);
     let class = &spec["priorityClassName"];
     object_name(class, &format_args!("{path}.priorityClassName"), causes);
     let (policy, policies) = (&spec["preemptionPolicy"], PREEMPTION_POLICIES);
@@ -248,10 +248,7 @@ fn check_container(container: &Value, names: &[&str], here: &dyn Display, causes
 fn resources(resources: &Value, here: &dyn Display, causes: &mut Vec<Cause>) {
     for list in ["requests", "limits"] {
         for (name, quantity) in resources[list].as_object().into_iter().flatten() {
-            let text = quantity
-                .as_str()
-                .map_or_else(|| quantity.to_string(), str::to_owned);
-            match text.parse::<Quantity>() {
+            match plain(quantity).parse::<Quantity>() {
                 Err(_) => causes.push(Cause::invalid(
                     format_args!("{here}.resources.{list}.{name}"),
                     quantity,
@@ -264,7 +261,7 @@ fn resources(resources: &Value, here: &dyn Display, causes: &mut Vec<Cause>) {
                 )),
                 Ok(value) => {
                     let limit = &resources["limits"][name];
-                    let limit_text = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
+                    let limit_text = plain(limit);
                     if list == "requests"
                         && !limit.is_null()
                         && limit_text.parse().is_ok_and(|limit: Quantity| value > limit)

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::checks::{items, text};
 use super::keeping::{copy, copy_node_affinity};
 use super::pod_template::quality_of_service;
 use super::{placement, pod_template};
 use crate::cause::Cause;
+use crate::checks::{items, text};
 
 /// Lists of the containers that a pod is made of.
 const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
@@ -87,7 +87,7 @@ fn tolerations(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
     let stays = |old: &Value| items(new).iter().any(|new| is_same(new, old));
     if items(old).iter().all(stays) {
         // A real server checks them once more.
-        placement::tolerations(new, "spec.tolerations", causes);
+        placement::tolerations(new, &"spec.tolerations", causes);
     } else {
         causes.push(Cause::forbidden(
             "spec.tolerations",
@@ -123,21 +123,20 @@ fn node_selector(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
 
 /// Each term that a node must satisfy may ask for more.
 fn node_affinity(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
-    let required = "requiredDuringSchedulingIgnoredDuringExecution";
-    let terms = |affinity: &Value| affinity["nodeAffinity"][required]["nodeSelectorTerms"].clone();
-    let (after, before) = (terms(new), terms(old));
-    if items(&before).is_empty() {
+    let terms = required_terms(new);
+    let (after, before) = (items(terms), items(required_terms(old)));
+    if before.is_empty() {
         return;
     }
-    if items(&before).len() != items(&after).len() {
+    if after.len() != before.len() {
         causes.push(Cause::invalid(
             TERMS,
-            &after,
+            terms,
             "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
         ));
         return;
     }
-    for (index, (new, old)) in items(&after).iter().zip(items(&before)).enumerate() {
+    for (index, (new, old)) in after.iter().zip(before).enumerate() {
         if !has_only_additions(new, old) {
             causes.push(Cause::invalid(
                 format_args!("{TERMS}[{index}]"),
@@ -146,6 +145,10 @@ fn node_affinity(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
             ));
         }
     }
+}
+
+fn required_terms(affinity: &Value) -> &Value {
+    &affinity["nodeAffinity"][placement::REQUIRED]["nodeSelectorTerms"]
 }
 
 fn has_only_additions(new: &Value, old: &Value) -> bool {
@@ -178,15 +181,13 @@ pub(super) fn keep(subresource: &str, old: &Value, object: &mut Value) {
 }
 
 fn has_same_containers(one: &Value, other: &Value) -> bool {
-    let names = |spec: &Value, list: &str| -> Vec<String> {
-        let containers = items(&spec[list]).iter();
-        containers
-            .map(|container| text(&container["name"]).to_owned())
-            .collect()
-    };
     CONTAINERS
         .iter()
-        .all(|list| names(one, list) == names(other, list))
+        .all(|list| names(&one[*list]).eq(names(&other[*list])))
+}
+
+fn names(containers: &Value) -> impl Iterator<Item = &str> {
+    items(containers).iter().map(|container| text(&container["name"]))
 }
 
 /// The old spec with the resources of the new one, which has the same containers.

@@ -3,13 +3,12 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::checks::{one_of, text};
 use super::columns::{AGE, Column, NAME, created, name};
 use super::filling::{set, with};
-use super::keeping::immutable;
 use super::pod_template::PREEMPTION_POLICIES;
 use super::{KindRules, PLAIN};
 use crate::cause::Cause;
+use crate::checks::{immutable, one_of, text};
 use crate::error::{ApiError, ApiResult};
 use crate::store::state::State;
 
@@ -87,17 +86,12 @@ fn only_default(state: &State, class: &Value) -> ApiResult<()> {
     let Some(other) = default_class(state).filter(|other| other.name != name) else {
         return Ok(());
     };
-    let (group, kind) = ("scheduling.k8s.io", "priorityclasses");
-    let mut error = ApiError::new(
-        403,
-        "Forbidden",
-        format!(
-            "{kind}.{group} {name:?} is forbidden: PriorityClass {} is already marked as default. Only one default can exist",
-            other.name
-        ),
+    let (group, plural) = ("scheduling.k8s.io", "priorityclasses");
+    let problem = format!(
+        "PriorityClass {} is already marked as default. Only one default can exist",
+        other.name
     );
-    error.details = json!({"name": name, "group": group, "kind": kind});
-    Err(error)
+    Err(ApiError::forbidden(group, plural, name, &problem))
 }
 
 /// What a pod takes over from its class.

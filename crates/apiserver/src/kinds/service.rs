@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::checks::{items, text};
 use super::columns::{AGE, Column, NAME, created, name, or_none, plain};
 use super::filling::{set, with};
 use super::keeping::copy;
 use super::{KindRules, PLAIN};
 use crate::cause::Cause;
+use crate::checks::{items, text};
 use crate::error::ApiResult;
 use crate::store::state::State;
 
@@ -51,10 +51,10 @@ fn default_spec(spec: &mut Value) {
 
 /// A Service gets the first free address of the service network unless it names one.
 fn admit(state: &State, object: &mut Value) -> ApiResult<()> {
-    let spec = &mut object["spec"];
-    if spec["type"] == "ExternalName" {
+    if !has_addresses(object) {
         return Ok(());
     }
+    let spec = &mut object["spec"];
     if spec["clusterIP"].is_string() {
         // Who names one means that it is the first of all.
         if items(&spec["clusterIPs"]).is_empty() {

@@ -1,12 +1,11 @@
 //! StatefulSets: defaults, those of their volume claims included, what may change, and columns.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::columns::{AGE, Column, NAME, created, name};
 use super::filling::{set, with};
+use super::keeping::all_but;
 use super::workload::{self, WIDE, ready, wide};
 use super::{KindRules, PLAIN, pod_template};
 use crate::cause::Cause;
@@ -59,7 +58,9 @@ fn default_spec(spec: &mut Value) {
 
 fn check(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     workload::check("statefulset", new, old, causes);
-    if old.is_some_and(|old| fixed(&new["spec"]) != fixed(&old["spec"])) {
+    let Some(old) = old else { return };
+    let (spec, before) = (&new["spec"], &old["spec"]);
+    if all_but(spec, &CHANGEABLE) != all_but(before, &CHANGEABLE) {
         let [others @ .., last] = CHANGEABLE.map(|field| format!("'{field}'"));
         let problem = format!(
             "updates to statefulset spec for fields other than {} and {last} are forbidden",
@@ -67,14 +68,6 @@ fn check(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
         );
         causes.push(Cause::forbidden("spec", &problem));
     }
-}
-
-/// What of a spec stays as it is.
-fn fixed(spec: &Value) -> BTreeMap<&String, &Value> {
-    let fields = spec.as_object().into_iter().flatten();
-    fields
-        .filter(|(field, _)| !CHANGEABLE.contains(&field.as_str()))
-        .collect()
 }
 
 const COLUMNS: &[Column] = &[NAME, Column("Ready", "string", 0), AGE, WIDE[0], WIDE[1]];

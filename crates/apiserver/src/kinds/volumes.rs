@@ -1,16 +1,15 @@
 //! Volumes: PersistentVolumes, their claims, StorageClasses and VolumeAttachments: defaults, the first phase, what may change, columns.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_syntax::Quantity;
 
 use super::columns::{AGE, Column, NAME, created, name, plain};
 use super::filling::{set, with, with_spec};
-use super::keeping::{copy, immutable};
+use super::keeping::{all_but, copy};
 use super::{KindRules, PLAIN};
 use crate::cause::Cause;
+use crate::checks::immutable;
 use crate::error::ApiResult;
 use crate::store::state::State;
 
@@ -124,7 +123,7 @@ const BESIDE_SOURCE: [&str; 9] = [
 fn check_volume(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let Some(old) = old else { return };
     let (spec, before) = (&new["spec"], &old["spec"]);
-    if source(spec) != source(before) {
+    if all_but(spec, &BESIDE_SOURCE) != all_but(before, &BESIDE_SOURCE) {
         causes.push(Cause::forbidden(
             "spec.persistentvolumesource",
             "spec.persistentvolumesource is immutable after creation",
@@ -139,14 +138,6 @@ fn check_volume(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
             "field is immutable, except for updating from beta label to GA",
         ));
     }
-}
-
-/// What a volume is.
-fn source(spec: &Value) -> BTreeMap<&String, &Value> {
-    let fields = spec.as_object().into_iter().flatten();
-    fields
-        .filter(|(field, _)| !BESIDE_SOURCE.contains(&field.as_str()))
-        .collect()
 }
 
 fn check_class(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {

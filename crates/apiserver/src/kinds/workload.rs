@@ -3,12 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::checks::{one_of, selector as check_selector};
 use super::columns::{Column, created, name, or_none, selector, texts};
 use super::filling::{set, with};
-use super::keeping::immutable;
 use super::pod_template;
 use crate::cause::Cause;
+use crate::checks::{immutable, one_of, selector as check_selector};
 use crate::selector::LabelSelector;
 
 /// The last columns, with `-o wide`.
@@ -64,11 +63,11 @@ pub(super) fn default_update_strategy(spec: &mut Map<String, Value>, numbers: &[
     });
 }
 
-/// A non-negative number, if present.
-pub(super) fn not_negative(spec: &Value, path: &str, field: &str, causes: &mut Vec<Cause>) {
+/// A non-negative number of the spec, if present.
+pub(super) fn not_negative(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
     if spec[field].as_i64().is_some_and(|value| value < 0) {
         causes.push(Cause::invalid(
-            format!("{path}.{field}"),
+            format_args!("spec.{field}"),
             &spec[field],
             "must be greater than or equal to 0",
         ));
@@ -78,7 +77,7 @@ pub(super) fn not_negative(spec: &Value, path: &str, field: &str, causes: &mut V
 /// What is wrong with a workload whose kind is called so in messages.
 pub(super) fn check(kind: &str, new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &new["spec"];
-    not_negative(spec, "spec", "replicas", causes);
+    not_negative(spec, "replicas", causes);
     if spec["selector"].is_null() {
         causes.push(Cause::required("spec.selector", ""));
     } else {

@@ -15,6 +15,8 @@ pub(crate) struct Resource {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) kind: String,
+    /// The kind of a list of its objects.
+    pub(crate) list_kind: String,
     pub(crate) plural: String,
     pub(crate) singular: String,
     pub(crate) namespaced: bool,
@@ -117,6 +119,7 @@ impl Registry {
                 continue;
             }
             registry.insert(Resource {
+                list_kind: format!("{kind}List"),
                 plural: text("plural"),
                 singular: text("singular"),
                 namespaced: fact["namespaced"].as_bool().unwrap_or(false),
@@ -224,6 +227,7 @@ impl Registry {
                 group: group.clone(),
                 version: version.name.clone(),
                 kind,
+                list_kind: text(&names["listKind"]),
                 plural: plural.clone(),
                 singular,
                 namespaced: crd["spec"]["scope"] == "Namespaced",

@@ -8,6 +8,7 @@ use crate::crd::{self, CompiledCrd};
 use crate::error::{ApiError, ApiResult};
 use crate::store::registry::Resource;
 use crate::store::state::State;
+use crate::verbs::deleting::add_finalizer;
 use crate::verbs::writing::seconds;
 
 /// Holds a definition until its objects are gone.
@@ -81,15 +82,7 @@ pub(crate) fn install(state: &mut State, object: &mut Value, compiled: CompiledC
     if !object["metadata"]["deletionTimestamp"].is_null() {
         return;
     }
-    let finalizers = &mut object["metadata"]["finalizers"];
-    if !finalizers.is_array() {
-        *finalizers = json!([]);
-    }
-    if let Some(list) = finalizers.as_array_mut()
-        && !list.iter().any(|one| one == CLEANUP)
-    {
-        list.push(json!(CLEANUP));
-    }
+    add_finalizer(object, CLEANUP);
     let compiled = Arc::new(compiled);
     let storage = storage_of(object);
     let before = state.compiled.insert(storage.clone(), compiled.clone());

@@ -25,7 +25,6 @@ const EXPIRED_SHARE: usize = 10;
 impl ApiServer {
     pub(crate) fn delete(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         let options = DeleteOptions::of(request)?;
-        self.expire(state, &scope.resource);
         let stored = state.find(scope)?;
         warn_of_orphans(state, &scope.resource, &options);
         options.check(scope, &stored)?;
@@ -72,13 +71,8 @@ impl ApiServer {
         if scope.resource.is("", "namespaces")
             && matches!(scope.name.as_str(), "default" | "kube-system" | "kube-public")
         {
-            let text = format!(
-                "namespaces {:?} is forbidden: this namespace may not be deleted",
-                scope.name
-            );
-            let mut error = ApiError::new(403, "Forbidden", text);
-            error.details = json!({"name": scope.name, "kind": "namespaces"});
-            return Err(error);
+            let problem = "this namespace may not be deleted";
+            return Err(ApiError::forbidden("", "namespaces", &scope.name, problem));
         }
         let outcome = outcome(&scope.resource, stored, options, self.now());
         let gone = outcome.gone && !returns_deleted(&scope.resource);
@@ -183,7 +177,7 @@ impl ApiServer {
 
     /// Takes away events that have been there for their time, when somebody asks for any. A crowd of them goes in several requests, as leases run
     /// out one by one on a real server: who watches and keeps up must find each deletion in the history.
-    pub(super) fn expire(&self, state: &mut State, resource: &Resource) {
+    pub(crate) fn expire(&self, state: &mut State, resource: &Resource) {
         let (group, plural) = EVENTS;
         if resource.plural != plural {
             return;
@@ -465,7 +459,7 @@ pub(super) fn has_finalizer(value: &Value, name: &str) -> bool {
         .is_some_and(|list| list.iter().any(|one| one == name))
 }
 
-fn add_finalizer(value: &mut Value, name: &str) {
+pub(super) fn add_finalizer(value: &mut Value, name: &str) {
     let finalizers = &mut value["metadata"]["finalizers"];
     if !finalizers.is_array() {
         *finalizers = json!([]);

@@ -185,8 +185,7 @@ pub(crate) fn too_large(asked: u64, current: u64) -> ApiError {
 }
 
 impl ApiServer {
-    pub(crate) fn get(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
-        self.expire(state, &scope.resource);
+    pub(crate) fn get(&self, state: &State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         let asked = parse_revision(request.parameter("resourceVersion")).map_err(ApiError::bad_request)?;
         if asked > state.revision {
             return Err(too_large(asked, state.revision));
@@ -202,7 +201,6 @@ impl ApiServer {
 
     pub(crate) fn list(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         check_list_options(request)?;
-        self.expire(state, &scope.resource);
         let filter = Filter::of(request, scope)?;
         let page = Page::of(state, request)?;
         let storage = scope.resource.storage();
@@ -269,14 +267,11 @@ impl ApiServer {
             }
             Form::Object => {}
         }
-        let list_kind = match resource.custom() {
-            Some(version) => version.list_kind().to_owned(),
-            None => format!("{}List", resource.kind),
-        };
         let mut body = Vec::with_capacity(chosen.len() * 1536 + 256);
         body.extend_from_slice(
             format!(
-                "{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
+                "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
+                resource.list_kind,
                 resource.api_version()
             )
             .as_bytes(),

@@ -51,11 +51,8 @@ impl ApiServer {
         check_version(scope, &old, &wanted)?;
         let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
         if replicas < 0 {
-            let cause = Cause {
-                reason: "FieldValueInvalid",
-                field: "spec.replicas".to_owned(),
-                message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
-            };
+            let problem = "must be greater than or equal to 0";
+            let cause = Cause::invalid("spec.replicas", &json!(replicas), problem);
             return Err(ApiError::invalid("autoscaling", "Scale", &scope.name, &[cause]));
         }
         let attributes = Attributes {

@@ -326,15 +326,8 @@ impl ApiServer {
             ));
         }
         let allowed = number(&status["disruptionsAllowed"]);
-        let forbidden = |problem: &str| {
-            let mut error = ApiError::new(
-                403,
-                "Forbidden",
-                format!("poddisruptionbudget.policy {name:?} is forbidden: {problem}"),
-            );
-            error.details = json!({"name": name, "group": "policy", "kind": "poddisruptionbudget"});
-            Err(error)
-        };
+        let (group, kind) = ("policy", "poddisruptionbudget");
+        let forbidden = |problem: &str| Err(ApiError::forbidden(group, kind, name, problem));
         if allowed < 0 {
             return forbidden("pdb disruptions allowed is negative");
         }

@@ -56,7 +56,6 @@ impl ApiServer {
             // What should have ended already ends at once.
             Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(LONGEST_TIMEOUT),
         };
-        self.expire(state, &scope.resource);
         let filter = Filter::of(request, scope)?;
         // A real server, too, calls this its own fault.
         let asked = parse_revision(request.parameter("resourceVersion"))

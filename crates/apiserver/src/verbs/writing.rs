@@ -52,7 +52,6 @@ impl ApiServer {
 
     pub(crate) fn create(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         let resource = &scope.resource;
-        self.expire(state, resource);
         let (mut object, duplicates) = request.object_and_duplicates(&resource.kind)?;
         check_identity(&mut object, scope)?;
         let mut warnings = duplicate_fields(request, resource, &duplicates)?;
@@ -222,7 +221,6 @@ impl ApiServer {
         subresource: &str,
     ) -> ApiResult<Answer> {
         let resource = &scope.resource;
-        self.expire(state, resource);
         let (mut object, duplicates) = request.object_and_duplicates(&resource.kind)?;
         check_identity(&mut object, scope)?;
         let mut warnings = duplicate_fields(request, resource, &duplicates)?;
@@ -254,7 +252,6 @@ impl ApiServer {
         subresource: &str,
     ) -> ApiResult<Answer> {
         let resource = &scope.resource;
-        self.expire(state, resource);
         let mut warnings = Vec::new();
         if is_apply(request) {
             let (stored, code) = self.apply(state, request, scope, subresource, &mut warnings)?;

@@ -205,20 +205,13 @@ pub(crate) fn namespace_accepts(state: &State, scope: &Scope, object: &Value) ->
         return Ok(());
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let what = crate::error::qualified(&scope.resource.group, &scope.resource.plural);
-    let mut error = ApiError::new(
-        403,
-        "Forbidden",
-        format!(
-            "{what} {name:?} is forbidden: unable to create new content in namespace {} because it is being terminated",
-            scope.namespace
-        ),
+    let problem = format!(
+        "unable to create new content in namespace {} because it is being terminated",
+        scope.namespace
     );
-    error.details = json!({"name": name, "kind": scope.resource.plural, "causes": [{
-        "reason": "NamespaceTerminating", "message": format!("namespace {} is being terminated", scope.namespace), "field": "metadata.namespace"}]});
-    if !scope.resource.group.is_empty() {
-        error.details["group"] = json!(scope.resource.group);
-    }
+    let mut error = ApiError::forbidden(&scope.resource.group, &scope.resource.plural, name, &problem);
+    error.details["causes"] = json!([{
+        "reason": "NamespaceTerminating", "message": format!("namespace {} is being terminated", scope.namespace), "field": "metadata.namespace"}]);
     Err(error)
 }
 

@@ -19,6 +19,8 @@ pub const JSON: &str = "application/json";
 
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
+pub const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+pub const EVENTS: &str = "/api/v1/namespaces/default/events";
 pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 #[derive(Clone)]
@@ -154,6 +156,16 @@ impl Client {
         self.post(MAPS, body).await.ok()
     }
 
+    /// Creates an event of `events.k8s.io/v1` about a pod, which a controller reports.
+    pub async fn new_event(&self, name: &str, controller: &str) {
+        let regarding = json!({"kind": "Pod", "namespace": "default", "name": "web"});
+        let event = json!({"metadata": {"name": name}, "regarding": regarding, "reason": "Seen", "note": "a note", "type": "Normal", "action": "See",
+            "reportingController": controller, "reportingInstance": format!("{controller}-1"), "eventTime": "2027-01-15T08:00:00.000000Z"});
+        self.post("/apis/events.k8s.io/v1/namespaces/default/events", event)
+            .await
+            .ok();
+    }
+
     /// Starts a watch.
     pub async fn watch(&self, path: &str) -> Watch {
         let response = self.raw("GET", path, JSON, Bytes::new()).await;
@@ -207,9 +219,40 @@ pub fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
+/// What is wrong with an object that was refused: place and problem of each cause.
+pub fn causes(body: &Value) -> Vec<String> {
+    let causes = body["details"]["causes"].as_array().expect("causes").iter();
+    causes
+        .map(|cause| {
+            format!(
+                "{}: {}",
+                cause["field"].as_str().unwrap(),
+                cause["message"].as_str().unwrap()
+            )
+        })
+        .collect()
+}
+
+/// The same of a change that is refused.
+pub async fn refused(client: &Client, path: &str, content_type: &str, patch: Value) -> Vec<String> {
+    let answer = client.patch(path, content_type, patch).await;
+    causes(&answer.refused(422, "Invalid"))
+}
+
 /// A pod that the server accepts.
 pub fn pod(name: &str, labels: Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels}, "spec": {"containers": [{"name": "main", "image": "example.com/app:1"}]}})
+}
+
+/// A template of such pods.
+pub fn template() -> Value {
+    json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "example.com/app:1"}]}})
+}
+
+/// A Job that the server accepts.
+pub fn job(name: &str) -> Value {
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    json!({"metadata": {"name": name}, "spec": {"template": template}})
 }
 
 /// A definition of Widgets, which exercises validation, pruning, defaults, rules, scale and printer columns.

@@ -1,9 +1,8 @@
 //! Garbage collection: owners that are not there, that come and go by updates, that wait; what stays behind where nobody asks for its deletion; namespaces.
 
-use crate::client::{Client, MAPS, MERGE, PODS, names, pod};
+use crate::client::{Client, JOBS, MAPS, MERGE, PODS, job, names, pod};
 use serde_json::{Value, json};
 
-const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const NAMESPACES: &str = "/api/v1/namespaces";
 const NODES: &str = "/api/v1/nodes";
 
@@ -151,9 +150,7 @@ async fn an_object_in_no_namespace_outlives_an_owner_that_is_in_one() {
 /// A Job with a pod of its own.
 async fn with_job() -> Client {
     let client = Client::new();
-    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    let job = json!({"metadata": {"name": "job"}, "spec": {"template": template}});
-    let job = client.post(JOBS, job).await.ok();
+    let job = client.post(JOBS, job("job")).await.ok();
     let mut body = pod("worker", json!({}));
     body["metadata"]["ownerReferences"] = json!([reference(&job)]);
     client.post(PODS, body).await.ok();

@@ -1,6 +1,6 @@
 //! Kinds that come at run time: validation, pruning, defaults, rules, subresources. Single schemas are tested against recorded vectors.
 
-use crate::client::{Client, DEFINITIONS, MERGE, names, widgets};
+use crate::client::{Client, DEFINITIONS, MERGE, causes, names, widgets};
 use serde_json::{Value, json};
 
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
@@ -26,19 +26,6 @@ async fn with_widgets() -> Client {
             .any(established)
     );
     client
-}
-
-fn causes(body: &Value) -> Vec<String> {
-    let causes = body["details"]["causes"].as_array().into_iter().flatten();
-    causes
-        .map(|cause| {
-            format!(
-                "{}: {}",
-                cause["field"].as_str().unwrap(),
-                cause["message"].as_str().unwrap()
-            )
-        })
-        .collect()
 }
 
 #[tokio::test]

@@ -1,31 +1,12 @@
 //! Fields of other kinds than pods that stay as they are: changes that a real server refuses, what a replacement keeps, and classes of priorities.
 
-use crate::client::{Client, JSON_PATCH, MERGE, PODS, STRATEGIC, pod};
+use crate::client::{Client, JOBS, JSON_PATCH, MERGE, PODS, STRATEGIC, pod, refused, template};
 use serde_json::{Value, json};
 
 const APPS: &str = "/apis/apps/v1/namespaces/default";
-const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const CORE: &str = "/api/v1/namespaces/default";
 const STORAGE_CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 const PRIORITY_CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
-
-/// What is wrong with a change that is refused: place and problem of each cause.
-async fn refused(client: &Client, path: &str, content_type: &str, patch: Value) -> Vec<String> {
-    let body = client
-        .patch(path, content_type, patch)
-        .await
-        .refused(422, "Invalid");
-    let causes = body["details"]["causes"].as_array().expect("causes").iter();
-    causes
-        .map(|cause| {
-            format!(
-                "{}: {}",
-                cause["field"].as_str().unwrap(),
-                cause["message"].as_str().unwrap()
-            )
-        })
-        .collect()
-}
 
 /// The only thing that is wrong with a change begins and ends so.
 async fn refused_as(client: &Client, path: &str, patch: Value, place: &str, problem: &str) {
@@ -36,10 +17,6 @@ async fn refused_as(client: &Client, path: &str, patch: Value, place: &str, prob
         causes[0].starts_with(&format!("{place}: ")) && causes[0].ends_with(problem),
         "{causes:?}"
     );
-}
-
-fn template() -> Value {
-    json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "example.com/app:1"}]}})
 }
 
 fn workload(more: Value) -> Value {

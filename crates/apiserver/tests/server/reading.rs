@@ -1,6 +1,6 @@
 //! get and list: selectors, pages, resource versions, tables, metadata alone.
 
-use crate::client::{Client, DEFINITIONS, MAPS, MERGE, PODS, names, pod, widgets};
+use crate::client::{Client, DEFINITIONS, EVENTS, JOBS, MAPS, MERGE, PODS, job, names, pod, widgets};
 use serde_json::{Value, json};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -79,27 +79,18 @@ async fn field_selectors_choose() {
 /// What is selected by another name than it has, or is 0 where nothing is written.
 #[tokio::test]
 async fn field_selectors_find_jobs_and_events() {
-    const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
-    const EVENTS: &str = "/api/v1/namespaces/default/events";
     let client = Client::new();
-    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/app:1"}]}});
     for name in ["done", "runs"] {
-        let job = json!({"metadata": {"name": name}, "spec": {"template": template}});
-        client.post(JOBS, job).await.ok();
+        client.post(JOBS, job(name)).await.ok();
     }
     let status = json!({"status": {"succeeded": 1}});
     client
         .patch(&format!("{JOBS}/done/status"), MERGE, status)
         .await
         .ok();
-    let regarding = json!({"kind": "Pod", "namespace": "default", "name": "web"});
-    let event = json!({"metadata": {"name": "new"}, "regarding": regarding, "reason": "Seen", "note": "a note", "type": "Normal", "action": "See",
-        "reportingController": "karpenter", "reportingInstance": "k-1", "eventTime": "2027-01-15T08:00:00.000000Z"});
-    client
-        .post("/apis/events.k8s.io/v1/namespaces/default/events", event)
-        .await
-        .ok();
-    let event = json!({"metadata": {"name": "old"}, "involvedObject": regarding, "reason": "Seen", "message": "a note", "type": "Normal",
+    client.new_event("new", "karpenter").await;
+    let involved = json!({"kind": "Pod", "namespace": "default", "name": "web"});
+    let event = json!({"metadata": {"name": "old"}, "involvedObject": involved, "reason": "Seen", "message": "a note", "type": "Normal",
         "source": {"component": "karpenter"}, "reportingComponent": "other"});
     client.post(EVENTS, event).await.ok();
     for (list, selector, expected) in [
@@ -259,7 +250,6 @@ async fn tables_as_kubectl_prints_them() {
 /// Of an event that recurs, the series says how often and when last.
 #[tokio::test]
 async fn tables_of_events_tell_of_series() {
-    const EVENTS: &str = "/api/v1/namespaces/default/events";
     let client = Client::new();
     let event = |name: &str, more: Value| {
         let mut event = json!({"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web"},

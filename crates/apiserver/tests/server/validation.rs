@@ -1,33 +1,15 @@
 //! Values that no API server accepts, and changes that it refuses: each is named with its place, in a real server's words, and nothing is stored.
 
-use crate::client::{APPLY, Client, JSON_PATCH, MAPS, MERGE, PODS, STRATEGIC, names, pod};
+use crate::client::{
+    APPLY, Client, JOBS, JSON_PATCH, MAPS, MERGE, PODS, STRATEGIC, causes, names, pod, refused, template,
+};
 use serde_json::{Value, json};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
-const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const SPEC_STAYS: &str =
     "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,";
-
-/// What is wrong with an object that was refused: place and problem of each cause.
-fn causes(body: &Value) -> Vec<String> {
-    let causes = body["details"]["causes"].as_array().expect("causes").iter();
-    causes
-        .map(|cause| {
-            format!(
-                "{}: {}",
-                cause["field"].as_str().unwrap(),
-                cause["message"].as_str().unwrap()
-            )
-        })
-        .collect()
-}
-
-async fn refused(client: &Client, path: &str, content_type: &str, patch: Value) -> Vec<String> {
-    let answer = client.patch(path, content_type, patch).await;
-    causes(&answer.refused(422, "Invalid"))
-}
 
 /// A pod with these fields in its spec.
 fn pod_with(name: &str, fields: &Value) -> Value {
@@ -36,10 +18,6 @@ fn pod_with(name: &str, fields: &Value) -> Value {
         body["spec"][field] = value.clone();
     }
     body
-}
-
-fn template() -> Value {
-    json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "example.com/app:1"}]}})
 }
 
 fn of_nodes(requirement: Value) -> Value {

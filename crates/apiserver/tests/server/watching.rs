@@ -1,6 +1,6 @@
 //! Watches: changes in order, bookmarks, initial events, selectors, the end of history, clients that leave.
 
-use crate::client::{Client, DEFINITIONS, MAPS, MERGE, names, widgets};
+use crate::client::{Client, DEFINITIONS, EVENTS, MAPS, MERGE, names, widgets};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -328,49 +328,47 @@ async fn watches_as_tables_and_as_metadata() {
     assert_eq!(first["object"]["kind"], "PartialObjectMetadata");
 }
 
+/// An event about a pod.
+fn event(name: &str) -> Value {
+    let about = json!({"kind": "Pod", "namespace": "default", "name": "web"});
+    json!({"metadata": {"name": name}, "involvedObject": about, "reason": "Seen", "message": "a note", "type": "Normal"})
+}
+
 /// The history is not overtaken by one request: who watches finds each deletion in it.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_of_events_goes_little_by_little() {
     let client = Client::with(|config| config.history_limit = 100);
-    let events = "/api/v1/namespaces/default/events";
-    let about = json!({"kind": "Pod", "namespace": "default", "name": "web"});
     for number in 0..150 {
-        let event = json!({"metadata": {"name": format!("e{number}")}, "involvedObject": about, "reason": "Seen", "type": "Normal"});
-        client.post(events, event).await.ok();
+        client.post(EVENTS, event(&format!("e{number}"))).await.ok();
     }
-    let list = client.get(events).await.ok();
+    let list = client.get(EVENTS).await.ok();
     client.pass_seconds(3_600);
     let mut watch = client
-        .watch(&format!("{events}?watch=true&resourceVersion={}", version(&list)))
+        .watch(&format!("{EVENTS}?watch=true&resourceVersion={}", version(&list)))
         .await;
     for _ in 0..15 {
         for _ in 0..10 {
             let told = watch.brief().await;
             assert!(told.starts_with("DELETED e"), "{told}");
         }
-        client.get(events).await.ok();
+        client.get(EVENTS).await.ok();
     }
     let none: [&str; 0] = [];
-    assert_eq!(names(&client.get(events).await.ok()), none);
+    assert_eq!(names(&client.get(EVENTS).await.ok()), none);
 }
 
 /// They have an hour, as on a real server, which each write begins anew. Those who watch are told.
 #[tokio::test(start_paused = true)]
 async fn events_go_an_hour_after_they_were_written_last() {
     let client = Client::new();
-    let events = "/api/v1/namespaces/default/events";
-    let event = |name: &str| {
-        let about = json!({"kind": "Pod", "namespace": "default", "name": "web"});
-        json!({"metadata": {"name": name}, "involvedObject": about, "reason": "Seen", "message": "a note", "type": "Normal"})
-    };
     for name in ["a", "b"] {
-        client.post(events, event(name)).await.ok();
+        client.post(EVENTS, event(name)).await.ok();
     }
-    let list = client.get(events).await.ok();
+    let list = client.get(EVENTS).await.ok();
     let mut watch = client
-        .watch(&format!("{events}?watch=true&resourceVersion={}", version(&list)))
+        .watch(&format!("{EVENTS}?watch=true&resourceVersion={}", version(&list)))
         .await;
-    let (a, b) = (format!("{events}/a"), format!("{events}/b"));
+    let (a, b) = (format!("{EVENTS}/a"), format!("{EVENTS}/b"));
     client.pass_seconds(1_800);
     let again = json!({"count": 2});
     client.patch(&b, MERGE, again.clone()).await.ok();
@@ -382,7 +380,7 @@ async fn events_go_an_hour_after_they_were_written_last() {
     assert!(client.exists(&b).await, "half an hour is left of its second hour");
     assert_eq!(watch.brief().await, "MODIFIED b");
     assert_eq!(watch.brief().await, "DELETED a");
-    client.post(events, event("a")).await.ok();
+    client.post(EVENTS, event("a")).await.ok();
     client.pass_seconds(1_800);
     let list = client.get("/apis/events.k8s.io/v1/events").await.ok();
     assert_eq!(
@@ -392,4 +390,7 @@ async fn events_go_an_hour_after_they_were_written_last() {
     );
     assert_eq!(watch.brief().await, "ADDED a");
     assert_eq!(watch.brief().await, "DELETED b");
+    client.pass_seconds(1_800);
+    let deleted = client.delete(EVENTS).await.ok();
+    assert!(names(&deleted).is_empty(), "what is gone cannot be deleted");
 }

@@ -274,13 +274,7 @@ async fn leases_and_both_event_apis() {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     let lease = client.post(leases, json!({"metadata": {"name": "n"}, "spec": {"holderIdentity": "n", "renewTime": "2027-01-15T08:00:00.123456Z"}})).await.ok();
     assert_eq!(lease["spec"]["renewTime"], "2027-01-15T08:00:00.123456Z");
-    let regarding = json!({"kind": "Pod", "namespace": "default", "name": "web"});
-    let event = json!({"metadata": {"name": "e"}, "regarding": regarding, "reason": "Seen", "note": "a note", "type": "Normal", "action": "See",
-        "reportingController": "tests", "reportingInstance": "tests-1", "eventTime": "2027-01-15T08:00:00.000000Z"});
-    client
-        .post("/apis/events.k8s.io/v1/namespaces/default/events", event)
-        .await
-        .ok();
+    client.new_event("e", "tests").await;
     let old = client
         .get("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dweb,reason%3DSeen")
         .await

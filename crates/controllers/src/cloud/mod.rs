@@ -197,20 +197,20 @@ impl Measured {
         let labels = [self.controller, method, self.inner.name()];
         let seconds = self.clock.since(started).as_secs_f64();
         self.families.cloud_duration.observe(&labels, seconds);
-        if let Err(error) = &answer {
+        if let Err(error) = &answer
+            && has_failed(error)
+        {
             self.failures.of_cloud(error);
-            if has_failed(error) {
-                self.families
-                    .cloud_errors
-                    .inc(&[labels[0], labels[1], labels[2], error.metric_label()]);
-            }
+            self.families
+                .cloud_errors
+                .inc(&[labels[0], labels[1], labels[2], error.metric_label()]);
         }
         answer
     }
 }
 
-/// Whether an answer counts as an error of the cloud. Where it wants to be asked later, or is not told yet what to launch, nothing has failed, and nobody is to
-/// be alerted.
+/// Whether an answer counts as an error of the cloud. Where it wants to be asked later, or is not told yet what to launch, nothing has failed: nobody is to be
+/// alerted, and no circuit breaker trips.
 fn has_failed(error: &CloudError) -> bool {
     match error {
         CloudError::Postponed { .. } => false,

@@ -450,14 +450,12 @@ impl DisruptionLoop {
             thread.unclean = true;
             return false;
         }
-        let is_refused = !self.stands_up(snapshot, &command);
-        if is_refused || !are_budgets_known(&self.cluster, &self.hands, &command).await {
-            let rest = if is_refused {
-                Frontier::refused
-            } else {
-                Frontier::failed
-            };
-            rest(&mut thread.frontier, &command, self.cluster.now());
+        if !self.stands_up(snapshot, &command) {
+            thread.frontier.refused(&command, self.cluster.now());
+            return false;
+        }
+        if !are_budgets_known(&self.cluster, &self.hands, &command).await {
+            thread.frontier.failed(&command, self.cluster.now());
             return false;
         }
         let action = Action::CreateDisruption {

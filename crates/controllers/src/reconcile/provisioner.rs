@@ -49,7 +49,7 @@ type Zones = BTreeMap<String, usize>;
 
 /// Planned NodeClaims of a NodePool that are not created before the same time, because the cloud has refused such lately.
 #[derive(Default)]
-struct Refused {
+struct BackedOff {
     claims: usize,
     pods: usize,
 }
@@ -65,8 +65,8 @@ pub(crate) struct Provisioner {
     runs: AtomicU64,
     /// When a line was written about a pod's preference, by UID. Lost: it is written once more.
     warned: Mutex<BTreeMap<(String, Hindrance), Timestamp>>,
-    /// Lines about pods without a place.
-    unplaced: Mutex<Repeats>,
+    /// Lines that each pass would write again.
+    lines: Mutex<Repeats>,
     /// What passes leave to be written while the next ones go on. Lost: the next pass decides it anew.
     names: Names,
     reports: Reports,
@@ -81,7 +81,7 @@ impl Provisioner {
             batcher: Batcher::default(),
             runs: AtomicU64::new(1),
             warned: Mutex::default(),
-            unplaced: Mutex::default(),
+            lines: Mutex::default(),
             names: Names::default(),
             reports: Reports::default(),
         });
@@ -384,10 +384,10 @@ impl Provisioner {
         }
     }
 
-    /// Whether a line about pods without a place is to be said again.
+    /// Whether a line that each pass would write is to be said again.
     fn is_line_due(&self, line: String) -> bool {
-        let mut unplaced = self.unplaced.lock().unwrap_or_else(PoisonError::into_inner);
-        unplaced.is_due(line, self.cluster.now())
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.is_due(line, self.cluster.now())
     }
 
     /// B-52: virtual pods without a place are told of on their buffer.
@@ -421,7 +421,7 @@ impl Provisioner {
     /// P-065: creates what is planned, many at once; what fails is planned for again.
     async fn create(&self, snapshot: &Snapshot, outcome: &Provisioned, plan: &Plan) {
         let mut wanted = Vec::new();
-        let mut refused: BTreeMap<(&str, Timestamp), Refused> = BTreeMap::new();
+        let mut backed_off: BTreeMap<(&str, Timestamp), BackedOff> = BTreeMap::new();
         self.cluster.begin_launches();
         for (planned, action) in outcome.placements.claims.iter().zip(&plan.actions) {
             let Action::CreateNodeClaim { claim, reason } = action else {
@@ -443,14 +443,14 @@ impl Provisioner {
             }
             let admission = self.cluster.memory().launches.admit(claim, self.cluster.now());
             if let Admission::NotBefore(next) = admission {
-                let alike = refused.entry((view.name.as_str(), next)).or_default();
+                let alike = backed_off.entry((view.name.as_str(), next)).or_default();
                 alike.claims += 1;
                 alike.pods += planned.pods.len();
                 continue;
             }
             wanted.push(((planned, reason), &**claim));
         }
-        self.tell_of_back_offs(&refused);
+        self.tell_of_back_offs(&backed_off);
         let done = |(planned, reason): (&PlannedClaim, &String),
                     claim: &NodeClaim,
                     created: Result<NodeClaim, ExecuteError>| {
@@ -474,8 +474,8 @@ impl Provisioner {
     }
 
     /// One line for all that waits for the same try, however many NodeClaims that is, and not one in every pass.
-    fn tell_of_back_offs(&self, refused: &BTreeMap<(&str, Timestamp), Refused>) {
-        for ((pool, next), Refused { claims, pods }) in refused {
+    fn tell_of_back_offs(&self, backed_off: &BTreeMap<(&str, Timestamp), BackedOff>) {
+        for ((pool, next), BackedOff { claims, pods }) in backed_off {
             if self.is_line_due(format!("{pool}: not before {next}")) {
                 tracing::info!(NodePool = pool, nodeclaims = claims, pods, %next, "the cloud has refused such nodeclaims lately; they are not created before the next try");
             }

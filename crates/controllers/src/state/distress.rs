@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{Distress, PriceFeed};
-use spokeshave_ports::{CloudError, NODE_CLASS_UNKNOWN, SharedClock};
+use spokeshave_ports::{CloudError, SharedClock};
 
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(1);
 const KEPT: usize = 1000;
@@ -61,7 +61,6 @@ impl Failures {
     /// A call of the cloud failed; what it says of a single instance or class does not count.
     pub(crate) fn of_cloud(&self, error: &CloudError) {
         let counts = match error {
-            CloudError::Create { reason, .. } if reason == NODE_CLASS_UNKNOWN => false,
             CloudError::InsufficientCapacity(_)
             | CloudError::Create { .. }
             | CloudError::Timeout(_)

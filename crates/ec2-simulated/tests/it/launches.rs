@@ -1,28 +1,41 @@
 //! Launches on an EC2 whose capacity runs out, whose calls are limited, and behind whose back things happen.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use spokeshave_api::labels;
+use spokeshave_api::{NodeClaim, labels};
+use spokeshave_aws_cloud::AwsProvider;
 use spokeshave_ec2_simulated::Options;
 use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_provider_aws::errors::ApiError;
 
 use crate::world::{CLUSTER, World, claim, pool};
 
-async fn ready(options: Options) -> World {
-    let world = World::new(options).await;
+async fn ready() -> World {
+    let world = World::new(Options::new(CLUSTER)).await;
     world.cloud.unlimited();
     world
+}
+
+/// With a provider that has been at work for a minute.
+async fn at_work() -> (World, Arc<AwsProvider>) {
+    let world = ready().await;
+    let provider = world.provider();
+    world.pass(60).await;
+    (world, provider)
+}
+
+/// A NodeClaim for one instance type.
+fn large(name: &str) -> NodeClaim {
+    claim(name, &[(labels::INSTANCE_TYPE, &["m5.large"])])
 }
 
 const BOTH: &[&str] = &["spot", "on-demand"];
 
 #[tokio::test(start_paused = true)]
 async fn a_076_what_has_no_capacity_is_passed_over_and_left_out_for_three_minutes() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
+    let (world, provider) = at_work().await;
     world.cloud.limit("m5.large/*/spot".parse().unwrap(), 0);
     let types: &[&str] = &["m5.large", "m5.xlarge"];
     let wanted = claim(
@@ -56,9 +69,7 @@ async fn a_076_what_has_no_capacity_is_passed_over_and_left_out_for_three_minute
 
 #[tokio::test(start_paused = true)]
 async fn a_077_a_launch_without_any_capacity_is_told_so_and_a_refused_one_why() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
+    let (world, provider) = at_work().await;
     world.cloud.limit("m5.large".parse().unwrap(), 0);
     let wanted = claim(
         "one",
@@ -94,7 +105,7 @@ async fn a_077_a_launch_without_any_capacity_is_told_so_and_a_refused_one_why() 
 
 #[tokio::test(start_paused = true)]
 async fn a_064_a_subnet_that_has_refused_for_want_of_addresses_is_not_chosen_again() {
-    let world = ready(Options::new(CLUSTER)).await;
+    let world = ready().await;
     world.class_in_subnets("own", 5, serde_json::json!({})).await;
     world.cloud.set_free_addresses("subnet-5", 1_000);
     let provider = world.provider();
@@ -122,36 +133,29 @@ async fn a_064_a_subnet_that_has_refused_for_want_of_addresses_is_not_chosen_aga
 
 #[tokio::test(start_paused = true)]
 async fn a_067_a_template_that_is_gone_is_made_again() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
-    let of = |name: &str| claim(name, &[(labels::INSTANCE_TYPE, &["m5.large"])]);
-    provider.create(&of("one")).await.unwrap();
+    let (world, provider) = at_work().await;
+    provider.create(&large("one")).await.unwrap();
     for name in world.cloud.templates() {
         world.cloud.remove_template(&name);
     }
-    provider.create(&of("two")).await.unwrap();
+    provider.create(&large("two")).await.unwrap();
     assert_eq!(world.cloud.instances().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_zone_that_is_dark_launches_nothing_and_others_do() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
+    let (world, provider) = at_work().await;
     for zone in ["us-east-1a", "us-east-1b", "us-east-1c"] {
         world.cloud.set_outage(zone, true);
     }
-    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let wanted = large("one");
     let launched = provider.create(&wanted).await.unwrap();
     assert_eq!(launched.label(labels::ZONE), Some("us-east-1d"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_074_a_075_a_thousand_nodeclaims_are_launched_and_ended_by_few_calls_that_ec2_does_not_limit() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
+    let (world, provider) = at_work().await;
     let before = world.cloud.calls();
     let types: &[&str] = &[
         "m5.large",
@@ -199,16 +203,13 @@ async fn a_074_a_075_a_thousand_nodeclaims_are_launched_and_ended_by_few_calls_t
 /// As when the time that core gives the launch of one is over while EC2 works on that of both.
 #[tokio::test(start_paused = true)]
 async fn a_074_a_nodeclaim_that_is_given_up_takes_the_launch_from_none_that_shares_its_call() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
+    let (world, provider) = at_work().await;
     let fleets = || {
         let calls = world.cloud.calls();
         calls.get("CreateFleet").copied().unwrap_or_default()
     };
     let before = fleets();
-    let of = |name: &str| claim(name, &[(labels::INSTANCE_TYPE, &["m5.large"])]);
-    let (one, two) = (of("one"), of("two"));
+    let (one, two) = (large("one"), large("two"));
     let (mut first, mut second) = (provider.create(&one), provider.create(&two));
     while fleets() == before {
         tokio::select! {
@@ -229,13 +230,8 @@ async fn a_074_a_nodeclaim_that_is_given_up_takes_the_launch_from_none_that_shar
 
 #[tokio::test(start_paused = true)]
 async fn a_104_a_list_that_fails_is_an_error_and_not_an_empty_cloud() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
-    provider
-        .create(&claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]))
-        .await
-        .unwrap();
+    let (world, provider) = at_work().await;
+    provider.create(&large("one")).await.unwrap();
     world.pass(60).await;
     for error in [
         ApiError::new("", "no answer"),
@@ -250,10 +246,8 @@ async fn a_104_a_list_that_fails_is_an_error_and_not_an_empty_cloud() {
 /// As when its answer was not written down, or somebody has taken the provider ID away.
 #[tokio::test(start_paused = true)]
 async fn a_080_a_launch_that_is_asked_for_again_minutes_later_finds_its_instance() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
-    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let (world, provider) = at_work().await;
+    let wanted = large("one");
     let launched = provider.create(&wanted).await.unwrap();
     world.pass(120).await;
     let again = provider.create(&wanted).await.unwrap();
@@ -268,11 +262,9 @@ async fn a_080_a_launch_that_is_asked_for_again_minutes_later_finds_its_instance
 /// Its Node has not joined, so EC2 does not know whose it is: a NodeClaim that has lost its provider ID must find it, and garbage collection leave it alone.
 #[tokio::test(start_paused = true)]
 async fn a_080_what_is_listed_bears_the_uid_that_this_process_has_launched_it_for() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
+    let (world, provider) = at_work().await;
     for name in ["one", "two"] {
-        let wanted = claim(name, &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+        let wanted = large(name);
         let launched = provider.create(&wanted).await.unwrap();
         for seconds in [0, 120] {
             world.pass(seconds).await;
@@ -286,10 +278,8 @@ async fn a_080_what_is_listed_bears_the_uid_that_this_process_has_launched_it_fo
 
 #[tokio::test(start_paused = true)]
 async fn a_080_a_launch_whose_instance_is_ending_or_gone_is_made_again() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
-    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let (world, provider) = at_work().await;
+    let wanted = large("one");
     for (seconds, state) in [(1, Some("shutting-down")), (60, None)] {
         let launched = provider.create(&wanted).await.unwrap();
         let id = launched.provider_id().unwrap().rsplit('/').next().unwrap();
@@ -307,12 +297,10 @@ async fn a_080_a_launch_whose_instance_is_ending_or_gone_is_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_081_a_launch_whose_operator_was_killed_is_listed_so_that_it_can_be_collected() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let first = world.provider();
-    world.pass(60).await;
+    let (world, first) = at_work().await;
     let calls: u64 = world.cloud.calls().values().sum();
     drop(first);
-    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let wanted = large("one");
     let mut launched = 0;
     for call in 1..=12 {
         let (services, life) = world.cloud.mortal_services(call + 12);
@@ -345,10 +333,8 @@ async fn a_081_a_launch_whose_operator_was_killed_is_listed_so_that_it_can_be_co
 
 #[tokio::test(start_paused = true)]
 async fn a_091_an_instance_that_a_user_ends_is_gone() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
-    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let (world, provider) = at_work().await;
+    let wanted = large("one");
     let launched = provider.create(&wanted).await.unwrap();
     world.pass(60).await;
     let id = world.cloud.instances()[0].id.clone();
@@ -368,9 +354,7 @@ async fn a_091_an_instance_that_a_user_ends_is_gone() {
 /// Prices of whole machines are another question than those of ordinary ones (A4.2); an answer that does not come keeps the last table.
 #[tokio::test(start_paused = true)]
 async fn a_052_both_kinds_of_prices_are_asked_for_and_kept_when_the_service_fails() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
+    let (world, provider) = at_work().await;
     assert_eq!(world.cloud.calls()["GetProducts"], 2);
     let price = async |name: &str| {
         let types = provider.instance_types(&pool()).await.unwrap();
@@ -394,7 +378,7 @@ async fn a_052_both_kinds_of_prices_are_asked_for_and_kept_when_the_service_fail
 /// Two clusters in one account: each lists its own instances, and says of the other's messages that they are a stranger's.
 #[tokio::test(start_paused = true)]
 async fn a_090_instances_of_another_cluster_are_not_listed() {
-    let world = ready(Options::new(CLUSTER)).await;
+    let world = ready().await;
     world
         .class(
             "bottlerocket",
@@ -409,7 +393,7 @@ async fn a_090_instances_of_another_cluster_are_not_listed() {
         options.interruption_queue = None;
     });
     world.pass(90).await;
-    let mut wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let mut wanted = large("one");
     let launched = ours.create(&wanted).await.unwrap();
     wanted.spec.node_class_ref.name = "bottlerocket".to_owned();
     wanted.metadata.uid = Some("uid-there".to_owned());
@@ -425,10 +409,8 @@ async fn a_090_instances_of_another_cluster_are_not_listed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_091_a_nodeclaim_without_provider_id_has_no_instance_unless_its_launch_was_not_written_down() {
-    let world = ready(Options::new(CLUSTER)).await;
-    let provider = world.provider();
-    world.pass(60).await;
-    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let (world, provider) = at_work().await;
+    let wanted = large("one");
     let ended = provider.delete(&wanted).await;
     assert!(
         ended.is_err_and(|error| error.is_not_found()),
@@ -442,7 +424,7 @@ async fn a_091_a_nodeclaim_without_provider_id_has_no_instance_unless_its_launch
 
 #[tokio::test(start_paused = true)]
 async fn a_040_without_types_at_the_start_nothing_is_for_sale_and_later_failures_keep_what_is_known() {
-    let world = ready(Options::new(CLUSTER)).await;
+    let world = ready().await;
     let asked = || {
         world
             .cloud

@@ -47,45 +47,37 @@ impl Observed {
 
     /// Counts what some constraints look at.
     pub(super) fn add(&mut self, constraints: &Constraints) {
-        fn add(counts: &mut BTreeMap<String, u32>, key: &str) {
-            match counts.get_mut(key) {
-                Some(count) => *count += 1,
-                None => _ = counts.insert(key.to_owned(), 1),
-            }
-        }
-        for selector in constraints.selectors() {
-            self.selectors += 1;
-            selector.keys().for_each(|key| add(&mut self.pod_labels, key));
-        }
-        of_nodes(constraints, |requirement| {
-            add(&mut self.node_labels, requirement.key());
-            if requirement.key() == labels::HOSTNAME {
-                let hosts = requirement.values().iter();
-                hosts.for_each(|host| add(&mut self.hosts, host));
-                self.host_bounds += u32::from(is_bounded(requirement));
-            }
-        });
+        self.count(constraints, |count| count + 1);
     }
 
     /// Takes back what [`add`](Self::add) has counted.
     pub(super) fn remove(&mut self, constraints: &Constraints) {
-        fn remove(counts: &mut BTreeMap<String, u32>, key: &str) {
-            let Some(count) = counts.get_mut(key) else { return };
-            *count -= 1;
-            if *count == 0 {
+        self.count(constraints, |count| count.saturating_sub(1));
+    }
+
+    fn count(&mut self, constraints: &Constraints, step: fn(u32) -> u32) {
+        let in_all = |counts: &mut BTreeMap<String, u32>, key: &str| {
+            let count = step(counts.get(key).copied().unwrap_or(0));
+            if count == 0 {
                 counts.remove(key);
+            } else if let Some(known) = counts.get_mut(key) {
+                *known = count;
+            } else {
+                counts.insert(key.to_owned(), count);
             }
-        }
+        };
         for selector in constraints.selectors() {
-            self.selectors -= 1;
-            selector.keys().for_each(|key| remove(&mut self.pod_labels, key));
+            self.selectors = step(self.selectors);
+            selector.keys().for_each(|key| in_all(&mut self.pod_labels, key));
         }
         of_nodes(constraints, |requirement| {
-            remove(&mut self.node_labels, requirement.key());
+            in_all(&mut self.node_labels, requirement.key());
             if requirement.key() == labels::HOSTNAME {
                 let hosts = requirement.values().iter();
-                hosts.for_each(|host| remove(&mut self.hosts, host));
-                self.host_bounds -= u32::from(is_bounded(requirement));
+                hosts.for_each(|host| in_all(&mut self.hosts, host));
+                if is_bounded(requirement) {
+                    self.host_bounds = step(self.host_bounds);
+                }
             }
         });
     }

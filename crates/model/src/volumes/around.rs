@@ -1,27 +1,24 @@
 //! What volumes depend on beside their own objects: which nodes there are, and which pods use a claim.
 //!
 //! A Snapshot takes in changes of nodes and pods one by one. Uses of claims are kept up to date here; what is known of nodes is not, and
-//! [`depends_on`](Around::depends_on) says which of their changes ask for it to be made again, [`is_complete`](Around::is_complete) whether changes of pods do. It
-//! decides nothing.
+//! [`is_current`](Around::is_current) says whether changes of nodes or pods ask for it to be made again. It decides nothing.
 
 use super::ready_made::{ReadyMade, unserved};
-use super::{VolumeObjects, claim_keys, class_name, is_local, named_hosts};
+use super::{VolumeObjects, claim_keys, is_local, named_hosts};
 use crate::Pod;
 use crate::labels;
 use crate::planned_node;
 use crate::pod;
+use crate::pod_object::{PodKey, pod_key};
 use crate::requirements::Requirements;
 use crate::snapshot::NodeView;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The access mode of a claim that one pod at a time may use.
-pub(crate) const READ_WRITE_ONCE_POD: &str = "ReadWriteOncePod";
-
-/// Namespace and name.
-type PodKey = (String, String);
+const READ_WRITE_ONCE_POD: &str = "ReadWriteOncePod";
 
 /// What volumes depend on beside their own objects. Where no volume does, it is empty, and costs nothing to keep.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +32,8 @@ pub(crate) struct Around {
     asking: BTreeMap<String, BTreeSet<PodKey>>,
     /// Who uses the claims that one pod at a time may use, by claim.
     users: BTreeMap<String, Users>,
+    /// A node that something here depends on has become another since.
+    is_outdated: bool,
 }
 
 /// Pods that use a claim which one pod at a time may use.
@@ -49,7 +48,10 @@ struct Users {
 impl Around {
     /// O(claims and volumes), and O(nodes + pods) where some volume depends on them.
     pub(crate) fn new(objects: &VolumeObjects, nodes: &[NodeView], pods: &[Arc<Pod>]) -> Self {
-        let exclusive = objects.claims.iter().filter(|(_, claim)| is_exclusive(claim));
+        let exclusive = objects
+            .claims
+            .iter()
+            .filter(|(_, claim)| claim.spec.as_ref().is_some_and(is_exclusive));
         let mut around = Around {
             hosts: hosts(objects, nodes),
             ready_made: ReadyMade::default(),
@@ -58,6 +60,7 @@ impl Around {
             users: exclusive
                 .map(|(key, _)| (key.clone(), Users::default()))
                 .collect(),
+            is_outdated: false,
         };
         if !around.has_no_uses() {
             for pod in pods {
@@ -73,9 +76,10 @@ impl Around {
         self.users.is_empty() && self.unserved.is_empty()
     }
 
-    /// Whether it knows the volumes of all classes that pods ask for now, and of no other.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.ready_made.classes().eq(self.asking.keys())
+    /// Whether it is what would be made of the objects now: no node has become another that it depends on, and it knows the volumes of all classes that pods ask
+    /// for, and of no other.
+    pub(crate) fn is_current(&self) -> bool {
+        !self.is_outdated && self.ready_made.classes().eq(self.asking.keys())
     }
 
     /// Whether the Node of a host that a local volume's term names is there: the volume can be used nowhere else.
@@ -89,12 +93,11 @@ impl Around {
     /// Where a claim without a volume gets one, if its class has it made where `allowed` says.
     pub(super) fn terms_of_unbound(
         &self,
-        (key, claim): (&str, &PersistentVolumeClaim),
+        claim: (&str, &PersistentVolumeClaim),
         since: Option<Timestamp>,
         allowed: Vec<Requirements>,
     ) -> Vec<Requirements> {
-        let class = class_name(claim).unwrap_or_default();
-        self.ready_made.terms(class, (key, claim), since, allowed)
+        self.ready_made.terms(claim, since, allowed)
     }
 
     /// Whether a pod may use a claim as far as others go.
@@ -166,22 +169,25 @@ impl Around {
         waiting
     }
 
-    /// Whether something here is another when a node becomes what it is now; `None` where it was not there, or is not any more.
-    pub(crate) fn depends_on(&self, before: Option<&NodeView>, now: Option<&NodeView>) -> bool {
-        if !self.hosts.is_empty() {
-            let (was, is) = (before.and_then(host), now.and_then(host));
-            let is_named = |host: Option<&str>| host.is_some_and(|host| self.hosts.contains_key(host));
-            if was != is && (is_named(was) || is_named(is)) {
-                return true;
-            }
+    /// A node becomes what it is now; `None` where it was not there, or is not any more.
+    pub(crate) fn note_node(&mut self, before: Option<&NodeView>, now: Option<&NodeView>) {
+        self.is_outdated |= self.has_other_hosts(before, now) || self.ready_made.depends_on(before, now);
+    }
+
+    /// Whether a host that local volumes name comes or goes with this.
+    fn has_other_hosts(&self, before: Option<&NodeView>, now: Option<&NodeView>) -> bool {
+        if self.hosts.is_empty() {
+            return false;
         }
-        self.ready_made.depends_on(before, now)
+        let (was, is) = (before.and_then(host), now.and_then(host));
+        let is_named = |host: Option<&str>| host.is_some_and(|host| self.hosts.contains_key(host));
+        was != is && (is_named(was) || is_named(is))
     }
 }
 
-fn is_exclusive(claim: &PersistentVolumeClaim) -> bool {
-    let spec = claim.spec.iter();
-    let mut modes = spec.flat_map(|spec| spec.access_modes.iter().flatten());
+/// Whether one pod at a time may use a claim.
+pub(crate) fn is_exclusive(claim: &PersistentVolumeClaimSpec) -> bool {
+    let mut modes = claim.access_modes.iter().flatten();
     modes.any(|mode| mode == READ_WRITE_ONCE_POD)
 }
 
@@ -205,9 +211,4 @@ fn host(view: &NodeView) -> Option<&str> {
     let meta = &view.node.as_ref()?.metadata;
     let label = meta.labels.as_ref().and_then(|all| all.get(labels::HOSTNAME));
     label.or(meta.name.as_ref()).map(String::as_str)
-}
-
-fn pod_key(pod: &Pod) -> PodKey {
-    let part = |value: &Option<String>| value.clone().unwrap_or_default();
-    (part(&pod.metadata.namespace), part(&pod.metadata.name))
 }

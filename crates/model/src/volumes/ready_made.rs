@@ -103,12 +103,11 @@ impl ReadyMade {
     /// Where a claim can be served: what its class allows, unless nothing provisions it. One of these must hold; empty when anywhere.
     pub(super) fn terms(
         &self,
-        class: &str,
         (key, claim): (&str, &PersistentVolumeClaim),
         since: Option<Timestamp>,
         allowed: Vec<Requirements>,
     ) -> Vec<Requirements> {
-        let Some(class) = self.classes.get(class) else {
+        let Some(class) = class_name(claim).and_then(|name| self.classes.get(name)) else {
             return allowed;
         };
         let mut there: Vec<Requirements> = Vec::new();

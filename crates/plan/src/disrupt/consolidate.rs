@@ -10,7 +10,7 @@ use super::evaluate::{self, Exchange, qualifies};
 use super::ground::{Ground, what_if_options};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::kept::Glance;
-use super::outcome::{Frontier, PoolScore, node_key, refused_key};
+use super::outcome::{Frontier, PoolScore, node_key};
 use super::patience;
 use super::simulate::WhatIf;
 use super::threads;
@@ -348,8 +348,8 @@ pub(super) fn rests(frontier: &Frontier, ground: &Ground<'_>, candidate: &Candid
     if candidate.moving_count() > 0 && frontier.has_lost_places(provider_id) {
         return true;
     }
-    let rests = |key: fn(&str) -> String| frontier.rests(&key(provider_id), ground.now);
-    !frontier.back_offs.is_empty() && (rests(node_key) || rests(refused_key))
+    let until = || frontier.node_rests_until(&node_key(provider_id), provider_id, ground.now);
+    !frontier.back_offs.is_empty() && until().is_some()
 }
 
 /// The pods of a set that need places.

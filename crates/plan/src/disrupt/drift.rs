@@ -74,17 +74,10 @@ pub(super) fn candidate(
     } else {
         drifted(ground, node, method.is_static(), lifted)
     }?;
-    if method.is_static() && !is_member(ground.snapshot, node, candidate.pool) {
+    if ground.snapshot.node(node).is_taken_out(&ground.snapshot.pools) {
         return Err(Hurdle::NotApplicable);
     }
     Ok(candidate)
-}
-
-/// Whether a node is one of those that a NodePool counts: it makes and deletes NodeClaims by their label (D-355), which users change to take one out, and the
-/// label of the Node stays as it was.
-pub(super) fn is_member(snapshot: &Snapshot, node: NodeId, pool: PoolId) -> bool {
-    let claim = snapshot.node(node).claim.as_deref();
-    claim.and_then(|claim| claim.node_pool()) == Some(snapshot.pool(pool).name.as_str())
 }
 
 /// What is due first goes first.

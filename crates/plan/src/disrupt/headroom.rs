@@ -6,7 +6,7 @@
 use super::candidates::Candidate;
 use super::ground::what_if_options;
 use crate::policy::Policy;
-use crate::provision::{displaced_pods, pending_pods};
+use crate::provision::{displaced_from, displaced_pods, pending_pods};
 use jiff::Timestamp;
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_schedule::{PackRequest, pack};
@@ -23,10 +23,7 @@ pub(super) fn settle(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Op
     let without_nodes: BTreeSet<NodeId> = snapshot.node_ids().filter(leaving).collect();
     let moving = without_nodes
         .iter()
-        .flat_map(|node| snapshot.node(*node).pods.iter().copied());
-    let moving = moving
-        .filter(|pod| snapshot.is_currently_reschedulable(*pod, now))
-        .filter(|pod| snapshot.pod(*pod).problem().is_none());
+        .flat_map(|node| displaced_from(snapshot, snapshot.node(*node), now));
     let pods: BTreeSet<PodId> = pending_pods(snapshot)
         .0
         .into_iter()

@@ -342,7 +342,7 @@ impl Frontier {
     /// Whether a replacement of this command would come from a NodePool that rests because one was refused.
     pub(crate) fn expects_refusal(&self, command: &Command, now: Timestamp) -> bool {
         let mut replacements = command.replacements.iter();
-        replacements.any(|one| self.rests(&refusal_key(&one.pool), now))
+        replacements.any(|one| self.rests_until(&refusal_key(&one.pool), now).is_some())
     }
 
     /// Whether the pods of a node had no places in the end when its last command was carried out, and nothing has changed since.
@@ -373,11 +373,23 @@ impl Frontier {
         self.settled.as_ref().map(|settled| settled.until)
     }
 
-    /// Whether something rests.
-    pub(crate) fn rests(&self, key: &str, now: Timestamp) -> bool {
-        self.back_offs
-            .get(key)
-            .is_some_and(|back_off| now < back_off.until)
+    /// Until when a node rests: by the key of the method that would take it, or because an independent check has refused a command for it, whatever that was to
+    /// go for.
+    pub(super) fn node_rests_until(
+        &self,
+        of_method: &str,
+        provider_id: &str,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let refused = refused_key(provider_id);
+        let keys = [of_method, refused.as_str()].into_iter();
+        keys.filter_map(|key| self.rests_until(key, now)).max()
+    }
+
+    /// Until when something rests, if it does.
+    fn rests_until(&self, key: &str, now: Timestamp) -> Option<Timestamp> {
+        let until = self.back_offs.get(key)?.until;
+        (now < until).then_some(until)
     }
 }
 
@@ -394,14 +406,10 @@ fn refusal_key(pool: &str) -> String {
 
 /// Drift and expiry fail by NodePool (its new nodes do not come up); everything else by node.
 fn back_off_keys(command: &Command) -> Vec<String> {
-    match command.method {
-        method if method.is_maintenance() => command
-            .budget_use()
-            .into_keys()
-            .map(|pool| format!("drift/{pool}"))
-            .collect(),
-        _ => keys_of_nodes(command, node_key),
+    if command.method.is_maintenance() {
+        return command.budget_use().into_keys().map(drift_key).collect();
     }
+    keys_of_nodes(command, node_key)
 }
 
 /// What an independent check has refused rests whatever its nodes were to go for.
@@ -414,12 +422,17 @@ fn keys_of_nodes(command: &Command, key: fn(&str) -> String) -> Vec<String> {
     nodes.map(|node| key(&node.provider_id)).collect()
 }
 
+/// For a NodePool whose nodes could not be replaced.
+pub(super) fn drift_key(pool: &str) -> String {
+    format!("drift/{pool}")
+}
+
 /// For a node whose consolidation failed.
 pub(super) fn node_key(provider_id: &str) -> String {
     format!("node/{provider_id}")
 }
 
 /// For a node of which an independent check has refused a command.
-pub(super) fn refused_key(provider_id: &str) -> String {
+fn refused_key(provider_id: &str) -> String {
     format!("refused/{provider_id}")
 }

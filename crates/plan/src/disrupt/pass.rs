@@ -16,7 +16,7 @@ use super::headroom;
 use super::hurdle::{Hurdle, Lifted};
 use super::judge::{Judge, Unlimited};
 use super::kept::{Kept, Singles};
-use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled, refused_key};
+use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled, drift_key};
 use super::register::Register;
 use super::simulate::{Follow, WhatIf};
 use super::verdict::Verdict;
@@ -362,10 +362,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         let mut candidates = self.replaceable(method);
         let eligible = candidates.len();
         // What rests takes neither headroom nor budget from others.
-        candidates.retain(|candidate| {
-            let pool = &ground.snapshot.pool(candidate.pool).name;
-            !self.replacement_rests(pool, &ground.snapshot.node(candidate.node).provider_id)
-        });
+        candidates.retain(|candidate| !self.replacement_rests(candidate));
         Said {
             eligible,
             evaluated: candidates.len(),
@@ -394,9 +391,12 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
     }
 
     /// Whether the NodePool of a node that is to be replaced rests, or the node itself.
-    fn replacement_rests(&self, pool: &str, provider_id: &str) -> bool {
-        let keys = [format!("drift/{pool}"), refused_key(provider_id)];
-        keys.iter().any(|key| self.frontier.rests(key, self.ground.now))
+    fn replacement_rests(&self, candidate: &Candidate) -> bool {
+        let (snapshot, now) = (self.ground.snapshot, self.ground.now);
+        let of_pool = drift_key(&snapshot.pool(candidate.pool).name);
+        let provider_id = &snapshot.node(candidate.node).provider_id;
+        let until = self.frontier.node_rests_until(&of_pool, provider_id, now);
+        until.is_some()
     }
 
     /// D-133: the first drifted or expired node whose pods all have places.
@@ -413,9 +413,7 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
         let mut what_if = WhatIf::new(snapshot, self.options, ground.now, &BTreeSet::new());
         let budgets = ground.budget(&method.reason());
         for candidate in &candidates {
-            let pool = &snapshot.pool(candidate.pool).name;
-            let provider_id = &snapshot.node(candidate.node).provider_id;
-            if !budgets.allows(candidate.place()) || self.replacement_rests(pool, provider_id) {
+            if !budgets.allows(candidate.place()) || self.replacement_rests(candidate) {
                 said.constrained += 1;
                 continue;
             }

@@ -1,10 +1,10 @@
 //! Hurdles as blockers: each with its object, upstream's words where there are some, and what would have to hold instead.
 
-use super::drift::{has_excess, is_member};
+use super::drift::has_excess;
 use super::ground::Ground;
 use super::hurdle::{Hurdle, Stop};
 use super::verdict::{Blocker, BlockerKind, Subject};
-use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, PodId};
 
 /// A hurdle as a value with its object.
 pub(super) fn blocker(ground: &Ground<'_>, node: NodeId, stop: &Stop) -> Blocker {
@@ -88,7 +88,7 @@ pub(super) fn blocker(ground: &Ground<'_>, node: NodeId, stop: &Stop) -> Blocker
                 condition,
             );
         }
-        Hurdle::StaticPool | Hurdle::NotApplicable if is_taken_out(snapshot, node) => (
+        Hurdle::StaticPool | Hurdle::NotApplicable if view.is_taken_out(&snapshot.pools) => (
             Kind::StaticNodePool,
             on_pool(),
             "its NodePool is static, and the label of its NodeClaim takes it out of that".to_owned(),
@@ -232,12 +232,6 @@ pub(super) fn blocker(ground: &Ground<'_>, node: NodeId, stop: &Stop) -> Blocker
         ),
     };
     value(kind, object, message, condition.to_owned())
-}
-
-/// Whether somebody has taken a node out of its static NodePool by the label of its NodeClaim.
-fn is_taken_out(snapshot: &Snapshot, node: NodeId) -> bool {
-    let pool = snapshot.node(node).pool;
-    pool.is_some_and(|pool| snapshot.pool(pool).is_static && !is_member(snapshot, node, pool))
 }
 
 /// The NodePool whose limit is in the way: the one that a replacement would come from.

@@ -8,7 +8,7 @@ use super::candidates::Candidate;
 use super::command::{Destination, Move};
 use super::ground::Ground;
 use super::outcome::DisruptStatistics;
-use crate::provision::{pending_among, pending_pods};
+use crate::provision::{displaced_from, pending_among, pending_pods};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use rustc_hash::FxHashSet;
@@ -18,7 +18,6 @@ use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeId, NodeView, PodId, PoolId, Snapshot};
 use spokeshave_model::vector::{CPU, MEMORY, ResourceVector};
 use spokeshave_schedule::{Fork, PackOptions, Simulation, Start};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Worst launch prices by instance type, per NodePool and requirements; filled on demand.
@@ -105,12 +104,11 @@ impl<'a> WhatIf<'a> {
                 simulation.remove_node(*node);
             }
         }
-        let displaced = leaving.iter().filter(|_| now.is_some());
-        let displaced = displaced
-            .flat_map(|node| snapshot.node(*node).pods.iter().copied())
-            .filter(|pod| now.is_some_and(|now| snapshot.is_currently_reschedulable(*pod, now)))
-            .filter(|pod| snapshot.pod(*pod).problem().is_none());
-        let pods: BTreeSet<PodId> = pending.into_iter().chain(displaced).collect();
+        let mut pods: BTreeSet<PodId> = pending.into_iter().collect();
+        if let Some(now) = now {
+            let leaving = leaving.iter().map(|node| snapshot.node(*node));
+            pods.extend(leaving.flat_map(|node| displaced_from(snapshot, node, now)));
+        }
         simulation.base(&pods.into_iter().collect::<Vec<_>>());
         simulation.withhold(snapshot.node_ids().filter(|node| is_closed(snapshot.node(*node))));
         WhatIf {
@@ -164,8 +162,15 @@ impl<'a> WhatIf<'a> {
             self.simulation.remove_node(*node);
         }
         self.simulation.open_after(after);
-        let (stuck, others) = parted(self.snapshot, pods);
-        let mut unplaced = self.simulation.place(&others).unplaced;
+        let is_stuck = |pod: &PodId| is_stuck(self.snapshot, *pod);
+        let stuck: Vec<PodId> = pods.iter().copied().filter(is_stuck).collect();
+        // Most have none, and nothing is copied then.
+        let mut unplaced = if stuck.is_empty() {
+            self.simulation.place(pods).unplaced
+        } else {
+            let others: Vec<PodId> = pods.iter().copied().filter(|pod| !is_stuck(pod)).collect();
+            self.simulation.place(&others).unplaced
+        };
         self.simulation.open_after(None);
         if !stuck.is_empty() {
             unplaced.extend(stuck);
@@ -432,20 +437,6 @@ pub(super) struct Placed {
 /// Whether no node can take the pod, whatever room there is: its successor would wait for what is not there any more.
 fn is_stuck(snapshot: &Snapshot, pod: PodId) -> bool {
     snapshot.pod(pod).problem().is_some()
-}
-
-/// The pods that no node can take, and the others.
-fn parted<'p>(snapshot: &Snapshot, pods: &'p [PodId]) -> (Vec<PodId>, Cow<'p, [PodId]>) {
-    let stuck: Vec<PodId> = pods
-        .iter()
-        .copied()
-        .filter(|pod| is_stuck(snapshot, *pod))
-        .collect();
-    if stuck.is_empty() {
-        return (stuck, Cow::Borrowed(pods));
-    }
-    let others = pods.iter().copied().filter(|pod| !is_stuck(snapshot, *pod));
-    (stuck, Cow::Owned(others.collect()))
 }
 
 /// Whether a node is cordoned or not ready. A pod that tolerates everything could be placed there, but the command that relies on it would be rolled back

@@ -1,7 +1,9 @@
 //! Consolidation of single nodes and of sets: what goes, what comes, and what is said when nothing does.
 
 use crate::support;
-use crate::support::{World, dollars, free_pool, on_demand_pool, pinned, text, three_types, zero_budget};
+use crate::support::{
+    World, dollars, free_pool, nodes_of, on_demand_pool, pinned, text, three_types, zero_budget,
+};
 use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, Operator, Requirement};
 use spokeshave_example::{instance_type, node_pool};
@@ -527,13 +529,7 @@ fn bad_input_keeps_its_own_node_and_no_other() {
             .node("odd", "large")
             .pod("q", "odd", "1")
     };
-    let acts = |world: &World| {
-        let commands = world.pass().commands;
-        commands
-            .iter()
-            .flat_map(|command| command.nodes.iter().map(|node| node.node.clone()))
-            .collect::<Vec<_>>()
-    };
+    let acts = |world: &World| nodes_of(&world.pass().commands);
     assert_eq!(acts(&base()), ["good", "odd"]);
     let bare = base().edit_node("odd", |node| {
         node.metadata.labels = Some(

@@ -1,6 +1,6 @@
 //! What a deadline for draining (terminationGracePeriod) opens: drift in spite of pods that must not be disturbed, and nothing else.
 
-use crate::support::{World, acts, on_demand_pool, only, pair, pinned};
+use crate::support::{World, acts, nodes_of, on_demand_pool, only, pair, pinned};
 use serde_json::json;
 use spokeshave_plan::disrupt::Method;
 
@@ -28,9 +28,8 @@ fn drifted_with_deadline(method: Method) -> World {
 
 /// Whether a command of the next pass deletes node `a`.
 fn goes(world: &World) -> bool {
-    let commands = world.pass().commands;
-    let mut nodes = commands.iter().flat_map(|command| &command.nodes);
-    nodes.any(|node| node.node == "a")
+    let nodes = nodes_of(&world.pass().commands);
+    nodes.iter().any(|node| node == "a")
 }
 
 #[test]

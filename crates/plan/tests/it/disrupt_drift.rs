@@ -1,7 +1,9 @@
 //! Drift of dynamic and static NodePools.
 
 use crate::support;
-use crate::support::{World, dollars, on_demand_pool, only, pinned, text, three_types, zero_budget};
+use crate::support::{
+    World, dollars, nodes_of, on_demand_pool, only, pinned, text, three_types, zero_budget,
+};
 use serde_json::json;
 use spokeshave_plan::disrupt::record::record;
 use spokeshave_plan::disrupt::{Frontier, Method, disrupt, validate};
@@ -245,9 +247,8 @@ fn d_139_w_10_w_24_a_static_node_whose_command_the_audit_refuses_leaves_others_t
     for world in [tight, budgeted] {
         let snapshot = world.snapshot();
         let going = |frontier: &Frontier, now| {
-            let commands = disrupt(&snapshot, &world.policy, now, frontier).commands;
-            let nodes = commands.iter().flat_map(|command| &command.nodes);
-            nodes.map(|node| node.node.clone()).collect::<Vec<_>>()
+            let outcome = disrupt(&snapshot, &world.policy, now, frontier);
+            nodes_of(&outcome.commands)
         };
         let first = world.pass().commands.remove(0);
         let mut frontier = Frontier::default();
@@ -267,12 +268,7 @@ fn d_355_d_139_a_node_that_was_taken_out_of_its_static_pool_neither_counts_nor_i
         let labels = claim.metadata.labels.get_or_insert_default();
         labels.insert("karpenter.sh/nodepool".to_owned(), "other".to_owned());
     });
-    let going = |world: &World| {
-        let commands = world.pass().commands;
-        let nodes = commands.iter().flat_map(|command| &command.nodes);
-        nodes.map(|node| node.node.clone()).collect::<Vec<_>>()
-    };
-    assert_eq!(going(&world), ["b", "c"]);
+    assert_eq!(nodes_of(&world.pass().commands), ["b", "c"]);
     let blocker = |world: &World| world.verdict("a").blockers.remove(0);
     let kept = blocker(&world);
     assert_eq!(kept.kind.to_string(), "StaticNodePool");

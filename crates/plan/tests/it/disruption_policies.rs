@@ -1,6 +1,6 @@
 //! DisruptionPolicies through a pass, a second look, and the steps of a command.
 
-use crate::support::{DELETE_A, World, acts, later, on_demand_pool, pair, pinned};
+use crate::support::{DELETE_A, World, acts, later, nodes_of, on_demand_pool, pair, pinned};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -157,11 +157,7 @@ fn empty_in_two_zones() -> World {
 
 /// The nodes that the commands of the next pass take, by name.
 fn nodes(world: &World) -> Vec<String> {
-    let commands = world.pass().commands;
-    let mut names: Vec<String> = commands
-        .iter()
-        .flat_map(|command| command.nodes.iter().map(|node| node.node.clone()))
-        .collect();
+    let mut names = nodes_of(&world.pass().commands);
     names.sort_unstable();
     names
 }

@@ -10,7 +10,6 @@ use crate::options::{MinValuesPolicy, ReservedPolicy};
 use crate::tables::{Tables, VariantId};
 use crate::topology::Ways;
 use spokeshave_model::snapshot::PodId;
-use spokeshave_model::vector::ResourceVector;
 use std::collections::BTreeMap;
 
 /// Why a template opens no claim; the facts behind it are looked up again for the user only.
@@ -42,19 +41,24 @@ pub(super) struct Opening {
     relaxed_min_values: BTreeMap<String, u32>,
 }
 
-/// Keeps of the types in the scratch those that attach the volumes of the pod that is asked for beside what is there (P-117); whether there are any.
-fn keep_attachable(scratch: &mut Scratch, tables: &Tables<'_>, template: usize, attached: &[u32]) -> bool {
+/// Keeps of the types in the scratch those that attach the volumes of the pod beside what is there (P-117); whether there are any.
+fn keep_attachable(
+    scratch: &mut Scratch,
+    tables: &Tables<'_>,
+    pod: PodId,
+    template: usize,
+    attached: &[u32],
+) -> bool {
     let attachments = &tables.attachments;
-    if scratch
-        .asking
-        .is_none_or(|pod| attachments.of_planned(pod).is_empty())
-    {
+    let more = attachments.of_planned(pod);
+    if more.is_empty() {
         return true;
     }
-    let (before, place) = (scratch.types.count(), (template, scratch.asking));
-    let are_left = attachments.keep_attachable(&mut scratch.types, place, attached, &tables.numbers);
-    scratch.met_attach_limit |= scratch.types.count() < before;
-    are_left
+    let before = scratch.types.count();
+    attachments.keep_attachable(&mut scratch.types, template, (attached, more), &tables.numbers);
+    let left = scratch.types.count();
+    scratch.met_attach_limit |= left < before;
+    left > 0
 }
 
 impl Opening {
@@ -158,7 +162,6 @@ impl Engine<'_> {
     /// Whether a planned claim takes the pod, and its requirements then; its types and reservations are left in the scratch. Remembers
     /// failures that are final.
     pub(super) fn accepts(&mut self, pod: PodId, id: VariantId, index: usize) -> Option<SetId> {
-        self.scratch.asking = Some(pod);
         let request = self.tables.snapshot.pod(pod).request;
         let requests = &self.tables.snapshot.requests[request.index()];
         let (claim, tables) = (self.ledgers.claims().get(index), &mut self.tables);
@@ -181,7 +184,7 @@ impl Engine<'_> {
         let place = (index, template_index, joined);
         let narrowed = self.narrow(id, place);
         if let Ok(set) = narrowed
-            && self.becomes(requests, id, index, set)
+            && self.becomes(pod, id, index, set)
         {
             return Some(set);
         }
@@ -195,14 +198,14 @@ impl Engine<'_> {
         self.find_way(
             id,
             place,
-            |engine, set| engine.keep_types_of(requests, id, index, set),
-            |engine, set| engine.becomes(requests, id, index, set).then_some(set),
+            |engine, set| engine.keep_types_of(pod, id, index, set),
+            |engine, set| engine.becomes(pod, id, index, set).then_some(set),
         )
     }
 
     /// Whether a planned claim with these requirements can hold the pod, too; its types and reservations are left in the scratch.
-    fn becomes(&mut self, requests: &ResourceVector, id: VariantId, index: usize, set: SetId) -> bool {
-        if !self.keep_types_of(requests, id, index, set) {
+    fn becomes(&mut self, pod: PodId, id: VariantId, index: usize, set: SetId) -> bool {
+        if !self.keep_types_of(pod, id, index, set) {
             return false;
         }
         let template_index = self.ledgers.claims().get(index).template;
@@ -222,14 +225,14 @@ impl Engine<'_> {
     }
 
     /// Leaves in the scratch the types that a planned claim with these requirements could be of and that hold the pod, too; whether there are any.
-    fn keep_types_of(&mut self, requests: &ResourceVector, id: VariantId, index: usize, set: SetId) -> bool {
+    fn keep_types_of(&mut self, pod: PodId, id: VariantId, index: usize, set: SetId) -> bool {
         let (claim, tables, scratch) = (
             self.ledgers.claims().get(index),
             &mut self.tables,
             &mut self.scratch,
         );
         scratch.total.clone_from(&claim.requests);
-        scratch.total.add(requests);
+        scratch.total.add(tables.snapshot.requests(pod));
         scratch.types.copy_from(&claim.types);
         scratch.ports.clear();
         scratch.ports.extend_from_slice(&claim.ports);
@@ -245,7 +248,7 @@ impl Engine<'_> {
             &scratch.ports,
             &tables.numbers,
         );
-        !scratch.types.is_clear() && keep_attachable(scratch, tables, claim.template, &claim.volumes)
+        !scratch.types.is_clear() && keep_attachable(scratch, tables, pod, claim.template, &claim.volumes)
     }
 
     /// Works out the reservations a claim holds or can get with the types in the scratch; false when reserved capacity must not be passed over
@@ -344,10 +347,8 @@ impl Engine<'_> {
                 });
             }
             for nth in 0..ways.count() {
-                let Tables {
-                    algebra, topology, ..
-                } = &mut self.tables;
-                let set = ways.narrowed(nth, topology, algebra);
+                let tables = &mut self.tables;
+                let set = ways.narrowed(nth, &mut tables.topology, &mut tables.algebra);
                 let found = answer(self, set);
                 if found.is_some() {
                     return found;
@@ -422,19 +423,15 @@ impl Engine<'_> {
 
     /// Whether a template could open a claim for the pod.
     pub(super) fn open_on(&mut self, pod: PodId, id: VariantId, template: usize) -> Result<Opening, Blocked> {
-        self.scratch.asking = Some(pod);
         let blocked = |why, is_final| Err(Blocked { why, is_final });
-        let (tables, remaining) = (&mut self.tables, self.ledgers.budget().remaining(template));
-        let requests = tables.snapshot.requests(pod);
-        if remaining.nodes <= 0 {
+        if self.ledgers.budget().remaining(template).nodes <= 0 {
             return blocked(CannotOpen::NodeLimit, true);
         }
-        let types = &mut self.scratch.types;
-        types.copy_from(&tables.templates[template].eligible);
-        tables.templates[template].keep_within(types, &remaining.resources);
-        if types.is_clear() {
+        self.keep_affordable(template);
+        if self.scratch.types.is_clear() {
             return blocked(CannotOpen::Limits, true);
         }
+        let tables = &mut self.tables;
         let variant = &tables.variants[id];
         if !variant.templates.contains(template) {
             return blocked(CannotOpen::Taint, true);
@@ -444,7 +441,7 @@ impl Engine<'_> {
         };
         let place = (self.ledgers.claims().count(), template, joined);
         let first = match self.narrow(id, place) {
-            Ok(set) => self.open_with(requests, id, (template, joined), set),
+            Ok(set) => self.open_with(pod, id, (template, joined), set),
             Err(is_final) => blocked(CannotOpen::Place, is_final),
         };
         if !self.looks_further {
@@ -459,11 +456,11 @@ impl Engine<'_> {
             place,
             |engine, set| {
                 engine.keep_affordable(template);
-                engine.keep_types(requests, id, template, set)
+                engine.keep_types(pod, id, template, set)
             },
             |engine, set| {
                 engine.keep_affordable(template);
-                let opened = engine.open_with(requests, id, (template, joined), set);
+                let opened = engine.open_with(pod, id, (template, joined), set);
                 let goes_on = matches!(&opened, Err(refusal) if refusal.why != CannotOpen::Reserved);
                 (!goes_on).then_some(opened)
             },
@@ -484,8 +481,9 @@ impl Engine<'_> {
     }
 
     /// Keeps of the types in the scratch those that a new claim with these requirements could be of and that hold the pod; whether there are any.
-    fn keep_types(&mut self, requests: &ResourceVector, id: VariantId, template: usize, set: SetId) -> bool {
+    fn keep_types(&mut self, pod: PodId, id: VariantId, template: usize, set: SetId) -> bool {
         let (tables, types) = (&mut self.tables, &mut self.scratch.types);
+        let requests = tables.snapshot.requests(pod);
         let template = &mut tables.templates[template];
         let facts = template.facts(set, &tables.algebra);
         types.intersect(&template.fact(facts).both);
@@ -496,14 +494,14 @@ impl Engine<'_> {
     /// What a template opens for the pod with requirements that were narrowed, of the types in the scratch.
     fn open_with(
         &mut self,
-        requests: &ResourceVector,
+        pod: PodId,
         id: VariantId,
         (template, joined): (usize, SetId),
         set: SetId,
     ) -> Result<Opening, Blocked> {
         let blocked = |why, is_final| Err(Blocked { why, is_final });
-        let has_types = self.keep_types(requests, id, template, set);
-        if has_types && !keep_attachable(&mut self.scratch, &self.tables, template, &[]) {
+        let has_types = self.keep_types(pod, id, template, set);
+        if has_types && !keep_attachable(&mut self.scratch, &self.tables, pod, template, &[]) {
             return blocked(CannotOpen::VolumeLimit, false);
         }
         let (tables, types) = (&mut self.tables, &self.scratch.types);

@@ -112,8 +112,6 @@ struct Scratch {
     reserved: Reservations,
     total: ResourceVector,
     ports: SmallVec<[u32; 4]>,
-    /// For whom a claim is asked: who attaches volumes is told apart from others of its class.
-    asking: Option<PodId>,
     /// Some node or type was left out for the sake of the volumes that it would attach.
     met_attach_limit: bool,
     /// Claims, each with when it got its last pod.

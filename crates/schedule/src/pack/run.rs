@@ -93,12 +93,9 @@ impl Engine<'_> {
         self.sort(pods, &mut queue);
         self.place_nominated(&mut queue.waiting);
         loop {
-            if !self.place_in_rounds(&mut queue, &goes_on) {
-                self.queue = queue;
-                return false;
-            }
+            let is_through = self.place_in_rounds(&mut queue, &goes_on);
             let placements = queue.placements;
-            if !self.place_elsewhere(&mut queue, &goes_on) {
+            if !is_through || !self.place_elsewhere(&mut queue, &goes_on) {
                 self.queue = queue;
                 return false;
             }
@@ -199,16 +196,14 @@ impl Engine<'_> {
             return Some(failed.no_place);
         }
         self.scratch.met_attach_limit = false;
-        // What comes first need not be tried once more where nothing has been placed since.
-        let tried = known.filter(|failed| failed.placements == queue.placements);
-        let mut placed = match tried {
-            Some(failed) => Err(failed.no_place),
-            None => self.place_first(pod),
+        // What comes first need not be tried once more where nothing has been placed since: only a choice that is left is a reason to try again then.
+        let is_choice_left = known.is_some_and(|failed| failed.placements == queue.placements);
+        let mut placed = if is_choice_left {
+            Err(NoPlace::ForNow)
+        } else {
+            self.place_first(pod)
         };
-        let had_choice = match tried {
-            Some(failed) => failed.had_choice,
-            None => placed == Err(NoPlace::ForNow) && self.had_choice(pod),
-        };
+        let had_choice = is_choice_left || (placed == Err(NoPlace::ForNow) && self.had_choice(pod));
         let looks_on = had_choice && (looks_further || self.scratch.choice.has_begun());
         if looks_on {
             placed = self.look_further(pod);

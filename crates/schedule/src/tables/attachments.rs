@@ -35,10 +35,8 @@ struct Ceiling {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attachments {
     limits: FxHashMap<NodeId, Vec<(u32, i64)>>,
-    /// By template.
+    /// By template; nothing where no node has a limit.
     ceilings: Vec<Vec<Ceiling>>,
-    /// Some template has a limit.
-    bounds_planned: bool,
     volumes: FxHashMap<PodId, Volumes>,
     /// Pods that have volumes there, to tell the others apart without a look-up.
     attaching: Bits,
@@ -56,7 +54,6 @@ impl Attachments {
         let mut attachments = Attachments {
             limits: FxHashMap::with_hasher(FxBuildHasher),
             ceilings: Vec::new(),
-            bounds_planned: false,
             volumes: FxHashMap::with_hasher(FxBuildHasher),
             attaching: Bits::default(),
         };
@@ -77,7 +74,6 @@ impl Attachments {
             .iter()
             .map(|template| ceilings(template, (&of_types, &most), numbers));
         attachments.ceilings = ceilings.collect();
-        attachments.bounds_planned = attachments.ceilings.iter().any(|all| !all.is_empty());
         for (index, view) in snapshot.pods.iter().enumerate() {
             if !view.attachments().is_empty() {
                 let volumes = view.attachments().iter();
@@ -99,10 +95,10 @@ impl Attachments {
         self.volumes.get(&pod)
     }
 
-    /// What a pod attaches to a planned NodeClaim, as far as it counts there: nothing where no instance type has a limit.
+    /// What a pod attaches to a planned NodeClaim, as far as it counts there: nothing where no node has a limit.
     #[inline]
     pub(crate) fn of_planned(&self, pod: PodId) -> &[u32] {
-        if !self.bounds_planned || !self.attaching.contains(pod.index()) {
+        if self.ceilings.is_empty() || !self.attaching.contains(pod.index()) {
             return &[];
         }
         self.of_pod(pod).map_or(&[], |volumes| volumes.as_slice())
@@ -113,28 +109,18 @@ impl Attachments {
         self.limits.get(&node).map(Vec::as_slice)
     }
 
-    /// Keeps of a template's variants those that attach what is there and what a further pod brings; whether there are any.
-    #[inline]
+    /// Keeps of a template's variants those that attach what is there and what a further pod brings.
     pub(crate) fn keep_attachable(
-        &self,
-        candidates: &mut Bits,
-        (template, pod): (usize, Option<PodId>),
-        attached: &[u32],
-        numbers: &Numbers<'_>,
-    ) -> bool {
-        let more = pod.map_or(&[][..], |pod| self.of_planned(pod));
-        more.is_empty() || self.drop_exceeded(candidates, template, (attached, more), numbers)
-    }
-
-    fn drop_exceeded(
         &self,
         candidates: &mut Bits,
         template: usize,
         (attached, more): (&[u32], &[u32]),
         numbers: &Numbers<'_>,
-    ) -> bool {
+    ) {
         for ceiling in &self.ceilings[template] {
-            let count = ceiling.count(attached, more, numbers);
+            let Some(count) = count_with(more, attached, ceiling.driver, numbers) else {
+                continue;
+            };
             let exceeded = ceiling.variants.iter().take_while(|(limit, _)| *limit < count);
             exceeded.for_each(|(_, variants)| candidates.subtract(variants));
             let (most, unknown) = &ceiling.assumed;
@@ -143,14 +129,13 @@ impl Attachments {
                 candidates.subtract(unknown);
             }
         }
-        !candidates.is_clear()
     }
 
     /// Of what driver a pod has more volumes than some type of a template attaches, and how many the largest of those do.
     pub(crate) fn too_many(&self, template: usize, pod: PodId, numbers: &Numbers<'_>) -> Option<TooMany> {
         let more = self.of_planned(pod);
         self.ceilings.get(template)?.iter().find_map(|ceiling| {
-            let count = ceiling.count(&[], more, numbers);
+            let count = count_with(more, &[], ceiling.driver, numbers)?;
             let exceeded = ceiling.variants.iter().take_while(|(limit, _)| *limit < count);
             let limit = exceeded.last().map(|(limit, _)| *limit)?;
             Some(TooMany {
@@ -169,23 +154,6 @@ impl Attachments {
     /// Gives a pod its volumes again.
     pub(crate) fn put_back(&mut self, pod: PodId, volumes: Volumes) {
         self.volumes.insert(pod, volumes);
-    }
-}
-
-impl Ceiling {
-    /// How many volumes of the driver there would be with some more; none where these bring none.
-    fn count(&self, attached: &[u32], more: &[u32], numbers: &Numbers<'_>) -> i64 {
-        let of_driver = |volume: &&u32| numbers.driver_of(**volume) == self.driver;
-        let new = more
-            .iter()
-            .filter(of_driver)
-            .filter(|volume| !attached.contains(*volume))
-            .count();
-        if new == 0 {
-            return 0;
-        }
-        let present = attached.iter().filter(of_driver).count();
-        i64::try_from(present + new).unwrap_or(i64::MAX)
     }
 }
 
@@ -256,7 +224,22 @@ fn ceilings<'a>(
     most.iter().map(of_driver).collect()
 }
 
-/// Whether attach limits admit further volumes. The same claim used by several pods counts once.
+/// How many volumes of a driver there would be with some more; `None` where these bring none. The same claim used by several pods counts once.
+fn count_with(more: &[u32], attached: &[u32], driver: u32, numbers: &Numbers<'_>) -> Option<i64> {
+    let of_driver = |volume: &&u32| numbers.driver_of(**volume) == driver;
+    let new = more
+        .iter()
+        .filter(of_driver)
+        .filter(|volume| !attached.contains(*volume))
+        .count();
+    if new == 0 {
+        return None;
+    }
+    let present = attached.iter().filter(of_driver).count();
+    Some(i64::try_from(present + new).unwrap_or(i64::MAX))
+}
+
+/// Whether attach limits admit further volumes.
 pub(crate) fn are_attachable(
     limits: &[(u32, i64)],
     attached: &[u32],
@@ -264,13 +247,7 @@ pub(crate) fn are_attachable(
     numbers: &Numbers<'_>,
 ) -> bool {
     limits.iter().all(|(driver, limit)| {
-        let of_driver = |volume: &&u32| numbers.driver_of(**volume) == *driver;
-        let new = more
-            .iter()
-            .filter(of_driver)
-            .filter(|volume| !attached.contains(*volume))
-            .count();
-        let present = attached.iter().filter(of_driver).count();
-        new == 0 || i64::try_from(present + new).is_ok_and(|count| count <= *limit)
+        let count = count_with(more, attached, *driver, numbers);
+        count.is_none_or(|count| count <= *limit)
     })
 }

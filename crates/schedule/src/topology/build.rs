@@ -82,12 +82,12 @@ impl<'a> Shape<'a> {
         algebra: &Algebra<'_>,
     ) -> GroupId {
         let asks_nothing = whole.node_selector.is_empty() && whole.required_terms.is_empty();
-        let snapshot = self.snapshot;
-        let mut pools = templates.iter().map(|template| snapshot.pool(template.pool));
-        let mut are_kept_off =
-            || pools.any(|pool| taint::first_untolerated_hard(&pool.taints, &whole.tolerations).is_some());
+        let keeps_off = |template: &Template| {
+            let taints = &self.snapshot.pool(template.pool).taints;
+            taint::first_untolerated_hard(taints, &whole.tolerations).is_some()
+        };
         // Where no NodePool keeps its pods off, another class that tolerates other taints has the same domains.
-        let tells_apart = spread.honor_taints || are_kept_off();
+        let tells_apart = spread.honor_taints || templates.iter().any(keeps_off);
         let tolerations = tells_apart.then_some(whole.tolerations.as_slice());
         let filter = Filter {
             asked: (!asks_nothing).then_some(strict),

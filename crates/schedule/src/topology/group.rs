@@ -148,34 +148,25 @@ impl Group {
         selects: bool,
         chosen: &mut Bits,
     ) -> bool {
-        chosen.reset(self.counts.len());
-        match self.rule.kind {
-            Kind::Spread => {
-                let admitted = self.admitted(universe, pod_domains, node_domains, selects);
-                // Of equal counts the first domain wins.
-                let best = admitted.min_by_key(|domain| self.counts[*domain]);
-                if let Some(best) = best {
-                    chosen.insert(best);
-                }
-                best.is_some()
+        if self.rule.kind == Kind::Spread {
+            chosen.reset(self.counts.len());
+            let admitted = self.admitted(universe, pod_domains, node_domains, selects);
+            // Of equal counts the first domain wins.
+            let best = admitted.min_by_key(|domain| self.counts[*domain]);
+            if let Some(best) = best {
+                chosen.insert(best);
             }
-            Kind::Affinity => {
-                self.insert_common(pod_domains, node_domains, true, chosen);
-                let begins = chosen.is_clear() && self.may_bootstrap(pod_domains, selects);
-                if begins {
-                    let own = || pod_domains.ones().filter(|domain| self.exists(universe, *domain));
-                    let both = own().find(|domain| node_domains.contains(*domain));
-                    both.into_iter()
-                        .chain(own().next())
-                        .for_each(|domain| chosen.insert(domain));
-                }
-                begins
-            }
-            Kind::AntiAffinity | Kind::Inverse => {
-                self.insert_common(pod_domains, node_domains, false, chosen);
-                false
+            return best.is_some();
+        }
+        let begins = self.options(universe, pod_domains, node_domains, selects, chosen);
+        if begins {
+            let first = chosen.ones().next();
+            chosen.clear();
+            if let Some(first) = first {
+                chosen.insert(first);
             }
         }
+        begins
     }
 
     /// All domains that a planned host may be narrowed to when it takes the pod, as far as this group is concerned; whether it has to be one of them.

@@ -121,11 +121,7 @@ fn ended(view: &View, instance: &Instance, report: &mut Report) {
         return;
     };
     // An instance without NodeClaim is a leak, and one that never registered has nothing to drain.
-    let Some(claim) = view
-        .claims_by_uid
-        .get(&instance.claim_uid)
-        .and_then(|name| view.claims.get(name))
-    else {
+    let Some(claim) = view.claim_with_uid(&instance.claim_uid) else {
         return;
     };
     if !node.is_registered() || !claim.is("Registered", "True") {

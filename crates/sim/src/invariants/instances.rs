@@ -69,11 +69,7 @@ impl Checker for Instances {
             .values()
             .filter(|instance| instance.ending.is_none())
         {
-            let claim = view
-                .claims_by_uid
-                .get(&instance.claim_uid)
-                .and_then(|name| view.claims.get(name));
-            match claim {
+            match view.claim_with_uid(&instance.claim_uid) {
                 None if view.has_lasted(instance.created, LEAK_LIMIT) && self.leaked(view, instance) => {
                     report.fail(
                         11,
@@ -154,17 +150,15 @@ fn single(view: &View, instance: &Instance, report: &mut Report) {
 /// count, either, that was to go when this launch was decided, and stays because its command was rolled back in the meantime;
 /// for launches that are decided after that it counts. Nor does one count that was taken out of its pool by the label of its claim.
 fn within_limits(view: &View, instance: &Instance, report: &mut Report) {
-    let claim_of = |instance: &Instance| {
-        let name = view.claims_by_uid.get(&instance.claim_uid)?;
-        view.claims.get(name)
+    let Some(claim) = view.claim_with_uid(&instance.claim_uid) else {
+        return;
     };
-    let Some(claim) = claim_of(instance) else { return };
     let decided = view.decided(claim);
     for (resource, limit) in &claim.limits {
         let counts = |other: &&std::sync::Arc<Instance>| {
             other.pool == instance.pool
                 && other.ending.is_none()
-                && claim_of(other).is_some_and(|claim| {
+                && view.claim_with_uid(&other.claim_uid).is_some_and(|claim| {
                     let tainted = view
                         .node_of_claim(claim)
                         .is_some_and(|node| node.disrupted_since.is_some());

@@ -2,6 +2,7 @@
 //! commands that were rolled back (10).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -85,11 +86,13 @@ impl Moves {
         if node.disrupted_since.is_none() {
             self.started.remove(&node.name);
         }
-        let claim = view.claim_of_node(node);
-        let leaving = node.deletion.is_some() || claim.is_none_or(|claim| claim.deletion.is_some());
-        if node.disrupted_since.is_none() || was.is_some() || leaving || !request.by_operator() {
+        if node.disrupted_since.is_none() || was.is_some() || !request.by_operator() {
             return;
         }
+        let staying = |claim: &&Arc<Claim>| node.deletion.is_none() && claim.deletion.is_none();
+        let Some(claim) = view.claim_of_node(node).filter(staying) else {
+            return;
+        };
         let covered = |pod: &Pod| view.budgets.values().any(|budget| budget.covers(pod));
         let such = |holds: &dyn Fn(&Pod) -> bool| {
             let pods = view.pods_on(&node.name).filter(|pod| holds(pod));
@@ -101,10 +104,8 @@ impl Moves {
             protected: such(&|pod| pod.protected_since(view.now).is_some()),
         };
         self.started.insert(node.name.clone(), started);
-        if let Some(claim) = claim {
-            undisturbed(view, node, claim, report);
-            not_awaited(view, node, claim, report);
-        }
+        undisturbed(view, node, claim, report);
+        not_awaited(view, node, claim, report);
     }
 
     fn claim_changed(&mut self, view: &View, pair: &Pair<Claim>, request: &RequestInfo, report: &mut Report) {
@@ -144,7 +145,7 @@ impl Moves {
 fn is_forced(view: &View, claim: &Claim, node: &Node) -> bool {
     let expired = claim.expiry.is_some_and(|expiry| expiry <= view.now);
     let instance = view.instances.get(claim.instance());
-    let taken = instance.is_none_or(|one| one.taken_back || one.ends_at.is_some() || one.ending.is_some());
+    let taken = instance.is_none_or(|instance| instance.is_going());
     expired || taken || node.deletion.is_some() || !node.ready
 }
 
@@ -250,7 +251,7 @@ pub(super) fn allowance(pool: &Pool, reason: &str, nodes: usize, now: Timestamp)
 /// of an earlier command counts although nothing was done to it yet, one of a later command does not count here, but is counted in its turn.
 fn within_budget(view: &View, claim: &Claim, report: &mut Report) {
     let reason = &claim.conditions["DisruptionReason"].reason;
-    let of_pool = |node: &&std::sync::Arc<Node>| node.pool() == claim.pool && node.is_initialized();
+    let of_pool = |node: &&Arc<Node>| node.pool() == claim.pool && node.is_initialized();
     let ended = view
         .ended_nodes
         .iter()

@@ -48,10 +48,7 @@ impl Checker for Notices {
 impl Notices {
     /// A notice counts when it comes in calm, about an instance whose launch operators know of.
     fn note(&mut self, view: &View, instance: &Instance) {
-        let claim = view
-            .claims_by_uid
-            .get(&instance.claim_uid)
-            .and_then(|claim| view.claims.get(claim));
+        let claim = view.claim_with_uid(&instance.claim_uid);
         let known = claim.is_some_and(|claim| {
             let launched = claim.since("Launched");
             !claim.provider_id.is_empty() && launched.is_some_and(|since| view.is_known(since))
@@ -69,11 +66,9 @@ impl Notices {
             let Some(instance) = view.instances.get(name) else {
                 continue;
             };
-            let claim = view
-                .claims_by_uid
-                .get(&instance.claim_uid)
-                .and_then(|claim| view.claims.get(claim));
-            let Some(claim) = claim else { continue };
+            let Some(claim) = view.claim_with_uid(&instance.claim_uid) else {
+                continue;
+            };
             let object = format!("nodeclaim {}", claim.name);
             if claim.deletion.is_none() && view.has_lasted(*told, AT_ONCE) && view.is_known(*told) {
                 report.fail(

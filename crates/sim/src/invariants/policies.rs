@@ -25,12 +25,12 @@ pub(super) struct Policies;
 
 impl Checker for Policies {
     fn changed(&mut self, view: &View, change: &Change, request: &RequestInfo, report: &mut Report) {
-        let Change::Command(written) = change else { return };
-        if !request.by_operator() {
+        let Change::Command(name) = change else { return };
+        let Some(written) = view.commands.get(name).filter(|_| request.by_operator()) else {
             return;
-        }
+        };
         let begun = Begun {
-            name: &written.name,
+            name,
             reason: &written.reason,
             claims: written
                 .claims

@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::view::{Change, Claim, Node, Pair, View, later};
+use super::view::{Change, Claim, JOINS_WITHIN, Node, Pair, View, later};
 use super::{Checker, Report, RequestInfo};
 
 /// What a cloud says about an instance may stand in no object: then an event tells of it, which is written beside the deletion.
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
-/// A node may take 15 minutes to join (P-169), of which an operator has its own clock.
-const JOINS_WITHIN: Duration = Duration::from_secs(14 * 60);
 
 /// NodeClaims that an operator has asked to go.
 #[derive(Debug, Default)]
@@ -85,7 +83,7 @@ fn is_given_up(view: &View, claim: &Claim) -> bool {
 /// Its machine is gone (D-249), ends, or is taken back (D-279). Those of other clouds than kwok are none that the checkers know.
 fn has_no_machine(view: &View, claim: &Claim) -> bool {
     let machine = view.instances.get(claim.instance());
-    machine.is_none_or(|one| one.taken_back || one.ends_at.is_some() || one.ending.is_some())
+    machine.is_none_or(|machine| machine.is_going())
 }
 
 /// Its Node goes (D-308) or was taken away (D-253). Or it is not ready: what a broken one is, and for how long it may be, its cloud says (D-255). One that
@@ -93,7 +91,7 @@ fn has_no_machine(view: &View, claim: &Claim) -> bool {
 fn has_no_node(view: &View, claim: &Claim) -> bool {
     let mut nodes: Vec<&Node> = view.nodes.values().map(|node| &**node).collect();
     nodes.retain(|node| node.provider_id == claim.provider_id);
-    let goes = |node: &&Node| node.deletion.is_some() || !node.ready || view.is_news(node.ready_since);
+    let goes = |node: &&Node| node.deletion.is_some() || !node.ready || view.is_news(node.ready_changed);
     nodes.iter().any(goes) || nodes.is_empty() && claim.is("Registered", "True")
 }
 

@@ -128,15 +128,13 @@ async fn a_replica_set_outlives_its_deployment_with_its_own_scale() {
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_has_the_name_of_another_does_not_count_its_pods() {
     let cluster = Cluster::undisturbed(83).await;
-    let object = json!({"metadata": {"name": "db"}, "spec": {
-        "replicas": 1, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template("db", "100m", json!({})),
-    }});
-    cluster.create::<StatefulSet>(object.clone()).await;
+    let template = template("db", "100m", json!({}));
+    cluster.stateful_set("db", 1, template.clone()).await;
     cluster.until_running_of("db", 1).await;
     let kept = json!({"metadata": {"finalizers": ["example.com/kept"]}});
     cluster.patch::<Pod>("db-0", kept).await;
     cluster.delete::<StatefulSet>("db").await;
-    cluster.create::<StatefulSet>(object).await;
+    cluster.stateful_set("db", 1, template).await;
     let maximum = allowed(&cluster, "maximum", "db", json!({"maxUnavailable": 1})).await;
     assert_eq!(maximum, (0, "SyncFailed".to_owned()));
 }

@@ -15,6 +15,7 @@ use spokeshave_sim::lab::LabOptions;
 
 use crate::faulty;
 use crate::plain::Cluster;
+use crate::promises::waiting;
 use crate::words::*;
 
 fn options(seed: u64, nominate_pods: bool) -> LabOptions {
@@ -227,11 +228,7 @@ async fn p_056_w_62_what_a_scheduler_has_named_is_left_alone() {
         .with_operator();
     cluster.run("web", 1, "1").await;
     let node = cluster.node_of("web").await;
-    let elsewhere = json!({"spec": {"schedulerName": "elsewhere"}});
-    cluster.pod("other", "6", elsewhere).await;
-    let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
-    let status = json!({"nominatedNodeName": node, "conditions": unschedulable});
-    cluster.patch_status::<Pod>("other", status).await;
+    waiting(&cluster, "other", "6", Some(&node)).await;
     cluster.pass(120).await;
     let other: Pod = cluster.get("other").await;
     assert_eq!((nominated(&other), named(&other)), (Some(&*node), None));

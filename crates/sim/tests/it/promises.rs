@@ -18,7 +18,7 @@ fn of_four() -> Value {
 }
 
 /// A pod that waits and that only the test binds, with the node that its scheduler has named.
-async fn waiting(cluster: &Cluster, name: &str, cpu: &str, node: Option<&str>) {
+pub async fn waiting(cluster: &Cluster, name: &str, cpu: &str, node: Option<&str>) {
     let elsewhere = json!({"spec": {"schedulerName": "elsewhere"}});
     cluster.pod(name, cpu, elsewhere).await;
     let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);

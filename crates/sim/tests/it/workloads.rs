@@ -126,15 +126,7 @@ async fn a_new_replica_set_keeps_the_pods_that_the_old_one_left() {
     };
     let before = uids(&cluster).await;
     let set = cluster.names::<ReplicaSet>().await.remove(0);
-    let left_behind = DeleteParams {
-        propagation_policy: Some(PropagationPolicy::Orphan),
-        ..DeleteParams::default()
-    };
-    cluster
-        .api::<ReplicaSet>()
-        .delete(&set, &left_behind)
-        .await
-        .unwrap();
+    cluster.delete_alone::<ReplicaSet>(&set).await;
     cluster.pass(60).await;
     assert_eq!(uids(&cluster).await, before);
     let pods = cluster.list::<Pod>().await;
@@ -150,10 +142,8 @@ async fn budgets_count_what_controllers_are_to_have() {
     cluster.run("rolling", 4, "100m").await;
     let nowhere = json!({"spec": {"nodeSelector": {"example.com/nowhere": "yes"}}});
     for (app, replicas, change) in [("set", 3, json!({})), ("stuck", 4, nowhere.clone())] {
-        let object = json!({"metadata": {"name": app}, "spec": {
-            "replicas": replicas, "serviceName": app, "selector": {"matchLabels": {"app": app}}, "template": template(app, "100m", change),
-        }});
-        cluster.create::<StatefulSet>(object).await;
+        let template = template(app, "100m", change);
+        cluster.stateful_set(app, replicas, template).await;
     }
     cluster.until_running_of("set", 3).await;
     // Three of the old version stay, and two of the new one wait.
@@ -213,10 +203,7 @@ async fn a_job_completes_although_a_pod_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_stateful_set_keeps_its_order() {
     let cluster = Cluster::undisturbed(33).await;
-    let object = json!({"metadata": {"name": "s"}, "spec": {
-        "replicas": 3, "serviceName": "s", "selector": {"matchLabels": {"app": "s"}}, "template": template("s", "1", json!({})),
-    }});
-    cluster.create::<StatefulSet>(object).await;
+    cluster.stateful_set("s", 3, template("s", "1", json!({}))).await;
     let names = async |cluster: &Cluster| {
         let mut names = cluster.names::<Pod>().await;
         names.sort();

@@ -89,7 +89,7 @@ pub(super) fn boolean(default: &'static str) -> Reader<bool> {
 }
 
 /// Go's `strconv.ParseBool`, by which upstream reads variables and feature gates.
-pub(super) fn parse_bool(text: &str) -> Option<bool> {
+pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),

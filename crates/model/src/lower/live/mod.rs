@@ -28,6 +28,7 @@ use crate::cluster_state::{ClusterState, Revocable};
 use crate::constraints::{Constraints, NamespaceLabels};
 use crate::distress::Distress;
 use crate::pod;
+use crate::pod_object::{PodKey, pod_key};
 use crate::resources::{ResourceName, Resources};
 use crate::snapshot::{NodeId, Snapshot};
 use crate::vector::{ResourceTable, ResourceVector};
@@ -108,9 +109,6 @@ pub enum Applied {
     Rebuilt,
 }
 
-/// Namespace and name.
-type PodKey = (String, String);
-
 /// An object, with the provider ID under which it has an entry.
 #[derive(Clone, Debug)]
 struct Tracked<K> {
@@ -144,8 +142,6 @@ pub struct LiveSnapshot {
     namespaces: NamespaceLabels,
     /// What volumes depend on beside their own objects.
     around: Around,
-    /// Whether that has to be made again, because of nodes.
-    around_changed: bool,
     /// By which labels classes and kinds are told apart.
     observed: Observed,
     /// Which labels are observed as of the last change.
@@ -215,7 +211,6 @@ impl LiveSnapshot {
             rest: state,
             namespaces,
             around,
-            around_changed: false,
             observed_now: observed.clone(),
             observed,
             classes,
@@ -335,11 +330,9 @@ impl LiveSnapshot {
     /// Puts right what is put right once for all changes. False when everything must be lowered.
     fn settle(&mut self) -> bool {
         self.settle_daemons();
-        if self.around_changed
-            || !self.around.is_complete()
-            || !self.observed.is_same(&self.observed_now)
-            || !self.has_same_names()
-        {
+        let is_same =
+            self.around.is_current() && self.observed.is_same(&self.observed_now) && self.has_same_names();
+        if !is_same {
             return false;
         }
         // Before kinds are numbered.
@@ -438,9 +431,4 @@ fn hidden_pods(pods: &[Arc<Pod>]) -> BTreeMap<PodKey, Arc<Pod>> {
         .iter()
         .filter(|pod| pod::is_virtual(pod) && exists.contains(&meta_key(&pod.metadata)));
     hidden.map(|pod| (pod_key(pod), pod.clone())).collect()
-}
-
-fn pod_key(pod: &Pod) -> PodKey {
-    let (namespace, name) = meta_key(&pod.metadata);
-    (namespace.to_owned(), name.to_owned())
 }

@@ -174,8 +174,9 @@ impl LiveSnapshot {
         let old = self.shown_entry(id).map(NodeId::index);
         let Some(entry) = self.entries.get(id) else { return };
         let (node, claim) = (entry.nodes.last().cloned(), entry.claims.last().cloned());
+        let before = old.map(|at| &self.snapshot.nodes[at]);
         if node.is_none() && claim.is_none() {
-            self.note_for_volumes(old, None);
+            self.around.note_node(before, None);
             if let Some(at) = old {
                 self.take_view(at);
             }
@@ -183,7 +184,7 @@ impl LiveSnapshot {
             return;
         }
         let view = state_node::view(id.to_owned(), node, claim, &self.rest, &self.snapshot.pools);
-        self.note_for_volumes(old, Some(&view));
+        self.around.note_node(before, Some(&view));
         let shown = Some((view.initialized, view.name.clone()));
         match old {
             Some(at) if state_node::order(&self.snapshot.nodes[at]) == state_node::order(&view) => {
@@ -198,13 +199,6 @@ impl LiveSnapshot {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.shown = shown;
         }
-    }
-
-    /// Where volumes depend on which nodes there are, a node that comes, goes or becomes another asks for everything to be lowered.
-    fn note_for_volumes(&mut self, old: Option<usize>, now: Option<&NodeView>) {
-        let before = old.map(|at| &self.snapshot.nodes[at]);
-        let depends = self.around.depends_on(before, now);
-        self.around_changed |= depends;
     }
 
     /// A view in place of the one before, which stood in the same place.

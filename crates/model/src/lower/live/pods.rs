@@ -3,10 +3,11 @@
 use super::super::intern::{Place, pod_view, put_on, selecting};
 use super::super::pods::{LoweredPod, is_replica, problem, read};
 use super::numbering::Shift;
-use super::{LiveSnapshot, PodKey, Shapes, daemon_owners, pod_key};
+use super::{LiveSnapshot, Shapes, daemon_owners};
 use crate::Pod;
 use crate::constraints::Constraints;
 use crate::pod;
+use crate::pod_object::{PodKey, pod_key};
 use crate::resources::Resources;
 use crate::snapshot::{ClassId, NodeId, PodId, PodView, RequestId};
 use crate::vector::ResourceVector;

@@ -6,7 +6,7 @@ use super::Pass;
 use crate::disrupt::command::{Command, Method};
 use crate::disrupt::consolidate::Alone;
 use crate::disrupt::judge::{Judge, Unlimited};
-use crate::disrupt::outcome::{node_key, refused_key};
+use crate::disrupt::outcome::{drift_key, node_key};
 use crate::disrupt::threads;
 use crate::disrupt::verdict::Verdict;
 use spokeshave_model::snapshot::NodeId;
@@ -59,14 +59,12 @@ impl<'a> Pass<'_, '_, 'a> {
         }
         let is_drift = verdict.method.is_some_and(Method::is_maintenance);
         let of_method = if is_drift {
-            format!("drift/{}", view.pool_name.as_deref().unwrap_or(""))
+            drift_key(view.pool_name.as_deref().unwrap_or(""))
         } else {
             node_key(&view.provider_id)
         };
-        let keys = [refused_key(&view.provider_id), of_method];
-        let rests = keys.iter().filter_map(|key| self.frontier.back_offs.get(key));
-        let rests = rests.map(|back_off| back_off.until).max();
-        if let Some(until) = rests.filter(|until| *until > self.ground.now) {
+        let now = self.ground.now;
+        if let Some(until) = self.frontier.node_rests_until(&of_method, &view.provider_id, now) {
             let until = until.strftime("%H:%M:%SZ");
             return Some(format!(
                 "the last command for it did not stand; it rests until {until}"

@@ -296,6 +296,12 @@ pub(crate) fn text(command: &Command) -> String {
     )
 }
 
+/// The nodes that commands take, by name.
+pub(crate) fn nodes_of(commands: &[Command]) -> Vec<String> {
+    let nodes = commands.iter().flat_map(|command| &command.nodes);
+    nodes.map(|node| node.node.clone()).collect()
+}
+
 pub(crate) fn dollars(text: &str) -> Price {
     text.parse().expect("a price")
 }

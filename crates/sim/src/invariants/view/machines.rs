@@ -20,8 +20,8 @@ pub(crate) struct Node {
     pub(crate) taints: Vec<(String, String, String)>,
     pub(crate) provider_id: String,
     pub(crate) ready: bool,
-    /// Since when it has been ready, or not.
-    pub(crate) ready_since: Timestamp,
+    /// When readiness last changed.
+    pub(crate) ready_changed: Timestamp,
     pub(crate) unschedulable: bool,
     pub(crate) created: Timestamp,
     pub(crate) deletion: Option<Timestamp>,
@@ -57,9 +57,9 @@ impl Node {
             labels: labels(&metadata["labels"]),
             provider_id: text(value, &["spec", "providerID"]).to_owned(),
             ready,
-            ready_since: before
+            ready_changed: before
                 .filter(|before| before.ready == ready)
-                .map_or(now, |before| before.ready_since),
+                .map_or(now, |before| before.ready_changed),
             unschedulable: value["spec"]["unschedulable"] == true,
             created: instant(&metadata["creationTimestamp"]).unwrap_or(now),
             deletion: instant(&metadata["deletionTimestamp"]),
@@ -135,8 +135,8 @@ pub(crate) struct Claim {
     pub(crate) limits: Amounts,
 }
 
-/// A node may take 15 minutes to join (P-169), counted from a little before its launch.
-const JOINS_WITHIN: Duration = Duration::from_secs(14 * 60);
+/// A node may take 15 minutes to join (P-169), counted from a little before its launch and by an operator's own clock.
+pub(crate) const JOINS_WITHIN: Duration = Duration::from_secs(14 * 60);
 
 impl Claim {
     /// Whether its instance was launched and its node has not joined in the time that it has for it.
@@ -246,6 +246,11 @@ impl Instance {
             capacity: amounts(&value["spec"]["capacity"]),
             price: price(text(value, &["spec", "price"])),
         }
+    }
+
+    /// Whether it ends, or its cloud has said that it will.
+    pub(crate) fn is_going(&self) -> bool {
+        self.taken_back || self.ends_at.is_some() || self.ending.is_some()
     }
 }
 

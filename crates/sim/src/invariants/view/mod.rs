@@ -21,7 +21,7 @@ use spokeshave_cluster::quantities::{self, Amounts};
 use self::names::Names;
 use self::owners::Owners;
 
-pub(crate) use machines::{Attachment, Claim, Instance, Node, Pool};
+pub(crate) use machines::{Attachment, Claim, Instance, JOINS_WITHIN, Node, Pool};
 pub(crate) use pods::{Budget, Pod};
 
 pub(crate) const DISRUPTED: &str = "karpenter.sh/disrupted";
@@ -90,24 +90,16 @@ pub(crate) enum Change {
     Node(Pair<Node>),
     Claim(Pair<Claim>),
     Instance(Pair<Instance>),
-    /// A command was written down.
-    Command(Begun),
+    /// A command of this name was written down.
+    Command(String),
     Other,
 }
 
 /// Events within it are not counted yet.
 pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 
-/// Components of the cluster have heard of everything that is older.
+/// Events travel within so long when nothing is in the way.
 pub(crate) const SOON: Duration = Duration::from_secs(2);
-
-/// A command when it is written down.
-#[derive(Debug, Clone)]
-pub(crate) struct Begun {
-    pub(crate) name: String,
-    pub(crate) reason: String,
-    pub(crate) claims: BTreeSet<String>,
-}
 
 /// A DisruptionPolicy.
 #[derive(Debug, Clone)]
@@ -141,7 +133,7 @@ pub(crate) struct View {
     pub(crate) pods_by_node: BTreeMap<String, BTreeSet<Key>>,
     pub(crate) nodes: BTreeMap<String, Arc<Node>>,
     pub(crate) claims: BTreeMap<String, Arc<Claim>>,
-    pub(crate) claims_by_uid: BTreeMap<String, String>,
+    claims_by_uid: BTreeMap<String, String>,
     /// By provider ID.
     nodes_by_machine: Names,
     /// The same.
@@ -159,8 +151,8 @@ pub(crate) struct View {
     /// Disruptions under way by name: decisions that were written down, numbered in the order in which that was done.
     pub(crate) commands: BTreeMap<String, Chosen>,
     /// Commands that were rolled back, with the moment in which they were.
-    pub(crate) rolled_back: BTreeMap<String, (Chosen, Timestamp)>,
-    /// Commands that have ended, however they did, with the moment in which they did: those of whose end an operator need not have heard.
+    rolled_back: BTreeMap<String, (Chosen, Timestamp)>,
+    /// Commands that have ended, however they did, with the moment in which they did.
     ended_commands: Vec<(Chosen, Timestamp)>,
     commands_made: u64,
     pub(crate) policies: BTreeMap<String, Arc<Policy>>,
@@ -237,10 +229,10 @@ impl View {
         }
     }
 
-    /// Whether operators must have learnt by now what was written at `time`. Events travel within two seconds when nothing is in the way.
+    /// Whether operators must have learnt by now what was written at `time`.
     pub(crate) fn is_known(&self, time: Timestamp) -> bool {
         let (from, to) = self.blind;
-        let travelled = |until: Timestamp| later(time, Duration::from_secs(2)) <= until;
+        let travelled = |until: Timestamp| later(time, SOON) <= until;
         if self.now > later(to, Duration::from_secs(60)) {
             travelled(self.now)
         } else {
@@ -509,10 +501,14 @@ impl View {
         }
         let Some(value) = value.filter(is_under_way) else {
             let ended = self.commands.remove(name);
-            self.remember(ended.clone());
+            let now = self.now;
+            let mut known = std::mem::take(&mut self.ended_commands);
+            known.retain(|(_, ended)| self.is_news(*ended));
+            known.extend(ended.clone().map(|chosen| (chosen, now)));
+            self.ended_commands = known;
             let stays = value.filter(|value| text(value, &["status", "phase"]) == "RolledBack");
             if let Some(chosen) = stays.and(ended) {
-                self.rolled_back.insert(name.to_owned(), (chosen, self.now));
+                self.rolled_back.insert(name.to_owned(), (chosen, now));
             }
             return Change::Other;
         };
@@ -529,28 +525,15 @@ impl View {
             return Change::Other;
         }
         self.commands_made += 1;
-        let reason = text(value, &["spec", "reason"]);
         let chosen = Chosen {
             number: self.commands_made,
-            reason: reason.to_owned(),
-            claims: claims.clone(),
+            reason: text(value, &["spec", "reason"]).to_owned(),
+            claims,
             since: self.now,
             deleted,
         };
         self.commands.insert(name.to_owned(), chosen);
-        Change::Command(Begun {
-            name: name.to_owned(),
-            reason: reason.to_owned(),
-            claims,
-        })
-    }
-
-    /// Keeps a command that has ended, as long as that is news.
-    fn remember(&mut self, ended: Option<Chosen>) {
-        let mut all = std::mem::take(&mut self.ended_commands);
-        all.retain(|(_, ended)| self.is_news(*ended));
-        all.extend(ended.map(|chosen| (chosen, self.now)));
-        self.ended_commands = all;
+        Change::Command(name.to_owned())
     }
 
     /// When the launch of a NodeClaim was decided: with the command that it is a replacement of, or when it was made.

@@ -10,13 +10,11 @@ use crate::killable::Cluster;
 use crate::killable::stories::*;
 use crate::words::*;
 
-/// On a node, and with no place elsewhere: between 2 and 4 there is only 3, which it does not want. Packing believes that a node could be made for it, and
-/// the audit does not.
+/// On a node, and with no place elsewhere.
 fn fits_nowhere_else(node: &str) -> Value {
-    let slot = |operator: &str, value: &str| json!({"key": "example.com/slot", "operator": operator, "values": [value]});
-    let terms = json!([{"matchExpressions": [slot("Gt", "2"), slot("Lt", "4"), slot("NotIn", "3")]}]);
-    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
-    json!({"spec": {"nodeName": node, "affinity": {"nodeAffinity": required}}})
+    let mut change = without_place();
+    change["spec"]["nodeName"] = json!(node);
+    change
 }
 
 /// Nodes that have drifted, in the order in which they are to go.

@@ -32,21 +32,11 @@ async fn one_under_used_node(seed: u64) -> (Cluster, Running) {
     (cluster, operator)
 }
 
-/// Waits until there is a command in a phase.
-async fn until_phase(cluster: &Cluster, phase: DisruptionPhase) {
-    cluster
-        .until(&format!("a command is {phase}"), async |cluster| {
-            let ledger = cluster.ledger().await;
-            ledger.iter().any(|one| one.phase() == phase)
-        })
-        .await;
-}
-
 /// D-098: a command knows its NodeClaims by their UIDs. One that a user has made anew under the name of another is none of them.
 #[tokio::test(start_paused = true)]
 async fn d_098_a_nodeclaim_that_is_made_anew_in_mid_command_is_another_one() {
     let (cluster, first) = one_under_used_node(44).await;
-    until_phase(&cluster, DisruptionPhase::Replacing).await;
+    cluster.until_phase(DisruptionPhase::Replacing).await;
     let name = cluster.ledger().await[0].spec.nodes[0].node_claim.clone();
     let old = cluster.get::<NodeClaim>(&name).await;
     assert!(old.condition("DisruptionReason").is_some());
@@ -87,7 +77,7 @@ async fn d_027_a_replacement_is_kept_for_the_pods_of_a_drain_that_is_held_up_and
     // The budget would keep the node if it were there before the drain: until it is, somebody else keeps the pod.
     let pod = cluster.pod_of("web").await.name_any();
     cluster.gate.refused.lock().unwrap().insert(pod, 403);
-    until_phase(&cluster, DisruptionPhase::Draining).await;
+    cluster.until_phase(DisruptionPhase::Draining).await;
     cluster.budget("web", json!({"maxUnavailable": 0})).await;
     cluster.pass(5).await;
     cluster.gate.refused.lock().unwrap().clear();

@@ -166,12 +166,8 @@ async fn nothing_voluntary_happens_while_a_zone_is_lost_and_pods_go_to_healthy_o
         .map(|node| node.name_any())
         .collect();
     let ready = async |status: &str| {
-        let since = cluster.clock.now().to_string();
-        let condition = json!({"type": "Ready", "status": status, "reason": "Zone", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since});
         for name in &lost {
-            cluster
-                .patch_status::<Node>(name, json!({"conditions": [condition]}))
-                .await;
+            cluster.say_ready(name, status).await;
         }
     };
     ready("Unknown").await;

@@ -11,6 +11,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use kube::api::DynamicObject;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
+use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RegistrationHook,
     RepairPolicy, SharedWrites,
@@ -60,6 +61,17 @@ pub struct Faults {
     pub acknowledgements: AtomicU64,
     /// Messages that were acknowledged, by ID.
     pub acknowledged: Mutex<Vec<String>>,
+}
+
+/// A message about an instance, without any time.
+pub fn message(id: &str, provider_id: &str, kind: Result<InterruptionKind, String>) -> Interruption {
+    Interruption {
+        id: id.to_owned(),
+        provider_id: provider_id.to_owned(),
+        kind,
+        sent_at: None,
+        ends_at: None,
+    }
 }
 
 /// The kwok cloud with faults.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use spokeshave_controllers::shadow::{Report, Shadow};
-use spokeshave_controllers::{FeatureGates, Observer, Operator, Options as OperatorOptions};
+use spokeshave_controllers::{
+    FeatureGates, LeaderElectionOptions, Observer, Operator, Options as OperatorOptions,
+};
 use spokeshave_ports::{RegistrationHook, SharedClock};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
@@ -18,6 +20,7 @@ use spokeshave_sim::invariants::Actor;
 use spokeshave_sim::lab::{Lab, LabOptions};
 
 use crate::words::*;
+pub use cloud::message;
 use cloud::{Faults, Faulty};
 pub use gate::Gate;
 use gate::Gated;
@@ -102,6 +105,23 @@ impl Setup {
             feature_gates,
             ..OperatorOptions::default()
         })
+    }
+
+    /// One of several, of which one leads.
+    pub fn candidate(identity: &'static str) -> Self {
+        let election = LeaderElectionOptions {
+            namespace: "kube-system".to_owned(),
+            name: "karpenter-leader-election".to_owned(),
+            identity: identity.to_owned(),
+        };
+        let options = OperatorOptions {
+            leader_election: Some(election),
+            ..OperatorOptions::default()
+        };
+        Self {
+            identity,
+            ..Self::with_options(options)
+        }
     }
 }
 
@@ -221,8 +241,8 @@ impl Cluster {
         }
     }
 
-    /// Starts a shadow, with the operator's permissions and a separate cloud; returns its report.
-    pub fn shadow(&self, log: &RequestLog) -> Report {
+    /// Starts a shadow, with the operator's permissions and a separate cloud; returns its report and its metrics.
+    pub fn shadow(&self, log: &RequestLog) -> (Report, Metrics) {
         let options = ClientOptions {
             rate: None,
             log: Some(log.clone()),
@@ -238,10 +258,10 @@ impl Cluster {
         let kwok = KwokProvider::new(client.clone(), clock.clone(), &entropy, KwokOptions::default());
         let metrics = Metrics::new(clock.clone());
         let options = OperatorOptions::default();
-        let shadow = Shadow::new(&client, Arc::new(kwok), clock, entropy, options, metrics);
+        let shadow = Shadow::new(&client, Arc::new(kwok), clock, entropy, options, metrics.clone());
         let report = shadow.report();
         tokio::spawn(shadow.run(self.shutdown.child()));
-        report
+        (report, metrics)
     }
 
     /// NodePools `a` and `b`, each with the label `team` of its name; launches for `a` never answer.

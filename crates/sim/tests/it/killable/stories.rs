@@ -148,13 +148,5 @@ pub async fn annotate_pods(cluster: &Cluster, value: Value) {
 
 /// Waits until a command waits for its replacement.
 pub async fn until_replacing(cluster: &Cluster) {
-    cluster
-        .until("a replacement is on its way", async |cluster| {
-            cluster
-                .ledger()
-                .await
-                .iter()
-                .any(|one| one.phase() == DisruptionPhase::Replacing)
-        })
-        .await;
+    cluster.until_phase(DisruptionPhase::Replacing).await;
 }

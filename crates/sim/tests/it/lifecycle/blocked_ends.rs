@@ -266,11 +266,7 @@ async fn w_30_d_309_a_question_that_the_cloud_postpones_does_not_hold_up_the_dra
     let (cluster, operator, claim) = Cluster::one_node(8, json!({})).await;
     let node = cluster.get::<NodeClaim>(&claim).await.status.unwrap().node_name;
     *cluster.faults.postponed.lock().unwrap() = Some(SHIFTED.to_owned());
-    let since = cluster.clock.now().to_string();
-    let broken = json!({"conditions": [
-        {"type": "Ready", "status": "Unknown", "reason": "Broken", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since},
-    ]});
-    cluster.patch_status::<Node>(&node.unwrap(), broken).await;
+    cluster.say_ready(&node.unwrap(), "Unknown").await;
     cluster.delete::<NodeClaim>(&claim).await;
     cluster.until_running_of("web", 1).await;
     cluster.until_blocked(&claim, "TerminationPostponed").await;

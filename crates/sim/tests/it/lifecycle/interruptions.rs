@@ -10,22 +10,12 @@ use spokeshave_api::NodeClaim;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::Interruption;
 
-use crate::faulty::{Cluster, Setup};
+use crate::faulty::{Cluster, Setup, message};
 use crate::words::*;
 
 const RECEIVED: &str = "karpenter_interruption_received_messages_total";
 const DELETED: &str = "karpenter_interruption_deleted_messages_total";
 const DURATION: &str = "karpenter_interruption_message_queue_duration_seconds";
-
-fn message(id: &str, provider_id: &str, kind: Result<InterruptionKind, String>) -> Interruption {
-    Interruption {
-        id: id.to_owned(),
-        provider_id: provider_id.to_owned(),
-        kind,
-        sent_at: None,
-        ends_at: None,
-    }
-}
 
 // D-277, D-278, D-286: messages about unknown instances and unknown messages terminate nothing, and are not delivered again.
 #[tokio::test(start_paused = true)]

@@ -5,32 +5,16 @@ use std::time::Duration;
 
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodeOverlay};
-use spokeshave_controllers::{LeaderElectionOptions, OperatorError, Options as OperatorOptions};
+use spokeshave_controllers::OperatorError;
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::{Interruption, NodeClassKind, Write, WriteTarget};
+use spokeshave_ports::{NodeClassKind, Write, WriteTarget};
 use spokeshave_runtime::client::RequestLog;
 
-use crate::faulty::{Cluster, Gate, Running, Setup};
+use crate::faulty::{Cluster, Gate, Running, Setup, message};
 use crate::words::*;
 
 /// Longer than a term without renewals, and shorter than this and the time for work in hand.
 const LONGER_THAN_A_TERM: Duration = Duration::from_secs(15);
-
-/// One of several.
-fn candidate(identity: &'static str) -> Setup {
-    Setup {
-        options: OperatorOptions {
-            leader_election: Some(LeaderElectionOptions {
-                namespace: "kube-system".to_owned(),
-                name: "karpenter-leader-election".to_owned(),
-                identity: identity.to_owned(),
-            }),
-            ..OperatorOptions::default()
-        },
-        identity,
-        ..Setup::default()
-    }
-}
 
 /// The same cluster through another gate: its operators share the server and the cloud with the others, but not the gate that will be shut on them.
 fn apart(cluster: &Cluster) -> Cluster {
@@ -49,11 +33,11 @@ async fn an_operator_of_which_a_task_panics_ends_and_another_one_leads() {
     let cluster = Cluster::new(151).await;
     cluster.pool("default", json!({})).await;
     cluster.faults.messages_panic.store(true, Ordering::Relaxed);
-    let first = cluster.operator(candidate("first"));
+    let first = cluster.operator(Setup::candidate("first"));
     let ended = tokio::time::timeout(Duration::from_secs(60), first.task).await;
     let panicked = OperatorError::TaskPanicked("interruption.messages".to_owned());
     assert_eq!(ended.unwrap().unwrap(), Err(panicked));
-    let second = cluster.operator(candidate("second"));
+    let second = cluster.operator(Setup::candidate("second"));
     let begin = cluster.clock.now();
     cluster.run("web", 1, "1").await;
     let took = cluster.clock.since(begin);
@@ -68,7 +52,7 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
     cluster.pool("default", json!({})).await;
     let log = |identity: &'static str, log: &RequestLog| Setup {
         log: Some(log.clone()),
-        ..candidate(identity)
+        ..Setup::candidate(identity)
     };
     let (first_log, second_log) = (RequestLog::new(), RequestLog::new());
     let first = cluster.operator(log("first", &first_log));
@@ -153,7 +137,7 @@ fn mend(cluster: &Cluster) {
 async fn invariant_36_a_call_to_the_cloud_takes_no_further_step_when_its_term_is_over() {
     let cluster = Cluster::new(152).await;
     cluster.pool("default", json!({})).await;
-    let first = cluster.operator(candidate("first"));
+    let first = cluster.operator(Setup::candidate("first"));
     let claim = cluster.run_one_pod().await;
     *cluster.faults.break_of_changes.lock().unwrap() = Some(LONGER_THAN_A_TERM);
     cluster.delete::<NodeClaim>(&claim).await;
@@ -169,7 +153,7 @@ async fn invariant_36_a_call_to_the_cloud_takes_no_further_step_when_its_term_is
     assert_eq!(status.termination_started, None, "the deposed leader ended it");
     // Whoever leads next ends it.
     mend(&cluster);
-    let _second = cluster.operator(candidate("second"));
+    let _second = cluster.operator(Setup::candidate("second"));
     cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;
@@ -179,7 +163,7 @@ async fn invariant_36_a_call_to_the_cloud_takes_no_further_step_when_its_term_is
 /// second one for the NodeClaim wherever the cloud does not know what another process has asked it for.
 async fn a_launch_that_outlives_its_term(seed: u64, with_overlay: bool) {
     let replica = |identity: &'static str| {
-        let mut setup = candidate(identity);
+        let mut setup = Setup::candidate(identity);
         setup.options.feature_gates.node_overlay = with_overlay;
         setup
     };
@@ -231,16 +215,11 @@ async fn invariant_36_a_message_is_not_acknowledged_when_the_term_is_over() {
     let cluster = Cluster::new(156).await;
     cluster.pool("default", json!({})).await;
     let cloud = cluster.faults.speak();
-    let first = cluster.operator(candidate("first"));
+    let first = cluster.operator(Setup::candidate("first"));
     let claim = cluster.run_one_pod().await;
     let found = cluster.get::<NodeClaim>(&claim).await;
-    let message = Interruption {
-        id: "notice".to_owned(),
-        provider_id: found.provider_id().unwrap().to_owned(),
-        kind: Ok(InterruptionKind::RebalanceRecommendation),
-        sent_at: None,
-        ends_at: None,
-    };
+    let recommended = Ok(InterruptionKind::RebalanceRecommendation);
+    let message = message("notice", found.provider_id().unwrap(), recommended);
     *cluster.faults.break_of_changes.lock().unwrap() = Some(LONGER_THAN_A_TERM);
     cloud.unbounded_send(message.clone()).unwrap();
     cluster
@@ -253,7 +232,7 @@ async fn invariant_36_a_message_is_not_acknowledged_when_the_term_is_over() {
     assert_eq!(acknowledged(), Vec::<String>::new(), "by the deposed leader");
     mend(&cluster);
     let cloud = cluster.faults.speak();
-    let _second = cluster.operator(candidate("second"));
+    let _second = cluster.operator(Setup::candidate("second"));
     cloud.unbounded_send(message).unwrap();
     cluster
         .until("the next leader has acknowledged it", async |_| {

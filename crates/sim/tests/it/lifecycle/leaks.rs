@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, PropagationPolicy};
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, NodeClaim};
 use spokeshave_provider_kwok::KwokOptions;
@@ -63,11 +62,7 @@ async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
     cluster.excuse(14);
     cluster.clock.sleep(Duration::from_secs(60)).await;
     cluster.remove_finalizers::<NodeClaim>(&claim).await;
-    let orphan = DeleteParams {
-        propagation_policy: Some(PropagationPolicy::Orphan),
-        ..DeleteParams::default()
-    };
-    cluster.api::<NodeClaim>().delete(&claim, &orphan).await.unwrap();
+    cluster.delete_alone::<NodeClaim>(&claim).await;
     let _second = cluster.operator(at_once());
     cluster.until_gone::<Node>(&node).await;
     cluster.until_running_of("web", 1).await;

@@ -28,6 +28,20 @@ async fn until_found(cluster: &Cluster, claim: &str, id: &str) {
         .await;
 }
 
+/// Waits until a NodeClaim is launched, and gives its name.
+async fn until_launched(cluster: &Cluster) -> String {
+    let mut found = None;
+    cluster
+        .until("it is launched", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            let launched = claims.iter().find(|claim| claim.is_true("Launched"));
+            found = launched.map(|claim| claim.name().to_owned());
+            found.is_some()
+        })
+        .await;
+    found.unwrap()
+}
+
 /// Requested launches so far.
 fn launches(cluster: &Cluster) -> u64 {
     cluster.faults.launches.load(Ordering::Relaxed)
@@ -66,16 +80,7 @@ async fn d_307_a_removed_provider_id_comes_from_the_node_and_nothing_is_launched
 async fn d_307_a_removed_provider_id_comes_from_the_cloud_where_no_node_has_joined() {
     let (cluster, _operator) = Cluster::started(72, json!({})).await;
     cluster.deploy("web", 1, "1").await;
-    let mut found = None;
-    cluster
-        .until("it is launched", async |cluster| {
-            let claims = cluster.list::<NodeClaim>().await;
-            let launched = claims.iter().find(|claim| claim.is_true("Launched"));
-            found = launched.map(|claim| claim.name().to_owned());
-            found.is_some()
-        })
-        .await;
-    let claim = found.unwrap();
+    let claim = until_launched(&cluster).await;
     let registered = cluster.condition(&claim, "Registered").await;
     assert!(registered.is_none_or(|(status, ..)| status != "True"));
     let id = id_of(&cluster, &claim).await.unwrap();
@@ -117,13 +122,7 @@ async fn d_307_a_nodeclaim_without_provider_id_is_drained_before_its_instance_en
 async fn d_307_a_launched_nodeclaim_whose_instance_nobody_knows_is_given_up_and_not_launched_again() {
     let (cluster, _operator) = Cluster::started(74, json!({})).await;
     cluster.deploy("web", 1, "1").await;
-    cluster
-        .until("it is launched", async |cluster| {
-            let claims = cluster.list::<NodeClaim>().await;
-            claims.iter().any(|claim| claim.is_true("Launched"))
-        })
-        .await;
-    let claim = cluster.names::<NodeClaim>().await.remove(0);
+    let claim = until_launched(&cluster).await;
     let id = id_of(&cluster, &claim).await.unwrap();
     // The machine ends, as it may, and with it whatever would tell of it.
     cluster.excuse(11);

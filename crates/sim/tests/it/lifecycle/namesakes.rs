@@ -1,6 +1,5 @@
 //! Pods that take the place and the name of one that was to be evicted: nobody takes them for it, whatever still waits under that name.
 
-use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::DeleteParams;
@@ -20,10 +19,9 @@ fn answered(operator: &Running, code: &str) -> f64 {
 /// A StatefulSet of one pod whose node is on its way out and which its budget keeps there, and an empty node beside it. Gives the NodeClaim of the pod's node.
 async fn kept_by_its_budget(cluster: &Cluster) -> String {
     cluster.run("room", 1, "5").await;
-    let set = json!({"metadata": {"name": "db"}, "spec": {
-        "replicas": 1, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template("db", "6", json!({})),
-    }});
-    cluster.create::<StatefulSet>(set).await;
+    cluster
+        .stateful_set("db", 1, template("db", "6", json!({})))
+        .await;
     cluster.until_running_of("db", 1).await;
     cluster.budget("db", json!({"maxUnavailable": 0})).await;
     cluster.scale("room", 0).await;

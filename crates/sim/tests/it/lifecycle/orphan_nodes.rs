@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, PropagationPolicy};
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, NodeClaim};
 
@@ -29,11 +28,7 @@ async fn d_309_a_node_without_nodeclaim_goes_with_its_instance_whatever_keeps_it
     cluster.excuse(14);
     cluster.pass(60).await;
     cluster.remove_finalizers::<NodeClaim>(&claim).await;
-    let orphan = DeleteParams {
-        propagation_policy: Some(PropagationPolicy::Orphan),
-        ..DeleteParams::default()
-    };
-    cluster.api::<NodeClaim>().delete(&claim, &orphan).await.unwrap();
+    cluster.delete_alone::<NodeClaim>(&claim).await;
     let _second = cluster.operator(Setup::default());
     cluster.until_gone::<KWOKInstance>(&instance).await;
     let took = cluster.until_gone::<Node>(&node).await;

@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_controllers::FeatureGates;
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::Interruption;
 
-use crate::faulty::{Cluster, Setup};
+use crate::faulty::{Cluster, Setup, message};
 use crate::words::objects::Kind;
 use crate::words::*;
 
@@ -115,13 +114,8 @@ async fn d_299_nodepools_and_nodeclaims_of_another_cloud_are_left_alone() {
         ..FeatureGates::default()
     }));
     cluster.pass(10).await;
-    let notice = Interruption {
-        id: "notice".to_owned(),
-        provider_id: machine("broken"),
-        kind: Ok(InterruptionKind::SpotInterrupted),
-        sent_at: None,
-        ends_at: None,
-    };
+    let interrupted = Ok(InterruptionKind::SpotInterrupted);
+    let notice = message("notice", &machine("broken"), interrupted);
     cloud.unbounded_send(notice).unwrap();
     cluster.pass(30 * 60).await;
     assert_eq!(theirs::<NodeClaim>(&cluster).await, claims);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
-use spokeshave_controllers::{LeaderElectionOptions, Options as OperatorOptions};
 
 use crate::faulty::{Cluster, Running, Setup};
 use crate::words::*;
@@ -43,21 +42,10 @@ async fn p_204_an_operator_is_ready_once_its_kinds_are_served_and_its_caches_are
 #[tokio::test(start_paused = true)]
 async fn p_204_a_standby_is_ready() {
     let cluster = Cluster::new(58).await;
-    let elected = |identity: &'static str| Setup {
-        identity,
-        ..Setup::with_options(OperatorOptions {
-            leader_election: Some(LeaderElectionOptions {
-                namespace: "kube-system".to_owned(),
-                name: "karpenter-leader-election".to_owned(),
-                identity: identity.to_owned(),
-            }),
-            ..OperatorOptions::default()
-        })
-    };
-    let leader = cluster.operator(elected("a"));
+    let leader = cluster.operator(Setup::candidate("a"));
     until_ready(&cluster, &leader).await;
     cluster.pass(10).await;
-    let standby = cluster.operator(elected("b"));
+    let standby = cluster.operator(Setup::candidate("b"));
     cluster.clock.sleep(Duration::from_secs(5)).await;
     assert!(standby.readiness.is_ready(), "{:?}", standby.readiness.pending());
     leader.end().await;

@@ -21,11 +21,7 @@ fn repairing() -> Setup {
 // D-254…D-260: broken nodes are replaced after their time, but not when many are broken.
 #[tokio::test(start_paused = true)]
 async fn g_1_26_d_257_d_260_d_261_node_repair_replaces_one_broken_node_and_stops_at_many() {
-    let options = spokeshave_cluster::Options {
-        kubelets: true,
-        ..spokeshave_cluster::Options::all()
-    };
-    let cluster = Cluster::with(12, options).await;
+    let cluster = Cluster::new(12).await;
     // D-260: a budget of nothing does not keep a broken node, nor does an annotation.
     let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     let closed = json!({"disruption": {"budgets": [{"nodes": "0"}]}, "template": protected});
@@ -33,18 +29,8 @@ async fn g_1_26_d_257_d_260_d_261_node_repair_replaces_one_broken_node_and_stops
     let operator = cluster.operator(repairing());
     cluster.run("web", 5, "6").await;
     let nodes = cluster.names::<Node>().await;
-    let fell = cluster.clock.now();
-    let break_node = async |name: &str| {
-        let since = fell.to_string();
-        let status = json!({"conditions": [
-            {"type": "Ready", "status": "Unknown", "reason": "Broken", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since},
-        ]});
-        cluster.patch_status::<Node>(name, status).await;
-    };
     // Three of five are more than 20 %, and so are three of eight, when their pods have got new nodes.
-    for name in &nodes[..3] {
-        break_node(name).await;
-    }
+    say_ready(&cluster, &nodes[..3], "Unknown").await;
     cluster.pass(900).await;
     let left = cluster.list::<Node>().await;
     assert!(
@@ -55,10 +41,7 @@ async fn g_1_26_d_257_d_260_d_261_node_repair_replaces_one_broken_node_and_stops
     );
     assert!(!cluster.events("NodeRepairBlocked").await.is_empty());
     // One is not.
-    let well = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Well", "message": "", "lastTransitionTime": cluster.clock.now().to_string()}]});
-    for name in &nodes[1..3] {
-        cluster.patch_status::<Node>(name, well.clone()).await;
-    }
+    say_ready(&cluster, &nodes[1..3], "True").await;
     cluster.until_gone::<Node>(&nodes[0]).await;
     cluster.until_running_of("web", 5).await;
     let text = operator.metrics.render();
@@ -72,11 +55,8 @@ async fn g_1_26_d_257_d_260_d_261_node_repair_replaces_one_broken_node_and_stops
 
 /// The kubelets of these Nodes fall silent, or are heard again.
 async fn say_ready(cluster: &Cluster, nodes: &[String], status: &str) {
-    let since = cluster.clock.now().to_string();
-    let condition = json!({"type": "Ready", "status": status, "reason": "Said", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since});
     for node in nodes {
-        let conditions = json!({"conditions": [condition]});
-        cluster.patch_status::<Node>(node, conditions).await;
+        cluster.say_ready(node, status).await;
     }
 }
 
@@ -171,22 +151,15 @@ async fn d_256_invariant_38_a_node_that_is_well_again_behind_a_watch_that_stands
     let _operator = cluster.operator(repairing());
     let claim = cluster.run_one_pod().await;
     let node = cluster.node_of("web").await;
-    let ready = async |status: &str| {
-        let since = cluster.clock.now().to_string();
-        let condition = json!({"type": "Ready", "status": status, "reason": "Said", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since});
-        cluster
-            .patch_status::<Node>(&node, json!({"conditions": [condition]}))
-            .await;
-    };
-    ready("Unknown").await;
+    cluster.say_ready(&node, "Unknown").await;
     cluster.pass(5).await;
     cluster.gate.still.lock().unwrap().insert("/nodes");
-    ready("True").await;
+    cluster.say_ready(&node, "True").await;
     cluster.pass(900).await;
     assert_eq!(cluster.names::<NodeClaim>().await, [claim.as_str()]);
     cluster.gate.still.lock().unwrap().clear();
     // It can break again.
-    ready("Unknown").await;
+    cluster.say_ready(&node, "Unknown").await;
     cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;

@@ -5,9 +5,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::json;
 use spokeshave_api::NodeClaim;
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::Interruption;
 
-use crate::faulty::{Cluster, Setup};
+use crate::faulty::{Cluster, Setup, message};
 use crate::words::*;
 
 // D-308, invariants 11 and 14: without its Node the instance would run on, and nobody knows how long its pods may take. So it is over a restart, too.
@@ -71,13 +70,8 @@ async fn d_278_a_message_waits_for_a_claim_that_cannot_be_read() {
     cluster.allow_any::<NodeClaim>().await;
     cluster.garble_claim(&claim).await;
     cluster.pass(5).await;
-    let notice = Interruption {
-        id: "notice".to_owned(),
-        provider_id: object.provider_id().unwrap().to_owned(),
-        kind: Ok(InterruptionKind::SpotInterrupted),
-        sent_at: None,
-        ends_at: None,
-    };
+    let interrupted = Ok(InterruptionKind::SpotInterrupted);
+    let notice = message("notice", object.provider_id().unwrap(), interrupted);
     cloud.unbounded_send(notice).unwrap();
     cluster.pass(120).await;
     let acknowledged = || cluster.faults.acknowledged.lock().unwrap().clone();

@@ -263,11 +263,7 @@ async fn d_195_d_200_d_208_the_gauges_of_budgets_show_what_they_allow_and_what_u
     let other = json!({"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}});
     cluster.patch::<NodePool>("default", other).await;
     let node = cluster.names::<Node>().await.remove(0);
-    let since = cluster.clock.now().to_string();
-    let silent = json!({"type": "Ready", "status": "Unknown", "reason": "Broken", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since});
-    cluster
-        .patch_status::<Node>(&node, json!({ "conditions": [silent] }))
-        .await;
+    cluster.say_ready(&node, "Unknown").await;
     cluster.pass(30).await;
     assert_eq!(shown("Underutilized"), (Some(2.0), Some(1.0)));
     assert_eq!(shown("Drifted"), (Some(0.0), Some(1.0)));

@@ -1,17 +1,12 @@
 //! What a scrape must not claim: what has not happened, what is over, and what no program that reads it could take.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use serde_json::json;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{DisruptionPolicy, NodeClaim};
-use spokeshave_controllers::shadow::Shadow;
-use spokeshave_controllers::{LeaderElectionOptions, Options as OperatorOptions};
-use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
-use spokeshave_runtime::Metrics;
-use spokeshave_runtime::client::{ClientOptions, from_service};
-use spokeshave_sim::invariants::Actor;
+use spokeshave_controllers::Options as OperatorOptions;
+use spokeshave_runtime::client::RequestLog;
 
 use super::queries::read;
 use super::reference::asked;
@@ -188,18 +183,7 @@ async fn invariant_41_gauges_of_expiry_go_with_the_last_policy_that_has_one() {
 #[tokio::test(start_paused = true)]
 async fn a_shadow_misses_no_event() {
     let (cluster, _operator) = Cluster::started(190, json!({})).await;
-    let unlimited = ClientOptions {
-        rate: None,
-        ..ClientOptions::default()
-    };
-    let way = cluster.lab.way(Actor::Operator("shadow".to_owned()));
-    let client = from_service(way, "default", &unlimited, cluster.clock.clone());
-    let (clock, entropy) = (cluster.clock.clone(), cluster.entropy.child("shadow"));
-    let kwok = KwokProvider::new(client.clone(), clock.clone(), &entropy, KwokOptions::default());
-    let metrics = Metrics::new(clock.clone());
-    let options = OperatorOptions::default();
-    let shadow = Shadow::new(&client, Arc::new(kwok), clock, entropy, options, metrics.clone());
-    tokio::spawn(shadow.run(cluster.shutdown.child()));
+    let (_, metrics) = cluster.shadow(&RequestLog::new());
     cluster.run_one_pod().await;
     cluster.pass(30).await;
     let text = metrics.render();
@@ -217,17 +201,10 @@ async fn a_shadow_misses_no_event() {
 #[tokio::test(start_paused = true)]
 async fn p_207_a_standby_says_which_build_it_is() {
     let cluster = Cluster::new(191).await;
-    let elected = |identity: &'static str| Setup {
-        identity,
-        ..Setup::with_options(OperatorOptions {
-            leader_election: Some(LeaderElectionOptions {
-                namespace: "kube-system".to_owned(),
-                name: "karpenter-leader-election".to_owned(),
-                identity: identity.to_owned(),
-            }),
-            commit: "0123abc",
-            ..OperatorOptions::default()
-        })
+    let elected = |identity: &'static str| {
+        let mut setup = Setup::candidate(identity);
+        setup.options.commit = "0123abc";
+        setup
     };
     let leader = cluster.operator(elected("a"));
     cluster.pass(10).await;

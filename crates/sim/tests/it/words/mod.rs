@@ -4,6 +4,7 @@
 
 mod ledger;
 mod looks;
+mod nodes;
 pub mod objects;
 mod pools;
 mod rest;
@@ -19,6 +20,7 @@ use spokeshave_sim::lab::Lab;
 
 pub use ledger::Ledger;
 pub use looks::Looks;
+pub use nodes::Nodes;
 pub use objects::Objects;
 pub use pools::Pools;
 pub use rest::Rest;
@@ -26,7 +28,7 @@ pub use series::{assert_counted_once, reading, sum, sum_of, value};
 pub use unreadable::Unreadable;
 pub use volumes::{Volumes, ephemeral_volume};
 pub use waiting::Waiting;
-pub use workloads::{Workloads, template};
+pub use workloads::{Workloads, template, without_place};
 
 /// What every word is about: a laboratory, and how patient its tests are.
 pub trait Scene: Sized {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PropagationPolicy};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -118,6 +118,15 @@ pub trait Objects: Scene {
             .delete(name, &DeleteParams::default())
             .await
             .unwrap();
+    }
+
+    /// Without what it owns.
+    async fn delete_alone<K: Kind>(&self, name: &str) {
+        let orphan = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Orphan),
+            ..DeleteParams::default()
+        };
+        self.api::<K>().delete(name, &orphan).await.unwrap();
     }
 }
 

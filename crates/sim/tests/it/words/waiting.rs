@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_api::{KWOKInstance, NodeClaim};
 
 use super::objects::Kind;
@@ -57,6 +58,15 @@ pub trait Waiting: Scene {
     async fn until_gone<K: Kind>(&self, name: &str) -> Duration {
         self.until(&format!("{name} is gone"), async |cluster| {
             !cluster.exists::<K>(name).await
+        })
+        .await
+    }
+
+    /// There is a command in a phase.
+    async fn until_phase(&self, phase: DisruptionPhase) -> Duration {
+        self.until(&format!("a command is {phase}"), async |cluster| {
+            let ledger = cluster.ledger().await;
+            ledger.iter().any(|one| one.phase() == phase)
         })
         .await
     }

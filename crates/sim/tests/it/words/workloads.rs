@@ -1,6 +1,6 @@
-//! What users run: Deployments, single pods, and the budgets over them. The pods of an app carry its name as the label `app`.
+//! What users run: Deployments, StatefulSets, single pods, and the budgets over them. The pods of an app carry its name as the label `app`.
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
@@ -17,6 +17,14 @@ pub fn template(app: &str, cpu: &str, change: Value) -> Value {
     template
 }
 
+/// A change of a pod for which packing believes that a node could be made, and the audit does not: between 2 and 4 there is only 3, which it does not want.
+pub fn without_place() -> Value {
+    let slot = |operator: &str, value: &str| json!({"key": "example.com/slot", "operator": operator, "values": [value]});
+    let terms = json!([{"matchExpressions": [slot("Gt", "2"), slot("Lt", "4"), slot("NotIn", "3")]}]);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+    json!({"spec": {"affinity": {"nodeAffinity": required}}})
+}
+
 pub trait Workloads: Scene {
     async fn deploy(&self, app: &str, replicas: i32, cpu: &str) {
         self.deploy_with(app, replicas, template(app, cpu, json!({})))
@@ -26,6 +34,13 @@ pub trait Workloads: Scene {
     async fn deploy_with(&self, app: &str, replicas: i32, template: Value) {
         self.create::<Deployment>(json!({"metadata": {"name": app}, "spec": {
             "replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template,
+        }}))
+        .await;
+    }
+
+    async fn stateful_set(&self, app: &str, replicas: i32, template: Value) {
+        self.create::<StatefulSet>(json!({"metadata": {"name": app}, "spec": {
+            "replicas": replicas, "serviceName": app, "selector": {"matchLabels": {"app": app}}, "template": template,
         }}))
         .await;
     }

@@ -1,4 +1,5 @@
-//! Checks that several kinds share: words, names, labels, selectors, numbers or percentages. Messages and places are a real server's.
+//! Checks that several kinds share, or the metadata of all: words, names, labels, selectors, numbers or percentages, and what stays as it is. Messages and
+//! places are a real server's.
 //!
 //! A place is written only when something is wrong there.
 
@@ -14,17 +15,24 @@ const LONGEST_NAME: usize = 253;
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
 /// The text of a field, empty where there is none.
-pub(super) fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
 /// The items of a list, none where there is none.
-pub(super) fn items(value: &Value) -> &[Value] {
+pub(crate) fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
+/// A field that stays as it is.
+pub(crate) fn immutable(new: &Value, old: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if new != old {
+        causes.push(Cause::invalid(path, new, "field is immutable"));
+    }
+}
+
 /// A word that is one of a few, if it is there.
-pub(super) fn one_of(value: &Value, path: &dyn Display, allowed: &[&str], causes: &mut Vec<Cause>) {
+pub(crate) fn one_of(value: &Value, path: &dyn Display, allowed: &[&str], causes: &mut Vec<Cause>) {
     if let Some(word) = value.as_str()
         && !allowed.contains(&word)
     {
@@ -33,7 +41,7 @@ pub(super) fn one_of(value: &Value, path: &dyn Display, allowed: &[&str], causes
 }
 
 /// The name of another object, if there is one.
-pub(super) fn object_name(value: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
+pub(crate) fn object_name(value: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
     let Some(name) = value.as_str() else { return };
     if name.len() > LONGEST_NAME {
         let problem = format!("must be no more than {LONGEST_NAME} characters");
@@ -44,7 +52,7 @@ pub(super) fn object_name(value: &Value, path: &dyn Display, causes: &mut Vec<Ca
     }
 }
 
-pub(super) fn label_key(key: &str, path: &dyn Display, causes: &mut Vec<Cause>) {
+pub(crate) fn label_key(key: &str, path: &dyn Display, causes: &mut Vec<Cause>) {
     for problem in qualified_name_problems(key) {
         causes.push(Cause::invalid(path, &Value::from(key), &problem));
     }
@@ -57,7 +65,7 @@ fn label_value(value: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
 }
 
 /// Labels, keys and values; what is wrong with any of them is said of the whole.
-pub(super) fn labels(labels: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
+pub(crate) fn labels(labels: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         label_key(key, path, causes);
         label_value(value, path, causes);
@@ -65,7 +73,7 @@ pub(super) fn labels(labels: &Value, path: &dyn Display, causes: &mut Vec<Cause>
 }
 
 /// The object form of a label selector.
-pub(super) fn selector(selector: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
+pub(crate) fn selector(selector: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
     if !selector.is_object() {
         return;
     }
@@ -82,7 +90,7 @@ pub(super) fn selector(selector: &Value, path: &dyn Display, causes: &mut Vec<Ca
 }
 
 /// A requirement of a selector: its operator, which has as many values as it takes, and its key. Only selectors of nodes compare numbers.
-pub(super) fn requirement(
+pub(crate) fn requirement(
     requirement: &Value,
     compares_numbers: bool,
     here: &dyn Display,
@@ -115,7 +123,7 @@ pub(super) fn requirement(
 }
 
 /// The values of a requirement, as those of labels.
-pub(super) fn label_values(requirement: &Value, here: &dyn Display, causes: &mut Vec<Cause>) {
+pub(crate) fn label_values(requirement: &Value, here: &dyn Display, causes: &mut Vec<Cause>) {
     for (index, value) in items(&requirement["values"]).iter().enumerate() {
         label_value(value, &format_args!("{here}.values[{index}]"), causes);
     }
@@ -129,13 +137,13 @@ fn percentage(text: &str) -> Option<i64> {
 }
 
 /// A number or a percentage, as a number; 0 where it is neither.
-pub(super) fn amount(value: &Value) -> i64 {
+pub(crate) fn amount(value: &Value) -> i64 {
     let percentage = value.as_str().and_then(percentage);
     value.as_i64().or(percentage).unwrap_or(0)
 }
 
 /// A number that is not negative, or a percentage, if it is there.
-pub(super) fn number_or_percentage(value: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
+pub(crate) fn number_or_percentage(value: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
     let problem = match value {
         Value::String(text) if percentage(text).is_none() => PERCENT,
         Value::Number(_) if amount(value) < 0 => "must be greater than or equal to 0",
@@ -145,7 +153,7 @@ pub(super) fn number_or_percentage(value: &Value, path: &dyn Display, causes: &m
 }
 
 /// A percentage of not more than all.
-pub(super) fn at_most_all(value: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
+pub(crate) fn at_most_all(value: &Value, path: &dyn Display, causes: &mut Vec<Cause>) {
     if value.as_str().and_then(percentage).is_some_and(|part| part > 100) {
         causes.push(Cause::invalid(path, value, "must not be greater than 100%"));
     }
