@@ -38,7 +38,7 @@ EVENTS = {
     "NodeMissing": "On a NodeClaim: its Node was deleted although termination of its instance was not requested.",
     "NodeMissingTooLong": "On a NodeClaim: its Node has been missing for too long, and the NodeClaim and its instance are terminated.",
     "NodeRepairBlocked": "On a Node and its NodeClaim: an unhealthy node is not repaired, because more than 20% of the nodes of its NodePool or of the cluster are unhealthy.",
-    "NodesInVain": "On a pod: nodes were launched for it and it runs on none of them; further launches are delayed. Check the taints of the nodes and the events of the scheduler.",
+    "NodesInVain": "On a pod or a CapacityBuffer: nodes were launched for it, and it runs on none of them, or none keeps its room; further launches are delayed. Check the taints of the nodes and the events of the scheduler.",
     "Nominated": "On a pod: the node or NodeClaim on which it is expected to be scheduled.",
     "OscillationRecognised": "On a DisruptionPolicy: nodes of a NodePool were removed and launched again several times within a day, and its consolidation is paused.",
     "PodStuckTerminating": "On a Node that is being deleted: a pod still exists more than a minute after its grace period, and the drain no longer waits for it.",

@@ -560,32 +560,4 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn licences_are_read_as_expressions() {
-        for accepted in [
-            "MIT/Apache-2.0",
-            "(MIT OR Apache-2.0) AND Unicode-3.0",
-            "MIT AND (GPL-3.0-only OR Apache-2.0 WITH LLVM-exception)",
-        ] {
-            assert!(is_accepted(accepted), "{accepted}");
-        }
-        for refused in [
-            "",
-            "GPL-3.0-only AND MIT",
-            "GPL-3.0-only OR (MIT AND AGPL-3.0-only)",
-            "Apache-2.0 WITH Classpath-exception-2.0",
-        ] {
-            assert!(!is_accepted(refused), "{refused}");
-        }
-    }
-
-    #[test]
-    fn a_file_beyond_the_limit_is_a_finding() {
-        assert!(check_length("crates/x/src/lib.rs", LONGEST_FILE_LINES).is_none());
-        let finding = check_length("crates/x/src/lib.rs", LONGEST_FILE_LINES + 1).expect("a finding");
-        assert!(finding.starts_with("crates/x/src/lib.rs: 601 lines"), "{finding}");
-    }
-}
+mod tests;

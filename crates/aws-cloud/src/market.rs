@@ -339,7 +339,8 @@ impl Market {
         Some(types)
     }
 
-    /// Offerings, prices and sizes of instance types as metrics (A11). An offering is available where some class may use it.
+    /// Offerings, prices and sizes of instance types as metrics (A11). An offering is available where some class may use it. The label `instance_type`
+    /// leaves their thousands of series to those who ask for metrics of single objects.
     pub(crate) fn measurements(&self) -> Vec<Measurement> {
         let lists: Vec<Arc<[InstanceType]>> = {
             let state = self.state();

@@ -81,18 +81,14 @@ pub(crate) fn values(object: &Value, context: &Context, world: &mut World, notes
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         push(&mut found, name, format!("extraArgs.{name}"), &value);
     }
-    for (index, group) in object["autoscalingGroups"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .enumerate()
-    {
-        let size = |key: &str| group[key].as_u64().unwrap_or_default();
-        let name = group["name"].as_str().unwrap_or_default();
-        let value = format!("{}:{}:{name}", size("minSize"), size("maxSize"));
-        push(&mut found, "nodes", format!("autoscalingGroups[{index}]"), &value);
-    }
-    let is_read = |key: &str| matches!(key, "extraArgs" | "autoscalingGroups");
+    let has_discovery = groups_of_values(object, &mut found);
+    let is_read = |key: &str| match key {
+        "autoDiscovery" => has_discovery,
+        key => matches!(
+            key,
+            "extraArgs" | "autoscalingGroups" | "autoscalingGroupsnamePrefix"
+        ),
+    };
     for key in object.as_object().into_iter().flat_map(|map| map.keys()) {
         if !is_read(key) {
             notes.dropped(
@@ -102,6 +98,40 @@ pub(crate) fn values(object: &Value, context: &Context, world: &mut World, notes
         }
     }
     pools(&found, context, world, notes);
+}
+
+/// The flags that the chart makes of groups; whether `autoDiscovery` is one of them.
+fn groups_of_values(object: &Value, found: &mut Flags) -> bool {
+    // As the chart puts them into a flag, where it makes no difference whether a number is in quotes.
+    let written = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    for (key, flag) in [
+        ("autoscalingGroups", "nodes"),
+        ("autoscalingGroupsnamePrefix", "node-group-auto-discovery"),
+    ] {
+        let groups = object[key].as_array().into_iter().flatten();
+        for (index, group) in groups.enumerate() {
+            let name = written(&group["name"]);
+            let (least, most) = (written(&group["minSize"]), written(&group["maxSize"]));
+            let value = match flag {
+                "nodes" => format!("{least}:{most}:{name}"),
+                _ => format!("mig:namePrefix={name},min={least},max={most}"),
+            };
+            push(found, flag, format!("{key}[{index}]"), &value);
+        }
+    }
+    let discovery = &object["autoDiscovery"];
+    let has_discovery = ["clusterName", "labels", "namespace"]
+        .iter()
+        .any(|key| !matches!(written(&discovery[*key]).as_str(), "" | "[]" | "{}"));
+    if has_discovery {
+        let (field, value) = ("autoDiscovery", discovery.to_string());
+        push(found, "node-group-auto-discovery", field.to_owned(), &value);
+    }
+    has_discovery
 }
 
 fn push(flags: &mut Flags, name: &str, field: String, value: &str) {
@@ -121,7 +151,11 @@ struct Group {
 fn pools(found: &Flags, context: &Context, world: &mut World, notes: &mut Notes) {
     let groups = groups(found, notes);
     let pace = flags::pace(found, &delays::READ, notes);
-    let limits = flags::limits(found, groups.len(), notes);
+    let most_of_only = match &groups[..] {
+        [only] => only.most,
+        _ => None,
+    };
+    let limits = flags::limits(found, groups.len(), most_of_only, notes);
     let class = context.class_for_want_of_one("spec.template.spec.nodeClassRef", notes);
     notes.added(
         "spec.template.spec.requirements",
@@ -129,7 +163,9 @@ fn pools(found: &Flags, context: &Context, world: &mut World, notes: &mut Notes)
     );
     for group in groups {
         let mut limits = limits.clone();
-        if let Some(most) = group.most {
+        if let Some(most) = group.most
+            && limits.get("nodes").is_none()
+        {
             set(&mut limits, &["nodes"], json!(most.to_string()));
         }
         let mut pool = json!({
@@ -198,7 +234,10 @@ fn groups(found: &Flags, notes: &mut Notes) -> Vec<Group> {
     for flag in found.get("node-group-auto-discovery").into_iter().flatten() {
         notes.manual(
             &flag.field,
-            "groups are found by tags, and not named: one NodePool stands for all of them; give it their machines as requirements, labels and taints, or write one a group",
+            format!(
+                "groups are found by {}, and not named: one NodePool stands for all of them; give it their machines as requirements, labels and taints, or write one a group",
+                flag.value
+            ),
         );
     }
     if groups.is_empty() {

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::aks_node_class;
+
 /// A NodeClass by group, kind and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassRef {
@@ -21,6 +23,14 @@ impl ClassRef {
         Self {
             group: Self::AWS_GROUP.to_owned(),
             kind: Self::AWS_KIND.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    pub(crate) fn aks(name: &str) -> Self {
+        Self {
+            group: aks_node_class::GROUP.to_owned(),
+            kind: aks_node_class::KIND.to_owned(),
             name: name.to_owned(),
         }
     }

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::flags::{Flag, Flags, is_duration, last};
+use crate::flags::{Flag, Flags, is_duration, last, no_scale_down};
 use crate::report::Notes;
 
 /// A pause: its flag, the trigger of a hold, and the name of its policy.
@@ -16,6 +16,8 @@ const PAUSES: [(&str, &str, &str); 3] = [
 ];
 
 const UPSTREAM: &str = "upstream does not know DisruptionPolicy of spokeshave.dev/v1alpha1, where consolidateAfter, a pause for each node, comes nearest";
+
+const NO_PAUSE: &str = "not written: cluster-autoscaler scales nothing down for 10m after a node came, which is the default of scale-down-delay-after-add; write that flag to have it as a DisruptionPolicy";
 
 /// Flags that are read here.
 pub(crate) const READ: [&str; 5] = [
@@ -28,7 +30,7 @@ pub(crate) const READ: [&str; 5] = [
 
 /// The policies that these flags become; none where nothing is scaled down at all.
 pub(crate) fn policies(found: &Flags, notes: &mut Notes) -> Vec<Value> {
-    if last(found, "scale-down-enabled").is_some_and(|flag| flag.value == "false") {
+    if no_scale_down(found).is_some() {
         for flag in READ.iter().filter_map(|name| last(found, name)) {
             notes.dropped(&flag.field, "scale-down-enabled is false");
         }
@@ -36,7 +38,12 @@ pub(crate) fn policies(found: &Flags, notes: &mut Notes) -> Vec<Value> {
     }
     let mut policies = Vec::new();
     for (name, trigger, suffix) in PAUSES {
-        let Some(flag) = last(found, name) else { continue };
+        let Some(flag) = last(found, name) else {
+            if trigger == "Launch" {
+                notes.changed("", "DisruptionPolicy spec.hold", NO_PAUSE);
+            }
+            continue;
+        };
         if let Some(duration) = duration(flag, notes) {
             let policy = format!("cluster-autoscaler-{suffix}");
             notes.moved(

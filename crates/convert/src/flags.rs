@@ -162,13 +162,27 @@ pub(crate) fn pace(found: &Flags, read_elsewhere: &[&str], notes: &mut Notes) ->
     block
 }
 
+/// A flag that is on or off, as Go reads it; none for what it would refuse.
+fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// The flag by which nothing is scaled down.
+pub(crate) fn no_scale_down(found: &Flags) -> Option<&Flag> {
+    last(found, "scale-down-enabled").filter(|flag| boolean(&flag.value) == Some(false))
+}
+
 pub(crate) fn last<'a>(found: &'a Flags, name: &str) -> Option<&'a Flag> {
     found.get(name).and_then(|flags| flags.last())
 }
 
 fn consolidate_after(found: &Flags, notes: &mut Notes) -> String {
     let became = "spec.disruption.consolidateAfter";
-    if let Some(flag) = last(found, "scale-down-enabled").filter(|flag| flag.value == "false") {
+    if let Some(flag) = no_scale_down(found) {
         notes.moved(&flag.field, became, "Never");
         if let Some(unneeded) = last(found, "scale-down-unneeded-time") {
             notes.dropped(&unneeded.field, "scale-down-enabled is false");
@@ -247,8 +261,8 @@ fn parallel(found: &Flags, names: &[&str], default: u64, reason: &str, notes: &m
     number.unwrap_or(default).to_string()
 }
 
-/// Limits of the whole cluster, which a NodePool has for itself.
-pub(crate) fn limits(found: &Flags, pools: usize, notes: &mut Notes) -> Value {
+/// Limits of the whole cluster, which a NodePool has for itself; below what its group has at most, if it is the only one.
+pub(crate) fn limits(found: &Flags, pools: usize, most_of_only: Option<u64>, notes: &mut Notes) -> Value {
     let mut limits = json!({});
     for (name, resource, unit) in [
         ("cores-total", "cpu", ""),
@@ -259,6 +273,7 @@ pub(crate) fn limits(found: &Flags, pools: usize, notes: &mut Notes) -> Value {
             continue;
         };
         let most = flag.value.rsplit(':').next().unwrap_or_default();
+        let group = most_of_only.filter(|_| resource == "nodes");
         match most.parse::<u64>() {
             Ok(0) => notes.dropped(&flag.field, "0 is no limit"),
             Ok(most) => {
@@ -268,8 +283,17 @@ pub(crate) fn limits(found: &Flags, pools: usize, notes: &mut Notes) -> Value {
                         &flag.field,
                         format!("a limit of the whole cluster, and there are {pools} NodePools: share {most}{unit} out among their {became}"),
                     );
+                } else if let Some(group) = group.filter(|group| *group <= most) {
+                    let why = format!("{most}: the {group} of its group counts, which is not more");
+                    notes.dropped(&flag.field, why);
                 } else {
-                    notes.changed(&flag.field, &became, "of this NodePool's nodes only");
+                    let text = match group {
+                        Some(group) => {
+                            format!("of this NodePool's nodes only; less than its group's {group}")
+                        }
+                        None => "of this NodePool's nodes only".to_owned(),
+                    };
+                    notes.changed(&flag.field, &became, text);
                     set(&mut limits, &[resource], json!(format!("{most}{unit}")));
                 }
             }
@@ -308,8 +332,16 @@ fn others(found: &Flags, read_elsewhere: &[&str], notes: &mut Notes) {
                 continue;
             }
             if name == "scale-down-enabled" {
-                if flag.value != "false" {
-                    notes.dropped(&flag.field, "true is the default");
+                match boolean(&flag.value) {
+                    Some(true) => notes.dropped(&flag.field, "true is the default"),
+                    Some(false) => {}
+                    None => notes.unknown(
+                        &flag.field,
+                        format!(
+                            "expected true or false, found {:?}; the default, true, is what is converted",
+                            flag.value
+                        ),
+                    ),
                 }
                 continue;
             }

@@ -27,7 +27,6 @@ mod settings;
 mod unknown;
 mod workload;
 
-use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
@@ -102,8 +101,10 @@ struct Context {
     default_class: Option<ClassRef>,
     role: Option<String>,
     instance_profile: Option<String>,
-    /// Names of EC2NodeClasses that are or come.
-    classes: BTreeSet<String>,
+    /// NodeClasses that are or come.
+    classes: Vec<ClassRef>,
+    /// There are objects of v1alpha5, which was for AWS alone.
+    is_aws: bool,
 }
 
 impl Context {
@@ -121,11 +122,10 @@ impl Context {
             default_class: options.node_class.clone().or(only),
             role: options.role.clone(),
             instance_profile: profile.filter(|profile| !profile.is_empty()).map(str::to_owned),
-            classes: classes
-                .into_iter()
-                .filter(|class| class.kind == ClassRef::AWS_KIND)
-                .map(|class| class.name)
-                .collect(),
+            classes,
+            is_aws: objects
+                .iter()
+                .any(|object| object["apiVersion"] == "karpenter.sh/v1alpha5"),
         }
     }
 
@@ -147,7 +147,7 @@ impl Context {
     /// A name for a class that a pool brings along, such as no other class has.
     fn free_class_name(&self, pool: &str) -> String {
         let mut name = pool.to_owned();
-        while self.classes.contains(&name) {
+        while self.classes.contains(&ClassRef::aws(&name)) {
             name.push_str("-provider");
         }
         name

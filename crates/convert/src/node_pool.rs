@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::class_ref::ClassRef;
 use crate::fields::{get, remove, set, text};
 use crate::report::Notes;
-use crate::{Context, Kubelet, World, metadata, names};
+use crate::{Context, Kubelet, World, kubelet, metadata, names};
 
 /// Converts one NodePool. One of v1 in which nothing is out of place stays as it is.
 pub(crate) fn convert(mut object: Value, context: &Context, world: &mut World, notes: &mut Notes) {
@@ -20,16 +20,12 @@ pub(crate) fn convert(mut object: Value, context: &Context, world: &mut World, n
             notes.dropped("status", "written by the controllers");
         }
     }
+    let settings = kubelet::of_pool(&mut object, is_old, notes);
     disruption(&mut object, is_old, notes);
     template(&mut object, is_old, context, notes);
-    let kubelet = remove(&mut object, &["spec", "template", "spec", "kubelet"]);
     let output = world.push(object, notes);
-    if let Some(value) = kubelet.filter(|value| !value.is_null()) {
-        world.kubelets.push(Kubelet {
-            output,
-            field: "spec.template.spec.kubelet",
-            value,
-        });
+    if let Some((field, value)) = settings {
+        world.kubelets.push(Kubelet { output, field, value });
     }
 }
 
@@ -48,13 +44,14 @@ fn disruption(object: &mut Value, is_old: bool, notes: &mut Notes) {
             }
         }
         None if is_old => {
-            if after.is_some() {
-                notes.manual(
+            match &after {
+                None => add_immediately(object, notes),
+                // How consolidation was switched off, and is.
+                Some(after) if after == "Never" => {}
+                Some(_) => notes.manual(
                     "spec.disruption.consolidateAfter",
                     "v1beta1 refused it with consolidationPolicy WhenUnderutilized, which was the default; in v1 it counts from the last pod that came or went",
-                );
-            } else {
-                add_immediately(object, notes);
+                ),
             }
             notes.added(
                 "spec.disruption.consolidationPolicy",
@@ -191,23 +188,109 @@ pub(crate) fn class_reference(object: &mut Value, is_old: bool, context: &Contex
             "the group without the version",
         );
     }
-    if new["group"].is_null() && (is_old || group.is_some()) {
-        if group.is_none() {
-            notes.added(
-                &format!("{field}.group"),
-                "karpenter.k8s.aws, which was the default",
-            );
-        }
-        new["group"] = json!(group.unwrap_or_else(|| ClassRef::AWS_GROUP.to_owned()));
+    if let Some(group) = group
+        && new["group"].is_null()
+    {
+        new["group"] = json!(group);
     }
-    if new["kind"].is_null() && is_old {
-        let kind = if new["group"] == "karpenter.azure.com" {
-            "AKSNodeClass"
-        } else {
-            ClassRef::AWS_KIND
-        };
-        notes.added(&format!("{field}.kind"), format!("{kind}, which was the default"));
-        new["kind"] = json!(kind);
+    if is_old {
+        complete(&mut new, &field, object, context, notes);
     }
     set(object, &path, new);
+}
+
+/// Writes the group and the kind, which v1beta1 could leave to the cloud for which Karpenter was built.
+fn complete(reference: &mut Value, field: &str, object: &Value, context: &Context, notes: &mut Notes) {
+    let lacking: Vec<&str> = ["group", "kind"]
+        .into_iter()
+        .filter(|key| reference[*key].is_null())
+        .collect();
+    if lacking.is_empty() {
+        return;
+    }
+    let found = meant(reference, object, context);
+    if found.is_none() && lacking.len() == 1 {
+        notes.manual(
+            &format!("{field}.{}", lacking[0]),
+            "v1 needs it, and nothing tells what it was: convert with the class among the files, or with --node-class GROUP/KIND/NAME",
+        );
+        return;
+    }
+    let is_certain = found.is_some();
+    let class = found.unwrap_or_else(|| ClassRef::aws(""));
+    if !is_certain {
+        notes.changed(
+            "",
+            field,
+            format!(
+                "{} of {}, the default on AWS, and nothing tells that it was AWS: convert with the class among the files, or with --node-class GROUP/KIND/NAME",
+                class.kind, class.group
+            ),
+        );
+    }
+    for (key, value) in [("group", class.group), ("kind", class.kind)] {
+        if !reference[key].is_null() {
+            continue;
+        }
+        if is_certain {
+            notes.added(
+                &format!("{field}.{key}"),
+                format!("{value}, which was the default"),
+            );
+        }
+        reference[key] = json!(value);
+    }
+}
+
+/// The class that a reference without group or kind means, or another of its kind; none if nothing tells.
+fn meant(reference: &Value, object: &Value, context: &Context) -> Option<ClassRef> {
+    let is = |key: &str, value: &str| reference[key].is_null() || reference[key] == value;
+    let fits = |class: &ClassRef| is("group", &class.group) && is("kind", &class.kind);
+    let name = text(reference, &["name"]).unwrap_or_default();
+    let fitting: Vec<&ClassRef> = context.classes.iter().filter(|class| fits(class)).collect();
+    let is_named = |class: &&ClassRef| class.name == name;
+    let named: Vec<&ClassRef> = fitting.iter().copied().filter(is_named).collect();
+    let has_half = !(reference["group"].is_null() && reference["kind"].is_null());
+    let clouds = [ClassRef::aws(name), ClassRef::aks(name)];
+    cloud_of_labels(object)
+        .filter(fits)
+        .or_else(|| of_one_kind(&named))
+        .or_else(|| context.default_class.clone().filter(fits))
+        .or_else(|| of_one_kind(&fitting))
+        .or_else(|| {
+            clouds
+                .into_iter()
+                .find(|class| (has_half || context.is_aws) && fits(class))
+        })
+}
+
+/// The first of several classes, if all are of one kind.
+fn of_one_kind(classes: &[&ClassRef]) -> Option<ClassRef> {
+    let first = *classes.first()?;
+    let is_same = |class: &&ClassRef| (&class.group, &class.kind) == (&first.group, &first.kind);
+    classes.iter().all(is_same).then(|| first.clone())
+}
+
+/// The cloud whose labels a NodePool or NodeClaim names.
+fn cloud_of_labels(object: &Value) -> Option<ClassRef> {
+    let mut keys: Vec<&str> = Vec::new();
+    for path in ["/spec/template/spec/requirements", "/spec/requirements"] {
+        let requirements = object.pointer(path).and_then(Value::as_array);
+        let named = requirements.into_iter().flatten();
+        keys.extend(named.filter_map(|requirement| requirement["key"].as_str()));
+    }
+    for path in ["/spec/template/metadata/labels", "/metadata/labels"] {
+        let labels = object.pointer(path).and_then(Value::as_object);
+        keys.extend(labels.into_iter().flatten().map(|(key, _)| key.as_str()));
+    }
+    let names = |class: &ClassRef| {
+        let mut domains = keys.iter().filter_map(|key| key.split_once('/'));
+        domains.any(|(domain, _)| domain == class.group)
+    };
+    let (aws, aks) = (ClassRef::aws(""), ClassRef::aks(""));
+    match (names(&aws), names(&aks)) {
+        (true, false) => Some(aws),
+        (false, true) => Some(aks),
+        _ => None,
+    }
 }

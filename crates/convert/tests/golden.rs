@@ -11,15 +11,18 @@ use serde_json::Value;
 use spokeshave_apiserver::CompiledCrd;
 use spokeshave_convert::{Change, Conversion, Level, Options, convert, definitions, served_version};
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 11] = [
     "provisioner",
     "provider",
     "machine",
     "beta",
+    "kubelet",
     "aks",
     "workloads",
     "holder",
     "autoscaler",
+    "groups",
+    "settings",
 ];
 
 fn data(name: &str) -> PathBuf {
@@ -326,6 +329,191 @@ fn kubelets_that_differ_give_a_shared_class_a_copy_for_each() {
             })
             .expect("its class");
         assert_eq!(class.object["spec"]["kubelet"]["maxPods"], pods, "{pool}");
+    }
+}
+
+#[test]
+fn kubelets_that_are_the_same_share_a_class() {
+    let classes_of = |kubelets: [Value; 3]| {
+        let mut objects = vec![serde_json::json!({
+            "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass",
+            "metadata": {"name": "default"}, "spec": {},
+        })];
+        for (name, kubelet) in ["a", "b", "c"].into_iter().zip(kubelets) {
+            let class = serde_json::json!({"name": "default"});
+            objects.push(serde_json::json!({
+                "apiVersion": "karpenter.sh/v1beta1", "kind": "NodePool", "metadata": {"name": name},
+                "spec": {"template": {"spec": {"nodeClassRef": class, "kubelet": kubelet}}},
+            }));
+        }
+        let found = convert(objects, &Options::default());
+        let mut classes = Vec::new();
+        for output in &found.objects {
+            let class = &output.object["spec"]["template"]["spec"]["nodeClassRef"]["name"];
+            classes.extend(class.as_str().map(str::to_owned));
+        }
+        let made = found.objects.len() - classes.len();
+        (classes, made)
+    };
+    let pods = |number: u32| serde_json::json!({"maxPods": number});
+    let runtime = serde_json::json!({"maxPods": 58, "containerRuntime": "containerd"});
+    let named = |names: [&str; 3]| names.map(str::to_owned).to_vec();
+    assert_eq!(
+        classes_of([pods(58), runtime, pods(58)]),
+        (named(["default"; 3]), 1),
+        "nothing is copied for the same settings"
+    );
+    assert_eq!(
+        classes_of([pods(58), pods(58), pods(110)]),
+        (named(["default-a", "default-a", "default"]), 2),
+        "one copy for both, and the last has the class for itself"
+    );
+    assert_eq!(
+        classes_of([pods(58), pods(110), pods(58)]),
+        (named(["default", "default-b", "default"]), 2),
+        "also where another pool stands between them"
+    );
+    assert_eq!(
+        classes_of([Value::Null, pods(58), pods(58)]),
+        (named(["default", "default-b", "default-b"]), 2),
+        "a pool without settings keeps the class as it is"
+    );
+}
+
+#[test]
+fn settings_that_no_kubelet_had_are_reported_and_left_out() {
+    let found =
+        pool(serde_json::json!({"kubeletConfiguration": {"maxPodz": 3}, "providerRef": {"name": "c"}}));
+    let field = "spec.kubeletConfiguration.maxPodz";
+    assert_eq!(levels(&found, field), [Level::Error]);
+    let whole = levels(&found, "spec.kubeletConfiguration");
+    assert!(whole.is_empty(), "nothing is left to write");
+}
+
+#[test]
+fn d_377_consolidation_that_was_switched_off_stays_so_without_an_error() {
+    let line = |after: &str| {
+        let object = serde_json::json!({
+            "apiVersion": "karpenter.sh/v1beta1", "kind": "NodePool", "metadata": {"name": "p"},
+            "spec": {"disruption": {"consolidateAfter": after}, "template": {"spec": {}}},
+        });
+        let found = convert(vec![object], &Options::default());
+        let kept = found.objects[0].object["spec"]["disruption"]["consolidateAfter"].clone();
+        (kept, levels(&found, "spec.disruption.consolidateAfter"))
+    };
+    assert_eq!(line("Never"), (serde_json::json!("Never"), vec![]));
+    assert_eq!(line("30s"), (serde_json::json!("30s"), vec![Level::Error]));
+}
+
+#[test]
+fn a_reference_without_group_or_kind_means_the_class_of_the_cloud() {
+    const REFERENCE: &str = "spec.template.spec.nodeClassRef";
+    let object = |version: &str, kind: &str| {
+        let metadata = serde_json::json!({"name": "default"});
+        serde_json::json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {}})
+    };
+    let objects = [
+        object("karpenter.k8s.aws/v1", "EC2NodeClass"),
+        object("karpenter.azure.com/v1beta1", "AKSNodeClass"),
+        object("karpenter.sh/v1alpha5", "Provisioner"),
+    ];
+    let short = serde_json::json!({"name": "default"});
+    let versioned = serde_json::json!({"name": "default", "apiVersion": "karpenter.azure.com/v1alpha2"});
+    let name_and_kind = |kind: &str| serde_json::json!({"name": "default", "kind": kind});
+    let on_aws = "karpenter.k8s.aws/instance-cpu";
+    let on_azure = "karpenter.azure.com/sku-family";
+    let ec2 = ("karpenter.k8s.aws", "EC2NodeClass");
+    let aks = ("karpenter.azure.com", "AKSNodeClass");
+    let cases = [
+        (0_usize..2, &short, on_azure, aks, Level::Note),
+        (0..2, &short, on_aws, ec2, Level::Note),
+        (0..2, &short, "team", ec2, Level::Warning),
+        (1..2, &short, "team", aks, Level::Note),
+        (0..1, &short, on_azure, aks, Level::Note),
+        (2..3, &short, "team", ec2, Level::Note),
+        (0..0, &short, on_azure, aks, Level::Note),
+        (0..0, &short, "team", ec2, Level::Warning),
+        (0..0, &versioned, "team", aks, Level::Note),
+    ];
+    let converted = |beside: &[Value], reference: &Value, key: &str, options: &Options| {
+        let requirements = serde_json::json!([{"key": key, "operator": "Exists"}]);
+        let mut given = vec![serde_json::json!({
+            "apiVersion": "karpenter.sh/v1beta1", "kind": "NodePool", "metadata": {"name": "p"},
+            "spec": {"template": {"spec": {"nodeClassRef": reference, "requirements": requirements}}},
+        })];
+        given.extend_from_slice(beside);
+        let found = convert(given, options);
+        let about = found.lines.iter().filter(|line| {
+            let became = line.became.as_deref().unwrap_or_default();
+            line.from == 0 && (line.field.starts_with(REFERENCE) || became.starts_with(REFERENCE))
+        });
+        let level = about.map(|line| line.change.level()).max();
+        let written = found.objects[0].object["spec"]["template"]["spec"]["nodeClassRef"].clone();
+        (written, level)
+    };
+    let is =
+        |(group, kind): (&str, &str)| serde_json::json!({"group": group, "kind": kind, "name": "default"});
+    for (beside, reference, key, class, level) in cases {
+        let beside = &objects[beside];
+        let found = converted(beside, reference, key, &Options::default());
+        let expected = (is(class), Some(level));
+        assert_eq!(found, expected, "{reference} with {key} beside {beside:?}");
+    }
+    // The kind tells the group; for a kind that is not known here nothing does.
+    let with_kind = |kind: &str| converted(&[], &name_and_kind(kind), "team", &Options::default());
+    assert_eq!(with_kind("AKSNodeClass"), (is(aks), Some(Level::Note)));
+    let unknown = (name_and_kind("SomeNodeClass"), Some(Level::Error));
+    assert_eq!(with_kind("SomeNodeClass"), unknown);
+    let asked_for = Options {
+        node_class: "karpenter.azure.com/AKSNodeClass/other".parse().ok(),
+        ..Options::default()
+    };
+    let found = converted(&[], &short, "team", &asked_for);
+    let expected = (is(aks), Some(Level::Note));
+    assert_eq!(found, expected, "--node-class tells the kind");
+}
+
+/// The result of a chart's values, with the one class that there is.
+fn autoscaler(values: Value) -> Conversion {
+    let class = serde_json::json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "c"},
+    });
+    convert(vec![values, class], &Options::default())
+}
+
+#[test]
+fn scale_down_is_off_in_every_spelling_that_go_reads() {
+    let consolidation = |enabled: &str| {
+        let found = autoscaler(serde_json::json!({
+            "awsRegion": "r",
+            "extraArgs": {"scale-down-enabled": enabled, "scale-down-delay-after-add": "10m"},
+        }));
+        let mut kinds = found.objects.iter().map(|output| &output.object["kind"]);
+        let has_policy = kinds.any(|kind| kind == "DisruptionPolicy");
+        let after = found.objects[0].object["spec"]["disruption"]["consolidateAfter"].clone();
+        (after, has_policy)
+    };
+    for off in ["0", "f", "F", "false", "FALSE", "False"] {
+        let expected = (serde_json::json!("Never"), false);
+        assert_eq!(consolidation(off), expected, "{off}");
+    }
+    for on in ["1", "t", "T", "true", "TRUE", "True"] {
+        let expected = (serde_json::json!("10m"), true);
+        assert_eq!(consolidation(on), expected, "{on}");
+    }
+}
+
+#[test]
+fn the_smaller_of_a_group_and_the_whole_cluster_is_the_limit() {
+    for (total, limit) in [(20, "20"), (100, "100"), (200, "100"), (0, "100")] {
+        let found = autoscaler(serde_json::json!({
+            "autoscalingGroups": [{"name": "workers", "minSize": 0, "maxSize": "100"}],
+            "extraArgs": {"max-nodes-total": total},
+        }));
+        let limits = &found.objects[0].object["spec"]["limits"];
+        assert_eq!(limits["nodes"], limit, "{total}");
+        let said = levels(&found, "extraArgs.max-nodes-total");
+        assert_eq!(said, [Level::Warning], "{total}");
     }
 }
 

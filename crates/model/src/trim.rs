@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Annotations of pods that somebody reads; others can be whole documents.
-const READ_ANNOTATIONS: [&str; 5] = [
+pub const READ_ANNOTATIONS: [&str; 5] = [
     DO_NOT_DISRUPT,
     POD_DELETION_COST,
     QUIET_TIME,

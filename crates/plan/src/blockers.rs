@@ -12,7 +12,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use spokeshave_api::NodeClaim;
-use spokeshave_api::conditions::{Conditioned, Status, TERMINATION_BLOCKED};
+use spokeshave_api::conditions::{
+    Conditioned, DRAINED, INSTANCE_TERMINATING, Status, TERMINATION_BLOCKED, VOLUMES_DETACHED,
+};
 use spokeshave_model::Pod;
 use spokeshave_model::pod::{self, DoNotDisrupt, is_terminating, is_waited_for_in_drain};
 use spokeshave_model::selector::Selector;
@@ -299,7 +301,21 @@ pub fn deadline_blocker(error: &str) -> Blocker {
     Blocker::new("InvalidTerminationTimestamp", error.to_owned())
 }
 
-/// The write that makes a NodeClaim say what holds it up; nothing when it says so already. Another reason begins a new condition, so that the
+/// Since when the step is under way in which the end of a NodeClaim is held up: the first begins with the deletion, each other one with what is written of the
+/// one before. What is in the way changes meanwhile, as one pod goes after the other; how long the step has lasted does not.
+#[must_use]
+pub fn held_up_since(claim: &NodeClaim, now: Timestamp) -> Timestamp {
+    let steps = [DRAINED, VOLUMES_DETACHED, INSTANCE_TERMINATING];
+    let written = steps.iter().filter_map(|step| claim.condition(step));
+    let deleted = claim.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    let begun = written
+        .map(|condition| condition.last_transition_time)
+        .chain(deleted)
+        .max();
+    whole(begun.unwrap_or(now))
+}
+
+/// The write that makes a NodeClaim say what holds it up; nothing when it says so already. Another step begins a new condition, so that the
 /// transition time tells since when.
 #[must_use]
 pub fn blocked_action(claim: &NodeClaim, blocker: Option<&Blocker>, now: Timestamp) -> Option<Action> {
@@ -310,7 +326,8 @@ pub fn blocked_action(claim: &NodeClaim, blocker: Option<&Blocker>, now: Timesta
             after.clear(TERMINATION_BLOCKED);
         }
         (known, Some(blocker)) => {
-            if known.is_some_and(|known| known.reason != blocker.reason) {
+            let since = held_up_since(claim, now);
+            if known.is_some_and(|known| known.last_transition_time != since) {
                 after.clear(TERMINATION_BLOCKED);
             }
             after.set(
@@ -318,7 +335,7 @@ pub fn blocked_action(claim: &NodeClaim, blocker: Option<&Blocker>, now: Timesta
                 Status::True,
                 blocker.reason,
                 &blocker.message,
-                now,
+                since,
             );
         }
     }
@@ -338,6 +355,7 @@ pub fn blocked_event(object: ObjectRef, blocker: &Blocker, since: Timestamp) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
     use spokeshave_api::NodeClaimSpec;
 
@@ -490,9 +508,10 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_is_written_when_it_changes_and_dates_its_reason() {
+    fn the_condition_is_written_when_it_changes_and_dates_its_step() {
         let mut claim = NodeClaim::new("c", NodeClaimSpec::default());
-        claim.initialize_conditions(at("12:00:00"));
+        claim.metadata.deletion_timestamp = Some(Time(at("11:59:59")));
+        claim.set(DRAINED, Status::Unknown, "Draining", "Draining", at("12:00:00"));
         let first = provider_blocker(&claim, "timed out");
         let mut written = claim.clone();
         written.set(
@@ -502,9 +521,8 @@ mod tests {
             &first.message,
             at("12:00:00"),
         );
-        assert!(blocked_action(&claim, Some(&first), at("12:00:00")).is_some());
         assert_eq!(blocked_action(&written, Some(&first), at("12:09:00")), None);
-        assert_eq!(blocked_action(&claim, None, at("12:00:00")), None);
+        assert_eq!(blocked_action(&claim, None, at("12:00:30")), None);
         assert!(blocked_action(&written, None, at("12:09:00")).is_some());
         let since = |action: Option<Action>| {
             let Some(Action::Patch { patch, .. }) = action else {
@@ -516,19 +534,15 @@ mod tests {
                 .find(|condition| condition["type"] == TERMINATION_BLOCKED);
             found.unwrap()["lastTransitionTime"].as_str().unwrap().to_owned()
         };
-        let same_reason = provider_blocker(&claim, "throttled");
-        assert_eq!(
-            since(blocked_action(&written, Some(&same_reason), at("12:09:00"))),
-            "2026-01-01T12:00:00Z"
-        );
-        assert_eq!(
-            since(blocked_action(
-                &written,
-                Some(&deadline_blocker("bad")),
-                at("12:09:00")
-            )),
-            "2026-01-01T12:09:00Z"
-        );
+        let begun = "2026-01-01T12:00:00Z";
+        assert_eq!(since(blocked_action(&claim, Some(&first), at("12:00:30"))), begun);
+        for other in [provider_blocker(&claim, "throttled"), deadline_blocker("bad")] {
+            let action = blocked_action(&written, Some(&other), at("12:09:00"));
+            assert_eq!(since(action), begun, "{}", other.reason);
+        }
+        written.set_true(DRAINED, at("12:08:00"));
+        let next_step = blocked_action(&written, Some(&first), at("12:09:00"));
+        assert_eq!(since(next_step), "2026-01-01T12:08:00Z");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use spokeshave_model::{
 };
 
 use crate::Provisioned;
-pub use virtual_pods::virtual_pods;
+pub use virtual_pods::{buffer_behind, virtual_pods};
 
 /// The strategy of a buffer that names none; the API server writes it down, too.
 const DEFAULT_STRATEGY: &str = "buffer.x-k8s.io/active-capacity";
@@ -158,11 +158,11 @@ pub fn resolve(buffer: &CapacityBuffer, shapes: &impl Shapes) -> Result<Resolved
 /// P-185: the larger of `replicas` and `percentage` of the workload, as far as `limits` allow; with neither, what the limits allow.
 fn replicas(buffer: &CapacityBuffer, template: &PodTemplateSpec, workload: i32) -> Result<i32, Unresolved> {
     let spec = &buffer.spec;
-    let percentage = spec
-        .percentage
-        .filter(|_| workload > 0 && spec.pod_template_ref.is_none());
+    // A PodTemplate has no replicas to take a share of. A workload that is scaled to zero has a share, which is none: without one, all that the limits allow
+    // would be bought.
+    let percentage = spec.percentage.filter(|_| spec.pod_template_ref.is_none());
     let share = percentage.map(|percentage| {
-        let product = i64::from(workload) * i64::from(percentage.max(0));
+        let product = i64::from(workload.max(0)) * i64::from(percentage.max(0));
         // Rounded up, so that any percentage of anything is at least one.
         (product + 99) / 100
     });

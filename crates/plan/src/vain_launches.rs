@@ -2,7 +2,8 @@
 //!
 //! A node that joins and cannot take the pod it was launched for (something taints it, or the scheduler refuses it for a reason that nobody can
 //! foresee) leaves the pod pending, and the next pass launches another, without end. The first two nodes come at once, as always; from then on there
-//! are pauses, until a pod runs, or a NodePool or the workload changes. Others wait for nothing.
+//! are pauses, until a pod runs, or a NodePool or the workload changes. Others wait for nothing. The pods of a CapacityBuffer run nowhere: it has found its
+//! place when a pass keeps its room on a node that came for it.
 //!
 //! Owns the memory and the arithmetic. It creates nothing, and a restart forgets it.
 
@@ -12,6 +13,8 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::Pod;
 use spokeshave_model::pod::{is_daemon, is_mirror};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef};
+
+use crate::buffers::buffer_behind;
 
 /// Nodes in vain after which there is a pause.
 const FREE: u32 = 2;
@@ -25,15 +28,27 @@ const SETTLES_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 const RUNS_FOR: SignedDuration = SignedDuration::from_secs(10);
 /// What happened longer ago counts no more.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(1);
+/// Reason of the event on who waits.
+const EVENT_REASON: &str = "NodesInVain";
 
-/// Who asks for nodes: the pods of one controller and one revision, because the successor of an evicted pod is another pod, or a pod that has none.
+/// Who asks for nodes: the pods of one controller and one revision, because the successor of an evicted pod is another pod, or a pod that has none; or a
+/// CapacityBuffer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asker(String);
+pub struct Asker {
+    id: String,
+    is_buffer: bool,
+}
 
 impl Asker {
     /// Who a pod belongs to.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
+        if let Some(buffer) = buffer_behind(pod) {
+            return Self {
+                id: buffer.uid,
+                is_buffer: true,
+            };
+        }
         let owners = pod.metadata.owner_references.iter().flatten();
         let controller = owners
             .into_iter()
@@ -43,7 +58,10 @@ impl Asker {
         let labels = pod.metadata.labels.as_ref();
         let revision = labels.and_then(|labels| labels.get("controller-revision-hash"));
         let text = |part: Option<&String>| part.cloned().unwrap_or_default();
-        Self(format!("{}/{}", text(controller.or(own)), text(revision)))
+        Self {
+            id: format!("{}/{}", text(controller.or(own)), text(revision)),
+            is_buffer: false,
+        }
     }
 }
 
@@ -75,6 +93,8 @@ struct Vain {
 struct Launch {
     askers: BTreeSet<Asker>,
     created: Timestamp,
+    /// Whether its node could run pods.
+    has_come_up: bool,
 }
 
 /// A pod that waits because nodes have come up for it in vain.
@@ -87,9 +107,17 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// The event on the pod.
+    /// The event on the pod, or on the buffer of a virtual one.
     #[must_use]
     pub fn event(&self, pod: &Pod) -> Event {
+        let count = self.count;
+        let until = Timestamp::from_second(self.until.as_second()).unwrap_or(self.until);
+        if let Some(buffer) = buffer_behind(pod) {
+            let message = format!(
+                "{count} nodes came up for pods of this buffer, and none of them has room for one; look at their taints. The next is launched after {until}"
+            );
+            return Event::new(buffer, EventType::Warning, EVENT_REASON, message);
+        }
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let meta = &pod.metadata;
         let object = ObjectRef::namespaced(
@@ -98,12 +126,10 @@ impl Pause {
             &text(&meta.name),
             &text(&meta.uid),
         );
-        let until = Timestamp::from_second(self.until.as_second()).unwrap_or(self.until);
         let message = format!(
-            "{} nodes came up for this pod, and it runs on none of them; look at their taints and at the scheduler's events. The next is launched after {until}",
-            self.count
+            "{count} nodes came up for this pod, and it runs on none of them; look at their taints and at the scheduler's events. The next is launched after {until}"
         );
-        Event::new(object, EventType::Warning, "NodesInVain", message)
+        Event::new(object, EventType::Warning, EVENT_REASON, message)
     }
 }
 
@@ -148,8 +174,38 @@ impl VainLaunches {
                 vain.launched = now;
             }
         }
-        let created = now;
-        self.launches.insert(claim.to_owned(), Launch { askers, created });
+        let launch = Launch {
+            askers,
+            created: now,
+            has_come_up: false,
+        };
+        self.launches.insert(claim.to_owned(), launch);
+    }
+
+    /// The node of a NodeClaim can run pods.
+    pub fn came_up(&mut self, claim: &str) {
+        if let Some(launch) = self.launches.get_mut(claim) {
+            launch.has_come_up = true;
+        }
+    }
+
+    /// A pass has looked for the room of buffers. `kept_since` says of a NodeClaim that keeps some for a buffer, or whose room is used, since when its node
+    /// can run pods.
+    pub fn found_room(&mut self, kept_since: impl Fn(&str, &Asker) -> Option<Timestamp>, now: Timestamp) {
+        let vain = &mut self.vain;
+        for (name, launch) in &mut self.launches {
+            let created = launch.created;
+            launch.askers.retain(|asker| {
+                let has_settled = |since| now.duration_since(since) >= SETTLES_WITHIN;
+                let is_kept = asker.is_buffer && kept_since(name, asker).is_some_and(has_settled);
+                // Room that is older than the trouble says nothing about it.
+                if is_kept && vain.get(asker).is_some_and(|vain| vain.since <= created) {
+                    vain.remove(asker);
+                }
+                !is_kept
+            });
+        }
+        self.launches.retain(|_, launch| !launch.askers.is_empty());
     }
 
     /// Another node is planned for somebody: takes in what has become of those before, at most one in vain a pass, and says whether to wait.
@@ -159,12 +215,21 @@ impl VainLaunches {
             if !launch.askers.contains(asker) {
                 continue;
             }
-            match fate(name) {
-                Fate::Idle(since) if now.duration_since(since) >= SETTLES_WITHIN => {
-                    last = last.max(Some(launch.created));
+            let in_vain = match fate(name) {
+                Fate::Coming => continue,
+                Fate::Idle(since) if now.duration_since(since) < SETTLES_WITHIN => continue,
+                Fate::Idle(_) => true,
+                // Without a pod that waits there are few passes: it may go as an empty one between two. What keeps room is not asked about any more, and
+                // what was there for long had other reasons to go.
+                Fate::Gone => {
+                    asker.is_buffer
+                        && launch.has_come_up
+                        && now.duration_since(launch.created) < LONGEST_PAUSE
                 }
-                Fate::Coming | Fate::Idle(_) => continue,
-                Fate::Gone | Fate::Used => {}
+                Fate::Used => false,
+            };
+            if in_vain {
+                last = last.max(Some(launch.created));
             }
             launch.askers.remove(asker);
         }
@@ -218,7 +283,10 @@ impl VainLaunches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffers::{Resolved, virtual_pods};
+    use k8s_openapi::api::core::v1::PodTemplateSpec;
     use serde_json::json;
+    use spokeshave_api::CapacityBuffer;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -234,6 +302,19 @@ mod tests {
 
     fn asker(owner: &str) -> Asker {
         Asker::of(&pod(owner, json!({})))
+    }
+
+    /// A pod that stands for room of buffer `shop/room`.
+    fn room(number: usize) -> Pod {
+        let mut buffer = CapacityBuffer::new("room", serde_json::from_value(json!({})).unwrap());
+        buffer.metadata.namespace = Some("shop".to_owned());
+        buffer.metadata.uid = Some("b-1".to_owned());
+        let resolved = Resolved {
+            template: PodTemplateSpec::default(),
+            pod_template: None,
+            replicas: 2,
+        };
+        virtual_pods(&buffer, &resolved).remove(number - 1)
     }
 
     /// Launches at each second of an hour at which `a` may, with a pass every ten seconds and nodes that come up idle at once.
@@ -310,5 +391,63 @@ mod tests {
         }
         assert_eq!(memory.wants(&asker("a"), |_| Fate::Idle(at(90)), at(100)), None);
         assert_eq!(memory.vain[&asker("a")].count, 1);
+    }
+
+    #[test]
+    fn the_pods_of_a_buffer_ask_as_one_and_their_pause_is_told_on_the_buffer() {
+        assert_eq!(Asker::of(&room(1)), Asker::of(&room(2)));
+        let mut exists = room(1);
+        exists.metadata.resource_version = Some("7".to_owned());
+        assert_ne!(Asker::of(&exists), Asker::of(&room(1)), "whatever is annotated");
+        let pause = Pause {
+            count: 3,
+            until: at(60),
+        };
+        let event = pause.event(&room(1));
+        let buffer = ObjectRef::namespaced(ObjectKind::CapacityBuffer, "shop", "room", "b-1");
+        assert_eq!((event.object, event.reason.as_str()), (buffer, "NodesInVain"));
+    }
+
+    /// Nodes that are removed as empty ones before anybody has looked at them again.
+    #[test]
+    fn nodes_that_came_up_for_a_buffer_and_went_unused_are_in_vain() {
+        let (buffer, pods) = (Asker::of(&room(1)), asker("a"));
+        let mut memory = VainLaunches::default();
+        for (second, name) in [(0, "1"), (100, "2"), (200, "3")] {
+            memory.launched(name, [buffer.clone(), pods.clone()].into(), at(second));
+            memory.came_up(name);
+            assert_eq!(memory.wants(&pods, |_| Fate::Gone, at(second + 50)), None);
+            memory.wants(&buffer, |_| Fate::Gone, at(second + 50));
+        }
+        // Its launch has failed, which is another story.
+        memory.launched("4", [buffer.clone()].into(), at(260));
+        let pause = memory.wants(&buffer, |_| Fate::Gone, at(270));
+        assert_eq!(pause.map(|pause| pause.count), Some(3));
+    }
+
+    #[test]
+    fn room_that_is_kept_ends_the_pause_of_its_buffer_and_no_other_does() {
+        let buffer = Asker::of(&room(1));
+        let mut memory = VainLaunches::default();
+        for (second, name) in [(0, "1"), (10, "2"), (20, "3")] {
+            memory.launched(name, [buffer.clone()].into(), at(second));
+            memory.wants(&buffer, |_| Fate::Idle(at(second)), at(second + 10));
+        }
+        let waits = |memory: &mut VainLaunches| {
+            let gone = |_: &str| Fate::Gone;
+            memory.wants(&buffer, gone, at(60)).is_some()
+        };
+        assert!(waits(&mut memory));
+        memory.launched("4", [buffer.clone(), asker("a")].into(), at(30));
+        let mut known = memory.clone();
+        known.found_room(|name, _| (name == "4").then_some(at(51)), at(60));
+        assert!(waits(&mut known), "what taints nodes may be about to come");
+        let mut known = memory.clone();
+        known.found_room(|name, _| (name == "0").then_some(at(0)), at(60));
+        assert!(waits(&mut known), "a node that came for somebody else");
+        memory.found_room(|name, _| (name == "4").then_some(at(50)), at(60));
+        assert!(!waits(&mut memory));
+        let others = memory.launches["4"].askers.clone();
+        assert_eq!(others, [asker("a")].into(), "pods have to run");
     }
 }

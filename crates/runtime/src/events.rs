@@ -362,8 +362,7 @@ impl EventWriter {
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let identity = identity(notice, namespace);
         if let Some(written) = self.written.get(identity, now) {
-            written.count = written.count.saturating_add(1);
-            let (name, count) = (written.name.clone(), written.count);
+            let (name, count) = (written.name.clone(), written.count.saturating_add(1));
             let patch = json!({ "count": count, "lastTimestamp": Time(seconds(now)) });
             match api
                 .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
@@ -371,7 +370,14 @@ impl EventWriter {
             {
                 // The server no longer has it: create it again.
                 Err(kube::Error::Api(status)) if status.code == 404 => self.written.remove(identity),
-                answer => return answer.map(drop),
+                Err(error) => return Err(error),
+                // Not before: an attempt that has failed is followed by another one for the same occurrence, or by none.
+                Ok(_) => {
+                    if let Some(written) = self.written.get(identity, now) {
+                        written.count = count;
+                    }
+                    return Ok(());
+                }
             }
         }
         let event = self.event(notice, namespace, now);

@@ -14,7 +14,7 @@ use crate::chance::{normal, uniform, wait};
 use crate::file::Scenario;
 use crate::pods;
 use crate::timeline::{Budget, Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
-use crate::workload::{Arrivals, Daily, Kind, Replicas, Shape, Workload};
+use crate::workload::{Arrivals, Daily, Kind, READY, Replicas, Shape, Workload};
 
 const DAY_MS: u64 = 86_400_000;
 const HOUR_MS: u64 = 3_600_000;
@@ -95,6 +95,33 @@ pub fn generate(
     timeline.cut(scenario.duration_ms);
     timeline.sort();
     Ok(timeline)
+}
+
+/// Kinds and names of the owners that a workload generates, which no draw changes; an import brings its own.
+#[must_use]
+pub fn owners(workload: &Workload) -> Vec<(OwnerKind, String)> {
+    let (kind, count) = match &workload.kind {
+        Kind::Deployments { count, .. } => (OwnerKind::Deployment, *count as usize),
+        Kind::StatefulSets { count, .. } => (OwnerKind::StatefulSet, *count as usize),
+        Kind::Jobs { .. } => (OwnerKind::Job, workload.shape.as_ref().map_or(1, sizes)),
+        Kind::Import(_) => return Vec::new(),
+    };
+    (0..count)
+        .map(|index| (kind, name_of(&workload.name, index, count)))
+        .collect()
+}
+
+/// The name of one of so many owners of a workload.
+fn name_of(workload: &str, index: usize, count: usize) -> String {
+    match count {
+        1 => workload.to_owned(),
+        _ => format!("{workload}-{index}"),
+    }
+}
+
+/// How many sizes of pods there are, of which each has an owner where pods end by themselves: an owner has one template.
+fn sizes(shape: &Shape) -> usize {
+    shape.cpu_milli.len().max(shape.memory_bytes.len()).max(1)
 }
 
 /// Pods that controllers of a workload keep at once, without the noise of its curve.
@@ -228,10 +255,7 @@ impl Drawing<'_> {
 
     fn owners(&mut self, count: u32, kind: OwnerKind, zonal: bool, shape: &Shape, replicas: &Replicas) {
         for index in 0..count {
-            let name = match count {
-                1 => self.workload.name.clone(),
-                _ => format!("{}-{index}", self.workload.name),
-            };
+            let name = name_of(&self.workload.name, index as usize, count as usize);
             let owner = self.owner(name, kind, zonal, shape, index as usize);
             match replicas {
                 Replicas::Constant(count) => self.event(0, owner, Change::Replicas(*count)),
@@ -248,7 +272,7 @@ impl Drawing<'_> {
             name,
             kind,
             template: Arc::new(template),
-            ready: self.workload.ready,
+            ready: self.workload.ready.unwrap_or(READY),
             budget: shape.max_unavailable.clone().map(Budget::MaxUnavailable),
             claims: if zonal {
                 vec![pods::zonal_claim()]
@@ -288,14 +312,10 @@ impl Drawing<'_> {
     }
 
     fn jobs(&mut self, shape: &Shape, arrivals: &Arrivals, runs: Spread) {
-        // One owner for each size of pod, because an owner has one template.
-        let sizes = shape.cpu_milli.len().max(shape.memory_bytes.len()).max(1);
+        let sizes = sizes(shape);
         let owners: Vec<OwnerId> = (0..sizes)
             .map(|size| {
-                let name = match sizes {
-                    1 => self.workload.name.clone(),
-                    _ => format!("{}-{size}", self.workload.name),
-                };
+                let name = name_of(&self.workload.name, size, sizes);
                 self.owner(name, OwnerKind::Job, false, shape, size)
             })
             .collect();

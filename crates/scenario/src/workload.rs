@@ -9,11 +9,11 @@ use serde_json::Value;
 use spokeshave_api::Cron;
 
 use crate::fields::{Fields, Item, closest};
-use crate::source::{Source, source};
+use crate::source::{Format, Source, source};
 use crate::timeline::Spread;
 
 /// From the start of a container to readiness, where nothing is said.
-const READY: Spread = Spread {
+pub(crate) const READY: Spread = Spread {
     median_ms: 5_000,
     p99_ms: 20_000,
 };
@@ -26,10 +26,10 @@ const DAY_MS: u64 = 86_400_000;
 pub struct Workload {
     /// Its name; owners are called after it.
     pub name: String,
-    /// Namespace of its owners.
+    /// Namespace of its owners; imports that are no tables bring their own.
     pub namespace: String,
-    /// From the start on a node until a pod is ready.
-    pub ready: Spread,
+    /// From the start on a node until a pod is ready, where it is said.
+    pub ready: Option<Spread>,
     /// What its pods look like; absent for imports, which bring their own.
     pub shape: Option<Shape>,
     /// What it is.
@@ -64,6 +64,15 @@ pub enum Kind {
     },
     /// A recording.
     Import(Source),
+}
+
+impl Kind {
+    /// Whether it is a table of pods or of requests, which knows no namespaces.
+    #[must_use]
+    pub fn is_table(&self) -> bool {
+        const TABLES: [Format; 4] = [Format::Csv, Format::Openb, Format::Dlrm, Format::AzureLlm];
+        matches!(self, Kind::Import(source) if TABLES.contains(&source.format))
+    }
 }
 
 /// What the pods of a workload look like.
@@ -169,8 +178,8 @@ pub(crate) fn workload(item: &Item<'_>) -> Option<Workload> {
         None => Some("default"),
     };
     let ready = match fields.get("ready") {
-        Some(item) => spread(&item),
-        None => Some(READY),
+        Some(item) => spread(&item).map(Some),
+        None => Some(None),
     };
     let present = fields.present(&KINDS);
     let [kind] = present[..] else {
@@ -196,6 +205,13 @@ pub(crate) fn workload(item: &Item<'_>) -> Option<Workload> {
         });
     }
     let (shape, kind) = read?;
+    if matches!(kind, Kind::Import(_))
+        && !kind.is_table()
+        && let Some(namespace) = fields.get("namespace")
+    {
+        return namespace
+            .wrong("is for generated workloads and for tables; this recording has namespaces of its own");
+    }
     Some(Workload {
         name: name?.to_owned(),
         namespace: namespace?.to_owned(),
@@ -505,6 +521,16 @@ fn pod(item: &Item<'_>) -> Option<PodSpec> {
         return item.wrong("containers come from cpu, memory and gpu; leave them out of pod");
     }
     whole.insert("containers".to_owned(), Value::Array(Vec::new()));
+    // An API server takes it for a second, which nobody means.
+    let grace = item.entries()?.into_iter().find(|(field, seconds)| {
+        *field == "terminationGracePeriodSeconds" && seconds.value.as_i64().is_some_and(|seconds| seconds < 0)
+    });
+    if let Some((_, seconds)) = grace {
+        return seconds.wrong(format!(
+            "{} is not valid; expected a number of seconds from 0 on",
+            seconds.value
+        ));
+    }
     let spec: PodSpec = match serde_json::from_value(Value::Object(whole.clone())) {
         Ok(spec) => spec,
         Err(error) => return item.wrong(format!("is not part of a pod specification: {error}")),
@@ -541,15 +567,10 @@ fn unknown(given: &Value, kept: &Value, path: &str) -> Option<String> {
                 "" => key.clone(),
                 path => format!("{path}.{key}"),
             };
-            let is_nothing = |value: &Value| match value {
-                Value::Null => true,
-                Value::Array(items) => items.is_empty(),
-                Value::Object(map) => map.is_empty(),
-                _ => false,
-            };
             match kept.get(key) {
                 Some(kept) => unknown(value, kept, &path),
-                None if is_nothing(value) => None,
+                // What is known and empty is kept as it is; only nothing at all is kept by no field.
+                None if value.is_null() => None,
                 None => Some(path),
             }
         }),

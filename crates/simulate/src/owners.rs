@@ -151,11 +151,14 @@ fn share(value: &IntOrString, expected: i64) -> i64 {
     }
 }
 
-/// The name of a pod of an owner. Bare pods and those of StatefulSets have their number for a name; others one that sorts as they were made.
+/// The name of a pod of an owner. Owners of different kinds may have one name, as a Deployment and its CronJob; their pods have not. Names of pods of
+/// Deployments and Jobs sort as they were made.
 pub fn pod_name(kind: OwnerKind, owner: &str, number: u64) -> String {
     match kind {
-        OwnerKind::StatefulSet | OwnerKind::Bare => format!("{owner}-{number}"),
-        OwnerKind::Deployment | OwnerKind::Job => format!("{owner}-{number:07}"),
+        OwnerKind::Deployment => format!("{owner}-{number:07}"),
+        OwnerKind::StatefulSet => format!("{owner}-{number}"),
+        OwnerKind::Job => format!("{owner}-j{number:07}"),
+        OwnerKind::Bare => format!("{owner}-p{number}"),
     }
 }
 
@@ -288,6 +291,28 @@ mod tests {
         assert!(!web.refresh_budget(), "nothing has changed since");
         web.ready = 1;
         assert!(web.refresh_budget());
+    }
+
+    #[test]
+    fn owners_of_one_name_have_pods_of_different_names() {
+        use std::collections::BTreeSet;
+        let kinds = [
+            OwnerKind::Deployment,
+            OwnerKind::StatefulSet,
+            OwnerKind::Job,
+            OwnerKind::Bare,
+        ];
+        // A StatefulSet has at most a million pods.
+        let numbers = [0, 7, 999_999];
+        let named = |kind: OwnerKind| numbers.map(|number| pod_name(kind, "app", number));
+        let names: BTreeSet<String> = kinds.into_iter().flat_map(named).collect();
+        assert_eq!(names.len(), kinds.len() * numbers.len(), "{names:?}");
+        assert_eq!(pod_name(OwnerKind::Deployment, "app", 7), "app-0000007");
+        assert_eq!(
+            pod_name(OwnerKind::StatefulSet, "app", 7),
+            "app-7",
+            "the ordinal, as Kubernetes has it"
+        );
     }
 
     /// Of Jobs and bare pods only a number that has to stay can be counted.

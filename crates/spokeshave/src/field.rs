@@ -19,9 +19,24 @@ pub(crate) fn problem(text: &str, error: &serde_json::Error) -> String {
     let said = message
         .rsplit_once(" at line ")
         .map_or(message.as_str(), |(said, _)| said);
-    let said = said.lines().next().unwrap_or_default();
+    let said = shortened(said.lines().next().unwrap_or_default());
     match path(text, error) {
         Some(path) => format!("{path}: {said}"),
+        None => said,
+    }
+}
+
+/// So many characters of a value are quoted at most: a file of something else may be one long text.
+const LONGEST_QUOTE: usize = 80;
+
+/// With the first value that is quoted cut to its beginning.
+fn shortened(said: &str) -> String {
+    let Some(begin) = said.find('"') else {
+        return said.to_owned();
+    };
+    let end = after_string(said.as_bytes(), begin);
+    match said[begin..end].char_indices().nth(LONGEST_QUOTE) {
+        Some((cut, _)) => format!("{}…\"{}", &said[..begin + cut], &said[end..]),
         None => said.to_owned(),
     }
 }
@@ -139,6 +154,14 @@ mod tests {
         assert_eq!(
             said::<Lists>(r#"{"a": [{"x": "two"}]}"#),
             "a[0].x: invalid type: string \"two\", expected i64"
+        );
+        let long = format!(r#"{{"a": [{{"x": "é\"{}"}}]}}"#, "é".repeat(300));
+        assert_eq!(
+            said::<Lists>(&long),
+            format!(
+                r#"a[0].x: invalid type: string "é\"{}…", expected i64"#,
+                "é".repeat(76)
+            )
         );
         let node = r#"{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": []}"#;
         assert!(said::<Node>(node).starts_with("spec: "), "{}", said::<Node>(node));

@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use spokeshave_api::DisruptionPolicy;
 use spokeshave_api::disruption_policy::{RolloutApproval, RolloutPhase, RolloutStatus};
+use spokeshave_api::{DisruptionPolicy, whole_seconds};
 
 use crate::cluster::Cluster;
 use crate::text::wrap;
@@ -194,7 +194,7 @@ fn table(policies: &[DisruptionPolicy]) -> String {
             );
         }
         for one in rollouts {
-            line(&mut out, policy.name(), is_paused, one);
+            line(&mut out, policy, is_paused, one);
         }
     }
     if out.is_empty() {
@@ -203,17 +203,18 @@ fn table(policies: &[DisruptionPolicy]) -> String {
     out
 }
 
-fn line(out: &mut String, policy: &str, is_paused: bool, one: &RolloutStatus) {
+fn line(out: &mut String, policy: &DisruptionPolicy, is_paused: bool, one: &RolloutStatus) {
     // The phase is where it was when it was paused, and where it will be when it is resumed.
     let phase = if is_paused {
         format!("paused ({})", one.phase)
     } else {
         one.phase.to_string()
     };
+    let (name, pool) = (policy.name(), &one.node_pool);
     let _ = writeln!(
         out,
-        "DisruptionPolicy {policy}, NodePool {}: {phase}, {} left",
-        one.node_pool, one.remaining
+        "DisruptionPolicy {name}, NodePool {pool}: {phase}, {} left",
+        one.remaining
     );
     if let Some(message) = &one.message {
         let _ = writeln!(out, "{}", wrap(message, 2, 4));
@@ -225,19 +226,48 @@ fn line(out: &mut String, policy: &str, is_paused: bool, one: &RolloutStatus) {
             eta.0.strftime("%Y-%m-%d %H:%M UTC")
         );
     }
-    let pool = &one.node_pool;
     let _ = match one.phase {
-        _ if is_paused => writeln!(out, "  to continue: spokeshave rollout resume {policy}"),
+        _ if is_paused => writeln!(out, "  to continue: spokeshave rollout resume {name}"),
+        RolloutPhase::WaitingForApproval if is_approved(policy, one) => {
+            writeln!(
+                out,
+                "  wave {} is approved: it starts once the operator has seen that, and all is healthy",
+                one.wave + 1
+            )
+        }
         RolloutPhase::WaitingForApproval => {
-            writeln!(out, "  to start it: spokeshave rollout approve {policy} {pool}")
+            writeln!(out, "  to start it: spokeshave rollout approve {name} {pool}")
+        }
+        RolloutPhase::Halted if is_resumed(policy, one) => {
+            writeln!(out, "  resumed: it continues once the operator has seen that")
         }
         RolloutPhase::Halted => writeln!(
             out,
-            "  to continue anyway: spokeshave rollout resume {policy}\n{}",
+            "  to continue anyway: spokeshave rollout resume {name}\n{}",
             wrap(GOES_ON_RESTARTING, 2, 4)
         ),
         _ => Ok(()),
     };
+}
+
+/// Whether the wave after the present one has been approved in this roll-out, as the operator will see it: the number that stood there before it began does not
+/// count, unless the roll-out is named.
+fn is_approved(policy: &DisruptionPolicy, one: &RolloutStatus) -> bool {
+    let Some(rollout) = &policy.spec.rollout else {
+        return false;
+    };
+    let approved = rollout.approved.get(&one.node_pool).copied();
+    let meant = rollout.approved_for.get(&one.node_pool);
+    let is_anew = approved != one.approved_before
+        || meant.is_some_and(|since| whole_seconds(since.0) == whole_seconds(one.since.0));
+    is_anew && approved > Some(one.wave)
+}
+
+/// Whether a halt has been resumed, as the operator will see it.
+fn is_resumed(policy: &DisruptionPolicy, one: &RolloutStatus) -> bool {
+    let rollout = policy.spec.rollout.as_ref();
+    let resumed = rollout.and_then(|rollout| rollout.resumed_at.as_ref());
+    resumed.map(|time| time.0) > one.halted_at.as_ref().map(|time| time.0)
 }
 
 #[cfg(test)]
@@ -272,6 +302,47 @@ mod tests {
             "DisruptionPolicy careful: nothing to roll out\n"
         );
         assert_eq!(table(&[]), "no DisruptionPolicy has spec.rollout\n");
+    }
+
+    /// The operator writes its status a moment later; until then nobody is told to do again what is done.
+    #[test]
+    fn what_was_just_approved_or_resumed_is_not_asked_for_again() {
+        let said = |policy: &DisruptionPolicy, edit: &Value| {
+            let mut object = serde_json::to_value(policy).expect("JSON");
+            for (field, value) in edit.as_object().expect("fields") {
+                object["spec"]["rollout"][field] = value.clone();
+            }
+            let edited: DisruptionPolicy = serde_json::from_value(object).expect("a policy");
+            table(&[edited]).lines().last().unwrap_or_default().to_owned()
+        };
+        let approved = "  wave 3 is approved: it starts once the operator has seen that, and all is healthy";
+        let asks = "  to start it: spokeshave rollout approve careful default";
+        let mut waiting = waiting();
+        let this = json!({"approved": {"default": 3}, "approvedFor": {"default": "2026-11-21T08:00:00Z"}});
+        assert_eq!(said(&waiting, &json!({"approved": {"default": 3}})), approved);
+        assert_eq!(said(&waiting, &this), approved);
+        assert_eq!(said(&waiting, &json!({"approved": {"default": 2}})), asks);
+        assert_eq!(said(&waiting, &json!({"approved": {"other": 3}})), asks);
+        waiting.status.as_mut().expect("a status").rollouts[0].approved_before = Some(3);
+        assert_eq!(
+            said(&waiting, &json!({"approved": {"default": 3}})),
+            asks,
+            "it stood there before"
+        );
+        assert_eq!(said(&waiting, &this), approved);
+
+        let mut halted = waiting;
+        let one = &mut halted.status.as_mut().expect("a status").rollouts[0];
+        one.phase = RolloutPhase::Halted;
+        let at: Timestamp = "2026-11-21T08:30:00Z".parse().expect("a time");
+        one.halted_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
+        let resumed = "  resumed: it continues once the operator has seen that";
+        assert_eq!(
+            said(&halted, &json!({"resumedAt": "2026-11-21T08:30:01Z"})),
+            resumed
+        );
+        let earlier = said(&halted, &json!({"resumedAt": "2026-11-21T08:30:00Z"}));
+        assert_ne!(earlier, resumed, "that was before the halt");
     }
 
     #[test]

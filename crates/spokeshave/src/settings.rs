@@ -74,7 +74,7 @@ settings! {
     enable_profiling: bool = boolean("false"), "BOOL", "Accepted for compatibility, with a warning: there is no Go profiler here";
     disable_controller_warmup: bool = boolean("true"), "BOOL", "Do not start watches before becoming the leader";
     disable_leader_election: bool = boolean("false"), "BOOL", "Run without a Lease: only safe with one replica";
-    disable_cluster_state_observability: bool = boolean("true"), "BOOL", "Omit metrics of single pods, nodes and conditions, whose cardinality grows with the cluster";
+    disable_cluster_state_observability: bool = boolean("true"), "BOOL", "Omit metrics of single pods, nodes and conditions, whose cardinality grows with the cluster, and of single instance types";
     leader_election_name: String = text("karpenter-leader-election"), "NAME", "Name of the Lease";
     leader_election_namespace: Option<String> = optional(text("")).shown_as("the pod's namespace, or kube-system outside a cluster"), "NAMESPACE", "Namespace of the Lease";
     memory_limit: i64 = number("a whole number of bytes", "-1"), "BYTES", "Accepted for compatibility, with a warning: there is no garbage collector to limit here";

@@ -80,6 +80,68 @@ fn a_dump_of_another_provider_is_refused_with_documented_fields_and_codes() {
     );
 }
 
+/// What is in the files and cannot be checked is no reason to say that nothing was found.
+#[test]
+fn objects_that_are_not_read_stand_in_the_way() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("dump.yaml");
+    let class = "nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: d}";
+    let unreadable = format!(
+        "apiVersion: karpenter.sh/v1\nkind: NodeClaim\nmetadata: {{name: x}}\nspec: {{requirements: 5, {class}}}\n\
+         ---\napiVersion: karpenter.sh/v1beta1\nkind: NodeClaim\nmetadata: {{name: z}}\nspec: {{requirements: []}}\n"
+    );
+    let old = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: a}\nspec: {}\n\
+               ---\napiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: b}\nspec: {}\n\
+               ---\napiVersion: karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplate\nmetadata: {name: a}\nspec: {}\n";
+    let manual = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migrate.md"))
+        .expect("the manual");
+    for (text, expected) in [
+        (
+            old,
+            ["old-objects AWSNodeTemplate a", "old-objects Provisioner a, b"],
+        ),
+        (
+            unreadable.as_str(),
+            ["object-left-out NodeClaim x", "old-objects NodeClaim z"],
+        ),
+    ] {
+        std::fs::write(&file, text).expect("written");
+        let output = on_file(&file, "json");
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let mut found = Vec::new();
+        for finding in answer["findings"].as_array().expect("a list") {
+            let code = finding["code"].as_str().expect("a code");
+            let object = finding["object"].as_str().expect("an object");
+            found.push(format!("{code} {object}"));
+            let row = format!("| `{code}`");
+            assert!(manual.contains(&row), "{code} is not in docs/migrate.md");
+        }
+        assert_eq!(found, expected, "{answer:#}");
+        assert_eq!(output.status.code(), Some(3), "{answer:#}");
+        let page = String::from_utf8(on_file(&file, "table").stdout).expect("text");
+        assert!(!page.contains("No blockers found"), "{page}");
+    }
+}
+
+/// Karpenter's values name its own image; what the command of the migration leaves of them would be pulled from another repository.
+#[test]
+fn the_migration_replaces_every_part_of_karpenters_image() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).expect("a file of ours");
+    let values: Value = serde_saphyr::from_str(&read("charts/spokeshave/values.yaml")).expect("YAML");
+    let image = values["controller"]["image"].as_object().expect("the image");
+    let manual = read("docs/migrate.md");
+    let (_, steps) = manual.split_once("\n4. ").expect("the step that installs");
+    let (step, _) = steps.split_once("\n5. ").expect("the step after it");
+    for part in image.keys() {
+        let field = format!("controller.image.{part}=");
+        assert!(
+            step.contains(&field),
+            "{field} keeps the value of Karpenter: {step}"
+        );
+    }
+}
+
 /// Ends the cluster with the test.
 struct Up(std::process::Child);
 

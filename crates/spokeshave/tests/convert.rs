@@ -104,6 +104,11 @@ fn node_auto_provisioning_of_v1alpha2_is_taken_by_up() {
         .output()
         .expect("the program runs");
     assert_eq!(converted.status.code(), Some(0));
+    let text = String::from_utf8_lossy(&converted.stdout);
+    assert!(
+        !text.contains("karpenter.k8s.aws"),
+        "every class is Azure's: {text}"
+    );
     let new = directory.path().join("new.yaml");
     std::fs::write(&new, &converted.stdout).expect("written");
     let (is_up, said) = up(&new);

@@ -315,3 +315,78 @@ fn an_object_that_is_left_out_is_an_error() {
         );
     }
 }
+
+/// Nothing reads them, so that they cannot be called fine; which class a NodePool has is known all the same.
+#[test]
+fn objects_of_an_older_version_are_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("old.yaml");
+    let text = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: a}\n\
+                spec: {template: {spec: {requirements: [], nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}\n\
+                ---\napiVersion: karpenter.k8s.aws/v1beta1\nkind: EC2NodeClass\nmetadata: {name: default}\nspec: {}\n\
+                ---\napiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: b}\nspec: {}\n";
+    std::fs::write(&file, text).expect("written");
+    let output = run(&file, "json");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let findings = answer["findings"].as_array().expect("a list").iter();
+    let old: Vec<&Value> = findings
+        .filter(|finding| finding["code"] == "old-objects")
+        .map(|finding| &finding["object"])
+        .collect();
+    assert_eq!(old, ["EC2NodeClass default", "Provisioner b"], "{answer:#}");
+    assert_eq!(output.status.code(), Some(3));
+    let notes = String::from_utf8_lossy(&output.stderr);
+    for note in [
+        "note: skipped 1 object of kind EC2NodeClass (karpenter.k8s.aws/v1beta1): `spokeshave convert -f FILE`",
+        "note: skipped 1 object of kind Provisioner (karpenter.sh/v1alpha5): `spokeshave convert -f FILE`",
+        "note: EC2NodeClass default is of an older version and not read: taken as AL2023",
+    ] {
+        assert!(notes.contains(note), "{note}: {notes}");
+    }
+    assert!(!notes.contains("no EC2NodeClass is in the dump"), "{notes}");
+    let manual = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md"))
+        .expect("the manual");
+    assert!(manual.contains("`old-objects`"));
+}
+
+/// As YAML has it, and kubectl reads it: an anchor of one item is known in those after it.
+#[test]
+fn items_of_a_list_may_share_values() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("list.yaml");
+    let text = "apiVersion: v1\nkind: List\nitems:\n\
+                - apiVersion: karpenter.sh/v1\n  kind: NodePool\n  metadata: {name: a}\n\
+                \x20 spec: {template: {spec: &shared {requirements: [], nodeClassRef: {group: g, kind: K, name: c}}}}\n\
+                - apiVersion: karpenter.sh/v1\n  kind: NodePool\n  metadata: {name: b}\n\
+                \x20 spec: {template: {spec: *shared}}\n";
+    std::fs::write(&file, text).expect("written");
+    let output = run(&file, "table");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "Nothing is wrong.\n",
+        "{notes}"
+    );
+    assert!(notes.contains("NodePools a, b have no status"), "{notes}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+/// It counts as ready, so that everything else about it can be looked at, and launches nothing until an operator comes.
+#[test]
+fn a_nodepool_of_a_cluster_without_an_operator_is_noted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("pool.yaml");
+    for (uid, expected) in [(", uid: u, resourceVersion: '1'", 1), ("", 0)] {
+        let text = format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: a{uid}}}\n\
+             spec: {{template: {{spec: {{requirements: [], nodeClassRef: {{group: g, kind: K, name: c}}}}}}}}\n"
+        );
+        std::fs::write(&file, text).expect("written");
+        let output = run(&file, "json");
+        assert_eq!(output.status.code(), Some(0), "a note is no error");
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let findings = answer["findings"].as_array().expect("a list").iter();
+        let noted = findings.filter(|one| one["code"] == "pool-not-ready" && one["level"] == "note");
+        assert_eq!(noted.count(), expected, "{answer:#}");
+    }
+}

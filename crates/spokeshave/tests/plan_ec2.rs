@@ -48,13 +48,22 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
 struct Planned {
     code: Option<i32>,
     plan: Value,
+    stdout: String,
     stderr: String,
 }
 
+/// As JSON, unless the arguments ask for something else.
 fn plan(arguments: &[&str], dump: &str) -> Planned {
+    let format: &[&str] = if arguments.contains(&"-o") {
+        &[]
+    } else {
+        &["-o", "json"]
+    };
     let mut child = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
-        .args(["plan", "-f", "-", "-o", "json", "--now", "2026-01-01T01:00:00Z"])
+        .args(["plan", "-f", "-", "--now", "2026-01-01T01:00:00Z"])
+        .args(format)
         .args(arguments)
+        .env_remove("COLUMNS")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -68,6 +77,7 @@ fn plan(arguments: &[&str], dump: &str) -> Planned {
     Planned {
         code: output.status.code(),
         plan: serde_json::from_slice(&output.stdout).unwrap_or_default(),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
         stderr: String::from_utf8(output.stderr).expect("UTF-8"),
     }
 }
@@ -156,7 +166,7 @@ fn a_054_a_spot_node_counts_with_its_price_at_launch_and_the_plan_says_so() {
             "---\napiVersion: karpenter.sh/v1\nkind: NodeClaim\nmetadata: {{name: general-1, uid: c, labels: {labels}, annotations: {annotations}}}\n\
              spec: {{requirements: [], nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}\n\
              status: {{providerID: 'aws:///eu-west-1b/i-1'}}\n\
-             ---\napiVersion: v1\nkind: Node\nmetadata: {{name: n1, uid: n, labels: {labels}}}\nspec: {{providerID: 'aws:///eu-west-1b/i-1'}}\n\
+             ---\napiVersion: v1\nkind: Node\nmetadata: {{name: n1, uid: node, labels: {labels}}}\nspec: {{providerID: 'aws:///eu-west-1b/i-1'}}\n\
              status: {{conditions: [{{type: Ready, status: 'True'}}]}}\n"
         )
     };
@@ -178,6 +188,43 @@ fn a_054_a_spot_node_counts_with_its_price_at_launch_and_the_plan_says_so() {
     }
     let none = plan(&[], &format!("{CLASS}{STATUS}{POOL}"));
     assert!(!none.stderr.contains("prices of spot are not"), "{}", none.stderr);
+}
+
+/// By prices of on-demand more is saved than the node costs: only as a share does it say something.
+#[test]
+fn a_054_what_a_replacement_of_a_spot_node_saves_is_told_as_a_share() {
+    let labels = "{karpenter.sh/nodepool: general, karpenter.sh/capacity-type: spot, karpenter.sh/registered: 'true', karpenter.sh/initialized: 'true', \
+                  node.kubernetes.io/instance-type: m5.xlarge, topology.kubernetes.io/zone: eu-west-1b, topology.kubernetes.io/region: eu-west-1}";
+    let condition = |name: &str| {
+        format!(
+            "{{type: {name}, status: 'True', reason: Is, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}}"
+        )
+    };
+    let conditions = ["Launched", "Registered", "Initialized", "Drifted"]
+        .map(condition)
+        .join(", ");
+    let objects = format!(
+        "---\napiVersion: karpenter.sh/v1\nkind: NodeClaim\n\
+         metadata: {{name: general-1, uid: claim, labels: {labels}, annotations: {{spokeshave.dev/price-at-launch: '0.0321'}}}}\n\
+         spec: {{requirements: [], nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}\n\
+         status: {{providerID: 'aws:///eu-west-1b/i-1', conditions: [{conditions}]}}\n\
+         ---\napiVersion: v1\nkind: Node\nmetadata: {{name: n1, uid: node, labels: {labels}}}\nspec: {{providerID: 'aws:///eu-west-1b/i-1'}}\n\
+         status: {{capacity: {{cpu: '4', memory: 16Gi, pods: '58'}}, allocatable: {{cpu: 3900m, memory: 14Gi, pods: '58'}}, \
+         conditions: [{{type: Ready, status: 'True'}}]}}\n"
+    );
+    let (pool, _) = POOL.split_once("---\napiVersion: v1\nkind: Pod").expect("a pod");
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, uid: web}\n\
+               spec: {nodeName: n1, containers: [{name: web, image: web, resources: {requests: {cpu: '1', memory: 1Gi}}}]}\n\
+               status: {phase: Running, conditions: [{type: PodScheduled, status: 'True'}]}\n";
+    let dump = format!("{CLASS}{STATUS}{pool}{pod}{objects}");
+    let page = plan(&["--verdicts", "-o", "table"], &dump).stdout;
+    for line in [
+        "DISRUPT 1 node: replace (Drifted), saves 50% by prices of on-demand\n",
+        "1 pod would move · $0.1920/h before, $0.0960/h after by prices of on-demand ·",
+        "\n  n1: replace by m5.large (Drift), saves 50% by prices of on-demand\n",
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn folder(scenario: &str) -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn thirty_wrong_files_are_named_with_line_and_suggestion() {
-    let cases: [(&str, &str, &str); 36] = [
+    let cases: [(&str, &str, &str); 42] = [
         (
             "apiVersion: simulate.spokeshave.dev/v1alpha1",
             "apiVersion: simulate.spokeshave.dev/v2",
@@ -180,6 +180,36 @@ fn thirty_wrong_files_are_named_with_line_and_suggestion() {
             "maxUnavailable: 10%",
             "maxUnavailable: 110%",
             ":14: spec.workloads[0].deployments.maxUnavailable: \"110%\" is not valid",
+        ),
+        (
+            "maxUnavailable: 10%",
+            "labels: {team: \"a b\"}",
+            ":14: spec.workloads[0].deployments.labels: the pods of workload \"web\" would be refused by the API server: Invalid value: \"a b\"",
+        ),
+        (
+            "maxUnavailable: 10%",
+            "pod: {tolerations: [{key: team, operator: Exist}]}",
+            ":14: spec.workloads[0].deployments.pod.tolerations[0].operator: the pods of workload \"web\" would be refused by the API server: Unsupported value: \"Exist\"",
+        ),
+        (
+            "maxUnavailable: 10%",
+            "pod: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: in, values: [ssd]}]}]}}}}",
+            "nodeSelectorTerms[0].matchExpressions[0].operator: the pods of workload \"web\" would be refused by the API server: Invalid value: \"in\"",
+        ),
+        (
+            "maxUnavailable: 10%",
+            "pod: {topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotShedule}]}",
+            ":14: spec.workloads[0].deployments.pod.topologySpreadConstraints[0].whenUnsatisfiable: the pods of workload \"web\" would be refused by the API server: Unsupported value: \"DoNotShedule\"",
+        ),
+        (
+            "maxUnavailable: 10%",
+            "pod: {topologySpreadConstraints: [{maxSkew: 0, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}]}",
+            ":14: spec.workloads[0].deployments.pod.topologySpreadConstraints[0].maxSkew: the pods of workload \"web\" would be refused by the API server: Invalid value: 0",
+        ),
+        (
+            "maxUnavailable: 10%",
+            "pod: {terminationGracePeriodSeconds: -5}",
+            ":14: spec.workloads[0].deployments.pod.terminationGracePeriodSeconds: -5 is not valid",
         ),
         (
             "low: 2, high: 6",
@@ -281,6 +311,18 @@ fn thirty_wrong_files_are_named_with_line_and_suggestion() {
         );
         assert!(output.stdout.is_empty(), "{to}");
     }
+}
+
+/// What an API server takes, a scenario may say: nothing pulls the image of an init container, and which PriorityClasses there are is not said.
+#[test]
+fn pods_that_an_api_server_would_take_are_taken() {
+    let pod = "tolerations: [{key: team, operator: Exists}], priorityClassName: batch, initContainers: [{name: first}]";
+    let (_folder, path) = folder(&SCENARIO.replace(
+        "maxUnavailable: 10%",
+        &format!("spread: zone, labels: {{team: a}}, pod: {{{pod}}}"),
+    ));
+    let output = simulate(&[&path.display().to_string(), "--check"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
 #[test]

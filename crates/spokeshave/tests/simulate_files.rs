@@ -364,6 +364,78 @@ fn what_is_assumed_of_a_policys_node_class_is_noted() {
     }
 }
 
+/// Workloads of manifests do not run, which is said once, whoever made the others.
+#[test]
+fn workloads_among_the_manifests_are_noted() {
+    let deployment = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: side, namespace: shop}
+spec: {replicas: 50, selector: {matchLabels: {app: side}}, template: {metadata: {labels: {app: side}}, spec: {containers: [{name: main}]}}}
+";
+    let made = "\
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: side-1, namespace: shop, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: side, uid: u, controller: true}]}
+spec: {selector: {matchLabels: {app: side}}}
+";
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: alone}\nspec: {containers: [{name: main}]}\n";
+    let (folder, scenario) = folder();
+    for (text_of_more, named) in [
+        (BUDGET.to_owned(), ""),
+        (format!("{BUDGET}---\n{deployment}---\n{made}"), " is left out"),
+        (
+            format!("{BUDGET}---\n{deployment}---\n{made}---\n{pod}"),
+            " and 1 other are left out",
+        ),
+    ] {
+        let path = write(folder.path(), "more.yaml", &text_of_more);
+        let output = simulate(&[&scenario, "--check"]);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let expected =
+            format!("note: {path}:11: Deployment shop/side{named}: `manifests` set up the cluster");
+        assert_eq!(said.contains(&expected), !named.is_empty(), "{expected}\n{said}");
+        assert_eq!(said.contains("left out"), !named.is_empty(), "{said}");
+    }
+}
+
+/// Nobody has named a scenario, so that no message begins with its place.
+#[test]
+fn without_a_scenario_file_a_missing_node_pool_is_said_of_the_dump() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let dump = write(folder.path(), "old.yaml", BUDGET);
+    let output = simulate(&["-f", &dump, "--for", "1h"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    let expected = format!("error: there is no NodePool in {dump}, so that no pod could ever run");
+    assert!(said.contains(&expected), "expected {expected}\nfound {said}");
+}
+
+/// A recorder that is started again keeps what it had, and asks no cluster before.
+#[test]
+fn a_recording_is_not_written_over() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let known = "{\"recording\": \"of a week\"}\n";
+    let recording = write(folder.path(), "shop.jsonl", known);
+    let nowhere = folder.path().join("nowhere/shop.jsonl").display().to_string();
+    for (path, expected) in [
+        (
+            &recording,
+            format!("{recording} exists already and would be written over"),
+        ),
+        (&nowhere, format!("cannot write {nowhere}")),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+        command.args(["record", "--for", "1s", "--kubeconfig", "no-cluster", "-o", path]);
+        let output = command.output().expect("the program runs");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&expected), "expected {expected}\nfound {said}");
+    }
+    assert_eq!(fs::read_to_string(recording).expect("still there"), known);
+}
+
 #[test]
 fn requests_of_a_wrong_unit_are_noted() {
     let (folder, _) = folder();

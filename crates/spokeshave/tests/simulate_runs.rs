@@ -1,10 +1,11 @@
-//! Runs of `spokeshave simulate` as a whole: interrupted, foretold by `--check`, and the same from another folder.
+//! Runs of `spokeshave simulate` as a whole: interrupted, foretold by `--check`, the same from another folder, with files that cannot be written, and with owners
+//! that share their names.
 #![cfg(target_os = "linux")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -259,4 +260,230 @@ spec: {containers: [{name: main, resources: {requests: {cpu: 100m, memory: 64Mi}
     assert_eq!(files, ["pools.yaml", "dumps/pod.yaml", "tables/pods.csv"]);
     let [here, there] = [&answers[0], &answers[1]].map(|answer| String::from_utf8_lossy(&answer.stdout));
     assert_eq!(here, there);
+}
+
+/// What stands at the place of the log's first part is written over by the first run, and removed after the last one.
+#[test]
+fn files_that_cannot_be_written_cost_no_simulation() {
+    let (folder, scenario) = folder();
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let (log, nowhere, directory) = (place("log.jsonl"), place("nowhere/x.json"), place("directory"));
+    fs::create_dir(&directory).expect("a directory");
+    let at = ["--snapshot-at", "1h", "--snapshot"];
+    for (options, wrong, log) in [
+        (vec!["--perfetto", nowhere.as_str()], &nowhere, &log),
+        (vec!["--perfetto", directory.as_str()], &directory, &log),
+        ([&at[..], &[nowhere.as_str()][..]].concat(), &nowhere, &log),
+        (vec![], &directory, &directory),
+    ] {
+        let part = format!("{log}.0.part");
+        fs::write(&part, "kept").expect("written");
+        let events = [scenario.as_str(), "--events", log.as_str()];
+        let arguments = [&events[..], &options[..]].concat();
+        let output = simulate(&arguments).output().expect("the program runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        let expected = format!("cannot write {wrong}");
+        assert!(said.contains(&expected), "{arguments:?}: {said}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        let part = fs::read_to_string(&part).expect("still there");
+        assert_eq!(part, "kept", "{arguments:?}");
+    }
+}
+
+/// The device has no room for a single byte, and says so only when something is written.
+#[test]
+fn a_full_disk_costs_the_file_and_not_the_figures() {
+    let (folder, scenario) = folder();
+    let log = folder.path().join("log.jsonl").display().to_string();
+    let part = format!("{log}.0.part");
+    symlink("/dev/full", &part).expect("a link");
+    let asked = [scenario.as_str(), "--policy", "never", "-o", "json"];
+    let whole = answer(&asked);
+    for (options, wrong) in [
+        (vec!["--perfetto", "/dev/full"], "/dev/full"),
+        (
+            vec!["--snapshot-at", "1h", "--snapshot", "/dev/full"],
+            "/dev/full",
+        ),
+        (vec!["--events", log.as_str()], part.as_str()),
+    ] {
+        let arguments = [&asked[..], &options[..]].concat();
+        let output = simulate(&arguments).output().expect("the program runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{options:?}: {said}");
+        let expected = format!("cannot write {wrong}");
+        assert!(said.contains(&expected), "{options:?}: {said}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&whole.stdout),
+            "{options:?}"
+        );
+    }
+    assert!(!Path::new(&log).exists(), "no log is better than half of one");
+}
+
+/// Two hours of these workloads.
+fn scenario_of(workloads: &str) -> String {
+    let (head, rest) = SCENARIO.split_once("  workloads:\n").expect("workloads");
+    let (_, tail) = rest.split_once("  policies:\n").expect("policies");
+    let text = format!("{head}  workloads:\n{workloads}  policies:\n{tail}");
+    text.replace("duration: 12h", "duration: 2h")
+}
+
+fn with_dump(scenario: &str) -> String {
+    scenario.replace(
+        "manifests: [pools.yaml]\n",
+        "manifests: [pools.yaml]\n    snapshot: dump.yaml\n",
+    )
+}
+
+/// A Deployment and a CronJob of a chart.
+const DUMP: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: app, namespace: shop}
+spec:
+  replicas: 10
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, resources: {requests: {cpu: '1', memory: 1Gi}}}]}
+---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: CRON, namespace: shop}
+spec:
+  schedule: '*/20 * * * *'
+  jobTemplate:
+    spec:
+      parallelism: 4
+      completions: 4
+      template:
+        metadata: {labels: {app: cron}}
+        spec: {containers: [{name: main, resources: {requests: {cpu: '2', memory: 1Gi}}}]}
+";
+
+fn events(log: &str) -> Vec<Value> {
+    let text = fs::read_to_string(log).expect("the log");
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+fn word<'v>(line: &'v Value, field: &str) -> &'v str {
+    line[field].as_str().expect("a word")
+}
+
+/// Owners of different kinds may have one name, and whether they have it changes no figure.
+#[test]
+fn pods_of_a_deployment_and_of_a_cron_job_of_one_name_are_different_pods() {
+    let mut figures = Vec::new();
+    for name in ["app", "app-cron"] {
+        let (folder, _) = folder();
+        write(folder.path(), "dump.yaml", &DUMP.replace("CRON", name));
+        let scenario = write(folder.path(), "scenario.yaml", &with_dump(&scenario_of("")));
+        let log = folder.path().join("log.jsonl").display().to_string();
+        let found = json(&answer(&[&scenario, "--events", &log, "-o", "json"]));
+        let runs = found["runs"].as_array().expect("runs").iter();
+        figures.push(runs.map(|run| run["values"].clone()).collect::<Vec<_>>());
+        let (mut living, mut born) = (BTreeSet::new(), 0);
+        for line in events(&log) {
+            let pod = (word(&line, "policy").to_owned(), word(&line, "of").to_owned());
+            match word(&line, "what") {
+                "born" => {
+                    assert!(living.insert(pod), "it lives already: {line}");
+                    born += 1;
+                }
+                "left" => {
+                    living.remove(&pod);
+                }
+                _ => {}
+            }
+        }
+        // Under each of two policies: the Deployment's, and four each at the start and five times after it.
+        assert!(born >= 2 * (10 + 4 * 6), "{born}");
+    }
+    assert_eq!(figures[0].len(), 2);
+    assert_eq!(figures[0], figures[1]);
+}
+
+/// Pods of tables that have no groups would all have one owner; two tables take the names of their workloads, and a namespace of its own keeps a third apart.
+#[test]
+fn tables_side_by_side_have_pods_of_their_own() {
+    let (folder, _) = folder();
+    write(folder.path(), "pods.csv", "begin,cores\n0,1\n0,1\n60,1\n");
+    let import = "    import: {format: csv, file: pods.csv, columns: {start: begin, cpu: cores}}\n";
+    let workloads = format!(
+        "  - name: a\n{import}  - name: b\n{import}  - name: c\n    namespace: other\n    ready: 10m\n{import}"
+    );
+    let scenario = write(folder.path(), "scenario.yaml", &scenario_of(&workloads));
+    let log = folder.path().join("log.jsonl").display().to_string();
+    answer(&[&scenario, "--policy", "never", "--events", &log]);
+    let (mut bound, mut took) = (BTreeMap::new(), BTreeMap::new());
+    for line in events(&log) {
+        let pod = word(&line, "of").to_owned();
+        let at_ms = line["atMs"].as_u64().expect("a time");
+        match word(&line, "what") {
+            "bound" => {
+                bound.insert(pod, at_ms);
+            }
+            "started" => {
+                took.insert(pod.clone(), at_ms - bound[&pod]);
+            }
+            _ => {}
+        }
+    }
+    let owners = ["default/a-pods", "default/b-pods", "other/pods"];
+    let expected: Vec<String> = owners
+        .iter()
+        .flat_map(|owner| (0..3).map(move |number| format!("{owner}-j{number:07}")))
+        .collect();
+    let started: Vec<&String> = took.keys().collect();
+    assert_eq!(started, expected.iter().collect::<Vec<_>>());
+    for (pod, took) in &took {
+        let waits = pod.starts_with("other/");
+        assert_eq!(*took == 600_000, waits, "{pod} was ready after {took} ms");
+    }
+}
+
+#[test]
+fn two_owners_of_one_kind_and_name_are_refused_with_both_places() {
+    let shape = "{count: COUNT, cpu: 1, memory: 1Gi}\n    replicas: 2\n";
+    let two = shape.replace("COUNT", "2");
+    let one = shape.replace("COUNT", "1");
+    let numbered = format!("  - name: web\n    deployments: {two}  - name: web-1\n    deployments: {one}");
+    let recorded = format!("  - name: app\n    namespace: shop\n    deployments: {one}");
+    let (folder, scenario) = folder();
+    let dump = write(folder.path(), "dump.yaml", &DUMP.replace("CRON", "app"));
+    for (text, expected) in [
+        (
+            scenario_of(&numbered),
+            format!(
+                "error: {scenario}:15: spec.workloads[1].name: workload \"web-1\" has Deployment default/web-1, and so has workload \"web\" at {scenario}:12; expected one owner of each kind"
+            ),
+        ),
+        (
+            with_dump(&scenario_of(&recorded)),
+            format!(
+                "error: {scenario}:13: spec.workloads[0].name: workload \"app\" has Deployment shop/app, and so has the dump to begin with, {dump}; expected one owner of each kind"
+            ),
+        ),
+    ] {
+        write(folder.path(), "scenario.yaml", &text);
+        let output = simulate(&[&scenario, "--check"]).output();
+        let output = output.expect("the program runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&expected), "expected {expected}\nfound {said}");
+    }
+    // Of different kinds, or in different namespaces, they are different owners.
+    let other_kind = with_dump(&scenario_of(&recorded))
+        .replace("deployments: {", "statefulSets: {replicas: 2, ")
+        .replace("    replicas: 2\n", "");
+    let elsewhere = with_dump(&scenario_of(&recorded)).replace("namespace: shop", "namespace: other");
+    for text in [other_kind, elsewhere] {
+        write(folder.path(), "scenario.yaml", &text);
+        answer(&[&scenario, "--check"]);
+    }
 }

@@ -1,4 +1,4 @@
-//! `spokeshave top` on a terminal of its own: what is on the screen stays there, and keys are heard.
+//! `spokeshave top` on a terminal of its own: what is on the screen stays there, keys are heard, and the terminal is given back as it was.
 #![cfg(target_os = "linux")]
 
 use std::fs::{File, OpenOptions};
@@ -6,17 +6,42 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{InputModes, LocalModes, OutputModes, Winsize, tcgetattr, tcsetwinsize};
+
+const ENTER_ALTERNATE_SCREEN: &str = "\u{1b}[?1049h";
+const LEAVE_ALTERNATE_SCREEN: &str = "\u{1b}[?1049l";
+const SHOW_CURSOR: &str = "\u{1b}[?25h";
+/// Written when the program has ended.
+const END: &str = "-- the end --";
+/// Whoever waits for what is never shown by a program that goes on does not wait for ever.
+const LIMIT: Timespec = Timespec {
+    tv_sec: 300,
+    tv_nsec: 0,
+};
 
 /// A terminal, and the program on it.
 struct Terminal {
     ours: File,
+    /// The side of the program, which stays open so that its modes can be read when that has ended.
+    theirs: File,
+    before: Modes,
     child: Child,
 }
 
+/// What a program may change of a terminal, and has to change back.
+type Modes = (InputModes, OutputModes, LocalModes);
+
+fn modes(theirs: &File) -> Modes {
+    let all = tcgetattr(theirs).expect("modes");
+    (all.input_modes, all.output_modes, all.local_modes)
+}
+
 impl Terminal {
-    fn run(arguments: &[&str]) -> Self {
+    /// A terminal of a kind, as `TERM` has it.
+    fn named(kind: &str, arguments: &[&str]) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&ours).expect("granted");
         unlockpt(&ours).expect("unlocked");
@@ -33,33 +58,50 @@ impl Terminal {
             .write(true)
             .open(name.to_str().expect("ASCII"))
             .expect("their side");
-        let theirs = || Stdio::from(theirs.try_clone().expect("a copy"));
+        let before = modes(&theirs);
+        assert!(before.2.contains(LocalModes::ICANON | LocalModes::ECHO));
+        let side = || Stdio::from(theirs.try_clone().expect("a copy"));
         let child = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
             .args(arguments)
-            .env("TERM", "xterm")
+            .env("TERM", kind)
             .env("NO_COLOR", "1")
-            .stdin(theirs())
-            .stdout(theirs())
+            .env("LC_ALL", "C.UTF-8")
+            .stdin(side())
+            .stdout(side())
             .stderr(Stdio::null())
             .spawn()
             .expect("the program runs");
+        // Whoever waits for what is never shown reads this when the program has ended.
+        let end = theirs.try_clone().expect("a copy");
+        let ended = Pid::from_child(&child);
+        std::thread::spawn(move || {
+            let _ = waitid(WaitId::Pid(ended), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+            // Nobody reads it any more when the test is over.
+            let _ = (&end).write_all(END.as_bytes());
+        });
         Self {
             ours: File::from(ours),
+            theirs,
+            before,
             child,
         }
     }
 
-    /// Reads until the screen has shown a text; panics with what it showed if the program ends before.
-    fn until(&mut self, text: &str) {
+    /// Reads until the screen has shown a text, and returns what it has shown; panics if the program ends before, or shows nothing more.
+    fn until(&mut self, text: &str) -> String {
         let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
-        while !String::from_utf8_lossy(&seen).contains(text) {
-            // The other side is closed when the program has ended: an error or nothing.
-            let read = self.ours.read(&mut buffer).unwrap_or(0);
+        loop {
+            let shown = String::from_utf8_lossy(&seen).into_owned();
+            if shown.contains(text) {
+                return shown;
+            }
             assert!(
-                read > 0,
-                "it ended before {text:?} was shown: {}",
-                String::from_utf8_lossy(&seen)
+                !shown.contains(END),
+                "it ended before {text:?} was shown: {shown}"
             );
+            let ready = poll(&mut [PollFd::new(&self.ours, PollFlags::IN)], Some(&LIMIT));
+            assert_eq!(ready, Ok(1), "{text:?} is never shown: {shown}");
+            let read = self.ours.read(&mut buffer).expect("their side is open");
             seen.extend_from_slice(&buffer[..read]);
         }
     }
@@ -67,17 +109,97 @@ impl Terminal {
     fn press(&mut self, keys: &str) {
         self.ours.write_all(keys.as_bytes()).expect("keys");
     }
+
+    /// Waits for the end, which has to leave the terminal as it was.
+    fn ends_and_gives_it_back(mut self) {
+        let seen = self.until(END);
+        let ended = self.child.wait().expect("it ends");
+        assert!(ended.success(), "{ended}: {seen:?}");
+        assert_eq!(modes(&self.theirs), self.before, "{seen:?}");
+        assert!(
+            seen.contains(LEAVE_ALTERNATE_SCREEN) && seen.contains(SHOW_CURSOR),
+            "{seen:?}"
+        );
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// `top` on a terminal of a kind, with a dump of seven nodes.
+fn top(kind: &str) -> Terminal {
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/explain/stuck.yaml");
+    let file = dump.display().to_string();
+    Terminal::named(kind, &["top", "-f", &file, "--now", "2026-03-02T12:00:00Z"])
 }
 
 /// A dump is read once and judged once; what it shows stays until somebody quits.
 #[test]
 fn a_dump_stays_on_the_screen_and_answers_to_keys() {
     let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/doctor/cluster.yaml");
-    let mut terminal = Terminal::run(&["top", "-f", &dump.display().to_string()]);
+    let mut terminal = Terminal::named("xterm", &["top", "-f", &dump.display().to_string()]);
     terminal.until("cpu");
     terminal.press("?");
     terminal.until("Ctrl-C");
     terminal.press("q");
-    let ended = terminal.child.wait().expect("it ends");
-    assert!(ended.success(), "{ended}");
+    terminal.ends_and_gives_it_back();
+}
+
+/// Moves, filters, explains, looks at budgets and at what would be otherwise, and quits; each answer is waited for.
+#[test]
+fn keys_move_filter_explain_and_quit() {
+    let mut terminal = top("xterm");
+    let first = terminal.until("by name");
+    assert!(first.contains(ENTER_ALTERNATE_SCREEN), "{first:?}");
+    assert!(first.contains('░'), "{first:?}");
+    let chosen = "\u{1b}[7mguarded";
+    for (keys, shown) in [
+        ("jjjjj", chosen),
+        ("/", "filter: "),
+        ("web", "web\u{1b}"),
+        ("\r", "filter \"web\""),
+        ("\u{1b}", chosen),
+        ("e", "Node guarded: terminating"),
+        ("b", "full Underutilized: no limit"),
+        ("\u{1b}", "\u{1b}[2K"),
+        ("w", "no change of an object removes Node guarded"),
+        ("k", "\u{1b}[7mcalm"),
+        ("?", "Ctrl-C"),
+    ] {
+        terminal.press(keys);
+        terminal.until(shown);
+    }
+    terminal.press("q");
+    terminal.ends_and_gives_it_back();
+}
+
+#[test]
+fn a_signal_to_end_gives_the_terminal_back() {
+    let mut terminal = top("xterm");
+    terminal.until("by name");
+    assert_ne!(modes(&terminal.theirs), terminal.before, "it is taken over");
+    kill_process(Pid::from_child(&terminal.child), Signal::TERM).expect("it runs");
+    terminal.ends_and_gives_it_back();
+}
+
+/// What knows no letters beyond ASCII gets none, and the same content.
+#[test]
+fn a_dumb_terminal_gets_ascii() {
+    let mut terminal = top("dumb");
+    let seen = terminal.until("by name | ");
+    assert!(seen.is_ascii(), "{seen:?}");
+    assert!(seen.contains("protected") && seen.contains("##."), "{seen:?}");
+    terminal.press("/web");
+    terminal.until("web\u{1b}");
+    terminal.press("\r");
+    let filtered = terminal.until("by name | ");
+    assert!(filtered.contains("filter \"web\" | "), "{filtered:?}");
+    assert!(filtered.is_ascii(), "{filtered:?}");
+    terminal.press("q");
+    terminal.ends_and_gives_it_back();
 }

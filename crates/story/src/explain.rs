@@ -18,6 +18,7 @@ pub use facts::{CommandFact, Facts};
 pub use node::{node, untracked_node};
 pub use node_claim::node_claim;
 pub use node_pool::node_pool;
+pub use pending::way_out;
 pub use pod::{awaited_pod, pod};
 
 use jiff::Timestamp;
@@ -191,8 +192,14 @@ pub struct VerdictStory {
     pub price_before: f64,
     /// Dollars per hour afterwards.
     pub price_after: f64,
+    /// What a replacement saves, in words, where both prices are those of on-demand and the node costs another one.
+    #[serde(skip)]
+    pub by_on_demand: Option<String>,
     /// A minimal set of things in the way: while any of them remains, the node is kept.
     pub blockers: Vec<BlockerLine>,
+    /// Why it does not go at once although it may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     /// What would happen without them; empty if unknown.
     pub if_removed: String,
 }

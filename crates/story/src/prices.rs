@@ -53,19 +53,24 @@ pub fn price_before(snapshot: &Snapshot, command: &Command) -> Price {
     if snapshot.distress.prices != PriceFeed::WithoutSpot || !command.replacements.is_empty() {
         return command.price_before;
     }
-    let ids: BTreeSet<&str> = command
-        .nodes
-        .iter()
-        .map(|node| node.provider_id.as_str())
-        .collect();
-    let going = snapshot
-        .nodes
-        .iter()
-        .filter(|node| ids.contains(node.provider_id.as_str()));
-    let too_much: Price = going
+    let too_much: Price = going(snapshot, command)
         .filter_map(|node| Some(node.price.saturating_sub(instead(snapshot, node)?)))
         .sum();
     command.price_before.saturating_sub(too_much)
+}
+
+/// Whether what comes instead of the nodes of a command is compared with them by prices of on-demand, although that is not what they cost.
+pub fn is_by_on_demand(snapshot: &Snapshot, command: &Command) -> bool {
+    !command.replacements.is_empty()
+        && snapshot.distress.prices == PriceFeed::WithoutSpot
+        && going(snapshot, command).any(|node| is_taken_for_on_demand(snapshot, node))
+}
+
+fn going<'a>(snapshot: &'a Snapshot, command: &'a Command) -> impl Iterator<Item = &'a NodeView> {
+    let nodes = command.nodes.iter();
+    let ids: BTreeSet<&str> = nodes.map(|node| node.provider_id.as_str()).collect();
+    let views = snapshot.nodes.iter();
+    views.filter(move |node| ids.contains(node.provider_id.as_str()))
 }
 
 fn at_launch(node: &NodeView) -> Option<Price> {

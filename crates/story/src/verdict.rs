@@ -11,10 +11,20 @@ use spokeshave_plan::{MinValuesPolicy, Policy};
 
 use crate::prices;
 
-/// A verdict as it is told. Upstream calls a NodePool "not found" also where it is there and has no instance types: what is missing is named instead.
-/// A spot node is told with its price at launch where prices of spot are not known and nothing comes instead: a replacement has the price of on-demand.
+/// A verdict as it is told, wherever that is: by `plan`, `explain`, `top` and the page. One on a node that the same plan has just nominated is about the node as
+/// it was before. Upstream calls a NodePool "not found" also where it is there and has no instance types: what is missing is named instead.
+/// A spot node is told with its price at launch where prices of spot are not known and nothing comes instead: a replacement has the price of on-demand, and
+/// what it saves is told as a share of that.
 #[must_use]
-pub fn told(snapshot: &Snapshot, policy: &Policy, mut verdict: Verdict) -> Verdict {
+pub fn told(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    mut verdict: Verdict,
+    nominated: &BTreeSet<NodeId>,
+) -> Verdict {
+    if nominated.contains(&verdict.node) {
+        verdict = verdict.without_nomination("not in this plan, which sends pending pods to it");
+    }
     let node = snapshot.node(verdict.node);
     let pool = node.pool.map(|pool| snapshot.pool(pool));
     for blocker in &mut verdict.blockers {
@@ -25,6 +35,7 @@ pub fn told(snapshot: &Snapshot, policy: &Policy, mut verdict: Verdict) -> Verdi
             blocker.message = format!("exists, but {why}");
         }
     }
+    verdict.by_on_demand = prices::is_taken_for_on_demand(snapshot, node);
     if let Some(price) = prices::instead(snapshot, node) {
         if verdict.is_keep() {
             verdict.price_after = price;
@@ -40,7 +51,7 @@ pub fn told(snapshot: &Snapshot, policy: &Policy, mut verdict: Verdict) -> Verdi
     verdict
 }
 
-/// The verdicts of a plan as they are told. Those on nodes that the same plan has just nominated are about the node as it was before.
+/// The verdicts of a plan as they are told.
 #[must_use]
 pub fn all_told(
     snapshot: &Snapshot,
@@ -48,15 +59,10 @@ pub fn all_told(
     verdicts: Vec<Verdict>,
     nominated: &BTreeSet<NodeId>,
 ) -> Vec<Verdict> {
-    let verdicts = verdicts.into_iter().map(|found| {
-        let found = if nominated.contains(&found.node) {
-            found.without_nomination("not in this plan, which sends pending pods to it")
-        } else {
-            found
-        };
-        told(snapshot, policy, found)
-    });
-    verdicts.collect()
+    let verdicts = verdicts.into_iter();
+    verdicts
+        .map(|verdict| told(snapshot, policy, verdict, nominated))
+        .collect()
 }
 
 /// Why nothing can be said of the nodes of a NodePool that is there.

@@ -40,6 +40,18 @@ pub struct BudgetNow {
     pub error: Option<String>,
 }
 
+impl BudgetNow {
+    /// For people: how many of the nodes that are there may go at once, and how many of them still.
+    pub fn of_nodes(&self) -> (Option<i64>, Option<i64>) {
+        let number = |nodes: usize| i64::try_from(nodes).unwrap_or(i64::MAX);
+        let (nodes, staying) = (self.nodes, self.nodes.saturating_sub(self.disrupting));
+        (
+            self.allowed.map(|allowed| allowed.min(number(nodes))),
+            self.remaining.map(|remaining| remaining.min(number(staying))),
+        )
+    }
+}
+
 /// One reason of a pool's calendar.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

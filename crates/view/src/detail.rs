@@ -48,7 +48,7 @@ pub fn detail(judged: &Judged, name: &str) -> Option<Detail> {
         });
     };
     let view = judged.snapshot.node(id);
-    let verdict = judged.verdict(id).filter(|_| view.is_managed());
+    let verdict = judged.verdict(id);
     let blockers = verdict
         .map(|verdict| verdict.blockers.as_slice())
         .unwrap_or_default();

@@ -66,7 +66,7 @@ pub struct Header {
     pub broken: usize,
     /// Nodes that are not managed by this operator.
     pub unmanaged: usize,
-    /// Pods with a node that have not ended.
+    /// Pods with a node that have not ended, also those that are stopping: what `cpu` and `memory` are requested by.
     pub pods: usize,
     /// Pods without a node that wait for one.
     pub pending: usize,
@@ -99,7 +99,7 @@ impl Header {
             cpu.add(row.cpu);
             memory.add(row.memory);
         }
-        let real = || snapshot.pods.iter().filter(|pod| pod.active && !pod.is_virtual);
+        let real = || snapshot.pods.iter().filter(|pod| !pod.is_virtual);
         let is_there = |node: NodeId| !snapshot.node(node).is_stand_in();
         let awaited = judged.world.awaited().filter(|pod| !is_virtual(pod));
         Self {
@@ -118,9 +118,9 @@ impl Header {
             broken: count(Phase::Broken),
             unmanaged: rows.len() - managed().count(),
             pods: real()
-                .filter(|pod| !pod.promised && pod.node.is_some_and(is_there))
+                .filter(|pod| !pod.terminal && !pod.promised && pod.node.is_some_and(is_there))
                 .count(),
-            pending: real().filter(|pod| pod.provisionable).count() + awaited.count(),
+            pending: real().filter(|pod| pod.active && pod.provisionable).count() + awaited.count(),
             unplanned: snapshot.pods.iter().filter(|pod| is_unplanned(pod)).count(),
             cpu,
             memory,

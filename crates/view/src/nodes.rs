@@ -202,7 +202,7 @@ fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> Nod
     let created = view.node.as_ref().map(|node| &node.metadata);
     let created = created.or_else(|| view.claim.as_ref().map(|claim| &claim.metadata));
     let (cpu, memory) = (amounts(CPU), amounts(MEMORY));
-    let verdict = judged.verdict(id).filter(|_| view.is_managed());
+    let verdict = judged.verdict(id);
     let price = judged.cost(view);
     // What is saved of a price that is not known, or of the one of another capacity type, is not what is saved.
     let saved = |before: Price, after: Price| price.map(|_| Dollars(before.saturating_sub(after)));

@@ -6,6 +6,7 @@ use serde::Serialize;
 use spokeshave_model::pod::{is_daemon, is_virtual, key, node_name};
 use spokeshave_model::snapshot::{ClassId, PodId, PodView, RequestId};
 use spokeshave_model::{Pod, ResourceName, Resources, planned_node};
+use spokeshave_story::explain::way_out;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where pods of a group will run.
@@ -213,7 +214,10 @@ fn places(judged: &Judged) -> BTreeMap<PodId, Place> {
             Place::Nowhere {
                 message: message.to_string(),
                 in_the_way: minimal.iter().map(ToString::to_string).collect(),
-                hints: minimal.iter().map(|blocker| blocker.hint().to_owned()).collect(),
+                hints: minimal
+                    .iter()
+                    .map(|blocker| way_out(snapshot, pod, blocker))
+                    .collect(),
             },
         );
     }

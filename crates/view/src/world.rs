@@ -90,9 +90,12 @@ impl Judged {
         }
     }
 
-    /// What is said about a node; none where that depends on something that could not be read.
+    /// What is said about a node; none where nobody manages it, or where that depends on something that could not be read.
     pub fn verdict(&self, node: NodeId) -> Option<&Verdict> {
-        let index = self.by_node.get(&node)?;
+        let index = self
+            .by_node
+            .get(&node)
+            .filter(|_| self.snapshot.node(node).is_managed())?;
         self.disrupted.verdicts.get(*index)
     }
 

@@ -56,11 +56,12 @@ fn pool_rows(pool: &PoolCalendar, budgets: &Budgets) -> Markup {
 }
 
 fn state(now: &BudgetNow) -> Markup {
+    let (allowed, remaining) = now.of_nodes();
     html! {
-        @match (&now.error, now.remaining, now.allowed) {
+        @match (&now.error, remaining, allowed) {
             (Some(error), ..) => span .bad { (error) },
             (None, Some(remaining), Some(allowed)) => {
-                span .bad[remaining == 0] { (remaining) " of " (allowed) }
+                span .bad[now.remaining == Some(0)] { (remaining) " of " (allowed) }
                 @if now.disrupting > 0 { span .note { " (" (now.disrupting) " under way)" } }
             },
             (None, Some(remaining), None) => span .bad[remaining == 0] { (count(usize::try_from(remaining).unwrap_or_default(), "node")) " more" },

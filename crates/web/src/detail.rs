@@ -125,7 +125,9 @@ fn story(story: &Story, query: &Query, now: Timestamp) -> Markup {
                 b { (verdict.decision) }
                 @if let Some(method) = &verdict.method { " by " (method) }
                 @if let Some(by) = &verdict.replacement { ": " (by) " comes instead" }
-                @if verdict.decision != "keep" && verdict.price_before > 0.0 { ", " (dollars(Price::from_dollars(verdict.price_before))) "/h → " (dollars(Price::from_dollars(verdict.price_after))) "/h" }
+                @if let Some(saves) = &verdict.by_on_demand { ", " (saves) }
+                @else if verdict.decision != "keep" && verdict.price_before > 0.0 { ", " (dollars(Price::from_dollars(verdict.price_before))) "/h → " (dollars(Price::from_dollars(verdict.price_after))) "/h" }
+                @if let Some(waits) = &verdict.waits { "; " (waits) }
             }
         }
         @if !story.steps.is_empty() {

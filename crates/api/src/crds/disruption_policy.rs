@@ -366,10 +366,10 @@ fn status() -> Value {
                 "properties": {
                     "nodePool": text("The NodePool."),
                     "target": text("Hash of the NodePool's template; a different hash starts a new rollout."),
-                    "since": time("When it started."),
+                    "since": time("A minute before it started; what was launched in that minute belongs to it."),
                     "firstSince": time("When the first of the rollouts since the last completed one started; nodes that came since then excuse nothing."),
                     "wave": number("The number of the wave, from 1.", 1, i64::from(i32::MAX)),
-                    "size": number("How many nodes it may take.", 0, i64::from(i32::MAX)),
+                    "size": number("How many nodes it may take, also where fewer are left.", 0, i64::from(i32::MAX)),
                     "waveSince": time("When the wave started."),
                     "begun": number("How many nodes it has started.", 0, i64::from(i32::MAX)),
                     "remaining": number("How many drifted nodes have not been started yet.", 0, i64::from(i32::MAX)),

@@ -14,6 +14,8 @@ use spokeshave_ports::CloudError;
 /// The corrected types of a NodePool, and what they were made of.
 #[derive(Debug)]
 struct Corrected {
+    /// A NodePool that is made again under its name begins with the same generation.
+    uid: String,
     generation: Option<i64>,
     plain: Arc<[InstanceType]>,
     types: Arc<[InstanceType]>,
@@ -59,6 +61,7 @@ impl Overlays {
         }
         let generation = pool.metadata.generation;
         if let Some(known) = corrected.get(pool.name())
+            && known.uid == pool.uid()
             && known.generation == generation
             && Arc::ptr_eq(&known.plain, &plain)
         {
@@ -66,6 +69,7 @@ impl Overlays {
         }
         let types = in_force.decorate(pool, &plain);
         let made = Corrected {
+            uid: pool.uid().to_owned(),
             generation,
             plain,
             types: Arc::clone(&types),
@@ -138,6 +142,13 @@ mod tests {
         assert!(!Arc::ptr_eq(
             &first,
             &overlays.correct(&changed, plain.clone()).unwrap()
+        ));
+        let first = overlays.correct(&pool, plain.clone()).unwrap();
+        let mut successor = pool.clone();
+        successor.metadata.uid = Some("another".to_owned());
+        assert!(!Arc::ptr_eq(
+            &first,
+            &overlays.correct(&successor, plain.clone()).unwrap()
         ));
         overlays.swap(InForce::default(), known());
         assert!(Arc::ptr_eq(

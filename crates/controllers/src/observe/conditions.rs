@@ -282,7 +282,7 @@ pub(crate) fn show_blocked(cluster: &Arc<Cluster>, metrics: &Metrics) {
     metrics.before_render(move || with(&weak, |cluster| longest.replace_all(blocked_longest(cluster))));
 }
 
-/// By reason, since their deletion: the condition itself begins anew with every other reason.
+/// By reason, since their deletion: the condition itself begins anew with every other step.
 fn blocked_longest(cluster: &Cluster) -> BTreeMap<Vec<String>, f64> {
     let now = cluster.now();
     let mut longest: BTreeMap<Vec<String>, f64> = BTreeMap::new();

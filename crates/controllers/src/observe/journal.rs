@@ -105,9 +105,9 @@ impl Journal {
         price
     }
 
-    /// Notes that a NodeClaim is no more, and returns what it cost.
-    pub(crate) fn forget_price(&self, claim: &NodeClaim) -> Price {
-        self.cluster.prices.remove(claim.name())
+    /// Notes that a NodeClaim is no more.
+    pub(crate) fn forget_price(&self, claim: &NodeClaim) {
+        self.cluster.prices.remove(claim.name());
     }
 
     /// Counts a NodeClaim that is deleted by force (D-243).

@@ -1,4 +1,4 @@
-//! Values that are read off the stores when somebody scrapes (P §16): per NodePool always, per node and pod only when asked for.
+//! Values that are read off the stores when somebody scrapes (P §16): per NodePool always, per node, pod and instance type only when asked for.
 //!
 //! Nothing is refreshed in between, and what is gone is not in the next scrape.
 
@@ -11,7 +11,7 @@ use spokeshave_api::{NodePool, Quantity, QuantityMap, WireForm, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::Resources;
 use spokeshave_model::pod::{is_daemon, is_terminal, limits, node_name, requests};
-use spokeshave_ports::CloudProvider as _;
+use spokeshave_ports::{CloudProvider as _, Measurement};
 use spokeshave_runtime::{Gauge, Metrics};
 
 use crate::observe::conditions::{show_blocked, show_each};
@@ -50,7 +50,7 @@ fn goarch(arch: &str) -> &str {
     }
 }
 
-/// Registers everything that a term shows; `objects` asks for series per node, pod and condition of an object.
+/// Registers everything that a term shows; `objects` asks for series per node, pod, condition of an object, and instance type.
 pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool) {
     let pools = Pools::new(metrics);
     let weak = Arc::downgrade(journal);
@@ -59,8 +59,8 @@ pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool)
     metrics.before_render(move || with(&weak, unfinished_work));
     let cluster = &journal.cluster;
     let (weak, copies) = (Arc::downgrade(cluster), metrics.copies());
-    copies.replace(cluster.cloud.measurements());
-    metrics.before_render(move || with(&weak, |cluster| copies.replace(cluster.cloud.measurements())));
+    copies.replace(measured(cluster, objects));
+    metrics.before_render(move || with(&weak, |cluster| copies.replace(measured(cluster, objects))));
     ended_pools::forget(cluster, metrics);
     show_blocked(cluster, metrics);
     if !objects {
@@ -78,6 +78,14 @@ pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool)
     if cluster.options.feature_gates.capacity_buffer {
         show_each(cluster, metrics, |cluster| &cluster.stores.buffers.buffers);
     }
+}
+
+/// What the provider measures. Of instance types there are hundreds, and thousands of offerings: families that name them are for those who ask for
+/// series of single objects.
+fn measured(cluster: &Cluster, objects: bool) -> Vec<Measurement> {
+    let mut measured = cluster.cloud.measurements();
+    measured.retain(|one| objects || !one.labels.contains(&"instance_type"));
+    measured
 }
 
 /// A run that hangs shows here before it is over.

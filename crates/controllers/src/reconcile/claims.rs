@@ -344,6 +344,7 @@ impl Claims {
                     tracing::info!(NodeClaim = claim.name(), Node = node, "registered node again");
                 }
                 Progress::Initialized { node } => {
+                    self.cluster.memory().vain.came_up(claim.name());
                     tracing::info!(NodeClaim = claim.name(), Node = node, "initialized nodeclaim");
                     self.journal.note(
                         DecisionKind::Ready,
@@ -458,6 +459,8 @@ impl Claims {
 
     async fn release(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
         let action = termination::release_claim(claim);
+        // What is made of the cluster while this is written knows the price no more.
+        let price = self.cluster.prices.of(claim.name());
         if !self.write(&action.into_iter().collect::<Vec<_>>()).await? {
             return Ok(Requeue::Stale);
         }
@@ -484,7 +487,7 @@ impl Claims {
             label(labels::ZONE),
         ]);
         tracing::info!(NodeClaim = claim.name(), "deleted nodeclaim");
-        let price = self.journal.forget_price(claim);
+        self.journal.forget_price(claim);
         self.journal.note(
             DecisionKind::Gone,
             claim.name(),

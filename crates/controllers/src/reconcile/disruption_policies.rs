@@ -3,23 +3,27 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::DisruptionPolicy;
 use spokeshave_api::conditions::{Conditioned as _, EXPIRY_IN_TIME, ROLLOUT_HEALTHY};
+use spokeshave_api::disruption::Disruption;
 use spokeshave_api::disruption_policy::ExpiryStatus;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
 use spokeshave_plan::disruption_policy::forecast::{NeverOpen, PoolNodes, never_open};
 use spokeshave_plan::disruption_policy::{OSCILLATION, status_with};
-use spokeshave_runtime::Shutdown;
+use spokeshave_runtime::{Change, Shutdown, Subscription};
 
 use crate::act::hands::Hands;
 use crate::observe::gauges::Series;
 use crate::observe::journal::Journal;
 use crate::state::cluster::Cluster;
 
-/// How often it is looked whether a policy says something else now.
+/// How often it is looked whether a policy says something else now, where nothing tells that it may.
 const PERIOD: Duration = Duration::from_secs(10);
+/// What tells so sooner after a look waits for as long: no status is written more often.
+const LEAST_PERIOD: Duration = Duration::from_secs(1);
 
 const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
 
@@ -49,29 +53,56 @@ impl DisruptionPolicies {
 
     /// Looks until shutdown. Without policies it sleeps: no timer, no work.
     pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
-        let mut changes = self.cluster.stores.disruption_policies.subscribe();
+        let mut policies = self.cluster.stores.disruption_policies.subscribe();
         loop {
             while self.cluster.stores.disruption_policies.is_empty() {
                 self.journal.families.late_expirations.replace_all(Series::new());
-                if shutdown.cut(changes.next()).await.flatten().is_none() {
+                if shutdown.cut(policies.next()).await.flatten().is_none() {
                     return;
                 }
             }
-            while changes.try_next().is_some() {}
-            let turn = async {
-                self.look().await;
-                self.cluster.clock.sleep(PERIOD).await;
-            };
-            if shutdown.cut(turn).await.is_none() {
+            if shutdown.cut(self.look_on(&mut policies)).await.is_none() {
                 return;
             }
         }
     }
 
-    async fn look(&self) {
+    /// Looks again and again, for as long as there are policies.
+    async fn look_on(&self, policies: &mut Subscription<DisruptionPolicy>) {
+        let mut commands = self.cluster.stores.disruptions.subscribe();
+        while !self.cluster.stores.disruption_policies.is_empty() {
+            while policies.try_next().is_some() || commands.try_next().is_some() {}
+            let next_change = self.look().await;
+            self.rest(next_change, policies, &mut commands).await;
+        }
+    }
+
+    /// Rests until the next look is due, for the time or for what has happened.
+    async fn rest(
+        &self,
+        next_change: Option<Timestamp>,
+        policies: &mut Subscription<DisruptionPolicy>,
+        commands: &mut Subscription<Disruption>,
+    ) {
+        let clock = &self.cluster.clock;
+        let begun = clock.now();
+        let until_change = next_change.map(|at| clock.until(at).max(LEAST_PERIOD));
+        let period = until_change.map_or(PERIOD, |wait| wait.min(PERIOD));
+        tokio::select! {
+            biased;
+            () = news(policies, commands) => {
+                clock.sleep(LEAST_PERIOD.saturating_sub(clock.since(begun))).await;
+            }
+            () = clock.sleep(period) => {}
+        }
+    }
+
+    /// Writes what has changed. Gives the first time at which a policy says something else by itself, if one is known.
+    async fn look(&self) -> Option<Timestamp> {
         let snapshot = self.cluster.snapshot().await;
         let conflicts = self.conflicts(&snapshot);
         let mut late = Series::new();
+        let mut next_change: Option<Timestamp> = None;
         for policy in &snapshot.disruption_policies {
             let waits_for = self.hands.waits_for(policy).await;
             let after = status_with(
@@ -83,6 +114,11 @@ impl DisruptionPolicies {
             );
             let target = ObjectRef::cluster(ObjectKind::DisruptionPolicy, policy.name(), policy.uid());
             late.extend(expiring(&after));
+            let own_change = after
+                .status
+                .as_ref()
+                .and_then(|status| status.next_change.as_ref());
+            next_change = next_change.into_iter().chain(own_change.map(|at| at.0)).min();
             // Conditions are a list, which a merge patch replaces whole.
             let patch = Action::patch(target.clone(), Subresource::Status, &**policy, &after, true);
             let Some(patch) = patch else { continue };
@@ -97,6 +133,7 @@ impl DisruptionPolicies {
             }
         }
         self.journal.families.late_expirations.replace_all(late);
+        next_change
     }
 
     /// Rules that leave a NodePool no time at all together.
@@ -183,6 +220,32 @@ impl DisruptionPolicies {
             self.hands.tell(&event);
         }
     }
+}
+
+/// Completes when a policy may say something else: one asks for something else, or a command begins, comes further or is forgotten. A status that was written
+/// is no news.
+async fn news(policies: &mut Subscription<DisruptionPolicy>, commands: &mut Subscription<Disruption>) {
+    loop {
+        let is_news = tokio::select! {
+            biased;
+            Some(change) = policies.next() => asks_anew(&change),
+            Some(change) = commands.next() => comes_further(&change),
+            // Their stores are gone.
+            else => std::future::pending().await,
+        };
+        if is_news {
+            return;
+        }
+    }
+}
+
+fn asks_anew(change: &Change<DisruptionPolicy>) -> bool {
+    let asked = |policy: &DisruptionPolicy| (policy.metadata.uid.clone(), policy.metadata.generation);
+    change.old.as_deref().map(asked) != change.new.as_deref().map(asked)
+}
+
+fn comes_further(change: &Change<Disruption>) -> bool {
+    change.old.as_deref().map(Disruption::phase) != change.new.as_deref().map(Disruption::phase)
 }
 
 /// Nodes that will not have gone softly in time, by policy and NodePool.

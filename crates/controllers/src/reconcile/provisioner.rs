@@ -21,7 +21,7 @@ use spokeshave_model::{Action, Plan, Price, pod};
 use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::preferences::{Hindrance, hindrances};
-use spokeshave_plan::vain_launches::Asker;
+use spokeshave_plan::vain_launches::{Asker, Pause};
 use spokeshave_plan::{Provisioned, limit_exceeded, pending_pods, provision_and_count_zones, report};
 use spokeshave_runtime::{ObjectKey, Shutdown};
 
@@ -36,7 +36,7 @@ use crate::observe::repeats::Repeats;
 use crate::reconcile::nominations::{self, Names, is_nomination};
 use crate::state::cluster::Cluster;
 use crate::state::memory::AssignedPod;
-use crate::state::vain_launches::real_pods;
+use crate::state::vain_launches::asking_pods;
 
 /// Pods that stay pending are planned for again after so long (P-052).
 const RETRIGGER: Duration = Duration::from_secs(10);
@@ -422,7 +422,7 @@ impl Provisioner {
     async fn create(&self, snapshot: &Snapshot, outcome: &Provisioned, plan: &Plan) {
         let mut wanted = Vec::new();
         let mut backed_off: BTreeMap<(&str, Timestamp), BackedOff> = BTreeMap::new();
-        self.cluster.begin_launches();
+        self.cluster.begin_launches(snapshot, &outcome.placements);
         for (planned, action) in outcome.placements.claims.iter().zip(&plan.actions) {
             let Action::CreateNodeClaim { claim, reason } = action else {
                 continue;
@@ -433,11 +433,7 @@ impl Provisioner {
             }
             if let Some(pauses) = self.cluster.waits_in_vain(snapshot, planned) {
                 for (pause, pod) in pauses {
-                    let key = pod::key(&pod);
-                    if self.is_line_due(format!("{key}: {} nodes in vain", pause.count)) {
-                        tracing::info!(pod = key, nodes = pause.count, until = %pause.until, "nodes came up in vain for this pod; the next one waits");
-                    }
-                    self.hands.tell(&pause.event(&pod));
+                    self.tell_of_pause(&pause, &pod);
                 }
                 continue;
             }
@@ -471,6 +467,21 @@ impl Provisioner {
             }
         };
         self.hands.create_claims(wanted, done).await;
+    }
+
+    /// Virtual pods are told of on their buffer.
+    fn tell_of_pause(&self, pause: &Pause, pod: &Pod) {
+        let event = pause.event(pod);
+        let (object, nodes) = (&event.object, pause.count);
+        if self.is_line_due(format!("{object}: {nodes} nodes in vain")) {
+            let key = format!("{}/{}", object.namespace, object.name);
+            if pod::is_virtual(pod) {
+                tracing::info!(CapacityBuffer = key, nodes, until = %pause.until, "nodes came up in vain for this capacitybuffer; the next one waits");
+            } else {
+                tracing::info!(pod = key, nodes, until = %pause.until, "nodes came up in vain for this pod; the next one waits");
+            }
+        }
+        self.hands.tell(&event);
     }
 
     /// One line for all that waits for the same try, however many NodeClaims that is, and not one in every pass.
@@ -522,7 +533,7 @@ impl Provisioner {
                 }
             })
             .collect();
-        let askers = real_pods(snapshot, planned).map(|pod| Asker::of(pod)).collect();
+        let askers = asking_pods(snapshot, planned).map(|pod| Asker::of(pod)).collect();
         let now = self.cluster.now();
         let mut memory = self.cluster.memory();
         if self.cluster.options.nominate_pods {

@@ -58,6 +58,8 @@ pub struct PoolDeeds {
     pub other: Deeds,
     /// Nodes that both disrupted, or that the other disrupted and this operator would have.
     pub disrupted_by_both: u64,
+    /// Nodes that ended without being disrupted: of their age, by an interruption, a repair or a deletion by hand. Neither side has decided that.
+    pub ended_otherwise: u64,
 }
 
 impl PoolDeeds {
@@ -106,11 +108,12 @@ pub struct Difference {
     pub other: String,
 }
 
-/// Which sides have disrupted a node.
+/// Which sides have disrupted a node, and whether it has ended otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sides {
     shadow: bool,
     other: bool,
+    ended: bool,
 }
 
 /// The ledger.
@@ -196,7 +199,7 @@ impl Ledger {
     /// This operator would disrupt a node; true when that is new. A node counts once, however often it is decided.
     pub fn would_disrupt(&mut self, gone: &Gone, now: Timestamp) -> bool {
         let sides = self.sides(&gone.provider_id);
-        if sides.shadow {
+        if sides.shadow || sides.ended {
             return false;
         }
         sides.shadow = true;
@@ -248,6 +251,20 @@ impl Ledger {
             ),
             other: gone.reason.clone(),
         });
+    }
+
+    /// A node ends without being disrupted: whoever runs the cluster, it would have ended then, and so it is not compared.
+    pub fn ended_otherwise(&mut self, provider_id: &str, node: &str, pool: &str) {
+        let sides = self.sides(provider_id);
+        if sides.other || sides.ended {
+            return;
+        }
+        sides.ended = true;
+        self.pools.entry(pool.to_owned()).or_default().ended_otherwise += 1;
+        let object = format!("node {node}");
+        for difference in self.differences.iter_mut().filter(|one| one.object == object) {
+            "ended otherwise".clone_into(&mut difference.other);
+        }
     }
 
     fn sides(&mut self, provider_id: &str) -> &mut Sides {
@@ -318,6 +335,10 @@ impl Ledger {
                 ours.moves.to_string(),
                 theirs.moves.to_string(),
             ));
+            if row.ended_otherwise > 0 {
+                let ended = row.ended_otherwise.to_string();
+                out.push_str(&line("ended otherwise", "-".to_owned(), ended));
+            }
         }
         out.push_str(&format!(
             "\nThe cluster costs ${} per hour",
@@ -374,6 +395,7 @@ impl Ledger {
                     "shadow": deeds(&row.shadow),
                     "other": deeds(&row.other),
                     "nodesDisruptedByBoth": row.disrupted_by_both,
+                    "nodesEndedOtherwise": row.ended_otherwise,
                 })
             })
             .collect();
@@ -459,6 +481,29 @@ mod tests {
         );
         let texts: Vec<&str> = ledger.differences().map(|one| one.shadow.as_str()).collect();
         assert_eq!(texts, ["keeps it: budget web allows 0", "keeps it"]);
+    }
+
+    #[test]
+    fn a_node_that_ends_otherwise_is_nobodys_disruption_and_counts_once() {
+        let mut ledger = begun();
+        ledger.would_disrupt(&gone("a"), at(1));
+        ledger.was_disrupted(&gone("b"), None, at(2));
+        for name in ["a", "a", "b", "c"] {
+            ledger.ended_otherwise(&gone(name).provider_id, name, "web");
+        }
+        assert!(!ledger.would_disrupt(&gone("c"), at(3)), "it is gone");
+        let row = &ledger.pools()["web"];
+        assert_eq!(
+            (row.shadow.disrupted, row.other.disrupted, row.ended_otherwise),
+            (1, 1, 2)
+        );
+        assert_eq!((row.shadow.moves, row.other.moves), (3, 3));
+        let texts: Vec<&str> = ledger.differences().map(|one| one.other.as_str()).collect();
+        assert_eq!(texts, ["ended otherwise", "Underutilized"]);
+        let text = ledger.text(at(60));
+        let line = text.lines().find(|line| line.contains("ended otherwise"));
+        let words: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
+        assert_eq!(words, ["ended", "otherwise", "-", "2"]);
     }
 
     #[test]

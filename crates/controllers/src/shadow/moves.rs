@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{Conditioned as _, DISRUPTION_REASON};
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Price, lower, pod};
 use spokeshave_plan::Policy;
@@ -67,6 +68,8 @@ struct Others {
     unpriced: BTreeMap<String, String>,
     /// What this operator thinks of nodes, by provider ID.
     opinions: BTreeMap<String, Opinion>,
+    /// Nodes with the taint of a command, by provider ID.
+    tainted: BTreeSet<String>,
 }
 
 /// Decides about disruption.
@@ -92,7 +95,29 @@ impl Moves {
         let known: BTreeSet<String> = claims.keys().into_iter().map(|key| key.name).collect();
         let on_claim = this.clone();
         claims.on_change(move |change| on_claim.look_at(change, &known));
+        let on_node = this.clone();
+        let nodes = &this.cluster.stores.nodes;
+        nodes.on_change(move |change| on_node.look_at_node(change));
         this
+    }
+
+    /// Which Nodes a command of the other has tainted: before 1.2 Karpenter wrote nothing else that tells a disruption from another end.
+    fn look_at_node(&self, change: &Change<Node>) {
+        let spec = change.object().and_then(|node| node.spec.as_ref());
+        let Some(id) = spec.and_then(|spec| spec.provider_id.as_ref()) else {
+            return;
+        };
+        let mut others = lock(&self.others);
+        match &change.new {
+            // Whatever ends a Node taints it, too.
+            Some(node) if node.metadata.deletion_timestamp.is_some() => {}
+            Some(node) if is_tainted(node) => {
+                others.tainted.insert(id.clone());
+            }
+            _ => {
+                others.tainted.remove(id);
+            }
+        }
     }
 
     /// What the other does to a NodeClaim.
@@ -116,13 +141,21 @@ impl Moves {
         }
         let Some(id) = claim.provider_id() else { return };
         let node = claim.node_name().unwrap_or_else(|| claim.name());
+        let is_tainted = lock(&self.others).tainted.contains(id);
+        let reason = match claim.true_condition(DISRUPTION_REASON) {
+            Some(condition) => condition.reason.clone(),
+            None if is_tainted => "disrupted".to_owned(),
+            None => {
+                lock(&self.ledger).ended_otherwise(id, node, pool);
+                return;
+            }
+        };
         let pods = self.cluster.stores.pods_by_node.get(node);
-        let reason = claim.true_condition(DISRUPTION_REASON);
         let gone = Gone {
             provider_id: id.to_owned(),
             node: node.to_owned(),
             pool: pool.to_owned(),
-            reason: reason.map_or_else(|| "deleted".to_owned(), |condition| condition.reason.clone()),
+            reason,
             pods: pods.iter().filter(|pod| pod::is_reschedulable(pod)).count(),
         };
         let opinion = lock(&self.others).opinions.get(id).cloned();
@@ -357,6 +390,12 @@ impl Moves {
 
 fn objects(decided: &[Decided]) -> Vec<Arc<Disruption>> {
     decided.iter().map(|one| one.object.clone()).collect()
+}
+
+fn is_tainted(node: &Node) -> bool {
+    let spec = node.spec.as_ref();
+    let mut taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
+    taints.any(|taint| taint.key == labels::DISRUPTED_TAINT_KEY)
 }
 
 fn after(now: Timestamp, time: SignedDuration) -> Timestamp {

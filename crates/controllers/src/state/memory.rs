@@ -149,6 +149,12 @@ impl Prices {
         prices.map(|(name, cost)| (name.clone(), cost.price)).collect()
     }
 
+    /// What a NodeClaim costs; nothing when that is not known.
+    pub(crate) fn of(&self, claim: &str) -> Price {
+        let known = self.lock();
+        known.by_claim.get(claim).copied().unwrap_or_default().price
+    }
+
     /// Notes what a NodeClaim costs.
     pub(crate) fn insert(&self, claim: &str, price: Price) {
         let price = price.known_or_zero();
@@ -159,12 +165,11 @@ impl Prices {
         known.sum = known.sum.saturating_sub(before).saturating_add(price);
     }
 
-    /// Forgets a NodeClaim, and returns what it cost.
-    pub(crate) fn remove(&self, claim: &str) -> Price {
+    /// Forgets a NodeClaim.
+    pub(crate) fn remove(&self, claim: &str) {
         let mut known = self.lock();
         let price = known.by_claim.remove(claim).unwrap_or_default().price;
         known.sum = known.sum.saturating_sub(price);
-        price
     }
 
     /// Takes over what the nodes of the cluster cost, each by the name of its NodeClaim, and forgets NodeClaims without one. Where the two prices
@@ -235,6 +240,7 @@ mod tests {
         ];
         assert_eq!(prices.by_claim(), expected.into());
         assert_eq!(prices.sum(), Price(12));
+        assert_eq!((prices.of("launched"), prices.of("gone")), (Price(5), Price(0)));
         // Its instance is there, and another one costs something else now.
         let nodes = [("planned", Price(9)), ("launched", Price(6))];
         prices.refresh(nodes.into_iter(), |_| true);

@@ -94,6 +94,14 @@ fn p_185_the_arithmetic_of_replicas() {
         (json!({"percentage": 100}), None, 1),
         (json!({"replicas": 3}), Some(0), 3),
         (json!({"replicas": 0}), Some(4), 0),
+        // A workload at zero has a share of zero, which limits do not raise.
+        (json!({"percentage": 20, "limits": {"cpu": "8"}}), Some(0), 0),
+        (json!({"percentage": 20, "limits": {"cpu": "8"}}), Some(5), 1),
+        (
+            json!({"replicas": 2, "percentage": 20, "limits": {"cpu": "8"}}),
+            Some(0),
+            2,
+        ),
         (json!({}), Some(4), 0),
         // The tightest limit counts; limits without a request in common count for nothing.
         (json!({"limits": {"cpu": "7", "memory": "3Gi"}}), Some(4), 3),
@@ -116,6 +124,12 @@ fn p_185_the_arithmetic_of_replicas() {
         count(&buffer("b", chunk), Some(4)),
         2,
         "a PodTemplate has no replicas to take a share of"
+    );
+    let chunk = json!({"podTemplateRef": {"name": "chunk"}, "percentage": 20, "limits": {"cpu": "5"}});
+    assert_eq!(
+        count(&buffer("b", chunk), Some(4)),
+        5,
+        "nor does its percentage keep the limits from counting alone"
     );
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::{CapacityBuffer, labels};
-use spokeshave_model::Pod;
-use spokeshave_model::pod::default_requests;
+use spokeshave_model::pod::{default_requests, is_virtual};
 use spokeshave_model::trim;
+use spokeshave_model::{ObjectKind, ObjectRef, Pod};
 
 use super::Resolved;
 
@@ -49,6 +49,19 @@ pub fn virtual_pods(buffer: &CapacityBuffer, resolved: &Resolved) -> Vec<Pod> {
         pod
     };
     (1..=resolved.replicas).map(numbered).collect()
+}
+
+/// The buffer that a virtual pod stands for, by name and UID; `None` for a pod that exists.
+#[must_use]
+pub fn buffer_behind(pod: &Pod) -> Option<ObjectRef> {
+    let annotations = pod.metadata.annotations.as_ref().filter(|_| is_virtual(pod))?;
+    let (uid, _) = pod.metadata.uid.as_deref()?.rsplit_once('-')?;
+    Some(ObjectRef::namespaced(
+        ObjectKind::CapacityBuffer,
+        annotations.get(labels::CAPACITY_BUFFER_NAMESPACE)?,
+        annotations.get(labels::CAPACITY_BUFFER_NAME)?,
+        uid,
+    ))
 }
 
 /// What ties a pod to something that only a pod that exists can have: a node, and claims for volumes. Other volumes bind to no place.

@@ -163,6 +163,7 @@ mod tests {
                 price_after: Price::ZERO,
                 replacement: None,
             }),
+            by_on_demand: false,
         }
     }
 

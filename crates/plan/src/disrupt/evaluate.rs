@@ -232,13 +232,23 @@ pub(super) fn approved(
 
 /// Whether what is saved is worth the restarts to every DisruptionPolicy that judges over time.
 fn earns(ground: &Ground<'_>, set: &[&Candidate], savings: Price) -> Result<(), Stop> {
-    let restarts: usize = set.iter().map(|candidate| candidate.moving_count()).sum();
+    let count = |candidate: &&Candidate| restarts(ground.snapshot, candidate);
+    let restarts: usize = set.iter().map(count).sum();
     let pools: BTreeSet<_> = set.iter().map(|candidate| candidate.pool).collect();
     for payback in pools.iter().filter_map(|pool| ground.paybacks.get(pool)) {
         let answer = payback.check(savings, restarts);
         answer.map_err(|text| Stop::new(Hurdle::DisruptionPolicy, text))?;
     }
     Ok(())
+}
+
+/// How many pods have to start again elsewhere when a candidate goes: virtual ones have never started.
+fn restarts(snapshot: &Snapshot, candidate: &Candidate) -> usize {
+    if !snapshot.classes.has_virtual() {
+        return candidate.moving_count();
+    }
+    let is_real = |pod: &&PodId| !snapshot.pod(**pod).is_virtual;
+    candidate.moving(snapshot).iter().filter(is_real).count()
 }
 
 /// How many nodes may come for so many that go: one, or with the option several, but fewer than go (D-144, W-03).

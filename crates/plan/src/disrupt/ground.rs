@@ -69,9 +69,11 @@ impl<'a> Ground<'a> {
             DisruptionReason::Underutilized,
         ];
         let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
+        // Of the pods of a candidate some may be virtual, which budgets in pods do not count.
+        let has_virtual = snapshot.classes.has_virtual();
         let memo = Memo::new(snapshot, now, own).knowing_pods(|node| {
             let candidate = register.graceful()[node.index()].as_ref();
-            candidate.ok().map(Candidate::pod_count)
+            candidate.ok().filter(|_| !has_virtual).map(Candidate::pod_count)
         });
         let uses = uses(snapshot, &register, own);
         let budgets = reasons.into_iter().chain(expired).map(|reason| {

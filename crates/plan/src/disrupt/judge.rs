@@ -110,6 +110,7 @@ impl<'g, 'a> Judge<'g, 'a> {
             blockers,
             waits: None,
             if_removed,
+            by_on_demand: false,
         };
         let mut best: Option<(Vec<Stop>, Counterfactual)> = None;
         let mut fixed: Option<Stop> = None;
@@ -414,6 +415,7 @@ fn acts(node: NodeId, method: Method, price: Price, act: Act) -> Verdict {
         blockers: Vec::new(),
         waits: None,
         if_removed: None,
+        by_on_demand: false,
     }
 }
 

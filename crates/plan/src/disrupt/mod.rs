@@ -57,5 +57,5 @@ pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Out
 pub use pass::{disrupt, disrupt_keeping, disrupt_watched, judge};
 pub use revocable::revocable;
 pub use validate::{Rejection, Validation, is_calm, validate};
-pub use verdict::money_text;
 pub use verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};
+pub use verdict::{money_text, share_text};

@@ -4,7 +4,7 @@ use super::drift::has_excess;
 use super::ground::Ground;
 use super::hurdle::{Hurdle, Stop};
 use super::verdict::{Blocker, BlockerKind, Subject};
-use spokeshave_model::snapshot::{NodeId, PodId};
+use spokeshave_model::snapshot::{NodeId, NodeView, PodId, Snapshot};
 
 /// A hurdle as a value with its object.
 pub(super) fn blocker(ground: &Ground<'_>, node: NodeId, stop: &Stop) -> Blocker {
@@ -218,12 +218,15 @@ pub(super) fn blocker(ground: &Ground<'_>, node: NodeId, stop: &Stop) -> Blocker
                 "limits.nodes left room for one more"
             },
         ),
-        Hurdle::DisruptionPolicy => (
-            Kind::DisruptionPolicy,
-            on_pool(),
-            said("a DisruptionPolicy allows no disruption now"),
-            "the DisruptionPolicies of its NodePool allowed 1 more",
-        ),
+        Hurdle::DisruptionPolicy => {
+            let message = said("a DisruptionPolicy allows no disruption now");
+            return value(
+                Kind::DisruptionPolicy,
+                on_pool(),
+                message,
+                policies_allow(snapshot, view),
+            );
+        }
         Hurdle::Budget => (
             Kind::Budget,
             on_pool(),
@@ -232,6 +235,17 @@ pub(super) fn blocker(ground: &Ground<'_>, node: NodeId, stop: &Stop) -> Blocker
         ),
     };
     value(kind, object, message, condition.to_owned())
+}
+
+/// All DisruptionPolicies that select the NodePool of a node are thought away together; one that is alone is named.
+fn policies_allow(snapshot: &Snapshot, node: &NodeView) -> String {
+    let pool = node.pool.map(|pool| &*snapshot.pool(pool).object);
+    let policies = snapshot.disruption_policies.iter();
+    let mut selecting = policies.filter(|policy| pool.is_some_and(|pool| policy.selects_pool(pool)));
+    match (selecting.next(), selecting.next()) {
+        (Some(only), None) => format!("DisruptionPolicy {} allowed it", only.name()),
+        _ => "the DisruptionPolicies of its NodePool allowed it".to_owned(),
+    }
 }
 
 /// The NodePool whose limit is in the way: the one that a replacement would come from.

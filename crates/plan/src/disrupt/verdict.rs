@@ -171,6 +171,8 @@ pub struct Verdict {
     pub waits: Option<String>,
     /// What would happen without them; none when the node is not kept, or when a blocker cannot be thought away.
     pub if_removed: Option<Counterfactual>,
+    /// Whether what comes instead is compared by prices of on-demand, because those of spot, which is what the node costs, are not known to whoever tells it.
+    pub by_on_demand: bool,
 }
 
 impl Verdict {
@@ -210,6 +212,18 @@ impl Verdict {
         }
     }
 
+    /// What it saves to take it away now, as in `saves $0.19/h`.
+    pub fn saving_text(&self) -> String {
+        self.in_words(self.decision, self.price_before, self.price_after)
+    }
+
+    fn in_words(&self, decision: Decision, before: Price, after: Price) -> String {
+        match decision {
+            Decision::Replace if self.by_on_demand => share_text(before, after),
+            _ => money_text(before.saturating_sub(after)),
+        }
+    }
+
     /// `if PodDisruptionBudget shop/web allowed 1: delete, saves $0.19/h`; empty when there is no counterfactual.
     pub fn if_removed_text(&self) -> String {
         let Some(then) = &self.if_removed else {
@@ -220,13 +234,12 @@ impl Verdict {
             .iter()
             .map(|blocker| blocker.condition.as_str())
             .collect();
-        let saved = then.price_before.saturating_sub(then.price_after);
         let is_dear = |blocker: &Blocker| blocker.kind == BlockerKind::NotCheaper;
         let money = if self.blockers.iter().any(is_dear) {
             // What something cheaper would cost is not known.
             "saves the difference".to_owned()
         } else {
-            money_text(saved)
+            self.in_words(then.decision, then.price_before, then.price_after)
         };
         format!(
             "if {}: {}, {money}",
@@ -234,6 +247,20 @@ impl Verdict {
             then.decision.as_str()
         )
     }
+}
+
+/// `saves 42% by prices of on-demand`: how much that is of what the node costs nobody knows.
+pub fn share_text(before: Price, after: Price) -> String {
+    let saved = i128::from(before.saturating_sub(after).0);
+    let percent = saved * 100 / i128::from(before.0.max(1));
+    let text = match percent {
+        0 if saved == 0 => return "saves nothing".to_owned(),
+        0 if saved > 0 => "saves less than 1%".to_owned(),
+        0 => "costs less than 1% more".to_owned(),
+        1.. => format!("saves {percent}%"),
+        _ => format!("costs {}% more", -percent),
+    };
+    format!("{text} by prices of on-demand")
 }
 
 /// `saves $0.19/h`, `costs $0.05/h more`, `saves nothing`.

@@ -405,7 +405,7 @@ fn came(scene: &Scene<'_>, moving: &[(Timestamp, Timestamp)], node: NodeId) -> O
         .iter()
         .map(|pod| scene.snapshot.pod(*pod));
     let born = pods
-        .filter(|pod| pod.reschedulable)
+        .filter(|pod| pod.reschedulable && !pod.is_virtual)
         .filter_map(|pod| pod.seniority.created())
         .filter(|born| moving.iter().any(|(from, until)| from <= born && born <= until));
     born.max()

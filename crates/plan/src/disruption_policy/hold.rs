@@ -30,7 +30,8 @@ pub(super) fn triggers(
     if has(hold, &HoldTrigger::Launch) {
         let here = |node: &NodeId| {
             let view = snapshot.node(*node);
-            view.is_managed() && is_here(view.pool_name.as_deref())
+            // A NodeClaim alone has added nothing yet, and of a machine that cannot join it never will.
+            view.is_managed() && view.node.is_some() && is_here(view.pool_name.as_deref())
         };
         let nodes = snapshot.node_ids().filter(here);
         times.extend(nodes.filter_map(|node| memo.born(node)));
@@ -137,9 +138,9 @@ fn chain(times: &[Timestamp], hold: &Hold, known: Option<Held>, now: Timestamp) 
     Some(found)
 }
 
-/// The hold that stands at `now`.
+/// The hold that stands at `now`; also one whose triggers are all gone, as far as it is known.
 pub(super) fn held(times: &[Timestamp], hold: &Hold, known: Option<Held>, now: Timestamp) -> Option<Held> {
-    let mut found = chain(times, hold, known, now)?;
+    let mut found = remembered(times, hold, known, now)?;
     if let Some(maximum) = &hold.maximum {
         found.until = found.until.min(after(found.since, maximum));
     }
@@ -153,7 +154,7 @@ pub(super) fn remembered(
     known: Option<Held>,
     now: Timestamp,
 ) -> Option<Held> {
-    // By a clock that was set back, what is known lasts no longer than what a trigger of this moment would begin.
+    // By a clock that was set back, or with a duration that was shortened, what is known lasts no longer than what a trigger of this moment would begin.
     let latest = end(begin(now, hold), hold);
     let known = known.map(|known| Held {
         since: known.since.min(now),

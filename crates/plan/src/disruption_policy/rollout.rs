@@ -7,7 +7,7 @@
 use super::convergence::claimed;
 use super::health::{self, Health};
 use super::limits::{Left, Limit};
-use super::rollout_times::{begun, earlier, first_since, moment_before, pull_back, second_after};
+use super::rollout_times::{begun, earlier, first_since, just_after, moment_before, pull_back, second_after};
 use super::rules::{Scene, is_out_of_sight, rule, selects};
 use super::wave::{Taken, size, taken, unwritten};
 use crate::drift::has_other_hash;
@@ -77,7 +77,8 @@ fn says(scene: &Scene<'_>, rollout: &Rollout, pool: PoolId, domain: u32) -> Opti
         return Some((Left::Nothing, "the roll-out is paused".to_owned()));
     }
     let view = scene.snapshot.pool(pool);
-    let (wave, size, since) = match known(scene.policy, view) {
+    let known = known(scene.policy, view);
+    let (wave, size, since) = match known {
         Some(status) => {
             if let Some(waits_for) = &status.waits_for {
                 return Some((Left::Nothing, format!("the roll-out waits: {waits_for}")));
@@ -94,9 +95,13 @@ fn says(scene: &Scene<'_>, rollout: &Rollout, pool: PoolId, domain: u32) -> Opti
                 let message = "the roll-out waits: nobody has looked at health.objects yet";
                 return Some((Left::Nothing, message.to_owned()));
             }
-            // Until the status says that it has begun, there is room for the canary. What went before anything had drifted was of another roll-out.
+            // Until the status says that it has begun, there is room for the canary. What went before anything had drifted was of another roll-out, and so was
+            // what brings something else than is asked for now.
             let day_ago = earlier(scene.now, SignedDuration::from_hours(24));
-            (1, size(rollout, 1, 0), day_ago.max(moment_before(drifted)))
+            let earliest = day_ago.max(moment_before(drifted));
+            let after = last_for_another(scene.snapshot, pool).map(just_after);
+            let since = after.map_or(earliest, |after| after.min(scene.now).max(earliest));
+            (1, size(rollout, 1, 0), since)
         }
     };
     if since > scene.now {
@@ -105,7 +110,12 @@ fn says(scene: &Scene<'_>, rollout: &Rollout, pool: PoolId, domain: u32) -> Opti
         return Some((Left::Nothing, message));
     }
     let taken = taken(scene.snapshot, &view.name, since, scene.own);
-    let used = count(taken.nodes.len() + unwritten(scene, domain, &taken.nodes));
+    // Where somebody writes the roll-out down, each command for drift is written as soon as it is decided: what waits for a second look is of another reason.
+    let waiting = match known {
+        Some(_) => 0,
+        None => unwritten(scene, domain, &taken.nodes),
+    };
+    let used = count(taken.nodes.len() + waiting);
     let message = format!(
         "wave {wave} is {}, {} of which have begun",
         crate::report::count(usize::try_from(size).unwrap_or(0), "node"),
@@ -126,6 +136,20 @@ fn drifted_since(snapshot: &Snapshot, pool: PoolId) -> Option<Timestamp> {
         Some(drifted.last_transition_time)
     });
     drifts.min()
+}
+
+/// When the last of the commands for drift was decided that bring something else than a NodePool asks for now.
+fn last_for_another(snapshot: &Snapshot, pool: PoolId) -> Option<Timestamp> {
+    let pool = snapshot.pool(pool);
+    let target = target(pool);
+    let is_of_another = |new: &Replacement| {
+        let hash = new.metadata.annotations.get(api_labels::NODE_POOL_HASH);
+        new.node_pool == pool.name && hash.is_some_and(|hash| !target.is_empty() && *hash != target)
+    };
+    let commands = snapshot.disruptions.iter().filter(|one| {
+        one.spec.reason == DisruptionReason::Drifted && one.spec.replacements.iter().any(is_of_another)
+    });
+    commands.map(|one| one.spec.decided_at.0).max()
 }
 
 /// Whether other objects have a say.
@@ -188,6 +212,19 @@ pub(super) fn advance(
     all
 }
 
+/// When the waves of a policy that are watched have been so for a soak: where nothing has to settle, something else stands then.
+pub(super) fn soak_ends(policy: &DisruptionPolicy) -> Vec<Timestamp> {
+    let statuses = policy.status.iter().flat_map(|status| &status.rollouts);
+    let watched = statuses.filter(|one| one.phase == RolloutPhase::Soaking);
+    // It is written in whole seconds, and was up to one later.
+    let finished = watched.filter_map(|one| Some(second_after(one.finished_at.as_ref()?.0)));
+    let end = |finished: Timestamp| {
+        let rollout = policy.spec.rollout.as_ref()?;
+        finished.checked_add(soak(rollout)).ok()
+    };
+    finished.filter_map(end).collect()
+}
+
 /// One NodePool at one look.
 struct Step<'a> {
     rollout: &'a Rollout,
@@ -204,19 +241,29 @@ impl Step<'_> {
         self.waits_for.filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
-    /// `unfinished` is the roll-out of the NodePool that another one takes the place of before it was completed.
+    /// `unfinished` is the roll-out of the NodePool that another one takes the place of before it was completed. Commands of a moment ago belong to its canary,
+    /// but none from before the last that brings what was asked for before.
     fn begin(&self, unfinished: Option<&RolloutStatus>) -> RolloutStatus {
+        let moment_ago = moment_before(self.now);
+        let after = last_for_another(self.snapshot, self.pool).map(second_after);
+        // By a clock that was set back they may be of a time to come, and what begins now has to count all the same.
+        let since = after.map_or(moment_ago, |after| after.max(moment_ago).min(self.now));
+        self.begin_with(unfinished, whole_seconds(since))
+    }
+
+    /// The same with a canary to which commands belong that were decided since a time.
+    fn begin_with(&self, unfinished: Option<&RolloutStatus>, wave_since: Timestamp) -> RolloutStatus {
         let pool = self.snapshot.pool(self.pool);
-        let since = moment_before(self.now);
+        let taken = taken(self.snapshot, &pool.name, wave_since, &BTreeSet::new());
         let mut status = RolloutStatus {
             node_pool: pool.name.clone(),
             target: target(pool),
-            since: Time(whole_seconds(since)),
+            since: Time(whole_seconds(moment_before(self.now))),
             first_since: unfinished.map(|one| first_since(one).clone()),
             wave: 1,
             size: size(self.rollout, 1, 0),
-            wave_since: Time(self.canary_since(since)),
-            begun: 0,
+            wave_since: Time(wave_since),
+            begun: count(taken.nodes.len()),
             remaining: count(self.left),
             phase: RolloutPhase::Rolling,
             finished_at: None,
@@ -229,23 +276,6 @@ impl Step<'_> {
         };
         self.say(&mut status, false);
         status
-    }
-
-    /// Since when commands belong to the canary of a roll-out that begins: since a moment ago, but after those that bring what was asked for before.
-    fn canary_since(&self, moment_ago: Timestamp) -> Timestamp {
-        let pool = self.snapshot.pool(self.pool);
-        let target = target(pool);
-        let is_of_another = |new: &Replacement| {
-            let hash = new.metadata.annotations.get(api_labels::NODE_POOL_HASH);
-            new.node_pool == pool.name && hash.is_some_and(|hash| !target.is_empty() && *hash != target)
-        };
-        let commands = self.snapshot.disruptions.iter().filter(|one| {
-            one.spec.reason == DisruptionReason::Drifted && one.spec.replacements.iter().any(is_of_another)
-        });
-        let after = commands.map(|one| second_after(one.spec.decided_at.0)).max();
-        // By a clock that was set back they may be of a time to come, and what begins now has to count all the same.
-        let since = after.map_or(moment_ago, |after| after.max(moment_ago).min(self.now));
-        whole_seconds(since)
     }
 
     /// One step on; `None` when nothing is left to do.
@@ -372,13 +402,9 @@ impl Step<'_> {
         })
     }
 
-    /// From a canary on: what is asked for now has had none.
+    /// From a canary on: what is asked for now has had none. Commands from a moment before belong to the wave that was.
     fn begin_again(&self, status: &RolloutStatus) -> RolloutStatus {
-        RolloutStatus {
-            // Commands from a moment before belong to the wave that was.
-            wave_since: Time(whole_seconds(self.now)),
-            ..self.begin(Some(status))
-        }
+        self.begin_with(Some(status), whole_seconds(self.now))
     }
 
     /// Whether somebody has approved something since the roll-out began: what stood then was meant for an earlier one.
@@ -448,16 +474,18 @@ impl Step<'_> {
                     earlier.unwrap_or_default()
                 )
             }
-            _ => format!("wave {wave}: {} of {} have begun", status.begun, status.size),
+            _ => {
+                // Its size may be more than there is: a percentage is one of all nodes, those included that have been replaced.
+                let size = status.size.min(status.begun + status.remaining);
+                format!("wave {wave}: {} of {size} have begun", status.begun)
+            }
         };
         if let Some(waits_for) = &status.waits_for {
             message.push_str("; nothing begins, because ");
             message.push_str(waits_for);
         }
         let deadline = self.rollout.deadline.as_ref().map(|deadline| {
-            status
-                .since
-                .0
+            begun(status)
                 .saturating_add(deadline.to_signed())
                 .unwrap_or(Timestamp::MAX)
         });

@@ -9,6 +9,8 @@ use spokeshave_api::whole_seconds;
 const BEFORE: SignedDuration = SignedDuration::from_mins(1);
 /// Times of a roll-out are whole seconds.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
+/// Times of decisions are whole microseconds.
+const MICROSECOND: SignedDuration = SignedDuration::from_micros(1);
 
 /// So much before a time.
 pub(super) fn earlier(time: Timestamp, by: SignedDuration) -> Timestamp {
@@ -23,6 +25,11 @@ pub(super) fn moment_before(time: Timestamp) -> Timestamp {
 /// The next time that is later than this one in whole seconds as well.
 pub(super) fn second_after(time: Timestamp) -> Timestamp {
     time.saturating_add(SECOND).unwrap_or(Timestamp::MAX)
+}
+
+/// The next time that a decision can be of.
+pub(super) fn just_after(time: Timestamp) -> Timestamp {
+    time.saturating_add(MICROSECOND).unwrap_or(Timestamp::MAX)
 }
 
 /// When the first of the roll-outs of a NodePool began since the last that was completed.

@@ -307,14 +307,15 @@ fn soft_age_doubt(policy: &DisruptionPolicy, pool: &str, hard: &NillableDuration
     })
 }
 
-/// The policy with the status that it should have, as long as nobody has looked at other objects.
+/// What the status of a policy would say where nobody writes it, and nobody has looked at other objects: what stands goes by the roll-outs as they are written,
+/// as decisions do.
 pub fn status(
     policy: &DisruptionPolicy,
     snapshot: &Snapshot,
     conflicts: &[NeverOpen],
     now: Timestamp,
 ) -> DisruptionPolicy {
-    status_with(policy, snapshot, conflicts, None, now)
+    looked_at(policy, snapshot, conflicts, None, RolloutsBy::Written, now)
 }
 
 /// The policy with the status that it should have. `waits_for` is what an object of its roll-outs' health has to say and does not; empty when all do. `conflicts` are those of all policies ([`never_open`](super::forecast::never_open)), which
@@ -324,6 +325,26 @@ pub fn status_with(
     snapshot: &Snapshot,
     conflicts: &[NeverOpen],
     waits_for: Option<&str>,
+    now: Timestamp,
+) -> DisruptionPolicy {
+    looked_at(policy, snapshot, conflicts, waits_for, RolloutsBy::Look, now)
+}
+
+/// Which roll-outs decide what stands now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RolloutsBy {
+    /// Those that the policy came with.
+    Written,
+    /// Those of the same look, so that one status says one thing.
+    Look,
+}
+
+fn looked_at(
+    policy: &DisruptionPolicy,
+    snapshot: &Snapshot,
+    conflicts: &[NeverOpen],
+    waits_for: Option<&str>,
+    rollouts_by: RolloutsBy,
     now: Timestamp,
 ) -> DisruptionPolicy {
     let mut after = policy.clone();
@@ -355,19 +376,26 @@ pub fn status_with(
     let memo = Memo::new(snapshot, now, &own);
     let scene = Scene::new(snapshot, policy, &memo);
     // While a policy cannot be read nobody knows whether it has roll-outs and holds: what its status remembers, a halt for example, is needed afterwards.
-    if policy.spec.unreadable.is_none() {
+    let is_readable = policy.spec.unreadable.is_none();
+    if is_readable {
         let rollouts = rollout::advance(policy, snapshot, waits_for, now);
         tell_health(&mut after, &rollouts, now);
-        let status = after.status.get_or_insert_default();
-        (status.rollouts, status.holds) = (rollouts, rules::holds(&scene));
+        after.status.get_or_insert_default().rollouts = rollouts;
     }
     let waves = expiry::forecast(policy, snapshot, now);
     tell_expiry(&mut after, &waves, now);
-    let active = active(policy, snapshot, &memo);
+    let active = match rollouts_by {
+        RolloutsBy::Written => active(policy, snapshot, &memo),
+        RolloutsBy::Look => active(&after, snapshot, &memo),
+    };
+    if is_readable {
+        after.status.get_or_insert_default().holds = rules::holds(&scene);
+    }
     let ends = active
         .iter()
         .filter_map(|rule| rule.until.as_ref().map(|until| until.0));
-    let next = ends.filter(|end| *end > now).min();
+    let soaks = rollout::soak_ends(&after);
+    let next = ends.chain(soaks).filter(|end| *end > now).min();
     let mut summary: Vec<String> = active.iter().map(|rule| rule.message.clone()).collect();
     if summary.is_empty() {
         summary.push("stops nothing now".to_owned());

@@ -185,6 +185,18 @@ fn each_new_node_starts_a_hold_anew_up_to_the_maximum() {
     // The node that began it is gone; what was said of it counts.
     assert_eq!(held(&often[2..], &bounded, span(0, 30), minute(29)), span(0, 30));
     assert_eq!(held(&[], &bounded, None, minute(5)), None);
+    // All of them are gone: their hold lasts as long as it would have with them, and no longer than its maximum.
+    assert_eq!(held(&[], &bounded, span(0, 20), minute(19)), span(0, 20));
+    assert_eq!(held(&[], &bounded, span(0, 20), minute(20)), None);
+    assert_eq!(held(&[], &bounded, span(0, 40), minute(29)), span(0, 30));
+    assert_eq!(held(&[], &bounded, span(0, 40), minute(30)), None);
+    assert_eq!(held(&often[..1], &plain, span(1, 36), minute(30)), span(1, 36));
+    let short = hold(&json!({"duration": "5m"}));
+    assert_eq!(
+        held(&[], &short, span(0, 20), minute(2)),
+        span(0, 7),
+        "it was shortened"
+    );
     // Invariant 43: a clock that was set back ends no hold early, and neither does one that runs a moment behind.
     assert!(held(&times, &plain, None, minute(-120)).is_some_and(|held| held.since == minute(-120)));
 }

@@ -5,10 +5,11 @@
 use super::budget::amount;
 use super::rules::Scene;
 use jiff::Timestamp;
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::disruption::{DisruptedNode, Disruption};
 use spokeshave_api::disruption_policy::Rollout;
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
-use spokeshave_model::snapshot::{NodeId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, NodeView, PodId, Snapshot};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -92,7 +93,8 @@ pub(super) fn is_of_wave(one: &Disruption, policies: &[Arc<DisruptionPolicy>], n
     })
 }
 
-/// Nodes that a command holds which is not in the ledger yet.
+/// Nodes that a command for drift may hold which is not in the ledger: a shadow beside another operator writes none. What is of another reason takes nothing of
+/// a wave: commands for nodes that have not drifted, and for empty ones, which emptiness takes first.
 pub(super) fn unwritten(scene: &Scene<'_>, pool: u32, written: &[&DisruptedNode]) -> usize {
     let pools = scene.memo.pools();
     let is_pending = |node: &NodeId| {
@@ -102,6 +104,7 @@ pub(super) fn unwritten(scene: &Scene<'_>, pool: u32, written: &[&DisruptedNode]
         let view = scene.snapshot.node(*node);
         let id = view.provider_id.as_str();
         view.in_command
+            && may_be_for_drift(scene.snapshot, view)
             && !scene.own.contains(id)
             && !scene
                 .snapshot
@@ -111,4 +114,14 @@ pub(super) fn unwritten(scene: &Scene<'_>, pool: u32, written: &[&DisruptedNode]
             && !written.iter().any(|node| node.provider_id == id)
     };
     scene.snapshot.node_ids().filter(is_pending).count()
+}
+
+/// Whether a node that is in some command may be so because it has drifted. On doubt it may.
+fn may_be_for_drift(snapshot: &Snapshot, node: &NodeView) -> bool {
+    let has_drifted = node.claim.as_ref().is_some_and(|claim| claim.is_true(DRIFTED));
+    let moves = |pod: &PodId| {
+        let pod = snapshot.pod(*pod);
+        pod.reschedulable && !pod.is_virtual
+    };
+    has_drifted && (!node.consolidatable || node.present_pods().iter().any(moves))
 }

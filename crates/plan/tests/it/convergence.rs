@@ -1,5 +1,6 @@
 //! Consolidation judged over time: what rests, what has to pay, and that nothing is judged without a policy.
 
+use crate::disruption_policies::with_room;
 use crate::support::{DELETE_A, World, acts, dollars, later, on_demand_pool, pair};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -301,6 +302,20 @@ fn a_move_has_to_earn_its_restarts_while_its_saving_lasts() {
             .is_some_and(|text| text.contains("no amount of dollars"))
     );
     assert_eq!(dollars("0.005").to_string(), "0.005");
+}
+
+/// Three virtual pods are on `a`, which comes first, and have room beside its pod on `b`.
+#[test]
+fn d_374_room_of_a_buffer_costs_no_restarts_and_has_not_been_moved() {
+    let costs = |cost: &str| with_room(under(old_pair(), &json!({"restartCost": cost})), 3);
+    assert_eq!(acts(&costs("0.32")), [DELETE_A], "one pod moves");
+    assert_eq!(acts(&costs("0.33")), [""; 0]);
+    // The buffer was created while pods were moved, and the pod came later.
+    let world = ledger(old_pair(), "x", 0, &json!({})).edit_pod("p", |pod| {
+        pod.metadata.creation_timestamp = Some(Time(later(120)));
+    });
+    let world = at(under(world, &json!({"restartCost": "0"})), 5 * MINUTE);
+    assert_eq!(acts(&with_room(world, 3)), [DELETE_A]);
 }
 
 #[test]

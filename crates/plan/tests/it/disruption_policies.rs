@@ -122,6 +122,44 @@ fn a_hold_that_its_maximum_has_ended_begins_again_only_after_a_whole_duration_wi
     }
 }
 
+/// One for a job of two minutes, for example: nothing but the status knows of it any more.
+#[test]
+fn a_hold_outlives_the_node_that_began_it() {
+    for scope in ["Cluster", "NodePool"] {
+        let hold = json!({"hold": {"duration": "20m", "scope": scope}});
+        let old = later(-86_400);
+        let mut world = under(born(born(pair(), "a", old), "b", old), &hold);
+        assert_eq!(acts(&world), [DELETE_A], "{scope}");
+        let with_job = born(world.clone().node("job", "small"), "job", world.now);
+        let snapshot = with_job.snapshot();
+        let after = status(&world.state.disruption_policies[0], &snapshot, &[], world.now);
+        world.state.disruption_policies[0] = Arc::new(after);
+        world.now = later(1199);
+        assert_eq!(acts(&world), [""; 0], "{scope}");
+        let active = said(&world)["active"][0].clone();
+        assert_eq!(active["field"], "spec.hold", "{scope}: and it says so");
+        assert_eq!(active["until"], json!(Time(later(1200))), "{scope}");
+        world.now = later(1200);
+        assert_eq!(acts(&world), [DELETE_A], "{scope}");
+    }
+}
+
+/// A machine that was launched and has not joined has added no Node, and one that cannot join never will.
+#[test]
+fn a_nodeclaim_without_a_node_begins_no_hold() {
+    let old = later(-86_400);
+    let world = born(born(pair().node("c", "small"), "a", old), "b", old);
+    let mut world = under(world, &json!({"hold": {"duration": "20m"}}));
+    assert_eq!(said(&world)["active"][0]["field"], "spec.hold");
+    world
+        .state
+        .nodes
+        .retain(|node| node.metadata.name.as_deref() != Some("c"));
+    let status = said(&world);
+    assert_eq!(status["summary"], "stops nothing now");
+    assert_eq!(status["holds"][0], Value::Null, "nor does it use up a maximum");
+}
+
 /// A node comes every ten minutes and is gone when the next one comes, and for twenty minutes the NodePool cannot be read.
 #[test]
 fn what_is_remembered_of_a_hold_outlives_a_time_in_which_its_nodepool_cannot_be_read() {
@@ -365,6 +403,28 @@ fn invariant_3_a_budget_in_pods_counts_those_that_have_to_move() {
         node.pods = 3;
     });
     assert_eq!(count(written, rate(6)), 1);
+}
+
+/// With so many virtual pods of a CapacityBuffer, of 100m each.
+pub(crate) fn with_room(world: World, count: usize) -> World {
+    (0..count).fold(world, |world, number| {
+        let name = format!("capacity-buffer-b-{number}");
+        let world = world.pending(&name, "100m");
+        world.annotate_pod(&name, "karpenter.sh/capacity-buffer-fake-pod", "true")
+    })
+}
+
+#[test]
+fn d_374_a_budget_in_pods_does_not_count_virtual_ones() {
+    let beside_room = |limit: &str| {
+        let budget = json!({"budgets": [{"unit": "Pods", "limit": limit}]});
+        nodes(&under(with_room(three_pods_each(), 20), &budget)).len()
+    };
+    assert_eq!(nodes(&with_room(three_pods_each(), 20)), ["a", "b", "c"]);
+    // As without room: three on each node, and 40 % of ten are four.
+    for (limit, expected) in [("4", 1), ("40%", 1), ("6", 2), ("9", 3)] {
+        assert_eq!(beside_room(limit), expected, "{limit}");
+    }
 }
 
 /// Nobody knows the labels of one that cannot be read: what has gone of it may be what the policy counts.

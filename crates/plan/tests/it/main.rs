@@ -43,6 +43,7 @@ mod returned_nodes;
 mod rollout_canaries;
 mod rollout_clocks;
 mod rollout_health;
+mod rollout_looks;
 mod rollout_orders;
 mod rollouts;
 mod support;

@@ -1,13 +1,16 @@
 //! Events written to a live API server (D §1.5, P §17).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::common::World;
 use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use spokeshave_runtime::client::{ClientOptions, RequestLog};
+use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
 use spokeshave_runtime::{EventKind, EventNotice, EventRecorder, EventRecorderOptions, Shutdown};
+use tower::ServiceExt as _;
 
 fn notice(name: &str, message: &str) -> EventNotice {
     let object = ObjectReference {
@@ -84,6 +87,63 @@ async fn d_034_events_are_written_once_and_counted_later() {
         (1, Some(1)),
         "what the server forgot is told anew, also in shutdown"
     );
+}
+
+/// A client that the server refuses as often as this number says.
+fn refused(world: &World, times: &Arc<AtomicU32>) -> kube::Client {
+    let (server, times) = (world.server.service(), times.clone());
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (server, is_refused) = (server.clone(), times.load(Ordering::SeqCst) > 0);
+        if is_refused {
+            times.fetch_sub(1, Ordering::SeqCst);
+        }
+        async move {
+            if is_refused {
+                return Err(tower::BoxError::from("connection refused"));
+            }
+            server.oneshot(request).await.map_err(tower::BoxError::from)
+        }
+    });
+    let options = ClientOptions {
+        rate: None,
+        ..ClientOptions::default()
+    };
+    from_service(service, "default", &options, world.clock.clone())
+}
+
+/// `count` says how often something happened: not how often it took to write that down, nor what was dropped.
+#[tokio::test(start_paused = true)]
+async fn d_034_an_event_counts_once_however_often_its_write_is_tried() {
+    let world = World::new(1);
+    let refusals = Arc::new(AtomicU32::new(0));
+    let (recorder, writer) = EventRecorder::new(
+        refused(&world, &refusals),
+        "karpenter",
+        world.clock.clone(),
+        &world.entropy,
+        &world.metrics,
+        EventRecorderOptions::default(),
+    );
+    let shutdown = Shutdown::new();
+    let writing = tokio::spawn(writer.run(shutdown.clone()));
+    // Three refusals are outlasted; at four the event is dropped.
+    for (times, count) in [(0, 1), (3, 2), (4, 2), (0, 3)] {
+        refusals.store(times, Ordering::SeqCst);
+        recorder.publish(notice("a", "text"));
+        world.pass(60).await;
+        assert_eq!(refusals.load(Ordering::SeqCst), 0);
+        let told = events(&world).await;
+        assert_eq!(
+            (told.len(), told[0].count),
+            (1, Some(count)),
+            "after {times} refusals"
+        );
+        world.pass(120).await;
+    }
+    let dropped = r#"spokeshave_events_dropped_total{reason="DisruptionBlocked"} 1"#;
+    assert!(world.metrics.render().contains(dropped));
+    shutdown.request();
+    writing.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

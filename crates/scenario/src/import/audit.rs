@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::inventory::is_living;
 use super::lines::Lines;
-use super::objects::{Meta, Object};
+use super::objects::{Meta, Object, OwnerReference};
 use super::record::broken;
 use super::stream::Stream;
 use super::{ImportError, Place};
@@ -38,12 +38,24 @@ struct Event<'a> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Reference {
+    api_group: String,
     resource: String,
     subresource: String,
     namespace: String,
     name: String,
+}
+
+impl Reference {
+    /// The kind of an object that says something about workloads. Others have `jobs` and `statefulsets`, too; a log that names no groups is taken to mean
+    /// those of Kubernetes.
+    fn kind(&self) -> Option<&'static str> {
+        let found = KINDS.iter().find(|(resource, group, _)| {
+            *resource == self.resource && (self.api_group.is_empty() || *group == self.api_group)
+        });
+        found.map(|(_, _, kind)| *kind)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -117,14 +129,14 @@ enum Found {
     },
 }
 
-/// Resources and the kinds of their objects.
-const KINDS: [(&str, &str); 6] = [
-    ("deployments", "Deployment"),
-    ("replicasets", "ReplicaSet"),
-    ("statefulsets", "StatefulSet"),
-    ("jobs", "Job"),
-    ("pods", "Pod"),
-    ("poddisruptionbudgets", "PodDisruptionBudget"),
+/// Resources, their groups and the kinds of their objects.
+const KINDS: [(&str, &str, &str); 6] = [
+    ("deployments", "apps", "Deployment"),
+    ("replicasets", "apps", "ReplicaSet"),
+    ("statefulsets", "apps", "StatefulSet"),
+    ("jobs", "batch", "Job"),
+    ("pods", "", "Pod"),
+    ("poddisruptionbudgets", "policy", "PodDisruptionBudget"),
 ];
 
 impl Audit {
@@ -154,7 +166,7 @@ impl Audit {
             self.seen_ms = Some((first.min(at), last.max(at)));
         }
         let reference = &event.object_ref;
-        let Some((_, kind)) = KINDS.iter().find(|(resource, _)| *resource == reference.resource) else {
+        let Some(kind) = reference.kind() else {
             return Ok(());
         };
         let succeeded = event
@@ -181,7 +193,7 @@ impl Audit {
                     return Ok(());
                 };
                 let scale: Scale = serde_json::from_str(object.get()).map_err(wrong)?;
-                let owner = match *kind {
+                let owner = match kind {
                     "StatefulSet" => OwnerKind::StatefulSet,
                     "Deployment" => OwnerKind::Deployment,
                     // ReplicaSets are scaled by their Deployments.
@@ -263,7 +275,7 @@ impl Audit {
     /// Keeps an object that was written; of a pod's many reports only those with which it begins and ends.
     fn applied(&mut self, at: i64, object: Object) {
         if let Object::Pod(pod) = &object {
-            let controller = pod.meta.controller().map(|owner| owner.kind.as_str());
+            let controller = pod.meta.controller().map(OwnerReference::own_kind);
             if matches!(
                 controller,
                 Some("Deployment" | "StatefulSet" | "Job" | "DaemonSet" | "Node")

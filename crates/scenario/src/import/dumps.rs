@@ -29,6 +29,12 @@ pub(crate) struct Dumps {
 impl Dumps {
     /// Adds the next dump, of this instant.
     pub(crate) fn add(&mut self, instant: Timestamp, inventory: &Inventory) -> Result<(), ImportError> {
+        if inventory.is_empty() {
+            // A cluster always has pods, and all that a dump lacks would be taken for deleted.
+            return Err(ImportError::whole(
+                "holds neither a workload nor a pod, which is what a `kubectl get` that failed leaves behind; remove the file",
+            ));
+        }
         let now = instant.as_millisecond();
         let base = *self.base_ms.get_or_insert(now);
         if self.count > 0 && now <= self.last_ms {

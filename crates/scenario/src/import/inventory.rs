@@ -11,7 +11,9 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodSpec, PodTemplateSpec
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::Cron;
 
+use super::crons::Crons;
 use super::objects::{Budget, Meta, Object, Pod, Workload};
+use super::redact::is_read;
 use super::{Builder, ImportError, Key};
 use crate::timeline::{self, Change, Owner, OwnerKind, Spread, Timeline};
 
@@ -79,6 +81,12 @@ impl Inventory {
         }
     }
 
+    /// Whether there is neither a workload nor a pod.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.workloads.is_empty() && self.pods.is_empty()
+    }
+
     /// When the newest workload or pod was made.
     #[must_use]
     pub fn newest(&self) -> Option<Timestamp> {
@@ -106,15 +114,16 @@ impl Inventory {
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let runs = self.runs_of_jobs();
+        let mut crons = Crons::default();
         let scheduled = self
             .top_workloads()
             .into_iter()
-            .filter(|(_, workload)| workload.schedule.is_some());
+            .filter(|(key, workload)| when(&mut crons, key, workload).is_some());
         let unknown: Vec<String> = scheduled
             .filter(|(key, _)| !runs.contains_key(key))
             .map(|((_, namespace, name), _)| format!("{namespace}/{name}"))
             .collect();
-        let mut notes = Vec::new();
+        let mut notes = crons.notes();
         if let Some(first) = unknown.first() {
             let more = match unknown.len() {
                 1 => String::new(),
@@ -198,7 +207,7 @@ impl Inventory {
             owner.name.clone(),
         );
         let above = self.workloads.get(&key).and_then(|set| set.meta.controller());
-        above.is_some_and(|above| above.kind != "Deployment")
+        above.is_some_and(|above| above.own_kind() != "Deployment")
     }
 
     /// Ends of Jobs, by the CronJob that made them: how long each ran.
@@ -235,6 +244,8 @@ impl Inventory {
     /// It would have more events than fit into memory.
     pub fn constant(&self, start: Timestamp, duration_ms: u64) -> Result<Timeline, ImportError> {
         let mut builder = Builder::default();
+        // What is to be said of them is in the notes.
+        let mut crons = Crons::default();
         let by_owner = self.pods_by_owner();
         let workloads = self.top_workloads();
         let runs = self.runs_of_jobs();
@@ -282,12 +293,11 @@ impl Inventory {
                         builder.event(0, id, Change::Begin { pod: number, runs_ms })?;
                         number += 1;
                     }
-                    let schedule = workload.and_then(|workload| workload.schedule.as_deref());
-                    let Some(Ok(schedule)) = schedule.map(str::parse::<Cron>) else {
+                    let schedule = workload.and_then(|workload| when(&mut crons, key, workload));
+                    let Some((schedule, zone)) = schedule else {
                         continue;
                     };
                     let count = workload.map_or(0, |workload| workload.replicas);
-                    let zone = time_zone(workload.and_then(|workload| workload.time_zone.as_deref()));
                     for hit in crate::generate::hits_in(&zone, &schedule, start, duration_ms) {
                         for _ in 0..count {
                             let runs_ms = Some(length(number));
@@ -332,10 +342,11 @@ impl Inventory {
     }
 }
 
-/// By whose clocks a CronJob runs: by UTC where it names no time zone, or one that nobody knows.
-pub(crate) fn time_zone(name: Option<&str>) -> TimeZone {
-    name.and_then(|name| TimeZone::get(name).ok())
-        .unwrap_or(TimeZone::UTC)
+/// When a CronJob runs, and by whose clocks; none for one that is suspended, and for other workloads.
+fn when(crons: &mut Crons, (_, namespace, name): &Key, workload: &Workload) -> Option<(Cron, TimeZone)> {
+    let schedule = workload.schedule.as_deref()?;
+    let name = (namespace.clone(), name.clone());
+    crons.schedule(&name, schedule, workload.time_zone.as_deref())
 }
 
 /// It runs or waits to run.
@@ -361,10 +372,8 @@ pub(crate) fn strip(template: &mut PodTemplateSpec) {
         if let Some(labels) = &mut meta.labels {
             labels.retain(|key, _| !VERSION_LABELS.contains(&key.as_str()));
         }
-        let read = |key: &str| key.starts_with("karpenter.sh/") || key.starts_with("spokeshave.dev/");
-        let read = |key: &String| read(key) || key.starts_with("cluster-autoscaler.kubernetes.io/");
         if let Some(annotations) = &mut meta.annotations {
-            annotations.retain(|key, _| read(key));
+            annotations.retain(|key, _| is_read(key));
         }
         meta.annotations = meta
             .annotations

@@ -7,6 +7,7 @@ mod audit;
 mod bend;
 mod builder;
 mod copies;
+mod crons;
 mod dumps;
 pub mod inventory;
 mod kubereplay;

@@ -32,14 +32,29 @@ pub struct Meta {
 
 /// What made an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct OwnerReference {
+    /// Its group and version.
+    pub api_version: String,
     /// Its kind.
     pub kind: String,
     /// Its name.
     pub name: String,
     /// Whether it is the one that manages the object.
     pub controller: Option<bool>,
+}
+
+impl OwnerReference {
+    /// Its kind, if Kubernetes itself has it, as is taken of one without a version. Empty for those of others, of which some have the same names: there are a
+    /// Job of Volcano and a StatefulSet of OpenKruise.
+    #[must_use]
+    pub fn own_kind(&self) -> &str {
+        let group = self.api_version.split_once('/').map_or("", |(group, _)| group);
+        match group {
+            "" | "apps" | "batch" => &self.kind,
+            _ => "",
+        }
+    }
 }
 
 impl Meta {

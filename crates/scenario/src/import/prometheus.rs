@@ -46,6 +46,12 @@ const OF_THE_SCRAPE: [&str; 10] = [
 pub(crate) struct Prometheus {
     /// By owner: instant in milliseconds → replicas.
     replicas: BTreeMap<Key, BTreeMap<i64, u32>>,
+    /// When any of them has a point.
+    instants: BTreeSet<i64>,
+    /// With which step an owner was asked for, the largest where answers differ in it.
+    steps: BTreeMap<Key, i64>,
+    /// Of the answer that is being read: its owners, and the least that is between two points of one series.
+    asked: (BTreeSet<Key>, Option<i64>),
     /// The labels of the series that was read last of each owner.
     labels: BTreeMap<Key, BTreeMap<String, String>>,
     /// Owners of which two scrapes have told different counts of one instant.
@@ -63,7 +69,15 @@ impl Prometheus {
         let mut answer = Answer::new(self);
         let mut json = serde_json::Deserializer::from_reader(reader(bytes).take(MOST_BYTES));
         let read = (&mut answer).deserialize(&mut json).and_then(|()| json.end());
-        answer.verdict(read)
+        answer.verdict(read)?;
+        let (owners, Some(step)) = std::mem::take(&mut self.asked) else {
+            return Ok(());
+        };
+        for owner in owners {
+            let known = self.steps.entry(owner).or_default();
+            *known = step.max(*known);
+        }
+        Ok(())
     }
 
     fn series(&mut self, series: Series) -> Result<(), String> {
@@ -135,9 +149,17 @@ impl Prometheus {
         }
         let is_one = before.is_none_or(|before| *before == series.metric);
         let counts = self.replicas.entry(key.clone()).or_default();
+        let (owners, least) = &mut self.asked;
+        owners.insert(key.clone());
         let mut is_contradicted = false;
+        let mut before: Option<i64> = None;
         for (seconds, value) in series.values.0 {
             let (at, wanted) = (instant(seconds)?, count(&value)?);
+            if let Some(step) = before.map(|before| at - before).filter(|step| *step > 0) {
+                *least = Some(least.map_or(step, |least| step.min(least)));
+            }
+            before = Some(at);
+            self.instants.insert(at);
             let known = counts.entry(at).or_insert(wanted);
             if *known != wanted && is_one {
                 return Err(format!(
@@ -164,19 +186,21 @@ impl Prometheus {
         steps.min()
     }
 
+    /// When a workload was gone between two points of its series: a step after the first of them, if others have points while it has none for longer than two
+    /// steps. One point is easily missed, and where nobody has any, nobody was asked.
+    fn gone(&self, before: i64, after: i64, step: i64) -> Option<i64> {
+        let (first, last) = (before.saturating_add(step), after.saturating_sub(step));
+        let is_gone = first < last && self.instants.range(first..=last).next().is_some();
+        is_gone.then_some(first)
+    }
+
     pub(crate) fn finish(self) -> Result<Recorded, ImportError> {
-        let instants = self.replicas.values().filter_map(|counts| counts.keys().next());
-        let Some(base) = instants.min().copied() else {
+        let (Some(base), Some(end)) = (self.instants.first().copied(), self.instants.last().copied()) else {
             return Err(ImportError::whole(
                 "holds no replica count; expected series of kube_deployment_spec_replicas or kube_statefulset_replicas",
             ));
         };
-        let end = self
-            .replicas
-            .values()
-            .filter_map(|counts| counts.keys().next_back())
-            .max()
-            .copied();
+        let least = self.step_ms();
         let mut notes = Vec::new();
         let mut assumed = 0_u64;
         let mut builder = Builder::default();
@@ -201,18 +225,27 @@ impl Prometheus {
                 claims: Vec::new(),
             })?;
             let after = |instant: i64| u64::try_from(instant.saturating_sub(base)).unwrap_or(0);
-            let mut before = 0;
+            // Where no series of an answer has two points, that is the step of the others.
+            let step = self.steps.get(key).copied().or(least).unwrap_or(0);
+            let (mut before, mut last) = (0, base);
             for (instant, count) in counts {
+                if before > 0
+                    && step > 0
+                    && let Some(gone) = self.gone(last, *instant, step)
+                {
+                    builder.event(after(gone), id, Change::Replicas(0))?;
+                    before = 0;
+                }
                 if *count != before {
                     builder.event(after(*instant), id, Change::Replicas(*count))?;
                     before = *count;
                 }
+                last = *instant;
             }
-            // A series that ends before the others is of a workload that was deleted.
-            let last = counts.keys().next_back().copied().unwrap_or(base);
-            let step = counts.keys().rev().nth(1).map_or(0, |previous| last - previous);
-            if before > 0 && step > 0 && end.is_some_and(|end| end > last) {
-                builder.event(after(last.saturating_add(step)), id, Change::Replicas(0))?;
+            // A series that ends before the others is of a workload that was deleted. Not all answers end at one instant: the last point stands for a step.
+            let over = last.saturating_add(step);
+            if before > 0 && step > 0 && end >= over {
+                builder.event(after(over), id, Change::Replicas(0))?;
             }
         }
         if assumed > 0 {
@@ -237,7 +270,7 @@ impl Prometheus {
         }
         Ok(Recorded {
             timeline: builder.finish(),
-            recorded_ms: looked_ms(base, end.unwrap_or(base), self.step_ms()),
+            recorded_ms: looked_ms(base, end, least),
             notes,
         })
     }

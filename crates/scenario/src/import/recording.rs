@@ -67,7 +67,7 @@ impl<'s> Recording<'s> {
     /// Adds the next of several dumps.
     ///
     /// # Errors
-    /// It is not later than the one before.
+    /// It is not later than the one before, or there is nothing in it.
     pub fn dump(&mut self, instant: Timestamp, inventory: &Inventory) -> Result<(), ImportError> {
         self.dumps.add(instant, inventory)
     }

@@ -3,6 +3,7 @@
 //! Owns lists of what is kept; everything else is omitted, including fields that Kubernetes adds in the future.
 
 use serde_json::{Map, Value};
+use spokeshave_model::trim::READ_ANNOTATIONS;
 
 /// Fields of a pod specification by which it is scheduled, evicted and stopped.
 const POD: [&str; 18] = [
@@ -35,7 +36,7 @@ const META: [&str; 8] = [
     "namespace",
     "ownerReferences",
 ];
-/// Annotations that decisions read begin with one of these.
+/// Annotations that decisions read begin with one of these, but for those that are named in [`READ_ANNOTATIONS`].
 const ANNOTATIONS: [&str; 4] = [
     "karpenter.sh/",
     "karpenter.kwok.sh/",
@@ -66,6 +67,12 @@ const WHOLE: [&str; 6] = [
     "StorageClass",
     "CapacityBuffer",
 ];
+
+/// Whether a decision reads an annotation.
+pub(crate) fn is_read(annotation: &str) -> bool {
+    let mut prefixes = ANNOTATIONS.iter();
+    READ_ANNOTATIONS.contains(&annotation) || prefixes.any(|prefix| annotation.starts_with(prefix))
+}
 
 /// The object without what a simulation does not read. None for a kind that none reads.
 #[must_use]
@@ -114,7 +121,7 @@ fn only(value: &Value, keys: &[&str]) -> Map<String, Value> {
 fn metadata(value: &Value) -> Value {
     let mut kept = only(value, &META);
     if let Some(Value::Object(annotations)) = kept.get_mut("annotations") {
-        annotations.retain(|key, _| ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix)));
+        annotations.retain(|key, _| is_read(key));
     }
     kept.retain(|key, value| key != "annotations" || value.as_object().is_some_and(|map| !map.is_empty()));
     Value::Object(kept)
@@ -209,6 +216,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// D-050: it makes the cost of an eviction, and belongs to Kubernetes.
+    #[test]
+    fn the_cost_of_deleting_a_pod_is_kept() {
+        let annotations = json!({"controller.kubernetes.io/pod-deletion-cost": "-100", "controller.kubernetes.io/other": "1"});
+        let kept = json!({"controller.kubernetes.io/pod-deletion-cost": "-100"});
+        let meta = json!({"name": "web", "annotations": annotations});
+        let pod = redacted(&json!({"kind": "Pod", "metadata": meta, "spec": {}})).expect("a pod");
+        assert_eq!(pod["metadata"]["annotations"], kept);
+        let template = json!({"metadata": meta, "spec": {}});
+        let owner = json!({"kind": "Deployment", "metadata": meta, "spec": {"template": template}});
+        let owner = redacted(&owner).expect("a Deployment");
+        assert_eq!(owner["spec"]["template"]["metadata"]["annotations"], kept);
+    }
 
     #[test]
     fn secrets_stay_where_they_are() {

@@ -1,6 +1,7 @@
 //! Traces of SimKube, version 2: MessagePack of objects that were applied and deleted.
 //!
-//! Owns the format. CronJobs run by their schedule and time zone until they are deleted or the trace ends; owners of other kinds are left out, with a note.
+//! Owns the format. CronJobs run by their schedule and time zone until they are suspended or deleted or the trace ends. Owners of other kinds are left out, with
+//! a note.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -10,7 +11,7 @@ use jiff::tz::TimeZone;
 use rmpv::Value;
 use spokeshave_api::Cron;
 
-use super::inventory::time_zone;
+use super::crons::Crons;
 use super::lines::reader;
 use super::objects::Object;
 use super::packed::{Broken, Packed};
@@ -53,6 +54,7 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
     let mut events = events(&whole)?;
     let count = events.list().map_err(|broken| no_trace(&broken))?;
     let mut crons: BTreeMap<(String, String), Scheduled> = BTreeMap::new();
+    let mut read_crons = Crons::default();
     let mut others: BTreeMap<String, u64> = BTreeMap::new();
     let (mut last, mut runs) = (None, 0);
     for number in 1..=count {
@@ -93,12 +95,13 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
                 let key = (namespace.to_owned(), text("/metadata/name").to_owned());
                 if kind == "CronJob" {
                     crons.remove(&key);
-                    if let (true, Ok(cron)) = (is_there, text("/spec/schedule").parse::<Cron>()) {
-                        let zone = time_zone(
-                            object
-                                .pointer("/spec/timeZone")
-                                .and_then(serde_json::Value::as_str),
-                        );
+                    let suspend = object.pointer("/spec/suspend");
+                    if !is_there || suspend.and_then(serde_json::Value::as_bool) == Some(true) {
+                        continue;
+                    }
+                    let zone = object.pointer("/spec/timeZone");
+                    let zone = zone.and_then(serde_json::Value::as_str);
+                    if let Some((cron, zone)) = read_crons.schedule(&key, text("/spec/schedule"), zone) {
                         let job = object.pointer("/spec/jobTemplate").cloned().unwrap_or_default();
                         crons.insert(
                             key,
@@ -129,13 +132,14 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
         .iter()
         .map(|(kind, count)| format!("{count} of {kind:?}"))
         .collect();
-    Ok(match left.is_empty() {
-        true => Vec::new(),
-        false => vec![format!(
+    let mut notes = read_crons.notes();
+    if !left.is_empty() {
+        notes.push(format!(
             "objects without pods of their own are left out: {}",
             left.join(", ")
-        )],
-    })
+        ));
+    }
+    Ok(notes)
 }
 
 /// The events of a trace of our version, which may be anywhere in it.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::inventory::{Inventory, Maker, is_living};
-use super::objects::{Object, Pod, Workload};
+use super::objects::{Object, OwnerReference, Pod, Workload};
 use super::{Builder, ImportError, Key, Recorded};
 use crate::timeline::{Change, OwnerId, OwnerKind};
 
@@ -24,7 +24,7 @@ pub(crate) struct Stream {
     last_ms: i64,
     /// Wanted replicas of Deployments, ReplicaSets and StatefulSets.
     replicas: BTreeMap<Key, u32>,
-    /// Jobs that run, by kind, namespace and name: their owner, the numbers of their pods, and when they began.
+    /// Jobs and single pods that run, by kind, namespace and name. A Job that is suspended has no pods.
     running: BTreeMap<Identity, Running>,
     /// Jobs that have ended: later events about them are outdated.
     ended: BTreeSet<Identity>,
@@ -40,8 +40,8 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 struct Running {
     owner: OwnerId,
-    pods: Vec<u64>,
-    began_ms: u64,
+    /// Their numbers, and when each began.
+    pods: Vec<(u64, u64)>,
 }
 
 impl Stream {
@@ -188,7 +188,9 @@ impl Stream {
                 Ok(())
             };
         }
-        if self.running.contains_key(&identity) || self.ended.contains(&identity) || workload.replicas == 0 {
+        let running = self.running.get(&identity);
+        let has = running.map_or(0, |running| running.pods.len());
+        if has == workload.replicas as usize || self.ended.contains(&identity) {
             return Ok(());
         }
         let above = controller.unwrap_or_else(|| name.to_owned());
@@ -196,7 +198,7 @@ impl Stream {
         let Some(owner) = self.owner(at, &key, Some(workload), None)? else {
             return Ok(());
         };
-        self.begin(at, identity, owner, workload.replicas)
+        self.runs(at, identity, owner, workload.replicas)
     }
 
     fn pod(&mut self, at: u64, pod: &Pod) -> Result<(), ImportError> {
@@ -208,8 +210,8 @@ impl Stream {
             Maker::Node => return Ok(()),
             // Pods of workloads that are recorded themselves are counted there.
             Maker::Of((OwnerKind::Bare, namespace, name)) => (OwnerKind::Bare, namespace, name),
-            Maker::Of((kind, namespace, name)) => {
-                let controller = pod.meta.controller().map(|owner| owner.kind.as_str());
+            Maker::Of((_, namespace, name)) => {
+                let controller = pod.meta.controller().map(OwnerReference::own_kind);
                 let is_counted = match controller {
                     Some("ReplicaSet") => !self.objects.is_of_a_stranger(pod),
                     Some(kind) => ["Deployment", "StatefulSet", "Job"].contains(&kind),
@@ -218,7 +220,6 @@ impl Stream {
                 if is_counted {
                     return Ok(());
                 }
-                debug_assert_eq!(kind, OwnerKind::Deployment);
                 (OwnerKind::Job, namespace, name)
             }
         };
@@ -229,25 +230,28 @@ impl Stream {
         let Some(owner) = self.owner(at, &key, None, Some(pod))? else {
             return Ok(());
         };
-        self.begin(at, identity, owner, 1)
+        self.runs(at, identity, owner, 1)
     }
 
-    fn begin(&mut self, at: u64, identity: Identity, owner: OwnerId, count: u32) -> Result<(), ImportError> {
-        let mut pods = Vec::new();
-        for _ in 0..count {
-            let next = self.next_pod.entry(owner).or_default();
+    /// From now on it has so many pods: they begin, or those end that began last. The pods of a Job that is suspended are deleted, and others begin when it is
+    /// resumed.
+    fn runs(&mut self, at: u64, identity: Identity, owner: OwnerId, count: u32) -> Result<(), ImportError> {
+        let running = self.running.entry(identity).or_insert(Running {
+            owner,
+            pods: Vec::new(),
+        });
+        while running.pods.len() < count as usize {
+            let next = self.next_pod.entry(running.owner).or_default();
             let pod = *next;
             *next += 1;
             self.builder
-                .event(at, owner, Change::Begin { pod, runs_ms: None })?;
-            pods.push(pod);
+                .event(at, running.owner, Change::Begin { pod, runs_ms: None })?;
+            running.pods.push((pod, at));
         }
-        let running = Running {
-            owner,
-            pods,
-            began_ms: at,
-        };
-        self.running.insert(identity, running);
+        for (pod, began_ms) in running.pods.drain(count as usize..) {
+            self.builder
+                .event(at.max(began_ms), running.owner, Change::End { pod })?;
+        }
         Ok(())
     }
 
@@ -257,9 +261,9 @@ impl Stream {
             return Ok(());
         };
         self.ended.insert(identity);
-        for pod in running.pods {
+        for (pod, began_ms) in running.pods {
             self.builder
-                .event(at.max(running.began_ms), running.owner, Change::End { pod })?;
+                .event(at.max(began_ms), running.owner, Change::End { pod })?;
         }
         Ok(())
     }
@@ -304,7 +308,7 @@ impl Stream {
         if !jobs_end {
             // A bare pod without an end exists until the end.
             let mut jobs = std::mem::take(&mut self.running);
-            jobs.retain(|(kind, _, _), _| kind == "Job");
+            jobs.retain(|(kind, _, _), running| kind == "Job" && !running.pods.is_empty());
             if !jobs.is_empty() {
                 notes.push(format!(
                     "{} Jobs have no end in the recording: each is taken to last {} minutes",
@@ -313,8 +317,8 @@ impl Stream {
                 ));
             }
             for running in jobs.into_values() {
-                for pod in running.pods {
-                    let at = running.began_ms.saturating_add(RUNS_MS);
+                for (pod, began_ms) in running.pods {
+                    let at = began_ms.saturating_add(RUNS_MS);
                     self.builder.event(at, running.owner, Change::End { pod })?;
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use spokeshave_scenario::generate::{Excess, MOST_EVENTS};
+use spokeshave_scenario::generate::{Excess, MOST_EVENTS, owners};
 use spokeshave_scenario::{Budget, Change, Facts, OwnerKind, Timeline, generate};
 
 use super::scenario;
@@ -233,6 +233,20 @@ fn what_pods_ask_for_is_in_their_template() {
     assert_eq!(at("/spec/nodeSelector/disk"), "ssd");
     assert_eq!(at("/spec/tolerations/0/key"), "db");
     assert_eq!(at("/spec/priorityClassName"), "high");
+}
+
+/// Who compares the names of owners need not draw what they do.
+#[test]
+fn owners_are_known_before_anything_is_drawn() {
+    let workloads = "  - name: web\n    deployments: {count: 3, cpu: 1, memory: 1Gi}\n    replicas: 2\n  \
+         - name: db\n    statefulSets: {replicas: 2, cpu: 1, memory: 1Gi}\n  \
+         - name: work\n    jobs: {perDay: 24, cpu: [1, 2], memory: 1Gi, runs: 1m}";
+    let scenario = scenario("1d", workloads);
+    let told: Vec<(OwnerKind, String)> = scenario.workloads.iter().flat_map(owners).collect();
+    let drawn = timeline("1d", workloads, 1);
+    let drawn = drawn.owners.iter().map(|owner| (owner.kind, owner.name.clone()));
+    assert_eq!(told, drawn.collect::<Vec<_>>());
+    assert_eq!(told.len(), 3 + 1 + 2);
 }
 
 #[test]

@@ -73,11 +73,12 @@ fn the_complete_example_means_what_it_says() {
     assert!(shape.spread_zones && !shape.spread_hosts);
     assert_eq!(
         found.workloads[0].ready,
-        Spread {
+        Some(Spread {
             median_ms: 8_000,
             p99_ms: 40_000
-        }
+        })
     );
+    assert_eq!(found.workloads[1].ready, None, "nothing is said");
     assert!(matches!(
         &found.workloads[1].kind,
         Kind::Jobs {
@@ -134,6 +135,62 @@ fn several_problems_are_named_at_once() {
             "spec.workloads[1].jobs.runs",
         ]
     );
+}
+
+/// An empty value is no reason to pass over a field that does not exist.
+#[test]
+fn values_of_a_pod_that_mean_nothing_are_named() {
+    let with = |pod: &str| COMPLETE.replace("spread: zone", &format!("spread: zone, pod: {{{pod}}}"));
+    for (pod, field, expected) in [
+        ("tolerationz: []", "pod", "unknown field \"tolerationz\""),
+        (
+            "affinity: {nodeAffinitee: {}}",
+            "pod",
+            "unknown field \"affinity.nodeAffinitee\"",
+        ),
+        (
+            "terminationGracePeriodSeconds: -5",
+            "pod.terminationGracePeriodSeconds",
+            "-5 is not valid; expected a number of seconds from 0 on",
+        ),
+    ] {
+        let found = problems(&with(pod));
+        assert_eq!(
+            found[0].field,
+            format!("spec.workloads[0].deployments.{field}"),
+            "{pod}"
+        );
+        assert!(found[0].message.contains(expected), "{pod}: {found:?}");
+    }
+    for pod in [
+        "tolerations: []",
+        "affinity: {}",
+        "nodeSelector: null",
+        "terminationGracePeriodSeconds: 0",
+    ] {
+        Scenario::read(&document(&with(pod))).unwrap_or_else(|problems| panic!("{pod}: {problems:?}"));
+    }
+}
+
+/// A table knows no namespaces and gets that of its workload; other recordings have their own, which nothing replaces.
+#[test]
+fn only_an_import_without_namespaces_takes_one() {
+    let of = |format: &str| {
+        let import = COMPLETE.replace("format: dlrm", &format!("format: {format}"));
+        import.replace("- name: services\n", "- name: services\n    namespace: other\n")
+    };
+    for format in ["dlrm", "openb", "azure-llm"] {
+        let found = Scenario::read(&document(&of(format))).expect("valid");
+        assert_eq!(found.workloads[3].namespace, "other", "{format}");
+    }
+    for format in ["dumps", "record", "audit", "kubereplay", "sktrace", "prometheus"] {
+        let found = problems(&of(format));
+        assert_eq!(found[0].field, "spec.workloads[3].namespace", "{format}");
+        assert!(
+            found[0].message.contains("namespaces of its own"),
+            "{format}: {found:?}"
+        );
+    }
 }
 
 #[test]

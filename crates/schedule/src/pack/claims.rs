@@ -6,7 +6,7 @@
 use super::{ClaimOrder, Engine, NoPlace, Scratch};
 use crate::algebra::{Algebra, SetId};
 use crate::ledger::Prospect;
-use crate::options::{MinValuesPolicy, ReservedPolicy};
+use crate::options::MinValuesPolicy;
 use crate::tables::{Tables, VariantId};
 use crate::topology::Ways;
 use spokeshave_model::snapshot::PodId;
@@ -221,7 +221,7 @@ impl Engine<'_> {
                 return false;
             }
         }
-        self.reserve(Some(index), template_index, set)
+        self.reserve_again(index, template_index, set)
     }
 
     /// Leaves in the scratch the types that a planned claim with these requirements could be of and that hold the pod, too; whether there are any.
@@ -249,27 +249,6 @@ impl Engine<'_> {
             &tables.numbers,
         );
         !scratch.types.is_clear() && keep_attachable(scratch, tables, pod, claim.template, &claim.volumes)
-    }
-
-    /// Works out the reservations a claim holds or can get with the types in the scratch; false when reserved capacity must not be passed over
-    /// and there is none to be had (P §6.12).
-    fn reserve(&mut self, claim: Option<usize>, template: usize, set: SetId) -> bool {
-        self.scratch.reserved.clear();
-        let left = self.ledgers.budget().reservations();
-        if left.is_empty() {
-            return true;
-        }
-        let (tables, scratch) = (&mut self.tables, &mut self.scratch);
-        let facts = tables.templates[template].facts(set, &tables.algebra);
-        tables.templates[template].reservations(&scratch.types, facts, &mut scratch.reserved);
-        let exist = !scratch.reserved.is_empty();
-        let claims = self.ledgers.claims();
-        let held = claim.map_or(&[][..], |claim| claims.get(claim).reserved.as_slice());
-        scratch
-            .reserved
-            .retain(|id| held.contains(id) || left[*id as usize] > 0);
-        let passed_over = scratch.reserved.is_empty() && (exist || !held.is_empty());
-        tables.options.reserved == ReservedPolicy::Fallback || !passed_over
     }
 
     /// Applies volume alternatives and topology to a joined requirement set. The error says whether it stays so.
@@ -527,9 +506,9 @@ impl Engine<'_> {
         } else {
             tables.algebra.lower_min_values(set, &relaxed)
         };
-        if !self.reserve(None, template, set) {
+        let Some(set) = self.reserve_anew(template, set, &mut relaxed) else {
             return blocked(CannotOpen::Reserved, false);
-        }
+        };
         Ok(Opening {
             set,
             relaxed_min_values: relaxed,

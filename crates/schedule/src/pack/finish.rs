@@ -1,6 +1,7 @@
 //! From working state to results: reservations pinned, instance types in order of price, truncation (P §6.3, §6.17).
 
 use super::Engine;
+use super::reserved::pinned;
 use crate::algebra::SetId;
 use crate::bits::Bits;
 use crate::ledger::{Checkpoint, Target};
@@ -10,8 +11,8 @@ use crate::tables::Shortlist;
 use spokeshave_model::placement::{Launch, Launches, Placements, PlannedClaim};
 use spokeshave_model::reason::{FilterFailure, Reason};
 use spokeshave_model::snapshot::{NodeId, PodId};
-use spokeshave_model::{CapacityType, Price, Requirement, Requirements, labels};
-use std::collections::{BTreeMap, BTreeSet};
+use spokeshave_model::{Price, Requirement, Requirements, labels};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Engine<'_> {
@@ -201,38 +202,14 @@ impl Engine<'_> {
             .map_or(Price::ZERO, |launch| launch.price)
     }
 
-    /// A claim that holds reservations is launched from them and nothing else (P §6.12), whatever minValues asks of its capacity types.
+    /// What a claim is launched as, with the reservations that it holds.
     fn pin_reservations(&mut self, index: usize) -> Option<(SetId, Bits)> {
         let (claim, tables) = (self.ledgers.claims().get(index), &mut self.tables);
-        let (mut set, mut types) = (claim.set?, claim.types.clone());
+        let (set, types) = (claim.set?, claim.types.clone());
         if claim.reserved.is_empty() {
             return Some((set, types));
         }
-        let names: Vec<_> = claim
-            .reserved
-            .iter()
-            .map(|id| tables.numbers.reservation_name(*id))
-            .collect();
-        let capacity_type = Requirement::is(labels::CAPACITY_TYPE, CapacityType::Reserved.as_str());
-        set = tables.algebra.narrow(set, capacity_type);
-        let least = tables.algebra.get(set).min_values(labels::CAPACITY_TYPE);
-        if least.is_some_and(|least| least > 1) {
-            // There is one left to choose from, and Strict would refuse the claim in every pass.
-            let one = BTreeMap::from([(labels::CAPACITY_TYPE.to_owned(), 1)]);
-            set = tables.algebra.lower_min_values(set, &one);
-        }
-        let labels: BTreeSet<&str> = names.iter().map(|(label, _)| *label).collect();
-        for label in labels {
-            let ids = names
-                .iter()
-                .filter(|(other, _)| *other == label)
-                .map(|(_, id)| *id);
-            set = tables.algebra.narrow(set, Requirement::one_of(label, ids));
-        }
-        let template = &mut tables.templates[claim.template];
-        let facts = template.facts(set, &tables.algebra);
-        types.intersect(&template.fact(facts).offering);
-        Some((set, types))
+        Some(pinned(tables, claim.template, set, types, &claim.reserved))
     }
 }
 

@@ -17,6 +17,7 @@ mod failures;
 mod finish;
 mod nominated;
 mod orders;
+mod reserved;
 mod run;
 mod zones;
 

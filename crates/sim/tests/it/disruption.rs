@@ -14,6 +14,7 @@ mod protection;
 mod quiet;
 mod refused;
 mod replacements;
+mod rollout_looks;
 mod rollouts;
 mod unreadable;
 mod verdicts;

@@ -6,6 +6,7 @@ mod queries;
 mod reference;
 mod series;
 mod shapes;
+mod types;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};

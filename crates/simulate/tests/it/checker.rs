@@ -155,12 +155,20 @@ impl<'a> Checker<'a> {
 
     fn launched(&mut self, entry: &Entry) {
         let mut words = entry.more.split(' ');
-        let (name, _, price) = (words.next(), words.next(), words.next());
-        let Some(instance_type) = name.and_then(|name| self.types.get(name)) else {
+        let mut word = || words.next().unwrap_or_default();
+        let (name, capacity_type, said, zone) = (word(), word(), word(), word());
+        let Some(instance_type) = self.types.get(name).copied() else {
             self.problem(entry, "an instance type that is not for sale");
             return;
         };
-        let price: spokeshave_model::Price = price.unwrap_or_default().parse().unwrap();
+        // What an instance costs is what its offering says; the log is what is checked.
+        let Some(price) = instance_type.price_of(zone, capacity_type) else {
+            self.problem(entry, "an offering that is not for sale");
+            return;
+        };
+        if said != price.to_string() {
+            self.problem(entry, &format!("its offering costs {price}"));
+        }
         let node = Node {
             allocatable: instance_type.allocatable(),
             price_nanos: u128::try_from(price.0).unwrap(),

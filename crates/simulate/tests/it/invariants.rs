@@ -22,7 +22,13 @@ struct Scene {
 fn scene(seed: u64) -> Scene {
     let mut dice = Dice(seed);
     let hours = 4;
-    let types = spokeshave_example::fake_instance_types(8);
+    let mut types = spokeshave_example::fake_instance_types(8);
+    for one in &mut types {
+        // Spot comes first. No two offerings of a type cost the same: the price of another one would be noticed.
+        for (tenths, offering) in (7..).zip(&mut one.offerings) {
+            offering.price.0 = offering.price.0 / 10 * tenths;
+        }
+    }
     let mut world = World::new(spokeshave_example::epoch(), hours * HOUR, types.into());
     world.delays = if dice.below(3) == 0 {
         Delays::exactly(40 * SECOND)

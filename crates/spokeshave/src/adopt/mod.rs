@@ -16,7 +16,7 @@ use spokeshave_provider_kwok::is_adoptable;
 use spokeshave_story::adopt::{Successor, Surroundings, TakeOver, check};
 
 use crate::arguments::{CloudProviderName, OutputFormat};
-use crate::doctor::table;
+use crate::doctor::{not_looked_at, table};
 use crate::plan::{self, SourceArgs};
 use crate::text::count;
 
@@ -86,7 +86,8 @@ pub(crate) async fn run(args: &AdoptArgs) -> Result<Answer> {
     if args.cloud_provider == CloudProviderName::Kwok {
         successor.adoptable_instances = adoptable(&loaded.world.state.nodes);
     }
-    let take_over = check(&loaded.world.state, &around, &successor, loaded.now);
+    let mut take_over = check(&loaded.world.state, &around, &successor, loaded.now);
+    take_over.add(not_looked_at(&loaded.world));
     let document = Document {
         api_version: "adopt.spokeshave.dev/v1alpha1",
         kind: "TakeOver",

@@ -16,6 +16,12 @@ const GROUPS: [&str; 4] = [
     "karpenter.azure.com",
     "karpenter.kwok.sh",
 ];
+/// Ends of the paths of Karpenter's images. Others have the word in their names.
+const IMAGES: [&str; 2] = ["karpenter/controller", "karpenter"];
+/// End of the path of our image.
+const OWN_IMAGE: &str = "spokeshave";
+/// End of the path of the image of karpenter-node-holder.
+const HOLDER_IMAGE: &str = "karpenter-node-holder";
 /// Name of the Lease of operators, unless it was set otherwise.
 const LEASE: &str = "karpenter-leader-election";
 /// Kinds that version 1 does not have.
@@ -68,13 +74,16 @@ pub(crate) async fn read(client: &Client) -> Result<(Surroundings, Option<Vec<St
         if !found.is_empty() {
             old_objects.push(OldObjects {
                 kind: kind.to_owned(),
+                version: format!("{group}/{version}"),
                 names: found.iter().map(name).collect(),
+                source: "--live",
             });
         }
     }
     let instances = list("kwok.spokeshave.dev", "v1alpha1", "KWOKInstance", "kwokinstances").await?;
     let surroundings = Surroundings {
         operators: deployments.iter().filter_map(operator).collect(),
+        holders: deployments.iter().filter_map(holder).collect(),
         leaders: leases.iter().filter_map(leader).collect(),
         definitions: definitions.map(|all| all.iter().filter_map(definition).collect()),
         webhooks,
@@ -122,19 +131,44 @@ fn name(object: &Value) -> String {
     text(&object["metadata"]["name"])
 }
 
+/// The images of a Deployment's containers.
+fn images(object: &Value) -> Vec<String> {
+    let containers = &object["spec"]["template"]["spec"]["containers"];
+    let containers = containers.as_array().into_iter().flatten();
+    containers.map(|container| text(&container["image"])).collect()
+}
+
+/// Whether the path of an image ends so, whatever its registry, tag and digest.
+fn is_of(image: &str, end: &str) -> bool {
+    let path = image.split('@').next().unwrap_or_default();
+    let name = path.rfind('/').map_or(0, |slash| slash + 1);
+    let tag = path[name..].find(':').map_or(path.len(), |tag| name + tag);
+    let before = path[..tag].strip_suffix(end);
+    before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}
+
 /// A Deployment with Karpenter's label or image that is not ours.
 fn operator(object: &Value) -> Option<Operator> {
-    let container = &object["spec"]["template"]["spec"]["containers"][0];
-    let image = text(&container["image"]);
+    let images = images(object);
     let label = &object["metadata"]["labels"]["app.kubernetes.io/name"];
-    let is_karpenter = label == "karpenter" || image.contains("karpenter");
-    let is_ours = label == "spokeshave" || image.contains("spokeshave");
+    let is_karpenters = |image: &&String| IMAGES.iter().any(|end| is_of(image, end));
+    let karpenters = images.iter().find(is_karpenters);
+    let is_karpenter = label == "karpenter" || karpenters.is_some();
+    let is_ours = label == "spokeshave" || images.iter().any(|image| is_of(image, OWN_IMAGE));
     (is_karpenter && !is_ours).then(|| Operator {
         namespace: text(&object["metadata"]["namespace"]),
         name: name(object),
         replicas: usize::try_from(object["spec"]["replicas"].as_u64().unwrap_or(1)).unwrap_or(1),
-        image,
+        image: karpenters.or(images.first()).cloned().unwrap_or_default(),
     })
+}
+
+/// A Deployment of karpenter-node-holder that runs, as `namespace/name`.
+fn holder(object: &Value) -> Option<String> {
+    let runs = object["spec"]["replicas"].as_u64() != Some(0);
+    let is_holder = images(object).iter().any(|image| is_of(image, HOLDER_IMAGE));
+    let namespace = text(&object["metadata"]["namespace"]);
+    (runs && is_holder).then(|| format!("{namespace}/{}", name(object)))
 }
 
 fn leader(object: &Value) -> Option<Leader> {
@@ -195,14 +229,15 @@ mod tests {
 
     use super::*;
 
+    fn deployment(label: &str, images: &[&str]) -> Value {
+        let containers: Vec<Value> = images.iter().map(|image| json!({"image": image})).collect();
+        json!({"metadata": {"name": "k", "namespace": "kube-system", "labels": {"app.kubernetes.io/name": label}},
+            "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}}})
+    }
+
     #[test]
     fn karpenter_is_known_by_label_or_image_and_ours_is_not_it() {
-        let of = |label: &str, image: &str| {
-            operator(
-                &json!({"metadata": {"name": "k", "namespace": "kube-system", "labels": {"app.kubernetes.io/name": label}},
-                "spec": {"replicas": 2, "template": {"spec": {"containers": [{"image": image}]}}}}),
-            )
-        };
+        let of = |label: &str, image: &str| operator(&deployment(label, &[image]));
         assert_eq!(
             of("karpenter", "registry.example/a").map(|one| one.replicas),
             Some(2)
@@ -210,6 +245,30 @@ mod tests {
         assert!(of("autoscaler", "public.ecr.aws/karpenter/controller:1.14.0").is_some());
         assert!(of("karpenter", "registry.example/spokeshave:1").is_none());
         assert!(of("web", "nginx").is_none());
+        let mirrored = "registry.example:5000/mirror/karpenter/controller@sha256:0a";
+        let image = operator(&deployment("a", &["sidecar:1", mirrored])).map(|one| one.image);
+        assert_eq!(image.as_deref(), Some(mirrored), "behind a sidecar");
+        // The registry's name says nothing of whose image it is.
+        assert!(of("a", "spokeshave.example/karpenter/controller:1@sha256:0a").is_some());
+    }
+
+    #[test]
+    fn other_images_with_the_word_karpenter_are_no_operator() {
+        for image in [
+            "example.io/karpenter-node-holder:1",
+            "1234.dkr.ecr.eu-west-1.amazonaws.com/platform/karpenter-dashboards:2",
+            "karpenter.example/web:1",
+            "example.io/karpenter/exporter:1",
+            "example.io/notkarpenter:1",
+        ] {
+            assert_eq!(operator(&deployment("web", &[image])), None, "{image}");
+        }
+        let holds = deployment("web", &["example.io/karpenter-node-holder:1"]);
+        assert_eq!(holder(&holds).as_deref(), Some("kube-system/k"));
+        let mut stopped = holds;
+        stopped["spec"]["replicas"] = json!(0);
+        assert_eq!(holder(&stopped), None);
+        assert_eq!(holder(&deployment("web", &["nginx"])), None);
     }
 
     #[test]

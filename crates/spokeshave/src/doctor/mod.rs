@@ -9,6 +9,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_model::lower;
+use spokeshave_story::adopt::OldObjects;
 use spokeshave_story::doctor::{self, Finding, Level};
 
 use crate::arguments::OutputFormat;
@@ -61,8 +62,7 @@ impl Diagnosis {
     pub(crate) fn of(world: &World, now: Timestamp) -> Self {
         let state = &world.state;
         let mut findings = doctor::doctor(state, &lower(state), &world.most_replicas, now);
-        let left_out = world.left_out.iter();
-        findings.extend(left_out.map(|one| doctor::left_out(one.object.clone(), &one.place, &one.why)));
+        findings.extend(not_looked_at(world));
         doctor::sort(&mut findings);
         Self {
             api_version: "doctor.spokeshave.dev/v1alpha1",
@@ -71,6 +71,15 @@ impl Diagnosis {
             findings,
         }
     }
+}
+
+/// Objects that are there and in no state: what is not known of them cannot be called fine.
+pub(crate) fn not_looked_at(world: &World) -> Vec<Finding> {
+    let left_out = world.left_out.iter();
+    let left_out = left_out.map(|one| doctor::left_out(one.object.clone(), &one.place, &one.why));
+    left_out
+        .chain(world.outdated.iter().map(OldObjects::finding))
+        .collect()
 }
 
 /// Runs the command.

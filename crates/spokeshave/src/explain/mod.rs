@@ -64,7 +64,7 @@ fn tell(source: &Source, wanted: &Wanted) -> Result<Story> {
     let mut snapshot = lower(&source.state);
     let policy = Policy::default();
     let provisioned = provision(&snapshot, &policy, source.now);
-    provisioned.nominate(&mut snapshot, source.now);
+    let nominated = provisioned.nominate(&mut snapshot, source.now);
     let snapshot = snapshot;
     let facts = Facts {
         snapshot: &snapshot,
@@ -77,7 +77,7 @@ fn tell(source: &Source, wanted: &Wanted) -> Result<Story> {
     let verdict = |id: Option<NodeId>| -> Option<Verdict> {
         let id = id.filter(|id| snapshot.node(*id).is_managed())?;
         let found = judge(&snapshot, &policy, source.now, id);
-        Some(verdict::told(&snapshot, &policy, found))
+        Some(verdict::told(&snapshot, &policy, found, &nominated))
     };
     let (kind, name) = wanted.find(&source.state)?;
     Ok(match kind {

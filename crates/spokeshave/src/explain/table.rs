@@ -107,6 +107,9 @@ fn verdict(out: &mut String, story: &Story) {
         .map(|name| format!(" with {name}"))
         .unwrap_or_default();
     let _ = writeln!(out, "\nVerdict: {}{replacement}{by}", verdict.decision);
+    if let Some(waits) = &verdict.waits {
+        let _ = writeln!(out, "{}", wrap(waits, 2, 4));
+    }
     for blocker in &verdict.blockers {
         let line = format!("{}: {}", blocker.object, blocker.message);
         let _ = writeln!(out, "{}", wrap(&line, 2, 4));

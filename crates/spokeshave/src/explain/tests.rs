@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use spokeshave_example::{epoch, random_world};
+use spokeshave_view::{Judged, World, detail, pod_story};
+
 use super::*;
 use crate::plan::SourceArgs;
 
@@ -57,20 +60,60 @@ fn d_320_a_drain_that_a_budget_holds_up() {
     golden("guarded.txt", &table(&["node", "guarded"]));
 }
 
-/// D-027: `explain` and `plan` say the same of a node to which a pending pod is sent.
+/// D-027: `explain` and `plan` say the same of a node to which a pending pod is sent: what would become of it, and that it stays for that pod.
 #[test]
-fn d_027_a_node_that_a_pending_pod_is_sent_to_is_nominated() {
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pending.yaml");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let story = |node: &str| {
-        let arguments = on(&example, &["node", node], OutputFormat::Table);
-        runtime.block_on(run(&arguments)).unwrap()
-    };
-    assert!(
-        story("default-7xk2p").contains("nominated for a pending pod"),
-        "{}",
-        story("default-7xk2p")
-    );
+fn d_027_a_node_that_a_pending_pod_is_sent_to_waits_for_it() {
+    let said = example("pending.yaml", &["node", "default-7xk2p"]);
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let words = words.join(" ");
+    let first = "Node default-7xk2p: would be replaced by c-4x-amd64-linux: saves $0.04/h; not in this plan, which sends pending pods to it ";
+    assert!(words.starts_with(first), "{said}");
+    let verdict = "\nVerdict: replace with c-4x-amd64-linux by SingleNodeConsolidation\n  not in this plan, which sends pending pods to it\n";
+    assert!(said.contains(verdict), "{said}");
+    assert!(said.contains(": is no longer kept for a pending pod\n"), "{said}");
+}
+
+/// The page and `top` tell the stories that `explain` tells, of nodes that pending pods are sent to as well.
+#[test]
+fn d_027_the_page_tells_of_nodes_and_pods_what_explain_tells() {
+    let (mut told, mut waiting) = (0, 0);
+    for seed in 0..50 {
+        let source = Source {
+            state: random_world(seed),
+            attachments: Vec::new(),
+            commands: Vec::new(),
+            told: Vec::new(),
+            classes: Vec::new(),
+            client: None,
+            now: epoch(),
+        };
+        let world = World {
+            state: source.state.clone(),
+            now: source.now,
+            ..World::default()
+        };
+        let judged = Judged::of(world, &Policy::default());
+        let explained = |kind: &str, name: &str| {
+            let wanted = Wanted::parse(&[kind.to_owned(), name.to_owned()], None).unwrap();
+            tell(&source, &wanted).unwrap()
+        };
+        for node in &source.state.nodes {
+            let name = node.metadata.name.as_deref().unwrap();
+            let story = detail(&judged, name).unwrap().story;
+            assert_eq!(explained("node", name), story, "seed {seed}");
+            let verdict = story.verdict.as_ref();
+            waiting += usize::from(verdict.is_some_and(|verdict| verdict.waits.is_some()));
+            told += 1;
+        }
+        for pod in source.state.pods.iter().take(5) {
+            let name = spokeshave_model::pod::key(pod);
+            let story = pod_story(&judged, &name).unwrap();
+            assert_eq!(explained("pod", &name), story, "seed {seed}");
+            told += 1;
+        }
+    }
+    assert!(told > 100, "{told} stories prove little");
+    assert!(waiting > 0, "no node that pending pods are sent to would go");
 }
 
 #[test]
@@ -168,6 +211,62 @@ fn pods_that_wait_and_why() {
         );
         assert!(said.contains(because), "{said}");
     }
+}
+
+/// `plan` and `explain` advise the same, whatever NodePools say first that would not take the pod anyway.
+#[test]
+fn p_056_explain_advises_what_plan_advises() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let plan = std::fs::read_to_string(examples.join("unschedulable.json")).unwrap();
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    let file = examples.join("unschedulable.yaml");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut told = 0;
+    for pod in plan["provisioning"]["unschedulable"].as_array().unwrap() {
+        let advised = pod["inTheWay"].as_array().unwrap();
+        let arguments = on(&file, &["pod", pod["pod"].as_str().unwrap()], OutputFormat::Json);
+        let story: serde_json::Value =
+            serde_json::from_str(&runtime.block_on(run(&arguments)).unwrap()).unwrap();
+        for (number, one) in advised.iter().enumerate() {
+            assert_eq!(one["hint"], story["hints"][number], "{pod} {story}");
+            told += 1;
+        }
+    }
+    assert_eq!(told, 4);
+    let typo = example("unschedulable.yaml", &["pod", "typo-1"]);
+    assert!(!typo.contains("add a toleration"), "{typo}");
+    let train = example("unschedulable.yaml", &["pod", "train-1"]);
+    assert!(train.contains("raise spec.limits of NodePool ml"), "{train}");
+}
+
+/// What the controllers have said of a pod is repeated with it, and nothing that they have said of its namesakes.
+#[test]
+fn a_pod_is_told_what_the_controllers_have_said_of_it() {
+    let event = |namespace: &str, message: &str| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"namespace": namespace, "name": "web-1.1"},
+            "involvedObject": {"kind": "Pod", "namespace": namespace, "name": "web-1"},
+            "source": {"component": "karpenter"}, "lastTimestamp": "2026-03-02T11:59:00Z",
+            "reason": "NodesInVain", "message": message,
+        })
+    };
+    let pod = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "shop", "name": "web-1"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    let items = [pod, event("shop", "two nodes"), event("other", "three nodes")];
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items});
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dump.json");
+    std::fs::write(&file, list.to_string()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let arguments = on(&file, &["pod", "shop/web-1"], OutputFormat::Table);
+    let said = runtime.block_on(run(&arguments)).unwrap();
+    assert!(
+        said.contains("\n  told           1m ago, NodesInVain: two nodes\n"),
+        "{said}"
+    );
+    assert!(!said.contains("three nodes"), "{said}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Owns the reading of Events and which of them a story repeats. A NodeClaim whose launch found no capacity is deleted at once: its Events are all that is
 //! left of it.
 
+use std::cmp::Reverse;
+
 use jiff::Timestamp;
 use serde_json::Value;
 use spokeshave_story::explain::{Fact, Story, age};
@@ -14,10 +16,13 @@ const LATEST: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     kind: String,
+    /// As stories name their objects: pods as `namespace/name`.
     name: String,
     reason: String,
     message: String,
     at: Timestamp,
+    /// Its version, which tells apart what was written within a second; zero where a file has none.
+    version: u64,
 }
 
 /// Reads an Event; `None` for one from another source, or without a time.
@@ -32,12 +37,18 @@ pub(crate) fn read(object: &Value) -> Option<Told> {
         &object["metadata"]["creationTimestamp"],
     ];
     let about = &object["involvedObject"];
+    let (kind, mut name) = (text(&about["kind"]), text(&about["name"]));
+    if kind == "Pod" {
+        name = format!("{}/{name}", text(&about["namespace"]));
+    }
+    let version = object["metadata"]["resourceVersion"].as_str();
     Some(Told {
-        kind: text(&about["kind"]),
-        name: text(&about["name"]),
+        kind,
+        name,
         reason: text(&object["reason"]),
         message: text(&object["message"]),
         at: times.into_iter().find_map(|time| time.as_str()?.parse().ok())?,
+        version: version.and_then(|text| text.parse().ok()).unwrap_or_default(),
     })
 }
 
@@ -46,7 +57,7 @@ fn about<'a>(told: &'a [Told], kind: &str, name: &str) -> Vec<&'a Told> {
         .iter()
         .filter(|one| one.kind == kind && one.name == name)
         .collect();
-    found.sort_by(|a, b| (b.at, &a.reason, &a.message).cmp(&(a.at, &b.reason, &b.message)));
+    found.sort_by_key(|one| (Reverse((one.at, one.version)), &one.reason, &one.message));
     found.truncate(LATEST);
     found
 }
@@ -113,5 +124,28 @@ mod tests {
             ]
         );
         assert!(gone(&told, "default-2", now).is_none());
+    }
+
+    /// Times of Events are whole seconds.
+    #[test]
+    fn what_was_said_within_a_second_is_told_in_the_order_in_which_it_was_said() {
+        let said = ["9", "10", "11"].into_iter().zip(["Kept", "Stopping", "Kept"]);
+        let told = said.map(|(version, reason)| {
+            let mut event = event(reason, "2026-03-02T11:59:00Z", "karpenter");
+            event["metadata"] = json!({"resourceVersion": version});
+            event["message"] = json!(format!("by {version}"));
+            read(&event).unwrap()
+        });
+        let told: Vec<Told> = told.collect();
+        let story = gone(&told, "default-1", "2026-03-02T12:00:00Z".parse().unwrap()).unwrap();
+        let facts: Vec<&str> = story.facts.iter().map(|fact| fact.value.as_str()).collect();
+        assert_eq!(
+            facts,
+            [
+                "1m ago, Kept: by 11",
+                "1m ago, Stopping: by 10",
+                "1m ago, Kept: by 9"
+            ]
+        );
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use spokeshave_model::snapshot::{NodeId, Snapshot};
 use spokeshave_plan::Policy;
-use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier, Method, Outcome, Verdict, disrupt};
+use spokeshave_plan::disrupt::{
+    BudgetMapping, Command, Decision, Frontier, Method, Outcome, Verdict, disrupt,
+};
 use spokeshave_story::stops::{Stop, stops};
 use spokeshave_story::{prices, verdict};
 
@@ -36,6 +38,9 @@ impl Disruption {
                 .iter()
                 .map(|command| command_view(snapshot, command))
                 .collect(),
+            later: Vec::new(),
+            is_cut: false,
+            scale_down: Vec::new(),
             verdicts: verdicts.then(|| {
                 let verdicts = outcome.verdicts.iter();
                 verdicts.map(|verdict| verdict_view(snapshot, verdict)).collect()
@@ -48,7 +53,7 @@ impl Disruption {
     }
 }
 
-fn command_view(snapshot: &Snapshot, command: &Command) -> CommandView {
+pub(super) fn command_view(snapshot: &Snapshot, command: &Command) -> CommandView {
     let uids = command.nodes.iter().map(|node| node.node_claim_uid.as_str());
     let mut known = KnownNames::default();
     CommandView {
@@ -64,6 +69,7 @@ fn command_view(snapshot: &Snapshot, command: &Command) -> CommandView {
             .collect(),
         price_before: Dollars(prices::price_before(snapshot, command)),
         price_after: Dollars(command.price_after),
+        is_by_on_demand: prices::is_by_on_demand(snapshot, command),
         evictions: command.evictions(),
     }
 }
@@ -75,6 +81,7 @@ fn verdict_view(snapshot: &Snapshot, verdict: &Verdict) -> VerdictView {
         method: verdict.method.map(Method::as_str),
         price_before: Dollars(verdict.price_before),
         price_after: Dollars(verdict.price_after),
+        is_by_on_demand: verdict.by_on_demand && verdict.decision == Decision::Replace,
         replacement: verdict.replacement.clone(),
         blockers: verdict
             .blockers

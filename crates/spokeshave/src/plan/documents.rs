@@ -3,6 +3,8 @@
 //! Cutting a dump into small pieces of text first keeps reading linear in its length, lets an unreadable object be named and passed over, and
 //! gives every message its line. A piece that looks unusual is left whole for the parser.
 
+use std::collections::BTreeMap;
+
 /// One document of a file: the text between two lines `---`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Document<'a> {
@@ -105,7 +107,8 @@ pub(crate) struct ListParts<'a> {
     pub(crate) items: Vec<(usize, &'a str)>,
 }
 
-/// Takes a List apart as `kubectl get -o yaml` writes it: a line `items:`, then items that begin with `- ` at one indentation.
+/// Takes a List apart as `kubectl get -o yaml` writes it: a line `items:`, then items that begin with `- ` at one indentation. `None` for anything else,
+/// and where an item takes a value from another one.
 pub(crate) fn list_parts(document: &str) -> Option<ListParts<'_>> {
     let key = find_items_key(document)?;
     let begin = key + document[key..].find('\n')? + 1;
@@ -144,9 +147,41 @@ pub(crate) fn list_parts(document: &str) -> Option<ListParts<'_>> {
         .copied()
         .zip(ends)
         .map(|(from, to)| (from, &document[from..to]));
+    let items: Vec<(usize, &str)> = items.collect();
+    if reach_back(document, &items) {
+        return None;
+    }
     Some(ListParts {
-        items: items.collect(),
+        items,
         header: format!("{}\n{}", &document[..key], &document[end..]),
+    })
+}
+
+/// An item has an alias, `*name`, whose anchor, `&name`, stands before the item: what it says only the whole document tells.
+fn reach_back(document: &str, items: &[(usize, &str)]) -> bool {
+    let mut anchors: BTreeMap<&str, usize> = BTreeMap::new();
+    for (position, name) in marks(document, '&') {
+        anchors.entry(name).or_insert(position);
+    }
+    let reaches_back = |(from, item): &(usize, &str)| {
+        marks(item, '*').any(|(position, name)| {
+            let is_before = anchors.get(name).is_some_and(|anchor| anchor < from);
+            is_before && !marks(&item[..position], '&').any(|(_, own)| own == name)
+        })
+    };
+    // Nearly every document has none.
+    !anchors.is_empty() && items.iter().any(reaches_back)
+}
+
+/// Names with this mark where a value may begin, and where they are. In a text that is quoted they mean nothing; whoever asks needs two that fit.
+fn marks(text: &str, mark: char) -> impl Iterator<Item = (usize, &str)> {
+    text.match_indices(mark).filter_map(move |(position, _)| {
+        let before = text[..position].chars().next_back();
+        let begins = before.is_none_or(|before| before.is_whitespace() || matches!(before, '[' | '{' | ','));
+        let rest = &text[position + 1..];
+        let ends = |next: char| next.is_whitespace() || matches!(next, '[' | ']' | '{' | '}' | ',');
+        let name = &rest[..rest.find(ends).unwrap_or(rest.len())];
+        (begins && !name.is_empty()).then_some((position, name))
     })
 }
 
@@ -253,5 +288,25 @@ mod tests {
         }
         assert_eq!(list_parts("items: []\nkind: List\n"), None);
         assert_eq!(list_parts("spec:\n  items:\n  - a\n"), None);
+    }
+
+    #[test]
+    fn a_list_whose_items_share_values_stays_whole() {
+        let parts = |first: &str, second: &str| {
+            let text = format!("kind: List\nitems:\n- a: {first}\n- b: {second}\n");
+            list_parts(&text).map(|parts| parts.items.len())
+        };
+        assert_eq!(parts("&s {x: 1}", "*s"), None);
+        assert_eq!(parts("[&s 1]", "{c: [*s, 2]}"), None);
+        // Its own anchor, none of this name, or no names at all.
+        for (first, second) in [
+            ("&s 1", "[&s 2, *s]"),
+            ("[&s 1, *s]", "2"),
+            ("&s 1", "\"*s\""),
+            ("&s 1", "'5 * s'"),
+            ("x & s", "'rm *s'"),
+        ] {
+            assert_eq!(parts(first, second), Some(2), "{first} {second}");
+        }
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Dump {
     pub(crate) written: Vec<Written>,
     /// Kinds and versions that decisions do not read, with their count.
     pub(crate) skipped: BTreeMap<(String, String), usize>,
+    /// Kinds and older versions of them that nothing reads but `convert`, with the names of their objects.
+    pub(crate) outdated: BTreeMap<(String, String), Vec<String>>,
     /// Objects that could not be read.
     pub(crate) unreadable: Vec<Unreadable>,
     /// All objects, the skipped ones included.
@@ -119,6 +121,9 @@ impl Dump {
         for (kind, count) in other.skipped {
             *self.skipped.entry(kind).or_default() += count;
         }
+        for (kind, names) in other.outdated {
+            self.outdated.entry(kind).or_default().extend(names);
+        }
         self.unreadable.extend(other.unreadable);
         self.objects += other.objects;
         self.lists += other.lists;
@@ -161,6 +166,7 @@ impl Dump {
             Found::Runs(manifest) => self.workloads.push(manifest),
             Found::Autoscaler(object) => self.autoscalers.push(object),
             Found::Owner => {}
+            Found::Outdated(kind, name) => self.outdated.entry(kind).or_default().push(name),
             Found::Unknown(kind) => *self.skipped.entry(kind).or_default() += 1,
             Found::List { .. } => self.objects -= 1,
         }

@@ -85,12 +85,18 @@ impl Ec2 {
         let region = region(name, zones_of(dump, &written));
         let prices = Prices::built_in(&region.name);
         offers.notes.push(tables(&region, named.len()));
-        let (mut absent, mut without_status) = (Vec::new(), Vec::new());
+        let old = dump.outdated.iter();
+        let old = old.filter(|((kind, _), _)| kind == EC2NodeClass::KIND);
+        let old: BTreeSet<&str> = old.flat_map(|(_, names)| names).map(String::as_str).collect();
+        let (mut absent, mut outdated, mut without_status) = (Vec::new(), Vec::new(), Vec::new());
         for name in named {
             let class = match written.get(name) {
                 Some(class) => EC2NodeClass::clone(class),
                 None if written.is_empty() => {
-                    absent.push(name);
+                    match old.contains(name) {
+                        true => outdated.push(name),
+                        false => absent.push(name),
+                    }
                     assumed(name)
                 }
                 // That the class is missing is said of the NodePool.
@@ -112,6 +118,12 @@ impl Ec2 {
             offers.notes.push(format!(
                 "no EC2NodeClass is in the dump ({}): taken as AL2023 with default kubelet settings and a subnet in each zone; `kubectl get ec2nodeclasses -o yaml` has them",
                 some_of(&absent, 5)
+            ));
+        }
+        if !outdated.is_empty() {
+            offers.notes.push(format!(
+                "EC2NodeClass {} is of an older version and not read: taken as AL2023 with default kubelet settings and a subnet in each zone",
+                some_of(&outdated, 5)
             ));
         }
         if !without_status.is_empty() {

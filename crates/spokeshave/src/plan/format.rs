@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
-use spokeshave_model::derivation::Blocker;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::{Obstacle, PoolRefusal, Reason};
 use spokeshave_model::snapshot::{NodeView, PodId, PoolId, Snapshot};
 use spokeshave_model::{Derivation, Price, ResourceName, Resources};
 use spokeshave_plan::report::instance_type_names;
-use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
+use spokeshave_plan::standing::{asked_pools, takes_no_part};
 use spokeshave_plan::{Policy, Provisioned, skipped_pool_text};
+use spokeshave_story::explain::way_out;
 use spokeshave_story::prices;
 
 /// The version of the format.
@@ -53,6 +53,8 @@ pub(crate) struct Provisioning {
     pub(crate) node_claims: Vec<NodeClaimPlan>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) later: Vec<LaterLaunches>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) replicas: Vec<ReplicaLaunches>,
     pub(crate) existing_nodes: Vec<ExistingNode>,
     pub(crate) unschedulable: Vec<Unschedulable>,
     pub(crate) skipped_node_pools: Vec<SkippedNodePool>,
@@ -119,6 +121,15 @@ pub(crate) struct LaterLaunches {
     pub(crate) price: Dollars,
 }
 
+/// Nodes that a NodePool with a fixed number of nodes lacks, as many as its limit lets it have.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReplicaLaunches {
+    pub(crate) node_pool: String,
+    pub(crate) replicas: i64,
+    pub(crate) nodes: usize,
+}
+
 /// Pods that fit on an existing node.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExistingNode {
@@ -166,8 +177,17 @@ pub(crate) struct SkippedNodePool {
 
 /// What would be disrupted.
 #[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Disruption {
     pub(crate) commands: Vec<CommandView>,
+    /// What passes after this one would start, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) later: Vec<CommandView>,
+    /// Passes after these may start more: so many are made at most.
+    #[serde(skip)]
+    pub(crate) is_cut: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) scale_down: Vec<ScaleDown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) verdicts: Option<Vec<VerdictView>>,
     pub(crate) budgets: Vec<BudgetView>,
@@ -187,6 +207,20 @@ pub(crate) struct CommandView {
     pub(crate) replacements: Vec<NodeClaimPlan>,
     pub(crate) price_before: Dollars,
     pub(crate) price_after: Dollars,
+    /// Both are prices of on-demand, which is not what spot nodes cost.
+    #[serde(skip)]
+    pub(crate) is_by_on_demand: bool,
+    pub(crate) evictions: usize,
+}
+
+/// Nodes that a NodePool with a fixed number of nodes has too many of, in the order in which they go.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ScaleDown {
+    pub(crate) node_pool: String,
+    pub(crate) replicas: i64,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) price: Dollars,
     pub(crate) evictions: usize,
 }
 
@@ -199,6 +233,9 @@ pub(crate) struct VerdictView {
     pub(crate) method: Option<&'static str>,
     pub(crate) price_before: Dollars,
     pub(crate) price_after: Dollars,
+    /// As of a command.
+    #[serde(skip)]
+    pub(crate) is_by_on_demand: bool,
     pub(crate) replacement: Option<String>,
     pub(crate) blockers: Vec<BlockerView>,
     pub(crate) waits: Option<String>,
@@ -236,6 +273,16 @@ pub(crate) struct BudgetView {
     pub(crate) remaining: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
+}
+
+impl BudgetView {
+    /// For people: how many of the nodes that are there may go at once, and how many of them still.
+    pub(crate) fn of_nodes(&self) -> Option<(i64, i64)> {
+        let number = |nodes: usize| i64::try_from(nodes).unwrap_or(i64::MAX);
+        let staying = number(self.nodes.saturating_sub(self.disrupting));
+        let (allowed, remaining) = self.allowed.zip(self.remaining)?;
+        Some((allowed.min(number(self.nodes)), remaining.min(staying)))
+    }
 }
 
 /// A part of a DisruptionPolicy that stops disruption now.
@@ -355,6 +402,7 @@ impl Provisioning {
             price: Dollars(node_claims.iter().map(NodeClaimPlan::price).sum()),
             node_claims,
             later,
+            replicas: Vec::new(),
             existing_nodes: outcome
                 .placements
                 .existing
@@ -394,7 +442,7 @@ fn unschedulable(snapshot: &Snapshot, pod: PodId, derivation: &Derivation, polic
     reasons.extend(nodes);
     let minimal = derivation.minimal.iter().map(|blocker| InTheWay {
         what: blocker.to_string(),
-        hint: hint(snapshot, pod, &asked, blocker),
+        hint: way_out(snapshot, pod, blocker),
     });
     Unschedulable {
         pod: snapshot.pod(pod).key(),
@@ -432,27 +480,6 @@ fn asked_first(
     }
     first.extend(others);
     first
-}
-
-/// What would help, in view of the NodePools and instance types that there are.
-fn hint(snapshot: &Snapshot, pod: PodId, asked: &[PoolId], blocker: &Blocker) -> String {
-    match (blocker, asked) {
-        (Blocker::NodeSelector | Blocker::NodeAffinity, [pool, ..]) => {
-            let field = match blocker {
-                Blocker::NodeSelector => "spec.nodeSelector",
-                _ => "the required node affinity",
-            };
-            format!(
-                "change {field}, or NodePool {}, which it asks for",
-                snapshot.pool(*pool).name
-            )
-        }
-        (Blocker::Requests, _) => match unknown_resources(snapshot, pod).as_slice() {
-            [] => blocker.hint().to_owned(),
-            unknown => format!("no instance type of any NodePool has {}", unknown.join(" or ")),
-        },
-        _ => blocker.hint().to_owned(),
-    }
 }
 
 /// The parts of a reason: one for each NodePool, or the one there is.

@@ -11,6 +11,7 @@ pub(crate) mod dump;
 pub(crate) mod ec2;
 pub(crate) mod files;
 pub(crate) mod format;
+mod further;
 #[cfg(test)]
 mod fuzz;
 mod item;
@@ -19,8 +20,10 @@ pub(crate) mod live;
 mod notes;
 pub(crate) mod object;
 mod regions;
+mod replicas;
 pub(crate) mod schema;
 mod table;
+mod unjudged;
 mod unreadable;
 mod workloads;
 pub(crate) mod world;
@@ -33,8 +36,8 @@ use anyhow::Result;
 use jiff::Timestamp;
 use kube::Client;
 use spokeshave_model::snapshot::NodeView;
-use spokeshave_model::{Snapshot, lower, trim};
-use spokeshave_plan::disrupt::{Stage, decide_each_alone};
+use spokeshave_model::{LiveSnapshot, Snapshot, trim};
+use spokeshave_plan::disrupt::{Outcome, Stage, decide_each_alone};
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_story::prices;
@@ -44,6 +47,7 @@ use crate::text::{count, say};
 use crate::{cluster, scheduler_config};
 use ec2::Ec2;
 use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats, WhatIfs};
+use replicas::Replicas;
 use world::{Origin, World};
 
 pub(crate) use args::{EXAMPLES, PlanArgs, SourceArgs};
@@ -64,30 +68,51 @@ pub(crate) struct Planned {
 pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
     let start = Instant::now();
     let Loaded {
-        world,
+        mut world,
         now,
         objects,
         instance_types,
+        client,
         ..
     } = load(&args.source).await?;
+    // With DisruptionPolicies they have been read.
+    if let Some(client) = client.filter(|_| world.state.disruption_policies.is_empty()) {
+        match live::commands(&client).await {
+            Ok(commands) => world.state.disruptions = commands,
+            Err(problem) => say(&format!("note: {problem}")),
+        }
+    }
+    world.mark_held();
     let mut stats = Stats {
         objects,
         instance_types,
         read_ns: nanoseconds(start),
         ..Stats::default()
     };
+    let replicas = Replicas::of(&world.state, now);
     let start = Instant::now();
-    let mut snapshot = lower(&world.state);
+    let mut live = LiveSnapshot::new(world.state);
     stats.lower_ns = nanoseconds(start);
-    drop(world);
-    if let Some(note) = spot_note(&snapshot) {
+    let snapshot = live.snapshot_for_a_look();
+    if let Some(note) = spot_note(snapshot) {
         say(&format!("note: {note}"));
     }
-    trim::lowered(&mut snapshot);
+    if let Some(note) = replicas.note() {
+        say(&format!("note: {note}"));
+    }
+    // Nodes are lowered again when commands begin, pods are not.
+    trim::lowered(snapshot);
     let policy = policy(args);
-    let mut plan = decide(&mut snapshot, &policy, now, &mut stats);
+    let (mut plan, disrupted) = decide(snapshot, &policy, now, &mut stats);
+    replicas.tell(snapshot, &mut plan);
     if args.stats {
-        stats.what_if_ns = candidates(&snapshot, &policy, now);
+        stats.what_if_ns = candidates(snapshot, &policy, now);
+    }
+    let start = Instant::now();
+    let later = further::commands(&mut live, disrupted, &policy, now);
+    (plan.disruption.later, plan.disruption.is_cut) = later;
+    stats.later_ns += nanoseconds(start);
+    if args.stats {
         stats.peak_rss_bytes = peak_rss_bytes();
         plan.stats = Some(stats);
     }
@@ -184,7 +209,7 @@ fn policy(args: &PlanArgs) -> Policy {
     policy
 }
 
-fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stats) -> Plan {
+fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stats) -> (Plan, Outcome) {
     let start = Instant::now();
     let outcome = provision(snapshot, policy, now);
     stats.provision_ns = nanoseconds(start);
@@ -203,7 +228,7 @@ fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut 
     let disrupted = disruption::decide(snapshot, policy, now, &nominated);
     stats.disrupt_ns = nanoseconds(start);
     stats.what_ifs = disrupted.statistics.what_ifs;
-    Plan {
+    let plan = Plan {
         api_version: API_VERSION,
         kind: "Plan",
         now,
@@ -211,7 +236,8 @@ fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut 
         provisioning,
         disruption: Disruption::of(snapshot, &disrupted, policy.disrupt.verdicts, now),
         stats: None,
-    }
+    };
+    (plan, disrupted)
 }
 
 /// With which prices spot nodes count where those of spot capacity are not known.

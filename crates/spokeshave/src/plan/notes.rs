@@ -9,7 +9,7 @@ use spokeshave_api::labels;
 use spokeshave_plan::report::some_of;
 
 use super::dump::Dump;
-use super::world::{Origin, is_outdated};
+use super::world::Origin;
 use crate::text::count;
 
 /// Sentences about any dump.
@@ -25,12 +25,16 @@ pub(super) fn notes(dump: &Dump, origin: Origin) -> Vec<String> {
         .iter()
         .filter(|((kind, _), _)| !told.contains(&kind.as_str()));
     for ((kind, version), number) in skipped {
-        let objects = format!("skipped {} of kind {kind} ({version})", count(*number, "object"));
-        notes.push(if is_outdated(version) {
-            format!("{objects}: `spokeshave convert -f FILE` makes them karpenter.sh/v1, which is the version that is read")
-        } else {
-            format!("{objects}, which no decision reads")
-        });
+        let objects = count(*number, "object");
+        notes.push(format!(
+            "skipped {objects} of kind {kind} ({version}), which no decision reads"
+        ));
+    }
+    for ((kind, version), names) in &dump.outdated {
+        let objects = count(names.len(), "object");
+        notes.push(format!(
+            "skipped {objects} of kind {kind} ({version}): `spokeshave convert -f FILE` makes them the version that is read"
+        ));
     }
     let waiting: Vec<&str> = dump
         .node_claims

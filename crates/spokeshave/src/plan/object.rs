@@ -31,6 +31,7 @@ use spokeshave_plan::buffers::{Workload, WorkloadKind};
 
 use super::autoscalers::{self, Autoscaler};
 use super::workloads::WorkloadManifest;
+use super::world::is_outdated;
 
 /// The outside of a JSON document: whether it is a list, and the text of its items.
 #[derive(Debug, Deserialize)]
@@ -94,6 +95,8 @@ pub(super) enum Found {
     Autoscaler(Autoscaler),
     /// A kind that owns pods: known, but not read.
     Owner,
+    /// A kind of Karpenter's in a version that is no longer read, with the object's name.
+    Outdated((String, String), String),
     /// Another kind, with its version.
     Unknown((String, String)),
     /// A list that could not be taken apart as text.
@@ -123,7 +126,9 @@ impl Found {
         match self {
             Found::NodePool(_) => Some(("karpenter.sh/v1".into(), "NodePool".into())),
             Found::Disruption(_) => Some((LEDGER.into(), "Disruption".into())),
-            Found::Unknown((kind, version)) if AS_WRITTEN.contains(&kind.as_str()) => {
+            Found::Unknown((kind, version)) | Found::Outdated((kind, version), _)
+                if AS_WRITTEN.contains(&kind.as_str()) =>
+            {
                 Some((version.clone().into(), kind.clone().into()))
             }
             _ => None,
@@ -273,6 +278,14 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
             Found::CapacityBuffer(Arc::new(serde_json::from_str(text)?))
         }
         ("v1", "PodTemplate") => Found::PodTemplate(Arc::new(serde_json::from_str(text)?)),
+        (version, kind) if is_outdated(version) && !kind.ends_with("List") => {
+            let object: AnyObject = serde_json::from_str(text)?;
+            let name = object.metadata.name;
+            Found::Outdated(
+                (kind.to_owned(), version.to_owned()),
+                name.unwrap_or_else(|| "without a name".to_owned()),
+            )
+        }
         (version, kind) if kind.ends_with("NodeClass") => {
             let class: AnyNodeClass = serde_json::from_str(text)?;
             Found::NodeClass(NodeClass {
@@ -506,6 +519,17 @@ impl<S> AnyController<S> {
     fn key(&self, kind: &str) -> String {
         controller_key(kind, &self.metadata.namespace, &self.metadata.name)
     }
+}
+
+#[derive(Deserialize)]
+struct AnyObject {
+    #[serde(default)]
+    metadata: AnyMetadata,
+}
+
+#[derive(Default, Deserialize)]
+struct AnyMetadata {
+    name: Option<String>,
 }
 
 #[derive(Deserialize)]

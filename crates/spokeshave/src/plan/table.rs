@@ -6,11 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use spokeshave_model::Price;
+use spokeshave_plan::disrupt::share_text;
 use spokeshave_plan::report::some_of;
 
 use crate::text::{count, wrap};
 
-use super::format::{InTheWay, NodeClaimPlan, Plan, ReasonView, Stats, Unschedulable, VerdictView};
+use super::format::{
+    CommandView, Dollars, InTheWay, NodeClaimPlan, Plan, ReasonView, Stats, Unschedulable, VerdictView,
+};
 
 /// Rows of one kind before the rest is only counted.
 const MOST_ROWS: usize = 20;
@@ -35,7 +38,9 @@ pub(crate) fn render(plan: &Plan) -> String {
     launches(&mut page, plan);
     existing(&mut page, plan);
     later(&mut page, plan);
+    missing_replicas(&mut page, plan);
     left_over(&mut page, plan);
+    scale_down(&mut page, plan);
     disruption(&mut page, plan);
     if let Some(verdicts) = plan
         .disruption
@@ -165,6 +170,40 @@ fn later(page: &mut Page, plan: &Plan) {
     );
 }
 
+/// What NodePools with a fixed number of nodes lack.
+fn missing_replicas(page: &mut Page, plan: &Plan) {
+    for one in &plan.provisioning.replicas {
+        let pool = format!("NodePool {} (spec.replicas {})", one.node_pool, one.replicas);
+        if one.nodes == 0 {
+            page.title(&format!(
+                "LAUNCH none of the nodes that {pool} lacks: limits.nodes is reached"
+            ));
+            continue;
+        }
+        page.title(&format!("LAUNCH {} of {pool}", count(one.nodes, "node")));
+        let text = "whatever pods wait; the cloud chooses among its instance types";
+        page.wrapped(2, 4, text);
+    }
+}
+
+/// What they have too many of.
+fn scale_down(page: &mut Page, plan: &Plan) {
+    for one in &plan.disruption.scale_down {
+        page.title(&format!(
+            "SCALE DOWN NodePool {} (spec.replicas {}): {} less, {}",
+            one.node_pool,
+            one.replicas,
+            count(one.nodes.len(), "node"),
+            change(one.price.0)
+        ));
+        let nodes: Vec<&String> = one.nodes.iter().collect();
+        page.wrapped(2, 6, &format!("nodes: {}", names(&nodes)));
+        let pods = count(one.evictions, "pod");
+        let text = format!("{pods} would move; neither budgets nor DisruptionPolicies are asked");
+        page.wrapped(2, 6, &text);
+    }
+}
+
 fn left_over(page: &mut Page, plan: &Plan) {
     let later = &plan.provisioning.later;
     let later: BTreeSet<&String> = later.iter().flat_map(|one| &one.pods).collect();
@@ -256,31 +295,7 @@ fn disruption(page: &mut Page, plan: &Plan) {
         page.title("DISRUPT nothing");
     }
     for command in commands {
-        let savings = command.price_before.0.saturating_sub(command.price_after.0);
-        page.title(&format!(
-            "DISRUPT {}: {} ({}), {}",
-            count(command.nodes.len(), "node"),
-            command.decision,
-            command.reason,
-            change(savings)
-        ));
-        let nodes: Vec<&String> = command.nodes.iter().collect();
-        page.wrapped(2, 6, &format!("nodes: {}", names(&nodes)));
-        for replacement in &command.replacements {
-            page.wrapped(2, 6, &format!("replaced by {}", launch_line(replacement)));
-        }
-        page.wrapped(
-            2,
-            6,
-            &format!(
-                "{} would move · {}/h before, {}/h after · {} {}",
-                count(command.evictions, "pod"),
-                money(command.price_before.0),
-                money(command.price_after.0),
-                command.method,
-                command.id
-            ),
-        );
+        disrupted(page, "DISRUPT", command);
     }
     for budget in &plan.disruption.budgets {
         let error = budget
@@ -288,9 +303,9 @@ fn disruption(page: &mut Page, plan: &Plan) {
             .as_ref()
             .map(|error| format!(": {error}"))
             .unwrap_or_default();
-        let left = match (budget.allowed, budget.remaining) {
-            (Some(allowed), Some(remaining)) => format!("{remaining} of {allowed} left"),
-            _ => "no limit".to_owned(),
+        let left = match budget.of_nodes() {
+            Some((allowed, remaining)) => format!("{remaining} of {allowed} left"),
+            None => "no limit".to_owned(),
         };
         let text = format!(
             "budget of NodePool {} for {}: {left}, {} of {} disrupting{error}",
@@ -308,6 +323,47 @@ fn disruption(page: &mut Page, plan: &Plan) {
         };
         page.wrapped(2, 6, &format!("{noun} {pools}: {}", stop.message));
     }
+    let later = &plan.disruption.later;
+    for command in later.iter().take(MOST_ROWS) {
+        disrupted(page, "then DISRUPT", command);
+    }
+    page.rest(later.len(), "more command", "more commands");
+    if plan.disruption.is_cut {
+        page.wrapped(2, 4, "… and perhaps more: passes after these are not looked at");
+    }
+}
+
+fn disrupted(page: &mut Page, what: &str, command: &CommandView) {
+    let by_on_demand = command.is_by_on_demand;
+    page.title(&format!(
+        "{what} {}: {} ({}), {}",
+        count(command.nodes.len(), "node"),
+        command.decision,
+        command.reason,
+        saved(command.price_before, command.price_after, by_on_demand)
+    ));
+    let nodes: Vec<&String> = command.nodes.iter().collect();
+    page.wrapped(2, 6, &format!("nodes: {}", names(&nodes)));
+    for replacement in &command.replacements {
+        page.wrapped(2, 6, &format!("replaced by {}", launch_line(replacement)));
+    }
+    page.wrapped(
+        2,
+        6,
+        &format!(
+            "{} would move · {}/h before, {}/h after{} · {} {}",
+            count(command.evictions, "pod"),
+            money(command.price_before.0),
+            money(command.price_after.0),
+            if by_on_demand {
+                " by prices of on-demand"
+            } else {
+                ""
+            },
+            command.method,
+            command.id
+        ),
+    );
 }
 
 fn judged(page: &mut Page, verdicts: &[VerdictView]) {
@@ -316,7 +372,6 @@ fn judged(page: &mut Page, verdicts: &[VerdictView]) {
         count(verdicts.len(), "node")
     ));
     for verdict in verdicts {
-        let savings = verdict.price_before.0.saturating_sub(verdict.price_after.0);
         let what = match verdict.method {
             Some(method) => {
                 let by = verdict
@@ -324,7 +379,8 @@ fn judged(page: &mut Page, verdicts: &[VerdictView]) {
                     .as_ref()
                     .map(|name| format!(" by {name}"))
                     .unwrap_or_default();
-                format!("{}{by} ({method}), {}", verdict.decision, change(savings))
+                let saved = saved(verdict.price_before, verdict.price_after, verdict.is_by_on_demand);
+                format!("{}{by} ({method}), {saved}", verdict.decision)
             }
             None => verdict.decision.to_owned(),
         };
@@ -403,6 +459,14 @@ pub(crate) fn money(price: Price) -> String {
     let sign = if tenths_of_milli < 0 { "-" } else { "" };
     let magnitude = tenths_of_milli.abs();
     format!("{sign}${}.{:04}", magnitude / 10_000, magnitude % 10_000)
+}
+
+/// What is saved: by prices of on-demand only as a share, because it is not of what spot nodes cost.
+fn saved(before: Dollars, after: Dollars, is_by_on_demand: bool) -> String {
+    match is_by_on_demand {
+        true => share_text(before.0, after.0),
+        false => change(before.0.saturating_sub(after.0)),
+    }
 }
 
 fn change(savings: Price) -> String {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
-use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, Status};
+use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, READY, Status};
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{CapacityBuffer, EC2NodeClass, KWOKNodeClass, NodeOverlay, NodePool};
 use spokeshave_model::Pod;
@@ -19,12 +19,14 @@ use spokeshave_model::{ClusterState, Distress, InstanceType, PriceFeed};
 use spokeshave_plan::buffers::{resolve, virtual_pods};
 use spokeshave_plan::overlays::{PoolTypes, Verdict, evaluate};
 use spokeshave_plan::report::some_of;
+use spokeshave_story::adopt::OldObjects;
+use spokeshave_story::doctor::NOT_JUDGED;
 
 use super::dump::{Dump, Named, key};
 use super::ec2::{self, Ec2};
 use super::notes::notes;
 use super::schema::{self, LeftOut};
-use super::workloads;
+use super::{unjudged, workloads};
 use crate::text::count;
 
 /// Where a dump comes from.
@@ -52,9 +54,24 @@ pub(crate) struct World {
     pub(crate) most_replicas: BTreeMap<String, i64>,
     /// Objects that count as absent, all of which the notes name.
     pub(crate) left_out: Vec<LeftOut>,
+    /// Objects of files in versions that are no longer read.
+    pub(crate) outdated: Vec<OldObjects>,
 }
 
 impl World {
+    /// Nodes of commands under way count as the controllers count them: the memory of a command is its object.
+    pub(crate) fn mark_held(&mut self) {
+        let held = self
+            .state
+            .disruptions
+            .iter()
+            .filter(|command| command.holds_nodes());
+        let nodes = held.flat_map(|command| &command.spec.nodes);
+        let ids: Vec<String> = nodes.map(|node| node.provider_id.clone()).collect();
+        self.state.in_command.extend(ids.iter().cloned());
+        self.state.marked_for_deletion.extend(ids);
+    }
+
     /// Makes the state at `now`; every NodePool is offered the catalog, except where the file shows that its NodeClass is missing, and where
     /// `ec2` knows better what its EC2NodeClass allows.
     ///
@@ -122,7 +139,11 @@ impl World {
             )
         });
         notes.extend(taken_as_ready.clone());
-        let overlays = latest(dump.node_overlays, |overlay| overlay.name().to_owned());
+        notes.extend(unjudged::pools(&pools));
+        let mut overlays = latest(dump.node_overlays, |overlay| overlay.name().to_owned());
+        if origin == Origin::Cluster {
+            notes.extend(unjudged::leave_out_overlays(&mut overlays));
+        }
         notes.extend(overlay(&overlays, &pools, &mut instance_types));
         let mut pods = dump.pods;
         let buffers = latest(dump.capacity_buffers, |buffer| key(&buffer.metadata));
@@ -177,12 +198,20 @@ impl World {
             },
             ..ClusterState::default()
         };
+        let outdated = dump.outdated.into_iter();
+        let outdated = outdated.map(|((kind, version), names)| OldObjects {
+            kind,
+            version,
+            names,
+            source: "-f FILE",
+        });
         Self {
             state,
             notes,
             taken_as_ready,
             most_replicas,
             left_out,
+            outdated: outdated.collect(),
         }
     }
 
@@ -270,7 +299,8 @@ fn latest<T>(objects: Vec<Arc<T>>, name: impl Fn(&T) -> String) -> BTreeMap<Stri
         .collect()
 }
 
-/// A NodePool without any condition was written by hand: it counts as ready, unless its NodeClass is not.
+/// A NodePool without any condition counts as ready, unless its NodeClass is not. It was written by hand; or it is in a cluster, and no operator has
+/// judged it, which its condition then tells.
 pub(crate) fn assume_ready(pool: &mut Arc<NodePool>, class_ready: bool, now: Timestamp) -> bool {
     let says_something = pool
         .status
@@ -280,7 +310,9 @@ pub(crate) fn assume_ready(pool: &mut Arc<NodePool>, class_ready: bool, now: Tim
         return false;
     }
     let mut ready = NodePool::clone(pool);
-    ready.set("Ready", Status::True, "Ready", "", now);
+    let is_stored = pool.metadata.uid.is_some();
+    let reason = if is_stored { NOT_JUDGED } else { "Ready" };
+    ready.set(READY, Status::True, reason, "", now);
     *pool = Arc::new(ready);
     true
 }
@@ -386,7 +418,7 @@ fn foreign_classes(
     foreign.into_iter().map(note).collect()
 }
 
-fn plural<'a>(number: usize, one: &'a str, several: &'a str) -> &'a str {
+pub(super) fn plural<'a>(number: usize, one: &'a str, several: &'a str) -> &'a str {
     if number == 1 { one } else { several }
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     paths.extend(paths_of(document, &scenario.cluster.snapshot));
     paths.extend_from_slice(&named);
     let dump = files::read(&paths)?;
-    manifests::refuse_wrong(&named)?;
+    let idle = manifests::refuse_wrong(&named)?;
     let base = patchable(&dump);
     for object in &base {
         refuse_wrong(object)?;
@@ -101,9 +101,12 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         .map(|spec| policy(document, spec, &base, &mut shop))
         .collect::<Result<Vec<Policy>>>()?;
     if policies.iter().all(|policy| policy.node_pools.is_empty()) {
+        let place = match document.file.as_str() {
+            "" => String::new(),
+            file => format!("{file}: "),
+        };
         bail!(
-            "{}: there is no NodePool in {}, so that no pod could ever run",
-            document.file,
+            "{place}there is no NodePool in {}, so that no pod could ever run",
             shown(&paths)
         );
     }
@@ -113,6 +116,7 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     let of_policies = shop.notes().iter().filter(|note| !notes.contains(note));
     let of_policies: Vec<String> = of_policies.cloned().collect();
     notes.extend(of_policies);
+    notes.extend(idle);
     Ok(Setting {
         world,
         policies,
@@ -238,9 +242,12 @@ fn policy(document: &Document, spec: &PolicySpec, base: &[Patchable], shop: &mut
                 assume_ready(&mut pool, true, document.scenario.start);
                 pools.push(pool);
             }
-            _ => disruption_policies.push(Arc::new(
-                serde_json::from_value::<DisruptionPolicy>(object).map_err(unreadable)?,
-            )),
+            _ => {
+                let mut policy: DisruptionPolicy = serde_json::from_value(object).map_err(unreadable)?;
+                // Holds, halts and trips of the cluster that was dumped, at another time than this one begins.
+                policy.status = None;
+                disruption_policies.push(Arc::new(policy));
+            }
         }
     }
     pools.sort_by(|left, right| left.name().cmp(right.name()));

@@ -95,6 +95,12 @@ impl Document {
         }
     }
 
+    /// `FILE:LINE` of a field.
+    pub(crate) fn place(&self, field: &str) -> String {
+        let line = self.lines.line_of(field).unwrap_or(1);
+        format!("{}:{line}", self.file)
+    }
+
     /// A problem that only shows once other files have been read.
     pub(crate) fn wrong(&self, field: &str, message: impl Into<String>) -> Wrong {
         let problem = Problem {
@@ -107,6 +113,10 @@ impl Document {
 
 fn shown(file: &str, lines: &Lines, problem: &Problem) -> (u64, String) {
     let line = lines.line_of(&problem.field).unwrap_or(1);
+    if file.is_empty() {
+        // No file holds the scenario.
+        return (line, problem.message.clone());
+    }
     let field = match problem.field.as_str() {
         "" => String::new(),
         field => format!(" {field}:"),

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use spokeshave_comparison::Input;
 use spokeshave_scenario::Timeline;
@@ -22,7 +23,10 @@ use spokeshave_scenario::workload::Kind;
 use super::cluster::{beside, paths_of, shown};
 use super::document::Document;
 use super::inventory;
+use crate::plan::documents::{Style, documents, line_of, list_parts};
+use crate::plan::dump::as_text;
 use crate::plan::files;
+use crate::yaml;
 
 /// Where no workload is generated, what is drawn by seed is the cloud's part only.
 const SAME_WORKLOAD: &str = "Every seed has the same recorded workload: intervals are those of boot times and interruptions, not of other weeks.";
@@ -136,6 +140,7 @@ impl Recordings {
                 licence: None,
             });
             if source.format == Format::Dumps {
+                refuse_cut_off(&shown, &bytes)?;
                 let mut inventory = spokeshave_scenario::import::inventory::Inventory::default();
                 inventory::add(&shown, &bytes, &mut inventory)?;
                 let instant = time_in(path).or(inventory.newest()).ok_or_else(|| {
@@ -159,6 +164,29 @@ impl Recordings {
         protect(&mut recorded.timeline, budgets);
         bend(recorded, source, scenario.duration_ms).map_err(|error| anyhow!("{shown}: {error}"))
     }
+}
+
+/// Refuses a list that ends between two of its items. It is well formed, and what it lacks would be taken for deleted. kubectl writes the kind of a list after
+/// its items.
+fn refuse_cut_off(file: &str, bytes: &[u8]) -> Result<()> {
+    let text = as_text(bytes).with_context(|| file.to_owned())?;
+    for document in documents(text) {
+        if document.style() == Style::Json {
+            continue;
+        }
+        let Some(parts) = list_parts(document.text) else {
+            continue;
+        };
+        let header = yaml::to_json(&parts.header).unwrap_or_default();
+        let header: Value = serde_json::from_str(&header).unwrap_or_default();
+        if !header["kind"].as_str().unwrap_or_default().ends_with("List") {
+            let line = line_of(text, document.offset + document.text.trim_end().len());
+            bail!(
+                "{file}:{line}: has `items:` but no `kind: List` after them, where kubectl writes it; the file seems to be cut off"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The instant in the name of a dump: its first twelve or fourteen digits, as in `2026-03-02T14-00.yaml` or `pods-20260302140005.json`.
@@ -296,6 +324,55 @@ spec:
             told.collect::<Vec<_>>(),
             [("default", least()), ("default-copy2", least())]
         );
+    }
+
+    /// As a recorder leaves them behind whose API server was away, or that was ended while it wrote: they are not the dumps of a smaller cluster.
+    #[test]
+    fn a_dump_that_failed_or_was_cut_off_is_refused() {
+        let item = |name: &str| {
+            format!(
+                "- apiVersion: apps/v1\n  kind: Deployment\n  metadata: {{name: {name}}}\n  \
+                 spec: {{replicas: 2, template: {{spec: {{containers: [{{name: a}}]}}}}}}\n"
+            )
+        };
+        let whole = format!(
+            "apiVersion: v1\nitems:\n{}{}kind: List\n",
+            item("web"),
+            item("api")
+        );
+        let cut = format!("apiVersion: v1\nitems:\n{}- apiVersion: apps/v1\n", item("web"));
+        let nothing = "2026-03-02T01-00.yaml: holds neither a workload nor a pod";
+        let told = [
+            (whole.as_str(), None),
+            ("", Some(nothing)),
+            ("apiVersion: v1\nitems: []\nkind: List\n", Some(nothing)),
+            (
+                cut.as_str(),
+                Some("2026-03-02T01-00.yaml:7: has `items:` but no `kind: List` after them"),
+            ),
+        ];
+        let csv =
+            "{format: csv, file: pods.csv, columns: {start: begin, cpu: cores, group: team}, copies: 2}";
+        let scenario = SCENARIO.replace(csv, "{format: dumps, file: dumps}");
+        for (second, expected) in told {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            std::fs::create_dir(folder.path().join("dumps")).expect("made");
+            for (name, text) in [
+                ("pools.yaml", ""),
+                ("dumps/2026-03-02T00-00.yaml", whole.as_str()),
+                ("dumps/2026-03-02T01-00.yaml", second),
+            ] {
+                std::fs::write(folder.path().join(name), text).expect("written");
+            }
+            let file = folder.path().join("scenario.yaml").display().to_string();
+            let document = Document::parse(&file, &scenario).unwrap_or_else(|wrong| panic!("{wrong}"));
+            match (read(&document, &[], &[]), expected) {
+                (Ok(found), None) => assert_eq!(found.timelines["rec"].owners.len(), 2),
+                (Err(error), Some(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+                (Ok(_), Some(expected)) => panic!("not refused: {expected}"),
+                (Err(error), None) => panic!("{error}"),
+            }
+        }
     }
 
     #[test]

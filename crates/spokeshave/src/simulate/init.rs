@@ -1,7 +1,6 @@
 //! `simulate init`: a scenario file to edit, for the workloads of a dump or of the cluster.
 //!
-//! Owns the text that is written. A cluster is first written as a dump, without secrets, environments and images, so that the scenario has a file to
-//! begin with.
+//! Owns the text that is written. A cluster is first written as a dump, without what no decision reads, so that the scenario has a file to begin with.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use super::overwriting::is_same;
 use super::{inventory, recorder};
 use crate::connection::kubeconfigs;
 use crate::plan::files;
-use crate::text::say;
+use crate::text::{count, say};
 
 const WEEK_MS: u64 = 7 * 86_400_000;
 
@@ -36,7 +35,7 @@ pub(crate) async fn run(args: &InitArgs) -> Result<String> {
             let text = recorder::dump(args.kubeconfig.as_deref()).await?;
             std::fs::write(&dump, text).with_context(|| format!("cannot write {}", dump.display()))?;
             say(&format!(
-                "note: the cluster's workloads and NodePools are in {}, without environments, images and annotations",
+                "note: the cluster's workloads and NodePools are in {}, without environments, images, commands, secrets and annotations that no decision reads",
                 dump.display()
             ));
             vec![dump]
@@ -102,11 +101,12 @@ fn scenario(paths: &[PathBuf], inventory: &Inventory) -> Result<String> {
         [name] => (serde_json::to_string(name)?, "this dump"),
         names => (serde_json::to_string(names)?, "these dumps"),
     };
+    let number = |number: u64, noun: &str| count(usize::try_from(number).unwrap_or(usize::MAX), noun);
     let mut text = String::new();
     let _ = write!(
         text,
         "\
-# A week of what runs in {shown}: {owners} workloads, {pods} pods, {cores} cores at the peak.
+# A week of what runs in {shown}: {owners}, {pods}, {cores} cores at the peak.
 # `spokeshave simulate THIS_FILE --check` says what it comes to, and without --check it is simulated; docs/simulate.md names every field.
 apiVersion: simulate.spokeshave.dev/v1alpha1
 kind: Scenario
@@ -136,8 +136,8 @@ spec:
   # - patient.cost <= 1.02 * now.cost
 ",
         shown = names.join(", "),
-        owners = facts.owners,
-        pods = facts.peak_pods,
+        owners = number(facts.owners, "workload"),
+        pods = number(facts.peak_pods, "pod"),
         cores = facts.peak_cpu_milli as f64 / 1_000.0,
     );
     Ok(text)
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(read.scenario.start.to_string(), "2026-03-03T00:00:00Z");
         assert_eq!(read.scenario.cluster.snapshot, ["a b/Cluster \"one\".yaml"]);
         assert!(
-            text.contains("1 workloads, 3 pods, 1.5 cores at the peak"),
+            text.contains("Cluster \"one\".yaml: 1 workload, 3 pods, 1.5 cores at the peak"),
             "{text}"
         );
     }

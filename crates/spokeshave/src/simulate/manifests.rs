@@ -24,6 +24,7 @@ use super::inventory::{self, Piece};
 use crate::field;
 use crate::lines::Lines;
 use crate::plan::{files, schema};
+use crate::text::count;
 use crate::yaml;
 
 /// Versions and kinds that are judged.
@@ -34,11 +35,21 @@ const KINDS: [(&str, &str); 4] = [
     ("apps/v1", "DaemonSet"),
 ];
 
-/// Refuses manifests that an API server would refuse, and objects of one kind and name that are there twice.
+/// Versions and kinds that are pods or make some, which a simulation takes from dumps.
+const RUNNING: [(&str, &str); 6] = [
+    ("apps/v1", "Deployment"),
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "StatefulSet"),
+    ("batch/v1", "CronJob"),
+    ("batch/v1", "Job"),
+    ("v1", "Pod"),
+];
+
+/// Refuses manifests that an API server would refuse, and objects of one kind and name that are there twice. Of workloads it says that they are left out.
 ///
 /// # Errors
 /// [`Wrong`], with everything that is wrong with them; or a file cannot be read.
-pub(crate) fn refuse_wrong(paths: &[PathBuf]) -> Result<()> {
+pub(crate) fn refuse_wrong(paths: &[PathBuf]) -> Result<Option<String>> {
     let mut judge = Judge::default();
     for path in files::expand(paths)? {
         let (file, bytes) = files::bytes_of(&path)?;
@@ -46,9 +57,14 @@ pub(crate) fn refuse_wrong(paths: &[PathBuf]) -> Result<()> {
         inventory::each(&file, &bytes, &mut look)?;
     }
     match judge.problems.is_empty() {
-        true => Ok(()),
+        true => Ok(judge.idle()),
         false => Err(Wrong(judge.problems).into()),
     }
+}
+
+/// The place of the object `metadata.name` in a file.
+fn place_of(file: &str, lines: &Lines, piece: &Piece<'_>) -> String {
+    format!("{file}:{}", lines.line_or("metadata.name", piece.line))
 }
 
 /// Something that is wrong with an object.
@@ -72,6 +88,9 @@ struct Judge {
     problems: Vec<String>,
     /// `FILE:LINE` of the first object of a kind and name.
     seen: BTreeMap<(&'static str, String), String>,
+    /// Place and name of the first workload, and how many there are.
+    first_idle: Option<String>,
+    idle: usize,
 }
 
 impl Judge {
@@ -82,8 +101,12 @@ impl Judge {
         };
         let kind = object["kind"].as_str().or(piece.kind).unwrap_or_default();
         let version = object["apiVersion"].as_str().unwrap_or_default();
-        let is_judged = |known: &(&str, &str)| known.1 == kind && (version.is_empty() || known.0 == version);
-        let Some((version, kind)) = KINDS.into_iter().find(is_judged) else {
+        let is_meant = |known: &(&str, &str)| known.1 == kind && (version.is_empty() || known.0 == version);
+        if let Some((_, kind)) = RUNNING.into_iter().find(is_meant) {
+            self.look_at_workload(file, kind, &object, piece);
+            return;
+        }
+        let Some((version, kind)) = KINDS.into_iter().find(is_meant) else {
             return;
         };
         let lines = Lines::of(piece.text, piece.in_sequence, piece.line);
@@ -108,7 +131,7 @@ impl Judge {
                 self.problems.push(problem);
             }
         }
-        let place = format!("{file}:{}", lines.line_or("metadata.name", piece.line));
+        let place = place_of(file, &lines, piece);
         // An object that names no namespace is in the default one.
         let namespace = if namespace.is_empty() {
             "default"
@@ -124,6 +147,39 @@ impl Judge {
                 entry.get()
             )),
         }
+    }
+}
+
+impl Judge {
+    /// Counts what nothing else has made.
+    fn look_at_workload(&mut self, file: &str, kind: &str, object: &Value, piece: &Piece<'_>) {
+        let meta = &object["metadata"];
+        if !meta["ownerReferences"].is_null() {
+            return;
+        }
+        self.idle += 1;
+        if self.first_idle.is_none() {
+            let lines = Lines::of(piece.text, piece.in_sequence, piece.line);
+            let (namespace, name) = (&meta["namespace"], &meta["name"]);
+            self.first_idle = Some(format!(
+                "{}: {kind} {}/{}",
+                place_of(file, &lines, piece),
+                namespace.as_str().unwrap_or("default"),
+                name.as_str().unwrap_or("without a name")
+            ));
+        }
+    }
+
+    /// That workloads of the manifests do not run, if there are any.
+    fn idle(self) -> Option<String> {
+        let first = self.first_idle?;
+        let (others, are) = match self.idle - 1 {
+            0 => (String::new(), "is"),
+            others => (format!(" and {}", count(others, "other")), "are"),
+        };
+        Some(format!(
+            "{first}{others} {are} left out: `manifests` set up the cluster, and what runs in it comes from `workloads` and `cluster.snapshot`"
+        ))
     }
 }
 

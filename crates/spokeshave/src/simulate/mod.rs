@@ -13,8 +13,10 @@ mod inventory;
 mod manifests;
 mod offers;
 mod overwriting;
+mod owners;
 mod recorder;
 mod runs;
+mod templates;
 mod watch;
 mod without_file;
 
@@ -82,6 +84,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     let chosen = chosen(scenario, &args.policies)?;
     let names: Vec<&str> = chosen.iter().map(|policy| policy.name.as_str()).collect();
     let expectations = expectations(&document, &names)?;
+    templates::refuse_wrong(&document).await?;
     let mut setting = cluster::read(&document, &args.filenames)?;
     for note in &setting.notes {
         say(&format!("note: {note}"));
@@ -91,10 +94,12 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         .retain(|policy| names.contains(&policy.name.as_str()));
     engine::check(args, &setting.policies, &scenario.baseline)?;
     let outputs = outputs(args, scenario, &setting.policies)?;
-    let recordings = imports::read(&document, &args.filenames, &setting.budgets)?;
+    let mut recordings = imports::read(&document, &args.filenames, &setting.budgets)?;
     for note in &recordings.notes {
         say(&format!("note: {note}"));
     }
+    let timelines = &mut recordings.timelines;
+    owners::settle(&document, &args.filenames, timelines, &setting.budgets)?;
     let plan = RunList {
         scenario: scenario.clone(),
         recordings: recordings.timelines,
@@ -126,8 +131,9 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         inputs: recordings.inputs,
         alterations: recordings.alterations,
     };
+    // Now, and not after hours of work.
+    outputs.try_all()?;
     if let Some(path) = &args.report {
-        // Now, and not after hours of work.
         may_be_written(path)?;
     }
     let stop = Arc::new(AtomicBool::new(false));
@@ -143,7 +149,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
             say("Interrupted: writing what has been simulated so far. Ctrl-C again ends it at once.");
         })
     };
-    let runs = working.await.context("the simulation has broken")??;
+    let (runs, unwritten) = working.await.context("the simulation has broken")??;
     interrupt.abort();
     let was_interrupted = stop.load(Ordering::Relaxed);
     if runs.is_empty() {
@@ -160,6 +166,9 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     if let Some(path) = &args.report {
         write(path, &comparison.to_html())?;
     }
+    if let Some(error) = unwritten {
+        return Err(error);
+    }
     Ok(match (was_interrupted, comparison.contradicted()) {
         (true, _) => ExitCode::from(INTERRUPTED),
         (false, true) => ExitCode::from(CONTRADICTED),
@@ -169,7 +178,12 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
 
 /// Whether a file can be written; what it holds stays as it is until then.
 fn may_be_written(path: &Path) -> Result<()> {
-    let is_new = !path.exists();
+    // A link to nothing yet is there: it is not to be removed.
+    let is_new = path.symlink_metadata().is_err();
+    if !is_new && !path.is_file() && !path.is_dir() {
+        // Who reads from a pipe would take the attempt for all there is.
+        return Ok(());
+    }
     let mut options = std::fs::OpenOptions::new();
     let tried = options.append(true).create(true).open(path).and_then(|_| {
         // An interrupted run would leave an empty report behind.

@@ -8,7 +8,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
 use jiff::Timestamp;
 use kube::Client;
@@ -17,6 +17,7 @@ use spokeshave_scenario::import::record::FORMAT;
 use spokeshave_scenario::import::redact::redacted;
 use tokio::time::Instant;
 
+use super::may_be_written;
 use crate::arguments::parse_duration;
 use crate::cluster::Cluster;
 use crate::plan::live;
@@ -116,26 +117,18 @@ pub(crate) async fn dump(kubeconfig: Option<&Path>) -> Result<String> {
 /// # Errors
 /// The cluster does not answer at the start, or the file cannot be written.
 pub(crate) async fn run(args: RecordArgs) -> Result<()> {
+    if let Some(path) = &args.output {
+        // Before anything is asked of the cluster.
+        refuse_written(path)?;
+        may_be_written(path)?;
+    }
     let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
-    let out: Box<dyn Write + Send> = match &args.output {
-        Some(path) => {
-            Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
-        }
-        None => Box::new(std::io::stdout()),
-    };
-    let mut recorder = Recorder {
-        out: BufWriter::new(out),
-        known: BTreeMap::new(),
-        last: Timestamp::UNIX_EPOCH,
-    };
-    writeln!(
-        recorder.out,
-        "{}",
-        json!({"recording": FORMAT, "cluster": cluster.server, "everySeconds": args.every.as_secs_f64()})
-    )?;
+    let head =
+        json!({"recording": FORMAT, "cluster": cluster.server, "everySeconds": args.every.as_secs_f64()});
     say("Recording; press Ctrl-C to stop.");
     let mut end = std::pin::pin!(signals::wait(args.duration));
-    let mut listed_last = None;
+    // There is no recording before there is something in it: a recorder that is started again would refuse what is left of an attempt.
+    let mut recording: Option<(Recorder<Box<dyn Write + Send>>, Instant)> = None;
     loop {
         let listed = tokio::select! {
             biased;
@@ -144,11 +137,17 @@ pub(crate) async fn run(args: RecordArgs) -> Result<()> {
         };
         match listed {
             Ok((now, found)) => {
-                recorder.note(now, found)?;
-                listed_last = Some(Instant::now());
+                if recording.is_none() {
+                    let recorder = Recorder::begin(created(args.output.as_deref())?, &head)?;
+                    recording = Some((recorder, Instant::now()));
+                }
+                if let Some((recorder, listed_last)) = &mut recording {
+                    recorder.note(now, found)?;
+                    *listed_last = Instant::now();
+                }
             }
             // A cluster may be unavailable for a while; changes in that time are seen afterwards.
-            Err(error) if listed_last.is_some() => say(&format!("note: {error:#}; trying again")),
+            Err(error) if recording.is_some() => say(&format!("note: {error:#}; trying again")),
             Err(error) => return Err(error),
         }
         tokio::select! {
@@ -157,12 +156,36 @@ pub(crate) async fn run(args: RecordArgs) -> Result<()> {
             () = tokio::time::sleep(args.every) => {}
         }
     }
-    if let Some(listed_last) = listed_last {
+    if let Some((mut recorder, listed_last)) = recording {
         // Of a cluster that has been unavailable for longer nothing is known.
         recorder.end(listed_last.elapsed().min(args.every))?;
+        recorder.out.flush()?;
     }
-    recorder.out.flush()?;
     Ok(())
+}
+
+/// Refuses to write over a recording: a recorder that is started again would lose a week's.
+fn refuse_written(path: &Path) -> Result<()> {
+    let known = std::fs::metadata(path);
+    // Nothing is lost of what is empty, nor of what is no file, such as a pipe.
+    if known.is_ok_and(|known| known.is_file() && known.len() > 0) {
+        bail!(
+            "{} exists already and would be written over; -o names another file, for example with the time in its name",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Where is written to.
+fn created(path: Option<&Path>) -> Result<Box<dyn Write + Send>> {
+    let Some(path) = path else {
+        return Ok(Box::new(std::io::stdout()));
+    };
+    // Somebody else may have begun in the meantime.
+    refuse_written(path)?;
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Box::new(file))
 }
 
 async fn look(cluster: &Cluster) -> Result<(Timestamp, Vec<Value>)> {
@@ -179,6 +202,17 @@ struct Recorder<W: Write> {
 }
 
 impl<W: Write> Recorder<W> {
+    /// A recording with this first line.
+    fn begin(out: W, head: &Value) -> Result<Self> {
+        let mut recorder = Recorder {
+            out: BufWriter::new(out),
+            known: BTreeMap::new(),
+            last: Timestamp::UNIX_EPOCH,
+        };
+        writeln!(recorder.out, "{head}")?;
+        Ok(recorder)
+    }
+
     /// Writes what is different from the last time.
     fn note(&mut self, now: Timestamp, found: Vec<Value>) -> Result<()> {
         // The clock of a cluster may be set back.
@@ -249,12 +283,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_recording_is_not_written_over() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("shop.jsonl");
+        // As `mktemp` leaves it: nothing can be lost of it.
+        std::fs::write(&path, "").expect("written");
+        let mut out = created(Some(path.as_path())).expect("a file");
+        out.write_all(b"{}\n").expect("written");
+        let error = created(Some(path.as_path())).err().expect("refused");
+        assert!(
+            error
+                .to_string()
+                .contains("exists already and would be written over"),
+            "{error}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).expect("still there"), "{}\n");
+    }
+
+    #[test]
     fn only_differences_are_written() {
-        let mut recorder = Recorder {
-            out: BufWriter::new(Vec::new()),
-            known: BTreeMap::new(),
-            last: Timestamp::UNIX_EPOCH,
-        };
+        let mut recorder = Recorder::begin(Vec::new(), &json!({"recording": FORMAT})).expect("memory");
         let web = |replicas: u32| json!({"kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"}, "spec": {"replicas": replicas}});
         let pod = json!({"kind": "Pod", "metadata": {"namespace": "shop", "name": "web-1"}});
         let at = |text: &str| text.parse().expect("an instant");
@@ -274,7 +322,8 @@ mod tests {
             .lines()
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect();
-        let told = lines.iter().map(|line| {
+        assert_eq!(lines[0]["recording"], FORMAT, "the head comes first");
+        let told = lines[1..].iter().map(|line| {
             let part = |pointer: &str| line.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             format!("{} {} {}", part("/at"), part("/what"), part("/object/kind"))
         });

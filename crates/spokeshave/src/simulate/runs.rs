@@ -7,13 +7,13 @@ use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use spokeshave_scenario::{Scenario, Timeline, generate};
 use spokeshave_simulate::{Policy, Run, World};
 
 use super::imports::protect;
-use super::watch::{Life, Outputs};
+use super::watch::{Life, Lived, Outputs};
 
 /// What is to be simulated.
 pub(crate) struct RunList {
@@ -52,11 +52,17 @@ impl RunList {
         Ok(timeline)
     }
 
-    /// Lives every policy under every seed; after an interrupt only what had begun, marked as partial.
+    /// Lives every policy under every seed; after an interrupt only what had begun, marked as partial. The runs come with the first failure to write a file of
+    /// theirs, which is no reason to lose them.
     ///
     /// # Errors
-    /// A timeline does not fit into memory, or a file cannot be written.
-    pub(crate) fn live(&self, jobs: usize, stop: &AtomicBool, outputs: &Outputs) -> Result<Vec<Run>> {
+    /// A timeline does not fit into memory.
+    pub(crate) fn live(
+        &self,
+        jobs: usize,
+        stop: &AtomicBool,
+        outputs: &Outputs,
+    ) -> Result<(Vec<Run>, Option<Error>)> {
         let seeds = u64::from(self.seeds);
         let policies = self.policies.len();
         let whole = policies * self.seeds as usize;
@@ -70,7 +76,7 @@ impl RunList {
             })
             .collect();
         let next = AtomicUsize::new(0);
-        let done: Mutex<Vec<(usize, Result<Run>)>> = Mutex::new(Vec::new());
+        let done: Mutex<Vec<(usize, Result<Lived>)>> = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..jobs.clamp(1, whole.max(1)) {
                 scope.spawn(|| {
@@ -102,10 +108,17 @@ impl RunList {
         if std::io::stderr().is_terminal() {
             eprint!("\r\x1b[K");
         }
+        let has_log = |run: &Result<Lived>| run.as_ref().is_ok_and(|lived| lived.has_log);
+        let are_whole = done.iter().all(|(_, run)| has_log(run));
         let finished: Vec<usize> = done.iter().map(|(index, _)| *index).collect();
-        let runs = done.into_iter().map(|(_, run)| run).collect::<Result<Vec<Run>>>();
-        let written = outputs.finish(runs.is_ok().then_some(finished.as_slice()), whole);
-        runs.and_then(|runs| written.map(|()| runs))
+        let written = outputs.finish(are_whole.then_some(finished.as_slice()), whole);
+        let (mut runs, mut unwritten) = (Vec::new(), None);
+        for (_, run) in done {
+            let lived = run?;
+            unwritten = unwritten.or(lived.unwritten);
+            runs.push(lived.run);
+        }
+        Ok((runs, unwritten.or(written.err())))
     }
 
     /// The timeline of a seed: made by the first policy that needs it, given back with the last.

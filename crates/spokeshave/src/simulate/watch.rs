@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 use spokeshave_scenario::Timeline;
@@ -14,7 +14,7 @@ use spokeshave_simulate::perfetto::Trace;
 use spokeshave_simulate::{Line, ObjectsAt, Policy, Run, Watch, World};
 
 use super::args::{EngineName, SimulateArgs};
-use super::engine;
+use super::{engine, may_be_written};
 use crate::text::say;
 
 /// What is to be written.
@@ -40,6 +40,15 @@ pub(crate) struct Life<'a> {
     pub(crate) is_stopped: &'a dyn Fn() -> bool,
 }
 
+/// A run that was lived.
+pub(crate) struct Lived {
+    pub(crate) run: Run,
+    /// Its part of the event log is whole, or none is asked for.
+    pub(crate) has_log: bool,
+    /// The first of its files that could not be written.
+    pub(crate) unwritten: Option<Error>,
+}
+
 /// A line of the event log with the run that it is of.
 #[derive(Serialize)]
 struct Entry<'a> {
@@ -61,16 +70,31 @@ impl Outputs {
         }
     }
 
-    /// Lives one run, and writes what is asked of it.
+    /// Tries whether all files can be written. The parts of the event log are beside it.
     ///
     /// # Errors
-    /// A file cannot be written.
-    pub(crate) fn live(&self, life: &Life<'_>) -> Result<Run> {
+    /// One cannot.
+    pub(crate) fn try_all(&self) -> Result<()> {
+        let log = self.events.iter();
+        let parts = log.clone().map(|path| part(path, 0));
+        let objects = self.objects.iter().map(|(_, path)| path.clone());
+        let whole = log.chain(&self.trace).cloned();
+        whole
+            .chain(objects)
+            .chain(parts)
+            .try_for_each(|path| may_be_written(&path))
+    }
+
+    /// Lives one run, and writes what is asked of it. A file that cannot be written is no reason to lose the run.
+    ///
+    /// # Errors
+    /// The simulated cluster is not in order.
+    pub(crate) fn live(&self, life: &Life<'_>) -> Result<Lived> {
         let is_chosen = life.index == self.chosen;
-        let mut log = match &self.events {
-            Some(path) => Some(Log::create(&part(path, life.index))?),
-            None => None,
-        };
+        let mut log = self
+            .events
+            .as_ref()
+            .map(|path| Log::create(&part(path, life.index)));
         let mut trace = self
             .trace
             .as_ref()
@@ -103,7 +127,7 @@ impl Outputs {
             }),
         };
         let run = engine::live(self.engine, life, watch)?;
-        if let Some(mut log) = log {
+        let logged = log.map_or(Ok(()), |mut log| {
             if run.partial {
                 log.add(&Entry {
                     policy,
@@ -116,21 +140,33 @@ impl Outputs {
                     },
                 });
             }
-            log.finish()?;
-        }
-        if let (Some(trace), Some(path)) = (trace, &self.trace) {
-            let end_ms = (!run.partial).then_some(life.world.duration_ms);
-            write(path, &trace.finish(end_ms))?;
-        }
-        match (objects, wanted) {
-            (Some(objects), Some((_, path))) => write(path, &objects?)?,
-            (None, Some((_, path))) => say(&format!(
-                "note: interrupted before --snapshot-at: {} has not been written",
-                path.display()
-            )),
-            (_, None) => {}
-        }
-        Ok(run)
+            log.finish()
+        });
+        let traced = match (trace, &self.trace) {
+            (Some(trace), Some(path)) => {
+                let end_ms = (!run.partial).then_some(life.world.duration_ms);
+                write(path, &trace.finish(end_ms))
+            }
+            _ => Ok(()),
+        };
+        let kept = match (objects, wanted) {
+            (Some(objects), Some((_, path))) => objects
+                .map_err(Error::from)
+                .and_then(|objects| write(path, &objects)),
+            (None, Some((_, path))) => {
+                say(&format!(
+                    "note: interrupted before --snapshot-at: {} has not been written",
+                    path.display()
+                ));
+                Ok(())
+            }
+            (_, None) => Ok(()),
+        };
+        Ok(Lived {
+            run,
+            has_log: logged.is_ok(),
+            unwritten: logged.and(traced).and(kept).err(),
+        })
     }
 
     /// Puts the event log together from those of these runs, in this order; with none it writes nothing. What all runs have left on the way is removed.
@@ -178,30 +214,27 @@ fn write(path: &Path, value: &Value) -> Result<()> {
 /// The event log of one run on its way into a file. The first failure stops the writing, and is reported at the end.
 struct Log {
     path: PathBuf,
-    file: BufWriter<File>,
-    failure: Option<io::Error>,
+    file: io::Result<BufWriter<File>>,
 }
 
 impl Log {
-    fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Log {
+    fn create(path: &Path) -> Self {
+        Log {
             path: path.to_owned(),
-            file: BufWriter::new(file),
-            failure: None,
-        })
+            file: File::create(path).map(BufWriter::new),
+        }
     }
 
     fn add(&mut self, entry: &Entry<'_>) {
-        if self.failure.is_some() {
-            return;
+        let Ok(file) = &mut self.file else { return };
+        let written = serde_json::to_writer(&mut *file, entry).map_err(io::Error::from);
+        if let Err(error) = written.and_then(|()| file.write_all(b"\n")) {
+            self.file = Err(error);
         }
-        let written = serde_json::to_writer(&mut self.file, entry).map_err(io::Error::from);
-        self.failure = written.and_then(|()| self.file.write_all(b"\n")).err();
     }
 
-    fn finish(mut self) -> Result<()> {
-        let written = self.failure.map_or_else(|| self.file.flush(), Err);
+    fn finish(self) -> Result<()> {
+        let written = self.file.and_then(|mut file| file.flush());
         written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 }

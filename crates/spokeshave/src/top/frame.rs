@@ -1,6 +1,6 @@
 //! One screenful, as lines of pieces: pure, so that a test reads what a person would.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use clap::ValueEnum;
 use spokeshave_model::Price;
@@ -8,30 +8,9 @@ use spokeshave_story::explain::age;
 use spokeshave_view::{NodeRow, Phase, View, share};
 use spokeshave_web::Shown;
 
+use super::line::{Line, Tone, fit, folded, piece};
 use super::panes;
 use crate::text::count;
-
-/// How a piece looks, where there are colours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
-    Plain,
-    Dim,
-    Bold,
-    Good,
-    Warn,
-    Bad,
-    Chosen,
-}
-
-/// Text of one tone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) text: String,
-    pub(super) tone: Tone,
-}
-
-/// One line.
-pub(super) type Line = Vec<Piece>;
 
 /// Columns and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +71,10 @@ pub(super) struct Asked {
     pub(super) is_typing: bool,
     /// The chosen node, by name: it stays chosen when others come and go.
     pub(super) chosen: Option<String>,
-    /// The first node on the screen.
-    pub(super) first: usize,
+    /// The first node on the screen that was drawn last.
+    pub(super) first: Cell<usize>,
+    /// How many nodes that screen had room for.
+    pub(super) room: Cell<usize>,
     pub(super) pane: Pane,
     /// The first line of the pane.
     pub(super) pane_first: usize,
@@ -102,21 +83,26 @@ pub(super) struct Asked {
     pub(super) without: RefCell<Option<Without>>,
 }
 
+impl Asked {
+    /// Moves the screen as little as it takes to have the chosen node on it, and returns the first of those that are there.
+    fn follow(&self, rows: &[&NodeRow], room: usize) -> usize {
+        let mut first = self.first.get().min(rows.len().saturating_sub(1));
+        let chosen = self.chosen.as_deref();
+        if let Some(at) = rows.iter().position(|row| chosen == Some(&*row.name)) {
+            first = first.clamp((at + 1).saturating_sub(room.max(1)), at);
+        }
+        self.first.set(first);
+        self.room.set(room);
+        first
+    }
+}
+
 /// What would happen without the things that keep a node: deciding that takes too long for every redraw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Without {
     /// Of which view and node.
     pub(super) of: (u64, String),
     pub(super) lines: Vec<(String, Tone)>,
-}
-
-pub(super) fn piece(text: impl Into<String>, tone: Tone) -> Piece {
-    let mut text: String = text.into();
-    // What objects say may hold anything: a terminal would carry it out.
-    if text.chars().any(char::is_control) {
-        text = text.replace(char::is_control, " ");
-    }
-    Piece { text, tone }
 }
 
 pub(super) fn money(price: Price) -> String {
@@ -174,7 +160,8 @@ pub(super) fn rows<'a>(view: &'a View, asked: &Asked) -> Vec<&'a NodeRow> {
 fn verdict(row: &NodeRow) -> (String, Tone) {
     let of_itself = format!("Node {}", row.name);
     let reason = row.reasons.first().map(|reason| {
-        if reason.object == of_itself {
+        // A rule of a DisruptionPolicy names itself; its object is the NodePool that it selects.
+        if reason.object == of_itself || reason.code == "DisruptionPolicy" {
             reason.message.clone()
         } else {
             format!("{}: {}", reason.object, reason.message)
@@ -424,42 +411,6 @@ fn head(view: &View, width: usize) -> Vec<Line> {
     lines
 }
 
-/// A line as it is, or where it is too long, in two or more, broken between pieces.
-fn folded(line: Line, width: usize) -> Vec<Line> {
-    let mut lines: Vec<Line> = vec![Vec::new()];
-    let mut left = width;
-    for mut piece in line {
-        let long = piece.text.chars().count();
-        if long > left && left < width {
-            lines.push(Vec::new());
-            left = width;
-            piece.text = piece.text.trim_start().to_owned();
-        }
-        left = left.saturating_sub(piece.text.chars().count());
-        if let Some(last) = lines.last_mut() {
-            last.push(piece);
-        }
-    }
-    lines.into_iter().map(|line| fit(line, width)).collect()
-}
-
-/// Cuts a line to a width.
-fn fit(line: Line, width: usize) -> Line {
-    let mut left = width;
-    let mut out = Vec::new();
-    for mut piece in line {
-        let long = piece.text.chars().count();
-        if long > left {
-            piece.text = piece.text.chars().take(left).collect();
-        }
-        left = left.saturating_sub(long);
-        if !piece.text.is_empty() {
-            out.push(piece);
-        }
-    }
-    out
-}
-
 /// Draws a screenful. `trouble` says why what is shown is not up to date.
 pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&str>) -> Vec<Line> {
     let view = &shown.view;
@@ -482,8 +433,8 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&st
     let room = left.saturating_sub(for_pane);
     let columns = columns(&rows, size.width);
     lines.push(fit(vec![piece(titles(&columns, asked), Tone::Dim)], size.width));
-    let first = asked.first.min(rows.len().saturating_sub(1));
-    for row in rows.iter().skip(if is_screen { first } else { 0 }).take(room) {
+    let first = if is_screen { asked.follow(&rows, room) } else { 0 };
+    for row in rows.iter().skip(first).take(room) {
         lines.push(line(row, view, &columns, asked, size.width, is_screen));
     }
     if rows.is_empty() {
@@ -555,12 +506,12 @@ fn foot(asked: &Asked, view: &View) -> Line {
             piece("_", Tone::Dim),
         ];
     }
+    let separator = if asked.is_ascii { "|" } else { "·" };
     let filter = if asked.filter.is_empty() {
         String::new()
     } else {
-        format!("filter {:?} · ", asked.filter)
+        format!("filter {:?} {separator} ", asked.filter)
     };
-    let separator = if asked.is_ascii { "|" } else { "·" };
     let keys = [
         "? keys",
         "q quit",
@@ -584,15 +535,4 @@ fn foot(asked: &Asked, view: &View) -> Line {
     );
     let now = view.header.now.strftime("%H:%M:%S").to_string();
     vec![piece(format!("{now} "), Tone::Dim), piece(text, Tone::Dim)]
-}
-
-/// Without colours, for pipes and tests.
-pub(super) fn plain(lines: &[Line]) -> String {
-    let mut out = String::new();
-    for line in lines {
-        let text: String = line.iter().map(|piece| piece.text.as_str()).collect();
-        out += text.trim_end();
-        out.push('\n');
-    }
-    out
 }

@@ -13,8 +13,8 @@ pub(super) enum Then {
     Nothing,
 }
 
-/// Takes a key in; `room` is how many nodes a screen shows.
-pub(super) fn press(asked: &mut Asked, key: KeyEvent, view: &View, room: usize) -> Then {
+/// Takes a key in. A screenful is what the screen that was drawn last had room for.
+pub(super) fn press(asked: &mut Asked, key: KeyEvent, view: &View) -> Then {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return if key.code == KeyCode::Char('c') {
             Then::Quit
@@ -25,15 +25,15 @@ pub(super) fn press(asked: &mut Asked, key: KeyEvent, view: &View, room: usize) 
     if asked.is_typing {
         return typed(asked, key.code);
     }
-    let step = i64::try_from(room.max(1)).unwrap_or(1);
+    let step = i64::try_from(asked.room.get().max(1)).unwrap_or(1);
     match key.code {
         KeyCode::Char('q') => return Then::Quit,
-        KeyCode::Char('j') | KeyCode::Down => go(asked, view, room, 1),
-        KeyCode::Char('k') | KeyCode::Up => go(asked, view, room, -1),
-        KeyCode::PageDown => go(asked, view, room, step),
-        KeyCode::PageUp => go(asked, view, room, -step),
-        KeyCode::Home => go(asked, view, room, i64::MIN / 2),
-        KeyCode::End => go(asked, view, room, TO_THE_END),
+        KeyCode::Char('j') | KeyCode::Down => go(asked, view, 1),
+        KeyCode::Char('k') | KeyCode::Up => go(asked, view, -1),
+        KeyCode::PageDown => go(asked, view, step),
+        KeyCode::PageUp => go(asked, view, -step),
+        KeyCode::Home => go(asked, view, i64::MIN / 2),
+        KeyCode::End => go(asked, view, TO_THE_END),
         KeyCode::Enter => toggle(asked, Pane::Explain),
         KeyCode::Char('w') => toggle(asked, Pane::Without),
         KeyCode::Char('e') => toggle(asked, Pane::Explain),
@@ -66,7 +66,7 @@ fn typed(asked: &mut Asked, key: KeyCode) -> Then {
         }
         _ => return Then::Nothing,
     }
-    asked.first = 0;
+    asked.first.set(0);
     Then::Draw
 }
 
@@ -78,8 +78,8 @@ fn toggle(asked: &mut Asked, pane: Pane) {
 /// A step beyond any list.
 const TO_THE_END: i64 = i64::MAX / 2;
 
-/// Moves the choice, and the screen with it.
-fn go(asked: &mut Asked, view: &View, room: usize, by: i64) {
+/// Moves the choice. The screen follows when it is drawn.
+fn go(asked: &mut Asked, view: &View, by: i64) {
     let rows = rows(view, asked);
     let Some(last) = rows.len().checked_sub(1) else {
         return;
@@ -98,10 +98,4 @@ fn go(asked: &mut Asked, view: &View, room: usize, by: i64) {
     };
     asked.chosen = Some(rows[at].name.clone());
     asked.pane_first = 0;
-    let room = room.max(1);
-    if at < asked.first {
-        asked.first = at;
-    } else if at >= asked.first + room {
-        asked.first = at + 1 - room;
-    }
 }

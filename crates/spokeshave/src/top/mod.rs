@@ -1,10 +1,11 @@
 //! `spokeshave top`: the nodes in a terminal, with requests, price and what keeps each; and as a table that is printed once.
 //!
-//! The layout is computed in `frame`, without a terminal; `keys` turns keys into changes of the view; `terminal` owns the terminal and
-//! gives it back.
+//! The layout is computed in `frame` and `panes`, of the pieces in `line`, without a terminal; `keys` turns keys into changes of the view; `terminal` owns the
+//! terminal and gives it back.
 
 mod frame;
 mod keys;
+mod line;
 mod panes;
 mod terminal;
 
@@ -95,7 +96,7 @@ pub(crate) async fn run(args: TopArgs) -> Result<()> {
                     width,
                     height: usize::MAX,
                 };
-                frame::plain(&frame::draw(&shown, &asked, size, None))
+                line::plain(&frame::draw(&shown, &asked, size, None))
             }
         };
         return crate::print(&text);

@@ -7,7 +7,8 @@ use spokeshave_story::explain::Story;
 use spokeshave_view::{Place, View, detail, share};
 use spokeshave_web::Shown;
 
-use super::frame::{Asked, Line, Pane, Tone, Without, known_sum, money, piece};
+use super::frame::{Asked, Pane, Without, known_sum, money};
+use super::line::{Line, Tone, piece};
 
 /// The lines of the pane.
 pub(super) fn draw(shown: &Shown, asked: &Asked, width: usize) -> Vec<Line> {
@@ -233,7 +234,8 @@ fn budgets(view: &View) -> Vec<(String, Tone)> {
         return vec![(text.to_owned(), Tone::Dim)];
     }
     let line = |now: &spokeshave_view::BudgetNow| {
-        let state = match (&now.error, now.allowed, now.remaining) {
+        let (allowed, remaining) = now.of_nodes();
+        let state = match (&now.error, allowed, remaining) {
             (Some(error), ..) => error.clone(),
             (None, Some(allowed), Some(remaining)) => {
                 format!("{remaining} of {allowed} left, {} under way", now.disrupting)
@@ -242,7 +244,7 @@ fn budgets(view: &View) -> Vec<(String, Tone)> {
             _ => "no limit".to_owned(),
         };
         let policy = now.policy.as_ref().map(|policy| format!("; {policy}"));
-        let tone = if now.remaining == Some(0) {
+        let tone = if remaining == Some(0) {
             Tone::Bad
         } else {
             Tone::Plain

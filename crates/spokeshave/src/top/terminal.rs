@@ -13,16 +13,15 @@ use futures::StreamExt as _;
 use spokeshave_runtime::Shutdown;
 use spokeshave_web::Board;
 
-use super::frame::{Asked, Line, Size, Tone, draw};
+use super::frame::{Asked, Size, draw};
 use super::keys::{Then, press};
+use super::line::{Line, Tone, piece};
 use crate::look::{Source, keep_looking};
 use crate::signals;
 
 #[cfg(all(test, target_os = "linux"))]
 mod panics;
 
-/// Lines that are no nodes, at most: where a screenful ends depends on them.
-const FRAME: usize = 5;
 /// How often what is new is drawn at most.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -155,11 +154,10 @@ pub(super) async fn run(
     let mut is_over = false;
     loop {
         ours.take_again()?;
-        let size = size();
         let next = board.next();
         match board.shown() {
-            Some(shown) => ours.show(draw(&shown, &asked, size, board.why_not().as_deref()))?,
-            None => ours.show(waiting(&title, board.why_not()))?,
+            Some(shown) => ours.show(draw(&shown, &asked, size(), board.why_not().as_deref()))?,
+            None => ours.show(waiting(&title, board.why_not(), asked.is_ascii))?,
         }
         let mut is_new = false;
         tokio::select! {
@@ -179,8 +177,7 @@ pub(super) async fn run(
                         if matches!(key.code, crossterm::event::KeyCode::Char('q' | 'c')) { break; }
                         continue;
                     };
-                    let room = size.height.saturating_sub(FRAME);
-                    if press(&mut asked, key, &shown.view, room) == Then::Quit {
+                    if press(&mut asked, key, &shown.view) == Then::Quit {
                         break;
                     }
                 }
@@ -211,10 +208,12 @@ fn size() -> Size {
     }
 }
 
-fn waiting(title: &str, trouble: Option<String>) -> Vec<Line> {
+/// Before there is anything to see.
+pub(super) fn waiting(title: &str, trouble: Option<String>, is_ascii: bool) -> Vec<Line> {
     let text = match trouble {
         Some(trouble) => format!("{title}: {trouble}"),
+        None if is_ascii => format!("reading {title} ..."),
         None => format!("reading {title} …"),
     };
-    vec![vec![super::frame::piece(text, Tone::Dim)]]
+    vec![vec![piece(text, Tone::Dim)]]
 }

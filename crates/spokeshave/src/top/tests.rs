@@ -1,15 +1,21 @@
 //! Frames as they were, keys, and terminals that are too small.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use spokeshave_api::{Budget, DisruptionPolicy};
+use spokeshave_example::{epoch, instance_type, node, node_pool};
+use spokeshave_model::ClusterState;
 use spokeshave_plan::Policy;
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_view::{History, Judged, Ledger, Missing, View, World};
 use spokeshave_web::Shown;
 
-use super::frame::{Asked, Pane, Size, Sort, draw, plain, rows};
+use super::frame::{Asked, Pane, Size, Sort, draw, rows};
 use super::keys::{Then, press};
+use super::line::{Tone, piece, plain};
+use super::terminal::waiting;
 use crate::plan::dump;
 use crate::plan::world::{Origin, World as Read};
 
@@ -120,6 +126,42 @@ fn a_table_for_a_pipe_has_every_node_and_no_frame() {
     golden("once-wide.txt", &text);
 }
 
+/// What knows no letters beyond ASCII gets none: neither before there is anything to see, nor on any screen.
+#[test]
+fn a_terminal_that_knows_ascii_only_gets_nothing_else() {
+    let shown = stuck();
+    for pane in [
+        Pane::None,
+        Pane::Explain,
+        Pane::Without,
+        Pane::Pools,
+        Pane::Pending,
+        Pane::Budgets,
+        Pane::Help,
+    ] {
+        for is_typing in [false, true] {
+            let asked = Asked {
+                pane,
+                is_typing,
+                is_ascii: true,
+                filter: "guard".to_owned(),
+                chosen: Some("guarded".to_owned()),
+                ..Asked::default()
+            };
+            let size = Size {
+                width: 120,
+                height: 40,
+            };
+            let text = plain(&draw(&shown, &asked, size, Some("refused")));
+            assert!(text.is_ascii() && text.contains("guard"), "{pane:?}: {text}");
+        }
+    }
+    for trouble in [None, Some("refused".to_owned())] {
+        let text = plain(&waiting("shop.yaml", trouble, true));
+        assert!(text.is_ascii() && text.contains("shop.yaml"), "{text}");
+    }
+}
+
 #[test]
 fn narrow_and_empty_terminals_are_no_trouble() {
     let (shown, empty) = (stuck(), shown_of("kind: List\napiVersion: v1\nitems: []\n"));
@@ -128,7 +170,7 @@ fn narrow_and_empty_terminals_are_no_trouble() {
             let asked = Asked {
                 pane,
                 chosen: Some("guarded".to_owned()),
-                first: 99,
+                first: Cell::new(99),
                 pane_first: 99,
                 ..Asked::default()
             };
@@ -145,8 +187,7 @@ fn keys_move_filter_sort_and_leave() {
     let shown = stuck();
     let view = &shown.view;
     let mut asked = Asked::default();
-    let type_in =
-        |asked: &mut Asked, code: KeyCode| press(asked, KeyEvent::new(code, KeyModifiers::NONE), view, 2);
+    let type_in = |asked: &mut Asked, code| press(asked, KeyEvent::new(code, KeyModifiers::NONE), view);
     let names: Vec<String> = view.nodes.0.iter().map(|row| row.name.clone()).collect();
     type_in(&mut asked, KeyCode::Char('j'));
     assert_eq!(asked.chosen.as_ref(), names.first());
@@ -154,9 +195,8 @@ fn keys_move_filter_sort_and_leave() {
         type_in(&mut asked, KeyCode::Down);
     }
     assert_eq!(asked.chosen.as_ref(), names.last());
-    assert_eq!(asked.first, names.len() - 2, "the screen has followed");
     type_in(&mut asked, KeyCode::Home);
-    assert_eq!((asked.chosen.as_ref(), asked.first), (names.first(), 0));
+    assert_eq!(asked.chosen.as_ref(), names.first());
     type_in(&mut asked, KeyCode::Enter);
     assert_eq!(asked.pane, Pane::Explain);
     type_in(&mut asked, KeyCode::Char('w'));
@@ -181,7 +221,119 @@ fn keys_move_filter_sort_and_leave() {
     assert_eq!(asked.sort, Sort::Pool);
     assert_eq!(type_in(&mut asked, KeyCode::Char('q')), Then::Quit);
     let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(press(&mut asked, stop, view, 2), Then::Quit);
+    assert_eq!(press(&mut asked, stop, view), Then::Quit);
+}
+
+/// Forty nodes, and some kinds that could not be read, each of which takes a line.
+fn crowd(missing: &[&str]) -> Shown {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let mut state = ClusterState::default().with_pool(node_pool("default"), vec![kind.clone()]);
+    for index in 0..40 {
+        state = state.with_node(node("default", &format!("web-{index:02}"), &kind, "a", "spot"));
+    }
+    shown_with("kind: List\napiVersion: v1\nitems: []\n", |world| {
+        world.state = state;
+        world.missing.extend(missing.iter().map(|resource| Missing {
+            resource: (*resource).to_owned(),
+            message: "forbidden".to_owned(),
+        }));
+    })
+}
+
+/// Two empty nodes of a NodePool that lets fifty go.
+fn two(policies: Vec<Arc<DisruptionPolicy>>) -> Shown {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let mut pool = node_pool("default");
+    pool.spec.disruption.budgets = Some(vec![Budget::always("50")]);
+    let mut state = ClusterState::default().with_pool(pool, vec![kind.clone()]);
+    for name in ["web-1", "web-2"] {
+        state = state.with_node(node("default", name, &kind, "a", "on-demand"));
+    }
+    state.disruption_policies = policies;
+    shown_with("kind: List\napiVersion: v1\nitems: []\n", |world| {
+        world.state = state;
+        world.now = epoch() + jiff::SignedDuration::from_hours(2);
+    })
+}
+
+/// The rule is the answer, not the NodePool that it selects.
+#[test]
+fn invariant_4_a_node_that_a_freeze_keeps_names_the_freeze() {
+    let spec = serde_json::json!({"freeze": {"reason": "incident 42"}});
+    let spec = serde_json::from_value(spec).expect("a spec");
+    let text = screen(
+        &two(vec![Arc::new(DisruptionPolicy::new("freeze", spec))]),
+        Pane::None,
+    );
+    assert!(
+        text.contains("keep: DisruptionPolicy freeze (spec.freeze)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn d_195_of_two_nodes_no_fifty_may_go() {
+    let text = screen(&two(Vec::new()), Pane::Budgets);
+    assert!(text.contains("default Empty: 2 of 2 left, 0 under way"), "{text}");
+}
+
+/// Whatever is below or above the nodes, the chosen one is among those on the screen, and PgDn goes by as many as are there.
+#[test]
+fn the_chosen_node_stays_on_the_screen() {
+    let missing = ["csinodes.storage.k8s.io", "jobs.batch", "namespaces"];
+    let panes = [
+        Pane::None,
+        Pane::Explain,
+        Pane::Without,
+        Pane::Pools,
+        Pane::Pending,
+        Pane::Budgets,
+        Pane::Help,
+    ];
+    let ways = [
+        (KeyCode::Down, 45),
+        (KeyCode::Up, 45),
+        (KeyCode::End, 1),
+        (KeyCode::Home, 1),
+    ];
+    for shown in [crowd(&[]), crowd(&missing)] {
+        for (pane, height) in panes.into_iter().flat_map(|pane| [(pane, 14), (pane, 40)]) {
+            let mut asked = Asked {
+                pane,
+                ..Asked::default()
+            };
+            // The nodes on the screen, and which of them is the chosen one.
+            let screen = |asked: &Asked| {
+                let lines = draw(&shown, asked, Size { width: 140, height }, Some("why"));
+                let nodes = lines
+                    .iter()
+                    .filter_map(|line| line.first())
+                    .filter(|piece| matches!(piece.tone, Tone::Plain | Tone::Chosen))
+                    .filter(|piece| piece.text.starts_with("web-"));
+                let nodes: Vec<(String, Tone)> = nodes
+                    .map(|piece| (piece.text[..6].to_owned(), piece.tone))
+                    .collect();
+                let chosen = nodes.iter().find(|(_, tone)| *tone == Tone::Chosen);
+                (nodes.len(), chosen.map(|(name, _)| name.clone()))
+            };
+            let press = |asked: &mut Asked, code| {
+                press(asked, KeyEvent::new(code, KeyModifiers::NONE), &shown.view);
+                let (nodes, chosen) = screen(asked);
+                assert_eq!(chosen, asked.chosen, "{pane:?}, {height} lines");
+                nodes
+            };
+            for (code, times) in ways {
+                for _ in 0..times {
+                    press(&mut asked, code);
+                }
+            }
+            assert_eq!(asked.chosen.as_deref(), Some("web-00"));
+            let nodes = screen(&asked).0;
+            press(&mut asked, KeyCode::PageDown);
+            let next = format!("web-{nodes:02}");
+            assert_eq!(asked.chosen, Some(next), "{pane:?}, {height} lines");
+        }
+    }
 }
 
 #[test]
@@ -214,7 +366,7 @@ fn the_what_if_of_a_node_is_worked_out_once() {
     let shown = stuck();
     let planted = super::frame::Without {
         of: (shown.view.revision, "guarded".to_owned()),
-        lines: vec![("planted".to_owned(), super::frame::Tone::Plain)],
+        lines: vec![("planted".to_owned(), Tone::Plain)],
     };
     let asked = |name: &str| Asked {
         pane: Pane::Without,
@@ -297,6 +449,6 @@ fn d_007_a_pod_that_no_one_plans_for_has_no_node() {
 /// Objects may say anything; a terminal is told letters only.
 #[test]
 fn control_characters_of_objects_do_not_reach_the_terminal() {
-    let piece = super::frame::piece("a\u{1b}[2Jb\nc", super::frame::Tone::Plain);
+    let piece = piece("a\u{1b}[2Jb\nc", Tone::Plain);
     assert_eq!(piece.text, "a [2Jb c");
 }

@@ -14,7 +14,7 @@ use crate::settings::{FeatureGates, parse_feature_gates};
 /// Shown below the help of the command.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  spokeshave up --demo                              run the scripted demo (about four minutes)
+  spokeshave up --demo                              run the scripted demo (about five minutes)
   spokeshave up                                     then: KUBECONFIG=spokeshave.kubeconfig kubectl get nodes -w
   spokeshave up --bare -f my-nodepools.yaml         your own NodePools only
   spokeshave up --speed 60 -f cluster/              an hour of cluster time in each minute";

@@ -51,6 +51,13 @@ impl TakeOver {
     pub fn is_blocked(&self) -> bool {
         self.findings.iter().any(|finding| finding.level == Level::Error)
     }
+
+    /// Adds findings, and brings all of them in order.
+    pub fn add(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        self.findings.extend(findings);
+        // Stable: within a level, in the order in which they were looked for.
+        self.findings.sort_by_key(|finding| finding.level);
+    }
 }
 
 /// Looks at everything.
@@ -68,8 +75,7 @@ pub fn check(
     };
     surroundings::look(surroundings, successor, now, &mut take_over.findings);
     nodes::look(state, successor, now, &mut take_over);
-    // Stable: within a level, in the order in which they were looked for.
-    take_over.findings.sort_by_key(|finding| finding.level);
+    take_over.add([]);
     take_over
 }
 

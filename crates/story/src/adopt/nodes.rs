@@ -10,7 +10,11 @@ use crate::doctor::{Finding, Level};
 use spokeshave_plan::drift;
 use spokeshave_plan::report::count;
 
+/// Where Karpenter 1.0 keeps what NodePools of v1beta1 said of the kubelet. It launches with that, whatever the NodeClass says; later versions refuse to start.
+const KUBELET: &str = "compatibility.karpenter.sh/v1beta1-kubelet-conversion";
+
 pub(super) fn look(state: &ClusterState, successor: &Successor, now: Timestamp, take_over: &mut TakeOver) {
+    kubelets(state, take_over);
     stamps(state, take_over);
     drifts(state, now, take_over);
     half_done(state, take_over);
@@ -24,6 +28,33 @@ fn names<'a>(claims: impl Iterator<Item = &'a NodeClaim>) -> Vec<String> {
     let mut names: Vec<String> = claims.map(|claim| claim.name().to_owned()).collect();
     names.sort();
     names
+}
+
+/// Settings that nobody reads once Karpenter 1.0 is gone.
+fn kubelets(state: &ClusterState, take_over: &mut TakeOver) {
+    let pools = state.node_pools.iter();
+    let pools = pools.filter(|pool| pool.annotation(KUBELET).is_some());
+    let mut pools: Vec<String> = pools.map(|pool| pool.name().to_owned()).collect();
+    pools.sort();
+    if !pools.is_empty() {
+        take_over.findings.push(
+            Finding::new(
+                Level::Error,
+                "kubelet-in-annotation",
+                format!("NodePool {}", some(&pools)),
+                format!(
+                    "{} with kubelet settings in an annotation, which this operator does not read: new nodes would get those of the NodeClass alone",
+                    count(pools.len(), "NodePool")
+                ),
+                format!("annotation {KUBELET}, with which Karpenter 1.0 launches"),
+            )
+            .field("metadata.annotations")
+            .suggest(format!(
+                "spokeshave convert --live > kubelets-in-classes.yaml, apply what it writes, and then kubectl annotate nodepools --all {KUBELET}-, \
+                 because applying does not take the annotation away"
+            )),
+        );
+    }
 }
 
 /// D-224, D-225: another version of the hash algorithm is no drift.

@@ -1,16 +1,21 @@
 //! Who runs the cluster today: operators, Leases, definitions, webhooks, and objects of older versions.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::crds::{Cloud, crd_values_of};
 
 use super::{Successor, some};
 use crate::doctor::{Finding, Level};
-use spokeshave_plan::report::count;
+use spokeshave_plan::report::{count, some_of};
 
 /// The other objects of the cluster, as far as they could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Deployments that run Karpenter.
     pub operators: Vec<Operator>,
+    /// Deployments of karpenter-node-holder, as `namespace/name`.
+    pub holders: Vec<String>,
     /// Leases by which operators elect their leader.
     pub leaders: Vec<Leader>,
     /// CustomResourceDefinitions of Karpenter's kinds; `None` when they could not be read.
@@ -30,7 +35,7 @@ pub struct Operator {
     pub name: String,
     /// `spec.replicas`.
     pub replicas: usize,
-    /// Image of the first container.
+    /// Image of the operator's container.
     pub image: String,
 }
 
@@ -75,13 +80,35 @@ pub struct Webhook {
     pub groups: Vec<String>,
 }
 
-/// Objects of a kind that version 1 does not have.
+/// Objects of a version before that which is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OldObjects {
     /// `Provisioner`.
     pub kind: String,
+    /// `karpenter.sh/v1alpha5`.
+    pub version: String,
     /// Their names.
     pub names: Vec<String>,
+    /// Where `convert` is to look for them: `--live`, or `-f FILE`.
+    pub source: &'static str,
+}
+
+impl OldObjects {
+    /// That nothing reads them, and what does.
+    #[must_use]
+    pub fn finding(&self) -> Finding {
+        Finding::new(
+            Level::Error,
+            "old-objects",
+            format!("{} {}", self.kind, some(&self.names)),
+            format!("{} is an older version, which is not read", self.version),
+            format!("{} there", count(self.names.len(), "object")),
+        )
+        .suggest(format!(
+            "spokeshave convert {} > old-as-v1.yaml, and apply what it writes",
+            self.source
+        ))
+    }
 }
 
 /// Kinds without which nothing works.
@@ -95,13 +122,16 @@ pub(super) fn look(there: &Surroundings, successor: &Successor, now: Timestamp, 
         .iter()
         .filter(|operator| operator.replicas > 0)
         .for_each(|operator| findings.push(running(operator)));
+    findings.extend(there.holders.iter().map(|name| holds(name)));
     for leader in &there.leaders {
         findings.extend(leads(leader, successor, now));
     }
     if let Some(definitions) = &there.definitions {
         missing(definitions, findings);
+        let own = own_versions();
         for definition in definitions {
-            judge(definition, findings);
+            let own = own.get(&definition.name).map(Vec::as_slice);
+            judge(definition, own, findings);
         }
     }
     for webhook in &there.webhooks {
@@ -121,21 +151,7 @@ pub(super) fn look(there: &Surroundings, successor: &Successor, now: Timestamp, 
             )),
         );
     }
-    for old in &there.old_objects {
-        findings.push(
-            Finding::new(
-                Level::Error,
-                "old-objects",
-                format!("{} {}", old.kind, some(&old.names)),
-                format!(
-                    "{} is of a version before karpenter.sh/v1 and is not read",
-                    old.kind
-                ),
-                format!("{} there", count(old.names.len(), "object")),
-            )
-            .suggest("spokeshave convert --live > old-as-v1.yaml, and apply what it writes"),
-        );
-    }
+    findings.extend(there.old_objects.iter().map(OldObjects::finding));
 }
 
 fn running(operator: &Operator) -> Finding {
@@ -149,6 +165,18 @@ fn running(operator: &Operator) -> Finding {
     )
     .field("spec.replicas")
     .suggest(format!("kubectl -n {namespace} scale deployment {name} --replicas=0"))
+}
+
+/// Beside Karpenter it does the same today, so that it is no blocker.
+fn holds(name: &str) -> Finding {
+    Finding::new(
+        Level::Warning,
+        "node-holder",
+        format!("Deployment {name}"),
+        "sets and removes karpenter.sh/do-not-disrupt on nodes, also where a user has set it, and goes on beside this operator".to_owned(),
+        "its image is karpenter-node-holder".to_owned(),
+    )
+    .suggest("spokeshave convert --live, which writes a DisruptionPolicy in its place; then delete it")
 }
 
 /// A Lease that is held: in the successor's own namespace it waits for it, elsewhere both would lead.
@@ -202,7 +230,19 @@ fn missing(definitions: &[Definition], findings: &mut Vec<Finding>) {
     }
 }
 
-fn judge(definition: &Definition, findings: &mut Vec<Finding>) {
+/// The versions that our own definitions have, by name.
+fn own_versions() -> BTreeMap<String, Vec<String>> {
+    let clouds = [Cloud::Kwok, Cloud::Aws, Cloud::Azure].into_iter();
+    let versions = clouds.flat_map(crd_values_of).filter_map(|definition| {
+        let name = definition["metadata"]["name"].as_str()?.to_owned();
+        let versions = definition["spec"]["versions"].as_array()?.iter();
+        let versions = versions.filter_map(|version| version["name"].as_str());
+        Some((name, versions.map(str::to_owned).collect::<Vec<String>>()))
+    });
+    versions.collect()
+}
+
+fn judge(definition: &Definition, own: Option<&[String]>, findings: &mut Vec<Finding>) {
     let object = format!("CustomResourceDefinition {}", definition.name);
     let needed = NEEDED.contains(&definition.name.as_str());
     if needed && !definition.served.iter().any(|version| version == VERSION) {
@@ -231,24 +271,7 @@ fn judge(definition: &Definition, findings: &mut Vec<Finding>) {
             .suggest("helm install spokeshave-crds charts/spokeshave-crds --take-ownership"),
         );
     }
-    let old: Vec<&str> = definition
-        .stored
-        .iter()
-        .map(String::as_str)
-        .filter(|version| needed && *version != VERSION)
-        .collect();
-    if !old.is_empty() {
-        findings.push(
-            Finding::new(
-                Level::Warning,
-                "definition-stored",
-                object.clone(),
-                format!("may have objects stored as {}", old.join(", ")),
-                format!("status.storedVersions is {}", definition.stored.join(", ")),
-            )
-            .suggest("write every object once (kubectl get KIND -o yaml | kubectl replace -f -), then take the version off status.storedVersions"),
-        );
-    }
+    findings.extend(own.and_then(|own| stored(definition, own)));
     if let Some(release) = definition
         .release
         .as_deref()
@@ -256,6 +279,39 @@ fn judge(definition: &Definition, findings: &mut Vec<Finding>) {
     {
         findings.push(released(object, release));
     }
+}
+
+/// An API server refuses a definition that lacks a version which `status.storedVersions` names.
+fn stored(definition: &Definition, own: &[String]) -> Option<Finding> {
+    let (kept, lost): (Vec<&String>, Vec<&String>) =
+        definition.stored.iter().partition(|one| own.contains(one));
+    if lost.is_empty() {
+        return None;
+    }
+    let name = &definition.name;
+    let kept = match kept.is_empty() {
+        true => own.iter().collect(),
+        false => kept,
+    };
+    let patch = serde_json::json!({"status": {"storedVersions": kept}});
+    let finding = Finding::new(
+        Level::Error,
+        "definition-stored",
+        format!("CustomResourceDefinition {name}"),
+        format!(
+            "may have objects stored as {}, which ours does not have: the API server refuses to put ours in its place",
+            some_of(&lost, 3)
+        ),
+        format!(
+            "status.storedVersions is {}; ours has {}",
+            definition.stored.join(", "),
+            own.join(", ")
+        ),
+    );
+    Some(finding.field("status.storedVersions").suggest(format!(
+        "write every object once (kubectl get {name} -o yaml | kubectl replace -f -), then kubectl patch crd {name} \
+         --subresource=status --type=merge -p '{patch}'"
+    )))
 }
 
 /// Helm 3 uninstalls what the record of a release lists, whatever the object itself says by then of its owner and of being kept.

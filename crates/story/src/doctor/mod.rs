@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
+use spokeshave_api::NodePool;
+use spokeshave_api::conditions::{Conditioned as _, READY};
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{ClusterState, Price};
 
@@ -22,6 +24,16 @@ use crate::prices;
 
 /// Hours of an average month.
 const HOURS_A_MONTH: f64 = 730.0;
+
+/// The reason of a condition Ready that no operator has written: the NodePool is in a cluster, has no condition of its own, and counts as ready so that it can be
+/// planned with.
+pub const NOT_JUDGED: &str = "NotJudged";
+
+/// Whether a NodePool counts as ready although no operator has said so.
+pub fn is_unjudged(pool: &NodePool) -> bool {
+    let condition = pool.condition(READY);
+    condition.is_some_and(|condition| condition.reason == NOT_JUDGED)
+}
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -12,7 +12,7 @@ use spokeshave_model::{InstanceType, Requirements, snapshot::DaemonView};
 use spokeshave_schedule::MinValuesPolicy;
 
 use super::pdb::{Standing, Verdict};
-use super::{Finding, Level};
+use super::{Finding, Level, is_unjudged};
 use spokeshave_plan::budget_lint;
 use spokeshave_plan::pool_conditions::STATIC_CAPACITY_DISABLED;
 use spokeshave_plan::report::{count, some_of};
@@ -26,6 +26,7 @@ pub(super) fn findings(standing: &Standing, snapshot: &Snapshot, now: Timestamp)
         if pool.deleting {
             continue;
         }
+        findings.extend(not_judged(pool));
         findings.extend(unusable(snapshot, pool));
         findings.extend(limits(snapshot, pool));
         findings.extend(daemons(snapshot, pool));
@@ -37,6 +38,19 @@ pub(super) fn findings(standing: &Standing, snapshot: &Snapshot, now: Timestamp)
 
 fn object(pool: &PoolView) -> String {
     format!("NodePool {}", pool.name)
+}
+
+/// It counts as ready without an operator that says so: everything else that is found about it may be right, and yet nothing launches.
+fn not_judged(pool: &PoolView) -> Option<Finding> {
+    is_unjudged(&pool.object).then(|| {
+        Finding::new(
+            Level::Note,
+            "pool-not-ready",
+            object(pool),
+            "nothing is launched from it until an operator judges it".to_owned(),
+            "no operator has judged it yet: it has no conditions".to_owned(),
+        )
+    })
 }
 
 /// Why nothing is launched from it, or why that is not known here.

@@ -75,7 +75,7 @@ pub(super) fn tell(facts: &Facts<'_>, node: &Node, claim: Option<&NodeClaim>, st
     story.hints = hints(facts, &waited, name);
 }
 
-/// The condition of the controllers: it has times, and errors that objects do not show (of a cloud or a webhook).
+/// The condition of the controllers: it says since when the step is held up, and errors that objects do not show (of a cloud or a webhook).
 fn told_by_controllers(condition: &Condition, story: &mut Story) {
     let since = whole(condition.last_transition_time);
     let known = story.waits.iter_mut().find(|wait| {

@@ -243,7 +243,7 @@ impl<'a> Facts<'a> {
             .remove(&pool)
     }
 
-    /// `Empty, Drifted: 1 of 9 at once, 0 disrupting, 1 left; Underutilized: no limit`.
+    /// `Empty, Drifted: 1 of 9 at once, 0 disrupting, 1 left; Underutilized: no limit`. A budget above the number of nodes lets all of them go.
     pub(super) fn budget_summary(&self, pool: PoolId, reasons: &[DisruptionReason], noun: &str) -> String {
         let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
         for reason in reasons {
@@ -258,9 +258,14 @@ impl<'a> Facts<'a> {
                         1 => noun.replacen("nodes", "node", 1),
                         _ => noun.to_owned(),
                     };
+                    let number = |nodes: usize| i64::try_from(nodes).unwrap_or(i64::MAX);
+                    let staying = number(budget.nodes.saturating_sub(budget.disrupting));
                     format!(
                         "{} of {} {noun}, {} disrupting, {} left",
-                        budget.allowed, budget.nodes, budget.disrupting, budget.remaining
+                        budget.allowed.min(number(budget.nodes)),
+                        budget.nodes,
+                        budget.disrupting,
+                        budget.remaining.min(staying)
                     )
                 }
             };

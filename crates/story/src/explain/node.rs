@@ -10,11 +10,11 @@ use spokeshave_model::taint;
 
 use super::facts::{dollars, pod_summary, requested, usage_text};
 use super::node_claim::waits;
-use super::{BlockerLine, Facts, PodLine, Story, VerdictStory, age, ending, short, whole};
+use super::{BlockerLine, CommandFact, Facts, PodLine, Story, VerdictStory, age, ending, short, whole};
 use crate::prices::cost;
 use spokeshave_plan::calendar::REASONS;
 use spokeshave_plan::consolidatable::consolidatable;
-use spokeshave_plan::disrupt::{Blocker, BlockerKind, Verdict, money_text};
+use spokeshave_plan::disrupt::{Blocker, BlockerKind, Decision, Verdict};
 use spokeshave_plan::disruption_policy::expiry::soft_of;
 use spokeshave_plan::lifecycle::until_expiry;
 
@@ -36,43 +36,75 @@ pub fn node(facts: &Facts<'_>, id: NodeId, verdict: Option<&Verdict>) -> Story {
     }
     let command = facts.command_of(&[view.node_name().unwrap_or(""), view.claim_name().unwrap_or("")]);
     if let Some((command, replaces)) = command {
-        let decided = command
-            .decided_at
-            .map(|at| format!(" since {}", whole(at)))
-            .unwrap_or_default();
-        let role = if replaces {
-            "comes instead of others"
-        } else {
-            "goes"
-        };
-        let message = match command.message.as_str() {
-            "" => String::new(),
-            message => format!(": {message}"),
-        };
-        story.next(
-            None,
-            format!(
-                "it {role} by Disruption {} ({}, {}), phase {}{decided}{message}",
-                command.name, command.decision, command.reason, command.phase
-            ),
-        );
+        under_way(command, replaces, &mut story);
     }
-    if let Some(claim) = claim.filter(|_| !view.initialized && command.is_none()) {
+    let goes = command.is_some_and(|(_, replaces)| !replaces);
+    if let Some(claim) = claim.filter(|_| !view.initialized && !goes) {
         starting(view, claim, &mut story);
         return story.sorted();
     }
-    // What is under way needs no further permission, and no verdict says more than the command itself.
-    let verdict = verdict.filter(|_| command.is_none());
+    // What is under way needs no further permission, and no verdict says more than the command itself. Once a replacement has come, it is a node like others.
+    let is_free = command.is_none_or(|(command, replaces)| replaces && has_come(command));
+    let verdict = verdict.filter(|_| is_free);
     if let Some(verdict) = verdict {
         story.verdict = Some(verdict_story(verdict));
     }
     timers(facts, view, &mut story);
-    if command.is_none() {
+    if is_free {
         budgets(facts, view, verdict, &mut story);
     }
-    story.summary = summary(view, &story.pods, verdict, command.is_some());
+    story.summary = match command {
+        None => summary(view, &story.pods, verdict),
+        Some((_, false)) => "belongs to a disruption command that is being carried out".to_owned(),
+        Some((command, true)) => {
+            let own = is_free.then(|| summary(view, &story.pods, verdict) + "; ");
+            format!(
+                "{}{} (Disruption {}, phase {})",
+                own.unwrap_or_default(),
+                role(command, true),
+                command.name,
+                command.phase
+            )
+        }
+    };
     story.hints = hints(view, verdict);
     story.sorted()
+}
+
+/// What a command does with a node, and how far it is.
+fn under_way(command: &CommandFact, replaces: bool, story: &mut Story) {
+    let decided = command
+        .decided_at
+        .map(|at| format!(" since {}", whole(at)))
+        .unwrap_or_default();
+    let message = match command.message.as_str() {
+        "" => String::new(),
+        message => format!(": {message}"),
+    };
+    story.next(
+        None,
+        format!(
+            "it {} by Disruption {} ({}, {}), phase {}{decided}{message}",
+            role(command, replaces),
+            command.name,
+            command.decision,
+            command.reason,
+            command.phase
+        ),
+    );
+}
+
+fn role(command: &CommandFact, replaces: bool) -> &'static str {
+    match replaces {
+        true if has_come(command) => "came instead of others",
+        true => "comes instead of others",
+        false => "goes",
+    }
+}
+
+/// Whether all replacements of a command have come: it goes on for as long as the nodes drain that it is about.
+fn has_come(command: &CommandFact) -> bool {
+    !matches!(command.phase.as_str(), "Starting" | "Replacing")
 }
 
 /// A node that is not initialised is no candidate for anything: what it waits for is its story.
@@ -228,15 +260,15 @@ pub(super) fn verdict_story(verdict: &Verdict) -> VerdictStory {
         replacement: verdict.replacement.clone(),
         price_before: verdict.price_before.dollars(),
         price_after: verdict.price_after.dollars(),
+        by_on_demand: (verdict.by_on_demand && verdict.decision == Decision::Replace)
+            .then(|| verdict.saving_text()),
         blockers: verdict.blockers.iter().map(line).collect(),
+        waits: verdict.waits.clone(),
         if_removed: verdict.if_removed_text(),
     }
 }
 
-fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>, in_command: bool) -> String {
-    if in_command {
-        return "belongs to a disruption command that is being carried out".to_owned();
-    }
+fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>) -> String {
     let Some(verdict) = verdict else {
         return match &view.pool_name {
             _ if view.is_managed() => "runs".to_owned(),
@@ -245,12 +277,14 @@ fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>, in_comm
             None => "is not managed: nothing is ever done to it".to_owned(),
         };
     };
-    let money = money_text(verdict.price_before.saturating_sub(verdict.price_after));
+    let money = verdict.saving_text();
+    let waits = verdict.waits.as_ref().map(|waits| format!("; {waits}"));
+    let waits = waits.unwrap_or_default();
     match verdict.decision_text() {
-        "delete" => format!("would be deleted: {money}"),
+        "delete" => format!("would be deleted: {money}{waits}"),
         "replace" => {
             let by = verdict.replacement.as_deref().unwrap_or("another node");
-            format!("would be replaced by {by}: {money}")
+            format!("would be replaced by {by}: {money}{waits}")
         }
         _ => match verdict.blockers.as_slice() {
             [] => match pods.iter().find(|pod| pod.blocks) {
@@ -269,6 +303,11 @@ fn because(blocker: &Blocker) -> String {
         BlockerKind::Neighbours => format!("stays because {}", blocker.message),
         BlockerKind::NotCheaper => "stays because nothing cheaper could take its pods".to_owned(),
         BlockerKind::ConsolidateAfter => "stays until consolidateAfter has passed".to_owned(),
+        // Its object is the NodePool that the policy selects.
+        BlockerKind::DisruptionPolicy => match rule(blocker) {
+            Some(rule) => format!("stays because of {rule}"),
+            None => format!("stays: {}", blocker.message),
+        },
         BlockerKind::UnknownInstanceType if blocker.object.kind == "NodePool" => format!(
             "stays as far as can be told: {} {}",
             blocker.object, blocker.message
@@ -279,6 +318,15 @@ fn because(blocker: &Blocker) -> String {
         _ => format!("stays because of {}", blocker.object),
     }
 }
+
+/// `DisruptionPolicy calm (spec.rollout)`, of what such a rule says.
+fn rule(blocker: &Blocker) -> Option<&str> {
+    let rule = blocker.message.split_once(": ");
+    rule.map(|(rule, _)| rule)
+}
+
+/// What `spokeshave freeze` writes, and `spokeshave thaw` removes.
+const FREEZE: &str = "DisruptionPolicy freeze (spec.freeze)";
 
 /// Scheduled events: consolidateAfter, expiry, the ends of protections.
 fn timers(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
@@ -393,6 +441,7 @@ fn hints(view: &NodeView, verdict: Option<&Verdict>) -> Vec<String> {
             }
             BlockerKind::PodDisruptionBudget => format!("kubectl describe pdb -n {namespace} {name}"),
             BlockerKind::Budget => format!("spokeshave budgets {name}"),
+            BlockerKind::DisruptionPolicy if rule(blocker) == Some(FREEZE) => "spokeshave thaw".to_owned(),
             BlockerKind::DisruptionPolicy => "kubectl get disruptionpolicies".to_owned(),
             BlockerKind::Limits => format!("spokeshave explain nodepool {name}"),
             BlockerKind::UnknownInstanceType if blocker.object.kind == "NodePool" => {

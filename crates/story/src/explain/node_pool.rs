@@ -7,6 +7,7 @@ use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, PoolId};
 
 use super::facts::{dollars, short_amount};
 use super::{Facts, Story, Wait, age, count, short, whole};
+use crate::doctor::is_unjudged;
 use crate::prices::cost;
 use crate::stops::stops;
 use spokeshave_plan::budget_lint::{Level, NodeCounts, lint};
@@ -91,7 +92,9 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
             });
         }
     }
-    if let Some(condition) = pool.object.condition(READY) {
+    if is_unjudged(&pool.object) {
+        story.fact("state", "not judged by an operator yet; taken as Ready");
+    } else if let Some(condition) = pool.object.condition(READY) {
         let since = age(condition.last_transition_time, facts.now);
         let ready = if condition.status == "True" {
             "Ready"
@@ -256,6 +259,9 @@ fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
     let no_type = no_instance_type(facts.snapshot, pool, facts.policy.min_values);
     match no_type.or_else(|| not_launchable(pool).map(|said| said.message.clone())) {
         Some(why) => cannot(&why),
+        None if is_unjudged(&pool.object) => {
+            "no operator has judged it yet: nothing is launched from it until one does".to_owned()
+        }
         None if pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere) => {
             "can launch nodes, of instance types that only its operator knows".to_owned()
         }

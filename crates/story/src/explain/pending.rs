@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use spokeshave_model::constraints::PodProblem;
+use spokeshave_model::derivation::Blocker;
 use spokeshave_model::pod::requests;
-use spokeshave_model::reason::{FilterFailure, Obstacle, PoolRefusal, Reason};
-use spokeshave_model::snapshot::{NodeId, PodId, PoolId};
-use spokeshave_model::{Requirements, planned_node, taint};
+use spokeshave_model::reason::{FilterFailure, Obstacle, PoolRefusal, Reason, TopologyKind};
+use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
+use spokeshave_model::{Requirements, Resources, planned_node, taint};
 
 use super::facts::requested;
 use super::{Facts, Story, Wait, age, count};
+use crate::doctor::is_unjudged;
 use spokeshave_plan::Provisioned;
 use spokeshave_plan::report::{planned_launch, some_of};
 use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
@@ -56,7 +58,14 @@ pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, stor
         .iter()
         .find(|claim| claim.pods.contains(&id));
     if let Some(claim) = planned {
-        story.summary = "waits for a node that is about to be launched".to_owned();
+        let pool = facts.snapshot.pool(claim.pool);
+        story.summary = match is_unjudged(&pool.object) {
+            true => format!(
+                "waits for a node, and no operator has judged NodePool {} yet: it is launched once one does",
+                pool.name
+            ),
+            false => "waits for a node that is about to be launched".to_owned(),
+        };
         story.next(None, planned_launch(facts.snapshot, claim).to_string());
         return;
     }
@@ -76,11 +85,7 @@ pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, stor
         }
         return;
     }
-    let reason = provisioned
-        .unschedulable
-        .iter()
-        .find(|unplaced| unplaced.pod == id);
-    no_place(facts, id, reason.map(|unplaced| &*unplaced.reason), story);
+    no_place(facts, id, provisioned, story);
 }
 
 /// How many NodePools are listed individually if the pod selects none of them; of more only the number is shown.
@@ -89,9 +94,18 @@ const FEW_POOLS: usize = 5;
 /// Names that are shown as examples in a count of NodePools.
 const NAMES: usize = 3;
 
-fn no_place(facts: &Facts<'_>, id: PodId, reason: Option<&Reason>, story: &mut Story) {
+fn no_place(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, story: &mut Story) {
     let snapshot = facts.snapshot;
+    let unplaced = provisioned
+        .unschedulable
+        .iter()
+        .find(|unplaced| unplaced.pod == id);
+    let reason = unplaced.map(|unplaced| &*unplaced.reason);
     let asked = asked_pools(snapshot, id);
+    let minimal = in_the_way(facts, id, provisioned);
+    for blocker in &minimal {
+        push_hint(story, Some(way_out(snapshot, id, blocker)));
+    }
     let none: &[PoolRefusal] = &[];
     let refusals = match reason {
         Some(Reason::Pools(refusals)) => refusals.as_slice(),
@@ -115,12 +129,12 @@ fn no_place(facts: &Facts<'_>, id: PodId, reason: Option<&Reason>, story: &mut S
     for pool in &asked {
         let name = snapshot.pool(*pool).name.as_str();
         let obstacles = pools.remove(name);
-        asked_pool(facts, id, *pool, obstacles.as_deref(), story);
+        asked_pool(facts, id, *pool, obstacles.as_deref(), &minimal, story);
     }
     existing_nodes(facts, id, story);
     if asked.is_empty() && pools.len() <= FEW_POOLS {
         for (pool, obstacles) in &pools {
-            pool_says(facts, id, pool, obstacles, story);
+            pool_says(facts, id, pool, obstacles, &minimal, story);
         }
     } else {
         folded(&pools, story);
@@ -142,7 +156,7 @@ fn no_place(facts: &Facts<'_>, id: PodId, reason: Option<&Reason>, story: &mut S
         Some(Reason::NoTemplates) if !asked.is_empty() => {}
         Some(Reason::NoTemplates) => {
             for pool in (0..snapshot.pools.len()).map(PoolId::from).take(FEW_POOLS) {
-                asked_pool(facts, id, pool, None, story);
+                asked_pool(facts, id, pool, None, &minimal, story);
             }
         }
         Some(other) => story.waits.push(wait("Pod", other.to_string())),
@@ -154,6 +168,39 @@ fn no_place(facts: &Facts<'_>, id: PodId, reason: Option<&Reason>, story: &mut S
             story,
             Some(format!("no instance type of any NodePool has {what}")),
         );
+    }
+}
+
+/// The fewest things without which the pod would have a place, which `plan` and the page name as well; none where nothing that can be lifted would help.
+fn in_the_way(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned) -> Vec<Blocker> {
+    let mut alone = provisioned.clone();
+    alone.unschedulable.retain(|unplaced| unplaced.pod == id);
+    let derivations = alone.explain(facts.snapshot, facts.policy);
+    let derivation = derivations.get(&id);
+    derivation
+        .map(|derivation| derivation.minimal.clone())
+        .unwrap_or_default()
+}
+
+/// What would help a pod against one of them, in view of the NodePools that it asks for and the instance types that there are.
+pub fn way_out(snapshot: &Snapshot, id: PodId, blocker: &Blocker) -> String {
+    let field = match blocker {
+        Blocker::NodeSelector => "spec.nodeSelector",
+        Blocker::NodeAffinity => "the required node affinity",
+        Blocker::Requests => {
+            return match unknown_resources(snapshot, id).as_slice() {
+                [] => blocker.hint().to_owned(),
+                unknown => format!("no instance type of any NodePool has {}", unknown.join(" or ")),
+            };
+        }
+        _ => return blocker.hint().to_owned(),
+    };
+    match asked_pools(snapshot, id).first() {
+        Some(pool) => {
+            let pool = &snapshot.pool(*pool).name;
+            format!("change {field}, or NodePool {pool}, which it asks for")
+        }
+        None => blocker.hint().to_owned(),
     }
 }
 
@@ -169,11 +216,12 @@ fn asked_pool(
     id: PodId,
     pool: PoolId,
     obstacles: Option<&[&Obstacle]>,
+    minimal: &[Blocker],
     story: &mut Story,
 ) {
     let name = &facts.snapshot.pool(pool).name;
     if let Some(obstacles) = obstacles {
-        pool_says(facts, id, name, obstacles, story);
+        pool_says(facts, id, name, obstacles, minimal, story);
         return;
     }
     let why = takes_no_part(facts.snapshot, pool, facts.policy.min_values);
@@ -182,16 +230,69 @@ fn asked_pool(
     push_hint(story, Some(format!("spokeshave explain nodepool {name}")));
 }
 
-fn pool_says(facts: &Facts<'_>, id: PodId, pool: &str, obstacles: &[&Obstacle], story: &mut Story) {
+/// What a NodePool says, and what to do about it: nothing where the pod would not have a place without it either.
+fn pool_says(
+    facts: &Facts<'_>,
+    id: PodId,
+    pool: &str,
+    obstacles: &[&Obstacle],
+    minimal: &[Blocker],
+    story: &mut Story,
+) {
     let texts: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
     story
         .waits
         .push(wait(&format!("NodePool {pool}"), texts.join("; ")));
     let has_unknown = !unknown_resources(facts.snapshot, id).is_empty();
+    let is_held = minimal.contains(&Blocker::Limits) && is_held_by_limits(facts, id, pool);
     for obstacle in obstacles {
         // A value that no NodePool has is reported once, for all NodePools.
         let is_told = has_unknown && matches!(obstacle, Obstacle::InstanceTypes { .. });
-        push_hint(story, hint(pool, obstacle).filter(|_| !is_told));
+        let obstacle = match obstacle {
+            Obstacle::InstanceTypes {
+                failure: FilterFailure::Resources { .. },
+                ..
+            } if is_held => &Obstacle::Limits,
+            other => *other,
+        };
+        let lifted = counts_as(obstacle);
+        let helps = minimal.is_empty() || lifted.iter().any(|one| minimal.contains(one));
+        push_hint(story, hint(pool, obstacle).filter(|_| helps && !is_told));
+    }
+}
+
+/// Whether a NodePool has types that are large enough for a pod, of which its limits leave too little.
+fn is_held_by_limits(facts: &Facts<'_>, id: PodId, pool: &str) -> bool {
+    let snapshot = facts.snapshot;
+    let Some(pool) = snapshot.find_pool(pool).map(|pool| snapshot.pool(pool)) else {
+        return false;
+    };
+    let wanted = requests(&snapshot.pod(id).object);
+    let is_enough = |capacity: &Resources| wanted.iter().all(|(name, amount)| amount <= capacity.get(name));
+    !pool.limits.is_empty() && pool.instance_types.iter().any(|one| is_enough(&one.capacity))
+}
+
+/// The things in the way of a pod that what a NodePool says may come from.
+fn counts_as(obstacle: &Obstacle) -> &'static [Blocker] {
+    match obstacle {
+        Obstacle::Taint(_) => &[Blocker::Taints],
+        Obstacle::Incompatible(_) => &[Blocker::NodeSelector, Blocker::NodeAffinity],
+        Obstacle::Volume(_) | Obstacle::VolumeLimit { .. } => &[Blocker::Volumes],
+        Obstacle::HostPort(_) => &[Blocker::HostPorts],
+        Obstacle::NodeLimit | Obstacle::Limits => &[Blocker::Limits, Blocker::OtherPods],
+        Obstacle::InstanceTypes {
+            failure: FilterFailure::Resources { .. },
+            ..
+        }
+        | Obstacle::NodeResources => &[Blocker::Requests],
+        Obstacle::InstanceTypes { .. } | Obstacle::ReservedOfferings => {
+            &[Blocker::Requests, Blocker::NodeSelector, Blocker::NodeAffinity]
+        }
+        Obstacle::Topology { kind, .. } => match kind {
+            TopologyKind::Spread => &[Blocker::TopologySpread],
+            TopologyKind::Affinity => &[Blocker::PodAffinity],
+            TopologyKind::AntiAffinity => &[Blocker::PodAntiAffinity, Blocker::OthersAntiAffinity],
+        },
     }
 }
 

@@ -343,6 +343,7 @@ fn kept() -> Verdict {
             price_after: Price::ZERO,
             replacement: None,
         }),
+        by_on_demand: false,
     }
 }
 
@@ -378,6 +379,16 @@ fn the_verdict_is_told_with_its_counterfactual_and_the_command_that_lifts_the_bl
         node_story(&world(), Some(&gone)).summary,
         "would be deleted: saves $0.64/h"
     );
+    let waits = Verdict {
+        waits: Some("it rests until then".to_owned()),
+        ..gone
+    };
+    let story = node_story(&world(), Some(&waits));
+    assert_eq!(
+        story.summary,
+        "would be deleted: saves $0.64/h; it rests until then"
+    );
+    assert_eq!(story.verdict.unwrap().waits, waits.waits);
 }
 
 #[test]
@@ -454,7 +465,10 @@ fn p_056_a_pod_without_a_node_says_why_in_numbers_and_what_would_help() {
     assert_eq!(story.waits[1].object, "NodePool default");
     assert_eq!(
         story.hints,
-        ["no instance type of NodePool default is large enough for the pod and the DaemonSets"]
+        [
+            "lower its requests, or allow larger instance types",
+            "no instance type of NodePool default is large enough for the pod and the DaemonSets"
+        ]
     );
 }
 

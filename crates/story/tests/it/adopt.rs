@@ -229,7 +229,9 @@ fn definitions_webhooks_and_old_objects_are_judged() {
         }],
         old_objects: vec![OldObjects {
             kind: "Provisioner".to_owned(),
+            version: "karpenter.sh/v1alpha5".to_owned(),
             names: vec!["default".to_owned()],
+            source: "--live",
         }],
         ..Surroundings::default()
     };
@@ -240,8 +242,8 @@ fn definitions_webhooks_and_old_objects_are_judged() {
             (Level::Error, "definition-missing"),
             (Level::Error, "definition-version"),
             (Level::Error, "definition-conversion"),
+            (Level::Error, "definition-stored"),
             (Level::Error, "old-objects"),
-            (Level::Warning, "definition-stored"),
             (Level::Warning, "definition-release"),
             (Level::Warning, "webhook"),
         ]
@@ -278,6 +280,79 @@ fn definitions_webhooks_and_old_objects_are_judged() {
             .findings
             .is_empty()
     );
+}
+
+/// Where objects may be stored in a version that ours lacks, the API server refuses ours, and Karpenter has been stopped by then.
+#[test]
+fn a_definition_that_ours_cannot_replace_is_a_blocker_of_whatever_kind() {
+    let stored = |name: &str, versions: &[&str]| {
+        let mut definitions = ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh", name].map(definition);
+        definitions[2].stored = versions.iter().map(|version| (*version).to_owned()).collect();
+        let around = Surroundings {
+            definitions: Some(definitions.to_vec()),
+            ..Surroundings::default()
+        };
+        check(&ClusterState::default(), &around, &successor(&[]), epoch())
+    };
+    let take_over = stored("ec2nodeclasses.karpenter.k8s.aws", &["v1beta1", "v1"]);
+    assert_eq!(found(&take_over), [(Level::Error, "definition-stored")]);
+    assert!(take_over.is_blocked());
+    let suggestion = take_over.findings[0].suggestion.as_deref();
+    assert!(
+        suggestion.is_some_and(|text| text.ends_with(r#"-p '{"status":{"storedVersions":["v1"]}}'"#)),
+        "{suggestion:?}"
+    );
+    // Ours of Azure is v1beta1, and of what ours has not, nothing is replaced.
+    for (name, versions, is_blocked) in [
+        ("aksnodeclasses.karpenter.azure.com", &["v1beta1"][..], false),
+        (
+            "aksnodeclasses.karpenter.azure.com",
+            &["v1alpha2", "v1beta1"],
+            true,
+        ),
+        ("nodeoverlays.karpenter.sh", &["v1alpha1"], false),
+        ("awsnodetemplates.karpenter.k8s.aws", &["v1alpha1"], false),
+    ] {
+        let take_over = stored(name, versions);
+        let found = found(&take_over);
+        assert_eq!(take_over.is_blocked(), is_blocked, "{name}: {found:?}");
+    }
+}
+
+/// Karpenter 1.0 launches with them, and nothing else does.
+#[test]
+fn kubelet_settings_in_an_annotation_are_a_blocker() {
+    let key = "compatibility.karpenter.sh/v1beta1-kubelet-conversion";
+    let mut pool = pool("v3", "123");
+    pool["metadata"]["annotations"][key] = json!(r#"{"maxPods": 110}"#);
+    let state = state(pool, vec![], vec![]);
+    let take_over = check(&state, &Surroundings::default(), &successor(&[]), epoch());
+    assert_eq!(
+        found(&take_over),
+        [
+            (Level::Error, "kubelet-in-annotation"),
+            (Level::Note, "hashes-stamped")
+        ]
+    );
+    let finding = &take_over.findings[0];
+    assert_eq!(finding.object, "NodePool default");
+    assert!(finding.proof.contains(key), "{}", finding.proof);
+    let suggestion = finding.suggestion.as_deref().unwrap_or_default();
+    assert!(
+        suggestion.contains(&format!("kubectl annotate nodepools --all {key}-")),
+        "what is applied keeps the annotation, and the finding: {suggestion}"
+    );
+}
+
+#[test]
+fn a_node_holder_is_told_and_stands_in_nobodys_way() {
+    let around = Surroundings {
+        holders: vec!["kube-tools/holder".to_owned()],
+        ..Surroundings::default()
+    };
+    let take_over = check(&ClusterState::default(), &around, &successor(&[]), epoch());
+    assert_eq!(found(&take_over), [(Level::Warning, "node-holder")]);
+    assert_eq!(take_over.findings[0].object, "Deployment kube-tools/holder");
 }
 
 #[test]

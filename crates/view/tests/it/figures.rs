@@ -3,10 +3,13 @@
 use crate::views::{freeze, judged, view};
 use serde_json::json;
 use spokeshave_api::{Budget, DisruptionPolicy};
-use spokeshave_example::{better_together, epoch, instance_type, node, node_pool, random_world};
+use spokeshave_example::{better_together, bound, epoch, instance_type, node, node_pool};
+use spokeshave_example::{pending_pod, random_world};
 use spokeshave_model::{ClusterState, Price};
 use spokeshave_plan::Policy;
-use spokeshave_view::{BudgetNow, Difference, Dollars, Entry, History, Judged, Ledger, Missing, Range};
+use spokeshave_view::{
+    BudgetNow, Difference, Dollars, Entry, History, Judged, Ledger, Missing, Place, Range,
+};
 use spokeshave_view::{Supposition, View, World};
 use std::sync::Arc;
 
@@ -189,6 +192,44 @@ fn budgets_are_what_disruption_policies_leave_of_them() {
     }
 }
 
+/// What is stopping still asks for what it has: it counts among the pods, as it does in the rows.
+#[test]
+fn the_header_counts_the_pods_that_the_rows_count() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let pod = |name: &str| bound(pending_pod(name, "500m", "1Gi", &json!({})), "a");
+    let (mut stopping, mut over) = (pod("stopping"), pod("over"));
+    stopping.metadata.deletion_timestamp =
+        serde_json::from_value(json!("2026-01-01T00:10:00Z")).expect("a time");
+    over.status.get_or_insert_default().phase = Some("Succeeded".to_owned());
+    let new = pending_pod("new", "4", "1Gi", &json!({}));
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), vec![kind.clone()])
+        .with_node(node("default", "a", &kind, "a", "on-demand"))
+        .with_pods([pod("web"), stopping, over, new]);
+    let seen = view(&judged(state), 1);
+    assert_eq!((seen.header.pods, seen.header.pending), (2, 1));
+    assert_eq!(seen.nodes.0[0].pods.1, 2);
+    assert_eq!(seen.header.cpu.requested, 1000);
+}
+
+/// A pod that asks for a NodePool is advised about that one, as `plan` and `explain` advise.
+#[test]
+fn p_056_what_would_help_names_the_nodepool_that_is_asked_for() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let asks =
+        json!({"nodeSelector": {"karpenter.sh/nodepool": "special", "topology.kubernetes.io/zone": "b"}});
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), vec![kind.clone()])
+        .with_pool(node_pool("special"), vec![kind])
+        .with_pod(pending_pod("lost", "1", "1Gi", &asks));
+    let seen = view(&judged(state), 1);
+    let Place::Nowhere { hints, .. } = &seen.pending[0].place else {
+        panic!("it has no place: {:?}", seen.pending);
+    };
+    let advice = "change spec.nodeSelector, or NodePool special, which it asks for";
+    assert_eq!(*hints, [advice]);
+}
+
 /// Two nodes in two zones, a NodePool that lets five go, and a policy with one budget.
 fn limited(budget: &serde_json::Value) -> ClusterState {
     let kind = instance_type("small", 2, 8, &["a", "b"]);
@@ -232,6 +273,17 @@ fn a_policy_is_quoted_only_for_what_it_keeps_now() {
     assert_eq!((now.allowed, now.remaining), (Some(5), Some(0)));
     let kept = "DisruptionPolicy calm (spec.budgets[0]): one zone at a time, and nodes of a are on their way out or not Ready";
     assert_eq!(now.policy.as_deref(), Some(kept));
+}
+
+/// Programs get what budgets allow; people are told how many of the nodes that are there may go.
+#[test]
+fn what_people_are_told_of_a_budget_is_never_more_than_there_are_nodes() {
+    let mut state = limited(&json!({"limit": "5"}));
+    let now = now_of(state.clone());
+    assert_eq!((now.allowed, now.nodes), (Some(5), 2));
+    assert_eq!(now.of_nodes(), (Some(2), Some(2)));
+    mark(&mut state, "x");
+    assert_eq!(now_of(state).of_nodes(), (Some(2), Some(1)));
 }
 
 /// A policy takes percentages of all managed nodes of the NodePools that it selects: of those that join, too.

@@ -8,7 +8,7 @@ use spokeshave_model::{ClusterState, Price, lower};
 use spokeshave_view::{Dollars, Ledger, Missing, Sums, World};
 use std::sync::Arc;
 
-fn command(
+pub(crate) fn command(
     number: i64,
     before: &str,
     savings: &str,

@@ -118,14 +118,14 @@ pub struct RolloutStatus {
     /// Hash of the NodePool's template; a different hash starts a new rollout.
     #[serde(default)]
     pub target: String,
-    /// When it began.
+    /// A minute before it began; what was launched in that minute belongs to it.
     pub since: Time,
     /// When the first of the rollouts since the last that was completed began, if that is another one: nodes that came since then excuse nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_since: Option<Time>,
     /// The number of the wave, from 1.
     pub wave: i64,
-    /// How many nodes it may take.
+    /// How many nodes it may take, also where fewer are left.
     pub size: i64,
     /// When it began.
     pub wave_since: Time,

@@ -4,12 +4,20 @@ use std::io::Write as _;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use jiff::Timestamp;
 use proptest::prelude::*;
-use spokeshave_scenario::Facts;
+use spokeshave_scenario::import::inventory::Inventory;
+use spokeshave_scenario::import::objects::Object;
+use spokeshave_scenario::import::{ImportError, Recording};
+use spokeshave_scenario::{Facts, Timeline};
 
-use super::read;
+use super::dumps::job_pod;
 use super::streams::{a_recording, a_trace, audit_event, deployment, range};
-use super::tables::{CSV, DLRM};
+use super::tables::{CSV, DLRM, OPENB};
+use super::{HOUR_MS, read, source};
+
+/// What comes between two dumps.
+const NEXT: &str = "---\n";
 
 /// A small valid file of each format.
 fn specimens() -> Vec<(&'static str, Vec<u8>)> {
@@ -37,6 +45,8 @@ fn specimens() -> Vec<(&'static str, Vec<u8>)> {
             b"team,begin,finish,cores,mem\na,0,100,1,2\nb,10,,2,4\n".to_vec(),
         ),
         ("format: dlrm, file: x", DLRM.as_bytes().to_vec()),
+        ("format: openb, file: x", OPENB.as_bytes().to_vec()),
+        ("format: dumps, file: x", dumps().into_bytes()),
         (
             "format: azure-llm, file: x",
             b"TIMESTAMP,ContextTokens\n2023-11-16 18:15:46.68,5\n".to_vec(),
@@ -48,24 +58,69 @@ fn specimens() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Two dumps, an object a line.
+fn dumps() -> String {
+    use serde_json::json;
+    let cron = json!({"kind": "CronJob", "metadata": {"namespace": "shop", "name": "nightly"}, "spec": {"schedule": "*/20 * * * *", "timeZone": "Asia/Tokyo",
+        "jobTemplate": {"spec": {"parallelism": 1, "template": {"spec": {"containers": [{"name": "a"}]}}}}}});
+    let budget = json!({"kind": "PodDisruptionBudget", "metadata": {"namespace": "shop", "name": "all"}, "spec": {"minAvailable": "50%", "selector": {}}});
+    let first = [deployment("web", 3, "1"), cron.clone(), budget.clone()];
+    let second = [
+        deployment("web", 5, "1"),
+        job_pod("n-1", "2026-03-02T10:10:00Z", None),
+        job_pod("n-2", "2026-03-02T10:20:00Z", Some("2026-03-02T10:50:00Z")),
+        cron,
+        budget,
+    ];
+    let lines = |objects: &[serde_json::Value]| -> String {
+        let lines = objects.iter().map(|object| format!("{object}\n"));
+        lines.collect()
+    };
+    lines(&first) + NEXT + &lines(&second)
+}
+
+/// Reads a file of any format. Dumps are cut into objects by the program, which leaves out those that cannot be read; one of them may also be the cluster to
+/// begin with.
+fn timeline(import: &str, bytes: &[u8]) -> Result<Timeline, ImportError> {
+    if !import.starts_with("format: dumps") {
+        return read(import, bytes).map(|(timeline, _)| timeline);
+    }
+    let source = source(import);
+    let mut recording = Recording::new(&source);
+    let text = String::from_utf8_lossy(bytes);
+    for (dump, seconds) in text.split(NEXT).zip((1_772_445_600..).step_by(3_600)) {
+        let instant = Timestamp::from_second(seconds).expect("an instant");
+        let mut inventory = Inventory::default();
+        for line in dump.lines() {
+            if let Ok(object) = Object::read(line, None) {
+                inventory.add(object);
+            }
+        }
+        inventory.constant(instant, HOUR_MS)?;
+        recording.dump(instant, &inventory)?;
+    }
+    recording.finish().map(|found| found.timeline)
+}
+
 #[test]
 fn every_specimen_is_valid() {
     for (import, bytes) in specimens() {
-        let (timeline, _) = read(import, &bytes).unwrap_or_else(|error| panic!("{import}: {error}"));
+        let timeline = timeline(import, &bytes).unwrap_or_else(|error| panic!("{import}: {error}"));
         assert!(!timeline.events.is_empty(), "{import}");
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     /// Whatever is done to a file, it is read or refused with a place or a reason; events stay in order and of known owners.
     #[test]
     fn damaged_files_never_panic(
-        which in 0_usize..9,
+        which in any::<prop::sample::Index>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..4), 1..12),
     ) {
-        let (import, mut bytes) = specimens().swap_remove(which);
+        let mut all = specimens();
+        let (import, mut bytes) = all.swap_remove(which.index(all.len()));
         for (place, byte, how) in changes {
             if bytes.is_empty() {
                 break;
@@ -78,8 +133,8 @@ proptest! {
                 _ => bytes.truncate(at),
             }
         }
-        match read(import, &bytes) {
-            Ok((timeline, _)) => {
+        match timeline(import, &bytes) {
+            Ok(timeline) => {
                 prop_assert!(timeline.events.is_sorted_by_key(|event| event.at_ms));
                 let owners = timeline.owners.len();
                 prop_assert!(timeline.events.iter().all(|event| (event.owner.0 as usize) < owners));

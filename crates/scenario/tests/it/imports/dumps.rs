@@ -16,7 +16,7 @@ pub(super) fn inventory(objects: &[serde_json::Value]) -> Inventory {
     inventory
 }
 
-fn job_pod(name: &str, created: &str, finished: Option<&str>) -> serde_json::Value {
+pub(super) fn job_pod(name: &str, created: &str, finished: Option<&str>) -> serde_json::Value {
     let (phase, state) = match finished {
         Some(finished) => (
             "Succeeded",
@@ -95,6 +95,27 @@ fn several_dumps_differ_by_what_happened() {
     );
 }
 
+/// It is what a recorder leaves behind whose API server was away, and would be taken for a cluster in which everything was deleted.
+#[test]
+fn a_dump_without_pods_and_workloads_is_refused() {
+    let source = source("format: dumps, file: x");
+    let mut recording = Recording::new(&source);
+    let at = |time: &str| format!("2026-03-02T{time}Z").parse().expect("an instant");
+    let budget = serde_json::json!({"kind": "PodDisruptionBudget", "metadata": {"name": "all"}, "spec": {"selector": {}}});
+    let web = inventory(&[deployment("web", 3, "1")]);
+    recording.dump(at("10:00:00"), &web).expect("the first");
+    for nothing in [inventory(&[]), inventory(&[budget])] {
+        let error = recording
+            .dump(at("11:00:00"), &nothing)
+            .expect_err("nothing in it");
+        let expected = "holds neither a workload nor a pod";
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+    recording.dump(at("12:00:00"), &web).expect("the next");
+    let found = recording.finish().expect("whole").timeline;
+    assert_eq!(facts(&found), (3, 0, 3, 3_000, 0));
+}
+
 #[test]
 fn a_dump_without_workloads_has_those_of_its_pods() {
     let pod = |name: &str, owner: serde_json::Value, phase: &str| {
@@ -155,6 +176,22 @@ fn containers_for_debugging_are_not_those_of_an_owner() {
         let template = owner.template.spec.as_ref().expect("a specification");
         assert_eq!(template.ephemeral_containers, None, "{}", owner.name);
     }
+}
+
+/// D-050: it makes the cost of an eviction, as decisions read it in a cluster.
+#[test]
+fn what_it_costs_to_delete_a_pod_is_kept() {
+    const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+    let mut web = deployment("web", 1, "1");
+    web["spec"]["template"]["metadata"]["annotations"][COST] = "-100".into();
+    let timeline = inventory(&[web])
+        .constant("2026-03-02T00:00:00Z".parse().expect("an instant"), HOUR_MS)
+        .expect("small");
+    let template = serde_json::to_value(timeline.owners[0].template.as_ref()).expect("JSON");
+    assert_eq!(
+        template["metadata"]["annotations"],
+        serde_json::json!({COST: "-100"})
+    );
 }
 
 /// As for Kubernetes: no selector selects nothing, an empty one everything.

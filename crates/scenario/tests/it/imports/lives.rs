@@ -1,6 +1,6 @@
 //! Lives that are easily miscounted: Jobs that fail, names that come again, owners of other kinds, logs of several servers.
 
-use spokeshave_scenario::Change;
+use spokeshave_scenario::{Change, Timeline};
 
 use super::streams::{audit_event, deployment, job, range, recorded};
 use super::{HOUR_MS, facts, read};
@@ -46,6 +46,71 @@ fn a_job_that_has_failed_has_ended() {
         "Failed",
         "a recording keeps it"
     );
+}
+
+/// What happens in a recording of the Job `train`, by the minute, when its specification is changed like this.
+fn specified(changes: &[(&str, &str, serde_json::Value)]) -> Vec<(u64, Change)> {
+    let lines = changes.iter().map(|(at, field, value)| {
+        let mut train = job("train", None, serde_json::json!({}));
+        train["spec"][*field] = value.clone();
+        (*at, "applied", train)
+    });
+    let done = job(
+        "train",
+        None,
+        serde_json::json!({"completionTime": "2026-03-02T13:00:00Z"}),
+    );
+    let lines: Vec<_> = lines.chain([("2026-03-02T13:00:00Z", "applied", done)]).collect();
+    let (found, notes) = read("format: record, file: x", recorded(&lines).as_bytes()).expect("readable");
+    assert_eq!(notes, [] as [String; 0]);
+    by_minute(&found)
+}
+
+fn by_minute(found: &Timeline) -> Vec<(u64, Change)> {
+    let events = found.events.iter();
+    events
+        .map(|event| (event.at_ms / 60_000, event.change.clone()))
+        .collect()
+}
+
+fn begin(pod: u64) -> Change {
+    Change::Begin { pod, runs_ms: None }
+}
+
+fn end(pod: u64) -> Change {
+    Change::End { pod }
+}
+
+/// The Job controller deletes the pods of a Job that is suspended, as Kueue suspends one that is preempted, and makes others when it is resumed.
+#[test]
+fn a_job_that_is_suspended_has_no_pods_until_it_is_resumed() {
+    let found = specified(&[
+        ("2026-03-02T10:00:00Z", "suspend", false.into()),
+        ("2026-03-02T10:10:00Z", "suspend", true.into()),
+        ("2026-03-02T10:20:00Z", "suspend", true.into()),
+        ("2026-03-02T12:00:00Z", "suspend", false.into()),
+    ]);
+    let first = [(0, begin(0)), (0, begin(1)), (10, end(0)), (10, end(1))];
+    let second = [(120, begin(2)), (120, begin(3)), (180, end(2)), (180, end(3))];
+    assert_eq!(found, [first, second].concat());
+}
+
+#[test]
+fn a_job_that_changes_its_parallelism_has_more_or_fewer_pods() {
+    let found = specified(&[
+        ("2026-03-02T10:00:00Z", "parallelism", 2.into()),
+        ("2026-03-02T10:30:00Z", "parallelism", 3.into()),
+        ("2026-03-02T11:00:00Z", "parallelism", 1.into()),
+    ]);
+    let expected = [
+        (0, begin(0)),
+        (0, begin(1)),
+        (30, begin(2)),
+        (60, end(1)),
+        (60, end(2)),
+        (180, end(0)),
+    ];
+    assert_eq!(found, expected);
 }
 
 /// The next release's Job has the name of the last one's.
@@ -104,6 +169,47 @@ fn pods_of_replica_sets_that_no_deployment_manages_are_counted() {
     ]);
     let (found, _) = read("format: record, file: x", text.as_bytes()).expect("readable");
     assert_eq!(facts(&found), (2, 0, 2, 2_000, 2 * HOUR_MS));
+}
+
+/// There are a Job of Volcano and a StatefulSet of OpenKruise: neither is recorded itself, and no pod of theirs is counted with it.
+#[test]
+fn pods_of_namesakes_of_kubernetes_own_kinds_are_counted() {
+    use serde_json::json;
+    let owned = [
+        ("volcano", "batch.volcano.sh/v1alpha1", "Job"),
+        ("kruise", "apps.kruise.io/v1beta1", "StatefulSet"),
+        // These are counted with their workloads, and this one comes with its node.
+        ("job", "batch/v1", "Job"),
+        ("set", "apps/v1", "StatefulSet"),
+        ("daemon", "apps.kruise.io/v1alpha1", "DaemonSet"),
+    ];
+    let pods = owned.map(|(name, version, kind)| {
+        json!({"kind": "Pod", "metadata": {"namespace": "shop", "name": name,
+            "ownerReferences": [{"apiVersion": version, "kind": kind, "name": "train", "controller": true}]},
+            "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}, "status": {"phase": "Running"}})
+    });
+    let at = "2026-03-02T10:00:00Z";
+    let text = recorded(&pods.clone().map(|pod| (at, "applied", pod)));
+    let (found, notes) = read("format: record, file: x", text.as_bytes()).expect("readable");
+    assert_eq!((facts(&found), notes), ((2, 0, 2, 2_000, 0), Vec::new()));
+    // An audit log may have their owners, of which nobody could read how many pods they want.
+    let reference =
+        json!({"resource": "jobs", "apiGroup": "batch.volcano.sh", "namespace": "shop", "name": "train"});
+    let volcano = json!({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"namespace": "shop", "name": "train"},
+        "spec": {"minAvailable": 1, "tasks": [{"replicas": 1}]}});
+    let owner = json!({"objectRef": reference, "responseObject": volcano});
+    let mut events = vec![audit_event(at, "create", "jobs", "train", owner)];
+    for pod in pods {
+        events.push(audit_event(
+            at,
+            "create",
+            "pods",
+            "",
+            json!({"responseObject": pod}),
+        ));
+    }
+    let (found, notes) = read("format: audit, file: x", events.join("\n").as_bytes()).expect("readable");
+    assert_eq!((facts(&found), notes), ((2, 0, 2, 2_000, 0), Vec::new()));
 }
 
 /// Each API server writes a log of its own: what they say is put in order.

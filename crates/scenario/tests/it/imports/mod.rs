@@ -1,8 +1,10 @@
 //! Recordings of others: small ones, written by hand, whose counts were worked out by hand; and what is said of broken ones.
 
 mod bent;
+mod crons;
 mod damaged;
 mod dumps;
+mod gaps;
 mod lives;
 mod streams;
 mod tables;

@@ -353,7 +353,7 @@ fn kubereplay_is_taken_one_to_one() {
 }
 
 /// JSON as MessagePack.
-fn packed(value: &serde_json::Value) -> Value {
+pub(super) fn packed(value: &serde_json::Value) -> Value {
     match value {
         serde_json::Value::Null => Value::Nil,
         serde_json::Value::Bool(value) => Value::Boolean(*value),

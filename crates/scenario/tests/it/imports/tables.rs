@@ -53,12 +53,15 @@ fn rows_may_be_in_any_order() {
     assert_eq!(facts(&one), facts(&other));
 }
 
+pub(super) const OPENB: &str = "\
+name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+p0,12000,16384,1,1000,,LS,Running,0,100,0
+p1,6000,12288,1,460,,LS,Running,50,200,50
+";
+
 #[test]
 fn openb_counts_thousandths_of_a_core_and_mebibytes() {
-    let text = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n\
-                p0,12000,16384,1,1000,,LS,Running,0,100,0\n\
-                p1,6000,12288,1,460,,LS,Running,50,200,50\n";
-    let (found, _) = read("format: openb, file: x", text.as_bytes()).expect("readable");
+    let (found, _) = read("format: openb, file: x", OPENB.as_bytes()).expect("readable");
     assert_eq!(facts(&found), (1, 1, 2, 18_000, 200_000));
     assert_eq!(Facts::of(&found).peak_memory_bytes, (16_384 + 12_288) << 20);
 }

@@ -309,3 +309,87 @@ fn p_119_p_120_reserved_capacity_has_one_capacity_type_whatever_min_values_asks(
     assert_eq!(asked.min_values(), Some(1));
     assert!(claim.min_values_relaxed);
 }
+
+/// The usual types, of which the first can also be reserved.
+fn types_with_a_reservation(capacity: i64) -> Vec<InstanceType> {
+    let mut all = types();
+    all[0] = with_reservation("small", "r-1", capacity);
+    all
+}
+
+// Launched from its reservation, a NodeClaim has one instance type to choose from, and Strict would refuse it in every pass, although there are three to buy.
+#[test]
+fn p_119_p_120_strict_gives_up_a_reservation_that_leaves_too_few_types() {
+    // Nobody waits for an instance that would be given up.
+    for capacity in [1, 0] {
+        let state = ClusterState::default()
+            .with_pool(with_three_types_at_least(), types_with_a_reservation(capacity))
+            .with_pods([repelling("p1", "1"), repelling("p2", "1")]);
+        let result = run(&state);
+        assert_eq!(
+            summary(&result),
+            ["default/small: p1", "default/small: p2"],
+            "{capacity} free"
+        );
+        for claim in &result.1.placements.claims {
+            let asked = claim.requirements.get(labels::CAPACITY_TYPE);
+            assert!(asked.has("spot") && asked.has("on-demand") && !asked.has("reserved"));
+            assert!(!claim.capacity_types.contains("reserved"));
+            assert_eq!(claim.launches.len(), 3);
+            assert!(!claim.min_values_relaxed);
+        }
+    }
+}
+
+#[test]
+fn p_119_p_120_where_a_reservation_is_kept_less_is_asked_for() {
+    let best_effort = PackOptions {
+        min_values: MinValuesPolicy::BestEffort,
+        ..PackOptions::default()
+    };
+    // Of the three types one comes as reserved capacity only: without the reservation there would be too few as well.
+    let mut only_together = types_with_a_reservation(1);
+    only_together[0]
+        .offerings
+        .retain(|offering| offering.capacity_type() == Some(CapacityType::Reserved));
+    for (types, options) in [
+        (types_with_a_reservation(1), best_effort),
+        (only_together, PackOptions::default()),
+    ] {
+        let state = ClusterState::default()
+            .with_pool(with_three_types_at_least(), types)
+            .with_pod(pod("p", "1", json!({})));
+        let result = run_with(&state, &options);
+        assert_eq!(summary(&result), ["default/small: p"]);
+        let claim = &result.1.placements.claims[0];
+        assert!(claim.capacity_types.iter().eq(["reserved"]));
+        let asked = claim.requirements.get(labels::INSTANCE_TYPE);
+        assert_eq!(asked.min_values(), Some(1));
+        assert!(claim.min_values_relaxed);
+    }
+}
+
+// The smaller of two reserved types does not hold both pods, so that the second pod would leave one.
+#[test]
+fn p_119_p_120_a_pod_joins_no_claim_whose_reservations_would_be_too_few_then() {
+    let mut pool = with_three_types_at_least();
+    pool.spec.template.spec.requirements[0].min_values = Some(2);
+    let medium = InstanceType {
+        capacity: instance_type("medium", 4, 8, &["a"]).capacity,
+        ..with_reservation("medium", "r-2", 2)
+    };
+    let types = vec![
+        with_reservation("small", "r-1", 2),
+        medium,
+        instance_type("large", 16, 32, &ZONES),
+    ];
+    let state = ClusterState::default()
+        .with_pool(pool, types)
+        .with_pods([pod("p1", "1500m", json!({})), pod("p2", "1", json!({}))]);
+    let result = run(&state);
+    assert_eq!(summary(&result), ["default/small: p1", "default/small: p2"]);
+    for claim in &result.1.placements.claims {
+        assert!(claim.capacity_types.iter().eq(["reserved"]));
+        assert_eq!(claim.launches.len(), 2);
+    }
+}

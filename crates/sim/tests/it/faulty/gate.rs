@@ -25,6 +25,8 @@ pub struct Gate {
     pub still: Arc<Mutex<BTreeSet<&'static str>>>,
     /// The API server takes this long for each write to a path that ends with the text.
     pub slow: Arc<Mutex<Option<(&'static str, Duration)>>>,
+    /// The answer to each write to a path that ends with the text comes so long after the write.
+    pub late: Arc<Mutex<Option<(String, Duration)>>>,
     /// The lists of the pods of a node.
     pub lists: Arc<Lists>,
 }
@@ -95,6 +97,7 @@ where
             .iter()
             .any(|text| path.contains(text));
         let latency = if write { self.gate.latency(path) } else { None };
+        let delay = if write { self.gate.delay(path) } else { None };
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query.contains("watch=true");
         let lists_node = !is_watch && query.contains("spec.nodeName");
@@ -118,10 +121,15 @@ where
                 return Ok(answer);
             }
             let answer = inner.call(request).await;
-            let answer = answer.map_err(|error| std::io::Error::other(format!("{error:?}")))?;
+            let answer = answer
+                .map_err(|error| std::io::Error::other(format!("{error:?}")))?
+                .into_answer();
+            if let Some(delay) = delay {
+                tokio::time::sleep(delay).await;
+            }
             Ok(match watched {
-                Some(path) => gate.held(path, answer.into_answer()),
-                None => answer.into_answer(),
+                Some(path) => gate.held(path, answer),
+                None => answer,
             })
         })
     }
@@ -169,6 +177,13 @@ impl Gate {
     fn latency(&self, path: &str) -> Option<Duration> {
         let slow = *self.slow.lock().unwrap();
         slow.filter(|(end, _)| path.ends_with(end)).map(|(_, long)| long)
+    }
+
+    /// How long after a write to this path its answer comes.
+    fn delay(&self, path: &str) -> Option<Duration> {
+        let late = self.late.lock().unwrap();
+        let late = late.as_ref().filter(|(end, _)| path.ends_with(end.as_str()));
+        late.map(|(_, long)| *long)
     }
 
     /// A watch whose events are delayed while it is stalled.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use spokeshave_controllers::shadow::{Report, Shadow};
 use spokeshave_controllers::{
-    FeatureGates, LeaderElectionOptions, Observer, Operator, Options as OperatorOptions,
+    DecisionLog, FeatureGates, LeaderElectionOptions, Observer, Operator, Options as OperatorOptions,
 };
 use spokeshave_ports::{RegistrationHook, SharedClock};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
@@ -62,6 +62,8 @@ pub struct Setup {
     pub rate: Option<(f64, u32)>,
     pub identity: &'static str,
     pub log: Option<RequestLog>,
+    /// Who is told of decisions.
+    pub decisions: DecisionLog,
     /// What the cloud wants done before a Node registers.
     pub hooks: Vec<Arc<dyn RegistrationHook>>,
     /// The operator's clock, if it has a separate one.
@@ -79,6 +81,7 @@ impl Default for Setup {
             rate: None,
             identity: "operator",
             log: None,
+            decisions: DecisionLog::default(),
             hooks: Vec::new(),
             clock: None,
         }
@@ -224,7 +227,8 @@ impl Cluster {
             self.entropy.child(setup.identity),
             setup.options,
         )
-        .with_metrics(metrics.clone());
+        .with_metrics(metrics.clone())
+        .with_decisions(setup.decisions);
         let readiness = operator.readiness().clone();
         let observer = operator.observer();
         let stop = self.shutdown.child();

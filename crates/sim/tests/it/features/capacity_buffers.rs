@@ -1,10 +1,10 @@
 //! CapacityBuffers (P §12): capacity is reserved, used at once, replaced, preserved by consolidation, and released with its buffer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Event, Node, Pod, PodTemplate};
+use k8s_openapi::api::core::v1::{Event, Node, Pod, PodTemplate, Taint};
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn buffer(cluster: &impl Scene, name: &str, spec: Value) {
 }
 
 /// Creates a PodTemplate whose pods carry `app` and ask for so much CPU.
-async fn pod_template(cluster: &Cluster, name: &str, app: &str, cpu: &str) {
+async fn pod_template(cluster: &impl Scene, name: &str, app: &str, cpu: &str) {
     let object = json!({"metadata": {"name": name}, "template": template(app, cpu, json!({}))});
     cluster.create::<PodTemplate>(object).await;
 }
@@ -385,4 +385,78 @@ async fn p_186_w_06_room_that_is_needed_is_never_taken_for_empty() {
         assert!(told.is_empty(), "seed {seed}: {told:?}");
         assert_eq!(cluster.list::<NodeClaim>().await.len(), 4, "seed {seed}");
     }
+}
+
+/// So many seconds, in which something taints each new node. Gives the names of the NodeClaims that there were.
+async fn pass_and_taint(cluster: &impl Scene, seconds: u64) -> BTreeSet<String> {
+    let broken = Taint {
+        key: "example.com/broken".to_owned(),
+        effect: "NoExecute".to_owned(),
+        ..Taint::default()
+    };
+    let mut claims = BTreeSet::new();
+    for _ in 0..seconds {
+        for node in cluster.list::<Node>().await {
+            let name = node.name_any();
+            let mut taints = node.spec.unwrap_or_default().taints.unwrap_or_default();
+            if !taints.iter().any(|taint| taint.key == broken.key) {
+                taints.push(broken.clone());
+                cluster
+                    .patch::<Node>(&name, json!({"spec": {"taints": taints}}))
+                    .await;
+            }
+        }
+        cluster.pass(1).await;
+        claims.extend(cluster.names::<NodeClaim>().await);
+    }
+    claims
+}
+
+/// A node that has no room for the pods of the buffer that it came for is removed as an empty one: the next ones come ever later.
+#[tokio::test(start_paused = true)]
+async fn p_186_nodes_that_come_up_in_vain_for_a_buffer_come_ever_later() {
+    let cluster = cluster(195, true).await;
+    pod_template(&cluster, "chunk", "chunk", "1500m").await;
+    let chunk = json!({"podTemplateRef": {"name": "chunk"}, "replicas": 1});
+    buffer(&cluster, "b", chunk).await;
+    let made = pass_and_taint(&cluster, 1_800).await.len();
+    assert!((3..=15).contains(&made), "{made} in half an hour");
+    let told = cluster.told("NodesInVain").await;
+    assert!(
+        told.iter()
+            .any(|(about, text)| about == "CapacityBuffer/b" && text.contains("none of them has room")),
+        "{told:?}"
+    );
+    assert_virtual(&cluster).await;
+    // Once nodes are good again there is room, and more of it waits for nothing.
+    until_said(&cluster, "b", "Provisioning", "FitsExistingCapacity").await;
+    cluster.pass(90).await;
+    let more = json!({"spec": {"replicas": 2}});
+    cluster.patch::<CapacityBuffer>("b", more).await;
+    let took = until_nodes(&cluster, 2).await;
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
+/// A pod of a buffer that fits beside it makes no node come sooner.
+#[tokio::test(start_paused = true)]
+async fn p_186_a_buffer_takes_no_pod_the_pause_after_nodes_in_vain() {
+    let cluster = faulty::Cluster::new(196).await;
+    cluster.pool("default", on_demand(&["c-2x-amd64-linux"])).await;
+    pod_template(&cluster, "chunk", "chunk", "100m").await;
+    let chunk = json!({"podTemplateRef": {"name": "chunk"}, "replicas": 1});
+    buffer(&cluster, "b", chunk).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.pass(5).await;
+    let gates = FeatureGates {
+        capacity_buffer: true,
+        ..FeatureGates::default()
+    };
+    let _operator = cluster.operator(faulty::Setup::with_gates(gates));
+    let made = pass_and_taint(&cluster, 1_800).await.len();
+    assert!((3..=15).contains(&made), "{made} in half an hour");
+    let told = cluster.events("NodesInVain").await;
+    assert!(
+        told.iter().any(|text| text.contains("runs on none of them")),
+        "{told:?}"
+    );
 }

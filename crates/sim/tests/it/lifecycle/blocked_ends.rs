@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
+use spokeshave_api::conditions::{Conditioned as _, DRAINED, TERMINATION_BLOCKED};
 use spokeshave_api::{DisruptionPolicy, NodeClaim};
 use spokeshave_controllers::{EvictionRate, Options as OperatorOptions};
 use spokeshave_provider_kwok::KwokOptions;
@@ -51,6 +52,48 @@ async fn d_331_w_28_a_blocked_drain_names_its_budget_and_says_since_when() {
     cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.until_running_of("web", 3).await;
     cluster.assert_no_leak().await;
+}
+
+/// What is in the way of a drain changes; since when the drain waits does not, and what passes by is no event.
+#[tokio::test(start_paused = true)]
+async fn w_28_another_blocker_of_a_drain_dates_from_its_beginning_and_is_told_if_it_lasts() {
+    let (cluster, _operator) = Cluster::started(40, json!({})).await;
+    cluster.run("web", 3, "1").await;
+    cluster.budget("web", json!({"minAvailable": 3})).await;
+    cluster.pass(5).await;
+    let pod = cluster.pod_of("web").await.name_any();
+    let claim = cluster.claim_of_pod("web").await;
+    let since = async |kind: &str| {
+        let claim = cluster.get::<NodeClaim>(&claim).await;
+        claim.condition(kind).unwrap().last_transition_time
+    };
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_blocked(&claim, "PodDisruptionBudget").await;
+    let begun = since(DRAINED).await;
+    assert!(cluster.clock.since(begun) >= Duration::from_secs(30));
+    assert_eq!(since(TERMINATION_BLOCKED).await, begun);
+    cluster.pass(20).await;
+    cluster.annotate::<Pod>(&pod, DO_NOT_DISRUPT, "true").await;
+    cluster.delete::<PodDisruptionBudget>("web").await;
+    cluster.until_blocked(&claim, "DoNotDisrupt").await;
+    assert_eq!(since(DRAINED).await, begun);
+    assert_eq!(since(TERMINATION_BLOCKED).await, begun);
+    let told = async || {
+        let mut told = cluster.events("TerminationBlocked").await;
+        told.retain(|text| text.contains("carries karpenter.sh/do-not-disrupt"));
+        told
+    };
+    cluster.pass(10).await;
+    assert_eq!(told().await, Vec::<String>::new(), "it may be about to go");
+    cluster.pass(40).await;
+    let told = told().await;
+    assert!(
+        told.iter()
+            .any(|text| text.ends_with(&format!(", since {begun}"))),
+        "{told:?}"
+    );
+    cluster.annotate::<Pod>(&pod, DO_NOT_DISRUPT, Value::Null).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
 #[tokio::test(start_paused = true)]

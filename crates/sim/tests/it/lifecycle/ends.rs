@@ -1,12 +1,15 @@
 //! Termination of nodes (D §7.1–7.5, §8): what is deleted, in which order, what is counted and reported.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
+use spokeshave_controllers::{Decision, DecisionKind, DecisionLog};
+use spokeshave_model::Price;
 use spokeshave_provider_kwok::KwokOptions;
 
 use crate::faulty::{Cluster, Setup};
@@ -367,4 +370,35 @@ async fn seed_000_seed_003_seed_004_how_a_node_goes() {
             names.len() == 1 && names[0] != node.name_any() && cluster.running().await == 1
         })
         .await;
+}
+
+/// People are told what the end of a node saves, also where others have seen that it is gone before whoever released it.
+#[tokio::test(start_paused = true)]
+async fn what_a_node_has_cost_is_told_with_its_end() {
+    let told: Arc<Mutex<Vec<Decision>>> = Arc::default();
+    let listener = told.clone();
+    let setup = Setup {
+        decisions: DecisionLog::new(move |decision| listener.lock().unwrap().push(decision.clone())),
+        ..Setup::default()
+    };
+    let (cluster, _operator) = Cluster::started_with(125, json!({}), setup).await;
+    let claim = cluster.run_one_pod().await;
+    let of_kind = |kind: DecisionKind| {
+        let told = told.lock().unwrap();
+        told.iter().find(|one| one.kind == kind).cloned()
+    };
+    let cost = of_kind(DecisionKind::Ready).unwrap().cluster_price;
+    assert!(cost > Price::ZERO, "it is the only node");
+    cluster.scale("web", 0).await;
+    *cluster.gate.late.lock().unwrap() = Some((format!("/nodeclaims/{claim}"), Duration::from_secs(10)));
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    // The next pass looks at a cluster without it.
+    cluster.deploy("other", 1, "1").await;
+    cluster.pass(5).await;
+    assert_eq!(of_kind(DecisionKind::Gone), None, "the answer is on its way");
+    cluster.until_running_of("other", 1).await;
+    cluster.pass(10).await;
+    let gone = of_kind(DecisionKind::Gone).unwrap();
+    assert_eq!((gone.subject, gone.price_change), (claim, Some(Price(-cost.0))));
 }

@@ -1,7 +1,8 @@
 //! A shadow beside an operator: it sees the same, says what it would do, and sends nothing but reads.
 
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
-use spokeshave_api::NodePool;
+use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_controllers::shadow::Report;
 use spokeshave_runtime::client::RequestLog;
 
@@ -92,6 +93,54 @@ async fn where_nobody_acts_a_shadow_says_what_it_would_do_and_counts_it_once() {
         "each node once: {whole}"
     );
     only_reads(&log);
+}
+
+/// Age, an interruption, a repair and a user end a node whoever runs the cluster: here the same program on both sides.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_expires_or_is_deleted_by_hand_is_no_difference() {
+    let expiring = json!({"template": {"spec": {"expireAfter": "10m"}}});
+    let (cluster, operator, first) = Cluster::one_node(85, expiring).await;
+    let log = RequestLog::new();
+    let (report, _) = cluster.shadow(&log);
+    cluster.pass(30).await;
+    cluster.delete::<NodeClaim>(&first).await;
+    cluster.until_gone::<NodeClaim>(&first).await;
+    cluster.until_running_of("web", 1).await;
+    let second = cluster.claim_of_pod("web").await;
+    cluster.until_gone::<NodeClaim>(&second).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.pass(60).await;
+    let now = row(&report);
+    let text = report.text();
+    for side in ["shadow", "other"] {
+        assert_eq!(now[side]["nodesDisrupted"], 0, "{side}: {text}");
+        assert_eq!(now[side]["podsMoved"], 0, "{side}: {text}");
+    }
+    assert_eq!(now["nodesEndedOtherwise"], 2, "{text}");
+    assert_eq!(report.json()["differences"], json!([]), "{text}");
+    only_reads(&log);
+    operator.end().await;
+}
+
+/// Before 1.2 Karpenter wrote no condition: the taint that comes before the deletion tells a command from another end.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_tainted_before_its_nodeclaim_is_deleted_was_disrupted() {
+    let (cluster, operator, claim) = Cluster::one_node(86, json!({})).await;
+    operator.end().await;
+    let (report, _) = cluster.shadow(&RequestLog::new());
+    cluster.pass(30).await;
+    let node = cluster.node_of("web").await;
+    let taints = json!({"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}});
+    cluster.patch::<Node>(&node, taints).await;
+    cluster.pass(5).await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.pass(5).await;
+    let now = row(&report);
+    let text = report.text();
+    assert_eq!(now["other"]["nodesDisrupted"], 1, "{text}");
+    assert_eq!(now["other"]["podsMoved"], 1, "{text}");
+    assert_eq!(now["nodesEndedOtherwise"], 0, "{text}");
+    assert_eq!(report.json()["differences"][0]["other"], "disrupted", "{text}");
 }
 
 /// Fifty nodes that are half empty, and larger machines for sale: what is left must have room for all pods.

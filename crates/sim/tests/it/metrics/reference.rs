@@ -65,7 +65,7 @@ fn check(path: &str, wanted: &str) {
 fn page(shapes: &[FamilyShape]) -> String {
     let mut page = "# Metrics\n\n\
         Written by `BLESS=1 cargo test -p spokeshave-sim --test it metrics::reference`, from what the operator registers with every feature gate and with\n\
-        `DISABLE_CLUSTER_STATE_OBSERVABILITY=false`, which adds the metrics of single objects; `spokeshave_shadow_…` are those of `operator --shadow`. Labels of nodes follow from the provider; these are the kwok\n\
+        `DISABLE_CLUSTER_STATE_OBSERVABILITY=false`, which adds the metrics of single objects and those of single instance types (`karpenter_cloudprovider_instance_type_…`); `spokeshave_shadow_…` are those of `operator --shadow`. Labels of nodes follow from the provider; these are the kwok\n\
         provider's. The AWS provider adds those of `karpenter_cloudprovider_instance_…`, `karpenter_cloudprovider_batcher_…`, `karpenter_ec2nodeclasses_…`, statuses of instances and `spokeshave_aws_…`. Names, types, labels and buckets are Karpenter's, except for `spokeshave_…`. Boards and alerts for them are in `charts/spokeshave`.\n\n\
         | Name | Type | Labels | Meaning |\n|---|---|---|---|\n"
         .to_owned();

@@ -1,22 +1,33 @@
-//! A cluster that is followed by users with all rights and with few: what comes, goes, is hidden, or was not there before.
+//! A cluster that is followed by users with all rights and with few: what comes, goes, is hidden, or was not there before; and that nothing is written.
 
+use std::net::SocketAddr;
 use std::sync::Mutex;
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::client::Body;
 use serde_json::{Value, json};
 use spokeshave_api::NodePool;
 use spokeshave_apiserver::{ApiServer, Config};
+use spokeshave_provider_kwok::Catalog;
+use spokeshave_runtime::Shutdown;
+use spokeshave_web::{Board, Gate, serve};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::cluster::Cluster;
+use crate::look::{Source, keep_looking};
 
 /// Requests that the user may not make: what their path begins with, and whether only watching is meant.
 type Refusals = Arc<Mutex<Vec<(&'static str, bool)>>>;
+
+/// What the user has asked: method, path, and whether it was a watch.
+type Asked = Arc<Mutex<Vec<(Method, String, bool)>>>;
 
 /// An API server, a client that may do everything, and one of a user of whom some requests are refused.
 fn a_cluster() -> (Client, Client, Refusals) {
@@ -24,21 +35,21 @@ fn a_cluster() -> (Client, Client, Refusals) {
     (admin, user, refusals)
 }
 
-/// The same with another answer to these requests, or with connections that break, and how often the user has asked for the list of Pods.
-fn a_cluster_that_refuses_with(code: Option<StatusCode>) -> (Client, Client, Refusals, Arc<AtomicU64>) {
+/// The same with another answer to these requests, or with connections that break, and what the user has asked. Whoever looks only reads.
+fn a_cluster_that_refuses_with(code: Option<StatusCode>) -> (Client, Client, Refusals, Asked) {
     let start = jiff::Timestamp::UNIX_EPOCH;
     let server = ApiServer::new(Config::new(Arc::new(move || start), 7));
-    let (refusals, lists) = (Refusals::default(), Arc::new(AtomicU64::new(0)));
-    let (inner, refused, asked) = (server.clone(), Arc::clone(&refusals), Arc::clone(&lists));
+    let (refusals, asked) = (Refusals::default(), Asked::default());
+    let (inner, refused, record) = (server.clone(), Arc::clone(&refusals), Arc::clone(&asked));
     let guarded = tower::service_fn(move |request: Request<Body>| {
         let is_watch = request
             .uri()
             .query()
             .is_some_and(|query| query.contains("watch="));
-        let path = request.uri().path();
-        if path == "/api/v1/pods" && !is_watch {
-            asked.fetch_add(1, Ordering::Relaxed);
-        }
+        let (method, path) = (request.method(), request.uri().path());
+        let one = (method.clone(), path.to_owned(), is_watch);
+        record.lock().unwrap().push(one);
+        assert_eq!(method, Method::GET, "looking writes: {path}");
         let is_refused =
             |(prefix, watches): &(&str, bool)| path.starts_with(prefix) && (is_watch || !watches);
         let refuses = refused.lock().unwrap().iter().any(is_refused);
@@ -67,8 +78,17 @@ fn a_cluster_that_refuses_with(code: Option<StatusCode>) -> (Client, Client, Ref
         Client::new(server.service(), "default"),
         Client::new(guarded, "default"),
         refusals,
-        lists,
+        asked,
     )
+}
+
+/// How often the user has asked for the list of Pods.
+fn lists_of_pods(asked: &Asked) -> usize {
+    let asked = asked.lock().unwrap();
+    let lists = asked
+        .iter()
+        .filter(|(_, path, is_watch)| path == "/api/v1/pods" && !is_watch);
+    lists.count()
 }
 
 async fn create<K>(api: Api<K>, value: Value)
@@ -229,7 +249,7 @@ async fn what_may_be_listed_and_not_watched_is_listed_again() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_does_not_begin_for_a_while_goes_on_where_it_has_ended() {
     let refusing = a_cluster_that_refuses_with(Some(StatusCode::SERVICE_UNAVAILABLE));
-    let (admin, user, refusals, lists) = refusing;
+    let (admin, user, refusals, asked) = refusing;
     refusals.lock().unwrap().push(("/api/v1/pods", true));
     let mut followed = Followed::new(user, false);
     assert!(pods(&followed.read().await.unwrap()).is_empty());
@@ -237,7 +257,7 @@ async fn a_watch_that_does_not_begin_for_a_while_goes_on_where_it_has_ended() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     refusals.lock().unwrap().clear();
     until(&mut followed, |copies| pods(copies) == ["late"]).await;
-    assert_eq!(lists.load(Ordering::Relaxed), 1);
+    assert_eq!(lists_of_pods(&asked), 1);
 }
 
 /// What nobody watches for long must not look as if nothing happened.
@@ -245,13 +265,13 @@ async fn a_watch_that_does_not_begin_for_a_while_goes_on_where_it_has_ended() {
 async fn a_list_whose_watch_never_begins_is_read_anew() {
     // It is answered with an error, or not at all.
     for code in [Some(StatusCode::SERVICE_UNAVAILABLE), None] {
-        let (admin, user, refusals, lists) = a_cluster_that_refuses_with(code);
+        let (admin, user, refusals, asked) = a_cluster_that_refuses_with(code);
         refusals.lock().unwrap().push(("/api/v1/pods", true));
         let mut followed = Followed::new(user, false);
         assert!(pods(&followed.read().await.unwrap()).is_empty());
         pod(&admin, "late").await;
         until(&mut followed, |copies| pods(copies) == ["late"]).await;
-        assert_eq!(lists.load(Ordering::Relaxed), 2);
+        assert_eq!(lists_of_pods(&asked), 2);
     }
 }
 
@@ -327,4 +347,93 @@ fn an_unreadable_object_is_counted_and_named() {
         ),
         "{told}"
     );
+}
+
+/// What the page answers to whoever may read it.
+async fn page(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let who = "Host: localhost\r\nConnection: close\r\nAuthorization: Bearer secret";
+    let head = format!("GET {path} HTTP/1.1\r\n{who}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// A node, and a pod on it that must not be disrupted.
+async fn a_guarded_node(admin: &Client) {
+    let node = json!({"metadata": {"name": "n"}, "spec": {"providerID": "kwok://n"}});
+    create(Api::<Node>::all(admin.clone()), node).await;
+    let guarded = json!({
+        "metadata": {"name": "guarded", "annotations": {"karpenter.sh/do-not-disrupt": "true"}},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+    });
+    create(Api::<Pod>::default_namespaced(admin.clone()), guarded).await;
+}
+
+/// The page is for reading: of whoever looks, and assumes away what is there, the cluster gets nothing but questions.
+#[tokio::test]
+async fn looking_and_assuming_things_away_writes_nothing() {
+    let (admin, user, _, asked) = a_cluster_that_refuses_with(None);
+    a_guarded_node(&admin).await;
+    let objects = async || {
+        let all = ListParams::default();
+        let nodes = Api::<Node>::all(admin.clone()).list(&all).await.unwrap();
+        let pods = Api::<Pod>::all(admin.clone()).list(&all).await.unwrap();
+        (nodes.items, pods.items)
+    };
+    let before = objects().await;
+    let cluster = Cluster {
+        client: user,
+        now: jiff::Timestamp::UNIX_EPOCH,
+        server: "https://cluster.test/".to_owned(),
+    };
+    let source = Source::listing(cluster, Catalog::default(), None, Vec::new());
+    let (board, stop) = (Board::new(), Shutdown::new());
+    let looking = tokio::spawn(keep_looking(source, board.clone(), stop.clone()));
+    loop {
+        let next = board.next();
+        if board.shown().is_some() {
+            break;
+        }
+        next.await;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let gate = Gate {
+        token: "secret".to_owned(),
+        cookie: "spokeshave-1".to_owned(),
+        hosts: Vec::new(),
+        source: "test".to_owned(),
+    };
+    let (served, told) = (board.clone(), stop.clone());
+    let serving = tokio::spawn(async move { serve(listener, served, gate, told.requested()).await });
+    let guard = "without=PodDoNotDisrupt:Pod/default/guarded";
+    let gone = "gone=Node/n";
+    let as_if = "Everything below is drawn as if";
+    for (path, part) in [
+        ("/".to_owned(), "</html>"),
+        ("/?node=n&group=zone&size=cpu&sort=price".to_owned(), "</html>"),
+        (format!("/?node=n&{guard}"), as_if),
+        (format!("/?node=n&{guard}&{gone}"), as_if),
+        (format!("/api/whatif?{guard}"), "priceAfter"),
+        (format!("/api/whatif?{gone}"), r#""node":"n""#),
+        ("/api/view".to_owned(), r#""kind":"View""#),
+        ("/api/node/n".to_owned(), r#""kind":"Story""#),
+    ] {
+        let answer = page(address, &path).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK") && answer.contains(part),
+            "{path}: {answer}"
+        );
+    }
+    stop.request();
+    looking.await.unwrap();
+    serving.await.unwrap();
+    assert_eq!(objects().await, before);
+    let asked = asked.lock().unwrap();
+    let writes = asked.iter().filter(|(method, ..)| *method != Method::GET);
+    let writes: Vec<&(Method, String, bool)> = writes.collect();
+    assert!(writes.is_empty(), "{writes:?}");
+    assert!(asked.len() > live::lists(false).len(), "{asked:?}");
 }

@@ -122,6 +122,36 @@ fn p_065_d_210_a_node_pool_tells_limits_budgets_and_mistakes() {
     assert_eq!(mistakes, ["limit cpu", "spec.disruption.budgets[1]"]);
 }
 
+/// A budget is an upper bound: of two nodes no fifty go, and of none not even one.
+#[test]
+fn d_195_a_budget_above_the_number_of_nodes_is_told_as_all_of_them() {
+    let told = |mut state: ClusterState| {
+        let mut pool = node_pool("default");
+        pool.spec.disruption.budgets = Some(vec![Budget::always("50")]);
+        state.node_pools = vec![Arc::new(pool)];
+        let story = ask(&state, &[], &[], node_pool_story);
+        fact(&story, "budgets now").to_owned()
+    };
+    let second = spokeshave_example::node("default", "n2", &types()[1], "a", "on-demand");
+    let mut state = world().with_node(second);
+    assert_eq!(
+        told(state.clone()),
+        "Empty, Drifted, Underutilized: 2 of 2 at once, 0 disrupting, 2 left"
+    );
+    let going = state.nodes[0].spec.as_ref().unwrap().provider_id.clone();
+    state.marked_for_deletion.insert(going.unwrap());
+    assert_eq!(
+        told(state.clone()),
+        "Empty, Drifted, Underutilized: 2 of 2 at once, 1 disrupting, 1 left"
+    );
+    state.nodes.clear();
+    state.node_claims.clear();
+    assert_eq!(
+        told(state),
+        "Empty, Drifted, Underutilized: 0 of 0 at once, 0 disrupting, 0 left"
+    );
+}
+
 #[test]
 fn invariant_24_a_node_pool_that_cannot_launch_says_so() {
     let told = |mut state: ClusterState, pool: NodePool| {
@@ -164,6 +194,31 @@ fn invariant_24_a_node_pool_that_cannot_launch_says_so() {
         "can launch nodes, of instance types that only its operator knows"
     );
     assert_eq!(summary(node_pool("default")), "can launch nodes");
+}
+
+/// It counts as ready so that it can be planned with, and nothing comes of the plan before an operator does.
+#[test]
+fn a_node_pool_that_no_operator_has_judged_says_so_first() {
+    let mut state = world();
+    let mut pool = node_pool("default");
+    pool.set("Ready", Status::True, crate::doctor::NOT_JUDGED, "", now());
+    state.node_pools = vec![Arc::new(pool)];
+    state.nodes.clear();
+    state.node_claims.clear();
+    let story = ask(&state, &[], &[], node_pool_story);
+    assert_eq!(
+        story.summary,
+        "no operator has judged it yet: nothing is launched from it until one does"
+    );
+    assert_eq!(
+        fact(&story, "state"),
+        "not judged by an operator yet; taken as Ready"
+    );
+    let state = state.with_pod(pending_pod("web", "1", "1Gi", &json!({})));
+    assert_eq!(
+        pod_story(&state, "default/web").summary,
+        "waits for a node, and no operator has judged NodePool default yet: it is launched once one does"
+    );
 }
 
 fn node_pool_story(facts: &Facts<'_>) -> Story {

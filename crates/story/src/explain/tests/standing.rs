@@ -4,6 +4,7 @@ use super::*;
 use crate::verdict::told;
 use spokeshave_model::snapshot::InstanceTypesProblem;
 use spokeshave_plan::disrupt::judge;
+use std::collections::BTreeSet;
 
 /// A closed budget and a verdict say nothing about a node that is being deleted already.
 #[test]
@@ -31,6 +32,57 @@ fn a_node_that_a_command_takes_has_neither_verdict_nor_budgets() {
         "{story:?}"
     );
     assert_eq!(fact(&story, "budgets"), "");
+}
+
+/// The nodes that it came for may drain for days: meanwhile it is a node like others, and what is said of it elsewhere is said here as well.
+#[test]
+fn a_replacement_that_has_come_is_told_with_its_verdict_while_the_others_drain() {
+    let verdict = kept();
+    let story = |state: &ClusterState, phase: &str| {
+        let command = CommandFact {
+            name: "drifted-1".to_owned(),
+            phase: phase.to_owned(),
+            reason: "Drifted".to_owned(),
+            decision: "Replace".to_owned(),
+            nodes: vec!["old".to_owned(), "claim-old".to_owned()],
+            replacements: vec!["claim-n1".to_owned()],
+            ..CommandFact::default()
+        };
+        ask(state, &[], &[command], |facts| {
+            node(facts, facts.snapshot.find_node("n1").unwrap(), Some(&verdict))
+        })
+    };
+    let come = story(&world(), "Draining");
+    assert_eq!(
+        come.summary,
+        "stays because of Pod default/web; came instead of others (Disruption drifted-1, phase Draining)"
+    );
+    let decision = come.verdict.as_ref().map(|verdict| verdict.decision);
+    assert_eq!(decision, Some("keep"));
+    assert!(fact(&come, "budgets").starts_with("Underutilized: "), "{come:?}");
+    assert!(!come.hints.is_empty());
+    let role = "it came instead of others by Disruption drifted-1 (Replace, Drifted), phase Draining";
+    assert!(next(&come).contains(&(None, role)), "{come:?}");
+    // Until all have come, the command may still be taken back.
+    let coming = story(&world(), "Replacing");
+    assert_eq!(
+        coming.summary,
+        "comes instead of others (Disruption drifted-1, phase Replacing)"
+    );
+    assert_eq!((coming.verdict.is_none(), fact(&coming, "budgets")), (true, ""));
+    // What it waits for itself says more than for what it comes.
+    let mut starting = world();
+    edit_claim(&mut starting, |claim| {
+        claim.set("Initialized", Status::Unknown, "StartupTaintsExist", "", now());
+    });
+    for node in &mut starting.nodes {
+        if let Some(labels) = &mut Arc::make_mut(node).metadata.labels {
+            labels.remove("karpenter.sh/initialized");
+        }
+    }
+    let starting = story(&starting, "Replacing");
+    assert!(starting.summary.starts_with("is starting"), "{starting:?}");
+    assert!(!starting.next.is_empty(), "{starting:?}");
 }
 
 /// A dump without NodeClaims shows managed nodes like this: nobody is told that nothing is ever done to them.
@@ -101,7 +153,13 @@ fn the_nodepool_whose_labels_a_pod_wants_speaks_first() {
         ("NodePool special", why)
     );
     assert_eq!(story.waits.last().unwrap().object, "1 other NodePool");
-    assert_eq!(story.hints, ["spokeshave explain nodepool special"]);
+    assert_eq!(
+        story.hints,
+        [
+            "change spec.nodeSelector, or NodePool special, which it asks for",
+            "spokeshave explain nodepool special"
+        ]
+    );
     let snapshot = lower(&state);
     let outcome = provision(&snapshot, &Policy::default(), now());
     let events = outcome.events(&snapshot, &Policy::default());
@@ -118,20 +176,84 @@ fn the_nodepool_whose_labels_a_pod_wants_speaks_first() {
     );
 }
 
+/// The story of the node, with the verdict about it.
+fn judged_story(state: &ClusterState) -> Story {
+    ask(state, &[], &[], |facts| {
+        let id = facts.snapshot.find_node("n1").unwrap();
+        let found = judge(facts.snapshot, facts.policy, facts.now, id);
+        let verdict = told(facts.snapshot, facts.policy, found, &BTreeSet::new());
+        node(facts, id, Some(&verdict))
+    })
+}
+
+/// A rule of a DisruptionPolicy is the answer, not the NodePool that it selects; and whoever is kept by a freeze is told what ends it.
+#[test]
+fn invariant_4_a_node_that_a_freeze_keeps_names_the_freeze() {
+    let policy = |name: &str, spec: Value| {
+        let spec = serde_json::from_value(spec).unwrap();
+        Arc::new(spokeshave_api::DisruptionPolicy::new(name, spec))
+    };
+    let freeze = |reason: &str| json!({"freeze": {"reason": reason}});
+    let told = |policies: Vec<Arc<spokeshave_api::DisruptionPolicy>>| {
+        let mut state = world();
+        state.disruption_policies = policies;
+        let story = judged_story(&state);
+        (story.summary, story.verdict.unwrap().if_removed, story.hints)
+    };
+    let (summary, if_removed, hints) = told(vec![policy("freeze", freeze("incident 42"))]);
+    assert_eq!(summary, "stays because of DisruptionPolicy freeze (spec.freeze)");
+    let begin = "if DisruptionPolicy freeze allowed it: delete, saves $";
+    assert!(if_removed.starts_with(begin), "{if_removed}");
+    assert_eq!(hints, ["spokeshave thaw"]);
+    // `spokeshave thaw` removes no other, and of several none would do alone.
+    let both = vec![policy("night", freeze("tests")), policy("week", freeze("sale"))];
+    let (summary, if_removed, hints) = told(both);
+    assert_eq!(summary, "stays because of DisruptionPolicy night (spec.freeze)");
+    let begin = "if the DisruptionPolicies of its NodePool allowed it: delete, saves $";
+    assert!(if_removed.starts_with(begin), "{if_removed}");
+    assert_eq!(hints, ["kubectl get disruptionpolicies"]);
+}
+
+/// The price of a spot node is told, and those of on-demand are not: by these alone more would be saved than it costs.
+#[test]
+fn a_054_what_a_replacement_of_a_spot_node_saves_is_told_as_a_share_of_on_demand() {
+    let spot = spokeshave_example::node("default", "n1", &types()[1], "a", "spot");
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_node(spot);
+    edit_claim(&mut state, |claim| {
+        claim.set_true(spokeshave_api::conditions::DRIFTED, at("01:00:00"));
+        let annotations = claim.metadata.annotations.get_or_insert_default();
+        annotations.insert(PRICE_AT_LAUNCH.to_owned(), "0.0001".to_owned());
+    });
+    state.distress.prices = PriceFeed::WithoutSpot;
+    let told = judged_story(&state.clone().with_pod(pod_with("web", json!({}))));
+    assert_eq!(told.price_per_hour, Some(0.0001));
+    let replaced = "would be replaced by small: saves ";
+    assert!(told.summary.starts_with(replaced), "{}", told.summary);
+    assert!(told.summary.ends_with("% by prices of on-demand"), "{told:?}");
+    let share = told
+        .verdict
+        .as_ref()
+        .and_then(|verdict| verdict.by_on_demand.as_deref());
+    assert!(told.summary.ends_with(share.unwrap()), "{told:?}");
+    let protected = pod_with("kept", json!({"karpenter.sh/do-not-disrupt": "true"}));
+    let told = judged_story(&state.clone().with_pod(protected));
+    let then = told.verdict.unwrap().if_removed;
+    assert!(then.contains(": replace, saves "), "{then}");
+    assert!(then.ends_with("% by prices of on-demand"), "{then}");
+    // Where nothing comes instead, what it costs is what is saved.
+    let told = judged_story(&state);
+    assert_eq!(told.summary, "would be deleted: saves less than $0.01/h");
+    assert_eq!(told.verdict.unwrap().by_on_demand, None);
+}
+
 /// What only the operator of a cluster knows is not called missing: a NodePool that is there, with instance types that this program does not bring along.
 #[test]
 fn z_059_a_node_whose_instance_types_only_its_operator_knows_does_not_lack_its_nodepool() {
     let mut state = world();
     let elsewhere = Err(InstanceTypesProblem::KnownElsewhere);
     state.instance_types.insert("default".to_owned(), elsewhere);
-    let story = |state: &ClusterState| {
-        ask(state, &[], &[], |facts| {
-            let id = facts.snapshot.find_node("n1").unwrap();
-            let found = judge(facts.snapshot, facts.policy, facts.now, id);
-            let verdict = told(facts.snapshot, facts.policy, found);
-            node(facts, id, Some(&verdict))
-        })
-    };
     let blockers = |story: &Story| -> Vec<(String, String)> {
         let blockers = story.verdict.iter().flat_map(|verdict| &verdict.blockers);
         blockers
@@ -139,7 +261,7 @@ fn z_059_a_node_whose_instance_types_only_its_operator_knows_does_not_lack_its_n
             .collect()
     };
     let why = "exists, but nothing can be judged without its instance types: they are known to the operator only; --catalog FILE names some";
-    let there = story(&state);
+    let there = judged_story(&state);
     assert_eq!(
         blockers(&there),
         [("NodePool default".to_owned(), why.to_owned())]
@@ -158,17 +280,17 @@ fn z_059_a_node_whose_instance_types_only_its_operator_knows_does_not_lack_its_n
         annotations.insert(PRICE_AT_LAUNCH.to_owned(), "0.0321".to_owned());
     });
     assert_eq!(
-        fact(&story(&state), "price"),
+        fact(&judged_story(&state), "price"),
         "$0.0321/h, the price when it was launched"
     );
     // Other reasons for having none are told as well, and one that is not there still is not.
     let failed = Err(InstanceTypesProblem::Failed("its class is not there".to_owned()));
     state.instance_types.insert("default".to_owned(), failed);
     let text = "exists, but it has no instance types: its class is not there";
-    assert_eq!(blockers(&story(&state))[0].1, text);
+    assert_eq!(blockers(&judged_story(&state))[0].1, text);
     state.node_pools.clear();
     assert_eq!(
-        blockers(&story(&state))[0].1,
+        blockers(&judged_story(&state))[0].1,
         "NodePool not found (NodePool=default)"
     );
 }
@@ -197,4 +319,51 @@ fn p_056_a_pod_whose_node_a_scheduler_has_named_says_what_that_means() {
     assert!(story.summary.starts_with("has room on n1"), "{}", story.summary);
     let why = "names node gone, which is not there or on its way out";
     assert!(story.waits[0].message.starts_with(why), "{:?}", story.waits);
+}
+
+/// What a NodePool says first may be the least of it: nobody is told to raise limits where that would change nothing for the pod.
+#[test]
+fn p_056_what_would_help_a_pod_is_what_would_give_it_a_place() {
+    let mut full = node_pool("full");
+    full.spec.limits = serde_json::from_value(json!({"cpu": "0"})).unwrap();
+    let taint = json!([{"key": "team", "value": "x", "effect": "NoSchedule"}]);
+    full.spec.template.spec.taints = serde_json::from_value(taint).unwrap();
+    let state = world().with_pool(full, types());
+    let mistyped = json!({"nodeSelector": {"topology.kubernetes.io/zoen": "a"}});
+    let story = pod_story(
+        &state.clone().with_pod(pending_pod("typo", "1", "1Gi", &mistyped)),
+        "default/typo",
+    );
+    let full = story.waits.iter().find(|wait| wait.object == "NodePool full");
+    assert_eq!(
+        full.unwrap().message,
+        "all available instance types exceed limits for nodepool"
+    );
+    assert_eq!(
+        story.hints,
+        [
+            "change spec.nodeSelector, or add a NodePool with these labels",
+            "compare the pod's nodeSelector and affinity with the requirements of NodePool default"
+        ]
+    );
+    let huge = pending_pod("huge", "64", "1Gi", &json!({}));
+    let story = pod_story(&state.clone().with_pod(huge), "default/huge");
+    let of_limits = |hint: &String| hint.contains("limits");
+    assert!(!story.hints.iter().any(of_limits), "{story:?}");
+    // The pod that only the limit keeps from a place is told so, with the NodePool that has it.
+    let own = json!({
+        "nodeSelector": {"karpenter.sh/nodepool": "full"},
+        "tolerations": [{"key": "team", "operator": "Exists"}],
+    });
+    let story = pod_story(
+        &state.with_pod(pending_pod("own", "1", "1Gi", &own)),
+        "default/own",
+    );
+    assert_eq!(
+        story.hints,
+        [
+            "raise the limits of a NodePool",
+            "raise spec.limits of NodePool full, or use another pool"
+        ]
+    );
 }

@@ -1,0 +1,298 @@
+//! Whose pods are whose: an import has what its workload says of it, and no two owners are one.
+//!
+//! Owns namespaces and names of owners. What they do over time is not its business.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use spokeshave_plan::report::some_of;
+use spokeshave_scenario::generate::owners;
+use spokeshave_scenario::pods::OWNER_LABEL;
+use spokeshave_scenario::workload::Workload;
+use spokeshave_scenario::{Owner, OwnerKind, Timeline};
+
+use super::cluster::{paths_of, shown};
+use super::document::{Document, Wrong};
+use super::imports::protect;
+
+/// Where the pods of a table are that says nothing else.
+const DEFAULT: &str = "default";
+/// So many owners of one name are named.
+const MOST_NAMED: usize = 3;
+
+/// Kind, namespace and name of an owner.
+type Key = (OwnerKind, String, String);
+
+/// Gives imports what their workloads say of them, and owners of tables the name of their workload where they share theirs with others. Timelines are by workload;
+/// that of the dumps to begin with, `dumps` and those of the scenario, has the empty name.
+///
+/// # Errors
+/// Two owners have one kind, namespace and name.
+pub(crate) fn settle(
+    document: &Document,
+    dumps: &[PathBuf],
+    timelines: &mut BTreeMap<String, Timeline>,
+    budgets: &[Arc<PodDisruptionBudget>],
+) -> Result<(), Wrong> {
+    let workloads = &document.scenario.workloads;
+    for workload in workloads {
+        if let Some(timeline) = timelines.get_mut(&workload.name) {
+            adopt(workload, timeline, budgets);
+        }
+    }
+    let shared = shared(&all(workloads, timelines));
+    for workload in workloads.iter().filter(|workload| workload.kind.is_table()) {
+        let timeline = timelines.get_mut(&workload.name);
+        for owner in timeline.into_iter().flat_map(|timeline| &mut timeline.owners) {
+            if shared.contains(&(owner.namespace.clone(), owner.name.clone())) {
+                let name = format!("{}-{}", workload.name, owner.name);
+                rename(owner, name);
+            }
+        }
+    }
+    refuse_twins(document, dumps, all(workloads, timelines))
+}
+
+/// What a workload says of its import: how long its pods take until they are ready, and, of a table, its namespace.
+fn adopt(workload: &Workload, timeline: &mut Timeline, budgets: &[Arc<PodDisruptionBudget>]) {
+    if let Some(ready) = workload.ready {
+        for owner in &mut timeline.owners {
+            owner.ready = ready;
+        }
+    }
+    if workload.kind.is_table() && workload.namespace != DEFAULT {
+        move_to(&workload.namespace, timeline, budgets);
+    }
+}
+
+/// Moves a table into a namespace, where other PodDisruptionBudgets are over its pods, and its copies beside it.
+fn move_to(namespace: &str, timeline: &mut Timeline, budgets: &[Arc<PodDisruptionBudget>]) {
+    let copy = |owner: &Owner| owner.namespace.strip_prefix(DEFAULT).map(str::to_owned);
+    let copies: Vec<Option<String>> = timeline.owners.iter().map(copy).collect();
+    for owner in &mut timeline.owners {
+        namespace.clone_into(&mut owner.namespace);
+        owner.budget = None;
+    }
+    // All copies are protected as the first one.
+    protect(timeline, budgets);
+    for (owner, copy) in timeline.owners.iter_mut().zip(copies) {
+        owner.namespace.push_str(&copy.unwrap_or_default());
+    }
+}
+
+/// The owners of each workload, and at last those of the dumps to begin with.
+fn all(workloads: &[Workload], timelines: &BTreeMap<String, Timeline>) -> Vec<Vec<Key>> {
+    let recorded = |name: &str| {
+        let owners = timelines
+            .get(name)
+            .into_iter()
+            .flat_map(|timeline| &timeline.owners);
+        owners.map(|owner| (owner.kind, owner.namespace.clone(), owner.name.clone()))
+    };
+    let of_workload = |workload: &Workload| -> Vec<Key> {
+        let generated = owners(workload).into_iter();
+        let generated = generated.map(|(kind, name)| (kind, workload.namespace.clone(), name));
+        generated.chain(recorded(&workload.name)).collect()
+    };
+    let mut all: Vec<Vec<Key>> = workloads.iter().map(of_workload).collect();
+    all.push(recorded("").collect());
+    all
+}
+
+/// Namespaces and names that owners of several workloads have, of whatever kind: by its name an owner finds its pods.
+fn shared(all: &[Vec<Key>]) -> BTreeSet<(String, String)> {
+    let mut first: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut shared = BTreeSet::new();
+    for (index, keys) in all.iter().enumerate() {
+        for (_, namespace, name) in keys {
+            let known = *first.entry((namespace.as_str(), name.as_str())).or_insert(index);
+            if known != index {
+                shared.insert((namespace.clone(), name.clone()));
+            }
+        }
+    }
+    shared
+}
+
+/// Gives an owner of a table another name, by which it finds its pods, and they each other.
+fn rename(owner: &mut Owner, name: String) {
+    let template = Arc::make_mut(&mut owner.template);
+    let own = template.metadata.as_mut().and_then(|meta| meta.labels.as_mut());
+    let affinity = template.spec.as_mut().and_then(|spec| spec.affinity.as_mut());
+    let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_mut());
+    let terms = apart.and_then(|apart| apart.required_during_scheduling_ignored_during_execution.as_mut());
+    let terms = terms.into_iter().flatten();
+    let selected = terms.filter_map(|term| term.label_selector.as_mut()?.match_labels.as_mut());
+    for labels in own.into_iter().chain(selected) {
+        if let Some(label) = labels.get_mut(OWNER_LABEL) {
+            label.clone_from(&name);
+        }
+    }
+    owner.name = name;
+}
+
+/// Refuses owners of one kind, namespace and name: what is two here would be one in a cluster.
+fn refuse_twins(document: &Document, dumps: &[PathBuf], all: Vec<Vec<Key>>) -> Result<(), Wrong> {
+    let mut first: BTreeMap<Key, usize> = BTreeMap::new();
+    let mut twins: BTreeMap<(usize, usize), Vec<String>> = BTreeMap::new();
+    for (index, keys) in all.into_iter().enumerate() {
+        for key in keys {
+            match first.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(index);
+                }
+                Entry::Occupied(entry) => {
+                    let names = twins.entry((*entry.get(), index)).or_default();
+                    names.push(described(entry.key()));
+                }
+            }
+        }
+    }
+    let problems: Vec<String> = twins
+        .iter()
+        .flat_map(|((one, other), names)| twin(document, dumps, *one, *other, names).0)
+        .collect();
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Wrong(problems)),
+    }
+}
+
+/// What is said of two workloads, by their positions, that have owners of these names; the dumps to begin with come after the last one.
+fn twin(document: &Document, dumps: &[PathBuf], one: usize, other: usize, names: &[String]) -> Wrong {
+    let scenario = &document.scenario;
+    let field = |index: usize| format!("spec.workloads[{index}].name");
+    let named = |index: usize| scenario.workloads.get(index).map(|workload| &workload.name);
+    let (place, second) = match named(other) {
+        Some(_) => {
+            let first = named(one).map_or("", String::as_str);
+            let place = document.place(&field(one));
+            (other, format!("workload {first:?} at {place}"))
+        }
+        None => {
+            let mut paths = dumps.to_vec();
+            paths.extend(paths_of(document, &scenario.cluster.snapshot));
+            (one, format!("the dump to begin with, {}", shown(&paths)))
+        }
+    };
+    let name = named(place).map_or("", String::as_str);
+    document.wrong(
+        &field(place),
+        format!(
+            "workload {name:?} has {}, and so has {second}; expected one owner of each kind, namespace and name: rename the workload, or leave one of the two out",
+            some_of(names, MOST_NAMED)
+        ),
+    )
+}
+
+fn described((kind, namespace, name): &Key) -> String {
+    let kind = match kind {
+        OwnerKind::Deployment => "Deployment",
+        OwnerKind::StatefulSet => "StatefulSet",
+        OwnerKind::Job => "Job",
+        OwnerKind::Bare => "Pod",
+    };
+    format!("{kind} {namespace}/{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use spokeshave_scenario::import::{Recording, bend};
+    use spokeshave_scenario::workload::Kind;
+    use spokeshave_scenario::{Budget, Spread};
+
+    use super::*;
+
+    const SCENARIO: &str = "\
+apiVersion: simulate.spokeshave.dev/v1alpha1
+kind: Scenario
+metadata: {name: tables}
+spec:
+  start: 2026-03-02T00:00:00Z
+  duration: 1h
+  cluster: {manifests: [pools.yaml]}
+  workloads:
+  - name: trace
+    import: {format: dlrm, file: trace.csv, copies: 2}
+  - name: web
+    deployments: {cpu: 1, memory: 1Gi}
+    replicas: 2
+  policies:
+  - {name: now}
+";
+
+    /// A table of two applications, of which the first keeps its pods apart.
+    const TABLE: &str = "\
+app_name,cpu_request,memory_request,gpu_request,creation_time,deletion_time,max_instance_per_node
+web,1,1,0,0,100,1
+train,1,1,0,0,100,-1
+";
+
+    fn settled(text: &str, budgets: &[Arc<PodDisruptionBudget>]) -> Timeline {
+        let document = Document::parse("tables.yaml", text).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let Kind::Import(source) = &document.scenario.workloads[0].kind else {
+            panic!("the first workload is an import");
+        };
+        let mut recording = Recording::new(source);
+        recording.read(TABLE.as_bytes()).expect("a table");
+        let recorded = recording.finish().expect("a recording");
+        let timeline = bend(recorded, source, 3_600_000).expect("small");
+        let mut timelines = BTreeMap::from([("trace".to_owned(), timeline)]);
+        settle(&document, &[], &mut timelines, budgets).unwrap_or_else(|wrong| panic!("{wrong}"));
+        timelines.remove("trace").expect("still there")
+    }
+
+    fn places(timeline: &Timeline) -> Vec<String> {
+        let owners = timeline.owners.iter();
+        owners
+            .map(|owner| format!("{}/{}", owner.namespace, owner.name))
+            .collect()
+    }
+
+    #[test]
+    fn a_table_takes_its_workloads_name_only_where_another_has_its_own() {
+        let found = settled(SCENARIO, &[]);
+        assert_eq!(
+            places(&found),
+            [
+                "default/trace-web",
+                "default/train",
+                "default-copy2/web",
+                "default-copy2/train"
+            ]
+        );
+        let template = serde_json::to_value(&*found.owners[0].template).expect("JSON");
+        assert_eq!(template["metadata"]["labels"]["app"], "trace-web");
+        let apart = "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/0/labelSelector/matchLabels/app";
+        assert_eq!(
+            template.pointer(apart),
+            Some(&json!("trace-web")),
+            "its pods still know each other"
+        );
+    }
+
+    #[test]
+    fn a_table_lives_in_the_namespace_of_its_workload_under_the_budgets_there() {
+        let text = SCENARIO.replace(
+            "- name: trace\n",
+            "- name: trace\n    namespace: other\n    ready: 10m\n",
+        );
+        let budget = |namespace: &str, most: i32| {
+            let budget = json!({"metadata": {"name": "web", "namespace": namespace}, "spec": {"maxUnavailable": most, "selector": {}}});
+            Arc::new(serde_json::from_value(budget).expect("a budget"))
+        };
+        let found = settled(&text, &[budget("default", 1), budget("other", 2)]);
+        assert_eq!(
+            places(&found),
+            ["other/web", "other/train", "other-copy2/web", "other-copy2/train"]
+        );
+        for owner in &found.owners {
+            assert_eq!(owner.ready, Spread::exactly(600_000));
+            assert_eq!(owner.budget, Some(Budget::MaxUnavailable("2".to_owned())));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The pods of generated workloads, judged as an API server would: the embedded one is asked to make one of each, and keeps none.
+//!
+//! Owns the way from a field of the pod back to the one of the scenario. What is wrong with a pod is that server's business.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use spokeshave_apiserver::{ApiServer, Config};
+use spokeshave_scenario::pods;
+use spokeshave_scenario::workload::{Kind, Workload};
+
+use super::document::{Document, Wrong};
+
+/// Refuses workloads with pods that an API server would refuse.
+///
+/// # Errors
+/// [`Wrong`], with each field that is wrong.
+pub(crate) async fn refuse_wrong(document: &Document) -> Result<(), Wrong> {
+    let scenario = &document.scenario;
+    let start = scenario.start;
+    let server = ApiServer::new(Config::new(Arc::new(move || start), 1));
+    let api: Api<Pod> = Api::namespaced(Client::new(server.service(), "default"), "default");
+    let parameters = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let mut problems = Vec::new();
+    for (index, workload) in scenario.workloads.iter().enumerate() {
+        let Some(pod) = pod(workload) else { continue };
+        let Err(kube::Error::Api(status)) = api.create(&parameters, &pod).await else {
+            continue;
+        };
+        for cause in status.details.iter().flat_map(|details| &details.causes) {
+            let problem = format!(
+                "the pods of workload {:?} would be refused by the API server: {}",
+                workload.name, cause.message
+            );
+            let field = field_of(index, workload, &cause.field);
+            problems.extend(document.wrong(&field, problem).0);
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Wrong(problems)),
+    }
+}
+
+/// A pod of a workload's first owner; none of an import, whose pods a cluster has accepted.
+fn pod(workload: &Workload) -> Option<Pod> {
+    let template = pods::template(&workload.name, workload.shape.as_ref()?, 0);
+    let mut spec = template.spec?;
+    // Which PriorityClasses there are, no scenario says.
+    (spec.priority_class_name, spec.priority, spec.preemption_policy) = (None, None, None);
+    // Nothing is pulled.
+    let image = spec
+        .containers
+        .first()
+        .and_then(|container| container.image.clone());
+    for container in spec.init_containers.iter_mut().flatten() {
+        container.image = container.image.take().or_else(|| image.clone());
+    }
+    Some(Pod {
+        metadata: ObjectMeta {
+            name: Some(workload.name.clone()),
+            ..template.metadata.unwrap_or_default()
+        },
+        spec: Some(spec),
+        status: None,
+    })
+}
+
+/// The field of the scenario from which a field of the pod comes.
+fn field_of(index: usize, workload: &Workload, field: &str) -> String {
+    let kind = match workload.kind {
+        Kind::Deployments { .. } => "deployments",
+        Kind::StatefulSets { .. } => "statefulSets",
+        Kind::Jobs { .. } => "jobs",
+        Kind::Import(_) => "import",
+    };
+    let inner = match field.strip_prefix("spec.") {
+        // A field of its own, beside `pod`.
+        Some("nodeSelector") => "nodeSelector".to_owned(),
+        Some(field) => format!("pod.{field}"),
+        None => field.trim_start_matches("metadata.").to_owned(),
+    };
+    format!("spec.workloads[{index}].{kind}.{inner}")
+}

@@ -1,0 +1,210 @@
+//! The page of a dump over HTTP: how much it is, what it costs there, and that `plan`, `top` and the page say the same.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+const NOW: &str = "2026-03-02T12:00:00Z";
+/// When nodes and pods of the dump were created.
+const BEFORE: &str = "2026-03-02T11:00:00Z";
+const NODES: usize = 100;
+/// What a page of so many nodes may take.
+const PAGE_BYTES: usize = 200_000;
+
+fn condition(kind: &str) -> Value {
+    json!({"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": BEFORE})
+}
+
+/// A node of one of three sizes, on demand or spot, and its NodeClaim.
+fn machine(index: usize) -> [Value; 2] {
+    let (name, cores) = (format!("default-{index:05}"), [4, 8, 16][index % 3]);
+    let zone = ["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"][index % 4];
+    let capacity_type = ["on-demand", "spot"][index % 2];
+    let labels = json!({
+        "karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
+        "karpenter.sh/capacity-type": capacity_type, "topology.kubernetes.io/zone": zone,
+        "node.kubernetes.io/instance-type": format!("c-{cores}x-amd64-linux"),
+        "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "kubernetes.io/hostname": name,
+    });
+    let room = json!({"cpu": cores.to_string(), "memory": format!("{}Gi", cores * 2), "pods": "110"});
+    let id = format!("kwok://{name}");
+    let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+    let conditions = ["Launched", "Registered", "Initialized", "Consolidatable"].map(condition);
+    [
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "uid": format!("n-{name}"), "labels": labels, "creationTimestamp": BEFORE},
+            "spec": {"providerID": id},
+            "status": {"capacity": room, "allocatable": room, "conditions": [condition("Ready")]},
+        }),
+        json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+            "metadata": {"name": name, "uid": format!("c-{name}"), "labels": labels, "creationTimestamp": BEFORE},
+            "spec": {"nodeClassRef": class, "requirements": []},
+            "status": {"providerID": id, "nodeName": name, "capacity": room, "allocatable": room, "conditions": conditions},
+        }),
+    ]
+}
+
+/// One of a few pods of a node; every seventh node has one that must not be disrupted. Without a node it waits.
+fn pod(name: &str, node: Option<usize>, number: usize) -> Value {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d9", "uid": "web", "controller": true});
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop", "uid": name, "labels": {"app": "web"}, "creationTimestamp": BEFORE, "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "400m", "memory": "600Mi"}}}]},
+        "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+    });
+    if let Some(index) = node {
+        pod["spec"]["nodeName"] = format!("default-{index:05}").into();
+        pod["status"] = json!({"phase": "Running", "startTime": BEFORE});
+        if number == 0 && index % 7 == 0 {
+            pod["metadata"]["annotations"] = json!({"karpenter.sh/do-not-disrupt": "true"});
+        }
+    }
+    pod
+}
+
+/// Nodes that are filled differently, some of which are kept and some of which may go, and pods that wait.
+fn dump() -> Value {
+    let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+    let mut items = vec![json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default", "uid": "default"},
+        "spec": {
+            "template": {"spec": {"nodeClassRef": class, "requirements": []}},
+            "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "30s", "budgets": [{"nodes": "10%"}]},
+        },
+        "status": {"conditions": [condition("Ready")]},
+    })];
+    for index in 0..NODES {
+        items.extend(machine(index));
+        for number in 0..index % 8 {
+            items.push(pod(&format!("web-{index:05}-{number}"), Some(index), number));
+        }
+    }
+    items.extend((0..6).map(|number| pod(&format!("web-new-{number}"), None, number)));
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+/// `spokeshave web` of a dump, which does not outlive its test.
+struct Web {
+    process: Child,
+    /// Read no further, and kept open: the program writes there.
+    _stderr: BufReader<ChildStderr>,
+    host: String,
+    token: String,
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+impl Web {
+    /// Begins, and waits until there is something to see.
+    fn of(file: &str) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+            .args(["web", "-f", file, "--now", NOW])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let mut stderr = BufReader::new(process.stderr.take().expect("what it says"));
+        let mut said = String::new();
+        while !said.contains("/?token=") {
+            let read = stderr.read_line(&mut said).expect("text");
+            assert!(read > 0, "it ended: {said}");
+        }
+        let (_, address) = said.rsplit_once("http://").expect("an address");
+        let (host, token) = address.trim().split_once("/?token=").expect("a token");
+        let web = Self {
+            host: host.to_owned(),
+            token: token.to_owned(),
+            process,
+            _stderr: stderr,
+        };
+        // Its stream says so when it shows something.
+        let (mut stream, mut told) = (web.ask("/api/changes"), Vec::new());
+        let mut buffer = [0; 4096];
+        while !String::from_utf8_lossy(&told).contains("event: reset") {
+            let read = stream.read(&mut buffer).expect("news");
+            assert!(read > 0, "it ended: {}", String::from_utf8_lossy(&told));
+            told.extend_from_slice(&buffer[..read]);
+        }
+        web
+    }
+
+    fn ask(&self, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.host).expect("it listens");
+        // Whatever never comes ends the test.
+        let limit = Some(Duration::from_secs(120));
+        stream.set_read_timeout(limit).expect("a limit");
+        let who = format!("Host: {}\r\nAuthorization: Bearer {}", self.host, self.token);
+        let head = format!("GET {path} HTTP/1.1\r\n{who}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("asked");
+        stream
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut answer = String::new();
+        self.ask(path).read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("HTTP/1.1 200 OK"), "{path}: {head}");
+        body.to_owned()
+    }
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        .args(arguments)
+        .args(["--now", NOW])
+        .output()
+        .expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn written(folder: &Path) -> String {
+    let path = folder.join("shop.json");
+    std::fs::write(&path, dump().to_string()).expect("written");
+    path.display().to_string()
+}
+
+#[test]
+fn a_page_of_a_hundred_nodes_is_small_has_all_of_them_and_costs_what_plan_says() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = written(folder.path());
+    let web = Web::of(&file);
+    let page = web.get("/");
+    assert!(page.len() <= PAGE_BYTES, "{} bytes", page.len());
+    assert_eq!(page.matches("data-row=").count(), NODES, "rows of the table");
+    let plan: Value = serde_json::from_str(&printed(&["plan", "-f", &file, "-o", "json"])).expect("JSON");
+    let cluster = &plan["cluster"];
+    assert_eq!(cluster["nodes"], NODES);
+    let price = cluster["price"].as_f64().expect("a price");
+    assert!(price > 1.0, "{price}");
+    assert!(page.contains(&format!("<b>${price:.2}/h</b>")), "{price}: {page}");
+    let view: Value = serde_json::from_str(&web.get("/api/view")).expect("JSON");
+    assert_eq!(view["header"]["price"], cluster["price"], "to the nano-dollar");
+    // There is something of everything, or the page would be small for that.
+    let verdicts = view["nodes"]["verdict"]["values"].as_array().expect("verdicts");
+    assert!(verdicts.len() > 1, "{verdicts:?}");
+    assert!(view["header"]["pending"].as_u64() > Some(0), "{view}");
+}
+
+#[test]
+fn the_view_that_top_prints_is_that_of_the_page() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = written(folder.path());
+    let once = printed(&["top", "--once", "-o", "json", "-f", &file]);
+    let view = Web::of(&file).get("/api/view");
+    assert!(view.contains("PodDoNotDisrupt"), "{view}");
+    assert_eq!(once, format!("{view}\n"));
+}

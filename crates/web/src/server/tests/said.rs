@@ -1,0 +1,57 @@
+//! What the page says of a node and of budgets, in words.
+
+use super::*;
+use spokeshave_example::bound;
+use spokeshave_model::PriceFeed;
+
+/// That a node would be deleted is not all that is said of one to which the plan sends pods.
+#[tokio::test]
+async fn d_027_the_detail_of_a_node_says_why_it_does_not_go_at_once() {
+    let mut sent = world(1, "small");
+    let waiting = pending_pod("w", "1", "1Gi", &serde_json::json!({}));
+    sent.state = sent.state.with_pod(waiting);
+    let page = page_of(sent, "?node=n0%3Cb%3E").await;
+    let (_, verdict) = page.split_once(r#"<p class="verdict">"#).unwrap();
+    let (verdict, _) = verdict.split_once("</p>").unwrap();
+    assert!(verdict.starts_with("<b>delete</b> by Emptiness"), "{verdict}");
+    let waits = "; not in this plan, which sends pending pods to it";
+    assert!(verdict.ends_with(waits), "{verdict}");
+}
+
+/// By prices of on-demand more would be saved than the node costs.
+#[tokio::test]
+async fn a_054_what_a_replacement_of_a_spot_node_saves_is_told_as_a_share() {
+    let types = [
+        instance_type("small", 2, 4, &["a"]),
+        instance_type("large", 16, 32, &["a"]),
+    ];
+    let mut spot = world(0, "small");
+    let pod = pending_pod("w", "1", "1Gi", &serde_json::json!({}));
+    spot.state = ClusterState::default()
+        .with_pool(node_pool("default"), types.to_vec())
+        .with_node(node("default", "n1", &types[1], "a", "spot"))
+        .with_pod(bound(pod, "n1"));
+    spot.state.distress.prices = PriceFeed::WithoutSpot;
+    let drifted = serde_json::json!({
+        "type": "Drifted", "status": "True", "reason": "NodePoolDrifted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let claim = Arc::make_mut(&mut spot.state.node_claims[0]);
+    let conditions = &mut claim.status.get_or_insert_default().conditions;
+    conditions.push(serde_json::from_value(drifted).unwrap());
+    let page = page_of(spot, "?node=n1").await;
+    let (_, verdict) = page.split_once(r#"<p class="verdict">"#).unwrap();
+    let (verdict, _) = verdict.split_once("</p>").unwrap();
+    let replaced = "<b>replace</b> by Drift: small comes instead, saves ";
+    assert!(verdict.starts_with(replaced), "{verdict}");
+    assert!(verdict.ends_with("% by prices of on-demand"), "{verdict}");
+}
+
+#[tokio::test]
+async fn d_195_of_two_nodes_no_fifty_may_go() {
+    let mut wide = world(2, "small");
+    let pool = Arc::make_mut(&mut wide.state.node_pools[0]);
+    let budgets = serde_json::json!([{"nodes": "50"}]);
+    pool.spec.disruption.budgets = serde_json::from_value(budgets).unwrap();
+    let page = page_of(wide, "").await;
+    assert!(page.contains("2 of 2") && !page.contains("50 of 50"), "{page}");
+}
