@@ -2,8 +2,8 @@
 # The page, and the report of a simulation, in a genuine Chromium: web.sh [CHECK…|steady|speed|report], or web.sh pictures, which draws docs/images anew. Needs the release build (or SPOKESHAVE), Python 3.9 or later and
 # Chromium (Debian's package `chromium`, or CHROMIUM); without Chromium everything is skipped, and says so. `playwright` is installed into an environment of its own.
 #
-#   steady     the report, and all checks that a busy machine does not fail: these fail a run of CI
-#   speed      the other checks, which CI only reports
+#   steady     the report, and all checks that a busy machine is not to fail
+#   speed      the other checks
 #   browser    checks nothing: installs Chromium where one is root and apt has it, and `playwright`; status 3 where either is missing then
 set -euo pipefail
 cd "$(dirname "$0")/.."
