@@ -195,7 +195,7 @@ e2e-python:
     {{build}}
     e2e/python-client.sh
 
-# The page, and the report of a simulation, in a genuine Chromium; skipped where there is none. `steady`: what CI judges, `speed`: what it reports; `pictures` redraws docs/images.
+# The page, and the report of a simulation, in a genuine Chromium; skipped where there is none. `steady`: what no busy machine is to fail, `speed`: the others; `pictures` redraws docs/images.
 e2e-web *checks:
     {{build}}
     e2e/web.sh "$@"

@@ -1,4 +1,5 @@
-"""Pictures of the page for README.md and docs/page.md: a shop on `spokeshave up` grows, shrinks and waits; light, dark, a what-if.
+"""Pictures of the page for README.md and docs/page.md: a shop on `spokeshave up` grows, shrinks and waits; light, dark, a what-if. And the report of
+`examples/simulate/quick.yaml` for docs/simulate.md and docs/simulate-report.md.
 
     pictures.py FOLDER
 """
@@ -6,11 +7,13 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-from cluster import Running, dump, still, until
+from cluster import PROGRAM, ROOT, Running, dump, still, until
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
@@ -30,15 +33,27 @@ def main(folder):
             time.sleep(11)
         scale("huge", 3)
         running.wait("what waits", lambda view: view["header"]["pending"] >= 3)
-        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"])
-        shrinking(browser, running, scale, folder / "page-light.png")
+        shrinking(launched(playwright), running, scale, folder / "page-light.png")
     # The others of a dump, in which nodes may go and nobody takes them.
     with sync_playwright() as playwright, still(dump(90)) as running:
-        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"])
+        browser = launched(playwright)
         node, toggles = guarded(running, running.view())
         shoot(browser, running, "dark", f"/?node={node}&group=zone", folder / "page-dark.png", 900)
         without = "".join(f"&without={toggle['without']}" for toggle in toggles)
         shoot(browser, running, "light", f"/?node={node}{without}", folder / "page-what-if.png", 1000)
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.html"
+        scenario = ROOT / "examples/simulate/quick.yaml"
+        subprocess.run([PROGRAM, "simulate", str(scenario), "--report", str(report)], check=True, stdout=subprocess.DEVNULL)
+        browser = launched(playwright)
+        for scheme in ["light", "dark"]:
+            page = browser.new_context(viewport={"width": 1280, "height": 930}, color_scheme=scheme).new_page()
+            page.goto(report.as_uri())
+            save(page, folder / f"report-{scheme}.png")
+
+
+def launched(playwright):
+    return playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"])
 
 
 def shrinking(browser, running, scale, file):
@@ -68,8 +83,12 @@ def shoot(browser, running, scheme, path, file, height=1240):
     page.goto(running.url)
     page.goto(running.origin + path)
     until(page, "document.querySelector('#live').textContent === 'live'")
-    page.screenshot(path=file)
+    save(page, file)
     context.close()
+
+
+def save(page, file):
+    page.screenshot(path=file)
     # Few colours: a third of the size.
     Image.open(file).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
     print(file, file.stat().st_size)
