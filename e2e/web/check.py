@@ -10,17 +10,15 @@ Waits only bound failures; PATIENCE (1) multiplies them.
 import io
 import os
 import re
-import shutil
 import sys
 import time
 import traceback
 import urllib.error
 from pathlib import Path
 
-from cluster import PATIENCE, Running, dump, still, until
+from cluster import CHROMIUM, PATIENCE, Running, dump, still, until
 from playwright.sync_api import sync_playwright
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 CHECKS = {}
 # Those of the checks that judge how much there is, or how quick it is.
 OF_SPEED = []

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import ssl
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("SPOKESHAVE", str(ROOT / "target/release/spokeshave"))
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 FIXED = "2026-03-02T12:00:00Z"

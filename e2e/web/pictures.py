@@ -5,15 +5,13 @@
 """
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from cluster import PROGRAM, ROOT, Running, dump, still, until
+from cluster import CHROMIUM, PROGRAM, ROOT, Running, dump, still, until
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
@@ -53,7 +51,7 @@ def main(folder):
 
 
 def launched(playwright):
-    return playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"])
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
 
 def shrinking(browser, running, scale, file):

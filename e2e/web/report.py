@@ -8,13 +8,12 @@ The report is opened as a file, without JavaScript, in both colour schemes and o
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
+from cluster import CHROMIUM
 from playwright.sync_api import sync_playwright
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 LARGEST_BYTES = 500_000
 
 

@@ -83,11 +83,9 @@ pub(crate) fn values(object: &Value, context: &Context, world: &mut World, notes
     }
     let has_discovery = groups_of_values(object, &mut found);
     let is_read = |key: &str| match key {
+        "extraArgs" | "autoscalingGroups" | "autoscalingGroupsnamePrefix" => true,
         "autoDiscovery" => has_discovery,
-        key => matches!(
-            key,
-            "extraArgs" | "autoscalingGroups" | "autoscalingGroupsnamePrefix"
-        ),
+        _ => false,
     };
     for key in object.as_object().into_iter().flat_map(|map| map.keys()) {
         if !is_read(key) {

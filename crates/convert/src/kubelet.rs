@@ -2,6 +2,8 @@
 //!
 //! A class that several pools share with different configurations becomes one class for each of these.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::class_ref::ClassRef;
@@ -85,22 +87,23 @@ fn of_annotation(pool: &mut Value, notes: &mut Notes) -> Option<Value> {
 
 /// Puts every waiting configuration into the class of its pool.
 pub(crate) fn place(world: &mut World) {
-    let mut pending: Vec<(Kubelet, Notes)> = Vec::new();
+    let mut pending: Vec<Kubelet> = Vec::new();
     for mut kubelet in std::mem::take(&mut world.kubelets) {
         let mut notes = Notes::new(world.objects[kubelet.output].from);
         leave_out_unknown(&mut kubelet, &mut notes);
-        pending.push((kubelet, notes));
+        world.lines.append(&mut notes.lines);
+        if says_something(&kubelet.value) {
+            pending.push(kubelet);
+        }
     }
     // Known of every pool before the first is placed: pools that want the same share a class.
-    let wanted: Vec<(usize, Value)> = pending
+    let wanted: BTreeMap<usize, Value> = pending
         .iter()
-        .filter(|(kubelet, _)| says_something(&kubelet.value))
-        .map(|(kubelet, _)| (kubelet.output, kubelet.value.clone()))
+        .map(|kubelet| (kubelet.output, kubelet.value.clone()))
         .collect();
-    for (kubelet, mut notes) in pending {
-        if says_something(&kubelet.value) {
-            place_one(world, kubelet, &wanted, &mut notes);
-        }
+    for kubelet in pending {
+        let mut notes = Notes::new(world.objects[kubelet.output].from);
+        place_one(world, kubelet, &wanted, &mut notes);
         world.lines.append(&mut notes.lines);
     }
 }
@@ -131,7 +134,7 @@ fn says_something(value: &Value) -> bool {
     !value.as_object().is_some_and(Map::is_empty)
 }
 
-fn place_one(world: &mut World, kubelet: Kubelet, wanted: &[(usize, Value)], notes: &mut Notes) {
+fn place_one(world: &mut World, kubelet: Kubelet, wanted: &BTreeMap<usize, Value>, notes: &mut Notes) {
     let pool = &world.objects[kubelet.output].object;
     let class = class_of(pool);
     let found = class.as_deref().and_then(|name| find_class(&world.objects, name));
@@ -170,36 +173,23 @@ fn by_hand(pool: &Value, value: &Value) -> String {
 /// The class that a pool of AWS names.
 fn class_of(pool: &Value) -> Option<String> {
     let class = get(pool, &CLASS)?;
-    (class["group"] == "karpenter.k8s.aws").then(|| text(class, &["name"]).unwrap_or_default().to_owned())
+    (class["group"] == ClassRef::AWS_GROUP).then(|| text(class, &["name"]).unwrap_or_default().to_owned())
 }
 
 fn find_class(objects: &[Output], name: &str) -> Option<usize> {
     objects.iter().position(|output| {
-        output.object["kind"] == "EC2NodeClass" && text(&output.object, &["metadata", "name"]) == Some(name)
+        output.object["kind"] == ClassRef::AWS_KIND
+            && text(&output.object, &["metadata", "name"]) == Some(name)
     })
 }
 
-/// The pools that use a class, with the configuration that each is known to want.
-fn users<'a>(
-    world: &'a World,
-    class: &'a str,
-    wanted: &'a [(usize, Value)],
-) -> impl Iterator<Item = Option<&'a Value>> {
-    let uses = move |(index, output): (usize, &'a Output)| {
-        let uses = output.object["kind"] == "NodePool" && class_of(&output.object).as_deref() == Some(class);
-        uses.then(|| {
-            wanted
-                .iter()
-                .find(|(pool, _)| *pool == index)
-                .map(|(_, value)| value)
-        })
-    };
-    world.objects.iter().enumerate().filter_map(uses)
-}
-
 /// The configuration that a class without one gets: the last pool's, if every pool of the class wants one.
-fn of_last_user<'a>(world: &'a World, class: &'a str, wanted: &'a [(usize, Value)]) -> Option<&'a Value> {
-    let all: Option<Vec<&Value>> = users(world, class, wanted).collect();
+fn of_last_user<'a>(world: &World, class: &str, wanted: &'a BTreeMap<usize, Value>) -> Option<&'a Value> {
+    let outputs = world.objects.iter().enumerate();
+    let users = outputs.filter(|(_, output)| {
+        output.object["kind"] == "NodePool" && class_of(&output.object).as_deref() == Some(class)
+    });
+    let all: Option<Vec<&Value>> = users.map(|(pool, _)| wanted.get(&pool)).collect();
     all?.last().copied()
 }
 
@@ -208,7 +198,7 @@ fn move_into(
     (pool, class, field): (usize, usize, &str),
     name: &str,
     value: Value,
-    wanted: &[(usize, Value)],
+    wanted: &BTreeMap<usize, Value>,
     notes: &mut Notes,
 ) {
     let own = get(&world.objects[class].object, &["spec", "kubelet"]).cloned();

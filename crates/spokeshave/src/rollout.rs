@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use spokeshave_api::DisruptionPolicy;
 use spokeshave_api::disruption_policy::{RolloutApproval, RolloutPhase, RolloutStatus};
-use spokeshave_api::{DisruptionPolicy, whole_seconds};
 
 use crate::cluster::Cluster;
 use crate::text::wrap;
@@ -250,24 +250,18 @@ fn line(out: &mut String, policy: &DisruptionPolicy, is_paused: bool, one: &Roll
     };
 }
 
-/// Whether the wave after the present one has been approved in this roll-out, as the operator will see it: the number that stood there before it began does not
-/// count, unless the roll-out is named.
+/// Whether the wave after the present one has been approved in this roll-out, as the operator will see it.
 fn is_approved(policy: &DisruptionPolicy, one: &RolloutStatus) -> bool {
-    let Some(rollout) = &policy.spec.rollout else {
-        return false;
-    };
-    let approved = rollout.approved.get(&one.node_pool).copied();
-    let meant = rollout.approved_for.get(&one.node_pool);
-    let is_anew = approved != one.approved_before
-        || meant.is_some_and(|since| whole_seconds(since.0) == whole_seconds(one.since.0));
-    is_anew && approved > Some(one.wave)
+    let rollout = policy.spec.rollout.as_ref();
+    rollout.is_some_and(|rollout| {
+        one.is_approved_anew(rollout) && rollout.approved.get(&one.node_pool) > Some(&one.wave)
+    })
 }
 
 /// Whether a halt has been resumed, as the operator will see it.
 fn is_resumed(policy: &DisruptionPolicy, one: &RolloutStatus) -> bool {
     let rollout = policy.spec.rollout.as_ref();
-    let resumed = rollout.and_then(|rollout| rollout.resumed_at.as_ref());
-    resumed.map(|time| time.0) > one.halted_at.as_ref().map(|time| time.0)
+    rollout.is_some_and(|rollout| one.is_resumed(rollout))
 }
 
 #[cfg(test)]

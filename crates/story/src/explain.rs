@@ -14,7 +14,7 @@ mod pod;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{CommandFact, Facts};
+pub use facts::{CommandFact, Facts, at_most};
 pub use node::{node, untracked_node};
 pub use node_claim::node_claim;
 pub use node_pool::node_pool;

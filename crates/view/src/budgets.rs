@@ -9,6 +9,7 @@ use spokeshave_plan::calendar::{Interval, REASONS, Window, calendar_with};
 use spokeshave_plan::disrupt::BudgetMapping;
 use spokeshave_plan::disruption_policy::expiry;
 use spokeshave_plan::disruption_policy::forecast::{Forecast, PoolNodes};
+use spokeshave_story::explain::at_most;
 use std::collections::BTreeMap;
 
 /// Days of the calendar.
@@ -43,11 +44,10 @@ pub struct BudgetNow {
 impl BudgetNow {
     /// For people: how many of the nodes that are there may go at once, and how many of them still.
     pub fn of_nodes(&self) -> (Option<i64>, Option<i64>) {
-        let number = |nodes: usize| i64::try_from(nodes).unwrap_or(i64::MAX);
-        let (nodes, staying) = (self.nodes, self.nodes.saturating_sub(self.disrupting));
+        let staying = self.nodes.saturating_sub(self.disrupting);
         (
-            self.allowed.map(|allowed| allowed.min(number(nodes))),
-            self.remaining.map(|remaining| remaining.min(number(staying))),
+            self.allowed.map(|allowed| at_most(allowed, self.nodes)),
+            self.remaining.map(|remaining| at_most(remaining, staying)),
         )
     }
 }

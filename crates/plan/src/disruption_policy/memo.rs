@@ -100,7 +100,7 @@ fn last_label<'n>(labels: &'n BTreeMap<String, String>, name: &str) -> &'n str {
 }
 
 /// How many pods have to move when a node goes; nobody moves virtual ones.
-fn moving(snapshot: &Snapshot, node: &NodeView) -> i64 {
+pub(super) fn moving(snapshot: &Snapshot, node: &NodeView) -> i64 {
     let pods = node.present_pods().iter().map(|pod| snapshot.pod(*pod));
     let moving = pods.filter(|pod| pod.reschedulable && !pod.is_virtual);
     i64::try_from(moving.count()).unwrap_or(i64::MAX)

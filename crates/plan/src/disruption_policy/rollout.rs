@@ -241,6 +241,12 @@ impl Step<'_> {
         self.waits_for.filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
+    /// What was taken of the NodePool since a time.
+    fn taken(&self, since: Timestamp) -> Taken<'_> {
+        let pool = &self.snapshot.pool(self.pool).name;
+        taken(self.snapshot, pool, since, &BTreeSet::new())
+    }
+
     /// `unfinished` is the roll-out of the NodePool that another one takes the place of before it was completed. Commands of a moment ago belong to its canary,
     /// but none from before the last that brings what was asked for before.
     fn begin(&self, unfinished: Option<&RolloutStatus>) -> RolloutStatus {
@@ -254,7 +260,6 @@ impl Step<'_> {
     /// The same with a canary to which commands belong that were decided since a time.
     fn begin_with(&self, unfinished: Option<&RolloutStatus>, wave_since: Timestamp) -> RolloutStatus {
         let pool = self.snapshot.pool(self.pool);
-        let taken = taken(self.snapshot, &pool.name, wave_since, &BTreeSet::new());
         let mut status = RolloutStatus {
             node_pool: pool.name.clone(),
             target: target(pool),
@@ -263,7 +268,7 @@ impl Step<'_> {
             wave: 1,
             size: size(self.rollout, 1, 0),
             wave_since: Time(wave_since),
-            begun: count(taken.nodes.len()),
+            begun: count(self.taken(wave_since).nodes.len()),
             remaining: count(self.left),
             phase: RolloutPhase::Rolling,
             finished_at: None,
@@ -282,17 +287,12 @@ impl Step<'_> {
     fn on(&self, known: &RolloutStatus) -> Option<RolloutStatus> {
         let mut status = known.clone();
         pull_back(&mut status, self.now);
-        let taken = taken(
-            self.snapshot,
-            &status.node_pool,
-            status.wave_since.0,
-            &BTreeSet::new(),
-        );
+        let taken = self.taken(status.wave_since.0);
         status.begun = count(taken.nodes.len());
         status.remaining = count(self.left);
         status.waits_for = self.waits_for();
         self.resume(&mut status);
-        if self.is_approved_anew(&status) {
+        if status.is_approved_anew(self.rollout) {
             status.approved_before = None;
         }
         let health = health::of(self.snapshot, self.pool, &status, self.rollout, self.now);
@@ -327,11 +327,11 @@ impl Step<'_> {
 
     /// Clears a halt from before somebody said that it may go on.
     fn resume(&self, status: &mut RolloutStatus) {
-        let resumed = self.resumed();
-        if status.phase == RolloutPhase::Halted && resumed > status.halted_at.as_ref().map(|time| time.0) {
+        if status.phase == RolloutPhase::Halted && status.is_resumed(self.rollout) {
             status.phase = RolloutPhase::Rolling;
             (status.halted_at, status.finished_at) = (None, None);
             // By a clock that was set back, and where somebody wrote a time to come, what comes next counts.
+            let resumed = self.resumed();
             status.resumed_at = resumed.map(|at| Time(whole_seconds(at.min(self.now))));
         }
     }
@@ -380,8 +380,7 @@ impl Step<'_> {
     /// Starts a canary once more, as nothing of it was there for a soak (invariant 25).
     fn repeat(&self, status: &mut RolloutStatus) {
         // By a clock that was set back, commands may be of a time to come: until then they would fill each canary as soon as it starts.
-        let now = whole_seconds(self.now);
-        let ahead = taken(self.snapshot, &status.node_pool, now, &BTreeSet::new());
+        let ahead = self.taken(whole_seconds(self.now));
         if ahead.nodes.is_empty() {
             self.start(status);
         }
@@ -405,14 +404,6 @@ impl Step<'_> {
     /// From a canary on: what is asked for now has had none. Commands from a moment before belong to the wave that was.
     fn begin_again(&self, status: &RolloutStatus) -> RolloutStatus {
         self.begin_with(Some(status), whole_seconds(self.now))
-    }
-
-    /// Whether somebody has approved something since the roll-out began: what stood then was meant for an earlier one.
-    fn is_approved_anew(&self, status: &RolloutStatus) -> bool {
-        let approved = self.rollout.approved.get(&status.node_pool).copied();
-        let meant = self.rollout.approved_for.get(&status.node_pool);
-        approved != status.approved_before
-            || meant.is_some_and(|since| whole_seconds(since.0) == whole_seconds(status.since.0))
     }
 
     fn is_approved(&self, status: &RolloutStatus, wave: i64) -> bool {
@@ -507,7 +498,7 @@ impl Step<'_> {
         if !is_open || self.rollout.paused {
             return None;
         }
-        let before = taken(self.snapshot, &status.node_pool, status.since.0, &BTreeSet::new());
+        let before = self.taken(status.since.0);
         let mut took: Vec<SignedDuration> = Vec::new();
         for one in &self.snapshot.disruptions {
             let is_own = one

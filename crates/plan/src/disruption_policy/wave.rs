@@ -3,13 +3,14 @@
 //! Owns which commands count for a wave, those of the ledger and those that are not in it yet. When a wave begins and ends is the roll-out's.
 
 use super::budget::amount;
+use super::memo::moving;
 use super::rules::Scene;
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::disruption::{DisruptedNode, Disruption};
 use spokeshave_api::disruption_policy::Rollout;
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
-use spokeshave_model::snapshot::{NodeId, NodeView, PodId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, NodeView, Snapshot};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -119,9 +120,5 @@ pub(super) fn unwritten(scene: &Scene<'_>, pool: u32, written: &[&DisruptedNode]
 /// Whether a node that is in some command may be so because it has drifted. On doubt it may.
 fn may_be_for_drift(snapshot: &Snapshot, node: &NodeView) -> bool {
     let has_drifted = node.claim.as_ref().is_some_and(|claim| claim.is_true(DRIFTED));
-    let moves = |pod: &PodId| {
-        let pod = snapshot.pod(*pod);
-        pod.reschedulable && !pod.is_virtual
-    };
-    has_drifted && (!node.consolidatable || node.present_pods().iter().any(moves))
+    has_drifted && (!node.consolidatable || moving(snapshot, node) > 0)
 }

@@ -25,6 +25,7 @@ use kube::Client;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::Value;
+use spokeshave_api::crds::{Cloud, crds, crds_of};
 use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_controllers::{LeaderElectionOptions, Operator, Options as OperatorOptions};
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock, TokioClock};
@@ -177,7 +178,7 @@ impl Lab {
         };
         let client = client_of(Actor::User, true);
         let definitions: Api<CustomResourceDefinition> = Api::all(client_of(Actor::User, false));
-        for definition in spokeshave_api::crds::crds() {
+        for definition in crds() {
             if let Err(error) = definitions.create(&PostParams::default(), &definition).await {
                 panic!("the API server refuses our definitions: {error}");
             }
@@ -406,6 +407,22 @@ impl Lab {
         }
         self.shutdown.request();
         std::mem::take(&mut self.operators)
+    }
+
+    /// Defines the kinds of a cloud that are not defined from the beginning.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn define(&self, cloud: Cloud) -> kube::Result<()> {
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let known = crds();
+        for definition in crds_of(cloud) {
+            let is_same = |known: &CustomResourceDefinition| known.metadata.name == definition.metadata.name;
+            if !known.iter().any(is_same) {
+                definitions.create(&PostParams::default(), &definition).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Creates an object as the user; `kind` and `apiVersion` may be left out.

@@ -20,14 +20,11 @@ mod taken_back;
 
 use std::time::Duration;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use spokeshave_api::crds::crds_of;
 use spokeshave_controllers::Options as OperatorOptions;
-use spokeshave_runtime::Api;
 
 use crate::invariants::{Actor, Violation};
 use crate::lab::{Lab, LabOptions, Operators, live};
@@ -100,17 +97,8 @@ impl World {
         })
         .await;
         let cloud = stage(lab.clock.clone());
-        let definitions: Api<CustomResourceDefinition> = Api::all(lab.client.clone());
-        let known = spokeshave_api::crds::crds();
-        for definition in crds_of(cloud.definitions()) {
-            if known
-                .iter()
-                .all(|known| known.metadata.name != definition.metadata.name)
-            {
-                let made = definitions.create(&PostParams::default(), &definition).await;
-                made.map_err(|error| format!("the API server refuses a definition: {error}"))?;
-            }
-        }
+        let defined = lab.define(cloud.definitions()).await;
+        defined.map_err(|error| format!("the API server refuses a definition: {error}"))?;
         cloud.join(lab.client_as(Actor::Cloud));
         let launches = Launches::new(cloud.census());
         Ok(World { lab, cloud, launches })

@@ -20,7 +20,7 @@ use crate::cluster::Cluster;
 use crate::explain::source::{beside_in_cluster, read_beside};
 use crate::plan::dump::Dump;
 use crate::plan::ec2::Ec2;
-use crate::plan::world::{Origin, World as Read};
+use crate::plan::world::{Origin, World as Read, mark_held};
 use crate::plan::{self, SourceArgs, live};
 use crate::scheduler_config;
 
@@ -266,11 +266,6 @@ fn world(state: ClusterState, beside: Beside, now: jiff::Timestamp, missing: Vec
         is_of_operator: false,
         now,
     };
-    let held = world.disruptions.iter().filter(|one| one.holds_nodes());
-    let ids: Vec<String> = held
-        .flat_map(|one| one.spec.nodes.iter().map(|node| node.provider_id.clone()))
-        .collect();
-    world.state.in_command.extend(ids.iter().cloned());
-    world.state.marked_for_deletion.extend(ids);
+    mark_held(&mut world.state, &world.disruptions);
     world
 }

@@ -15,7 +15,7 @@ use spokeshave_model::{Derivation, Price, ResourceName, Resources};
 use spokeshave_plan::report::instance_type_names;
 use spokeshave_plan::standing::{asked_pools, takes_no_part};
 use spokeshave_plan::{Policy, Provisioned, skipped_pool_text};
-use spokeshave_story::explain::way_out;
+use spokeshave_story::explain::{at_most, way_out};
 use spokeshave_story::prices;
 
 /// The version of the format.
@@ -278,10 +278,9 @@ pub(crate) struct BudgetView {
 impl BudgetView {
     /// For people: how many of the nodes that are there may go at once, and how many of them still.
     pub(crate) fn of_nodes(&self) -> Option<(i64, i64)> {
-        let number = |nodes: usize| i64::try_from(nodes).unwrap_or(i64::MAX);
-        let staying = number(self.nodes.saturating_sub(self.disrupting));
+        let staying = self.nodes.saturating_sub(self.disrupting);
         let (allowed, remaining) = self.allowed.zip(self.remaining)?;
-        Some((allowed.min(number(self.nodes)), remaining.min(staying)))
+        Some((at_most(allowed, self.nodes), at_most(remaining, staying)))
     }
 }
 

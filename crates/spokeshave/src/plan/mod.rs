@@ -48,7 +48,7 @@ use crate::{cluster, scheduler_config};
 use ec2::Ec2;
 use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats, WhatIfs};
 use replicas::Replicas;
-use world::{Origin, World};
+use world::{Origin, World, mark_held};
 
 pub(crate) use args::{EXAMPLES, PlanArgs, SourceArgs};
 pub(crate) use item::Item;
@@ -82,7 +82,8 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
             Err(problem) => say(&format!("note: {problem}")),
         }
     }
-    world.mark_held();
+    let commands = world.state.disruptions.clone();
+    mark_held(&mut world.state, &commands);
     let mut stats = Stats {
         objects,
         instance_types,

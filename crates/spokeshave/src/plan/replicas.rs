@@ -3,7 +3,7 @@
 //! The operator makes and deletes these at once, whatever pods wait: for a deletion neither budgets nor DisruptionPolicies are asked. Owns how a plan tells of
 //! both; the arithmetic and the order are those of `plan::static_pools`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use spokeshave_plan::static_pools::{Held, ScaleUp, count, scale_down, scale_up};
 use spokeshave_story::prices;
 
 use super::format::{Dollars, Plan, ReplicaLaunches, ScaleDown};
+use super::world::plural;
 
 /// What would be done so that NodePools have as many nodes as they want.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ struct Excess {
 }
 
 impl Replicas {
-    /// Looks at all of them, as the operator does with the feature gate on.
+    /// Looks at all of them, as the operator does with the feature gate on. `state` knows already which nodes belong to commands.
     pub(super) fn of(state: &ClusterState, now: Timestamp) -> Self {
         let mut this = Self::default();
         let fixed = state.node_pools.iter().filter(|pool| is_scaled(state, pool));
@@ -46,17 +47,17 @@ impl Replicas {
             return this;
         }
         let pods = PodsOfClaims::of(state);
-        let (mut held, mut going) = (Held::default(), BTreeSet::new());
-        for command in state.disruptions.iter().filter(|command| command.holds_nodes()) {
+        let mut held = Held::default();
+        for command in &state.disruptions {
             held.add(command);
-            going.extend(command.spec.nodes.iter().map(|node| node.provider_id.as_str()));
         }
         for (pool, replicas) in fixed {
             let node_pool = pool.name().to_owned();
             let claims = state.node_claims.iter();
             let claims = claims.filter(|claim| claim.node_pool() == Some(pool.name()));
             let claims: Vec<Arc<NodeClaim>> = claims.cloned().collect();
-            let counts = count(claims.iter().map(|claim| &**claim), |id| going.contains(id));
+            let in_command = |id: &str| state.in_command.contains(id);
+            let counts = count(claims.iter().map(|claim| &**claim), in_command);
             let nodes = match scale_up(pool, counts) {
                 ScaleUp::Create(nodes) => nodes,
                 ScaleUp::AtLimit => 0,
@@ -90,7 +91,7 @@ impl Replicas {
         (!names.is_empty()).then(|| {
             format!(
                 "spec.replicas of {} {} in force, as with the feature gate StaticCapacity on",
-                if names.len() == 1 { "NodePool" } else { "NodePools" },
+                plural(names.len(), "NodePool", "NodePools"),
                 some_of(&names, 5)
             )
         })

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, READY, Status};
+use spokeshave_api::disruption::Disruption;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{CapacityBuffer, EC2NodeClass, KWOKNodeClass, NodeOverlay, NodePool};
 use spokeshave_model::Pod;
@@ -59,19 +60,6 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Nodes of commands under way count as the controllers count them: the memory of a command is its object.
-    pub(crate) fn mark_held(&mut self) {
-        let held = self
-            .state
-            .disruptions
-            .iter()
-            .filter(|command| command.holds_nodes());
-        let nodes = held.flat_map(|command| &command.spec.nodes);
-        let ids: Vec<String> = nodes.map(|node| node.provider_id.clone()).collect();
-        self.state.in_command.extend(ids.iter().cloned());
-        self.state.marked_for_deletion.extend(ids);
-    }
-
     /// Makes the state at `now`; every NodePool is offered the catalog, except where the file shows that its NodeClass is missing, and where
     /// `ec2` knows better what its EC2NodeClass allows.
     ///
@@ -297,6 +285,15 @@ fn latest<T>(objects: Vec<Arc<T>>, name: impl Fn(&T) -> String) -> BTreeMap<Stri
         .into_iter()
         .map(|object| (name(&object), object))
         .collect()
+}
+
+/// Nodes of commands under way count as the controllers count them: the memory of a command is its object.
+pub(crate) fn mark_held(state: &mut ClusterState, commands: &[Arc<Disruption>]) {
+    let held = commands.iter().filter(|command| command.holds_nodes());
+    let nodes = held.flat_map(|command| &command.spec.nodes);
+    let ids: Vec<String> = nodes.map(|node| node.provider_id.clone()).collect();
+    state.in_command.extend(ids.iter().cloned());
+    state.marked_for_deletion.extend(ids);
 }
 
 /// A NodePool without any condition counts as ready, unless its NodeClass is not. It was written by hand; or it is in a cluster, and no operator has

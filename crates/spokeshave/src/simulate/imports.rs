@@ -18,7 +18,7 @@ use spokeshave_scenario::import::inventory::budget_over;
 use spokeshave_scenario::import::objects::Budget;
 use spokeshave_scenario::import::{Recording, bend};
 use spokeshave_scenario::source::{FORMATS, Format, Source};
-use spokeshave_scenario::workload::Kind;
+use spokeshave_scenario::workload::{Kind, Workload};
 
 use super::cluster::{beside, paths_of, shown};
 use super::document::Document;
@@ -44,8 +44,8 @@ pub(crate) struct Recordings {
     pub(crate) notes: Vec<String>,
 }
 
-/// Reads all recordings, and the dump to begin with. PodDisruptionBudgets of the manifests protect what was recorded, before copies of it have namespaces of
-/// their own.
+/// Reads all recordings, and the dump to begin with. PodDisruptionBudgets of the manifests protect what was recorded in the namespaces that it has, before copies
+/// of it have others.
 ///
 /// # Errors
 /// Names the file, and the line or byte at which it is broken.
@@ -80,7 +80,7 @@ pub(crate) fn read(
     for (index, workload) in scenario.workloads.iter().enumerate() {
         if let Kind::Import(source) = &workload.kind {
             let field = format!("spec.workloads[{index}].import.file");
-            let timeline = found.recording(document, source, &field, budgets)?;
+            let timeline = found.recording(document, workload, source, &field, budgets)?;
             found.timelines.insert(workload.name.clone(), timeline);
         }
     }
@@ -113,6 +113,7 @@ impl Recordings {
     fn recording(
         &mut self,
         document: &Document,
+        workload: &Workload,
         source: &Source,
         field: &str,
         budgets: &[Arc<PodDisruptionBudget>],
@@ -161,8 +162,21 @@ impl Recordings {
         self.notes
             .extend(notes.into_iter().map(|note| format!("{shown}: {note}")));
         self.alterations.extend(alterations(&shown, source));
+        adopt(workload, &mut recorded.timeline);
         protect(&mut recorded.timeline, budgets);
         bend(recorded, source, scenario.duration_ms).map_err(|error| anyhow!("{shown}: {error}"))
+    }
+}
+
+/// Gives an import what its workload says of it: how long its pods take until they are ready, and, of a table, its namespace.
+fn adopt(workload: &Workload, timeline: &mut Timeline) {
+    for owner in &mut timeline.owners {
+        if let Some(ready) = workload.ready {
+            owner.ready = ready;
+        }
+        if workload.kind.is_table() {
+            owner.namespace.clone_from(&workload.namespace);
+        }
     }
 }
 

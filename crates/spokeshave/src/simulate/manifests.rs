@@ -1,7 +1,7 @@
 //! The manifests of a scenario, judged as an API server would: what it would refuse is a mistake of the scenario, and so is what is there twice.
 //!
-//! Owns what is wrong with a PodDisruptionBudget and with a DaemonSet; NodePools and DisruptionPolicies have the schemas of their definitions. It changes no
-//! object.
+//! Owns what is wrong with a PodDisruptionBudget and with a DaemonSet, and the note that workloads among them do not run; NodePools and DisruptionPolicies have
+//! the schemas of their definitions. It changes no object.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -148,9 +148,7 @@ impl Judge {
             )),
         }
     }
-}
 
-impl Judge {
     /// Counts what nothing else has made.
     fn look_at_workload(&mut self, file: &str, kind: &str, object: &Value, piece: &Piece<'_>) {
         let meta = &object["metadata"];

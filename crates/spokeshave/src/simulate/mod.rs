@@ -98,8 +98,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     for note in &recordings.notes {
         say(&format!("note: {note}"));
     }
-    let timelines = &mut recordings.timelines;
-    owners::settle(&document, &args.filenames, timelines, &setting.budgets)?;
+    owners::settle(&document, &args.filenames, &mut recordings.timelines)?;
     let plan = RunList {
         scenario: scenario.clone(),
         recordings: recordings.timelines,

@@ -1,13 +1,12 @@
-//! Whose pods are whose: an import has what its workload says of it, and no two owners are one.
+//! Whose pods are whose: an owner of a table has the name of its workload before its own where it would share that with others, and no two owners are one.
 //!
-//! Owns namespaces and names of owners. What they do over time is not its business.
+//! Owns names of owners. Which namespaces they are in, and what they do over time, is not its business.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use spokeshave_plan::report::some_of;
 use spokeshave_scenario::generate::owners;
 use spokeshave_scenario::pods::OWNER_LABEL;
@@ -16,18 +15,15 @@ use spokeshave_scenario::{Owner, OwnerKind, Timeline};
 
 use super::cluster::{paths_of, shown};
 use super::document::{Document, Wrong};
-use super::imports::protect;
 
-/// Where the pods of a table are that says nothing else.
-const DEFAULT: &str = "default";
 /// So many owners of one name are named.
 const MOST_NAMED: usize = 3;
 
 /// Kind, namespace and name of an owner.
 type Key = (OwnerKind, String, String);
 
-/// Gives imports what their workloads say of them, and owners of tables the name of their workload where they share theirs with others. Timelines are by workload;
-/// that of the dumps to begin with, `dumps` and those of the scenario, has the empty name.
+/// Gives owners of tables the name of their workload where they share theirs with others. Timelines are by workload; that of the dumps to begin with, `dumps` and
+/// those of the scenario, has the empty name.
 ///
 /// # Errors
 /// Two owners have one kind, namespace and name.
@@ -35,14 +31,8 @@ pub(crate) fn settle(
     document: &Document,
     dumps: &[PathBuf],
     timelines: &mut BTreeMap<String, Timeline>,
-    budgets: &[Arc<PodDisruptionBudget>],
 ) -> Result<(), Wrong> {
     let workloads = &document.scenario.workloads;
-    for workload in workloads {
-        if let Some(timeline) = timelines.get_mut(&workload.name) {
-            adopt(workload, timeline, budgets);
-        }
-    }
     let shared = shared(&all(workloads, timelines));
     for workload in workloads.iter().filter(|workload| workload.kind.is_table()) {
         let timeline = timelines.get_mut(&workload.name);
@@ -54,33 +44,6 @@ pub(crate) fn settle(
         }
     }
     refuse_twins(document, dumps, all(workloads, timelines))
-}
-
-/// What a workload says of its import: how long its pods take until they are ready, and, of a table, its namespace.
-fn adopt(workload: &Workload, timeline: &mut Timeline, budgets: &[Arc<PodDisruptionBudget>]) {
-    if let Some(ready) = workload.ready {
-        for owner in &mut timeline.owners {
-            owner.ready = ready;
-        }
-    }
-    if workload.kind.is_table() && workload.namespace != DEFAULT {
-        move_to(&workload.namespace, timeline, budgets);
-    }
-}
-
-/// Moves a table into a namespace, where other PodDisruptionBudgets are over its pods, and its copies beside it.
-fn move_to(namespace: &str, timeline: &mut Timeline, budgets: &[Arc<PodDisruptionBudget>]) {
-    let copy = |owner: &Owner| owner.namespace.strip_prefix(DEFAULT).map(str::to_owned);
-    let copies: Vec<Option<String>> = timeline.owners.iter().map(copy).collect();
-    for owner in &mut timeline.owners {
-        namespace.clone_into(&mut owner.namespace);
-        owner.budget = None;
-    }
-    // All copies are protected as the first one.
-    protect(timeline, budgets);
-    for (owner, copy) in timeline.owners.iter_mut().zip(copies) {
-        owner.namespace.push_str(&copy.unwrap_or_default());
-    }
 }
 
 /// The owners of each workload, and at last those of the dumps to begin with.
@@ -200,12 +163,12 @@ fn described((kind, namespace, name): &Key) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::policy::v1::PodDisruptionBudget;
     use serde_json::json;
-    use spokeshave_scenario::import::{Recording, bend};
-    use spokeshave_scenario::workload::Kind;
     use spokeshave_scenario::{Budget, Spread};
 
     use super::*;
+    use crate::simulate::imports;
 
     const SCENARIO: &str = "\
 apiVersion: simulate.spokeshave.dev/v1alpha1
@@ -233,16 +196,15 @@ train,1,1,0,0,100,-1
 ";
 
     fn settled(text: &str, budgets: &[Arc<PodDisruptionBudget>]) -> Timeline {
-        let document = Document::parse("tables.yaml", text).unwrap_or_else(|wrong| panic!("{wrong}"));
-        let Kind::Import(source) = &document.scenario.workloads[0].kind else {
-            panic!("the first workload is an import");
-        };
-        let mut recording = Recording::new(source);
-        recording.read(TABLE.as_bytes()).expect("a table");
-        let recorded = recording.finish().expect("a recording");
-        let timeline = bend(recorded, source, 3_600_000).expect("small");
-        let mut timelines = BTreeMap::from([("trace".to_owned(), timeline)]);
-        settle(&document, &[], &mut timelines, budgets).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (name, content) in [("pools.yaml", ""), ("trace.csv", TABLE)] {
+            std::fs::write(folder.path().join(name), content).expect("written");
+        }
+        let file = folder.path().join("tables.yaml").display().to_string();
+        let document = Document::parse(&file, text).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let recordings = imports::read(&document, &[], budgets).expect("a table");
+        let mut timelines = recordings.timelines;
+        settle(&document, &[], &mut timelines).unwrap_or_else(|wrong| panic!("{wrong}"));
         timelines.remove("trace").expect("still there")
     }
 

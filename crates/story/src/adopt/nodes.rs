@@ -1,4 +1,4 @@
-//! The effect of a takeover on NodeClaims and Nodes: hash annotations, drift, incomplete commands, terminations, foreign instances.
+//! The effect of a takeover on NodeClaims and Nodes: kubelet settings, hash annotations, drift, incomplete commands, terminations, foreign instances.
 
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHED};

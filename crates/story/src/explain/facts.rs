@@ -19,6 +19,11 @@ use spokeshave_plan::disrupt::{BudgetMapping, PoolBudget};
 /// How far ahead openings of budgets are searched.
 const HORIZON: SignedDuration = SignedDuration::from_hours(366 * 24);
 
+/// For people: so many of these nodes as a budget allows, which may be more than there are.
+pub fn at_most(allowed: i64, nodes: usize) -> i64 {
+    allowed.min(i64::try_from(nodes).unwrap_or(i64::MAX))
+}
+
 /// A disruption command in progress, according to its object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandFact {
@@ -258,14 +263,13 @@ impl<'a> Facts<'a> {
                         1 => noun.replacen("nodes", "node", 1),
                         _ => noun.to_owned(),
                     };
-                    let number = |nodes: usize| i64::try_from(nodes).unwrap_or(i64::MAX);
-                    let staying = number(budget.nodes.saturating_sub(budget.disrupting));
+                    let staying = budget.nodes.saturating_sub(budget.disrupting);
                     format!(
                         "{} of {} {noun}, {} disrupting, {} left",
-                        budget.allowed.min(number(budget.nodes)),
+                        at_most(budget.allowed, budget.nodes),
                         budget.nodes,
                         budget.disrupting,
-                        budget.remaining.min(staying)
+                        at_most(budget.remaining, staying)
                     )
                 }
             };

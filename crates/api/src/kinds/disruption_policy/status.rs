@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use super::{RolloutPhase, UnknownFields};
-use crate::kinds::{Condition, DisruptionReason};
+use super::{Rollout, RolloutPhase, UnknownFields};
+use crate::kinds::{Condition, DisruptionReason, whole_seconds};
 
 /// The observed state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -156,4 +156,22 @@ pub struct RolloutStatus {
     /// Estimated time of completion at the current pace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<Time>,
+}
+
+impl RolloutStatus {
+    /// Whether somebody has approved something since it began: what stood then was meant for an earlier one, unless this one is named.
+    #[must_use]
+    pub fn is_approved_anew(&self, rollout: &Rollout) -> bool {
+        let approved = rollout.approved.get(&self.node_pool).copied();
+        let meant = rollout.approved_for.get(&self.node_pool);
+        approved != self.approved_before
+            || meant.is_some_and(|since| whole_seconds(since.0) == whole_seconds(self.since.0))
+    }
+
+    /// Whether somebody has said that it may go on since it was halted.
+    #[must_use]
+    pub fn is_resumed(&self, rollout: &Rollout) -> bool {
+        let resumed = rollout.resumed_at.as_ref().map(|time| time.0);
+        resumed > self.halted_at.as_ref().map(|time| time.0)
+    }
 }

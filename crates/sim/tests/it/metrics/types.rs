@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
-use spokeshave_api::crds::{Cloud, crds, crds_of};
+use spokeshave_api::crds::Cloud;
 use spokeshave_api::{EC2NodeClass, NodePool};
 use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
 use spokeshave_controllers::Options as OperatorOptions;
@@ -27,17 +26,7 @@ async fn on_ec2(object_metrics: bool) -> (Lab, Arc<AwsProvider>) {
         ..LabOptions::new(61)
     })
     .await;
-    let definitions: Api<CustomResourceDefinition> = Api::all(lab.client.clone());
-    let known = crds();
-    for definition in crds_of(Cloud::Aws) {
-        let is_new = known
-            .iter()
-            .all(|known| known.metadata.name != definition.metadata.name);
-        if is_new {
-            let value = serde_json::to_value(&definition).unwrap();
-            lab.create(&definitions, value).await.unwrap();
-        }
-    }
+    lab.define(Cloud::Aws).await.unwrap();
     let terms = json!([{"tags": {"karpenter.sh/discovery": CLUSTER}}]);
     let class = json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"}, "spec": {
         "role": "KarpenterNodeRole", "amiSelectorTerms": [{"alias": "al2023@latest"}],
