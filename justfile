@@ -81,6 +81,11 @@ stories *options:
 engines *options:
     cargo run --release -p spokeshave-simulate-full --example engines -- "$@"
 
+# Random worlds in the fast engine of `simulate`, each judged by an independent checker of its event log (`--first-seed S`, `--seconds N`). A seed that breaks
+# a promise prints the command that lives it again; `--log FILE` writes the event log of a single one.
+engine-seeds count="200" *options:
+    cargo run --release -p spokeshave-sim --example engine-seeds -- {{count}} {{options}}
+
 # Launches, moves and cost of churning clusters with and without a DisruptionPolicy, on virtual time: the table of docs/policies.md. Fails when a figure is
 # worse than in crates/sim/policies.json (`--write`: writes figures and table; give case names to run only those).
 policies-table *options:

@@ -99,6 +99,7 @@ see "is undone" 'rolled back' kubectl rollout undo deployment/web
 see "and done again" 'successfully rolled out' kubectl rollout status deployment/web --timeout=120s
 see "restart" 'restarted' kubectl rollout restart deployment/web
 see "restarted" 'successfully rolled out' kubectl rollout status deployment/web --timeout=120s
+see "describe tells what was done" 'ScalingReplicaSet +.*Scaled up replica set web-' kubectl describe deployment web
 
 cat >"$work/pool.yaml" <<'YAML'
 apiVersion: karpenter.sh/v1
@@ -138,6 +139,9 @@ wait "$watching" 2>/dev/null || true
 check "get -w showed pods come" '^ADDED +web-.*Pending' "$(cat "$work/watch")"
 check "get -w showed pods run" '^MODIFIED +web-.* 1/1 +Running' "$(cat "$work/watch")"
 
+pod=$(kubectl get pods -l app=web -o jsonpath='{.items[0].metadata.name}')
+see "resize" 'patched' kubectl patch pod "$pod" --subresource=resize -p '{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"900m"}}}]}}'
+see "resized" 'condition met' kubectl wait --for=jsonpath='{.status.containerStatuses[0].resources.requests.cpu}'=900m "pod/$pod" --timeout=60s
 node=$(kubectl get pods -l app=web -o jsonpath='{.items[0].spec.nodeName}')
 see "cordon" 'cordoned' kubectl cordon "$node"
 see "a cordoned node shows" 'SchedulingDisabled' kubectl get node "$node"

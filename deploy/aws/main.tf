@@ -112,9 +112,10 @@ resource "aws_sqs_queue_policy" "interruption" {
   })
 }
 
+# Without names, as in cloudformation.yaml: they may have 64 characters, too few for the longest names of clusters.
 resource "aws_cloudwatch_event_rule" "interruption" {
   for_each      = local.rules
-  name          = "${var.cluster_name}-${each.key}"
+  description   = "Interruptions of nodes of ${var.cluster_name}: ${each.key}"
   tags          = var.tags
   event_pattern = jsonencode({ source = [each.value.source], "detail-type" = [each.value.detail_type] })
 }

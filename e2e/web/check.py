@@ -16,7 +16,7 @@ import traceback
 import urllib.error
 from pathlib import Path
 
-from cluster import CHROMIUM, PATIENCE, Running, dump, still, until
+from cluster import CHROMIUM, PATIENCE, Running, dump, golden, still, until
 from playwright.sync_api import sync_playwright
 
 CHECKS = {}
@@ -87,6 +87,10 @@ def whole_without_javascript(playwright):
         assert found and all(name.startswith("ml-") for name in found), found
         page.locator("#boxes nav a", has_text="zone").click()
         assert page.locator("#map .area").count() >= 4
+        page.locator("#time nav a", has_text="7d").click()
+        page.locator("#budgets h3 a", has_text="ml").click()
+        assert "range=7d" in page.url and "pool=ml" in page.url and "find=ml-" in page.url, page.url
+        equal(page.locator("#time [aria-current]").inner_text(), "7d", "the span of the time axis")
 
 
 @check
@@ -98,7 +102,7 @@ def nothing_from_elsewhere(playwright):
         assert "default-src 'none'" in policy and "unsafe" not in policy, policy
         running.wait("nodes", lambda view: view["header"]["nodes"] > 2)
         until(page, "document.querySelectorAll('#nodes tbody tr').length > 2", timeout=20000)
-        for key in ["g", "s", "?", "Escape", "b", "ArrowRight", "Enter", "w", "Escape", "t", "p", "/"]:
+        for key in ["g", "s", "?", "Escape", "b", "ArrowRight", "Enter", "w", "Escape", "t", "p", "z", "[", ".", "/"]:
             page.keyboard.press(key)
             page.wait_for_timeout(100)
         equal(browser.complaints, [], "what the browser complains of")
@@ -156,23 +160,37 @@ def toggles_survive_a_reload(playwright):
         equal(running.view()["header"], view["header"], "the cluster")
 
 
+# The nodes that are shown are those that were typed for: keys that are pressed before are about others.
+MATCHED = "document.querySelector('#nodes header .note').textContent.includes('match')"
+# What has the focus is to be seen: a box by its own outline.
+SEEN = """(() => {
+  const at = document.activeElement;
+  if (at === document.body || getComputedStyle(at).outlineStyle !== 'none') return true;
+  const room = at.matches('a.node') && at.querySelector('.room');
+  return room && getComputedStyle(room).strokeWidth === '4px';
+})()"""
+ON_A_BOX = "document.activeElement.closest('a.node') !== null"
+
+
 @check
 def keyboard_alone(playwright):
-    """Finds a node, opens it, reads, toggles, goes back, sorts the table; the focus is always to be seen."""
+    """Finds a node, opens it, reads, toggles, goes back, opens a pending pod, sorts the table; the focus is always to be seen."""
     with still(dump(100)) as running, Browser(playwright) as browser:
         page, press = browser.page, browser.page.keyboard.press
         page.goto(running.url)
         press("/")
         page.keyboard.type("do-not-disrupt")
         page.wait_for_url(re.compile("find="))
+        until(page, MATCHED)
         until(page, "document.activeElement.id === 'find'")
         press("Escape")
         press("b")
-        until(page, "document.activeElement.closest('a.node') !== null")
-        until(page, "getComputedStyle(document.activeElement.querySelector('.room')).strokeWidth === '4px'")
+        until(page, ON_A_BOX)
+        until(page, SEEN)
         before = page.evaluate("document.activeElement.dataset.node")
         press("ArrowRight")
-        assert page.evaluate("document.activeElement.dataset.node") != before
+        until(page, f"document.activeElement.dataset.node !== '{before}'")
+        until(page, ON_A_BOX)
         press("Enter")
         page.wait_for_selector("#detail [data-toggle]")
         until(page, "document.activeElement.id === 'detail'")
@@ -182,43 +200,128 @@ def keyboard_alone(playwright):
         page.wait_for_selector("#whatif", state="hidden")
         press("Escape")
         page.wait_for_selector("#detail .empty")
+        press("p")
+        until(page, "document.activeElement.closest('#pending') !== null")
+        until(page, SEEN)
+        press("Enter")
+        page.wait_for_selector("#detail .summary")
+        until(page, "document.activeElement.id === 'detail'")
+        press("Escape")
+        page.wait_for_selector("#detail .empty")
+        press("z")
+        page.wait_for_url(re.compile("range=6h"))
+        until(page, "document.querySelector('#time [aria-current]').textContent === '6h'")
         press("t")
         until(page, "!!document.activeElement.dataset.row")
-        page.locator("#nodes thead a", has_text="cpu").focus()
+        for _ in range(12):
+            if page.evaluate("document.activeElement.dataset.sort === 'cpu'"):
+                break
+            press("Shift+Tab")
         press("Enter")
         page.wait_for_selector("#nodes th[aria-sort=descending]")
+        until(page, "document.activeElement.dataset.sort === 'cpu'")
         shares = [int(text.split()[0]) for text in page.locator("#nodes tbody td:nth-child(6)").all_inner_texts()]
         equal(shares, sorted(shares, reverse=True), "shares of cpu")
         for _ in range(12):
             press("Tab")
-            seen = page.evaluate("(() => { const at = document.activeElement; const style = getComputedStyle(at); return style.outlineStyle !== 'none' || at.closest('svg') !== null || at === document.body; })()")
-            assert seen, page.evaluate("document.activeElement.outerHTML.slice(0, 200)")
+            until(page, SEEN)
 
 
-CONTRAST = """() => {
-  const parse = (text) => { const part = text.match(/[\\d.]+/g).map(Number); return part.length > 3 && part[3] === 0 ? null : part; };
-  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+@check
+def a_drawing_that_comes_late_keeps_the_focus(playwright):
+    """A box has the focus while a drawing without it is on its way: the focus stays among the boxes, and is to be seen."""
+    held, released = [], []
+    with still(dump(100)) as running, Browser(playwright) as browser:
+        page, press = browser.page, browser.page.keyboard.press
+        page.goto(running.url)
+        page.route(re.compile(r"/\?find="), lambda route: route.continue_() if released else held.append(route))
+        press("/")
+        page.keyboard.type("do-not-disrupt")
+        page.wait_for_url(re.compile("find="))
+        press("Escape")
+        press("b")
+        until(page, ON_A_BOX)
+        gone = page.evaluate("document.activeElement.dataset.node")
+        released.append(True)
+        for route in held:
+            route.continue_()
+        until(page, MATCHED)
+        equal(page.locator(f"a.node[data-node='{gone}']").count(), 0, "boxes that were not typed for")
+        until(page, ON_A_BOX)
+        until(page, SEEN)
+        # The next key goes on from there.
+        press("Enter")
+        page.wait_for_selector("#detail [data-toggle]")
+        until(page, "document.activeElement.id === 'detail'")
+
+
+# What both of the next share: colours as they are seen, over what lies beneath.
+COLOURS = """
+  const parse = (text) => { const part = text.startsWith('rgb') ? text.match(/[\\d.]+/g).map(Number) : null; return part && part[3] !== 0 ? part : null; };
+  const light = (colour) => colour.slice(0, 3).map((v) => v / 255).map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const ratio = (one, other) => { const [a, b] = [light(one), light(other)]; return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); };
   const ground = (one) => { for (; one; one = one.parentElement) { const found = parse(getComputedStyle(one).backgroundColor); if (found) return found; } return [255, 255, 255]; };
+  const paint = (one, what, over) => {
+    const style = getComputedStyle(one);
+    const colour = parse(style[what]);
+    const part = colour && (colour[3] ?? 1) * Number(style[what + 'Opacity']) * Number(style.opacity);
+    return colour && over.map((v, i) => colour[i] * part + v * (1 - part));
+  };
+  // The colours that a part of a drawing lies on: those of the shapes before it, the last first to be seen.
+  const beneath = (one) => {
+    const svg = one.closest('svg'), own = one.getBoundingClientRect();
+    let grounds = [ground(svg).slice(0, 3)];
+    for (const shape of svg.querySelectorAll('rect, path, circle')) {
+      if (shape === one || shape.closest('defs') || !(shape.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING)) continue;
+      const rect = shape.getBoundingClientRect();
+      const wide = Math.min(rect.right, own.right) - Math.max(rect.left, own.left), high = Math.min(rect.bottom, own.bottom) - Math.max(rect.top, own.top);
+      if (wide < Math.min(2, own.width) || high < Math.min(2, own.height)) continue;
+      const painted = grounds.map((under) => paint(shape, 'fill', under)).filter((colour) => colour);
+      const isWhole = shape.tagName === 'rect' && wide >= own.width - 1 && high >= own.height - 1;
+      if (painted.length) grounds = isWhole ? painted : [...grounds, ...painted];
+    }
+    return grounds;
+  };
+  const isShown = (one) => !one.closest('[hidden], defs, .hidden-text, .skip, dialog:not([open])');
+  const told = (one, least) => [one.tagName, one.getAttribute('class'), one.closest('[id]')?.id, one.textContent.slice(0, 30), least.toFixed(2)];
+"""
+# Texts, in drawings and elsewhere.
+CONTRAST = """() => {
+  COLOURS
   const bad = [];
-  for (const one of document.querySelectorAll("body *")) {
-    if (one.closest("svg") || one.closest("[hidden]") || one.closest(".hidden-text, .skip, dialog:not([open])") || ![...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
-    const [a, b] = [light(parse(getComputedStyle(one).color)), light(ground(one))];
-    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-    if (ratio < 4.5) bad.push([one.tagName, one.className, one.textContent.slice(0, 30), ratio.toFixed(2)]);
+  for (const one of document.querySelectorAll('body *')) {
+    if (!isShown(one) || one.tagName === 'title' || ![...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
+    const of = (under) => one.closest('svg') ? paint(one, 'fill', under) : parse(getComputedStyle(one).color);
+    const least = Math.min(...(one.closest('svg') ? beneath(one) : [ground(one)]).map((under) => ratio(of(under), under)));
+    if (least < 4.5) bad.push(told(one, least));
   }
   return bad;
-}"""
+}""".replace("COLOURS", COLOURS)
+# What a drawing says without words: its shapes, by what they are filled with or by their outline.
+GRAPHICS = """() => {
+  COLOURS
+  const bad = [];
+  for (const one of document.querySelectorAll('svg .room, #time .line, #time .waiting, #time rect.bar, #time .lid, .lane .closed')) {
+    if (!isShown(one)) continue;
+    const best = (under) => Math.max(...['fill', 'stroke'].map((what) => paint(one, what, under)).map((colour) => colour ? ratio(colour, under) : 1));
+    const least = Math.min(...beneath(one).map(best));
+    if (least < 3) bad.push(told(one, least));
+  }
+  return bad;
+}""".replace("COLOURS", COLOURS)
 
 
 @check
 def readable_in_every_scheme_and_width(playwright):
-    with still(dump(60)) as running:
+    with still(of_every_look(dump(60))) as running:
         for scheme in ["light", "dark"]:
             with Browser(playwright, color_scheme=scheme) as browser:
                 page = browser.page
                 page.goto(running.url)
-                page.goto(f"{running.origin}/?node=default-00003&without=PodDoNotDisrupt:Pod/shop/web-00003-0")
-                equal(page.evaluate(CONTRAST), [], f"contrast below 4.5, {scheme}")
+                page.goto(f"{running.origin}/?node=default-00017&without=PodDoNotDisrupt:Pod/shop/web-00017-0")
+                equal(page.locator("#detail [aria-checked=true]").count(), 1, "switches that are on")
+                equal(page.evaluate(CONTRAST), [], f"texts with a contrast below 4.5, {scheme}")
+                equal(page.evaluate(GRAPHICS), [], f"graphics with a contrast below 3, {scheme}")
                 for width in [320, 768, 1440]:
                     page.set_viewport_size({"width": width, "height": 900})
                     wide = page.evaluate("document.documentElement.scrollWidth")
@@ -231,7 +334,7 @@ def readable_in_every_scheme_and_width(playwright):
         # Each verdict bears a pattern of its own, so that it can be told without colour.
         html = running.get("/")
         patterns = set(re.findall(r'class="pattern"[^>]*fill="url\(#(p-[a-z]+)\)"', html))
-        assert "p-go" in patterns, patterns
+        assert patterns >= {"p-go", "p-leaving", "p-coming", "p-broken", "p-unmanaged"}, patterns
 
 
 @check
@@ -433,6 +536,10 @@ def the_time_line_is_the_record(playwright):
             assert any(f"{one['spec']['reason'].lower()}," in title for title in titles), (one["spec"]["reason"], titles)
         for left, right in zip(page.locator("#time rect.bar").all(), sorted(view["commands"], key=lambda one: one["decided"])):
             assert float(left.get_attribute("width")) >= 4, right
+        for scheme in ["light", "dark"]:
+            page.emulate_media(color_scheme=scheme)
+            equal(page.evaluate(CONTRAST), [], f"texts with a contrast below 4.5, {scheme}")
+            equal(page.evaluate(GRAPHICS), [], f"graphics with a contrast below 3, {scheme}")
 
 
 def of_every_look(world):
@@ -471,7 +578,7 @@ def verdicts_are_told_without_colour(playwright):
             with Browser(playwright, device_scale_factor=1, **options) as browser:
                 page = browser.page
                 page.goto(running.url)
-                swatches = page.locator(".legend .swatch")
+                swatches = page.locator("#boxes .legend .swatch")
                 equal(swatches.count(), 6, "looks")
                 picture = Image.open(io.BytesIO(page.screenshot(full_page=True)))
                 seen = [(one.get_attribute("class"), shades(picture, one.bounding_box())) for one in swatches.all()]
@@ -481,6 +588,20 @@ def verdicts_are_told_without_colour(playwright):
                         assert apart > 0.1, f"{options}: {name} and {other} look alike ({apart:.3f})"
                 width = page.evaluate("document.documentElement.scrollWidth")
                 assert width <= 1440, width
+
+
+@check
+def a_screen_reader_meets_what_the_page_tells(playwright):
+    """Headings in order, drawings with texts, switches with states: all of it, with a node in detail and something assumed away."""
+    with still(dump(12)) as running, Browser(playwright) as browser:
+        page = browser.page
+        page.goto(running.url)
+        page.goto(f"{running.origin}/?node=default-00003&without=PodDoNotDisrupt:Pod/shop/web-00003-0")
+        until(page, "document.querySelector('#live').textContent === 'live'")
+        tree = page.locator("body").aria_snapshot()
+        for expected in ('heading "What if"', 'heading "Cost over time"', 'heading "Pending pods"', 'heading "Table of nodes"', "switch", "columnheader", "rowheader", "img "):
+            assert expected in tree, f"{expected} is missing in:\n{tree}"
+        golden(Path(__file__).parent / "page.tree", tree)
 
 
 def main():

@@ -216,3 +216,11 @@ def until(page, expression, timeout=20000):
             return
         page.wait_for_timeout(50)
     raise AssertionError(f"not within {timeout} ms: {expression}")
+
+
+def golden(file, tree):
+    """What a screen reader meets is what a file has; BLESS=1 writes it, for somebody to read before it is committed."""
+    if os.environ.get("BLESS"):
+        file.write_text(tree + "\n", encoding="utf-8")
+    assert file.exists(), f"there is no {file}; BLESS=1 writes it:\n{tree}"
+    assert file.read_text(encoding="utf-8") == tree + "\n", f"what a screen reader meets differs from {file}; BLESS=1 rewrites it:\n{tree}"

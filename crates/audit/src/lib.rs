@@ -191,7 +191,7 @@ fn check_node(
     let mut total = node.used.clone();
     for pod in arrivals {
         let object = &snapshot.pod(*pod).object;
-        total.add(&spokeshave_model::pod::requests(object));
+        total.add(&snapshot.scheduler_profiles.requests(object));
         let mut report = |problem: String| {
             violations.push(Violation {
                 place: place.to_owned(),
@@ -205,7 +205,7 @@ fn check_node(
         if !node
             .possible_labels
             .iter()
-            .all(|labels| pods::node_affinity_matches(object, labels))
+            .all(|labels| pods::node_affinity_matches(&snapshot.scheduler_profiles, object, labels))
         {
             report(format!(
                 "its node selector or affinity does not match {}",

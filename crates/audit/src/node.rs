@@ -25,7 +25,7 @@ pub(crate) fn existing_node(snapshot: &Snapshot, node: NodeId, residents: &[PodI
     let mut used = Resources::new();
     let mut ports = Vec::new();
     for pod in residents {
-        used.add(&spokeshave_model::pod::requests(&snapshot.pod(*pod).object));
+        used.add(&snapshot.scheduler_profiles.requests(&snapshot.pod(*pod).object));
         ports.extend(snapshot.constraints(*pod).host_ports.iter().cloned());
     }
     let mut labels = view.labels.clone();
@@ -98,7 +98,7 @@ fn claim_node(snapshot: &Snapshot, claim: &PlannedClaim, launch: &Launch) -> Res
             ports,
         };
         let needed: Resources = claim.pods.iter().fold(node.used.clone(), |mut sum, pod| {
-            sum.add(&spokeshave_model::pod::requests(&snapshot.pod(*pod).object));
+            sum.add(&snapshot.scheduler_profiles.requests(&snapshot.pod(*pod).object));
             sum
         });
         if found.is_none() || needed.fits(&node.allocatable) {

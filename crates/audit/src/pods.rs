@@ -1,9 +1,12 @@
 //! Kubernetes' rules between a pod and labels, taints and other pods, written the slow and obvious way.
 
 use crate::{Host, Violation};
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration,
+};
 use spokeshave_model::Pod;
 use spokeshave_model::constraints::{Constraints, PodTerm, asks_by_name};
+use spokeshave_model::scheduler_profiles::{SchedulerProfile, SchedulerProfiles};
 use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::{Requirement, Requirements};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,9 +80,8 @@ fn field_matches(field: &NodeSelectorRequirement, labels: &Labels) -> bool {
     }
 }
 
-/// A term that asks nothing matches no node. Names by which somebody has bound a pod to its node are not what the pod asks for.
-fn term_matches(pod: &Pod, term: &NodeSelectorTerm, labels: &Labels) -> bool {
-    let reads_names = asks_by_name(pod);
+/// A term that asks nothing matches no node. Names by which somebody has bound a pod to its node are not what the pod asks for, and are not read.
+fn term_matches(term: &NodeSelectorTerm, reads_names: bool, labels: &Labels) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let asks = !expressions.is_empty() || !fields.is_empty();
@@ -91,8 +93,8 @@ fn term_matches(pod: &Pod, term: &NodeSelectorTerm, labels: &Labels) -> bool {
             .all(|field| !reads_names || field_matches(field, labels))
 }
 
-/// nodeSelector and required node affinity against a node's labels.
-pub(crate) fn node_affinity_matches(pod: &Pod, labels: &Labels) -> bool {
+/// nodeSelector, required node affinity, and that which the pod's scheduler adds, against a node's labels.
+pub(crate) fn node_affinity_matches(profiles: &SchedulerProfiles, pod: &Pod, labels: &Labels) -> bool {
     let Some(spec) = &pod.spec else { return true };
     let selected = spec.node_selector.iter().flatten().all(|(key, value)| {
         let found = labels.get(spokeshave_model::labels::normalize(key));
@@ -107,13 +109,14 @@ pub(crate) fn node_affinity_matches(pod: &Pod, labels: &Labels) -> bool {
                 .required_during_scheduling_ignored_during_execution
                 .as_ref()
         });
+    let added = profiles.of(pod).and_then(SchedulerProfile::required_affinity);
+    let matches = |selector: &NodeSelector, reads_names: bool| {
+        let mut terms = selector.node_selector_terms.iter();
+        terms.any(|term| term_matches(term, reads_names, labels))
+    };
     selected
-        && required.is_none_or(|required| {
-            required
-                .node_selector_terms
-                .iter()
-                .any(|term| term_matches(pod, term, labels))
-        })
+        && required.is_none_or(|required| matches(required, asks_by_name(pod)))
+        && added.is_none_or(|added| matches(added, true))
 }
 
 /// One requirement against a node's labels.

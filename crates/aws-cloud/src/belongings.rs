@@ -2,6 +2,7 @@
 //!
 //! Owns the calls to IAM, and the finalizer. Which profile a class gets is decided in `provider-aws`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use spokeshave_api::EC2NodeClass;
@@ -52,11 +53,6 @@ impl Inner {
         )?;
         match plan {
             ProfileNeed::Keep { name } => Ok(name),
-            ProfileNeed::Check { name } => match self.described_profile(&name).await {
-                Ok(Some(_)) => Ok(name),
-                Ok(None) => Err(ProfileError::NotFound(name)),
-                Err(error) => Err(refused("GetInstanceProfile")(error)),
-            },
             ProfileNeed::Ensure(wanted) => self.ensure_profile(&wanted).await,
         }
     }
@@ -162,6 +158,38 @@ impl Inner {
             .collect();
         for profile in profiles::of_class(&found, region, cluster, uid) {
             self.remove_profile(profile).await?;
+        }
+        self.remove_legacy_profiles(class, &found).await
+    }
+
+    /// Karpenter before 1.7 made profiles without a path, and those that were made then are kept: IAM is asked for them by name, and says by their tags
+    /// whose they are. `removed` are gone already.
+    async fn remove_legacy_profiles(
+        &self,
+        class: &EC2NodeClass,
+        removed: &[profiles::Profile],
+    ) -> Result<(), Failure> {
+        let (region, cluster) = (&self.options.region, &self.options.cluster_name);
+        let current = class
+            .status
+            .as_ref()
+            .and_then(|status| status.instance_profile.clone());
+        let names = [profiles::legacy_name(region, cluster, class.name())]
+            .into_iter()
+            .chain(current);
+        let names: BTreeSet<String> = names.filter(|name| profiles::is_name(name)).collect();
+        let left = names
+            .iter()
+            .filter(|name| removed.iter().all(|profile| profile.name != **name));
+        for name in left {
+            let found = match self.aws.iam.profile(name).await {
+                Ok(found) => found,
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(failed("iam:GetInstanceProfile")(&error)),
+            };
+            if profiles::is_made_for(&found.tags, class.name(), region, cluster) {
+                self.remove_profile(&plain(found)).await?;
+            }
         }
         Ok(())
     }

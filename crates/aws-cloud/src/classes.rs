@@ -399,6 +399,11 @@ impl Inner {
         let Some(outcome) = self.rehearse(class, &tags).await else {
             return (None, self.verdicts.pause(class.name()));
         };
+        if outcome.is_for_want_of_profile() {
+            // Somebody may be about to make it.
+            self.verdicts.count_failure(class.name());
+            return (Some(outcome), self.verdicts.pause(class.name()));
+        }
         let until = now.saturating_add(status::VERDICT_STANDS_FOR);
         let kept = Kept {
             key,
@@ -479,6 +484,13 @@ impl Inner {
                 break;
             }
             first = first.or(Some(error));
+        }
+        if first
+            .as_ref()
+            .is_some_and(ApiError::is_instance_profile_not_found)
+            && let Some(outcome) = Validation::without_profile(class)
+        {
+            return Some(outcome);
         }
         let answer = first.map_or(Ok(()), |error| Err((Question::RunInstances.action(), error)));
         self.said(class, Question::RunInstances, answer)?

@@ -8,12 +8,12 @@ use spokeshave_provider_aws::describe::InstanceTypeInfo;
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::prices::SpotPrice;
 use spokeshave_provider_aws::replies::{
-    CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, PlacementGroup,
-    SecurityGroup, Subnet, Terminated,
+    CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, SecurityGroup, Subnet,
+    Terminated,
 };
 use spokeshave_provider_aws::requests::look_up::{
     CapacityReservationsRequest, FilterRequest, ImagesRequest, InstancesRequest, LaunchTemplatesRequest,
-    PlacementGroupsRequest, TagsRequest,
+    TagsRequest,
 };
 use spokeshave_provider_aws::requests::{Filter, FleetRequest, LaunchTemplateRequest, RunInstancesRequest};
 
@@ -85,13 +85,6 @@ impl Ec2 for FakeEc2 {
         &'a self,
         _request: &'a CapacityReservationsRequest,
     ) -> AwsFuture<'a, Vec<CapacityReservation>> {
-        refused()
-    }
-
-    fn placement_groups<'a>(
-        &'a self,
-        _request: &'a PlacementGroupsRequest,
-    ) -> AwsFuture<'a, Vec<PlacementGroup>> {
         refused()
     }
 

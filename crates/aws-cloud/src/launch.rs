@@ -1,24 +1,31 @@
-//! The launch of an instance for a NodeClaim (A5): choice, templates, fleet, and what the reply means.
+//! The launch of an instance for a NodeClaim (A5): choice, templates, fleet, and what the reply means, also when it comes late.
 //!
 //! Owns the order of the steps. Each of them is decided in `provider-aws`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use spokeshave_api::{EC2NodeClass, NodeClaim};
 use spokeshave_mirror::Absent;
-use spokeshave_model::{InstanceType, Offering};
+use spokeshave_model::InstanceType;
 use spokeshave_ports::CloudError;
 use spokeshave_provider_aws::choice::{self, Choice, ChoiceError, Wanted};
 use spokeshave_provider_aws::errors::{ApiError, steady};
 use spokeshave_provider_aws::fleet::{self, LaunchFailure, Launched, Mark};
 use spokeshave_provider_aws::instances;
-use spokeshave_provider_aws::launch::{self, Context, LaunchError, Template};
+use spokeshave_provider_aws::launch::{self, Context, LaunchError};
+use spokeshave_provider_aws::requests::LaunchTemplateRequest;
 use spokeshave_provider_aws::status::{self, NotReady};
 use spokeshave_provider_aws::tags;
 use spokeshave_provider_aws::user_data::UserDataError;
 
+use crate::batch::Share;
+use crate::flight::{Flight, Sent};
 use crate::notices;
 use crate::provider::Inner;
+use crate::recent;
+use crate::reservations;
 
 const CREATE_FLEET: &str = "ec2:CreateFleet";
 
@@ -91,13 +98,90 @@ fn call_failed(call: &str, error: &ApiError) -> Asked {
     Asked::Failed(failed)
 }
 
+/// Why there is no instance.
+enum Asked {
+    TemplateGone,
+    Failed(CloudError),
+}
+
+fn not_launched(why: Asked) -> CloudError {
+    match why {
+        Asked::TemplateGone => create(
+            "LaunchTemplateNotFound",
+            &"launch templates not found when creating fleet request",
+        ),
+        Asked::Failed(error) => error,
+    }
+}
+
 impl Inner {
-    /// Launches an instance for a NodeClaim from these types.
-    pub(crate) async fn launch(
+    /// One launch for a NodeClaim, however often and by how many it is asked for. One that was given up before EC2 has answered goes on.
+    pub(crate) async fn create(
         &self,
         claim: &NodeClaim,
         types: Option<&[InstanceType]>,
     ) -> Result<NodeClaim, CloudError> {
+        let Some(uid) = claim.metadata.uid.as_deref() else {
+            return self.launch(claim, types, &mut None).await;
+        };
+        let slot = self.recent.slot(uid, self.clock.now());
+        let mut launch = slot.lock().await;
+        if let Some(launched) = recent::still_fresh(&launch, self.clock.now()) {
+            return Ok(launched);
+        }
+        if let Some((_, launched)) = &launch.made {
+            match self.instance(launched.provider_id().unwrap_or_default()).await {
+                Ok(instance) if instance.state != "shutting-down" => return Ok(launched.clone()),
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let now = self.clock.now();
+        drop(launch.flight.take_if(|flight| flight.is_old(now)));
+        let launched = self.launch(claim, types, &mut launch.flight).await;
+        if let Ok(launched) = &launched {
+            launch.made = Some((self.clock.now(), launched.clone()));
+        }
+        // Not before: until it is known whose an instance is, it must not be taken for nobody's. A call without an answer stays.
+        drop(launch.flight.take_if(|flight| flight.is_over()));
+        launched
+    }
+
+    /// The types that a class allows, once it is known what of them is for sale.
+    pub(crate) fn sold(&self, class: &EC2NodeClass) -> Result<Arc<[InstanceType]>, CloudError> {
+        let now = self.clock.now();
+        let types = self.market.instance_types(class, &self.options, now);
+        let unknown = || CloudError::Other("instance types of the region are not known yet".to_owned());
+        let types = types.ok_or_else(unknown)?;
+        let reservations = reservations::found_by(class);
+        if self.options.reserved_capacity && !self.market.unasked(reservations).is_empty() {
+            return Err(CloudError::Postponed {
+                message: format!(
+                    "EC2 has not told yet how many instances are free in the capacity reservations of EC2NodeClass {}",
+                    class.name()
+                ),
+                again_after: Duration::from_secs(1),
+            });
+        }
+        Ok(types)
+    }
+
+    /// Launches an instance for a NodeClaim from these types. A call that EC2 does not answer stays in `flight`: who comes with it goes on with that call,
+    /// whatever would be launched now.
+    async fn launch(
+        &self,
+        claim: &NodeClaim,
+        types: Option<&[InstanceType]>,
+        flight: &mut Option<Flight>,
+    ) -> Result<NodeClaim, CloudError> {
+        if let Some(going) = flight.as_mut().filter(|going| going.ticket.is_asked()) {
+            match self.resume(claim, types, going).await {
+                // EC2 has launched nothing.
+                Err(Asked::TemplateGone) => {}
+                answer => return answer.map_err(not_launched),
+            }
+        }
         let name = &claim.spec.node_class_ref.name;
         let class = self.classes.find(name).map_err(|absent| {
             if absent == Absent::Gone {
@@ -108,17 +192,11 @@ impl Inner {
             absent.launch_error(EC2NodeClass::KIND, name)
         })?;
         ready(&class)?;
-        let now = self.clock.now();
         let sold;
         let types = match types {
             Some(types) => types,
             None => {
-                sold = self
-                    .market
-                    .instance_types(&class, &self.options, now)
-                    .ok_or_else(|| {
-                        CloudError::Other("instance types of the region are not known yet".to_owned())
-                    })?;
+                sold = self.sold(&class)?;
                 &sold
             }
         };
@@ -152,63 +230,127 @@ impl Inner {
             tags: &tags,
             reserved_capacity: self.options.reserved_capacity,
         };
-        let templates = launch::templates(&context, &choice).map_err(no_launch)?;
         // Another replica, or a hand, may have removed a template that is known here: it is made again, once.
-        match self.ask(&context, &choice, &templates).await {
-            Err(Asked::TemplateGone) => self.ask(&context, &choice, &templates).await,
+        match self.fly(&context, &class, &choice, types, flight).await {
+            Err(Asked::TemplateGone) => self.fly(&context, &class, &choice, types, flight).await,
             answer => answer,
         }
-        .map_err(|asked| match asked {
-            Asked::TemplateGone => create(
-                "LaunchTemplateNotFound",
-                &"launch templates not found when creating fleet request",
-            ),
-            Asked::Failed(error) => error,
-        })
+        .map_err(not_launched)
     }
 
+    async fn fly(
+        &self,
+        context: &Context<'_>,
+        class: &Arc<EC2NodeClass>,
+        choice: &Choice<'_>,
+        types: &[InstanceType],
+        flight: &mut Option<Flight>,
+    ) -> Result<NodeClaim, Asked> {
+        let asked = self.ask(context, class, choice).await?;
+        self.land(context.claim, types, flight.insert(asked)).await
+    }
+
+    /// Goes on with a call that EC2 has not answered.
+    async fn resume(
+        &self,
+        claim: &NodeClaim,
+        types: Option<&[InstanceType]>,
+        going: &mut Flight,
+    ) -> Result<NodeClaim, Asked> {
+        if !going.ticket.is_answered() {
+            // Nobody may have needed them since.
+            for sent in &going.sent {
+                self.see_to(&sent.template.request).await?;
+            }
+        }
+        let sold;
+        let types = match types {
+            Some(types) => types,
+            None => {
+                sold = self.sold(&going.class).map_err(Asked::Failed)?;
+                &sold
+            }
+        };
+        self.land(claim, types, going).await
+    }
+
+    /// Sees to it that a launch template is there.
+    async fn see_to(&self, template: &LaunchTemplateRequest) -> Result<(), Asked> {
+        let now = self.clock.now();
+        let ensured = self.templates.ensure(&self.aws, template, now).await;
+        ensured.map_err(|(call, error)| call_failed(call, &error))
+    }
+
+    /// Asks for an instance. It is EC2 that is asked when somebody waits for the answer.
     async fn ask(
         &self,
         context: &Context<'_>,
+        class: &Arc<EC2NodeClass>,
         choice: &Choice<'_>,
-        templates: &[Template<'_>],
-    ) -> Result<NodeClaim, Asked> {
-        for template in templates {
-            self.measure_user_data(context.class, &template.request);
-            let ensured = self
-                .templates
-                .ensure(&self.aws, &template.request, self.clock.now())
-                .await;
-            ensured.map_err(|(call, error)| call_failed(call, &error))?;
+    ) -> Result<Flight, Asked> {
+        let templates = launch::templates(context, choice);
+        let templates = templates.map_err(|error| Asked::Failed(no_launch(error)))?;
+        for template in &templates {
+            self.measure_user_data(class, &template.request);
+            self.see_to(&template.request).await?;
         }
-        let subnets = context
-            .class
-            .status
-            .as_ref()
-            .map_or(&[][..], |status| &status.subnets);
+        let subnets = class.status.as_ref().map_or(&[][..], |status| &status.subnets);
         let chosen = self.addresses().choose(subnets, &choice.candidates);
-        let asked = launch::fleet(context, choice, templates, &chosen);
+        let asked = launch::fleet(context, choice, &templates, &chosen);
         let (request, asked) = asked.map_err(|error| {
             self.addresses().settle(&chosen, &BTreeSet::new());
             Asked::Failed(no_launch(error))
         })?;
-        let names: Vec<String> = request.launch_template_names().map(str::to_owned).collect();
-        let ec2 = self.aws.ec2.clone();
-        let answer = self.fleets.launch(ec2, &self.clock, request).await;
+        let (ec2, uid) = (self.aws.ec2.clone(), context.claim.metadata.uid.as_deref());
+        Ok(Flight {
+            ticket: self
+                .fleets
+                .join(ec2, &self.clock, uid.unwrap_or_default(), request),
+            class: class.clone(),
+            sent: templates.into_iter().map(Sent::of).collect(),
+            asked,
+            chosen,
+            since: self.clock.now(),
+        })
+    }
+
+    /// Waits for the answer to a call, and says what it means.
+    async fn land(
+        &self,
+        claim: &NodeClaim,
+        types: &[InstanceType],
+        going: &mut Flight,
+    ) -> Result<NodeClaim, Asked> {
+        let answer = going.ticket.share().await;
+        self.landed(claim, types, going, answer)
+    }
+
+    fn landed(
+        &self,
+        claim: &NodeClaim,
+        types: &[InstanceType],
+        going: &Flight,
+        answer: Share,
+    ) -> Result<NodeClaim, Asked> {
         let (launched, errors) = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                self.addresses().settle(&chosen, &BTreeSet::new());
+                // EC2 may have taken the addresses where it has not answered.
+                if going.ticket.is_answered() {
+                    self.addresses().settle(&going.chosen, &BTreeSet::new());
+                }
                 if error.is_launch_template_not_found() {
-                    self.templates.forget(names.iter().map(String::as_str));
+                    let names = going.sent.iter().map(|sent| &sent.template.request);
+                    self.templates
+                        .forget(names.map(|request| request.launch_template_name.as_str()));
                     return Err(Asked::TemplateGone);
                 }
                 return Err(call_failed(CREATE_FLEET, &error));
             }
         };
         let used: BTreeSet<&str> = launched.iter().map(|one| one.place.subnet_id.as_str()).collect();
-        self.addresses().settle(&chosen, &used);
-        let marks = fleet::marks(&asked, &errors);
+        self.addresses().settle(&going.chosen, &used);
+        let marks = fleet::marks(&going.asked, &errors);
         for mark in &marks {
             // After the addresses that were set aside are given back: it has none to give.
             if let Mark::Subnet(id) = mark {
@@ -219,30 +361,30 @@ impl Inner {
         if let Some(failed) = errors.iter().find(|it| it.error.is_service_linked_role_missing()) {
             let message = no_spot_role(&failed.error.code);
             self.notices
-                .tell(notices::of_claim(context.claim, "SpotSLRCreationFailed", message));
+                .tell(notices::of_claim(claim, "SpotSLRCreationFailed", message));
         }
         let launched =
             fleet::outcome(launched, &errors).map_err(|error| Asked::Failed(failure(CREATE_FLEET, error)))?;
-        self.claim(context, choice, templates, &launched)
-            .map_err(Asked::Failed)
+        self.claim(claim, types, going, &launched).map_err(Asked::Failed)
     }
 
     fn claim(
         &self,
-        context: &Context<'_>,
-        choice: &Choice<'_>,
-        templates: &[Template<'_>],
+        claim: &NodeClaim,
+        types: &[InstanceType],
+        going: &Flight,
         launched: &Launched,
     ) -> Result<NodeClaim, CloudError> {
-        let place = &launched.place;
-        let found = templates.iter().find_map(|template| {
-            let candidate = template
-                .candidates
-                .iter()
-                .find(|one| one.instance_type.name == place.instance_type)?;
-            let in_zone = |offering: &&&Offering| offering.zone() == Some(place.zone.as_str());
-            let offering: &Offering = candidate.offerings.iter().find(in_zone)?;
-            Some((template, candidate.instance_type, offering))
+        let (place, capacity_type) = (&launched.place, going.asked.capacity_type);
+        let found = going.template(place).and_then(|template| {
+            let instance_type = types.iter().find(|one| one.name == place.instance_type)?;
+            let mut offerings = instance_type.offerings.iter();
+            let offering = offerings.find(|offering| {
+                offering.zone() == Some(place.zone.as_str())
+                    && offering.capacity_type() == Some(capacity_type)
+                    && offering.reservation_id() == template.reservation_id.as_deref()
+            })?;
+            Some((template, instance_type, offering))
         });
         let Some((template, instance_type, offering)) = found else {
             let (id, name, zone) = (&launched.instance_id, &place.instance_type, &place.zone);
@@ -256,26 +398,20 @@ impl Inner {
             self.market.launched(id);
         }
         let claim = instances::launched(
-            context.claim,
-            context.class,
+            claim,
+            &going.class,
             (launched, template),
             (instance_type, offering),
-            choice.capacity_type,
+            capacity_type,
         );
         self.remember(
             &launched.instance_id,
             &place.zone,
             &place.instance_type,
-            choice.capacity_type,
+            capacity_type,
         );
         Ok(claim)
     }
-}
-
-/// Why there is no instance.
-enum Asked {
-    TemplateGone,
-    Failed(CloudError),
 }
 
 /// Upstream's words, whose event has no reason, and what helps: the operator may not create the role.

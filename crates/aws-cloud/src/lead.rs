@@ -12,6 +12,7 @@ use spokeshave_api::{EC2NodeClass, NodeClaim};
 use spokeshave_ports::{Write, WriteTarget, Writes};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::instances;
+use spokeshave_provider_aws::prices;
 use spokeshave_provider_aws::profiles;
 use spokeshave_provider_aws::requests::look_up::{InstancesRequest, TagsRequest};
 use spokeshave_provider_aws::tags;
@@ -67,6 +68,7 @@ impl Inner {
             self.follow_cluster(),
             self.follow_types(),
             self.follow_prices(),
+            self.follow_overlays(),
             self.follow_shifts(),
             self.version.follow(&self.client, &self.clock),
             self.dns.follow(&self.client, &self.clock),
@@ -76,10 +78,13 @@ impl Inner {
 
     /// All of it. Works for as long as it is polled.
     pub(crate) async fn lead(&self, writes: &dyn Writes) {
+        // Somebody else may have led since, and have ended what EC2 has launched for calls of then.
+        self.recent.forget_flights();
         // What classes are judged by is what nodes are launched with.
         self.dns.find(&self.client, &self.clock).await;
         futures::join!(
             self.follow(),
+            self.read_reservations(false),
             self.reconcile_classes(writes),
             self.sweep_templates(),
             self.tag_instances(writes),
@@ -173,6 +178,26 @@ impl Inner {
                 pause = MARKET_RETRY * 30;
             }
             self.clock.sleep(pause).await;
+        }
+    }
+
+    /// What NodeOverlays say of types that have no price (A4.1).
+    async fn follow_overlays(&self) {
+        if self.options.node_overlays {
+            futures::join!(
+                self.overlays.watch(self.client.clone(), &self.clock),
+                self.price_by_overlays(),
+            );
+        }
+    }
+
+    async fn price_by_overlays(&self) {
+        loop {
+            self.overlays.changed().await;
+            if let Some(overlays) = self.overlays.all() {
+                let prices = prices::of_overlays(overlays.iter().map(AsRef::as_ref));
+                self.market.set_overlaid(prices);
+            }
         }
     }
 
@@ -314,8 +339,11 @@ impl Inner {
                 Ok(found) => found,
                 Err(error) => {
                     tracing::warn!(%error, "iam:ListInstanceProfiles failed; unused instance profiles stay");
-                    let effect = "instance profiles that no class uses are not removed";
-                    self.tell_denied("iam:ListInstanceProfiles", effect, &error);
+                    // Where classes name their profiles, none are made, and the operator needs no rights in IAM.
+                    if classes.iter().any(|class| class.spec.role.is_some()) {
+                        let effect = "instance profiles that no class uses are not removed";
+                        self.tell_denied("iam:ListInstanceProfiles", effect, &error);
+                    }
                     continue;
                 }
             };

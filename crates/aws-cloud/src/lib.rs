@@ -10,6 +10,7 @@ mod described;
 mod dns;
 #[cfg(test)]
 mod fake;
+mod flight;
 mod gather;
 mod health;
 mod hindrances;

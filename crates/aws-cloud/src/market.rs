@@ -41,6 +41,8 @@ struct State {
     unavailable: Unavailable,
     reservations: BTreeMap<String, i64>,
     reservations_version: u64,
+    /// Reservations that EC2 was asked for, whether it has answered or not: what it has not told of has none free.
+    reservations_asked: BTreeSet<String>,
     /// IDs of zones that are shifted away from.
     shifted: BTreeSet<String>,
     shifted_version: u64,
@@ -109,6 +111,7 @@ impl Market {
                 unavailable: Unavailable::default(),
                 reservations: BTreeMap::new(),
                 reservations_version: 0,
+                reservations_asked: BTreeSet::new(),
                 shifted: BTreeSet::new(),
                 shifted_version: 0,
                 learned: Learned::default(),
@@ -180,9 +183,13 @@ impl Market {
             .map_or(PriceFeed::Fixed, PriceFeed::Since)
     }
 
-    /// Asks for on-demand prices (A4.2): ordinary machines, then whole ones.
+    /// Asks for on-demand prices (A4.2): ordinary machines, then whole ones. What is told of the one counts also where nothing is told of the other.
+    ///
+    /// # Errors
+    /// The call that failed, or a list without any price: price lists are not empty.
     pub(crate) async fn refresh_on_demand(&self, aws: &Aws, region: &str) -> Result<(), ApiError> {
         let mut prices: BTreeMap<String, Price> = BTreeMap::new();
+        let mut without: Vec<&str> = Vec::new();
         for (tenancy, family) in [
             ("Shared", "Compute Instance"),
             ("Dedicated", "Compute Instance (bare metal)"),
@@ -201,14 +208,30 @@ impl Market {
                 .map(|(field, value)| (field.to_owned(), value.to_owned()))
                 .into();
             let products = aws.pricing.products(&filters).await?;
+            let known = prices.len();
             prices.extend(
                 products
                     .iter()
                     .filter_map(|product| parse_product(product, region)),
             );
+            if prices.len() == known {
+                without.push(family);
+            }
         }
         self.state().prices.set_on_demand(prices);
-        Ok(())
+        if without.is_empty() {
+            return Ok(());
+        }
+        let without = without.join(" and of ");
+        Err(ApiError::new(
+            "",
+            &format!("pricing:GetProducts has no prices of {without} in {region}"),
+        ))
+    }
+
+    /// Takes over what NodeOverlays say of types that nobody else has a price of.
+    pub(crate) fn set_overlaid(&self, prices: BTreeMap<String, Price>) {
+        self.state().prices.set_overlaid(prices);
     }
 
     /// Leaves out what a launch found empty.
@@ -275,6 +298,7 @@ impl Market {
     /// Takes over how many instances capacity reservations have free.
     pub(crate) fn add_reservations(&self, free: BTreeMap<String, i64>) {
         let mut state = self.state();
+        state.reservations_asked.extend(free.keys().cloned());
         if free
             .iter()
             .any(|(id, count)| state.reservations.get(id) != Some(count))
@@ -282,6 +306,19 @@ impl Market {
             state.reservations.extend(free);
             state.reservations_version += 1;
         }
+    }
+
+    /// EC2 does not answer for these: nobody waits for it any longer.
+    pub(crate) fn ask_in_vain(&self, reservations: impl IntoIterator<Item = String>) {
+        self.state().reservations_asked.extend(reservations);
+    }
+
+    /// Those of these reservations that EC2 was not asked for yet.
+    pub(crate) fn unasked<'a>(&self, reservations: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+        let state = self.state();
+        let all = reservations.into_iter();
+        let unasked = all.filter(|id| !state.reservations_asked.contains(*id));
+        unasked.map(str::to_owned).collect()
     }
 
     /// The types that a class allows. `None` before types and zones are known.

@@ -33,6 +33,8 @@ pub struct AwsOptions {
     pub disable_dry_run: bool,
     /// Capacity reservations are used.
     pub reserved_capacity: bool,
+    /// NodeOverlays give prices to instance types that have none.
+    pub node_overlays: bool,
     /// Zonal shifts of the cluster are respected.
     pub zonal_shift: bool,
     /// Images of a class that were found are looked for again after this time.
@@ -58,6 +60,7 @@ impl AwsOptions {
             interruption_queue: None,
             disable_dry_run: false,
             reserved_capacity: true,
+            node_overlays: false,
             zonal_shift: false,
             ami_refresh_interval: Duration::from_secs(60),
             subnet_refresh_interval: Duration::from_secs(60),

@@ -13,12 +13,12 @@ use spokeshave_provider_aws::describe::InstanceTypeInfo;
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::prices::SpotPrice;
 use spokeshave_provider_aws::replies::{
-    CapacityReservation, Cluster, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate,
-    PlacementGroup, Profile, Received, SecurityGroup, Subnet, Tags, Terminated,
+    CapacityReservation, Cluster, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, Profile,
+    Received, SecurityGroup, Subnet, Tags, Terminated,
 };
 use spokeshave_provider_aws::requests::look_up::{
     CapacityReservationsRequest, FilterRequest, ImagesRequest, InstancesRequest, LaunchTemplatesRequest,
-    PlacementGroupsRequest, TagsRequest,
+    TagsRequest,
 };
 use spokeshave_provider_aws::requests::{Filter, FleetRequest, LaunchTemplateRequest, RunInstancesRequest};
 
@@ -46,11 +46,6 @@ pub trait Ec2: Send + Sync + Debug {
         &'a self,
         request: &'a CapacityReservationsRequest,
     ) -> AwsFuture<'a, Vec<CapacityReservation>>;
-    /// `DescribePlacementGroups`.
-    fn placement_groups<'a>(
-        &'a self,
-        request: &'a PlacementGroupsRequest,
-    ) -> AwsFuture<'a, Vec<PlacementGroup>>;
     /// `CreateLaunchTemplate`.
     fn create_launch_template<'a>(
         &'a self,
@@ -89,8 +84,6 @@ pub trait Iam: Send + Sync + Debug {
     fn profile<'a>(&'a self, name: &'a str) -> AwsFuture<'a, Profile>;
     /// `CreateInstanceProfile`.
     fn create_profile<'a>(&'a self, name: &'a str, path: &'a str, tags: &'a Tags) -> AwsFuture<'a, ()>;
-    /// `TagInstanceProfile`.
-    fn tag_profile<'a>(&'a self, name: &'a str, tags: &'a Tags) -> AwsFuture<'a, ()>;
     /// `AddRoleToInstanceProfile`.
     fn add_role<'a>(&'a self, name: &'a str, role: &'a str) -> AwsFuture<'a, ()>;
     /// `RemoveRoleFromInstanceProfile`.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
-use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool};
+use spokeshave_api::{EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use spokeshave_mirror::{Mirror, Rounds};
 use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
@@ -39,7 +39,7 @@ use crate::meter::Meter;
 use crate::notices::{Hindrances, Notices};
 use crate::options::AwsOptions;
 use crate::ports::Aws;
-use crate::recent::{self, Recent};
+use crate::recent::Recent;
 use crate::templates::Templates;
 use crate::verdicts::Verdicts;
 use crate::version::Version;
@@ -88,6 +88,7 @@ pub(crate) struct Inner {
     pub(crate) classes: Mirror<EC2NodeClass>,
     pub(crate) claims: Mirror<NodeClaim>,
     pub(crate) pools: Mirror<NodePool>,
+    pub(crate) overlays: Mirror<NodeOverlay>,
     pub(crate) verdicts: Verdicts,
     pub(crate) templates: Templates,
     pub(crate) recent: Recent,
@@ -155,6 +156,7 @@ impl AwsProvider {
             classes: Mirror::default(),
             claims: Mirror::default(),
             pools: Mirror::default(),
+            overlays: Mirror::default(),
             verdicts: Verdicts::default(),
             templates: Templates::default(),
             recent: Recent::default(),
@@ -353,33 +355,6 @@ impl Inner {
         claim
     }
 
-    /// One launch for a NodeClaim, however often and by how many it is asked for.
-    async fn create(
-        &self,
-        claim: &NodeClaim,
-        types: Option<&[InstanceType]>,
-    ) -> Result<NodeClaim, CloudError> {
-        let Some(uid) = claim.metadata.uid.as_deref() else {
-            return self.launch(claim, types).await;
-        };
-        let slot = self.recent.slot(uid, self.clock.now());
-        let mut launch = slot.lock().await;
-        if let Some(launched) = recent::still_fresh(&launch, self.clock.now()) {
-            return Ok(launched);
-        }
-        if let Some((_, launched)) = &*launch {
-            match self.instance(launched.provider_id().unwrap_or_default()).await {
-                Ok(instance) if instance.state != "shutting-down" => return Ok(launched.clone()),
-                Ok(_) => {}
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let launched = self.launch(claim, types).await?;
-        *launch = Some((self.clock.now(), launched.clone()));
-        Ok(launched)
-    }
-
     /// An instance as a NodeClaim, also when EC2 does not tell of it yet.
     async fn get(&self, provider_id: &str) -> Result<NodeClaim, CloudError> {
         match self.instance(provider_id).await {
@@ -393,9 +368,15 @@ impl Inner {
     }
 
     async fn list(&self) -> Result<Vec<NodeClaim>, CloudError> {
+        let before = self.fleets.unheard_since(self.clock.now());
         let found = self.instances().await?;
         let mut claims: Vec<NodeClaim> = found.iter().map(|one| self.as_node_claim(one)).collect();
-        self.recent.complete(&mut claims, self.clock.now());
+        let now = self.clock.now();
+        let since = before.into_iter().chain(self.fleets.unheard_since(now)).min();
+        self.recent.complete(&mut claims, now);
+        if let Some(since) = since {
+            instances::spare_unheard(&mut claims, since, now);
+        }
         Ok(claims)
     }
 
@@ -403,9 +384,12 @@ impl Inner {
         let launched;
         let provider_id = match claim.provider_id().filter(|id| !id.is_empty()) {
             Some(provider_id) => provider_id,
-            // Its launch was not written down: what this process has launched for it ends, and there is nothing else to end.
+            // Its launch was not written down: what this process has launched for it ends, and there is nothing else to end. What EC2 may have launched for a
+            // call without an answer is garbage collection's from now on.
             None => {
-                launched = self.recent.of(claim.metadata.uid.as_deref().unwrap_or_default());
+                let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+                self.recent.give_up(uid);
+                launched = self.recent.of(uid);
                 let found = launched.as_ref().and_then(NodeClaim::provider_id);
                 found.ok_or_else(|| {
                     let name = claim.name();
@@ -499,10 +483,7 @@ impl Inner {
         let name = &pool.spec.template.spec.node_class_ref.name;
         let class = self.classes.find(name);
         let class = class.map_err(|absent| absent.types_error(EC2NodeClass::KIND, name))?;
-        let types = self
-            .market
-            .instance_types(&class, &self.options, self.clock.now());
-        types.ok_or_else(|| CloudError::Other("instance types of the region are not known yet".to_owned()))
+        self.sold(&class)
     }
 }
 
@@ -582,7 +563,10 @@ impl CloudProvider for AwsProvider {
     }
 
     fn follow(&self) -> BoxFuture<'_, ()> {
-        self.0.follow().boxed()
+        async move {
+            futures::join!(self.0.follow(), self.0.read_reservations(true));
+        }
+        .boxed()
     }
 }
 

@@ -1,4 +1,5 @@
-//! What becomes of reserved capacity while it is in use: instances that have lost their reservation, and capacity blocks that end (D-293, D-294).
+//! How much of reserved capacity is free before its classes are looked at, and what becomes of it while it is in use: instances that have lost their
+//! reservation, and capacity blocks that end (D-293, D-294).
 //!
 //! Owns the period, and the labels of NodeClaims and Nodes whose instance is on-demand now. Nodes of a block that ends go as by a message of the queue, so that
 //! users are told and metrics count them (W-53).
@@ -10,21 +11,98 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use spokeshave_api::{NodeClaim, labels as api};
+use spokeshave_api::{EC2NodeClass, NodeClaim, labels as api};
 use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{Interruption, Interruptions, Write, WriteError, WriteTarget, Writes};
 use spokeshave_provider_aws::capacity_blocks::{CAPACITY_BLOCK, is_closed, reclaimed_at};
+use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::instances;
 use spokeshave_provider_aws::labels;
+use spokeshave_provider_aws::replies::CapacityReservation;
 use spokeshave_provider_aws::requests::look_up::CapacityReservationsRequest;
 
 use crate::provider::Inner;
 
 /// Reservations in use are looked at this often.
 const PERIOD: Duration = Duration::from_secs(60);
+/// How often somebody looks whether a class has found one that EC2 was not asked for.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Reservations that a class has found.
+pub(crate) fn found_by(class: &EC2NodeClass) -> impl Iterator<Item = &str> {
+    let found = class
+        .status
+        .iter()
+        .flat_map(|status| &status.capacity_reservations);
+    found.map(|reservation| reservation.id.as_str())
+}
 
 impl Inner {
+    /// Reads how many instances are free in the reservations that classes have found, for as long as it is polled. Those that EC2 was not asked for yet come
+    /// at once: nothing is launched from their classes before, and who begins to lead looks at the classes later. `reads_all` is for who looks at no class at
+    /// all: it reads all of them every minute.
+    pub(crate) async fn read_reservations(&self, reads_all: bool) {
+        if !self.options.reserved_capacity {
+            return;
+        }
+        let mut read_at = self.clock.now();
+        loop {
+            let classes = self.classes.all().unwrap_or_default();
+            let found: BTreeSet<&str> = classes.iter().flat_map(|class| found_by(class)).collect();
+            let wanted = if reads_all && self.clock.since(read_at) >= PERIOD {
+                read_at = self.clock.now();
+                found.into_iter().map(str::to_owned).collect()
+            } else {
+                self.market.unasked(found)
+            };
+            if !wanted.is_empty() {
+                let counted = self.count_free(&wanted).await;
+                if let Err(error) = counted {
+                    let call = "ec2:DescribeCapacityReservations";
+                    let effect = "nothing is launched into capacity reservations of which nothing is known";
+                    self.tell_denied(call, effect, &error);
+                    tracing::warn!(%error, "{call} failed; {effect}");
+                    self.market.ask_in_vain(wanted);
+                }
+            }
+            self.clock.sleep(TICK).await;
+        }
+    }
+
+    async fn count_free(&self, ids: &BTreeSet<String>) -> Result<(), ApiError> {
+        let found = match self.describe_reservations(ids.iter().cloned().collect()).await {
+            // One that is gone hides the others.
+            Err(error) if error.is_not_found() => {
+                let mut found = Vec::new();
+                for id in ids {
+                    match self.describe_reservations(vec![id.clone()]).await {
+                        Ok(one) => found.extend(one),
+                        Err(error) if error.is_not_found() => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                found
+            }
+            answer => answer?,
+        };
+        let mut free: BTreeMap<String, i64> = ids.iter().map(|id| (id.clone(), 0)).collect();
+        let active = found
+            .into_iter()
+            .filter(|one| one.state == "active" && ids.contains(&one.id));
+        free.extend(active.map(|one| (one.id, one.available)));
+        self.market.add_reservations(free);
+        Ok(())
+    }
+
+    async fn describe_reservations(&self, ids: Vec<String>) -> Result<Vec<CapacityReservation>, ApiError> {
+        let request = CapacityReservationsRequest {
+            capacity_reservation_ids: ids,
+            ..CapacityReservationsRequest::default()
+        };
+        self.aws.ec2.capacity_reservations(&request).await
+    }
+
     fn reserved_claims(&self) -> Vec<Arc<NodeClaim>> {
         let mut claims = self.claims.all().unwrap_or_default();
         claims.retain(|claim| {
@@ -87,11 +165,7 @@ impl Inner {
 
     /// When EC2 begins to terminate the instances of a capacity block, if that is soon.
     async fn ends_soon(&self, id: &str) -> Option<Timestamp> {
-        let request = CapacityReservationsRequest {
-            capacity_reservation_ids: vec![id.to_owned()],
-            ..CapacityReservationsRequest::default()
-        };
-        let found = match self.aws.ec2.capacity_reservations(&request).await {
+        let found = match self.describe_reservations(vec![id.to_owned()]).await {
             Ok(found) => found,
             // It is long over, and so are its instances.
             Err(error) if error.is_not_found() => return None,

@@ -55,7 +55,7 @@ pub async fn get_profile(session: &Session, name: &str) -> Result<Profile, CallE
         .ok_or_else(|| session.unreadable(&request, &"no InstanceProfile in the reply"))
 }
 
-/// `CreateInstanceProfile`.
+/// `CreateInstanceProfile`. With tags it needs the right to tag as well.
 ///
 /// # Errors
 ///
@@ -63,17 +63,6 @@ pub async fn get_profile(session: &Session, name: &str) -> Result<Profile, CallE
 pub async fn create_profile(session: &Session, name: &str, path: &str, tags: &Tags) -> Result<(), CallError> {
     let mut query = call("CreateInstanceProfile", name);
     query.set("Path", path);
-    set_tags(&mut query, tags);
-    send(session, &query).await
-}
-
-/// `TagInstanceProfile`.
-///
-/// # Errors
-///
-/// `NoSuchEntity`, denied calls, or no answer.
-pub async fn tag_profile(session: &Session, name: &str, tags: &Tags) -> Result<(), CallError> {
-    let mut query = call("TagInstanceProfile", name);
     set_tags(&mut query, tags);
     send(session, &query).await
 }

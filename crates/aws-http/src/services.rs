@@ -14,12 +14,12 @@ use spokeshave_provider_aws::describe::InstanceTypeInfo;
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::prices::SpotPrice;
 use spokeshave_provider_aws::replies::{
-    CapacityReservation, Cluster, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate,
-    PlacementGroup, Profile, Received, SecurityGroup, Subnet, Tags, Terminated,
+    CapacityReservation, Cluster, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, Profile,
+    Received, SecurityGroup, Subnet, Tags, Terminated,
 };
 use spokeshave_provider_aws::requests::look_up::{
     CapacityReservationsRequest, FilterRequest, ImagesRequest, InstancesRequest, LaunchTemplatesRequest,
-    PlacementGroupsRequest, TagsRequest,
+    TagsRequest,
 };
 use spokeshave_provider_aws::requests::{Filter, FleetRequest, LaunchTemplateRequest, RunInstancesRequest};
 
@@ -108,13 +108,6 @@ impl Ec2Port for Ec2 {
         boxed(self.capacity_reservations(request))
     }
 
-    fn placement_groups<'a>(
-        &'a self,
-        request: &'a PlacementGroupsRequest,
-    ) -> AwsFuture<'a, Vec<PlacementGroup>> {
-        boxed(self.placement_groups(request))
-    }
-
     fn create_launch_template<'a>(
         &'a self,
         request: &'a LaunchTemplateRequest,
@@ -171,10 +164,6 @@ impl Iam for Session {
 
     fn create_profile<'a>(&'a self, name: &'a str, path: &'a str, tags: &'a Tags) -> AwsFuture<'a, ()> {
         boxed(iam::create_profile(self, name, path, tags))
-    }
-
-    fn tag_profile<'a>(&'a self, name: &'a str, tags: &'a Tags) -> AwsFuture<'a, ()> {
-        boxed(iam::tag_profile(self, name, tags))
     }
 
     fn add_role<'a>(&'a self, name: &'a str, role: &'a str) -> AwsFuture<'a, ()> {

@@ -3,8 +3,8 @@
 //! Owns credentials, endpoints, attempts, time limits and the correction of a clock that is off. It knows no call: what is asked and what the reply
 //! means is in the modules of the services.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
@@ -14,12 +14,13 @@ use aws_sigv4::sign::v4;
 use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, WeakShared};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use rand::RngExt as _;
 use spokeshave_aws_cloud::Meter;
 use spokeshave_ports::{Entropy, SharedClock};
-use tokio::sync::Mutex;
 
 use crate::endpoints::{Endpoint, Service, endpoint};
 use crate::error::{CallError, read_error};
@@ -58,13 +59,41 @@ pub struct Session(Arc<Inner>);
 struct Inner {
     options: SessionOptions,
     credentials: SharedCredentialsProvider,
-    kept: Mutex<Option<Credentials>>,
+    kept: Arc<Mutex<Kept>>,
     connector: SharedHttpConnector,
     clock: SharedClock,
-    entropy: std::sync::Mutex<rand_chacha::ChaCha8Rng>,
+    entropy: Mutex<rand_chacha::ChaCha8Rng>,
     /// What is added to our time so that it is the services' time.
     skew_seconds: AtomicI64,
     meter: Meter,
+}
+
+/// Credentials, or why there are none.
+type Fetch = BoxFuture<'static, Result<Credentials, String>>;
+
+/// Credentials that were fetched, and those that are on their way. Whoever waits for these fetches them: a call that is given up, and not dropped, holds up no
+/// other.
+#[derive(Default)]
+struct Kept {
+    credentials: Option<Credentials>,
+    fetch: Option<WeakShared<Fetch>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Fetches credentials, and keeps them.
+async fn fetched(source: SharedCredentialsProvider, kept: Arc<Mutex<Kept>>) -> Result<Credentials, String> {
+    let answer = source.provide_credentials().await;
+    let answer = answer.map_err(|error| root_cause(&error));
+    let mut known = locked(&kept);
+    known.fetch = None;
+    if let Ok(credentials) = &answer {
+        known.credentials = Some(credentials.clone());
+    }
+    drop(known);
+    answer
 }
 
 impl std::fmt::Debug for Session {
@@ -87,6 +116,8 @@ pub(crate) struct Request {
     body: String,
     /// Time that the service itself waits before it replies.
     long_poll: Duration,
+    /// An answer of the service counts, whatever it is: it is not asked again.
+    is_once: bool,
 }
 
 impl Request {
@@ -103,6 +134,7 @@ impl Request {
             )],
             body: query.encoded(),
             long_poll: Duration::ZERO,
+            is_once: false,
         }
     }
 
@@ -125,6 +157,7 @@ impl Request {
             ],
             body: body.to_string(),
             long_poll: Duration::ZERO,
+            is_once: false,
         }
     }
 
@@ -138,12 +171,19 @@ impl Request {
             headers: Vec::new(),
             body: String::new(),
             long_poll: Duration::ZERO,
+            is_once: false,
         }
     }
 
     /// The service may wait this long before it replies.
     pub(crate) fn long_poll(mut self, long_poll: Duration) -> Self {
         self.long_poll = long_poll;
+        self
+    }
+
+    /// A question that its caller asks again in his own time: a service that has no time now hears it once.
+    pub(crate) fn once(mut self) -> Self {
+        self.is_once = true;
         self
     }
 }
@@ -172,10 +212,10 @@ impl Session {
         Session(Arc::new(Inner {
             options,
             credentials,
-            kept: Mutex::new(None),
+            kept: Arc::default(),
             connector,
             clock,
-            entropy: std::sync::Mutex::new(entropy.rng("attempts")),
+            entropy: Mutex::new(entropy.rng("attempts")),
             skew_seconds: AtomicI64::new(0),
             meter: Meter::default(),
         }))
@@ -199,12 +239,7 @@ impl Session {
     }
 
     fn random<T>(&self, draw: impl FnOnce(&mut rand_chacha::ChaCha8Rng) -> T) -> T {
-        let mut rng = self
-            .0
-            .entropy
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        draw(&mut rng)
+        draw(&mut locked(&self.0.entropy))
     }
 
     /// Sends a request until it succeeds, another attempt makes no sense, or attempts are used up. The body of the reply.
@@ -228,9 +263,16 @@ impl Session {
             };
             let expired = error.is_expired_credentials();
             if expired {
-                *self.0.kept.lock().await = None;
+                locked(&self.0.kept).credentials = None;
             }
-            if attempt >= self.0.options.attempts.max(1) || !(error.is_retryable() || expired) {
+            // Who gives no answer is not kept from anything by being asked again, nor who was asked with old credentials.
+            let is_answer = matches!(error, CallError::Service { .. }) && !expired;
+            let attempts = if request.is_once && is_answer {
+                1
+            } else {
+                self.0.options.attempts
+            };
+            if attempt >= attempts.max(1) || !(error.is_retryable() || expired) {
                 return Err(error);
             }
             let wait = self.wait_before(attempt);
@@ -336,6 +378,8 @@ impl Session {
             })
         };
         tokio::select! {
+            biased;
+            // A reply that is there counts, however late somebody comes for it.
             answer = exchange => answer,
             () = self.0.clock.sleep(limit) => Err(no_answer(format!("no reply within {} s", limit.as_secs()), true)),
         }
@@ -373,22 +417,26 @@ impl Session {
     }
 
     async fn credentials(&self, request: &Request) -> Result<Credentials, CallError> {
-        let mut kept = self.0.kept.lock().await;
-        let soon = self.time() + RENEW_BEFORE;
-        if let Some(credentials) = kept
-            .as_ref()
-            .filter(|one| one.expiry().is_none_or(|end| end > soon))
-        {
-            return Ok(credentials.clone());
-        }
-        let fetched = self.0.credentials.provide_credentials().await;
-        let fetched = fetched.map_err(|error| CallError::Credentials {
+        let fetch = {
+            let mut kept = locked(&self.0.kept);
+            let soon = self.time() + RENEW_BEFORE;
+            let known = kept.credentials.as_ref();
+            if let Some(known) = known.filter(|one| one.expiry().is_none_or(|end| end > soon)) {
+                return Ok(known.clone());
+            }
+            let under_way = kept.fetch.as_ref().and_then(WeakShared::upgrade);
+            under_way.unwrap_or_else(|| {
+                let source = self.0.credentials.clone();
+                let fetch = fetched(source, self.0.kept.clone()).boxed().shared();
+                kept.fetch = fetch.downgrade();
+                fetch
+            })
+        };
+        fetch.await.map_err(|reason| CallError::Credentials {
             service: request.service.signing_name(),
             action: request.action.clone(),
-            reason: root_cause(&error),
-        })?;
-        *kept = Some(fetched.clone());
-        Ok(fetched)
+            reason,
+        })
     }
 
     /// Our time, corrected by what the services said of theirs.

@@ -88,7 +88,7 @@ pub(crate) async fn publish(world: &World, node: &Node) -> Result<(), ReconcileE
         "metadata": {"name": node_name, "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": uid(&node.metadata)}]},
         "spec": {"drivers": drivers},
     }))?;
-    let api: Api<CSINode> = Api::all(world.client.clone());
+    let api: Api<CSINode> = Api::all(world.kubelet_client.clone());
     match api.create(&PostParams::default(), &csi_node).await {
         Ok(created) => world.csi_nodes.note_written(created),
         Err(error) if is_race(&error) => {}

@@ -112,7 +112,7 @@ async fn renew(world: Arc<World>, held: Held, node_name: String) -> Result<Reque
             Requeue::Done
         });
     };
-    let api: Api<Lease> = Api::namespaced(world.client.clone(), LEASE_NAMESPACE);
+    let api: Api<Lease> = Api::namespaced(world.kubelet_client.clone(), LEASE_NAMESPACE);
     let known = lock().remove(&node_name);
     let known = known.filter(|lease| owner(lease) == Some(uid(&node.metadata)));
     let mut lease = known.unwrap_or_else(|| first_lease(&node));
@@ -193,7 +193,7 @@ async fn report(world: Arc<World>, node_name: String) -> Result<Requeue, Reconci
         .map(|condition| json!({"type": condition.type_, "lastHeartbeatTime": now}))
         .collect();
     let patch = json!({"metadata": {"uid": node.metadata.uid}, "status": {"conditions": conditions}});
-    let api: Api<Node> = Api::all(world.client.clone());
+    let api: Api<Node> = Api::all(world.kubelet_client.clone());
     let written = api
         .patch_status(&node_name, &PatchParams::default(), &Patch::Strategic(patch))
         .await

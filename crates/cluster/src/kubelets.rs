@@ -1,12 +1,14 @@
-//! Kubelets of fake nodes: nodes become ready, pods start, run, end and stop, and their probes pass or fail (`probes`).
+//! Kubelets of fake nodes: nodes become ready, pods start, run, end and stop. Which of their containers run is said in `containers`, how probes pass and fail in
+//! `probes`, and what statuses say in `pod_status`.
+//!
+//! A kubelet whose node's readiness is unknown is gone with its machine: it starts and stops nothing, and says nothing, until somebody says that it is back.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Node, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 use spokeshave_runtime::{
@@ -15,14 +17,18 @@ use spokeshave_runtime::{
 };
 
 use crate::attach_limits;
+use crate::containers::{self, KILLED, WELL};
 use crate::fake_nodes::{is_fake, quiet};
 use crate::heartbeats::Heartbeats;
 use crate::objects::{
-    condition, has_ended, is_deleting, is_node_ready, is_ready, key, name, namespace, node_of, phase, time,
+    condition, has_ended, is_deleting, is_node_ready, is_node_silent, key, name, namespace, node_of, phase,
+    time,
 };
 use crate::pace::Pace;
-use crate::probes::{self, FAILING_PROBES, Failing, Findings};
+use crate::pod_status::{failed, is_told, status_of};
+use crate::probes::{FAILING_PROBES, Failing};
 use crate::stopping;
+use crate::volumes;
 use crate::world::{World, is_race};
 
 /// How long the containers of a pod run before they end well; without it they run on.
@@ -31,9 +37,16 @@ const RUN_DURATION: &str = "sim.spokeshave.dev/run-duration";
 const STATUS_PERIOD: Duration = Duration::from_secs(10);
 /// Label of a pod in kwok's own clusters: `unhealthy` is never ready, like one whose readiness probe fails.
 const STAGE: &str = "kwok.x-k8s.io/stage";
-const VERSION: &str = "v1.36.0";
+pub(crate) const VERSION: &str = "v1.36.0";
 const WORKERS: usize = 64;
-const NAME: &str = "kubelet";
+/// How long a pod waits before it looks again whether another node has its volumes.
+const VOLUMES_PAUSE: Duration = Duration::from_secs(1);
+/// Reason and message of a pod that has run for as long as it may.
+const OVERDUE: (&str, &str) = (
+    "DeadlineExceeded",
+    "Pod was active on the node longer than the specified deadline",
+);
+const NAME: &str = crate::world::KUBELET;
 
 /// What the probes of pods were last asked to do, by pod; only of pods that were ever asked.
 type Asked = Arc<Mutex<BTreeMap<ObjectKey, Failing>>>;
@@ -63,10 +76,9 @@ impl Kubelets {
                 return;
             };
             let node_name = name(&node.metadata).to_owned();
-            // Pods that were bound before the node was ready have waited for it.
-            let was_ready = change.old.as_deref().is_some_and(is_node_ready);
-            let is_ready = change.new.as_deref().is_some_and(is_node_ready);
-            if change.old.is_none() || change.new.is_none() || was_ready != is_ready {
+            // Pods that were bound before the node was ready have waited for it, and those that are to stop for a kubelet.
+            let state = |node: &Node| (is_node_ready(node), is_node_silent(node));
+            if change.old.as_deref().map(state) != change.new.as_deref().map(state) {
                 for pod in by_node.get(&node_name) {
                     pods.add(ObjectKey::of(&*pod));
                 }
@@ -151,13 +163,7 @@ async fn boot(world: Arc<World>, noticed: Noticed, node_name: String) -> Result<
         return Ok(Requeue::Done);
     };
     // Only a kubelet that never reported becomes ready on its own: Unknown is set for lost machines.
-    let lost = node
-        .status
-        .iter()
-        .filter_map(|status| status.conditions.as_ref())
-        .flatten()
-        .any(|one| one.type_ == "Ready" && one.status == "Unknown");
-    if is_node_ready(&node) || is_deleting(&node.metadata) || lost {
+    if is_node_ready(&node) || is_deleting(&node.metadata) || is_node_silent(&node) {
         lock(&noticed).remove(&node_name);
         return Ok(Requeue::Done);
     }
@@ -208,7 +214,7 @@ async fn boot(world: Arc<World>, noticed: Noticed, node_name: String) -> Result<
         },
         "phase": null,
     }});
-    let api: Api<Node> = Api::all(world.client.clone());
+    let api: Api<Node> = Api::all(world.kubelet_client.clone());
     quiet(
         api.patch_status(&node_name, &PatchParams::default(), &Patch::Strategic(patch))
             .await
@@ -232,7 +238,8 @@ async fn sync_pod(world: Arc<World>, asked: Asked, key: ObjectKey) -> Result<Req
     let Some(node) = world.nodes.get_named(node_of(&pod)) else {
         return Ok(Requeue::Done);
     };
-    if !is_fake(&node) {
+    // Nobody is left on a lost machine who could stop a pod, or say that it has stopped.
+    if !is_fake(&node) || is_node_silent(&node) {
         return Ok(Requeue::Done);
     }
     if let Some(deleted) = &pod.metadata.deletion_timestamp {
@@ -241,10 +248,11 @@ async fn sync_pod(world: Arc<World>, asked: Asked, key: ObjectKey) -> Result<Req
     if has_ended(&pod) || !is_node_ready(&node) {
         return Ok(Requeue::Done);
     }
-    if phase(&pod) == "Running" {
-        keep_running(&world, &pod, &failing(&asked, &key, &pod, world.clock.now())).await
+    let failing = failing(&asked, &key, &pod, world.clock.now());
+    if has_begun(&pod) {
+        keep_running(&world, &pod, &failing).await
     } else {
-        begin(&world, &pod, &failing(&asked, &key, &pod, world.clock.now())).await
+        begin(&world, &pod, &failing).await
     }
 }
 
@@ -273,7 +281,7 @@ async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, R
         }),
         ..DeleteParams::default()
     };
-    let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
+    let api: Api<Pod> = Api::namespaced(world.kubelet_client.clone(), namespace(&pod.metadata));
     quiet(api.delete(name(&pod.metadata), &parameters).await.map(drop))
 }
 
@@ -320,10 +328,16 @@ fn failing(asked: &Asked, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Failing
     }
     let failing = Failing {
         text: text.to_owned(),
-        since: (phase(pod) == "Running").then_some(now),
+        since: has_begun(pod).then_some(now),
     };
     asked.insert(key.clone(), failing.clone());
     failing
+}
+
+/// Whether a pod was started here: one whose init containers are not through is not Running yet.
+fn has_begun(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    phase(pod) == "Running" || status.is_some_and(|status| status.pod_ip.is_some())
 }
 
 async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, ReconcileError> {
@@ -336,10 +350,12 @@ async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, R
     if let Some(left) = left_until(world, |pace| pace.pod_starts(pod), bound, delay) {
         return Ok(Requeue::After(left));
     }
-    let findings = probes::look(pod, failing, world.clock.now());
-    let now = time(world.clock.now());
-    let mut status = status_of(world, pod, &findings);
-    status["startTime"] = json!(now);
+    if world.options.volumes && volumes::are_elsewhere(world, pod) {
+        return Ok(Requeue::After(VOLUMES_PAUSE));
+    }
+    let now = world.clock.now();
+    let mut status = status_of(pod, &containers::look(pod, failing, now), now);
+    status["startTime"] = json!(time(now));
     status["podIP"] = json!(address(&key(&pod.metadata), 100));
     status["podIPs"] = json!([{"ip": address(&key(&pod.metadata), 100)}]);
     status["hostIP"] = json!(address(node_of(pod), 10));
@@ -349,27 +365,31 @@ async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, R
 /// A pod that runs: its probes pass or fail, and it terminates when requested.
 async fn keep_running(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, ReconcileError> {
     let end = end_of(world, pod);
-    if let Some(end) = end
-        && wait_until(world, end, Duration::ZERO).is_none()
-    {
+    let deadline = deadline_of(pod).filter(|deadline| end.is_none_or(|end| *deadline < end));
+    let has_come = |at: Option<Timestamp>| at.is_some_and(|at| world.clock.until(at).is_zero());
+    if has_come(deadline) {
+        return give_up(world, pod).await;
+    }
+    if has_come(end) {
         return finish(world, pod).await;
     }
-    let findings = probes::look(pod, failing, world.clock.now());
-    let known = pod.status.as_ref();
-    let same = known.and_then(|status| status.container_statuses.as_ref()) == Some(&findings.statuses)
-        && is_ready(pod) == (unready(&findings).is_empty() && closed_gates(pod).is_empty());
-    if !same {
+    let now = world.clock.now();
+    let findings = containers::look(pod, failing, now);
+    if !is_told(pod, &findings) {
         for (kind, reason, message) in &findings.events {
             world.tell(NAME, pod, kind, reason, message).await;
         }
-        return write_status(world, pod, status_of(world, pod, &findings)).await;
+        return write_status(world, pod, status_of(pod, &findings, now)).await;
     }
-    let next = findings.next.into_iter().chain(end).min();
+    let next = findings.next.into_iter().chain(end).chain(deadline).min();
     Ok(next.map_or(Requeue::Done, |next| Requeue::After(world.clock.until(next))))
 }
 
-/// When a pod with a configured run time ends; those that always restart do not.
+/// When a pod with a configured run time ends; those that always restart do not, and none before its init containers let it run.
 fn end_of(world: &World, pod: &Pod) -> Option<Timestamp> {
+    if phase(pod) != "Running" {
+        return None;
+    }
     let pace = world.options.pace.as_ref();
     if let Some(end) = pace.and_then(|pace| pace.pod_ends(pod)) {
         return Some(end);
@@ -391,123 +411,45 @@ fn end_of(world: &World, pod: &Pod) -> Option<Timestamp> {
     started_at(world, pod).saturating_add(runs).ok()
 }
 
+/// Since when the containers of a pod run: its init containers were through then.
 fn started_at(world: &World, pod: &Pod) -> Timestamp {
+    let initialized = condition(pod, "Initialized").filter(|condition| condition.status == "True");
+    let initialized = initialized.and_then(|condition| condition.last_transition_time.as_ref());
     let status = pod.status.as_ref();
-    status
-        .and_then(|status| status.start_time.as_ref())
+    initialized
+        .or_else(|| status.and_then(|status| status.start_time.as_ref()))
         .map_or_else(|| world.clock.now(), |time| time.0)
+}
+
+/// When a pod has run for as long as it may.
+fn deadline_of(pod: &Pod) -> Option<Timestamp> {
+    let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
+    let start = pod.status.as_ref()?.start_time.as_ref()?.0;
+    start.saturating_add(SignedDuration::from_secs(seconds)).ok()
 }
 
 /// All containers end well.
 async fn finish(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
-    let mut findings = probes::look(pod, &Failing::default(), world.clock.now());
-    for status in &mut findings.statuses {
-        (status.ready, status.started) = (false, Some(false));
-        status.state = Some(ContainerState {
-            terminated: Some(ContainerStateTerminated {
-                exit_code: 0,
-                reason: Some("Completed".to_owned()),
-                started_at: Some(time(started_at(world, pod))),
-                finished_at: Some(time(world.clock.now())),
-                ..ContainerStateTerminated::default()
-            }),
-            ..ContainerState::default()
-        });
-    }
-    write_status(world, pod, status_of(world, pod, &findings)).await
+    let now = world.clock.now();
+    let mut findings = containers::look(pod, &Failing::default(), now);
+    containers::end_all(&mut findings.statuses, WELL, now);
+    containers::end_all(&mut findings.init_statuses, WELL, now);
+    write_status(world, pod, status_of(pod, &findings, now)).await
 }
 
-/// Names of containers that are not ready.
-fn unready(findings: &Findings) -> Vec<&str> {
-    let statuses = findings.statuses.iter();
-    statuses
-        .filter(|status| !status.ready)
-        .map(|status| status.name.as_str())
-        .collect()
-}
-
-/// Readiness gates of a pod whose conditions do not hold.
-fn closed_gates(pod: &Pod) -> Vec<&str> {
-    let gates = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.readiness_gates.iter().flatten());
-    gates
-        .map(|gate| gate.condition_type.as_str())
-        .filter(|gate| condition(pod, gate).is_none_or(|condition| condition.status != "True"))
-        .collect()
-}
-
-fn status_of(world: &World, pod: &Pod, findings: &Findings) -> Value {
-    let ended: Vec<_> = findings
-        .statuses
-        .iter()
-        .filter_map(|status| status.state.as_ref()?.terminated.as_ref())
-        .collect();
-    let phase = if ended.len() < findings.statuses.len() {
-        "Running"
-    } else if ended.iter().all(|ended| ended.exit_code == 0) {
-        "Succeeded"
-    } else {
-        "Failed"
-    };
-    json!({
-        "phase": phase, "containerStatuses": findings.statuses, "conditions": conditions(pod, phase, findings, &time(world.clock.now())),
-    })
-}
-
-fn conditions(pod: &Pod, phase: &str, findings: &Findings, now: &Time) -> Value {
-    let state = |kind: &str, refusal: Option<(&str, String)>| {
-        let status = if refusal.is_none() { "True" } else { "False" };
-        let since = condition(pod, kind)
-            .filter(|known| known.status == status)
-            .and_then(|known| known.last_transition_time.clone());
-        let mut value = json!({"type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": since.as_ref().unwrap_or(now),
-            "reason": null, "message": null});
-        if let Some((reason, message)) = refusal {
-            value["reason"] = json!(reason);
-            if !message.is_empty() {
-                value["message"] = json!(message);
-            }
-        }
-        value
-    };
-    let unready = unready(findings);
-    let containers = match phase {
-        "Succeeded" => Some(("PodCompleted", String::new())),
-        "Failed" => Some(("PodFailed", String::new())),
-        _ if unready.is_empty() => None,
-        _ => Some((
-            "ContainersNotReady",
-            format!("containers with unready status: [{}]", unready.join(" ")),
-        )),
-    };
-    let gates = closed_gates(pod);
-    let gates = (!gates.is_empty()).then(|| {
-        let text: Vec<String> = gates
-            .iter()
-            .map(|gate| format!("corresponding condition of pod readiness gate {gate:?} does not exist or is not \"True\"."))
-            .collect();
-        ("ReadinessGatesNotReady", text.join(" "))
-    });
-    let ended =
-        (phase != "Running").then(|| (containers.clone().map_or("", |(reason, _)| reason), String::new()));
-    let mut list = vec![
-        state("PodReadyToStartContainers", ended),
-        state("Initialized", None),
-        state("Ready", containers.clone().or(gates)),
-        state("ContainersReady", containers),
-    ];
-    // A pod that was made with its node never met a scheduler.
-    list.push(
-        condition(pod, "PodScheduled")
-            .map_or_else(|| state("PodScheduled", None), |scheduled| json!(scheduled)),
-    );
-    json!(list)
+/// A pod has run for as long as it may: its containers are killed, and it has failed.
+async fn give_up(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
+    let now = world.clock.now();
+    let mut findings = containers::look(pod, &Failing::default(), now);
+    containers::end_all(&mut findings.statuses, KILLED, now);
+    containers::end_all(&mut findings.init_statuses, KILLED, now);
+    let (reason, message) = OVERDUE;
+    world.tell(NAME, pod, "Normal", reason, message).await;
+    write_status(world, pod, failed(pod, &findings, OVERDUE, now)).await
 }
 
 async fn write_status(world: &World, pod: &Pod, status: Value) -> Result<Requeue, ReconcileError> {
-    let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
+    let api: Api<Pod> = Api::namespaced(world.kubelet_client.clone(), namespace(&pod.metadata));
     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
     match api
         .patch_status(

@@ -6,6 +6,9 @@
 
 mod attach_limits;
 mod budgets;
+mod containers;
+mod endpoints;
+mod events;
 mod fake_nodes;
 mod heartbeats;
 mod kubelets;
@@ -13,8 +16,10 @@ pub mod neighbours;
 mod node_lifecycle;
 pub mod objects;
 mod pace;
+mod pod_status;
 mod probes;
 pub mod quantities;
+mod resizes;
 pub mod rules;
 mod scheduler;
 mod stopping;
@@ -40,7 +45,10 @@ pub struct Options {
     pub kubelets: bool,
     /// Deployment, ReplicaSet, StatefulSet, DaemonSet and Job.
     pub workloads: bool,
-    /// Taints that follow a Node's readiness, and pods of vanished Nodes.
+    /// Whether workload controllers also write what no decision depends on: events of what went well, ControllerRevisions, Endpoints and EndpointSlices. `up`
+    /// turns it on; elsewhere each would be one more write in the order from which names and UIDs are drawn.
+    pub records: bool,
+    /// Taints that follow a Node's readiness, and pods of silent and vanished Nodes.
     pub node_lifecycle: bool,
     /// Status of PodDisruptionBudgets.
     pub disruption_budgets: bool,
@@ -66,13 +74,14 @@ pub struct Options {
 }
 
 impl Options {
-    /// Everything, for a cluster without any other component.
+    /// Everything but records, for a cluster without any other component.
     #[must_use]
     pub fn all() -> Self {
         Self {
             scheduler: true,
             kubelets: true,
             workloads: true,
+            records: false,
             node_lifecycle: true,
             disruption_budgets: true,
             volumes: true,
@@ -101,14 +110,55 @@ impl Options {
     }
 }
 
+/// With what the parts talk to the API server. It takes the owner of a field from the name under which a program writes: whose writes are to be told apart has
+/// a client for each program of a genuine cluster.
+#[derive(Clone)]
+pub struct Clients {
+    /// Of everything that the controller manager runs, and of all watches.
+    pub controllers: Client,
+    /// Of kubelets.
+    pub kubelets: Client,
+    /// Of the scheduler.
+    pub scheduler: Client,
+}
+
+impl Clients {
+    /// The clients of programs with these values of `User-Agent`.
+    pub fn named(client: impl Fn(&str) -> Client) -> Self {
+        let of = |program: &str| client(&format!("{program}/{}", kubelets::VERSION));
+        Self {
+            controllers: of("kube-controller-manager"),
+            kubelets: of("kubelet"),
+            scheduler: of("kube-scheduler"),
+        }
+    }
+}
+
+impl From<Client> for Clients {
+    /// One for all.
+    fn from(client: Client) -> Self {
+        Self {
+            controllers: client.clone(),
+            kubelets: client.clone(),
+            scheduler: client,
+        }
+    }
+}
+
 /// Longest time that the parts may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs the parts until shutdown.
-pub async fn run(client: Client, clock: SharedClock, entropy: Entropy, options: Options, shutdown: Shutdown) {
+pub async fn run(
+    clients: impl Into<Clients>,
+    clock: SharedClock,
+    entropy: Entropy,
+    options: Options,
+    shutdown: Shutdown,
+) {
     let metrics = Metrics::new(clock.clone());
     let mut tasks = TaskGroup::new();
-    let world = World::new(client, clock.clone(), &entropy, options, metrics);
+    let world = World::new(clients.into(), clock.clone(), &entropy, options, metrics);
     let parts = Parts::new(&world);
     world.watch(&entropy, &mut tasks, &shutdown);
     if shutdown.cut(world.ready()).await.is_some() {
@@ -121,8 +171,10 @@ pub async fn run(client: Client, clock: SharedClock, entropy: Entropy, options: 
 /// The parts, subscribed to the stores before these are filled.
 struct Parts {
     kubelets: Option<kubelets::Kubelets>,
+    resizes: Option<resizes::Resizes>,
     scheduler: Option<std::sync::Arc<scheduler::Scheduler>>,
     workloads: Option<workloads::Workloads>,
+    endpoints: Option<endpoints::EndpointControllers>,
     budgets: Option<budgets::Budgets>,
     node_lifecycle: Option<node_lifecycle::NodeLifecycle>,
     volumes: Option<volumes::Volumes>,
@@ -133,8 +185,12 @@ impl Parts {
         let options = &world.options;
         Self {
             kubelets: options.kubelets.then(|| kubelets::Kubelets::new(world)),
+            resizes: options.kubelets.then(|| resizes::Resizes::new(world)),
             scheduler: options.scheduler.then(|| scheduler::Scheduler::new(world)),
             workloads: options.workloads.then(|| workloads::Workloads::new(world)),
+            endpoints: world
+                .keeps_records()
+                .then(|| endpoints::EndpointControllers::new(world)),
             budgets: options.disruption_budgets.then(|| budgets::Budgets::new(world)),
             node_lifecycle: options
                 .node_lifecycle
@@ -147,11 +203,17 @@ impl Parts {
         if let Some(kubelets) = self.kubelets {
             kubelets.start(world, tasks, shutdown);
         }
+        if let Some(resizes) = self.resizes {
+            resizes.start(world, tasks, shutdown);
+        }
         if let Some(scheduler) = self.scheduler {
             tasks.spawn("scheduler", scheduler.run(shutdown.clone()));
         }
         if let Some(workloads) = self.workloads {
             workloads.start(world, tasks, shutdown);
+        }
+        if let Some(endpoints) = self.endpoints {
+            endpoints.start(world, tasks, shutdown);
         }
         if let Some(budgets) = self.budgets {
             budgets.start(world, tasks, shutdown);

@@ -1,4 +1,4 @@
-//! Taints that follow a node's readiness, the pods that do not tolerate them, and the end of pods whose node is gone.
+//! Taints that follow a node's readiness, the pods that do not tolerate them, pods for which nobody answers any more, and the end of pods whose node is gone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,19 +7,23 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
 use spokeshave_runtime::{
     Api, ControllerMetrics, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
 };
 
-use crate::objects::{has_ended, is_deleting, is_node_ready, name, namespace, node_of, uid};
+use crate::objects::{
+    has_ended, is_deleting, is_node_ready, is_node_silent, is_out_of_service, is_ready, name, namespace,
+    node_of, node_readiness, time, uid,
+};
 use crate::rules;
 use crate::world::{World, is_race};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+const NAME: &str = "node-controller";
 
 /// Since when a pod, by UID, has been on a node with a NoExecute taint.
 type Exposed = Mutex<BTreeMap<String, Timestamp>>;
@@ -52,7 +56,11 @@ impl NodeLifecycle {
             let arrived = change.old.as_deref().is_none_or(|old| node_of(old).is_empty());
             let wanted = match nodes.get_named(node_of(pod)) {
                 None => nodes.is_ready(),
-                Some(node) => arrived && !no_execute(&node).is_empty(),
+                Some(node) => {
+                    arrived && !no_execute(&node).is_empty()
+                        || is_ready(pod) && is_node_silent(&node)
+                        || is_abandoned(pod, &node)
+                }
             };
             if wanted {
                 keys.add(node_of(pod).to_owned());
@@ -84,7 +92,8 @@ async fn sync(
     node_name: String,
 ) -> Result<Requeue, ReconcileError> {
     let Some(node) = world.nodes.get_named(&node_name) else {
-        return collect(&world, &node_name).await;
+        collect(&world, world.pods_by_node.get(&node_name)).await?;
+        return Ok(Requeue::Done);
     };
     let before = node
         .spec
@@ -93,6 +102,12 @@ async fn sync(
         .unwrap_or_default();
     let wanted = wanted(&node, &before);
     if wanted == before {
+        let mut pods = world.pods_by_node.get(&node_name);
+        if is_node_silent(&node) {
+            doubt(&world, &pods).await?;
+        }
+        pods.retain(|pod| is_abandoned(pod, &node));
+        collect(&world, pods).await?;
         return drive_out(&world, &exposed, &node).await;
     }
     let patch =
@@ -109,6 +124,39 @@ async fn sync(
         Err(error) if is_race(&error) => Ok(Requeue::Done),
         Err(error) => Err(Box::new(error)),
     }
+}
+
+/// Nobody answers for the pods of a node whose kubelet has fallen silent: they are not Ready, whatever it said last.
+async fn doubt(world: &World, pods: &[Arc<Pod>]) -> Result<(), ReconcileError> {
+    for pod in pods.iter().filter(|pod| is_ready(pod)) {
+        let now = time(world.clock.now());
+        let state = json!({"type": "Ready", "status": "False", "lastTransitionTime": now});
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [state]}});
+        let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
+        let written = api
+            .patch_status(
+                name(&pod.metadata),
+                &PatchParams::default(),
+                &Patch::Strategic(patch),
+            )
+            .await;
+        match written {
+            Ok(written) => world.pods.note_written(written),
+            Err(error) if is_race(&error) => continue,
+            Err(error) => return Err(Box::new(error)),
+        }
+        if world.keeps_records() {
+            world
+                .tell(NAME, pod, "Warning", "NodeNotReady", "Node is not ready")
+                .await;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a pod that is to stop is on a node that is known to run nothing any more: nobody will say that it has stopped.
+fn is_abandoned(pod: &Pod, node: &Node) -> bool {
+    is_deleting(&pod.metadata) && !is_node_ready(node) && is_out_of_service(node)
 }
 
 /// How long a pod tolerates a node's NoExecute taints: `None` without limit, the shortest `tolerationSeconds` otherwise, zero when it does not tolerate one.
@@ -153,40 +201,21 @@ async fn drive_out(world: &World, exposed: &Exposed, node: &Node) -> Result<Requ
         }
     }
     for pod in due {
-        let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
-        let parameters = DeleteParams {
-            preconditions: Some(kube::api::Preconditions {
-                uid: pod.metadata.uid.clone(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        match api.delete(name(&pod.metadata), &parameters).await {
-            Ok(_) => {}
-            Err(error) if is_race(&error) => {}
-            Err(error) => return Err(Box::new(error)),
-        }
+        delete(world, &pod, None).await?;
     }
     Ok(wait.map_or(Requeue::Done, Requeue::After))
 }
 
 /// The node's taints with ours brought up to date.
 fn wanted(node: &Node, before: &[Taint]) -> Vec<Taint> {
-    let state = node
-        .status
-        .iter()
-        .filter_map(|status| status.conditions.as_ref())
-        .flatten()
-        .find(|one| one.type_ == "Ready")
-        .map(|one| one.status.as_str());
     let taint = |key: &str, effect: &str| Taint {
         key: key.to_owned(),
         effect: effect.to_owned(),
         ..Taint::default()
     };
     let mut ours = Vec::new();
-    match state {
-        _ if is_node_ready(node) => {}
+    match node_readiness(node) {
+        Some("True") => {}
         Some("Unknown") => ours.extend([taint(UNREACHABLE, "NoSchedule"), taint(UNREACHABLE, "NoExecute")]),
         _ => ours.extend([taint(NOT_READY, "NoSchedule"), taint(NOT_READY, "NoExecute")]),
     }
@@ -214,19 +243,27 @@ fn wanted(node: &Node, before: &[Taint]) -> Vec<Taint> {
     taints
 }
 
-/// Pods of a removed node are removed too: there is no kubelet left to stop them.
-async fn collect(world: &World, node_name: &str) -> Result<Requeue, ReconcileError> {
-    for pod in world.pods_by_node.get(node_name) {
-        let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
-        let parameters = DeleteParams {
-            grace_period_seconds: Some(0),
-            ..DeleteParams::default()
-        };
-        match api.delete(name(&pod.metadata), &parameters).await {
-            Ok(_) => {}
-            Err(error) if is_race(&error) => {}
-            Err(error) => return Err(Box::new(error)),
-        }
+/// Pods that no kubelet is left to stop are removed, as those of a removed node.
+async fn collect(world: &World, pods: Vec<Arc<Pod>>) -> Result<(), ReconcileError> {
+    for pod in pods {
+        delete(world, &pod, Some(0)).await?;
     }
-    Ok(Requeue::Done)
+    Ok(())
+}
+
+/// Deletes a pod, and none that has come since under its name.
+async fn delete(world: &World, pod: &Pod, grace_period_seconds: Option<u32>) -> Result<(), ReconcileError> {
+    let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
+    let parameters = DeleteParams {
+        grace_period_seconds,
+        preconditions: Some(Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match api.delete(name(&pod.metadata), &parameters).await {
+        Err(error) if !is_race(&error) => Err(Box::new(error)),
+        _ => Ok(()),
+    }
 }

@@ -67,13 +67,28 @@ pub fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
 }
 
+/// The status of a node's condition Ready, if it has one.
+pub fn node_readiness(node: &Node) -> Option<&str> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
+    Some(ready.status.as_str())
+}
+
 /// Whether a node is Ready.
 pub fn is_node_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    node_readiness(node) == Some("True")
+}
+
+/// Whether a node's kubelet has fallen silent, as that of a lost machine: nobody knows whether the node is Ready.
+pub fn is_node_silent(node: &Node) -> bool {
+    node_readiness(node) == Some("Unknown")
+}
+
+/// Whether somebody has said that nothing runs on a node any more, and that what it had may be used elsewhere.
+pub fn is_out_of_service(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    let mut taints = taints.into_iter().flatten();
+    taints.any(|taint| taint.key == "node.kubernetes.io/out-of-service")
 }
 
 /// The owner that controls an object.

@@ -1,7 +1,8 @@
 //! Probes of containers, as far as a kubelet without containers can have them: when a container has started, when it is ready, when it is
 //! killed and when it runs again.
 //!
-//! Pure: the statuses of a pod's containers and the time of their next change follow from the pod, the probes that are asked to fail, and now.
+//! Pure: the status of a container and the time of its next change follow from the pod, the probes that are asked to fail, and now. Which containers of a
+//! pod run is said in `containers`.
 
 use std::time::Duration;
 
@@ -45,6 +46,9 @@ pub(crate) type Said = (&'static str, &'static str, String);
 /// What a kubelet finds when it looks at the containers of a pod.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
+    /// Of the init containers, sidecars among them.
+    pub(crate) init_statuses: Vec<ContainerStatus>,
+    /// Of all others.
     pub(crate) statuses: Vec<ContainerStatus>,
     /// When to look again.
     pub(crate) next: Option<Timestamp>,
@@ -61,36 +65,8 @@ impl Findings {
     }
 }
 
-/// The containers of a pod that was started, now.
-pub(crate) fn look(pod: &Pod, failing: &Failing, now: Timestamp) -> Findings {
-    let mut findings = Findings::default();
-    let Some(spec) = &pod.spec else { return findings };
-    let known = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.container_statuses.as_deref())
-        .unwrap_or_default();
-    let restarts = spec.restart_policy.as_deref() != Some("Never");
-    for container in &spec.containers {
-        let status = known.iter().find(|status| status.name == container.name);
-        let status = match status {
-            Some(status) => status.clone(),
-            None => fresh(pod, container, now),
-        };
-        let status = Look {
-            pod,
-            container,
-            failing,
-            now,
-            restarts,
-        }
-        .container(status, &mut findings);
-        findings.statuses.push(status);
-    }
-    findings
-}
-
-fn fresh(pod: &Pod, container: &Container, now: Timestamp) -> ContainerStatus {
+/// A container that starts now.
+pub(crate) fn fresh(pod: &Pod, container: &Container, now: Timestamp) -> ContainerStatus {
     ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
@@ -136,16 +112,19 @@ fn after(start: Timestamp, delay: SignedDuration) -> Timestamp {
     start.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
 
-struct Look<'a> {
-    pod: &'a Pod,
-    container: &'a Container,
-    failing: &'a Failing,
-    now: Timestamp,
-    restarts: bool,
+/// A look at a container.
+pub(crate) struct Look<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) container: &'a Container,
+    pub(crate) failing: &'a Failing,
+    pub(crate) now: Timestamp,
+    /// Whether it runs again after it has ended.
+    pub(crate) restarts: bool,
 }
 
 impl Look<'_> {
-    fn container(&self, mut status: ContainerStatus, findings: &mut Findings) -> ContainerStatus {
+    /// What becomes of the container that had this status.
+    pub(crate) fn container(&self, mut status: ContainerStatus, findings: &mut Findings) -> ContainerStatus {
         let state = status.state.clone().unwrap_or_default();
         if state.terminated.is_some() {
             return status;
@@ -369,6 +348,7 @@ fn back_off(restarts: i32, ran: SignedDuration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::containers::look;
     use serde_json::{Value, json};
 
     fn at(seconds: i64) -> Timestamp {

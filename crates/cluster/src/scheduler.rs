@@ -27,7 +27,7 @@ use crate::volumes;
 use crate::world::{World, is_race};
 use nominations::{Promise, nomination};
 
-const NAME: &str = "default-scheduler";
+const NAME: &str = crate::world::SCHEDULER;
 /// A pause is at least this many times as long as the preparation of the pass before, so that passes never take most of a processor when the
 /// cluster's clock runs faster than the wall's.
 const PAUSES_PER_PREPARATION: u32 = 3;
@@ -339,7 +339,7 @@ impl Scheduler {
                 ..ObjectReference::default()
             },
         };
-        let api: Api<Pod> = Api::namespaced(self.world.client.clone(), namespace(&pod.metadata));
+        let api: Api<Pod> = Api::namespaced(self.world.scheduler_client.clone(), namespace(&pod.metadata));
         match api
             .create_subresource::<Binding, serde_json::Value>(
                 "binding",
@@ -390,7 +390,7 @@ impl Scheduler {
             "lastTransitionTime": since.unwrap_or_else(|| time(self.world.clock.now())),
         });
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [state]}});
-        let api: Api<Pod> = Api::namespaced(self.world.client.clone(), namespace(&pod.metadata));
+        let api: Api<Pod> = Api::namespaced(self.world.scheduler_client.clone(), namespace(&pod.metadata));
         match api
             .patch_status(
                 name(&pod.metadata),

@@ -5,6 +5,7 @@
 mod attachments;
 mod binding;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,15 +18,23 @@ use spokeshave_runtime::{
     run_controller,
 };
 
-use crate::objects::{has_ended, is_deleting, name, namespace, node_of, owner};
+use crate::objects::{
+    has_ended, is_deleting, is_node_silent, is_out_of_service, name, namespace, node_of, owner,
+};
 use crate::rules;
 use crate::world::{World, is_race};
-use attachments::{Idle, sync_attachments};
+use attachments::{Memory, sync_attachments};
 use binding::{sync_claim, sync_volume};
+
+pub(crate) use attachments::are_elsewhere;
 
 /// The node that the scheduler chose for a claim's first pod.
 pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// Annotations of a class for claims that name none, in today's and in an older form.
+const DEFAULT_CLASS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// A volume stays attached for so long after its last pod on the node.
 const DETACH_DELAY: Duration = Duration::from_secs(2);
@@ -92,6 +101,16 @@ impl Volumes {
             }
         });
         let attachments = this.attachments.clone();
+        world.nodes.on_change(move |change| {
+            // Whether its kubelet can unmount anything; a node that has just come has nothing.
+            let state = |node: &Node| (is_node_silent(node), is_out_of_service(node));
+            if let Some(old) = change.old.as_deref()
+                && change.new.as_deref().map(state) != Some(state(old))
+            {
+                attachments.add(name(&old.metadata).to_owned());
+            }
+        });
+        let attachments = this.attachments.clone();
         world.attachments.on_change(move |change| {
             if let Some(attachment) = change.object() {
                 attachments.add(attachment.spec.node_name.clone());
@@ -145,8 +164,8 @@ impl Volumes {
                 metrics.clone(),
             ),
         );
-        let (shared, idle) = (world.clone(), Arc::new(Idle::default()));
-        let work = move |node| sync_attachments(shared.clone(), idle.clone(), node);
+        let (shared, memory) = (world.clone(), Arc::new(Memory::default()));
+        let work = move |node| sync_attachments(shared.clone(), memory.clone(), node);
         tasks.spawn(
             "attachments",
             run_controller(
@@ -222,17 +241,29 @@ fn claim_of(volume: &PersistentVolume) -> Option<ObjectKey> {
     ))
 }
 
-/// The class of a claim; the default one when it names none.
+/// The class of a claim. One that names none has none until the default class is written into it: by the API server when it is made, later by `sync_claim`.
 pub(crate) fn class_of(world: &World, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>> {
-    match claim.spec.as_ref()?.storage_class_name.as_deref() {
-        Some(class) => world.storage_classes.get_named(class),
-        None => world.storage_classes.snapshot().into_iter().find(|class| {
-            let annotations = class.metadata.annotations.as_ref();
+    let class = claim.spec.as_ref()?.storage_class_name.as_deref()?;
+    world.storage_classes.get_named(class)
+}
+
+/// The newest default class; of several that are as new, the first by name.
+fn default_class(world: &World) -> Option<Arc<StorageClass>> {
+    let is_default = |class: &Arc<StorageClass>| {
+        let annotations = class.metadata.annotations.as_ref();
+        let says_so = |key: &&str| {
             annotations
-                .and_then(|annotations| annotations.get(DEFAULT_CLASS))
+                .and_then(|annotations| annotations.get(*key))
                 .is_some_and(|value| value == "true")
-        }),
-    }
+        };
+        DEFAULT_CLASS.iter().any(says_so)
+    };
+    let mut classes = world.storage_classes.snapshot();
+    classes.retain(is_default);
+    classes.into_iter().min_by_key(|class| {
+        let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (Reverse(created), name(&class.metadata).to_owned())
+    })
 }
 
 /// Whether a class binds its claims only when a pod has its node.
@@ -322,7 +353,7 @@ pub(crate) async fn select_node(world: &World, pod: &Pod, node: &Node) -> Result
         if bound || selected_node(&claim).is_some() {
             continue;
         }
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), &key.namespace);
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(world.scheduler_client.clone(), &key.namespace);
         let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: name(&node.metadata)}}});
         let written = api
             .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))

@@ -2,27 +2,39 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Client;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
-use spokeshave_ports::{Entropy, SharedClock, is_conflict};
+use spokeshave_ports::{Entropy, SharedClock, causes, is_conflict};
 use spokeshave_runtime::{
     Api, Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, StoreOptions, TaskGroup,
     WatchOptions, WorkQueue,
 };
 
-use crate::Options;
-use crate::objects::{controller_of, name, namespace, node_of, time};
+use crate::events::{Told, event};
+use crate::objects::{controller_of, name, namespace, node_of, time, uid};
+use crate::{Clients, Options};
+
+/// Components with clients of their own, as their events name them.
+pub(crate) const KUBELET: &str = "kubelet";
+pub(crate) const SCHEDULER: &str = "default-scheduler";
 
 /// What the parts share.
 pub(crate) struct World {
+    /// Of controllers and watches.
     pub(crate) client: Client,
+    pub(crate) kubelet_client: Client,
+    pub(crate) scheduler_client: Client,
     pub(crate) clock: SharedClock,
     pub(crate) entropy: Entropy,
     pub(crate) options: Options,
@@ -44,9 +56,15 @@ pub(crate) struct World {
     pub(crate) attachments: Store<VolumeAttachment>,
     pub(crate) csi_nodes: Store<CSINode>,
     pub(crate) csi_drivers: Store<CSIDriver>,
+    pub(crate) revisions: Store<ControllerRevision>,
+    pub(crate) services: Store<Service>,
+    pub(crate) endpoints: Store<Endpoints>,
+    pub(crate) slices: Store<EndpointSlice>,
+    /// What controllers have told of objects.
+    pub(crate) told: Told,
     /// Pods by the UID of the owner that controls them.
     pub(crate) pods_by_owner: Index<Pod>,
-    /// Pods that no owner controls, by namespace.
+    /// Pods that no owner controls, as [`orphans`] finds them.
     pub(crate) orphans: Index<Pod>,
     /// Jobs by the UID of the CronJob that controls them.
     pub(crate) jobs_by_owner: Index<Job>,
@@ -54,11 +72,15 @@ pub(crate) struct World {
     pub(crate) pods_by_node: Index<Pod>,
     /// ReplicaSets by the UID of the Deployment that controls them.
     pub(crate) replica_sets_by_owner: Index<ReplicaSet>,
+    pub(crate) orphan_sets: Index<ReplicaSet>,
+    /// ControllerRevisions by the UID of the set that controls them.
+    pub(crate) revisions_by_owner: Index<ControllerRevision>,
+    pub(crate) orphan_revisions: Index<ControllerRevision>,
 }
 
 impl World {
     pub(crate) fn new(
-        client: Client,
+        clients: Clients,
         clock: SharedClock,
         entropy: &Entropy,
         options: Options,
@@ -67,6 +89,7 @@ impl World {
         let pods: Store<Pod> = Store::default();
         let replica_sets: Store<ReplicaSet> = Store::default();
         let jobs: Store<Job> = Store::default();
+        let revisions: Store<ControllerRevision> = Store::default();
         let text = |text: &str| {
             if text.is_empty() {
                 Vec::new()
@@ -75,29 +98,14 @@ impl World {
             }
         };
         Arc::new(Self {
-            pods_by_owner: pods.index(move |pod| {
-                controller_of(&pod.metadata)
-                    .map(|owner| owner.uid.clone())
-                    .into_iter()
-                    .collect()
-            }),
-            orphans: pods.index(move |pod| match controller_of(&pod.metadata) {
-                Some(_) => Vec::new(),
-                None => vec![namespace(&pod.metadata).to_owned()],
-            }),
-            jobs_by_owner: jobs.index(move |job| {
-                controller_of(&job.metadata)
-                    .map(|owner| owner.uid.clone())
-                    .into_iter()
-                    .collect()
-            }),
+            pods_by_owner: pods.index(|pod| owner_keys(&pod.metadata)),
+            orphans: pods.index(|pod| orphan_keys(&pod.metadata)),
+            jobs_by_owner: jobs.index(|job| owner_keys(&job.metadata)),
             pods_by_node: pods.index(move |pod| text(node_of(pod))),
-            replica_sets_by_owner: replica_sets.index(move |set| {
-                controller_of(&set.metadata)
-                    .map(|owner| owner.uid.clone())
-                    .into_iter()
-                    .collect()
-            }),
+            replica_sets_by_owner: replica_sets.index(|set| owner_keys(&set.metadata)),
+            orphan_sets: replica_sets.index(|set| orphan_keys(&set.metadata)),
+            revisions_by_owner: revisions.index(|revision| owner_keys(&revision.metadata)),
+            orphan_revisions: revisions.index(|revision| orphan_keys(&revision.metadata)),
             pods,
             replica_sets,
             // When kubelets last reported is for others to know.
@@ -125,7 +133,14 @@ impl World {
             attachments: Store::default(),
             csi_nodes: Store::default(),
             csi_drivers: Store::default(),
-            client,
+            revisions,
+            services: Store::default(),
+            endpoints: Store::default(),
+            slices: Store::default(),
+            told: Told::default(),
+            client: clients.controllers,
+            kubelet_client: clients.kubelets,
+            scheduler_client: clients.scheduler,
             clock,
             entropy: entropy.clone(),
             options,
@@ -139,32 +154,80 @@ impl World {
     }
 
     /// An event about an object in a namespace: type, reason and message.
-    pub(crate) async fn tell_of<K: Object>(
-        &self,
-        component: &str,
-        object: &K,
-        (kind, reason, message): (&str, &str, &str),
-    ) {
-        let now = time(self.clock.now());
-        let metadata = object.meta();
-        let event = json!({
-            "apiVersion": "v1", "kind": "Event",
-            "metadata": {"generateName": format!("{}.", name(metadata)), "namespace": namespace(metadata)},
-            "involvedObject": {"apiVersion": K::api_version(&()), "kind": K::kind(&()), "name": name(metadata), "namespace": namespace(metadata), "uid": metadata.uid},
-            "type": kind, "reason": reason, "message": message, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
-            "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
-        });
-        let Ok(event) = serde_json::from_value::<Event>(event) else {
+    pub(crate) async fn tell_of<K: Object>(&self, component: &str, object: &K, said: (&str, &str, &str)) {
+        let Some(event) = event(component, object, said, self.clock.now()) else {
             return;
         };
-        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace(metadata));
+        let client = self.client_of(component);
+        let api: Api<Event> = Api::namespaced(client, namespace(object.meta()));
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             tracing::debug!(%error, "an event was lost");
         }
     }
 
+    /// The same, counted together with what the component has told of the object before.
+    pub(crate) async fn note<K: Object>(
+        &self,
+        component: &str,
+        object: &K,
+        (kind, reason, message): (&str, &str, &str),
+    ) {
+        let now = self.clock.now();
+        let source = (component.to_owned(), uid(object.meta()).to_owned());
+        let Some(telling) = self.told.next(&source, reason, message, now) else {
+            return;
+        };
+        let api: Api<Event> = Api::namespaced(self.client_of(component), namespace(object.meta()));
+        if let Some((name, count)) = &telling.raised {
+            let patch = json!({"count": count, "lastTimestamp": time(now), "message": telling.message});
+            match api
+                .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+                .await
+            {
+                Ok(_) => return,
+                // The server has forgotten it.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => {
+                    tracing::debug!(%error, "an event was lost");
+                    return;
+                }
+            }
+        }
+        let Some(event) = event(component, object, (kind, reason, &telling.message), now) else {
+            return;
+        };
+        match api.create(&PostParams::default(), &event).await {
+            Ok(created) => {
+                let created = name(&created.metadata).to_owned();
+                self.told.keep(&source, telling.key, created, now);
+            }
+            Err(error) => tracing::debug!(%error, "an event was lost"),
+        }
+    }
+
+    /// The same, of something that has gone well: only where records are kept.
+    pub(crate) async fn record<K: Object>(&self, component: &str, object: &K, reason: &str, message: &str) {
+        if self.keeps_records() {
+            self.note(component, object, ("Normal", reason, message)).await;
+        }
+    }
+
+    fn client_of(&self, component: &str) -> Client {
+        let client = match component {
+            KUBELET => &self.kubelet_client,
+            SCHEDULER => &self.scheduler_client,
+            _ => &self.client,
+        };
+        client.clone()
+    }
+
     pub(crate) fn queue<Key: Ord + Clone + Send + 'static>(&self, name: &str) -> WorkQueue<Key> {
         WorkQueue::new(name, self.clock.clone(), QueueOptions::default(), &self.metrics)
+    }
+
+    /// Whether controllers write what no decision depends on.
+    pub(crate) fn keeps_records(&self) -> bool {
+        self.options.workloads && self.options.records
     }
 
     fn needs_workloads(&self) -> bool {
@@ -208,6 +271,12 @@ impl World {
             start.watch(&self.cron_jobs);
             start.watch(&self.autoscalers);
         }
+        if self.keeps_records() {
+            start.watch(&self.revisions);
+            start.watch(&self.services);
+            start.watch(&self.endpoints);
+            start.watch(&self.slices);
+        }
         if self.options.disruption_budgets {
             start.watch(&self.budgets);
         }
@@ -240,6 +309,12 @@ impl World {
             self.cron_jobs.ready().await;
             self.autoscalers.ready().await;
         }
+        if self.keeps_records() {
+            self.revisions.ready().await;
+            self.services.ready().await;
+            self.endpoints.ready().await;
+            self.slices.ready().await;
+        }
         if self.options.disruption_budgets {
             self.budgets.ready().await;
         }
@@ -271,6 +346,52 @@ impl Starter<'_> {
             async move { reflector.run(shutdown).await },
         );
     }
+}
+
+/// Under what an object that an owner controls is found.
+fn owner_keys(metadata: &ObjectMeta) -> Vec<String> {
+    let owner = controller_of(metadata);
+    owner.map(|owner| owner.uid.clone()).into_iter().collect()
+}
+
+/// Under what an object that no owner controls is found: its namespace, and each of its labels there.
+fn orphan_keys(metadata: &ObjectMeta) -> Vec<String> {
+    if controller_of(metadata).is_some() {
+        return Vec::new();
+    }
+    let place = namespace(metadata);
+    let labels = metadata.labels.iter().flatten();
+    let labelled = labels.map(|(key, value)| label_key(place, key, value));
+    std::iter::once(place.to_owned()).chain(labelled).collect()
+}
+
+fn label_key(place: &str, key: &str, value: &str) -> String {
+    format!("{place}/{key}={value}")
+}
+
+/// The objects of a namespace that no owner controls and that a selector may select, in order: by its first label, so that others need not be looked at.
+pub(crate) fn orphans<K: Object>(index: &Index<K>, place: &str, selector: &LabelSelector) -> Vec<Arc<K>> {
+    match selector.match_labels.iter().flatten().next() {
+        Some((key, value)) => index.get(&label_key(place, key, value)),
+        None => index.get(place),
+    }
+}
+
+/// What an API server says of an error, without code and reason; of another error what it is.
+pub(crate) fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => causes(other),
+    }
+}
+
+/// Whether nothing can be made because its namespace is on its way out: nobody needs to be told.
+pub(crate) fn is_namespace_ending(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Errors that mean "another writer was faster": the next change triggers a new reconciliation.

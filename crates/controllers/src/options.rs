@@ -1,9 +1,10 @@
 //! Settings of the controllers (P §15.1); parsing flags and variables is the binary's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use spokeshave_api::validation::LabelRules;
+use spokeshave_model::scheduler_profiles::SchedulerProfiles;
 use spokeshave_plan::disrupt::DisruptOptions;
 use spokeshave_plan::{MinValuesPolicy, Policy, PreferencePolicy, nomination_window};
 
@@ -65,8 +66,8 @@ pub struct Options {
     pub preference_policy: PreferencePolicy,
     /// What happens when minValues cannot be met.
     pub min_values_policy: MinValuesPolicy,
-    /// Topology spread for pods that have none (P-121).
-    pub default_spread: Vec<TopologySpreadConstraint>,
+    /// What kube-scheduler is configured to add to pods (P-121, B-60).
+    pub scheduler_profiles: Arc<SchedulerProfiles>,
     /// Whether spot nodes may be replaced by cheaper spot nodes (D-153).
     pub spot_to_spot_consolidation: bool,
     /// Maximum number of replacement nodes for a set of underutilized nodes (W-03).
@@ -106,7 +107,7 @@ impl Default for Options {
             batch_idle_duration: Duration::from_secs(1),
             preference_policy: PreferencePolicy::default(),
             min_values_policy: MinValuesPolicy::default(),
-            default_spread: Vec::new(),
+            scheduler_profiles: Arc::default(),
             spot_to_spot_consolidation: false,
             consolidation_replacements: 1,
             consolidation_rounds: true,

@@ -8,21 +8,8 @@ use crate::delays;
 use crate::fields::{set, set_some};
 use crate::flags::{self, Flag, Flags};
 use crate::report::Notes;
-use crate::workload::containers;
+use crate::workload::{containers, words};
 use crate::{Context, World};
-
-/// Whether a Deployment runs cluster-autoscaler.
-pub(crate) fn is_autoscaler(object: &Value) -> bool {
-    object["kind"] == "Deployment"
-        && containers(object).any(|container| {
-            words(container)
-                .any(|(_, word)| word == "cluster-autoscaler" || word.ends_with("/cluster-autoscaler"))
-                || container
-                    .get("image")
-                    .and_then(Value::as_str)
-                    .is_some_and(|image| image.contains("/cluster-autoscaler"))
-        })
-}
 
 /// Whether a document without a kind is the values.yaml of its chart.
 pub(crate) fn are_values(object: &Value) -> bool {
@@ -30,16 +17,6 @@ pub(crate) fn are_values(object: &Value) -> bool {
         && ["autoDiscovery", "autoscalingGroups", "cloudProvider", "awsRegion"]
             .iter()
             .any(|key| object.get(*key).is_some())
-}
-
-fn words(container: &serde_json::Map<String, Value>) -> impl Iterator<Item = (String, &str)> {
-    ["command", "args"].into_iter().flat_map(|key| {
-        let list = container.get(key).and_then(Value::as_array);
-        list.into_iter()
-            .flatten()
-            .enumerate()
-            .filter_map(move |(index, word)| Some((format!("{key}[{index}]"), word.as_str()?)))
-    })
 }
 
 /// Converts a Deployment, which itself is left out.

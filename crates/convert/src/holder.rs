@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::World;
 use crate::fields::Fields;
 use crate::report::Notes;
-use crate::workload::containers;
+use crate::workload::{containers, variables};
 
 /// One setting: its name as a Helm value, its environment variables, and its equivalent.
 struct Setting {
@@ -47,26 +47,6 @@ const PER_NODE: &str = "on Karpenter, consolidateAfter of each NodePool comes ne
 pub(crate) fn are_values(object: &Value) -> bool {
     object.get("holdDuration").is_some()
         || object.get("holdAnnotation").is_some() && object.get("initialDelay").is_some()
-}
-
-/// Whether a Deployment runs the holder.
-pub(crate) fn is_holder(object: &Value) -> bool {
-    object["kind"] == "Deployment"
-        && containers(object).any(|container| {
-            variables(container)
-                .any(|(name, _)| matches!(name, "HOLD_DURATION" | "HOLD_ANNOTATION" | "HOLD_ANNOTAION"))
-                || container
-                    .get("image")
-                    .and_then(Value::as_str)
-                    .is_some_and(|image| image.contains("karpenter-node-holder"))
-        })
-}
-
-fn variables(container: &serde_json::Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
-    let list = container.get("env").and_then(Value::as_array);
-    list.into_iter()
-        .flatten()
-        .filter_map(|variable| Some((variable["name"].as_str()?, &variable["value"])))
 }
 
 /// Makes a DisruptionPolicy of the values.

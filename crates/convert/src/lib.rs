@@ -21,6 +21,7 @@ mod node_claim;
 mod node_class;
 mod node_pool;
 mod node_template;
+mod program;
 mod provisioner;
 mod report;
 mod settings;
@@ -34,6 +35,7 @@ use spokeshave_api::crds::{Cloud, crd_values_of};
 
 pub use class_ref::ClassRef;
 use fields::{get, text};
+pub use program::Program;
 use report::Notes;
 pub use report::{Change, Level, Line};
 
@@ -225,8 +227,12 @@ fn one(mut object: Value, context: &Context, world: &mut World, notes: &mut Note
             notes.dropped("", "the definition of a retired kind is left out: `spokeshave crds` prints those of v1");
         }
         _ if settings::is_global(&object) => settings::report(&object, notes),
-        _ if holder::is_holder(&object) => holder::deployment(&object, world, notes),
-        _ if autoscaler::is_autoscaler(&object) => autoscaler::deployment(&object, context, world, notes),
+        (_, "Deployment") if Program::NodeHolder.is_run_by(&object) => {
+            holder::deployment(&object, world, notes);
+        }
+        (_, "Deployment") if Program::ClusterAutoscaler.is_run_by(&object) => {
+            autoscaler::deployment(&object, context, world, notes);
+        }
         _ => {
             workload::convert(&mut object, notes);
             world.push(object, notes);

@@ -71,3 +71,22 @@ pub(crate) fn containers(object: &Value) -> impl Iterator<Item = &Map<String, Va
         .flatten()
         .filter_map(Value::as_object)
 }
+
+/// The words that start a container, each with its field.
+pub(crate) fn words(container: &Map<String, Value>) -> impl Iterator<Item = (String, &str)> {
+    ["command", "args"].into_iter().flat_map(|key| {
+        let list = container.get(key).and_then(Value::as_array);
+        list.into_iter()
+            .flatten()
+            .enumerate()
+            .filter_map(move |(index, word)| Some((format!("{key}[{index}]"), word.as_str()?)))
+    })
+}
+
+/// The environment variables of a container that have a name.
+pub(crate) fn variables(container: &Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
+    let list = container.get("env").and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .filter_map(|variable| Some((variable["name"].as_str()?, &variable["value"])))
+}

@@ -12,12 +12,12 @@ use spokeshave_provider_aws::describe::InstanceTypeInfo;
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::prices::SpotPrice;
 use spokeshave_provider_aws::replies::{
-    CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, PlacementGroup,
-    ScheduledEvent, SecurityGroup, StatusDetail, Subnet, Tags, Terminated,
+    CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, ScheduledEvent,
+    SecurityGroup, StatusDetail, Subnet, Tags, Terminated,
 };
 use spokeshave_provider_aws::requests::look_up::{
     CapacityReservationsRequest, FilterRequest, ImagesRequest, InstancesRequest, LaunchTemplatesRequest,
-    PlacementGroupsRequest, TagsRequest,
+    TagsRequest,
 };
 use spokeshave_provider_aws::requests::{
     Filter, FleetRequest, LaunchTemplateRequest, ResourceType, RunInstancesRequest,
@@ -222,13 +222,6 @@ impl Ec2 for Services {
                 Ok(found && (ids.is_empty() || ids.contains(&one_of.id)))
             })
         })
-    }
-
-    fn placement_groups<'a>(
-        &'a self,
-        _request: &'a PlacementGroupsRequest,
-    ) -> AwsFuture<'a, Vec<PlacementGroup>> {
-        self.call("DescribePlacementGroups", |_, _| Ok(Vec::new()))
     }
 
     fn create_launch_template<'a>(

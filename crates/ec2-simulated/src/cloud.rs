@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use spokeshave_api::EC2NodeClass;
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_aws::errors::ApiError;
-use spokeshave_provider_aws::replies::{CapacityReservation, Image, Instance};
+use spokeshave_provider_aws::replies::{CapacityReservation, Image, Instance, Profile};
 use spokeshave_provider_aws::requests::LaunchTemplateData;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -19,7 +20,7 @@ use tokio::sync::futures::Notified;
 use crate::market::PoolPattern;
 use crate::options::Options;
 use crate::queue;
-use crate::state::{Check, Machine, State};
+use crate::state::{Check, Late, Machine, State, StoredProfile};
 
 /// An EC2 in this process. Clones are the same.
 #[derive(Clone, Debug)]
@@ -137,18 +138,19 @@ impl SimulatedEc2 {
         if !way.is_zero() {
             self.0.clock.sleep(way).await;
         }
-        let answer = self.change(|state, now| {
-            *state.calls.entry(action.to_owned()).or_default() += 1;
-            if let Some(at) = state.failures.iter().position(|(failing, _)| failing == action) {
-                return Err(state.failures.remove(at).1);
-            }
-            if state.options.is_throttled {
-                state.buckets.take(action, now)?;
-            }
-            what(state, now)
+        let (mut answer, late) = self.change(|state, now| {
+            let answer = answered(state, action, what, now);
+            let late = state.late.iter().position(|late| late.action == action);
+            (answer, late.map(|at| state.late.remove(at)))
         });
         if !way.is_zero() {
             self.0.clock.sleep(way).await;
+        }
+        if let Some(late) = late {
+            self.0.clock.sleep(late.after).await;
+            if late.is_lost {
+                answer = Err(ApiError::new("", "no reply"));
+            }
         }
         if let Some(life) = life {
             life.end().await;
@@ -157,11 +159,42 @@ impl SimulatedEc2 {
     }
 }
 
+/// What a call does, or why it does nothing.
+fn answered<T>(
+    state: &mut State,
+    action: &str,
+    what: impl FnOnce(&mut State, Timestamp) -> Result<T, ApiError>,
+    now: Timestamp,
+) -> Result<T, ApiError> {
+    *state.calls.entry(action.to_owned()).or_default() += 1;
+    if let Some(at) = state.failures.iter().position(|(failing, _)| failing == action) {
+        return Err(state.failures.remove(at).1);
+    }
+    if state.options.is_throttled {
+        state.buckets.take(action, now)?;
+    }
+    what(state, now)
+}
+
 /// Levers.
 impl SimulatedEc2 {
-    /// Makes what a class selects and the account has not: subnets, groups, images, reservations.
+    /// Makes what a class selects or names and the account has not: subnets, groups, images, reservations, its instance profile.
     pub fn fit(&self, class: &EC2NodeClass) {
-        self.change(|state, now| state.account.fit(class, now));
+        self.change(|state, now| {
+            state.account.fit(class, now);
+            if let Some(name) = &class.spec.instance_profile {
+                let made = || StoredProfile {
+                    reply: Profile {
+                        name: name.clone(),
+                        path: "/".to_owned(),
+                        roles: vec![name.clone()],
+                        ..Profile::default()
+                    },
+                    known_at: now,
+                };
+                state.profiles.entry(name.clone()).or_insert_with(made);
+            }
+        });
     }
 
     /// From now on there are so many instances of the offerings that match.
@@ -253,9 +286,31 @@ impl SimulatedEc2 {
         self.change(|state, _| state.failures.extend(ordered));
     }
 
-    /// Forgets failures that were ordered and have not happened.
+    /// The answers of the next calls of this name come so much later; what they do is done at once.
+    pub fn answer_late(&self, action: &str, after: Duration, times: usize) {
+        self.be_late(action, after, times, false);
+    }
+
+    /// The next calls of this name are carried out, and have no answer: their callers find out after so long.
+    pub fn lose_answers(&self, action: &str, after: Duration, times: usize) {
+        self.be_late(action, after, times, true);
+    }
+
+    fn be_late(&self, action: &str, after: Duration, times: usize, is_lost: bool) {
+        let late = Late {
+            action: action.to_owned(),
+            after,
+            is_lost,
+        };
+        self.change(|state, _| state.late.extend(std::iter::repeat_n(late, times)));
+    }
+
+    /// Forgets failures and delays that were ordered and have not happened.
     pub fn heal(&self) {
-        self.change(|state, _| state.failures.clear());
+        self.change(|state, _| {
+            state.failures.clear();
+            state.late.clear();
+        });
     }
 
     /// AWS publishes new images: parameters of the newest ones change.
@@ -287,6 +342,11 @@ impl SimulatedEc2 {
     /// From now on no spot price of a type is told.
     pub fn forget_price(&self, instance_type: &str) {
         self.change(|state, _| state.market.forget_price(instance_type));
+    }
+
+    /// From now on the price list leaves a type out.
+    pub fn leave_out_price(&self, instance_type: &str) {
+        self.change(|state, _| state.unlisted.insert(instance_type.to_owned()));
     }
 
     /// Sets a capacity reservation up, or changes it.

@@ -41,7 +41,14 @@ impl State {
         now: Timestamp,
     ) -> Result<FleetReply, ApiError> {
         let token = request.client_token.clone();
-        if let Some(reply) = token.as_ref().and_then(|token| self.fleets.get(token)) {
+        let asked = digest(&serde_json::to_string(request).unwrap_or_default());
+        if let Some((known, reply)) = token.as_ref().and_then(|token| self.fleets.get(token)) {
+            if *known != asked {
+                return Err(ApiError::new(
+                    "IdempotentParameterMismatch",
+                    "The client token that you have provided has already been used with different parameters.",
+                ));
+            }
             return Ok(reply.clone());
         }
         let capacity_type = match request
@@ -79,7 +86,7 @@ impl State {
         );
         let reply = self.fill(request, candidates, now);
         if let Some(token) = token {
-            self.fleets.insert(token, reply.clone());
+            self.fleets.insert(token, (asked, reply.clone()));
         }
         Ok(reply)
     }

@@ -75,13 +75,6 @@ impl Iam for Services {
         })
     }
 
-    fn tag_profile<'a>(&'a self, name: &'a str, tags: &'a Tags) -> AwsFuture<'a, ()> {
-        self.call("TagInstanceProfile", move |state, _| {
-            stored(state, name)?.tags.extend(tags.clone());
-            Ok(())
-        })
-    }
-
     fn add_role<'a>(&'a self, name: &'a str, role: &'a str) -> AwsFuture<'a, ()> {
         self.call("AddRoleToInstanceProfile", move |state, _| {
             if !state.account.has_role(role) {
@@ -132,7 +125,10 @@ impl Iam for Services {
     fn profiles<'a>(&'a self, path_prefix: &'a str) -> AwsFuture<'a, Vec<Profile>> {
         self.call("ListInstanceProfiles", move |state, _| {
             let profiles = state.profiles.values().map(|stored| &stored.reply);
-            kept(profiles, |profile| Ok(profile.path.starts_with(path_prefix)))
+            let mut found = kept(profiles, |profile| Ok(profile.path.starts_with(path_prefix)))?;
+            // IAM tells of no tags in lists.
+            found.iter_mut().for_each(|profile| profile.tags.clear());
+            Ok(found)
         })
     }
 }
@@ -240,7 +236,8 @@ impl Pricing for Services {
         self.call("GetProducts", move |state, _| {
             let wants = |field: &str, value: &str| filters.iter().any(|(name, wanted)| name == field && wanted == value);
             let whole = wants("productFamily", "Compute Instance (bare metal)");
-            let types = state.catalogue.types.values().filter(|info| info.bare_metal == whole);
+            let listed = |name: &String| !state.unlisted.contains(name);
+            let types = state.catalogue.types.values().filter(|info| info.bare_metal == whole && listed(&info.instance_type));
             let products = types.filter_map(|info| {
                 let price = catalogue::on_demand(&info.instance_type)?;
                 let product = json!({

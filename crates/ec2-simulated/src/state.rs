@@ -4,6 +4,7 @@
 //! which it happens, and what is due before is made up for first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::hash::digest;
@@ -96,6 +97,14 @@ pub(crate) struct Template {
     pub(crate) data: LaunchTemplateData,
 }
 
+/// An answer that comes later than others, or never: what was asked for is done all the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Late {
+    pub(crate) action: String,
+    pub(crate) after: Duration,
+    pub(crate) is_lost: bool,
+}
+
 /// An instance profile, and from when on EC2 knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredProfile {
@@ -115,14 +124,18 @@ pub(crate) struct State {
     pub(crate) profiles: BTreeMap<String, StoredProfile>,
     pub(crate) queue: Queue,
     pub(crate) buckets: Buckets,
-    /// Replies by client token: a call that is repeated launches nothing.
-    pub(crate) fleets: BTreeMap<String, FleetReply>,
+    /// By client token what was asked for, as a digest, and the reply: a call that is repeated launches nothing.
+    pub(crate) fleets: BTreeMap<String, (u64, FleetReply)>,
     /// IDs of zones that are shifted away from.
     pub(crate) shifted: BTreeSet<String>,
     /// How often each call was made.
     pub(crate) calls: BTreeMap<String, u64>,
     /// Calls that fail, the next ones first.
     pub(crate) failures: Vec<(String, ApiError)>,
+    /// Answers that come late, the next ones first.
+    pub(crate) late: Vec<Late>,
+    /// Types of which the price list does not tell.
+    pub(crate) unlisted: BTreeSet<String>,
     /// Differs when machines or the queue have changed.
     pub(crate) version: u64,
     agenda: BTreeMap<(Timestamp, u64), Due>,
@@ -146,6 +159,8 @@ impl State {
             shifted: BTreeSet::new(),
             calls: BTreeMap::new(),
             failures: Vec::new(),
+            late: Vec::new(),
+            unlisted: BTreeSet::new(),
             version: 0,
             agenda: BTreeMap::new(),
             number: 0,

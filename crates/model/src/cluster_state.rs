@@ -8,6 +8,7 @@ use crate::Pod;
 use crate::default_spread::DefaultSpread;
 use crate::distress::Distress;
 use crate::instance_type::InstanceType;
+use crate::scheduler_profiles::SchedulerProfiles;
 use crate::snapshot::InstanceTypesProblem;
 use crate::volumes::VolumeObjects;
 use jiff::Timestamp;
@@ -43,7 +44,9 @@ pub struct ClusterState {
     pub namespaces: Vec<Arc<Namespace>>,
     /// PersistentVolumeClaims, PersistentVolumes, StorageClasses and CSINodes.
     pub volumes: VolumeObjects,
-    /// Topology spread for pods that have none (P-121).
+    /// What kube-scheduler is configured to add to pods (B-60).
+    pub scheduler_profiles: Arc<SchedulerProfiles>,
+    /// Whom the topology spread counts that it gives to pods without (P-121).
     pub default_spread: DefaultSpread,
     /// NodePools.
     pub node_pools: Vec<Arc<NodePool>>,

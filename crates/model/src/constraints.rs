@@ -13,6 +13,7 @@ use crate::requirements::Requirements;
 use crate::selector::Selector;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint};
 pub use node_affinity::asks_by_name;
+pub(crate) use node_affinity::{by_name, required_terms};
 pub use problem::{PodProblem, validate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -276,10 +277,14 @@ pub fn lower(pod: &Pod, namespaces: &NamespaceLabels) -> Constraints {
     }
 }
 
-/// Spread that the pod did not write itself (P-121).
-pub(crate) fn default_spreads(spread: &DefaultSpread, pod: &Pod) -> Vec<Spread> {
+/// Spread that the pod did not write itself, of these constraints (P-121).
+pub(crate) fn default_spreads(
+    spread: &DefaultSpread,
+    constraints: &[TopologySpreadConstraint],
+    pod: &Pod,
+) -> Vec<Spread> {
+    let found = spread.of(constraints, pod);
     let labels = pod.metadata.labels.clone().unwrap_or_default();
-    let found = spread.of(pod);
     found.iter().map(|spread| lower_spread(spread, &labels)).collect()
 }
 

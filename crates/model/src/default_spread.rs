@@ -1,7 +1,7 @@
 //! Topology spread that the administrator gives to pods which have none (P §6.15, P-121).
 //!
 //! The selector of such a constraint is deduced from what runs the pod: the Services that select it, and its controller. It changes no object;
-//! lowering asks it for the constraints of one pod.
+//! lowering asks it for the constraints of one pod. Which constraints a pod gets says its profile (`scheduler_profiles`).
 
 use crate::Pod;
 use k8s_openapi::api::core::v1::{Service, TopologySpreadConstraint};
@@ -10,14 +10,9 @@ use spokeshave_syntax::names::qualified_name_problems;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Where a field of the configuration stands.
-const FIELD: &str = "podTopologySpread.defaultConstraints";
-
-/// The constraints, and what their selectors are deduced from. Without constraints nothing else is looked at.
+/// What the selectors of default constraints are deduced from. Without constraints nothing of it is looked at.
 #[derive(Clone, Debug, Default)]
 pub struct DefaultSpread {
-    /// The constraints, in order, without selectors.
-    pub constraints: Vec<TopologySpreadConstraint>,
     /// Services, in any order.
     pub services: Vec<Arc<Service>>,
     /// What controllers select, by `Kind namespace/name`: see `controller_key`.
@@ -32,15 +27,11 @@ pub fn controller_key(kind: &str, namespace: &str, name: &str) -> String {
 /// Checks the constraints of a configuration.
 ///
 /// # Errors
-/// The first constraint that breaks a rule, by field.
+/// The first constraint that breaks a rule, as `[0].maxSkew must be …`.
 pub fn validate(constraints: &[TopologySpreadConstraint]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for (index, constraint) in constraints.iter().enumerate() {
-        let fail = |field: &str, problem: &str| {
-            Err(format!(
-                "validating scheduler config, {FIELD}[{index}].{field} {problem}"
-            ))
-        };
+        let fail = |field: &str, problem: &str| Err(format!("[{index}].{field} {problem}"));
         if constraint.max_skew <= 0 {
             return fail("maxSkew", "must be greater than zero");
         }
@@ -76,13 +67,13 @@ pub fn validate(constraints: &[TopologySpreadConstraint]) -> Result<(), String> 
 }
 
 impl DefaultSpread {
-    /// The constraints for a pod that has none of its own; empty when nothing tells which pods belong together.
-    pub fn of(&self, pod: &Pod) -> Vec<TopologySpreadConstraint> {
+    /// These constraints, in order, for a pod that has none of its own; empty when nothing tells which pods belong together.
+    pub fn of(&self, constraints: &[TopologySpreadConstraint], pod: &Pod) -> Vec<TopologySpreadConstraint> {
         let own = pod
             .spec
             .as_ref()
             .and_then(|spec| spec.topology_spread_constraints.as_ref());
-        if self.constraints.is_empty() || own.is_some_and(|own| !own.is_empty()) {
+        if constraints.is_empty() || own.is_some_and(|own| !own.is_empty()) {
             return Vec::new();
         }
         let Some(selector) = self.selector(pod) else {
@@ -92,7 +83,7 @@ impl DefaultSpread {
             label_selector: Some(selector.clone()),
             ..constraint.clone()
         };
-        self.constraints.iter().map(with_selector).collect()
+        constraints.iter().map(with_selector).collect()
     }
 
     fn selector(&self, pod: &Pod) -> Option<LabelSelector> {
@@ -184,7 +175,7 @@ mod tests {
     }
 
     fn deduced(spread: &DefaultSpread, owner: Option<&str>) -> Option<(String, usize)> {
-        let found = spread.of(&pod(owner, json!({"containers": []})));
+        let found = spread.of(&[zone()], &pod(owner, json!({"containers": []})));
         let selector = found.first()?.label_selector.clone()?;
         let labels: Vec<String> = selector
             .match_labels
@@ -200,10 +191,7 @@ mod tests {
 
     #[test]
     fn p_121_selectors_are_deduced_from_services_and_the_controller() {
-        let mut spread = DefaultSpread {
-            constraints: vec![zone()],
-            ..DefaultSpread::default()
-        };
+        let mut spread = DefaultSpread::default();
         assert_eq!(
             deduced(&spread, Some("ReplicaSet")),
             None,
@@ -242,13 +230,13 @@ mod tests {
     fn p_121_only_pods_without_constraints_get_all_of_them() {
         let anyway = json!({"maxSkew": 2, "topologyKey": "host", "whenUnsatisfiable": "ScheduleAnyway"});
         let spread = DefaultSpread {
-            constraints: vec![zone(), constraint(anyway.clone())],
             services: vec![service("a", "shop", json!({"app": "web"}))],
             ..DefaultSpread::default()
         };
-        assert_eq!(spread.of(&pod(None, json!({"containers": []}))).len(), 2);
+        let two = [zone(), constraint(anyway.clone())];
+        assert_eq!(spread.of(&two, &pod(None, json!({"containers": []}))).len(), 2);
         let own = json!({"containers": [], "topologySpreadConstraints": [anyway]});
-        assert!(spread.of(&pod(None, own)).is_empty());
+        assert!(spread.of(&two, &pod(None, own)).is_empty());
     }
 
     #[test]
@@ -271,11 +259,10 @@ mod tests {
             ("minDomains", json!(0)),
         ] {
             let text = base(field, value.clone());
-            let expected =
-                format!("validating scheduler config, podTopologySpread.defaultConstraints[0].{field} ");
+            let expected = format!("[0].{field} ");
             assert!(text.starts_with(&expected), "{field} {value}: {text}");
         }
         let twice = validate(&[zone(), zone()]).expect_err("a pair that is there twice");
-        assert!(twice.contains("defaultConstraints[1].topologyKey"), "{twice}");
+        assert!(twice.starts_with("[1].topologyKey "), "{twice}");
     }
 }

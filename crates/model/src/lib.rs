@@ -24,6 +24,7 @@ pub mod reason;
 pub mod requirement;
 pub mod requirements;
 pub mod resources;
+pub mod scheduler_profiles;
 pub mod selector;
 pub mod snapshot;
 pub mod state_node;

@@ -15,6 +15,7 @@ use crate::pod;
 use crate::requirement::{Requirement, RequirementError};
 use crate::requirements::Requirements;
 use crate::resources::{ResourceName, Resources};
+use crate::scheduler_profiles::SchedulerProfiles;
 use crate::selector::Selector;
 use crate::snapshot::{BudgetView, DaemonView, InstanceTypesProblem, NodeView, PoolId, PoolView, Snapshot};
 use crate::state_node;
@@ -103,9 +104,8 @@ fn lower_whole(state: &ClusterState) -> Whole {
     pods.dedup_by(|left, right| meta_key(&left.metadata) == meta_key(&right.metadata));
     let mut pools = lower_pools(state);
     let mut nodes = state_node::join(state, &pools);
-    let (volumes, spread) = (&state.volumes, &state.default_spread);
-    let around = Around::new(volumes, &nodes, &pods);
-    let mut lowered = LoweredPods::new(&pods, &namespaces, volumes, &around, spread);
+    let around = Around::new(&state.volumes, &nodes, &pods);
+    let mut lowered = LoweredPods::new(&pods, &namespaces, state, &around);
     let daemons = lower_daemons(state, &pods, &lowered, &namespaces);
     let table = resource_table(&pools, &nodes, &lowered, &daemons);
     let budgets = lower_budgets(state);
@@ -146,6 +146,7 @@ fn lower_whole(state: &ClusterState) -> Whole {
         kinds,
         budgets,
         workload_annotations: workload_annotations::of(state),
+        scheduler_profiles: Arc::clone(&state.scheduler_profiles),
         distress: state.distress.clone(),
         owners_unknown: state.owners_unknown,
         disruption_policies: by_name(&state.disruption_policies, DisruptionPolicy::name),
@@ -308,7 +309,8 @@ fn lower_daemons(
         .map(|daemon_set| {
             let uid = daemon_set.metadata.uid.as_deref();
             let live = uid.and_then(|uid| newest.get(uid));
-            lower_daemon(daemon_set, live.map(|index| lowered.of(*index)), namespaces)
+            let live = live.map(|index| lowered.of(*index));
+            lower_daemon(daemon_set, live, namespaces, &state.scheduler_profiles)
         })
         .collect();
     daemons.sort_by(|left, right| left.0.cmp(&right.0));
@@ -328,6 +330,7 @@ fn lower_daemon(
     daemon_set: &DaemonSet,
     live: Option<(&Constraints, &Resources)>,
     namespaces: &NamespaceLabels,
+    profiles: &SchedulerProfiles,
 ) -> LoweredDaemon {
     let (namespace, name) = meta_key(&daemon_set.metadata);
     let template = Pod {
@@ -338,7 +341,11 @@ fn lower_daemon(
         spec: daemon_set.spec.template.spec.clone().map(Arc::new),
         ..Pod::default()
     };
-    let from_template = constraints::lower(&template, namespaces);
+    let mut from_template = constraints::lower(&template, namespaces);
+    let profile = profiles.of(&template);
+    if let Some(profile) = profile {
+        profile.add_affinity(&mut from_template);
+    }
     let (constraints, requests) = match live {
         // The live pod is pinned to its host; the template's required affinity undoes that (P-062).
         Some((constraints, requests)) => (
@@ -351,7 +358,11 @@ fn lower_daemon(
         None => {
             let spec = template.spec.as_deref();
             let requests = spec.map(pod::requests_of_template);
-            (from_template, requests.unwrap_or_default())
+            let mut requests = requests.unwrap_or_default();
+            if let Some(profile) = profile {
+                profile.ignored_resources.take_from(&mut requests);
+            }
+            (from_template, requests)
         }
     };
     (format!("{namespace}/{name}"), constraints, requests)

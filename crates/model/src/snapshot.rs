@@ -15,6 +15,7 @@ use crate::pod::DoNotDisrupt;
 use crate::price::Price;
 use crate::requirements::Requirements;
 use crate::resources::Resources;
+use crate::scheduler_profiles::SchedulerProfiles;
 use crate::selector::Selector;
 use crate::vector::{ResourceTable, ResourceVector};
 use jiff::Timestamp;
@@ -473,6 +474,8 @@ pub struct Snapshot {
     pub disruption_policies: Vec<Arc<DisruptionPolicy>>,
     /// What owners of pods and namespaces ask for their pods, by `Deployment/shop/web` and `Namespace/shop`: only annotations that policies read.
     pub workload_annotations: BTreeMap<String, BTreeMap<String, String>>,
+    /// What kube-scheduler is configured to add to pods, which their constraints and requests have taken in.
+    pub scheduler_profiles: Arc<SchedulerProfiles>,
     /// What has failed lately around the cluster.
     pub distress: Distress,
     /// The owners of pods have not been read yet, although a policy asks for them.

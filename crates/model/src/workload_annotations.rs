@@ -18,13 +18,39 @@ pub(crate) fn of(state: &ClusterState) -> BTreeMap<String, BTreeMap<String, Stri
     of_namespaces.chain(owners).collect()
 }
 
-/// The annotations of an object that policies read for pods; `None` without any.
+/// The annotations of an object that policies read for pods; `None` without any. A Deployment copies its annotations to its ReplicaSets and never takes them away
+/// there, so it is the only one of them that is asked.
 pub fn read_annotations(meta: &ObjectMeta) -> Option<BTreeMap<String, String>> {
     let keys = [labels::QUIET_TIME, labels::MOVES_PER_DAY, labels::MOVE_WINDOWS];
+    let mut owners = meta.owner_references.iter().flatten();
+    if owners.any(|owner| owner.controller == Some(true) && owner.kind == "Deployment") {
+        return None;
+    }
     let all = meta.annotations.as_ref()?.iter();
     let found: BTreeMap<String, String> = all
         .filter(|(key, _)| keys.contains(&key.as_str()))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     (!found.is_empty()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_a_deployment_has_copied_to_its_replica_set_is_not_heard() {
+        let meta = |owner: Option<&str>| -> ObjectMeta {
+            let owner = owner.map(|kind| json!({"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": "u", "controller": true}));
+            let owners: Vec<_> = owner.into_iter().collect();
+            let annotations = json!({labels::QUIET_TIME: "2h", "example.com/other": "x"});
+            serde_json::from_value(json!({"annotations": annotations, "ownerReferences": owners}))
+                .expect("metadata")
+        };
+        let own = read_annotations(&meta(None)).expect("its own");
+        assert_eq!(own.keys().collect::<Vec<_>>(), [labels::QUIET_TIME]);
+        assert_eq!(read_annotations(&meta(Some("Deployment"))), None);
+        assert_eq!(read_annotations(&meta(Some("CronJob"))), Some(own));
+    }
 }

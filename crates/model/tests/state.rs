@@ -3,10 +3,13 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
-use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
+use spokeshave_example::{bound, daemon_set, epoch, instance_type, node, node_pool, pending_pod};
+use spokeshave_model::scheduler_profiles::{
+    AddedAffinity, IgnoredResources, SchedulerProfile, SchedulerProfiles,
+};
 use spokeshave_model::snapshot::NodeView;
 use spokeshave_model::{
-    Change, ClusterState, InstanceType, LiveSnapshot, Pod, ResourceName, Revocable, labels, lower,
+    Applied, Change, ClusterState, InstanceType, LiveSnapshot, Pod, ResourceName, Revocable, labels, lower,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -294,4 +297,99 @@ fn p_040_only_the_node_that_affinity_names_is_of_another_kind() {
     let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u"}]);
     daemon.metadata.owner_references = serde_json::from_value(owner).ok();
     assert_eq!(kinds(state.with_pod(daemon)), 1, "each has one of its own");
+}
+
+/// Pods of the default scheduler need nodes of a team, and no licence.
+fn profiles() -> Arc<SchedulerProfiles> {
+    let terms = json!([{"matchExpressions": [{"key": "team", "operator": "In", "values": ["a"]}]}]);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+    let affinity = serde_json::from_value(required).expect("affinity written by hand");
+    let profile = SchedulerProfile {
+        added_affinity: Some(AddedAffinity::read(affinity).expect("affinity with a meaning")),
+        ignored_resources: IgnoredResources::read(vec!["example.com/licence".to_owned()], Vec::new())
+            .expect("the name of a resource"),
+        ..SchedulerProfile::default()
+    };
+    Arc::new(SchedulerProfiles::by_name(
+        [("default-scheduler".to_owned(), profile)].into(),
+    ))
+}
+
+fn licensed(name: &str, scheduler: &str) -> Pod {
+    let requests = json!({"cpu": "1", "example.com/licence": "1"});
+    let containers = json!([{"name": "c", "resources": {"requests": requests}}]);
+    let spec = json!({"schedulerName": scheduler, "containers": containers});
+    pending_pod(name, "0", "0", &spec)
+}
+
+/// The controller of DaemonSets makes a pod for each node, and kube-scheduler binds it only where the profile lets it.
+#[test]
+fn b_60_daemons_take_room_only_where_their_profile_lets_them() {
+    let of = |scheduler: &str| {
+        let spec = licensed("agent", scheduler).spec.expect("it has one");
+        let spec = serde_json::to_value(&*spec).expect("a spec");
+        let state = state().with_daemon_set(daemon_set("agent", "1", "0", &spec));
+        let with_profiles = |state: &ClusterState| ClusterState {
+            scheduler_profiles: profiles(),
+            ..state.clone()
+        };
+        // From its template, and from a pod of it, which is bound to its node by name.
+        let mut pod = licensed("agent-n", scheduler);
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "uid-agent", "controller": true}]);
+        pod.metadata.owner_references = serde_json::from_value(owner).ok();
+        let live = state.clone().with_pod(bound(pod, "n"));
+        [state, live].map(|state| {
+            let snapshot = lower(&with_profiles(&state));
+            let daemon = &snapshot.daemons[0];
+            let terms = daemon.constraints.required_terms.iter();
+            let terms: Vec<String> = terms.map(ToString::to_string).collect();
+            let requests = snapshot.resources.resources(&daemon.requests);
+            (terms.join(" or "), requests.contains("example.com/licence"))
+        })
+    };
+    let judged = ("team In [a]".to_owned(), false);
+    assert_eq!(of("default-scheduler"), [judged.clone(), judged]);
+    let other = (String::new(), true);
+    assert_eq!(of("elsewhere"), [other.clone(), other]);
+}
+
+/// What a profile ignores is not a resource of the Snapshot, whichever pod comes, changes its scheduler, or goes.
+#[test]
+fn b_60_profiles_are_taken_in_with_the_pods_that_they_judge() {
+    let mut state = state();
+    state.scheduler_profiles = profiles();
+    let put = |state: &mut ClusterState, pod: Pod| {
+        state.pods.retain(|one| one.metadata.name != pod.metadata.name);
+        let pod = Arc::new(pod);
+        state.pods.push(Arc::clone(&pod));
+        Change::Pod(pod)
+    };
+    let first = put(&mut state, licensed("a", "default-scheduler"));
+    let mut live = LiveSnapshot::new(state.clone());
+    let width = live.snapshot().resources.width();
+    let second = put(&mut state, licensed("b", "default-scheduler"));
+    assert_eq!(
+        live.apply([first, second]),
+        Applied::InPlace,
+        "no resource is new"
+    );
+    assert_eq!(**live.snapshot(), lower(&state));
+    let other = put(&mut state, licensed("b", "elsewhere"));
+    assert_eq!(
+        live.apply([other]),
+        Applied::Rebuilt,
+        "to that one licences matter"
+    );
+    assert_eq!(**live.snapshot(), lower(&state));
+    assert_eq!(live.snapshot().resources.width(), width + 1);
+    let again = put(&mut state, licensed("b", "default-scheduler"));
+    live.apply([again]);
+    assert_eq!(**live.snapshot(), lower(&state));
+    assert_eq!(live.snapshot().resources.width(), width);
+    let class = |name: &str| {
+        let snapshot = live.snapshot();
+        let mut pods = snapshot.pods.iter();
+        pods.find(|pod| pod.key() == name).map(|pod| pod.class)
+    };
+    assert_eq!(class("default/a"), class("default/b"));
 }

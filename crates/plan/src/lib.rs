@@ -43,6 +43,6 @@ pub use node_claim::to_node_claim;
 pub use policy::{Policy, nomination_window};
 pub use provision::{
     LimitExceeded, ProvisionReport, Provisioned, displaced_pods, failed_scheduling_event, limit_exceeded,
-    nominated_event, pending_pods, provision, provision_and_count_zones, provision_only, skipped_pool_text,
+    nominated_event, pending_pods, provision, provision_by_zone, provision_only, skipped_pool_text,
 };
 pub use spokeshave_schedule::{MinValuesPolicy, PreferencePolicy, SkippedPool, UnplacedPod};

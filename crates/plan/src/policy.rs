@@ -1,6 +1,7 @@
 //! The settings that decisions depend on: flags of the operator, never read here (P §15.1).
 
 use crate::disrupt::DisruptOptions;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_schedule::{MinValuesPolicy, PackOptions, PreferencePolicy, TypeTables};
 use std::time::Duration;
 
@@ -38,6 +39,12 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// D-027: until when a node is kept for pods that are expected on it from now on.
+    pub fn nominated_until(&self, now: Timestamp) -> Timestamp {
+        let window = SignedDuration::try_from(self.nomination_window).unwrap_or(SignedDuration::ZERO);
+        now.saturating_add(window).unwrap_or(Timestamp::MAX)
+    }
+
     /// The part that packing sees.
     pub(crate) fn pack_options(&self) -> PackOptions {
         PackOptions {

@@ -68,13 +68,13 @@ pub fn provision_only(
     provision_beside(snapshot, policy, now, is_meant, |_, _| ()).0
 }
 
-/// The same, and the pods of the pass by the zone they will be in, as far as that is certain (P-123). Virtual pods are not counted.
-pub fn provision_and_count_zones(
+/// The same, and the pods of the pass by the zone they will be in, as far as that is certain (P-123). Virtual pods are not among them.
+pub fn provision_by_zone(
     snapshot: &Snapshot,
     policy: &Policy,
     now: Timestamp,
     is_meant: impl Fn(PodId) -> bool,
-) -> (Provisioned, BTreeMap<String, usize>) {
+) -> (Provisioned, BTreeMap<String, Vec<PodId>>) {
     provision_beside(snapshot, policy, now, is_meant, |packer, pods| {
         let mut real = pods.to_vec();
         real.retain(|pod| !snapshot.pod(*pod).is_virtual);

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::hash::digest_of;
 use spokeshave_model::Pod;
 use spokeshave_model::pod::{is_daemon, is_mirror};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef};
@@ -32,7 +33,7 @@ const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(1);
 const EVENT_REASON: &str = "NodesInVain";
 
 /// Who asks for nodes: the pods of one controller and one revision, because the successor of an evicted pod is another pod, or a pod that has none; or a
-/// CapacityBuffer.
+/// CapacityBuffer for as long as its pods are alike, however many they are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asker {
     id: String,
@@ -43,12 +44,11 @@ impl Asker {
     /// Who a pod belongs to.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
-        if let Some(buffer) = buffer_behind(pod) {
-            return Self {
-                id: buffer.uid,
-                is_buffer: true,
-            };
-        }
+        Askers::default().of(pod)
+    }
+
+    /// Who a pod that exists belongs to.
+    fn of_existing(pod: &Pod) -> Self {
         let owners = pod.metadata.owner_references.iter().flatten();
         let controller = owners
             .into_iter()
@@ -63,6 +63,35 @@ impl Asker {
             is_buffer: false,
         }
     }
+}
+
+/// Who the pods of one Snapshot belong to. A buffer may have thousands, which are alike: one of them is looked at.
+#[derive(Debug, Default)]
+pub struct Askers {
+    /// What decides where its pods may go, by the UID of a buffer.
+    shapes: BTreeMap<String, u64>,
+}
+
+impl Askers {
+    /// Who a pod belongs to.
+    #[must_use]
+    pub fn of(&mut self, pod: &Pod) -> Asker {
+        let Some(buffer) = buffer_behind(pod) else {
+            return Asker::of_existing(pod);
+        };
+        let uid = buffer.uid;
+        let shape = *self.shapes.entry(uid.clone()).or_insert_with(|| shape(pod));
+        Asker {
+            id: format!("{uid}/{shape:x}"),
+            is_buffer: true,
+        }
+    }
+}
+
+/// What decides where a pod may go, as a number.
+fn shape(pod: &Pod) -> u64 {
+    let asks = (&pod.metadata.labels, pod.spec.as_deref());
+    digest_of(serde_json::to_vec(&asks).unwrap_or_default())
 }
 
 /// What has become of a NodeClaim that was created for somebody.
@@ -304,17 +333,21 @@ mod tests {
         Asker::of(&pod(owner, json!({})))
     }
 
-    /// A pod that stands for room of buffer `shop/room`.
-    fn room(number: usize) -> Pod {
+    /// The pods that stand for room of buffer `shop/room`.
+    fn rooms(template: PodTemplateSpec, replicas: i32) -> Vec<Pod> {
         let mut buffer = CapacityBuffer::new("room", serde_json::from_value(json!({})).unwrap());
         buffer.metadata.namespace = Some("shop".to_owned());
         buffer.metadata.uid = Some("b-1".to_owned());
         let resolved = Resolved {
-            template: PodTemplateSpec::default(),
+            template,
             pod_template: None,
-            replicas: 2,
+            replicas,
         };
-        virtual_pods(&buffer, &resolved).remove(number - 1)
+        virtual_pods(&buffer, &resolved)
+    }
+
+    fn room(number: usize) -> Pod {
+        rooms(PodTemplateSpec::default(), 2).remove(number - 1)
     }
 
     /// Launches at each second of an hour at which `a` may, with a pass every ten seconds and nodes that come up idle at once.
@@ -449,5 +482,26 @@ mod tests {
         assert!(!waits(&mut memory));
         let others = memory.launches["4"].askers.clone();
         assert_eq!(others, [asker("a")].into(), "pods have to run");
+    }
+
+    #[test]
+    fn a_buffer_that_is_corrected_waits_no_longer_and_one_that_is_enlarged_still_does() {
+        let asker_of = |template: &serde_json::Value, replicas: i32| {
+            let template = serde_json::from_value(template.clone()).unwrap();
+            Asker::of(&rooms(template, replicas)[0])
+        };
+        let plain = json!({"spec": {"containers": [{"name": "c"}]}});
+        let mut tolerant = plain.clone();
+        tolerant["spec"]["tolerations"] = json!([{"key": "broken", "operator": "Exists"}]);
+        let buffer = asker_of(&plain, 1);
+        let mut memory = VainLaunches::default();
+        for (second, name) in [(0, "1"), (10, "2"), (20, "3")] {
+            memory.launched(name, [buffer.clone()].into(), at(second));
+            memory.wants(&buffer, |_| Fate::Idle(at(second)), at(second + 10));
+        }
+        let mut waits = |asker: &Asker| memory.wants(asker, |_| Fate::Gone, at(60)).is_some();
+        assert!(waits(&buffer));
+        assert!(waits(&asker_of(&plain, 7)));
+        assert!(!waits(&asker_of(&tolerant, 1)));
     }
 }

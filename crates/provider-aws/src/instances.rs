@@ -2,6 +2,7 @@
 //!
 //! Owns provider IDs, labels and annotations. It calls nothing.
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodeClaimSpec, labels as api};
 use spokeshave_model::{CapacityType, InstanceType, Offering};
@@ -12,6 +13,9 @@ use crate::fleet::Launched;
 use crate::launch::Template;
 use crate::replies::Instance;
 use crate::{labels, profiles, tags};
+
+/// The clocks of EC2 and of the operator may differ by so much.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 
 /// States in which an instance still exists.
 pub const LIVE_STATES: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
@@ -137,6 +141,25 @@ pub fn as_node_claim(instance: &Instance, instance_type: Option<&InstanceType>) 
     claim
 }
 
+/// Makes those that were launched `since` a call which is not answered yet as young as can be, as long as nobody knows for which NodeClaim: it may be that
+/// call's. Garbage collection leaves alone what is young.
+pub fn spare_unheard(listed: &mut [NodeClaim], since: Timestamp, now: Timestamp) {
+    let is_nobodys = |claim: &NodeClaim| {
+        let id = claim.provider_id().and_then(instance_id);
+        claim.metadata.uid.is_none() && id == Some(claim.name())
+    };
+    for claim in listed.iter_mut().filter(|claim| is_nobodys(claim)) {
+        let launched = claim
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(now, |time| time.0);
+        if since.duration_since(launched) <= CLOCKS_DIFFER {
+            claim.metadata.creation_timestamp = Some(Time(now));
+        }
+    }
+}
+
 /// What a launch has made, for the NodeClaim that it was made for. From the reply alone: EC2 may not know the instance yet.
 #[must_use]
 pub fn launched(
@@ -206,6 +229,38 @@ mod tests {
         ] {
             assert_eq!(instance_id(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_081_only_what_a_call_without_an_answer_may_have_launched_is_young() {
+        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
+        let listed = |id: &str, second: i64, tag: Option<&str>| {
+            let tag = tag.map(|name| (tags::NODE_CLAIM.to_owned(), name.to_owned()));
+            let instance = Instance {
+                id: id.to_owned(),
+                zone: "eu-west-3a".to_owned(),
+                launched_at: Some(at(second)),
+                tags: tag.into_iter().collect(),
+                ..Instance::default()
+            };
+            as_node_claim(&instance, None)
+        };
+        let mut known = listed("i-4", 500, None);
+        known.metadata.uid = Some("uid".to_owned());
+        let mut all = vec![
+            listed("i-1", 500, None),
+            listed("i-2", 439, None),
+            listed("i-3", 500, Some("joined")),
+            known,
+            listed("i-5", 441, None),
+        ];
+        spare_unheard(&mut all, at(500), at(540));
+        let created = |claim: &NodeClaim| {
+            let time = claim.metadata.creation_timestamp.as_ref().unwrap();
+            time.0.duration_since(at(0)).as_secs()
+        };
+        let created: Vec<i64> = all.iter().map(created).collect();
+        assert_eq!(created, [540, 439, 500, 500, 540]);
     }
 
     #[test]

@@ -14,10 +14,12 @@ use crate::instance_types::{self, Context};
 use crate::labels;
 use crate::learned::{self, Learned};
 use crate::prices::Prices;
+use crate::status::subnets_by_id;
 use crate::unavailable::{OfferingKey, Unavailable};
 
-/// Reserved capacity costs nothing more, but keeps its order: a ten-millionth of the on-demand price.
-const RESERVED_PRICE_DIVISOR: i64 = 10_000_000;
+/// Reserved capacity costs nothing more, but keeps its order: a millionth of the on-demand price. Prices are whole nano-dollars, so that upstream's
+/// ten-millionth would make one of all that are within a cent, and nothing of the smallest.
+const RESERVED_PRICE_DIVISOR: i64 = 1_000_000;
 
 /// What a region has.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -87,7 +89,7 @@ pub fn fingerprint(class: &EC2NodeClass) -> u64 {
         spec.network_interfaces,
         spec.connection_tracking,
         spec.cpu_options,
-        status.map(|status| &status.subnets),
+        subnets_by_id(class),
         status.map(|status| &status.capacity_reservations),
     ]);
     digest(&parts.to_string())
@@ -172,6 +174,7 @@ fn offerings(
                 CapacityType::Spot => market.prices.spot(&info.instance_type, sale.zone),
                 _ => market.prices.on_demand(&info.instance_type),
             };
+            let price = price.or_else(|| market.prices.overlaid(&info.instance_type));
             key.capacity_type = capacity_type;
             sale.zone.clone_into(&mut key.zone);
             let class_zone = class_zones.get(sale.zone);
@@ -242,13 +245,7 @@ fn reserved<'a>(
         if let Some(zone) = class_zone {
             requirements.add(Requirement::is(labels::ZONE_ID, zone.id));
         }
-        let price = Price(
-            on_demand
-                .unwrap_or_default()
-                .0
-                .saturating_add(RESERVED_PRICE_DIVISOR / 2)
-                / RESERVED_PRICE_DIVISOR,
-        );
+        let price = on_demand.map_or(Price::ZERO, reserved_price);
         Offering {
             requirements,
             price,
@@ -258,4 +255,10 @@ fn reserved<'a>(
             ..Offering::default()
         }
     })
+}
+
+/// What reserved capacity counts as: nothing only where the price is not known.
+fn reserved_price(on_demand: Price) -> Price {
+    let half = RESERVED_PRICE_DIVISOR / 2;
+    Price(on_demand.0.saturating_add(half) / RESERVED_PRICE_DIVISOR).max(Price(1))
 }

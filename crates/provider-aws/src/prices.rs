@@ -1,4 +1,5 @@
-//! Prices (A4.2, A4.3): the table in the program, what the pricing API says, and the history of spot prices.
+//! Prices (A4.2, A4.3): the table in the program, what the pricing API says, the history of spot prices, and what NodeOverlays say of types that none of
+//! these knows.
 //!
 //! Owns which price counts. It never asks for prices.
 
@@ -7,6 +8,8 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use spokeshave_api::conditions::{Conditioned as _, VALIDATION_SUCCEEDED};
+use spokeshave_api::{NodeOverlay, Operator, labels as api};
 use spokeshave_model::Price;
 
 /// The region whose table stands in for regions without one.
@@ -36,6 +39,8 @@ pub struct Prices {
     on_demand: BTreeMap<String, Price>,
     /// By type and zone; `None` before the first answer.
     spot: Option<BTreeMap<String, BTreeMap<String, Price>>>,
+    /// By type: instead of a price that nobody knows.
+    overlaid: BTreeMap<String, Price>,
     version: u64,
 }
 
@@ -49,8 +54,7 @@ impl Prices {
             on_demand: on_demand
                 .map(|(name, price)| ((*name).to_owned(), *price))
                 .collect(),
-            spot: None,
-            version: 0,
+            ..Prices::default()
         }
     }
 
@@ -75,15 +79,22 @@ impl Prices {
         }
     }
 
-    /// Takes over on-demand prices. An answer without any keeps the last table.
+    /// The price that a NodeOverlay gives to a type of which no other is known.
+    #[must_use]
+    pub fn overlaid(&self, instance_type: &str) -> Option<Price> {
+        self.overlaid.get(instance_type).copied()
+    }
+
+    /// Takes over on-demand prices. What the answer leaves out keeps its last price: price lists lag behind.
     pub fn set_on_demand(&mut self, prices: BTreeMap<String, Price>) {
-        if !prices.is_empty() && prices != self.on_demand {
-            self.on_demand = prices;
+        let is_news = |(name, price): (&String, &Price)| self.on_demand.get(name) != Some(price);
+        if prices.iter().any(is_news) {
+            self.on_demand.extend(prices);
             self.version += 1;
         }
     }
 
-    /// Takes over a history of spot prices: the newest entry of each type and zone counts. An answer without any keeps the last table.
+    /// Takes over a history of spot prices: the newest entry of each type and zone counts. Zones that the answer leaves out keep their last price.
     pub fn set_spot(&mut self, history: impl IntoIterator<Item = SpotPrice>) {
         let mut newest: BTreeMap<String, BTreeMap<String, (Timestamp, Price)>> = BTreeMap::new();
         for entry in history {
@@ -93,15 +104,24 @@ impl Prices {
                 *known = (entry.time, entry.price);
             }
         }
-        let spot: BTreeMap<_, BTreeMap<_, _>> = newest
-            .into_iter()
-            .map(|(name, zones)| {
-                let prices = zones.into_iter().map(|(zone, (_, price))| (zone, price));
-                (name, prices.collect())
-            })
-            .collect();
-        if !spot.is_empty() && self.spot.as_ref() != Some(&spot) {
-            self.spot = Some(spot);
+        if newest.is_empty() {
+            return;
+        }
+        let mut is_news = self.spot.is_none();
+        let spot = self.spot.get_or_insert_default();
+        for (name, zones) in newest {
+            let known = spot.entry(name).or_default();
+            for (zone, (_, price)) in zones {
+                is_news |= known.insert(zone, price) != Some(price);
+            }
+        }
+        self.version += u64::from(is_news);
+    }
+
+    /// Takes over what NodeOverlays say.
+    pub fn set_overlaid(&mut self, prices: BTreeMap<String, Price>) {
+        if prices != self.overlaid {
+            self.overlaid = prices;
             self.version += 1;
         }
     }
@@ -111,6 +131,30 @@ impl Prices {
     pub fn version(&self) -> u64 {
         self.version
     }
+}
+
+/// Prices that NodeOverlays give to types by name: those that are valid, and that require nothing but the type, as upstream takes them (A4.1). Of several for
+/// a type the heaviest counts. Whatever else overlays say is core's.
+#[must_use]
+pub fn of_overlays<'a>(overlays: impl IntoIterator<Item = &'a NodeOverlay>) -> BTreeMap<String, Price> {
+    let mut valid: Vec<(i32, Price, &[String])> = Vec::new();
+    for overlay in overlays {
+        let [of_type] = &overlay.spec.requirements[..] else {
+            continue;
+        };
+        let price = overlay.spec.price.as_deref().map(str::parse::<Price>);
+        if let Some(Ok(price)) = price
+            && of_type.key == api::INSTANCE_TYPE
+            && of_type.operator == Operator::In
+            && overlay.is_true(VALIDATION_SUCCEEDED)
+        {
+            valid.push((overlay.spec.weight.unwrap_or(0), price, &of_type.values[..]));
+        }
+    }
+    valid.sort_by_key(|(weight, ..)| *weight);
+    let prices = valid.into_iter();
+    let prices = prices.flat_map(|(_, price, names)| names.iter().map(move |name| (name.clone(), price)));
+    prices.collect()
 }
 
 /// One entry of the history of spot prices.
@@ -158,6 +202,8 @@ pub fn parse_product(entry: &str, region: &str) -> Option<(String, Price)> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn spot(name: &str, zone: &str, second: i64, dollars: &str) -> SpotPrice {
@@ -189,6 +235,64 @@ mod tests {
             (prices.version(), prices.spot("m5.large", "b").is_some()),
             (1, true),
             "an empty answer keeps the table"
+        );
+        prices.set_spot([
+            spot("m5.large", "a", 30, "0.02"),
+            spot("m5.xlarge", "a", 30, "0.07"),
+        ]);
+        assert_eq!(prices.spot("m5.large", "a"), Some("0.02".parse().unwrap()));
+        assert_eq!(
+            prices.spot("m5.large", "b"),
+            Some("0.04".parse().unwrap()),
+            "it was left out"
+        );
+        assert_eq!(prices.version(), 2);
+        prices.set_spot([spot("m5.large", "a", 40, "0.02")]);
+        assert_eq!(prices.version(), 2, "nothing is new");
+    }
+
+    #[test]
+    fn a_050_overlays_give_prices_to_types_that_they_name_and_nothing_else() {
+        let overlay = |weight: i32, mut spec: Value| {
+            spec["weight"] = weight.into();
+            let mut overlay = NodeOverlay::new("overlay", serde_json::from_value(spec).unwrap());
+            overlay.set_true(VALIDATION_SUCCEEDED, Timestamp::UNIX_EPOCH);
+            overlay
+        };
+        let of = |names: &[&str]| json!([{"key": api::INSTANCE_TYPE, "operator": "In", "values": names}]);
+        let zone = json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]});
+        let mut two = of(&["zonal.large"]);
+        two.as_array_mut().unwrap().push(zone);
+        let not_in = json!([{"key": api::INSTANCE_TYPE, "operator": "NotIn", "values": ["other.large"]}]);
+        let mut refused = overlay(9, json!({"requirements": of(&["refused.large"]), "price": "1"}));
+        refused.status = None;
+        let overlays = [
+            overlay(
+                5,
+                json!({"requirements": of(&["new.large", "new.xlarge"]), "price": "1.20"}),
+            ),
+            overlay(1, json!({"requirements": of(&["new.large"]), "price": "9"})),
+            overlay(9, json!({"requirements": two, "price": "1"})),
+            overlay(9, json!({"requirements": not_in, "price": "1"})),
+            overlay(
+                9,
+                json!({"requirements": of(&["adjusted.large"]), "priceAdjustment": "+1"}),
+            ),
+            refused,
+        ];
+        let price = || "1.20".parse().unwrap();
+        let expected = ["new.large", "new.xlarge"].map(|name| (name.to_owned(), price()));
+        assert_eq!(of_overlays(&overlays), BTreeMap::from(expected));
+        let mut prices = Prices::built_in("us-east-1");
+        prices.set_overlaid(of_overlays(&overlays));
+        assert_eq!(
+            (prices.overlaid("new.large"), prices.version()),
+            (Some(price()), 1)
+        );
+        assert_eq!(
+            prices.on_demand("new.large"),
+            None,
+            "reservations are not priced by it"
         );
     }
 
@@ -226,6 +330,13 @@ mod tests {
             (prices.version(), prices.on_demand("m5.large")),
             (1, Some("0.107".parse().unwrap()))
         );
+        let table = Prices::built_in("us-east-1");
+        assert_eq!(
+            prices.on_demand("m5.metal"),
+            table.on_demand("m5.metal"),
+            "the answer left it out"
+        );
+        assert!(prices.on_demand("m5.metal").is_some());
     }
 
     #[test]

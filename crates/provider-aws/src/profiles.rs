@@ -1,7 +1,7 @@
 //! Instance profiles: which one a class's instances get, which are made and which are deleted (A2.3).
 //!
 //! Owns the decisions. A profile's name is a function of the class and its role, so that a crash between making it and writing it down leads
-//! to the same profile again; another role is another profile, so that running nodes keep theirs.
+//! to the same profile again; another role is another profile, so that running nodes keep theirs. One that a class names is the user's: it is never looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,9 +19,6 @@ pub const ANNOTATION: &str = "karpenter.k8s.aws/instance-profile-name";
 /// Why a class has no instance profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// The profile that the class names does not exist.
-    #[error("Instance profile {0:?} not found; create it, or name a role in spec.role")]
-    NotFound(String),
     /// The role that the class names does not exist.
     #[error("Role {0:?} not found; create it, or name another one in spec.role")]
     RoleNotFound(String),
@@ -51,7 +48,6 @@ impl ProfileError {
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
-            ProfileError::NotFound(_) => "InstanceProfileNotFound",
             ProfileError::RoleNotFound(_) => "RoleNotFound",
             ProfileError::Tags(_) => "TagValidationFailed",
             ProfileError::Unauthorized { .. } => "InstanceProfileAuthCheckFailed",
@@ -104,14 +100,41 @@ pub fn name(region: &str, cluster: &str, class_uid: &str, role: &str) -> String 
     format!("{cluster}_{hash}")
 }
 
+/// The name that Karpenter before 1.7 gave the profile of a class. It has no path, so that no list below ours has it.
+#[must_use]
+pub fn legacy_name(region: &str, cluster: &str, class: &str) -> String {
+    // FNV-1, as the Go library has it that made the name.
+    let hash = format!("{region}{class}")
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte)
+        });
+    format!("{cluster}_{hash}")
+}
+
+/// Whether IAM can have a profile of this name.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let is_allowed = |it: char| it.is_ascii_alphanumeric() || "_+=,.@-".contains(it);
+    (1..=128).contains(&name.len()) && name.chars().all(is_allowed)
+}
+
+/// Whether the tags of a profile say that it was made for a class: all of those that Karpenter has always given them. IAM knows no regions, and the shipped
+/// policy lets nobody touch what names none.
+#[must_use]
+pub fn is_made_for(
+    profile_tags: &BTreeMap<String, String>,
+    class: &str,
+    region: &str,
+    cluster: &str,
+) -> bool {
+    let says = |key: &str, value: &str| profile_tags.get(key).is_some_and(|said| said == value);
+    says(&tags::cluster(cluster), "owned") && says(tags::NODE_CLASS, class) && says(tags::REGION, region)
+}
+
 /// What is to be done so that a class has its instance profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProfileNeed {
-    /// Look whether the profile exists that the class names; it is not ours.
-    Check {
-        /// Its name.
-        name: String,
-    },
     /// The class has it.
     Keep {
         /// Its name.
@@ -135,7 +158,8 @@ pub struct Ensure {
 }
 
 /// What is to be done, where IAM describes the profile in the class's status as `current`. Without IAM (`isolated`) the class must name its
-/// profile.
+/// profile. One that does not exist is found out by the rehearsal of a launch: who names a profile often does so because the operator has no rights in IAM, or
+/// no way to it.
 ///
 /// # Errors
 /// When the class's tags may not be put on a profile, or IAM is needed and not there.
@@ -147,12 +171,7 @@ pub fn plan(
     isolated: bool,
 ) -> Result<ProfileNeed, ProfileError> {
     if let Some(name) = &class.spec.instance_profile {
-        let name = name.clone();
-        return Ok(if isolated {
-            ProfileNeed::Keep { name }
-        } else {
-            ProfileNeed::Check { name }
-        });
+        return Ok(ProfileNeed::Keep { name: name.clone() });
     }
     // IAM takes the name alone, and describes profiles with it; a class may have its path before it.
     let role = class.spec.role.as_deref().unwrap_or_default();

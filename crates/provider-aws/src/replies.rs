@@ -106,25 +106,6 @@ pub struct CapacityReservation {
     pub tags: Tags,
 }
 
-/// A placement group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlacementGroup {
-    /// ID.
-    pub id: String,
-    /// Name.
-    pub name: String,
-    /// `available` and others.
-    pub state: String,
-    /// `cluster`, `partition`, `spread`.
-    pub strategy: String,
-    /// How many partitions it has.
-    pub partition_count: Option<i64>,
-    /// `host` or `rack`, of a spread group.
-    pub spread_level: String,
-    /// Tags.
-    pub tags: Tags,
-}
-
 /// A launch template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchTemplate {

@@ -40,6 +40,8 @@ pub const INSTANCE_PROFILE_READY: &str = "InstanceProfileReady";
 
 /// Reason: AL2023 needs the range of the services' addresses, and nobody has told it.
 const CIDR_UNKNOWN: &str = "ClusterCIDRResolutionFailed";
+/// Reason: EC2 does not know the instance profile that the class names.
+const PROFILE_UNKNOWN: &str = "InstanceProfileNotFound";
 /// Reason: nobody has told where the API server is.
 const ENDPOINT_UNKNOWN: &str = "ClusterEndpointResolutionFailed";
 
@@ -423,6 +425,28 @@ pub enum Validation {
 }
 
 impl Validation {
+    /// What it means that EC2 does not know the instance profile of a rehearsal; `None` where it was made for the class, so that EC2 will know it soon.
+    #[must_use]
+    pub fn without_profile(class: &EC2NodeClass) -> Option<Self> {
+        let name = class.spec.instance_profile.as_deref()?;
+        Some(Validation::Failed {
+            reason: PROFILE_UNKNOWN,
+            message: format!("Instance profile {name:?} not found; create it, or name a role in spec.role"),
+        })
+    }
+
+    /// Whether it may pass without a change of the class: somebody makes the profile that it names, or EC2 learns of it.
+    #[must_use]
+    pub fn is_for_want_of_profile(&self) -> bool {
+        matches!(
+            self,
+            Validation::Failed {
+                reason: PROFILE_UNKNOWN,
+                ..
+            }
+        )
+    }
+
     /// Whether it is against the class only that nobody has told of the cluster yet.
     #[must_use]
     pub fn is_for_want_of_cluster(&self) -> bool {
@@ -538,6 +562,14 @@ pub fn conclude(class: &EC2NodeClass, outcome: &Validation, now: Timestamp) -> E
     draft.0
 }
 
+/// Subnets of a class by ID. Its status has them by free addresses, so that their order changes all the time and says nothing of what can be launched.
+#[must_use]
+pub(crate) fn subnets_by_id(class: &EC2NodeClass) -> Vec<&Subnet> {
+    let mut subnets: Vec<&Subnet> = class.status.iter().flat_map(|status| &status.subnets).collect();
+    subnets.sort_by(|a, b| a.id.cmp(&b.id));
+    subnets
+}
+
 /// What a verdict of dry runs depends on: it stands while this is the same.
 #[must_use]
 pub fn verdict_key(class: &EC2NodeClass, tags: &Tags) -> u64 {
@@ -545,7 +577,7 @@ pub fn verdict_key(class: &EC2NodeClass, tags: &Tags) -> u64 {
     let parts = serde_json::json!([
         class.spec,
         class.metadata.annotations,
-        status.subnets,
+        subnets_by_id(class),
         status.security_groups,
         status.amis,
         status.instance_profile,

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use either::Either;
 use futures::future::BoxFuture;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ObjectList, Status};
 use kube::{Client, Resource, Result};
@@ -196,6 +197,23 @@ impl<K: Clone + DeserializeOwned> Api<K> {
     {
         let answer: BoxFuture<'_, Result<Raw>> = Box::pin(self.raw.patch_status(name, parameters, patch));
         decoded(answer.await?)
+    }
+
+    /// Changes how many replicas an object is to have, through its scale subresource: of that write only the number has a new owner.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn patch_scale<P>(
+        &self,
+        name: &str,
+        parameters: &PatchParams,
+        patch: &Patch<P>,
+    ) -> Result<Scale>
+    where
+        P: Serialize + fmt::Debug + Sync,
+    {
+        let answer: BoxFuture<'_, Result<Scale>> = Box::pin(self.raw.patch_scale(name, parameters, patch));
+        answer.await
     }
 
     /// Replaces an object.

@@ -11,6 +11,7 @@ use futures::channel::mpsc::UnboundedReceiver;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -19,7 +20,7 @@ use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use spokeshave_api::{DisruptionPolicy, KWOKNodeClass, NodePool};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::Api;
@@ -93,7 +94,7 @@ impl User {
         for daemon_set in &world.daemon_sets {
             let mut value = serde_json::to_value(&**daemon_set).unwrap_or_default();
             value["metadata"] = plain_metadata(&value["metadata"]);
-            leave_priority_to_classes(&mut value["spec"]["template"]["spec"]);
+            leave_to_other_objects(&mut value["spec"]["template"]["spec"]);
             let namespace = daemon_set.metadata.namespace.as_deref().unwrap_or("default");
             self.create(self.within::<DaemonSet>(namespace), value).await?;
         }
@@ -130,20 +131,37 @@ impl User {
 
     /// The PriorityClasses that pods name.
     async fn make_priority_classes(&self, world: &World) -> Result<(), Broken> {
-        let of_owners = self
-            .timeline
-            .owners
-            .iter()
-            .filter_map(|owner| owner.template.spec.as_ref());
-        let of_daemons = world.daemon_sets.iter();
-        let of_daemons = of_daemons.filter_map(|set| set.spec.template.spec.as_ref());
-        for (name, (priority, policy)) in priority_classes(of_owners.chain(of_daemons)) {
+        for (name, (priority, policy)) in priority_classes(self.specs_of_pods(world)) {
             let value = json!({
                 "metadata": {"name": name}, "value": priority.unwrap_or_default(), "preemptionPolicy": policy,
             });
             self.create(self.all::<PriorityClass>(), value).await?;
         }
+        self.make_runtime_classes(world).await
+    }
+
+    /// A RuntimeClass for each overhead that pods have.
+    async fn make_runtime_classes(&self, world: &World) -> Result<(), Broken> {
+        let mut classes = BTreeMap::new();
+        for spec in self.specs_of_pods(world) {
+            let overhead = json!(spec.overhead);
+            if let Some(fixed) = overhead.as_object().filter(|fixed| !fixed.is_empty()) {
+                classes.insert(runtime_class(fixed), overhead.clone());
+            }
+        }
+        for (name, overhead) in classes {
+            let value = json!({"metadata": {"name": name}, "handler": "simulated", "overhead": {"podFixed": overhead}});
+            self.create(self.all::<RuntimeClass>(), value).await?;
+        }
         Ok(())
+    }
+
+    /// What pods of owners and daemons look like.
+    fn specs_of_pods<'s>(&'s self, world: &'s World) -> impl Iterator<Item = &'s PodSpec> {
+        let of_owners = self.timeline.owners.iter();
+        let of_owners = of_owners.filter_map(|owner| owner.template.spec.as_ref());
+        let of_daemons = world.daemon_sets.iter();
+        of_owners.chain(of_daemons.filter_map(|set| set.spec.template.spec.as_ref()))
     }
 
     /// NodePools, with their NodeClasses as this cloud's, and DisruptionPolicies.
@@ -340,17 +358,50 @@ fn template(owner: &Owner) -> Value {
     if let Some(spec) = template["spec"].as_object_mut() {
         spec.remove("schedulerName");
     }
-    leave_priority_to_classes(&mut template["spec"]);
+    leave_to_other_objects(&mut template["spec"]);
     without_nulls(template)
 }
 
-/// An API server accepts no priority of a pod but the one of its class.
-fn leave_priority_to_classes(spec: &mut Value) {
-    if let Some(spec) = spec.as_object_mut() {
-        for field in ["priority", "preemptionPolicy"] {
-            spec.remove(field);
+/// An API server accepts no priority of a pod but the one of its class, no overhead but that of its RuntimeClass, which is made for it here, and no service
+/// account that is not there.
+fn leave_to_other_objects(spec: &mut Value) {
+    let Some(spec) = spec.as_object_mut() else {
+        return;
+    };
+    for field in [
+        "priority",
+        "preemptionPolicy",
+        "runtimeClassName",
+        "serviceAccount",
+        "serviceAccountName",
+    ] {
+        spec.remove(field);
+    }
+    match spec.get("overhead").and_then(Value::as_object) {
+        Some(overhead) if !overhead.is_empty() => {
+            let name = runtime_class(overhead);
+            spec.insert("runtimeClassName".to_owned(), json!(name));
+        }
+        _ => drop(spec.remove("overhead")),
+    }
+}
+
+/// The name of the RuntimeClass of an overhead: its digits and letters, with a mark before each capital, because `1M` is not `1m`.
+fn runtime_class(overhead: &Map<String, Value>) -> String {
+    let mut name = "overhead".to_owned();
+    for (resource, amount) in overhead {
+        for part in [resource.as_str(), amount.as_str().unwrap_or_default()] {
+            name.push('-');
+            for letter in part.chars() {
+                match letter {
+                    'A'..='Z' => name.extend(['x', '-', letter.to_ascii_lowercase()]),
+                    letter if letter.is_ascii_alphanumeric() => name.push(letter),
+                    _ => name.push_str("-x"),
+                }
+            }
         }
     }
+    name
 }
 
 /// What a user writes of metadata.
@@ -402,5 +453,19 @@ mod tests {
             );
             specs.reverse();
         }
+    }
+
+    #[test]
+    fn pods_name_what_the_api_server_will_find() {
+        let mut spec = json!({"priority": 5, "serviceAccountName": "robot", "runtimeClassName": "kata", "overhead": {"cpu": "250m", "memory": "1M"}});
+        leave_to_other_objects(&mut spec);
+        let class = "overhead-cpu-250m-memory-1x-m";
+        assert_eq!(
+            spec,
+            json!({"runtimeClassName": class, "overhead": {"cpu": "250m", "memory": "1M"}})
+        );
+        let mut plain = json!({"runtimeClassName": "kata", "overhead": {}});
+        leave_to_other_objects(&mut plain);
+        assert_eq!(plain, json!({}));
     }
 }

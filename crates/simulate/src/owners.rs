@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use spokeshave_model::labels;
 use spokeshave_scenario::{Budget, Owner, OwnerKind};
 
-use crate::pods::PodId;
+use crate::pods::{PodId, with_defaults};
 
 /// The label that identifies the pods of an owner, if its template has none.
 const OWNER_LABEL: &str = "simulate.spokeshave.dev/owner";
@@ -62,7 +62,7 @@ impl OwnerState {
                 annotations: template.annotations,
                 ..ObjectMeta::default()
             },
-            spec: Arc::new(owner.template.spec.clone().unwrap_or_default()),
+            spec: Arc::new(with_defaults(owner.template.spec.clone().unwrap_or_default())),
             reference: reference(owner, index),
             replicas: 0,
             next_number: 0,

@@ -9,6 +9,9 @@ use k8s_openapi::api::core::v1::{PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use spokeshave_model::Pod;
 
+/// What a pod is given to stop that does not say how long it takes, in seconds.
+const GRACE_SECONDS: i64 = 30;
+
 /// A pod: its place in the slab, and which of the pods that had this place it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PodId {
@@ -214,8 +217,14 @@ pub(crate) fn stopping(pod: &mut Pod, grace_seconds: i64, now: Timestamp) {
 pub(crate) fn grace_seconds(pod: &Pod) -> i64 {
     let spec = pod.spec.as_deref();
     spec.and_then(|spec| spec.termination_grace_period_seconds)
-        .unwrap_or(30)
+        .unwrap_or(GRACE_SECONDS)
         .max(0)
+}
+
+/// A specification with what an API server adds to it, as far as a decision reads that: the deadline of a node ends pods by their grace periods (D-334).
+pub(crate) fn with_defaults(mut spec: PodSpec) -> PodSpec {
+    spec.termination_grace_period_seconds.get_or_insert(GRACE_SECONDS);
+    spec
 }
 
 /// Kubernetes writes times of pods in whole seconds.

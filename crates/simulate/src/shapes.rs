@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use spokeshave_model::Pod;
 
 use crate::owners::OwnerState;
-use crate::pods::created;
+use crate::pods::{created, with_defaults};
 
 /// A DaemonSet during a run.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl DaemonState {
                 annotations: own.annotations,
                 ..ObjectMeta::default()
             },
-            spec: Arc::new(template.spec.clone().unwrap_or_default()),
+            spec: Arc::new(with_defaults(template.spec.clone().unwrap_or_default())),
             reference: OwnerReference {
                 api_version: "apps/v1".to_owned(),
                 kind: "DaemonSet".to_owned(),

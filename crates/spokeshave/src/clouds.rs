@@ -117,6 +117,7 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
         .clone_from(&settings.interruption_queue);
     options.disable_dry_run = settings.disable_dry_run;
     options.reserved_capacity = settings.feature_gates.reserved_capacity;
+    options.node_overlays = settings.feature_gates.node_overlay;
     options.zonal_shift = settings.enable_zonal_shift;
     options.ami_refresh_interval = settings.ami_refresh_interval;
     options.subnet_refresh_interval = settings.subnet_refresh_interval;

@@ -165,8 +165,7 @@ fn approval(policy: &DisruptionPolicy, node_pool: &str) -> Result<(Value, String
             policy.name()
         );
     };
-    let rollout = policy.spec.rollout.as_ref();
-    if rollout.and_then(|rollout| rollout.approval.as_ref()) != Some(&RolloutApproval::Manual) {
+    if !needs_approval(policy) {
         bail!(
             "DisruptionPolicy {} needs no approval; set `approval: Manual` in its spec.rollout",
             policy.name()
@@ -228,6 +227,13 @@ fn line(out: &mut String, policy: &DisruptionPolicy, is_paused: bool, one: &Roll
     }
     let _ = match one.phase {
         _ if is_paused => writeln!(out, "  to continue: spokeshave rollout resume {name}"),
+        RolloutPhase::WaitingForApproval if !needs_approval(policy) => {
+            writeln!(
+                out,
+                "  wave {} needs no approval any more: it starts once the operator has seen that, and all is healthy",
+                one.wave + 1
+            )
+        }
         RolloutPhase::WaitingForApproval if is_approved(policy, one) => {
             writeln!(
                 out,
@@ -248,6 +254,12 @@ fn line(out: &mut String, policy: &DisruptionPolicy, is_paused: bool, one: &Roll
         ),
         _ => Ok(()),
     };
+}
+
+/// Whether each wave after the canary waits until somebody has approved it.
+fn needs_approval(policy: &DisruptionPolicy) -> bool {
+    let rollout = policy.spec.rollout.as_ref();
+    rollout.is_some_and(|rollout| rollout.approval == Some(RolloutApproval::Manual))
 }
 
 /// Whether the wave after the present one has been approved in this roll-out, as the operator will see it.
@@ -317,6 +329,9 @@ mod tests {
         assert_eq!(said(&waiting, &this), approved);
         assert_eq!(said(&waiting, &json!({"approved": {"default": 2}})), asks);
         assert_eq!(said(&waiting, &json!({"approved": {"other": 3}})), asks);
+        let goes_on = "  wave 3 needs no approval any more: it starts once the operator has seen that, and all is healthy";
+        assert_eq!(said(&waiting, &json!({"approval": "Automatic"})), goes_on);
+        assert_eq!(said(&waiting, &json!({"approval": null})), goes_on);
         waiting.status.as_mut().expect("a status").rollouts[0].approved_before = Some(3);
         assert_eq!(
             said(&waiting, &json!({"approved": {"default": 3}})),

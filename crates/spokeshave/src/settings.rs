@@ -91,7 +91,7 @@ settings! {
     consolidation_replacements: u32 = positive(COUNT, "1"), "NUMBER", "Maximum number of replacement nodes for a set of underutilized nodes; always fewer than are removed";
     nominate_pods: bool = boolean("false"), "BOOL", "Let pending pods name the node that they were planned on in status.nominatedNodeName, so that the scheduler puts them there; needs the permission to patch pods/status";
     feature_gates: FeatureGates = parsed("a list such as NodeRepair=true,StaticCapacity=false", DEFAULT_GATES, parse_feature_gates), "GATES", "Gate=true,Gate=false";
-    scheduler_config: Option<PathBuf> = optional(path()), "FILE", "Topology spread for pods that have none: podTopologySpread.defaultConstraints, as YAML or JSON";
+    scheduler_config: Option<PathBuf> = optional(path()), "FILE", "Configuration of kube-scheduler (KubeSchedulerConfiguration), as YAML or JSON: default topology spread, added node affinity and ignored resources count for pods; or podTopologySpread.defaultConstraints alone";
     instance_types_file_path: Option<PathBuf> = optional(path()).shown_as("its 144 built-in types"), "FILE", "Instance types that the kwok provider offers";
     cluster_name: Option<String> = optional(text("")), "NAME", "AWS, Azure: name of the cluster, which tags and user data carry; required";
     cluster_endpoint: Option<String> = optional(text("")).shown_as("for AWS discovered from EKS"), "URL", "AWS, Azure: address of the API server for new nodes; required for Azure";

@@ -144,24 +144,26 @@ fn p_15_a_malformed_environment_variable_is_named() {
     }
 }
 
-/// What kube-scheduler itself reads.
-const KUBE_SCHEDULER: &str = "apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: default-scheduler
-  pluginConfig:
-  - name: PodTopologySpread
-    args:
-      defaultingType: List
-      defaultConstraints:
-      - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway}
-";
+/// What kube-scheduler itself reads, with arguments of one plugin.
+fn kube_scheduler(version: &str, plugin: &str, args: &str) -> String {
+    format!(
+        "apiVersion: kubescheduler.config.k8s.io/{version}\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: batch\n  pluginConfig:\n  - {{name: {plugin}, args: {args}}}\n"
+    )
+}
 
 #[test]
-fn p_121_a_scheduler_config_that_cannot_be_used_is_named_before_anything_starts() {
+fn p_121_b_60_a_scheduler_config_that_cannot_be_used_is_named_before_anything_starts() {
     let zone = "topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule";
     let one = |constraint: &str| format!("podTopologySpread: {{defaultConstraints: [{{{constraint}}}]}}\n");
-    let (_other, other) = file(KUBE_SCHEDULER);
+    let (_old, old) = file(&kube_scheduler("v1beta3", "PodTopologySpread", "{}"));
+    let (_typed, typed) = file(&kube_scheduler("v1", "NodeResourcesFit", "{ignoredResources: 7}"));
+    let near = "{key: team, operator: Near, values: [a]}";
+    let near = format!(
+        "{{addedAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{{matchExpressions: [{near}]}}]}}}}}}"
+    );
+    let (_near, near) = file(&kube_scheduler("v1", "NodeAffinity", &near));
+    let list = format!("{{defaultingType: List, defaultConstraints: [{{maxSkew: 0, {zone}}}]}}");
+    let (_list, list) = file(&kube_scheduler("v1", "PodTopologySpread", &list));
     let (_cut, cut) = file("podTopologySpread:\n  defaultConstraints: [{maxSkew: 1,");
     let (_misspelt, misspelt) = file("podTopologySpread:\n  defaultConstraint: []\n");
     let (_skew, skew) = file(&one(&format!("maxSkew: 0, {zone}")));
@@ -173,8 +175,26 @@ fn p_121_a_scheduler_config_that_cannot_be_used_is_named_before_anything_starts(
     for (path, parts) in [
         ("/nonexistent/spread.yaml", vec!["cannot read"]),
         (
-            &other,
-            vec!["kube-scheduler", "podTopologySpread.defaultConstraints"],
+            &old,
+            vec![
+                "KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1beta3",
+                "only kubescheduler.config.k8s.io/v1 is read",
+            ],
+        ),
+        (
+            &typed,
+            vec!["profiles[0] (batch), plugin NodeResourcesFit: args.ignoredResources: invalid type"],
+        ),
+        (
+            &near,
+            vec![
+                "profiles[0] (batch), plugin NodeAffinity: args.addedAffinity.",
+                "matchExpressions[0].operator",
+            ],
+        ),
+        (
+            &list,
+            vec!["profiles[0] (batch), plugin PodTopologySpread: args.defaultConstraints[0].maxSkew must"],
         ),
         (&cut, vec!["is not a scheduler config"]),
         (&misspelt, vec!["defaultConstraint"]),

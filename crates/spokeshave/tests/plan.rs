@@ -366,6 +366,70 @@ fn p_121_the_scheduler_config_spreads_pods_that_say_nothing_themselves() {
     }
 }
 
+/// kube-scheduler's own file: pods of the profile that they name get its node affinity and need none of the resources that it ignores, others neither.
+#[test]
+fn b_60_pods_are_planned_as_the_profile_of_their_scheduler_judges_them() {
+    let pod = |name: &str, scheduler: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{schedulerName: {scheduler}, containers: [{{name: c, resources: {{requests: {{cpu: 100m, example.com/licence: 1}}}}}}]}}\n"
+        )
+    };
+    let dump = format!(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: default}}\nspec: {{template: {{spec: {{requirements: [], nodeClassRef: {{group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}}}}}}}}\n{}{}",
+        pod("ours", "batch"),
+        pod("theirs", "default-scheduler")
+    );
+    let config = "apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: true}
+profiles:
+- schedulerName: default-scheduler
+- schedulerName: batch
+  plugins: {filter: {disabled: [{name: TaintToleration}]}}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {ignoredResourceGroups: [example.com]}
+  - name: NodeAffinity
+    args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+      {matchExpressions: [{key: topology.kubernetes.io/zone, operator: In, values: [test-zone-c]}]}]}}}
+";
+    let mut file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
+    file.write_all(config.as_bytes()).expect("it is written");
+    let path = file.path().display().to_string();
+    let decided = |more: &[&str]| {
+        let arguments = [&["-f", "-", "-o", "json"], more].concat();
+        let output = plan(&arguments, Some(dump.as_bytes()));
+        let value: Value = serde_json::from_str(&output.stdout).expect("JSON");
+        let said: Vec<String> = output
+            .stderr
+            .lines()
+            .filter(|line| line.contains("scheduler config"))
+            .map(str::to_owned)
+            .collect();
+        (value["provisioning"].clone(), pods_left(&value), said)
+    };
+    let (_, left, said) = decided(&[]);
+    assert_eq!((left, said), (2, Vec::new()), "no NodePool has licences");
+    let (provisioning, left, said) = decided(&["--scheduler-config", &path]);
+    assert_eq!(left, 1, "{provisioning}");
+    assert_eq!(provisioning["unschedulable"][0]["pod"], "shop/theirs");
+    let claim = &provisioning["nodeClaims"][0];
+    assert_eq!(claim["pods"][0], "shop/ours");
+    assert_eq!(claim["cheapest"]["zone"], "test-zone-c");
+    assert!(
+        claim["requests"].get("example.com/licence").is_none(),
+        "a node without them would never count as initialized: {claim}"
+    );
+    assert_eq!(
+        said,
+        [
+            "note: scheduler config: batch does not filter nodes by TaintToleration: what pods ask of nodes in this way is heeded all the same",
+            "note: scheduler config: nodes for pods of batch must also have topology.kubernetes.io/zone In [test-zone-c] (addedAffinity)",
+            "note: scheduler config: pods of batch need no room on nodes for example.com/*, which it does not look for",
+        ]
+    );
+}
+
 fn pods_left(plan: &Value) -> usize {
     plan["provisioning"]["unschedulable"]
         .as_array()

@@ -259,6 +259,18 @@ fn d_357_d_358_nodes_that_a_fixed_number_has_too_many_of_are_named_in_their_orde
     assert!(output.json()["disruption"]["scaleDown"].is_null());
     assert!(output.json()["provisioning"]["replicas"].is_null());
     assert!(!output.stderr.contains("StaticCapacity"), "{}", output.stderr);
+    // A command that nobody can read may be replacing one of them.
+    object(&mut dump, "NodePool", "default")["spec"]["replicas"] = json!(1);
+    items(&mut dump).push(json!({
+        "apiVersion": "spokeshave.dev/v1alpha1", "kind": "Disruption", "metadata": {"name": "odd"}, "spec": {"nodes": 7},
+    }));
+    let output = plan(&["-o", "json"], &dump);
+    assert!(output.json()["disruption"]["scaleDown"].is_null());
+    assert!(
+        output.stderr.contains("Disruption odd cannot be read"),
+        "{}",
+        output.stderr
+    );
 }
 
 /// The operator has said that it does not scale the NodePool.

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{InputModes, LocalModes, OutputModes, Winsize, tcgetattr, tcsetwinsize};
+use serde_json::{Value, json};
 
 const ENTER_ALTERNATE_SCREEN: &str = "\u{1b}[?1049h";
 const LEAVE_ALTERNATE_SCREEN: &str = "\u{1b}[?1049l";
@@ -40,8 +41,13 @@ fn modes(theirs: &File) -> Modes {
 }
 
 impl Terminal {
-    /// A terminal of a kind, as `TERM` has it.
+    /// A terminal of a kind, as `TERM` has it, without colours.
     fn named(kind: &str, arguments: &[&str]) -> Self {
+        Self::with(kind, Some("1"), arguments)
+    }
+
+    /// The same with what `NO_COLOR` says.
+    fn with(kind: &str, no_color: Option<&str>, arguments: &[&str]) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&ours).expect("granted");
         unlockpt(&ours).expect("unlocked");
@@ -61,10 +67,14 @@ impl Terminal {
         let before = modes(&theirs);
         assert!(before.2.contains(LocalModes::ICANON | LocalModes::ECHO));
         let side = || Stdio::from(theirs.try_clone().expect("a copy"));
-        let child = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        let mut program = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+        match no_color {
+            Some(value) => program.env("NO_COLOR", value),
+            None => program.env_remove("NO_COLOR"),
+        };
+        let child = program
             .args(arguments)
             .env("TERM", kind)
-            .env("NO_COLOR", "1")
             .env("LC_ALL", "C.UTF-8")
             .stdin(side())
             .stdout(side())
@@ -131,11 +141,18 @@ impl Drop for Terminal {
     }
 }
 
-/// `top` on a terminal of a kind, with a dump of seven nodes.
+/// `top` of a dump of seven nodes.
+const TOP: [&str; 5] = [
+    "top",
+    "-f",
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/explain/stuck.yaml"),
+    "--now",
+    "2026-03-02T12:00:00Z",
+];
+
+/// It on a terminal of a kind.
 fn top(kind: &str) -> Terminal {
-    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/explain/stuck.yaml");
-    let file = dump.display().to_string();
-    Terminal::named(kind, &["top", "-f", &file, "--now", "2026-03-02T12:00:00Z"])
+    Terminal::named(kind, &TOP)
 }
 
 /// A dump is read once and judged once; what it shows stays until somebody quits.
@@ -200,6 +217,134 @@ fn a_dumb_terminal_gets_ascii() {
     let filtered = terminal.until("by name | ");
     assert!(filtered.contains("filter \"web\" | "), "{filtered:?}");
     assert!(filtered.is_ascii(), "{filtered:?}");
+    terminal.press("q");
+    terminal.ends_and_gives_it_back();
+}
+
+/// The way through it as it is typed, without waiting for answers: what comes first is done first.
+#[test]
+fn keys_that_are_typed_ahead_are_taken_in_their_order() {
+    let mut terminal = top("xterm");
+    terminal.until("by name");
+    terminal.press("jj/web\u{7f}\u{7f}\u{7f}batch\rwbe");
+    let seen = terminal.until("Node batch: ");
+    assert!(seen.contains("\u{1b}[7mbatch"), "{seen:?}");
+    // Without a pane the filter goes, and the other nodes are there again.
+    terminal.press("e\u{1b}");
+    terminal.until("protected");
+    terminal.press("q");
+    terminal.ends_and_gives_it_back();
+}
+
+/// An empty `NO_COLOR` says nothing.
+#[test]
+fn colours_are_left_out_where_nobody_wants_them_or_none_are_known() {
+    for (kind, no_color, flag, has_colours) in [
+        ("xterm", None, None, true),
+        ("xterm", Some(""), None, true),
+        ("xterm", Some("1"), None, false),
+        ("xterm", None, Some("--no-color"), false),
+        ("dumb", None, None, false),
+    ] {
+        let arguments: Vec<&str> = TOP.into_iter().chain(flag).collect();
+        let mut terminal = Terminal::with(kind, no_color, &arguments);
+        let seen = terminal.until("by name");
+        let case = format!("{kind}, {no_color:?}, {flag:?}: {seen:?}");
+        assert_eq!(seen.contains("\u{1b}[38;5;"), has_colours, "{case}");
+        assert!(seen.contains("4 leaving") && seen.contains("protected"), "{case}");
+        terminal.press("q");
+        terminal.ends_and_gives_it_back();
+    }
+}
+
+/// Named columns and a selector on a screen, and both once more in a pipe.
+#[test]
+fn columns_and_a_selector_are_for_terminals_and_pipes() {
+    let asked = [
+        "--columns",
+        "zone,name",
+        "-l",
+        "kubernetes.io/hostname in (calm,busy)",
+    ];
+    let arguments: Vec<&str> = TOP.into_iter().chain(asked).collect();
+    let mut terminal = Terminal::named("xterm", &arguments);
+    let seen = terminal.until("by name");
+    assert!(seen.contains("ZONE         NODE"), "{seen:?}");
+    assert!(
+        seen.contains("test-zone-a  calm") && !seen.contains("guarded"),
+        "{seen:?}"
+    );
+    terminal.press("q");
+    terminal.ends_and_gives_it_back();
+    let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        .args(&arguments)
+        .arg("--once")
+        .env_remove("COLUMNS")
+        .output()
+        .expect("the program runs");
+    let table = String::from_utf8(output.stdout).expect("UTF-8");
+    let expected = "ZONE         NODE\ntest-zone-a  busy\ntest-zone-a  calm\n";
+    assert!(table.ends_with(expected), "{table}");
+    assert!(
+        table.starts_with("$0.760/h ") && table.contains("  7 nodes "),
+        "{table}"
+    );
+}
+
+/// A node and its NodeClaim as a dump has them.
+fn machine(index: usize) -> [Value; 2] {
+    let (name, at) = (format!("default-{index:05}"), "2026-03-02T11:00:00Z");
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": at});
+    let labels = json!({
+        "karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
+        "karpenter.sh/capacity-type": "on-demand", "topology.kubernetes.io/zone": "test-zone-a",
+        "node.kubernetes.io/instance-type": "c-4x-amd64-linux",
+        "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "kubernetes.io/hostname": name,
+    });
+    let room = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
+    let id = format!("kwok://{name}");
+    let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+    let conditions = ["Launched", "Registered", "Initialized"].map(condition);
+    [
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "uid": format!("n-{name}"), "labels": labels, "creationTimestamp": at},
+            "spec": {"providerID": id},
+            "status": {"capacity": room, "allocatable": room, "conditions": [condition("Ready")]},
+        }),
+        json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+            "metadata": {"name": name, "uid": format!("c-{name}"), "labels": labels, "creationTimestamp": at},
+            "spec": {"nodeClassRef": class, "requirements": []},
+            "status": {"providerID": id, "nodeName": name, "capacity": room, "allocatable": room, "conditions": conditions},
+        }),
+    ]
+}
+
+/// Of five thousand nodes a redraw writes those that there is room for.
+#[test]
+fn five_thousand_nodes_cost_a_screenful() {
+    const SCREENFUL: usize = 30 * 120 * 4;
+    let items: Vec<Value> = (0..5000).flat_map(machine).collect();
+    let dump = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("shop.json");
+    std::fs::write(&path, dump.to_string()).expect("written");
+    let file = path.display().to_string();
+    let mut terminal = Terminal::named("xterm", &["top", "-f", &file, "--now", "2026-03-02T12:00:00Z"]);
+    let seen = terminal.until("by name");
+    assert!(seen.contains("  5000 nodes"), "{seen:?}");
+    for (keys, chosen) in [
+        ("\u{1b}[F", "\u{1b}[7mdefault-04999"),
+        ("k", "\u{1b}[7mdefault-04998"),
+        ("\u{1b}[H", "\u{1b}[7mdefault-00000"),
+        ("/04321\rj", "\u{1b}[7mdefault-04321"),
+    ] {
+        terminal.press(keys);
+        let seen = terminal.until(chosen);
+        // Each of the letters of a filter draws it anew.
+        assert!(seen.len() <= SCREENFUL * keys.len(), "{} bytes", seen.len());
+    }
     terminal.press("q");
     terminal.ends_and_gives_it_back();
 }

@@ -7,5 +7,6 @@ pub mod adopt;
 pub mod doctor;
 pub mod explain;
 pub mod prices;
+pub mod replicas;
 pub mod stops;
 pub mod verdict;

@@ -1,6 +1,7 @@
 //! The numbers that come first.
 
 use crate::Dollars;
+use crate::account::{Account, is_paid};
 use crate::ledger::Sums;
 use crate::nodes::{NodeRow, Nodes, Phase, share};
 use crate::pending::is_unplanned;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use spokeshave_model::Price;
 use spokeshave_model::pod::is_virtual;
 use spokeshave_model::snapshot::NodeId;
+use std::collections::BTreeSet;
 
 /// Requested and allocatable amounts of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -40,9 +42,9 @@ impl Use {
 pub struct Header {
     /// When this was true, by the cluster's clock.
     pub now: Timestamp,
-    /// Dollars per hour of all managed nodes whose price is known.
+    /// Dollars per hour of all managed nodes that have been launched and whose price is known.
     pub price: Dollars,
-    /// Managed nodes whose price is not: `price` is a lower bound while there are any.
+    /// Such nodes whose price is not: `price` is a lower bound while there are any.
     pub nodes_without_price: usize,
     /// The price a day ago; none without samples from then.
     pub price_a_day_ago: Option<Dollars>,
@@ -76,8 +78,10 @@ pub struct Header {
     pub cpu: Use,
     /// Memory.
     pub memory: Use,
-    /// Commands since this program looks.
+    /// Commands that were kept when this program began to look, and all since.
     pub done: Sums,
+    /// Why the price is what it is; none while no price is known, or while prices or commands could not be read.
+    pub account: Option<Account>,
     /// Why this is old, where it is: only for who asks for the whole; `/api/changes` tells it as `trouble`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_up_to_date: Option<String>,
@@ -90,10 +94,19 @@ pub struct Header {
 }
 
 impl Header {
-    pub(crate) fn of(judged: &Judged, nodes: &Nodes, done: Sums, day_ago: Option<Price>) -> Self {
+    pub(crate) fn of(
+        judged: &Judged,
+        nodes: &Nodes,
+        (done, account): (Sums, Option<Account>),
+        day_ago: Option<Price>,
+    ) -> Self {
         let (snapshot, rows) = (&judged.snapshot, &nodes.0);
         let count = |phase: Phase| rows.iter().filter(|row| row.phase == phase).count();
-        let managed = || snapshot.nodes.iter().filter(|node| node.is_managed());
+        let managed = snapshot.nodes.iter().filter(|node| node.is_managed()).count();
+        let paid = || snapshot.nodes.iter().filter(|node| is_paid(node));
+        let stand_ins = snapshot.nodes.iter().filter(|node| node.is_stand_in());
+        let unlaunched: BTreeSet<&str> = stand_ins.map(|node| node.name.as_str()).collect();
+        let is_launched = |row: &&NodeRow| !unlaunched.contains(row.name.as_str());
         let (mut cpu, mut memory) = (Use::default(), Use::default());
         for row in rows {
             cpu.add(row.cpu);
@@ -104,10 +117,10 @@ impl Header {
         let awaited = judged.world.awaited().filter(|pod| !is_virtual(pod));
         Self {
             now: judged.world.now,
-            price: Dollars(managed().filter_map(|node| judged.cost(node)).sum()),
-            nodes_without_price: managed().filter(|node| judged.cost(node).is_none()).count(),
+            price: Dollars(paid().filter_map(|node| judged.cost(node)).sum()),
+            nodes_without_price: paid().filter(|node| judged.cost(node).is_none()).count(),
             price_a_day_ago: day_ago.map(Dollars),
-            idle: Dollars(rows.iter().map(NodeRow::idle).sum()),
+            idle: Dollars(rows.iter().filter(is_launched).map(NodeRow::idle).sum()),
             could_save: Dollars(nodes.could_save()),
             next_saves: Dollars(judged.next_savings()),
             pools: snapshot.pools.len(),
@@ -116,7 +129,7 @@ impl Header {
             coming: count(Phase::Coming) + count(Phase::Unknown),
             leaving: count(Phase::Leaving),
             broken: count(Phase::Broken),
-            unmanaged: rows.len() - managed().count(),
+            unmanaged: rows.len() - managed,
             pods: real()
                 .filter(|pod| !pod.terminal && !pod.promised && pod.node.is_some_and(is_there))
                 .count(),
@@ -125,6 +138,7 @@ impl Header {
             cpu,
             memory,
             done,
+            account,
             not_up_to_date: None,
             missing: judged.world.missing.clone(),
             unknown: judged.world.unknown(),

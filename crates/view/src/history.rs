@@ -1,8 +1,10 @@
-//! History of cost, nodes, pending pods and evictions: three rings of samples, so memory is bounded however long the program runs.
+//! History of cost, nodes, pending pods and evictions: three rings of samples, so memory is bounded however long the program runs; and of what budgets allowed.
 //!
 //! The finest has one sample in five seconds for an hour, the next one a minute for a day, the last one in fifteen minutes for thirty days.
 
 use crate::Dollars;
+use crate::budgets::Budgets;
+use crate::closures::{Closures, Stretch};
 use jiff::{SignedDuration, Timestamp};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
@@ -24,11 +26,10 @@ pub struct Sample {
     pub evictions: i64,
 }
 
-/// The time range.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// The time range of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Range {
     /// An hour.
-    #[default]
     Hour,
     /// A day.
     Day,
@@ -39,20 +40,6 @@ pub enum Range {
 impl Range {
     /// All of them, shortest first.
     pub const ALL: [Range; 3] = [Range::Hour, Range::Day, Range::Month];
-
-    /// `1h`, `24h`, `30d`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Range::Hour => "1h",
-            Range::Day => "24h",
-            Range::Month => "30d",
-        }
-    }
-
-    /// Reads that text.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|range| range.as_str() == text)
-    }
 
     /// Its length.
     pub fn length(self) -> SignedDuration {
@@ -92,10 +79,11 @@ impl Ring {
     }
 }
 
-/// The rings.
+/// The rings, and when budgets allowed nothing.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     rings: [Ring; 3],
+    closures: Closures,
 }
 
 impl History {
@@ -109,6 +97,55 @@ impl History {
     /// The samples of a range, oldest first.
     pub fn samples(&self, range: Range) -> impl DoubleEndedIterator<Item = &Sample> + Clone {
         self.rings[range as usize].0.iter()
+    }
+
+    /// The first moment that is remembered.
+    pub fn first(&self) -> Option<Timestamp> {
+        let firsts = self.rings.iter().filter_map(|ring| ring.0.front());
+        firsts.map(|first| first.at).min()
+    }
+
+    /// The samples after `from` up to `until`, oldest first, of the finest ring that goes back so far, or before whose first one no other ring has any more;
+    /// before them the last one up to `from`, whose values hold there.
+    pub fn between(&self, from: Timestamp, until: Timestamp) -> Vec<Sample> {
+        // The newest of a step may come up to two steps after the last.
+        let is_close = |range: Range, first: Timestamp| {
+            first.duration_since(from) <= SignedDuration::from_secs(2 * range.step_seconds())
+        };
+        // Looks at a large cluster, and those after an outage, are farther apart.
+        let is_earliest = |first: Timestamp| {
+            let mut all = self.rings.iter().flat_map(|ring| ring.0.iter());
+            !all.any(|sample| sample.at > from && sample.at < first)
+        };
+        let reaches = |range: Range, first: Timestamp| is_close(range, first) || is_earliest(first);
+        let mut rings = self.rings.iter().zip(Range::ALL);
+        let finest = rings.find(|(ring, range)| {
+            let first = ring.0.front();
+            first.is_some_and(|first| reaches(*range, first.at))
+        });
+        let Some((ring, _)) = finest else {
+            return Vec::new();
+        };
+        let before = self
+            .rings
+            .iter()
+            .filter_map(|ring| ring.0.iter().rev().find(|sample| sample.at <= from));
+        let before = before.max_by_key(|sample| sample.at);
+        let inside = ring
+            .0
+            .iter()
+            .filter(|sample| sample.at > from && sample.at <= until);
+        before.into_iter().chain(inside).copied().collect()
+    }
+
+    /// Takes in what budgets allow now; none where that is not known.
+    pub(crate) fn push_budgets(&mut self, now: Timestamp, budgets: Option<&Budgets>) {
+        self.closures.push(now, budgets);
+    }
+
+    /// When budgets allowed nothing for some reason, as far as that was seen: of one NodePool, or of all.
+    pub fn closures(&self, pool: Option<&str>, from: Timestamp, until: Timestamp) -> Vec<Stretch> {
+        self.closures.between(pool, from, until)
     }
 
     /// The cost a day before `now`, or none without samples from then.
@@ -185,6 +222,61 @@ mod tests {
             before,
             "time does not run back"
         );
+    }
+
+    #[test]
+    fn a_stretch_is_told_by_the_finest_ring_that_has_it() {
+        let mut history = History::default();
+        assert!(history.between(sample(0).at, sample(9).at).is_empty());
+        for second in (0..3 * 86_400).step_by(5) {
+            history.push(sample(second));
+        }
+        let last = 3 * 86_400 - 5;
+        assert!(history.first().is_some_and(|first| first <= sample(900).at));
+        let seconds = |from: i64, until: i64| {
+            let samples = history.between(sample(from).at, sample(until).at);
+            let seconds = samples.iter().map(|one| one.price.0);
+            seconds.collect::<Vec<i64>>()
+        };
+        // The last hour in steps of five seconds; what is older more coarsely, with what held at its beginning.
+        for (from, until, step) in [
+            (last - 3600, last, 5),
+            (last - 7200, last - 3600, 60),
+            (last - 86_400, last, 60),
+            (0, 86_400, 900),
+        ] {
+            let seen = seconds(from, until);
+            let length = usize::try_from((until - from) / step).unwrap();
+            assert!(
+                seen.len().abs_diff(length) <= 2,
+                "{from}: {} of {length}",
+                seen.len()
+            );
+            let steps: Vec<i64> = seen.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            let mut regular = steps[1..steps.len() - 1].iter();
+            assert!(regular.all(|one| *one == step), "{from}: {seen:?}");
+            assert!(seen[0] <= from.max(900), "{from}: {}", seen[0]);
+            assert!(
+                seen.last()
+                    .is_some_and(|last| *last <= until && *last > until - 2 * step)
+            );
+        }
+        assert!(seconds(-100, -1).is_empty());
+    }
+
+    /// Deciding about a large cluster takes a while: its hour is told by all that was seen.
+    #[test]
+    fn an_hour_of_rare_looks_is_told_by_all_of_them() {
+        let mut history = History::default();
+        for second in (0..7200).step_by(28) {
+            history.push(sample(second));
+        }
+        // The last is 7196, and the first of its hour 3612.
+        let seen = history.between(sample(3596).at, sample(7196).at);
+        let seconds: Vec<i64> = seen.iter().map(|one| one.price.0).collect();
+        let looks: Vec<i64> = (3612..=7196).step_by(28).collect();
+        assert!(seconds[0] <= 3596, "{}", seconds[0]);
+        assert_eq!(seconds[1..], looks);
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Past commands, with their predicted and realised savings.
+//! Past commands, with their predicted and realised savings, and the account of the price beside them.
 //!
 //! It remembers commands after their objects are gone, the newest two hundred; sums go on over all of them. It is fed with what was read, in order of time.
 
 use crate::Dollars;
+use crate::account::{Account, Books, Fate, Fates};
 use crate::world::World;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -53,6 +54,14 @@ impl Entry {
     fn is_over(&self) -> bool {
         [SUCCEEDED, ROLLED_BACK, ENDED].contains(&self.phase.as_str())
     }
+
+    fn fate(&self) -> Fate {
+        match self.phase.as_str() {
+            ROLLED_BACK => Fate::RolledBack,
+            _ if self.is_over() => Fate::Done,
+            _ => Fate::UnderWay,
+        }
+    }
 }
 
 /// When a command was decided, and its name.
@@ -68,6 +77,7 @@ pub struct Ledger {
     horizon: Option<Timestamp>,
     /// When all Disruptions were read last.
     read: Option<Timestamp>,
+    books: Books,
 }
 
 /// Sums over commands that were not rolled back.
@@ -139,10 +149,16 @@ impl Ledger {
             }
             self.entries.insert(key, entry);
         }
-        if world.missing.iter().all(|one| one.resource != DISRUPTIONS) {
+        let is_complete = world.missing.iter().all(|one| one.resource != DISRUPTIONS);
+        if is_complete {
             let last = self.read.replace(world.now);
             let is_missed = last.is_some_and(|last| may_have_missed(world, last));
             self.end_deleted(&listed, world.now, is_missed);
+        }
+        if is_complete && world.knows("price") {
+            self.books.take(world, snapshot, &fates(&self.entries, world));
+        } else {
+            self.books.pass_over();
         }
         while self.entries.len() > ENTRIES {
             if let Some(((decided, _), entry)) = self.entries.pop_first() {
@@ -174,17 +190,33 @@ impl Ledger {
         }
     }
 
+    /// Why the price is what it was at the last look, if it was known then, and all commands.
+    pub fn account(&self) -> Option<Account> {
+        self.books.account()
+    }
+
     /// The commands that are remembered, oldest first.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.values()
     }
 
-    /// Sums over all commands since the ledger was begun.
+    /// Sums over all commands that were kept when the ledger was begun, and all since.
     pub fn sums(&self) -> Sums {
         let mut sums = self.forgotten;
         self.entries.values().for_each(|entry| sums.add(entry));
         sums
     }
+}
+
+/// What has become of each command that is remembered, or of which an object tells.
+fn fates<'a>(entries: &'a BTreeMap<Key, Entry>, world: &'a World) -> Fates<'a> {
+    let remembered = entries.values();
+    let mut fates: Fates<'_> = remembered
+        .map(|entry| (entry.name.as_str(), entry.fate()))
+        .collect();
+    let listed = world.disruptions.iter();
+    fates.extend(listed.map(|one| (one.name(), Fate::of(one))));
+    fates
 }
 
 /// Whether a command may have ended and been forgotten since Disruptions were read last: those that have ended are kept for a day, and so many at most.

@@ -4,8 +4,10 @@
 //! on its own and uses no clock. [`World`] is the input, [`Judged`] the decisions about it, [`History`] and [`Ledger`] the past, and
 //! [`Supposition`] what might be.
 
+mod account;
 mod budgets;
 mod changes;
+mod closures;
 mod detail;
 mod difference;
 mod header;
@@ -18,8 +20,10 @@ mod unknown;
 mod view;
 mod world;
 
+pub use account::Account;
 pub use budgets::{BudgetDay, BudgetNow, Budgets, PoolCalendar};
 pub use changes::{Changes, NodeChanges};
+pub use closures::Stretch;
 pub use detail::{Detail, Toggle, detail, pod_story, pool_story};
 pub use difference::{Difference, VerdictChange};
 pub use header::{Header, Use};

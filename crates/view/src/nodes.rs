@@ -97,7 +97,7 @@ pub struct NodeRow {
     pub saves: Option<Dollars>,
     /// The type of node that would come instead.
     pub replacement: Option<String>,
-    /// Why it does not go at once although it may.
+    /// Why it does not go at once although it may; or that it goes without a command, because its NodePool has more nodes than `spec.replicas`.
     pub waits: Option<String>,
     /// Its blockers.
     pub reasons: Vec<Arc<ReasonRow>>,

@@ -43,7 +43,7 @@ const PLACES: &[&str] = &[
 ];
 
 /// Commands of the past: rates, holds and waves of DisruptionPolicies go by them; and an operator disrupts nothing while it cannot read one.
-const LEDGER: &str = "disruptions.spokeshave.dev";
+pub(crate) const LEDGER: &str = "disruptions.spokeshave.dev";
 
 /// An operator that cannot read one of these goes by what it read of it last: so do its decisions, and what is shown of them. After a restart it has read none, and
 /// what cannot be read has no effect: prices are those without it.

@@ -1,6 +1,6 @@
 //! The input, and the decisions about it.
 
-use crate::unknown::{Missing, unknown};
+use crate::unknown::{LEDGER, Missing, unknown};
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use spokeshave_api::disruption::Disruption;
@@ -11,6 +11,7 @@ use spokeshave_plan::disrupt::{Frontier, Outcome, Verdict, disrupt};
 use spokeshave_plan::in_flight::is_expected;
 use spokeshave_plan::{Policy, Provisioned, provision};
 use spokeshave_story::explain::{CommandFact, Facts};
+use spokeshave_story::replicas::Replicas;
 use spokeshave_story::{prices, verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,6 +48,17 @@ impl World {
     pub(crate) fn knows(&self, part: &str) -> bool {
         !self.unknown().contains(&part)
     }
+
+    /// What NodePools with a fixed number of nodes have too few or too many of; nothing where something that it depends on could not be read. A command that nobody
+    /// has seen may be replacing what looks like one node too many.
+    fn replicas(&self) -> Replicas {
+        let knows_commands = !self.missing.iter().any(|one| one.resource == LEDGER);
+        if knows_commands && self.knows("verdict") {
+            Replicas::of(&self.state, &self.disruptions, self.now)
+        } else {
+            Replicas::default()
+        }
+    }
 }
 
 /// A world with what provisioning and disruption make of it: the controllers' own functions, run once.
@@ -64,6 +76,8 @@ pub struct Judged {
     pub policy: Policy,
     /// Disruption commands as explanations read them.
     pub commands: Vec<CommandFact>,
+    /// What NodePools with a fixed number of nodes have too few or too many of.
+    pub replicas: Replicas,
     by_node: BTreeMap<NodeId, usize>,
 }
 
@@ -78,10 +92,13 @@ impl Judged {
         let nominated = provisioned.nominate(&mut snapshot, world.now);
         let mut disrupted = disrupt(&snapshot, &policy, world.now, &Frontier::default());
         disrupted.verdicts = verdict::all_told(&snapshot, &policy, disrupted.verdicts, &nominated);
+        let replicas = world.replicas();
+        replicas.tell(&snapshot, &mut disrupted.verdicts);
         let by_node = disrupted.verdicts.iter().enumerate();
         Self {
             by_node: by_node.map(|(index, verdict)| (verdict.node, index)).collect(),
             commands: world.disruptions.iter().map(|one| fact(one)).collect(),
+            replicas,
             world,
             snapshot,
             provisioned,
@@ -122,6 +139,7 @@ impl Judged {
             policy: &self.policy,
             attachments: &self.world.attachments,
             commands: &self.commands,
+            replicas: &self.replicas,
             now: self.world.now,
         }
     }

@@ -12,23 +12,46 @@ try { localTime = localStorage.getItem("zone") === "local"; } catch { /* a brows
 
 // --- putting in what has changed
 
-/** Where the focus is, in words that survive a new drawing. */
-function focusKey() {
+/** Where the focus is, in words that survive a new drawing: what has it first, then what is closest to that. */
+function focusKeys() {
   const at = document.activeElement;
-  if (!(at instanceof HTMLElement || at instanceof SVGElement) || at === document.body) return null;
-  if (at.id) return `#${CSS.escape(at.id)}`;
-  for (const name of ["node", "row", "toggle"]) {
+  if (!(at instanceof HTMLElement || at instanceof SVGElement) || at === document.body) return [];
+  const part = PARTS.find((id) => at.closest(`#${id}`));
+  const within = part ? `#${part} ` : "";
+  const keys = at.id ? [`#${CSS.escape(at.id)}`] : [];
+  for (const name of ["node", "row", "sort", "toggle", "pool", "pod"]) {
     const value = at.dataset[name];
-    if (value) return `[data-${name}="${CSS.escape(value)}"]`;
+    if (value) keys.push(`${within}[data-${name}="${CSS.escape(value)}"]`);
   }
   const href = at.getAttribute("href");
-  const part = at.closest("[id]");
-  return href && part ? `#${CSS.escape(part.id)} [href="${CSS.escape(href)}"]` : null;
+  if (href) keys.push(`${within}[href="${CSS.escape(href)}"]`);
+  // What is gone leaves the focus in its place, and not at the top of the page.
+  if (at.matches("a.node")) keys.push("a.node[tabindex='0']");
+  if (at.dataset.row) keys.push("#nodes [data-row]");
+  // A part that is not shown any more leaves it to the next one.
+  if (part) keys.push(...PARTS.slice(PARTS.indexOf(part)).map((id) => `#${id}`));
+  return keys;
+}
+/** @param {string[]} keys */
+function refocus(keys) {
+  for (const key of keys) {
+    const one = document.querySelector(key);
+    if (!(one instanceof HTMLElement || one instanceof SVGElement)) continue;
+    if (one.matches("a.node")) rove(one);
+    else if (one.tabIndex < 0 && !one.hasAttribute("tabindex")) one.setAttribute("tabindex", "-1");
+    one.focus({ preventScroll: true });
+    if (document.activeElement === one) return;
+  }
+}
+/** Of all boxes one is reached by Tab. @param {Element} box */
+function rove(box) {
+  for (const one of document.querySelectorAll("a.node[tabindex='0']")) one.setAttribute("tabindex", "-1");
+  box.setAttribute("tabindex", "0");
 }
 
 /** @param {Document} fresh */
 function put(fresh) {
-  const focus = focusKey();
+  const [focused, focus] = [document.activeElement, focusKeys()];
   const input = /** @type {HTMLInputElement | null} */ (byId("find"));
   const typed = input && document.activeElement === input ? [input.value, input.selectionStart, input.selectionEnd] : null;
   for (const id of PARTS) {
@@ -50,9 +73,8 @@ function put(fresh) {
     again.value = String(typed[0]);
     again.focus();
     again.setSelectionRange(Number(typed[1]), Number(typed[2]));
-  } else if (focus) {
-    const again = document.querySelector(focus);
-    if (again instanceof HTMLElement || again instanceof SVGElement) again.focus({ preventScroll: true });
+  } else if (!focused?.isConnected) {
+    refocus(focus);
   }
 }
 /** @type {Map<string, string>} */
@@ -122,7 +144,7 @@ document.addEventListener("click", (event) => {
   const link = event.target instanceof Element ? event.target.closest("a[href^='/']") : null;
   if (!link) return;
   event.preventDefault();
-  const toDetail = link.hasAttribute("data-node") || link.hasAttribute("data-row");
+  const toDetail = ["data-node", "data-row", "data-pod"].some((name) => link.hasAttribute(name));
   go(link.getAttribute("href") ?? "/", toDetail && event.detail === 0 ? "detail" : undefined);
 });
 document.addEventListener("submit", (event) => {
@@ -243,7 +265,7 @@ function dress() {
   }
   const boxes = document.querySelectorAll("a.node");
   const current = document.querySelector("a.node.chosen") ?? boxes[0];
-  current?.setAttribute("tabindex", "0");
+  if (current && !document.querySelector("a.node[tabindex='0']")) rove(current);
 }
 document.addEventListener("click", (event) => {
   if (!(event.target instanceof Element)) return;
@@ -326,7 +348,11 @@ document.addEventListener("keydown", (event) => {
     g: () => turn("boxes", 0),
     s: () => turn("boxes", 1),
     b: () => /** @type {SVGElement | null} */ (document.querySelector("a.node[tabindex='0']"))?.focus(),
-    p: () => document.querySelector("#pending a")?.scrollIntoView() ?? byId("pending")?.scrollIntoView(),
+    z: () => turn("time", 0),
+    "[": () => byId("earlier")?.click(),
+    "]": () => byId("later")?.click(),
+    ".": () => byId("newest")?.click(),
+    p: () => /** @type {HTMLElement | null} */ (document.querySelector("#pending a") ?? byId("pending"))?.focus(),
     t: () => /** @type {HTMLElement | null} */ (document.querySelector("#nodes [data-row]"))?.focus(),
     w: () => /** @type {HTMLElement | null} */ (document.querySelector("#detail [data-toggle]"))?.click(),
     Escape: () => /** @type {HTMLElement | null} */ (byId("close"))?.click(),
@@ -336,8 +362,7 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     const next = neighbour(box, event.key);
     if (!(next instanceof SVGElement)) return;
-    box.setAttribute("tabindex", "-1");
-    next.setAttribute("tabindex", "0");
+    rove(next);
     next.focus();
   }
 });

@@ -33,7 +33,12 @@ const ALWAYS: [(HeaderName, &str); 6] = [
 
 /// An answer that is whole.
 pub(crate) fn whole(status: StatusCode, kind: &'static str, content: impl Into<Bytes>) -> Response<Body> {
-    of(status, kind, Full::new(content.into()).boxed_unsync())
+    of(status, kind, body(content))
+}
+
+/// A body that is whole.
+pub(crate) fn body(content: impl Into<Bytes>) -> Body {
+    Full::new(content.into()).boxed_unsync()
 }
 
 /// A response with any body; not cacheable by default.

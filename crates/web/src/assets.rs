@@ -1,27 +1,30 @@
 //! The files that the page brings along: part of the program, from nowhere else.
 
+use crate::coding::Packable;
+use bytes::Bytes;
+
 /// A file: its name, its kind, its content.
 pub(crate) struct Asset {
     name: &'static str,
     pub(crate) kind: &'static str,
-    pub(crate) content: &'static [u8],
+    pub(crate) content: Packable,
 }
 
-const ASSETS: [Asset; 3] = [
+static ASSETS: [Asset; 3] = [
     Asset {
         name: "page.css",
         kind: "text/css; charset=utf-8",
-        content: include_bytes!("../assets/page.css"),
+        content: Packable::of(Bytes::from_static(include_bytes!("../assets/page.css"))),
     },
     Asset {
         name: "page.js",
         kind: "text/javascript; charset=utf-8",
-        content: include_bytes!("../assets/page.js"),
+        content: Packable::of(Bytes::from_static(include_bytes!("../assets/page.js"))),
     },
     Asset {
         name: "icon.svg",
         kind: "image/svg+xml",
-        content: include_bytes!("../assets/icon.svg"),
+        content: Packable::of(Bytes::from_static(include_bytes!("../assets/icon.svg"))),
     },
 ];
 
@@ -37,7 +40,7 @@ pub(crate) fn address(name: &str) -> String {
     let asset = ASSETS.iter().find(|asset| asset.name == name);
     format!(
         "/assets/{:016x}/{name}",
-        digest(asset.map_or(&[], |asset| asset.content))
+        digest(asset.map_or(&[], |asset| &asset.content.plain[..]))
     )
 }
 

@@ -1,5 +1,6 @@
 //! The current view, shared by all readers; a bounded history of recent changes; cached what-ifs until the next revision.
 
+use crate::coding::Packable;
 use bytes::Bytes;
 use serde::Serialize;
 use spokeshave_story::explain::{Document, Story};
@@ -31,7 +32,7 @@ pub type Answer = Result<(Shown, Difference), String>;
 #[derive(Default)]
 struct State {
     shown: Option<Shown>,
-    json: Option<Bytes>,
+    json: Option<Arc<Packable>>,
     changes: VecDeque<Change>,
     answers: VecDeque<(Supposition, Arc<Answer>)>,
     trouble: Option<String>,
@@ -124,12 +125,12 @@ impl Board {
     }
 
     /// The view as JSON, if it has been requested since it was published or ceased to be up to date.
-    pub(crate) fn written(&self) -> Option<Bytes> {
+    pub(crate) fn written(&self) -> Option<Arc<Packable>> {
         self.state().json.clone()
     }
 
     /// The view as JSON, made once a revision, and once more when it ceases to be up to date.
-    pub(crate) fn json(&self) -> Option<Bytes> {
+    pub(crate) fn json(&self) -> Option<Arc<Packable>> {
         let (written, shown, trouble) = {
             let state = self.state();
             (state.json.clone(), state.shown.clone()?, state.trouble.clone())
@@ -145,7 +146,7 @@ impl Board {
                 serde_json::to_vec(&view)
             }
         };
-        let json: Bytes = json.ok()?.into();
+        let json = Arc::new(Packable::of(json.ok()?.into()));
         let mut state = self.state();
         let is_newest = state
             .shown

@@ -1,8 +1,9 @@
 //! When disruption budgets allow how many nodes: seven days, one row for each NodePool and reason, from the same intervals as `spokeshave budgets`.
 
 use crate::draw::count;
+use crate::query::Query;
 use jiff::Timestamp;
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 use spokeshave_charts::units;
 use spokeshave_plan::calendar::Interval;
 use spokeshave_view::{BudgetNow, Budgets, PoolCalendar, View};
@@ -13,15 +14,16 @@ const ROW: f64 = 36.0;
 const POOLS: usize = 25;
 
 /// The panel.
-pub(crate) fn panel(view: &View) -> Markup {
+pub(crate) fn panel(view: &View, query: &Query) -> Markup {
     let budgets = &view.budgets;
     html! {
         section #budgets .panel aria-labelledby="budgets-title" {
             header { h2 #budgets-title { "Disruption budgets" } p .note { "nodes at once, the next seven days, UTC" } }
+            (pattern())
             @if !view.header.knows("pools") { p .missing { "? not observed: NodePools could not be read, so their budgets are unknown." } }
             @else if budgets.calendar.is_empty() { p .empty { "There is no NodePool." } }
             @else if !view.header.knows("budgets") { p .missing { "? not observed: " (unknown(view)) } }
-            @for pool in budgets.calendar.iter().take(POOLS) { (pool_rows(pool, budgets)) }
+            @for pool in budgets.calendar.iter().take(POOLS) { (pool_rows(pool, budgets, query)) }
             @if budgets.calendar.len() > POOLS { p .note { "and " (count(budgets.calendar.len() - POOLS, "NodePool")) " more: spokeshave budgets" } }
         }
     }
@@ -36,10 +38,20 @@ fn unknown(view: &View) -> &'static str {
     }
 }
 
-fn pool_rows(pool: &PoolCalendar, budgets: &Budgets) -> Markup {
+/// What nothing is allowed in is hatched, so that it can be told without colour. No part of the drawings themselves: a name is there once.
+fn pattern() -> Markup {
+    PreEscaped(
+        r#"<svg class="hidden-text" aria-hidden="true"><defs><pattern id="p-closed" width="9" height="9" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="stroke" d="M0 0V9"/></pattern></defs></svg>"#
+            .to_owned(),
+    )
+}
+
+fn pool_rows(pool: &PoolCalendar, budgets: &Budgets, query: &Query) -> Markup {
     let now: Vec<&BudgetNow> = budgets.now.iter().filter(|now| now.pool == pool.pool).collect();
+    let is_chosen = query.pool.as_deref() == Some(&pool.pool);
+    let chosen = (!is_chosen).then(|| pool.pool.clone());
     html! {
-        h3 { (pool.pool) }
+        h3 { a href=(query.href(|query| query.pool = chosen)) data-pool=(pool.pool) aria-current=[is_chosen.then_some("true")] title="show its past behind the time axis, or that of all again" { (pool.pool) } }
         table .calendar {
             thead { tr { th scope="col" { "reason" } th scope="col" { "now" } th scope="col" { "next seven days" } } }
             tbody {
@@ -57,11 +69,13 @@ fn pool_rows(pool: &PoolCalendar, budgets: &Budgets) -> Markup {
 
 fn state(now: &BudgetNow) -> Markup {
     let (allowed, remaining) = now.of_nodes();
+    // Of no nodes none is left, whatever is allowed.
+    let is_none = |remaining: i64| remaining == 0 && (now.nodes > 0 || now.remaining == Some(0));
     html! {
         @match (&now.error, remaining, allowed) {
             (Some(error), ..) => span .bad { (error) },
             (None, Some(remaining), Some(allowed)) => {
-                span .bad[now.remaining == Some(0)] { (remaining) " of " (allowed) }
+                span .bad[is_none(remaining)] { (remaining) " of " (allowed) }
                 @if now.disrupting > 0 { span .note { " (" (now.disrupting) " under way)" } }
             },
             (None, Some(remaining), None) => span .bad[remaining == 0] { (count(usize::try_from(remaining).unwrap_or_default(), "node")) " more" },
@@ -118,6 +132,7 @@ fn lane(intervals: &[Interval], budgets: &[String]) -> Markup {
                 @let from = x(interval.from);
                 @let width = x(interval.until) - from;
                 rect .open[interval.allowed > 0] .closed[interval.allowed == 0] x=(units(from)) width=(units(width)) height=(units(ROW)) { title { (words(interval)) } }
+                @if interval.allowed == 0 { rect .pattern x=(units(from)) width=(units(width)) height=(units(ROW)) fill="url(#p-closed)" {} }
                 @if width > 40.0 { text x=(units(from + width / 2.0)) y="25" text-anchor="middle" { (allowed(interval)) } }
             }
         }

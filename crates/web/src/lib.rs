@@ -9,6 +9,7 @@ mod assets;
 mod board;
 mod boxes;
 mod budgets;
+mod coding;
 mod detail;
 mod draw;
 mod page;

@@ -39,7 +39,7 @@ pub fn render(
             }
             div .halves {
                 (panels::pending(view, query))
-                (budgets::panel(view))
+                (budgets::panel(view, query))
             }
             (table::panel(view, query))
         }
@@ -79,6 +79,9 @@ fn help() -> Markup {
         ("/", "find a node"),
         ("g", "group by the next thing"),
         ("s", "size by the next thing"),
+        ("z", "the next span of the time axis"),
+        ("[ ]", "earlier, later"),
+        (".", "to the newest"),
         ("arrows", "move between boxes"),
         ("Enter", "open the box"),
         ("w", "assume the first blocker away, or put it back"),

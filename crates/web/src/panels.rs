@@ -5,7 +5,7 @@ use crate::query::Query;
 use maud::{Markup, html};
 use spokeshave_model::Price;
 use spokeshave_story::explain::age;
-use spokeshave_view::{Difference, Group, Header, Place, View};
+use spokeshave_view::{Account, Difference, Group, Header, Place, View};
 
 /// Verdicts that the banner names.
 const NAMED: usize = 12;
@@ -84,7 +84,31 @@ fn of_month(header: &Header) -> String {
         return "No price of a managed node is known.".to_owned();
     }
     let month = dollars(Price(header.price.0.0.saturating_mul(730)));
-    format!("About {month} a month. Managed nodes whose price is known.")
+    let moved = header.account.as_ref().map(moved).unwrap_or_default();
+    format!("About {month} a month. Managed nodes whose price is known.{moved}")
+}
+
+/// What has changed the price since the program looks, in a sentence; nothing where nothing has.
+fn moved(account: &Account) -> String {
+    let all = [
+        account.launched,
+        account.replacements,
+        account.ended_by_commands,
+        account.ended_otherwise,
+    ];
+    let repriced = account.repriced.0;
+    if repriced == Price::ZERO && all.iter().all(|sum| sum.0 == Price::ZERO) {
+        return String::new();
+    }
+    let [launched, replacements, by_commands, otherwise] = all.map(|sum| dollars(sum.0));
+    let by_prices = if repriced == Price::ZERO {
+        String::new()
+    } else {
+        format!("; {} by other prices", change(Price(repriced.0.saturating_neg())))
+    };
+    format!(
+        " Since the program looks, an hour: {launched} launched, {replacements} of replacements; ended {by_commands} by commands, {otherwise} otherwise{by_prices}."
+    )
 }
 
 /// A part of the price is as much of a lower bound as the price.
@@ -256,7 +280,7 @@ fn regrouped(difference: &Difference, query: &Query) -> Markup {
 pub(crate) fn pending(view: &View, query: &Query) -> Markup {
     let pods: usize = view.pending.iter().map(|group| group.pods).sum();
     html! {
-        section #pending .panel aria-labelledby="pending-title" {
+        section #pending .panel aria-labelledby="pending-title" tabindex="-1" {
             header { h2 #pending-title { "Pending pods" } @if pods > 0 { p .note { (count(pods, "pod")) " in " (count(view.pending.len(), "group")) } } }
             @if view.header.pools == 0 && view.header.missing.is_empty() {
                 p .empty { "There is no NodePool, so nothing is launched. A first one: " code { "spokeshave crds | kubectl apply --server-side -f -" } ", then a NodePool as in docs/operations.md." }
@@ -280,7 +304,7 @@ fn group_line(group: &Group, view: &View, query: &Query) -> Markup {
     let is_stuck = matches!(group.place, Place::Nowhere { .. });
     html! {
         li .stuck[is_stuck] {
-            b { (group.pods) " × " } a href=(query.href(|query| { query.pod = Some(group.example.clone()); query.node = None; })) { (group.owner) }
+            b { (group.pods) " × " } a href=(query.href(|query| { query.pod = Some(group.example.clone()); query.node = None; })) data-pod=(group.example) { (group.owner) }
             @if !requests.is_empty() { span .note { " " (requests.join(", ")) } }
             @if let Some(since) = group.since { span .note { " for " (age(since, view.header.now)) } }
             br;
@@ -303,7 +327,24 @@ fn group_line(group: &Group, view: &View, query: &Query) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spokeshave_view::VerdictChange;
+    use spokeshave_view::{Dollars, VerdictChange};
+
+    /// Why the price is another one is told once it is.
+    #[test]
+    fn capability_21_what_has_changed_the_price_is_told_beside_it() {
+        let mut account = Account {
+            price_then: Dollars(Price::from_dollars(2.0)),
+            ..Account::default()
+        };
+        assert_eq!(moved(&account), "");
+        account.launched = Dollars(Price::from_dollars(1.5));
+        account.replacements = Dollars(Price::from_dollars(0.2));
+        account.ended_by_commands = Dollars(Price::from_dollars(1.25));
+        let told = " Since the program looks, an hour: $1.50 launched, $0.200 of replacements; ended $1.25 by commands, $0.00 otherwise";
+        assert_eq!(moved(&account), format!("{told}."));
+        account.repriced = Dollars(Price(-300_000_000));
+        assert_eq!(moved(&account), format!("{told}; −$0.300/h by other prices."));
+    }
 
     /// Nodes that would go in other commands are named beside those of which something else would be said.
     #[test]

@@ -1,6 +1,7 @@
 //! The requested view: the query of the URL, so that every view of the page can be bookmarked and shared.
 
-use spokeshave_view::Range;
+use jiff::{SignedDuration, Timestamp};
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 macro_rules! choices {
@@ -80,6 +81,34 @@ choices! {
     Verdict = "verdict",
 }
 
+choices! {
+    /// What the time axis spans.
+    Span:
+    /// An hour.
+    Hour = "1h",
+    /// A quarter of a day.
+    SixHours = "6h",
+    /// A day.
+    Day = "24h",
+    /// A week.
+    Week = "7d",
+    /// Thirty days, which is all that is remembered.
+    Month = "30d",
+}
+
+impl Span {
+    /// Its length.
+    pub fn length(self) -> SignedDuration {
+        SignedDuration::from_hours(match self {
+            Span::Hour => 1,
+            Span::SixHours => 6,
+            Span::Day => 24,
+            Span::Week => 7 * 24,
+            Span::Month => 30 * 24,
+        })
+    }
+}
+
 /// A query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
@@ -99,8 +128,12 @@ pub struct Query {
     pub node: Option<String>,
     /// The pod in detail, as `namespace/name`.
     pub pod: Option<String>,
-    /// The time axis.
-    pub range: Range,
+    /// What the time axis spans.
+    pub range: Span,
+    /// Where it ends, in whole seconds; now, if nothing is said.
+    pub until: Option<Timestamp>,
+    /// The NodePool whose budgets are behind it; all, if none is named.
+    pub pool: Option<String>,
     /// Blockers that are assumed away.
     pub without: Vec<String>,
     /// What is thought to be gone.
@@ -123,7 +156,9 @@ impl Query {
                 "part" => query.part = value.parse().unwrap_or_default(),
                 "node" if !value.is_empty() => query.node = Some(value),
                 "pod" if !value.is_empty() => query.pod = Some(value),
-                "range" => query.range = Range::parse(&value).unwrap_or_default(),
+                "range" => query.range = Span::parse(&value).unwrap_or_default(),
+                "until" => query.until = value.parse().ok().map(whole_second),
+                "pool" if !value.is_empty() => query.pool = Some(value),
                 "without" if !query.without.contains(&value) => query.without.push(value),
                 "gone" if !query.gone.contains(&value) => query.gone.push(value),
                 _ => {}
@@ -133,24 +168,34 @@ impl Query {
     }
 
     /// Name and value of everything that differs from the default, in a fixed order.
-    pub fn pairs(&self) -> Vec<(&'static str, &str)> {
-        let mut pairs: Vec<(&'static str, &str)> = Vec::new();
+    pub fn pairs(&self) -> Vec<(&'static str, Cow<'_, str>)> {
+        let mut pairs: Vec<(&'static str, Cow<'_, str>)> = Vec::new();
         let mut add = |name, value, is_default: bool| {
             if !is_default {
                 pairs.push((name, value));
             }
         };
-        add("group", self.group.as_str(), self.group == Group::default());
-        add("size", self.size.as_str(), self.size == Size::default());
-        add("sort", self.sort.as_str(), self.sort == Sort::default());
-        add("desc", "1", !self.descending);
-        add("find", &self.find, self.find.is_empty());
-        add("range", self.range.as_str(), self.range == Range::default());
-        for (name, value) in [("node", &self.node), ("pod", &self.pod)] {
-            add(name, value.as_deref().unwrap_or_default(), value.is_none());
+        add(
+            "group",
+            self.group.as_str().into(),
+            self.group == Group::default(),
+        );
+        add("size", self.size.as_str().into(), self.size == Size::default());
+        add("sort", self.sort.as_str().into(), self.sort == Sort::default());
+        add("desc", "1".into(), !self.descending);
+        add("find", self.find.as_str().into(), self.find.is_empty());
+        add("range", self.range.as_str().into(), self.range == Span::default());
+        let until = self.until.map(|until| until.to_string());
+        add("until", until.unwrap_or_default().into(), self.until.is_none());
+        for (name, value) in [("pool", &self.pool), ("node", &self.node), ("pod", &self.pod)] {
+            add(name, value.as_deref().unwrap_or_default().into(), value.is_none());
         }
-        self.without.iter().for_each(|one| add("without", one, false));
-        self.gone.iter().for_each(|one| add("gone", one, false));
+        for one in &self.without {
+            add("without", one.as_str().into(), false);
+        }
+        for one in &self.gone {
+            add("gone", one.as_str().into(), false);
+        }
         pairs
     }
 
@@ -164,13 +209,18 @@ impl Query {
             text.push(if text.is_empty() { '?' } else { '&' });
             text.push_str(name);
             text.push('=');
-            text.push_str(&encoded(value));
+            text.push_str(&encoded(&value));
         }
         if query.part > 0 {
             let sign = if text.is_empty() { '?' } else { '&' };
             let _ = write!(text, "{sign}part={}", query.part);
         }
         format!("/{text}")
+    }
+
+    /// The address of this query with a time axis that ends at a time, or now.
+    pub fn ending(&self, until: Option<Timestamp>) -> String {
+        self.href(|query| query.until = until.map(whole_second))
     }
 
     /// The URL with a blocker toggled.
@@ -182,6 +232,11 @@ impl Query {
             },
         )
     }
+}
+
+/// Without the part of a second.
+fn whole_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 /// Percent-encodes a value.
@@ -240,7 +295,9 @@ mod tests {
             part: 3,
             node: Some("n 1".to_owned()),
             pod: Some("shop/web-1".to_owned()),
-            range: Range::Day,
+            range: Span::Week,
+            until: Some("2026-01-02T03:04:05Z".parse().unwrap()),
+            pool: Some("default".to_owned()),
             without: vec![
                 "PodDoNotDisrupt:Pod/shop/web-1".to_owned(),
                 "Budget:NodePool/x".to_owned(),
@@ -253,12 +310,16 @@ mod tests {
         let there = Query::default().toggled("Budget:NodePool/x");
         assert_eq!(there, "/?without=Budget:NodePool/x");
         assert_eq!(Query::parse(&there[2..]).toggled("Budget:NodePool/x"), "/");
+        let shared = "/?range=24h&until=2026-01-02T03:04:05Z&pool=default";
+        let parsed = Query::parse("pool=default&until=2026-01-02T04:04:05.678%2B01:00&range=24h");
+        assert_eq!(parsed.href(|_| ()), shared);
     }
 
     #[test]
     fn nonsense_is_passed_over() {
-        let query = Query::parse("group=x&&=&part=-1&%ff&find=%zz%e9&node=&desc");
+        let query = Query::parse("group=x&&=&part=-1&%ff&find=%zz%e9&node=&desc&range=2h&until=soon&pool=");
         assert_eq!(query.find, "%zz\u{fffd}");
         assert!(query.descending && query.node.is_none() && query.part == 0);
+        assert_eq!((query.range, query.until, query.pool), (Span::Hour, None, None));
     }
 }

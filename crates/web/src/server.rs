@@ -6,6 +6,7 @@
 use crate::answer::{self, Body, HTML, JSON, refusal, whole};
 use crate::assets;
 use crate::board::{Answer, Board, News, Shown, difference_json, node_json, story_json};
+use crate::coding::{self, Packable};
 use crate::page::{message, render};
 use crate::query::{Query, decoded};
 use crate::stalled::Stalling;
@@ -121,7 +122,35 @@ async fn connection(site: Arc<Site>, stream: TcpStream) {
     }
 }
 
+/// An answer, packed where the client takes it so.
 async fn respond<B>(site: &Arc<Site>, request: &Request<B>) -> Response<Body> {
+    let mut response = answered(site, request).await;
+    if coding::may_be_packed(&mut response) && coding::takes_gzip(request.headers()) {
+        packed(site, response).await
+    } else {
+        response
+    }
+}
+
+/// Packs an answer that is made for one client.
+async fn packed(site: &Site, response: Response<Body>) -> Response<Body> {
+    let (parts, body) = response.into_parts();
+    let plain = match body.collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(never) => match never {},
+    };
+    let mut packed = None;
+    if coding::is_long(&plain) {
+        let content = plain.clone();
+        packed = apart(site, move || coding::gzip(&content)).await.flatten();
+    }
+    match packed {
+        Some(packed) => coding::as_gzip(Response::from_parts(parts, answer::body(packed))),
+        None => Response::from_parts(parts, answer::body(plain)),
+    }
+}
+
+async fn answered<B>(site: &Arc<Site>, request: &Request<B>) -> Response<Body> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = refusal(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -143,7 +172,7 @@ async fn respond<B>(site: &Arc<Site>, request: &Request<B>) -> Response<Body> {
         return whole(StatusCode::OK, answer::TEXT, "ok");
     }
     if path.starts_with("/assets/") {
-        return asset(path);
+        return asset(path, coding::takes_gzip(request.headers()));
     }
     let is_by_cookie = match admission(site, request, query) {
         Admission::Cookie => true,
@@ -184,10 +213,7 @@ async fn route<B>(site: &Arc<Site>, path: &str, query: &str, request: &Request<B
     let asked = Query::parse(query);
     match path {
         "/" => page(site, shown, asked).await,
-        "/api/view" => match view_json(site).await {
-            Some(json) => whole(StatusCode::OK, JSON, json),
-            None => refusal(StatusCode::INTERNAL_SERVER_ERROR, "the view cannot be written"),
-        },
+        "/api/view" => view(site, coding::takes_gzip(request.headers())).await,
         "/api/whatif" => what_if(site, shown, &asked).await,
         "/api/box" => found_box(site, shown, query, &asked).await,
         path => object(site, shown, path, &asked).await,
@@ -233,8 +259,23 @@ async fn apart<T: Send + 'static>(site: &Site, work: impl FnOnce() -> T + Send +
     done.await.ok()
 }
 
-/// The view as JSON, which is written once a revision.
-async fn view_json(site: &Arc<Site>) -> Option<Bytes> {
+/// The view as JSON, which is written and packed once a revision.
+async fn view(site: &Arc<Site>, takes_gzip: bool) -> Response<Body> {
+    let Some(json) = view_json(site).await else {
+        return refusal(StatusCode::INTERNAL_SERVER_ERROR, "the view cannot be written");
+    };
+    let mut packed = json.if_packed().filter(|_| takes_gzip);
+    if takes_gzip && packed.is_none() {
+        let json = json.clone();
+        packed = apart(site, move || json.packed()).await.flatten();
+    }
+    match packed {
+        Some(packed) => coding::as_gzip(whole(StatusCode::OK, JSON, packed)),
+        None => whole(StatusCode::OK, JSON, json.plain.clone()),
+    }
+}
+
+async fn view_json(site: &Arc<Site>) -> Option<Arc<Packable>> {
     if let Some(json) = site.board.written() {
         return Some(json);
     }
@@ -333,11 +374,15 @@ async fn found_box(site: &Arc<Site>, shown: Shown, query: &str, asked: &Query) -
     )
 }
 
-fn asset(path: &str) -> Response<Body> {
+fn asset(path: &str, takes_gzip: bool) -> Response<Body> {
     let Some(asset) = assets::find(path) else {
         return refusal(StatusCode::NOT_FOUND, "there is nothing here");
     };
-    let mut response = whole(StatusCode::OK, asset.kind, asset.content);
+    let packed = takes_gzip.then(|| asset.content.packed()).flatten();
+    let mut response = match packed {
+        Some(packed) => coding::as_gzip(whole(StatusCode::OK, asset.kind, packed)),
+        None => whole(StatusCode::OK, asset.kind, asset.content.plain.clone()),
+    };
     let keep = HeaderValue::from_static("public, max-age=31536000, immutable");
     response.headers_mut().insert(header::CACHE_CONTROL, keep);
     response
@@ -428,9 +473,14 @@ fn exchange(site: &Site, path: &str, rest: &str) -> Response<Body> {
 }
 
 /// From now on for a day whoever brings the cookie is admitted.
+///
+/// `Lax`, because `Strict` is not sent after a link of another site: whoever opens an address with the token from web mail or a chat would be given the
+/// cookie and then be asked for it in vain. With `Lax` a browser brings it when another site opens an address as a page of its own, and with nothing else that
+/// such a site makes it ask for. That is safe: only GET and HEAD are answered and change nothing, under known host names only (`is_known_host`), and no
+/// other site can frame the page (`frame-ancestors 'none'`), embed an answer (CORP) or keep hold of the window (COOP).
 fn give_cookie(site: &Site, response: &mut Response<Body>) {
     let cookie = format!(
-        "{}={}; Path=/; Max-Age={COOKIE_SECONDS}; HttpOnly; SameSite=Strict",
+        "{}={}; Path=/; Max-Age={COOKIE_SECONDS}; HttpOnly; SameSite=Lax",
         site.gate.cookie, site.gate.token
     );
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {

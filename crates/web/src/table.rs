@@ -107,7 +107,7 @@ fn heading(title: &str, sort: Option<Sort>, is_number: bool, query: &Query) -> M
     });
     html! {
         th scope="col" aria-sort=[state] .number[is_number] {
-            a href=(href) { (title) @if is_now { (if state == Some("ascending") { " ▲" } else { " ▼" }) } }
+            a href=(href) data-sort=(sort.as_str()) { (title) @if is_now { (if state == Some("ascending") { " ▲" } else { " ▼" }) } }
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Time: what the cluster cost, with the commands below it and pods that waited above.
+//! Time: what the cluster cost, with the commands below it, pods that waited above, and behind it when budgets allowed nothing.
 
 use crate::boxes::choice;
-use crate::draw::{change, count, dollars, moment};
+use crate::draw::{change, count, dollars, moment, percent, time};
 use crate::panels::cost_words;
-use crate::query::Query;
+use crate::query::{Query, Span};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use spokeshave_charts::{TimeAxis, round_top, units};
 use spokeshave_model::Price;
-use spokeshave_view::{Entry, Range, Sample, View};
+use spokeshave_view::{Entry, Sample, Stretch, View};
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 1000.0;
@@ -17,98 +17,271 @@ const CHART: f64 = 96.0;
 const LANE: f64 = 9.0;
 const LANES: usize = 4;
 const LEFT: f64 = 52.0;
+/// What is narrower is not to be told from what is beside it.
+const NARROW: f64 = 1.0;
+/// The shortest bar.
+const BAR: f64 = 4.0;
 /// The shortest stretch that is worth an axis.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(2);
 /// Commands that are described in text.
 const TOLD: usize = 6;
 
-/// The requested range, without the part for which there is no data.
-fn axis_of(view: &View, samples: &[Sample], range: Range) -> TimeAxis {
-    let until = view.header.now;
-    let begin = until.saturating_sub(range.length()).unwrap_or(Timestamp::MIN);
-    let first = samples.first().map(|sample| sample.at);
-    let command = view
-        .commands
-        .iter()
-        .map(|entry| entry.decided)
-        .find(|at| *at >= begin);
-    let known = [first, command].into_iter().flatten().min().unwrap_or(until);
-    let latest = until.saturating_sub(SHORTEST).unwrap_or(Timestamp::MIN);
-    TimeAxis {
-        from: known.max(begin).min(latest),
-        until,
-        left: LEFT,
-        right: WIDTH,
+/// What is drawn: a stretch of time with what is known of it.
+struct Plot<'a> {
+    axis: TimeAxis,
+    /// It ends now, and not at a time that was asked for.
+    is_newest: bool,
+    /// More is known of before.
+    has_earlier: bool,
+    samples: Vec<Sample>,
+    entries: Vec<&'a Entry>,
+    closures: Vec<Stretch>,
+}
+
+impl<'a> Plot<'a> {
+    /// The requested stretch, without the part before anything is known.
+    fn of(view: &'a View, query: &Query) -> Self {
+        let now = view.header.now;
+        let asked = query.until.filter(|until| *until < now);
+        let until = asked.unwrap_or(now);
+        let before = |length: SignedDuration| until.saturating_sub(length).unwrap_or(Timestamp::MIN);
+        let begin = before(query.range.length());
+        let first = view.history.first();
+        let mut decided = view.commands.iter().map(|entry| entry.decided);
+        let has_earlier = decided.clone().chain(first).any(|at| at < begin);
+        let command = decided.find(|at| *at >= begin);
+        let known = [first, command].into_iter().flatten().min().unwrap_or(until);
+        let axis = TimeAxis {
+            from: known.max(begin).min(before(SHORTEST)),
+            until,
+            left: LEFT,
+            right: WIDTH,
+        };
+        // By another clock something may have been decided a little later than now.
+        let is_in = |entry: &&Entry| {
+            let is_decided = asked.is_none() || entry.decided <= until;
+            is_decided && entry.ended.unwrap_or(now) >= axis.from
+        };
+        Self {
+            is_newest: asked.is_none(),
+            has_earlier,
+            samples: view.history.between(axis.from, until),
+            entries: view.commands.iter().filter(is_in).collect(),
+            closures: view.history.closures(query.pool.as_deref(), axis.from, until),
+            axis,
+        }
+    }
+
+    /// The price at the right end: a price holds until the next one is known.
+    fn last_price(&self, view: &View) -> Price {
+        let last = self.samples.last().map(|sample| sample.price);
+        let known = if self.is_newest {
+            view.header.known_price(last).or(Some(view.header.price.0))
+        } else {
+            last
+        };
+        known.unwrap_or_default()
+    }
+
+    /// Why there is nothing to draw, if there is not.
+    fn emptiness(&self) -> Option<&'static str> {
+        match (self.entries.len(), self.samples.len(), self.is_newest) {
+            (0, 0 | 1, true) => Some(
+                "The line begins when the program that serves this page begins to look; a dump has none.",
+            ),
+            (0, 0, false) => Some("Nothing is remembered of this time."),
+            _ => None,
+        }
     }
 }
 
 /// The panel.
 pub(crate) fn panel(view: &View, query: &Query) -> Markup {
-    let samples: Vec<Sample> = view.history.samples(query.range).copied().collect();
-    let axis = axis_of(view, &samples, query.range);
-    let highest = samples
-        .iter()
-        .map(|sample| sample.price)
-        .max()
-        .unwrap_or_default();
-    let top = round_top(highest.max(view.header.price.0).dollars());
-    let shown: Vec<&Entry> = view
-        .commands
-        .iter()
-        .filter(|entry| entry.ended.unwrap_or(axis.until) >= axis.from)
-        .collect();
+    let plot = Plot::of(view, query);
+    let samples = plot.samples.iter().map(|sample| sample.price);
+    let highest = samples.chain([plot.last_price(view)]).max().unwrap_or_default();
+    let top = round_top(highest.dollars());
     let height = TOP + CHART + 8.0 + LANE * LANES as f64 + 16.0;
-    let done = &view.header.done;
     html! {
         section #time .panel aria-labelledby="time-title" {
             header {
                 h2 #time-title { "Cost over time" }
-                (choice("range", &Range::ALL, query.range, Range::as_str, |one| query.href(|query| query.range = one)))
-                @if done.commands > 0 {
-                    p .note {
-                        (count(done.commands, "command")) " seen: " (count(usize::try_from(done.evictions).unwrap_or_default(), "eviction"))
-                        ", saved " b { (dollars(done.realised.0)) "/h" }
-                        @if done.realised != done.predicted { " (predicted " (dollars(done.predicted.0)) "/h)" }
-                    }
-                }
+                (choice("range", Span::ALL, query.range, Span::as_str, |one| query.href(|query| query.range = one)))
+                (moves(&plot, view, query))
+                (sums(view))
             }
-            @if samples.len() < 2 && shown.is_empty() {
-                p .empty { "The line begins when the program that serves this page begins to look; a dump has none." }
+            @if let Some(why) = plot.emptiness() {
+                p .empty { (why) }
             } @else {
-                svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label=(summary(view, &samples, shown.len())) {
-                    (grid(&axis, top))
-                    @if !samples.is_empty() {
-                        path .cost d=(area(&axis, &samples, view, top)) {}
-                        path .line d=(line(&axis, &samples, view, top)) {}
-                        path .waiting d=(waiting(&axis, &samples)) {}
+                svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label=(summary(view, &plot)) {
+                    (behind(&plot.axis, &plot.closures, query.pool.as_deref()))
+                    (grid(&plot.axis, top))
+                    @if !plot.samples.is_empty() {
+                        path .cost d=(area(&plot, view, top)) {}
+                        path .line d=(line(&plot, view, top)) {}
+                        path .waiting d=(waiting(&plot.axis, &plot.samples)) {}
                     }
-                    (bars(&axis, &shown))
+                    (bars(&plot.axis, &plot.entries))
                 }
+                (legend(&plot, query))
             }
-            @if !shown.is_empty() {
+            @if !plot.entries.is_empty() {
                 ul .commands {
-                    @for entry in shown.iter().rev().take(TOLD) { (told(entry, view.header.now)) }
-                    @if shown.len() > TOLD { li .note { "and " (shown.len() - TOLD) " before" } }
+                    @for entry in plot.entries.iter().rev().take(TOLD) { (told(entry, view.header.now)) }
+                    @if plot.entries.len() > TOLD { li .note { "and " (plot.entries.len() - TOLD) " before" } }
                 }
             }
         }
     }
 }
 
-fn summary(view: &View, samples: &[Sample], commands: usize) -> String {
-    let price = if view.header.knows("price") {
-        cost_words(&view.header)
-    } else {
-        "price unknown".to_owned()
+/// What all commands have saved.
+fn sums(view: &View) -> Markup {
+    let done = &view.header.done;
+    html! {
+        @if done.commands > 0 {
+            p .note {
+                (count(done.commands, "command")) " seen: " (count(usize::try_from(done.evictions).unwrap_or_default(), "eviction"))
+                ", saved " b { (dollars(done.realised.0)) "/h" }
+                @if done.realised != done.predicted { " (predicted " (dollars(done.predicted.0)) "/h)" }
+            }
+        }
+    }
+}
+
+/// Earlier and later, by half of what is spanned.
+fn moves(plot: &Plot<'_>, view: &View, query: &Query) -> Markup {
+    let half = query.range.length() / 2;
+    let earlier = plot.axis.until.saturating_sub(half).ok();
+    let later = plot.axis.until.saturating_add(half).ok();
+    let later = later.filter(|later| *later < view.header.now);
+    let format = "%Y-%m-%d %H:%M:%S UTC";
+    html! {
+        @if plot.has_earlier || !plot.is_newest {
+            nav .choice aria-label="stretch of time" {
+                @if plot.has_earlier { a #earlier href=(query.ending(earlier)) { "earlier" } }
+                @if !plot.is_newest {
+                    a #later href=(query.ending(later)) { "later" }
+                    a #newest href=(query.ending(None)) { "newest" }
+                }
+            }
+        }
+        @if !plot.is_newest { p .note { (time(plot.axis.from, format)) " to " (time(plot.axis.until, format)) } }
+    }
+}
+
+fn summary(view: &View, plot: &Plot<'_>) -> String {
+    let price = match (plot.is_newest, view.header.knows("price")) {
+        (true, true) => format!("{} now", cost_words(&view.header)),
+        (true, false) => "price unknown now".to_owned(),
+        (false, _) if plot.samples.is_empty() => "price unknown at the right".to_owned(),
+        (false, _) => format!("{}/h at the right", dollars(plot.last_price(view))),
     };
-    let before = samples
-        .first()
-        .map(|sample| format!("{}/h", dollars(sample.price)))
-        .unwrap_or_default();
+    let before = plot.samples.first();
+    let before = before.map_or("price unknown".to_owned(), |sample| {
+        format!("{}/h", dollars(sample.price))
+    });
+    let closed = plot.closures.iter().filter(|one| one.is_whole());
+    let closed: SignedDuration = closed.map(|one| one.until.duration_since(one.from)).sum();
+    let whole = plot.axis.until.duration_since(plot.axis.from);
+    let closed = match closed.as_secs() * 1000 / whole.as_secs().max(1) {
+        0 => String::new(),
+        share => format!("; budgets allowed nothing for {} of it", percent(share)),
+    };
     format!(
-        "{price} now, {before} at the left; {}.",
-        count(commands, "command")
+        "{price}, {before} at the left; {}{closed}.",
+        count(plot.entries.len(), "command")
     )
+}
+
+/// What is said of a stretch in which budgets allowed nothing for something.
+fn closed_words(one: &Stretch, pool: Option<&str>) -> String {
+    let reasons: Vec<String> = one.reasons().map(str::to_lowercase).collect();
+    match pool {
+        Some(pool) => format!("budgets of {pool} allow nothing for {}", reasons.join(", ")),
+        None if one.is_whole() => "budgets of all NodePools allow nothing".to_owned(),
+        None => format!(
+            "{} of {} allow nothing for a reason",
+            one.closed,
+            count(usize::try_from(one.budgets).unwrap_or_default(), "budget")
+        ),
+    }
+}
+
+/// A stretch behind the curve; more than one, where they are too narrow to be told apart.
+struct Band {
+    from: f64,
+    until: f64,
+    is_whole: bool,
+    words: String,
+}
+
+fn bands(axis: &TimeAxis, closures: &[Stretch], pool: Option<&str>) -> Vec<Band> {
+    // A day of the week tells a day of one week only.
+    let is_long = axis.until.duration_since(axis.from) > SignedDuration::from_hours(6 * 24);
+    let format = if is_long { "%b %-d %H:%M" } else { "%a %H:%M" };
+    let when = |at: Timestamp| at.strftime(format).to_string();
+    let mut bands: Vec<Band> = Vec::new();
+    for one in closures {
+        let (from, until) = (axis.x(one.from), axis.x(one.until));
+        match bands.last_mut() {
+            Some(last) if until - last.until < NARROW && last.until - last.from < NARROW => {
+                last.until = until;
+                last.is_whole = false;
+                last.words = format!("until {}: budgets allow nothing now and then", when(one.until));
+            }
+            _ => {
+                let words = closed_words(one, pool);
+                bands.push(Band {
+                    from,
+                    until,
+                    is_whole: one.is_whole(),
+                    words: format!("{} to {}: {words}", when(one.from), when(one.until)),
+                });
+            }
+        }
+    }
+    bands
+}
+
+/// When budgets allowed nothing: faint behind the curve, and clear below it.
+fn behind(axis: &TimeAxis, closures: &[Stretch], pool: Option<&str>) -> Markup {
+    html! {
+        @for band in bands(axis, closures, pool) {
+            // What has no width is not drawn.
+            @let (x, width) = (units(band.from.min(WIDTH - NARROW)), units((band.until - band.from).max(NARROW)));
+            g .shut .whole[band.is_whole] {
+                title { (band.words) }
+                rect .band x=(x) y=(units(TOP)) width=(width) height=(units(CHART)) {}
+                rect .lid x=(x) y=(units(TOP + CHART + 1.5)) width=(width) height="4" {}
+            }
+        }
+    }
+}
+
+fn legend(plot: &Plot<'_>, query: &Query) -> Markup {
+    let swatch = |is_whole: bool| {
+        html! {
+            svg .swatch viewBox="0 0 16 12" aria-hidden="true" {
+                g .shut .whole[is_whole] { rect .band width="16" height="7" {} rect .lid x="1" y="7.5" width="14" height="4" {} }
+            }
+        }
+    };
+    let whose = match &query.pool {
+        Some(pool) => format!("budgets of {pool}"),
+        None => "budgets of all NodePools".to_owned(),
+    };
+    html! {
+        ul .legend {
+            @if plot.closures.is_empty() { li .note { "No time was seen in which any of the " (whose) " allowed nothing." } }
+            @else {
+                li { (swatch(true)) (whose) " allow nothing" }
+                li { (swatch(false)) "nothing for some reason" @if query.pool.is_none() { " of some NodePool" } }
+            }
+            @if query.pool.is_some() { li { a #every-pool href=(query.href(|query| query.pool = None)) { "of all NodePools" } } }
+            @else { li .note { "One NodePool: its name under Disruption budgets." } }
+        }
+    }
 }
 
 fn y(price: Price, top: f64) -> f64 {
@@ -134,18 +307,16 @@ fn grid(axis: &TimeAxis, top: f64) -> Markup {
     }
 }
 
-/// A price holds until the next one is known.
-fn line(axis: &TimeAxis, samples: &[Sample], view: &View, top: f64) -> String {
-    let known = samples.iter().map(|sample| (sample.at, sample.price));
-    let last = samples.last().map(|sample| sample.price);
-    let price = view.header.known_price(last);
-    let now = (axis.until, price.unwrap_or(view.header.price.0));
-    spokeshave_charts::steps(known.chain([now]).map(|(at, price)| (axis.x(at), y(price, top))))
+fn line(plot: &Plot<'_>, view: &View, top: f64) -> String {
+    let known = plot.samples.iter().map(|sample| (sample.at, sample.price));
+    let points = known.chain([(plot.axis.until, plot.last_price(view))]);
+    spokeshave_charts::steps(points.map(|(at, price)| (plot.axis.x(at), y(price, top))))
 }
 
-fn area(axis: &TimeAxis, samples: &[Sample], view: &View, top: f64) -> String {
-    let begin = samples.first().map_or(LEFT, |sample| axis.x(sample.at));
-    spokeshave_charts::area(&line(axis, samples, view, top), TOP + CHART, begin)
+fn area(plot: &Plot<'_>, view: &View, top: f64) -> String {
+    let first = plot.samples.first();
+    let begin = first.map_or(LEFT, |sample| plot.axis.x(sample.at));
+    spokeshave_charts::area(&line(plot, view, top), TOP + CHART, begin)
 }
 
 /// A tick for each moment at which pods waited.
@@ -161,8 +332,9 @@ fn bars(axis: &TimeAxis, entries: &[&Entry]) -> Markup {
     let mut ends = [f64::NEG_INFINITY; LANES];
     let top = TOP + CHART + 8.0;
     let placed = entries.iter().map(|entry| {
-        let from = axis.x(entry.decided);
-        let until = axis.x(entry.ended.unwrap_or(axis.until)).max(from + 4.0);
+        // What was decided just now is not beyond the edge.
+        let from = axis.x(entry.decided).min(WIDTH - BAR);
+        let until = axis.x(entry.ended.unwrap_or(axis.until)).max(from + BAR);
         // The first that is free, or else the one that is free soonest.
         let free = ends.iter().position(|end| *end + 1.0 <= from);
         let soonest = (0..LANES).min_by(|left, right| ends[*left].total_cmp(&ends[*right]));
@@ -216,3 +388,6 @@ fn told(entry: &Entry, now: Timestamp) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

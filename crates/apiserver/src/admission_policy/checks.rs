@@ -7,6 +7,16 @@ use crate::cause::Cause;
 use crate::checks::items;
 use crate::crd::cel;
 
+/// What expressions are about.
+const VARIABLES: [&str; 6] = [
+    "namespaceObject",
+    "object",
+    "oldObject",
+    "params",
+    "request",
+    "variables",
+];
+
 /// Fills in what a user may leave out.
 pub(crate) fn defaults(kind: &str, object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
@@ -137,13 +147,16 @@ fn expression(path: &str, value: &Value, parameters: bool, causes: &mut Vec<Caus
         }
     };
     let references = parsed.references();
-    if references.has_variable("authorizer") {
-        let problem = "authorizer is not available: this server has no authorization to ask";
-        causes.push(Cause::invalid(path, value, problem));
-    }
-    if !parameters && references.has_variable("params") {
-        let problem = "compilation failed: undeclared reference to 'params' (in container ''): the policy has no paramKind";
-        causes.push(Cause::invalid(path, value, problem));
+    let problem = if references.has_variable("authorizer") {
+        Some("authorizer is not available: this server has no authorization to ask".to_owned())
+    } else if !parameters && references.has_variable("params") {
+        Some("compilation failed: undeclared reference to 'params' (in container ''): the policy has no paramKind".to_owned())
+    } else {
+        let undeclared = cel::undeclared(&parsed, source, &VARIABLES);
+        undeclared.map(|problem| format!("compilation failed: {problem}"))
+    };
+    if let Some(problem) = problem {
+        causes.push(Cause::invalid(path, value, &problem));
     }
 }
 

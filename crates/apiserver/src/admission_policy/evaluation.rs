@@ -23,7 +23,7 @@ impl Expression {
     fn of(value: &Value) -> Self {
         let source = value.as_str().unwrap_or_default().trim().to_owned();
         Self {
-            parsed: cel::parse(&source).ok(),
+            parsed: cel::compile(&source, &[]),
             source,
         }
     }

@@ -3,6 +3,8 @@
 //! The parts: `definition`, `version_schema` and `schema_nodes` judge the definition itself, `structural` is the compiled schema with its defaults, `values` and `rules` validate
 //! objects, `formats` knows the formats of text. All of it is pure and knows no kind.
 
+mod cel_functions;
+mod cel_rewriting;
 mod cel_values;
 mod definition;
 mod formats;
@@ -27,8 +29,10 @@ pub(crate) use definition::check_update;
 
 /// CEL as rules have it, for expressions elsewhere.
 pub(crate) mod cel {
+    pub(crate) use super::cel_functions::with_functions;
     pub(crate) use super::cel_values::open;
-    pub(crate) use super::rules::{error_text, parse, with_functions};
+    pub(crate) use super::rule_types::undeclared;
+    pub(crate) use super::rules::{compile, error_text, parse};
 }
 
 /// A compiled CustomResourceDefinition.
@@ -297,5 +301,7 @@ fn embedded_resource(object: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
     }
 }
 
+#[cfg(test)]
+mod cel_tests;
 #[cfg(test)]
 mod tests;

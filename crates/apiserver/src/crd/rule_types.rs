@@ -1,11 +1,12 @@
-//! A first look at a rule before it is ever evaluated: names that are not declared, fields that the schema does not have.
+//! A first look at an expression before it is ever evaluated: variables and functions that are not declared, fields that the schema does not have.
 //!
 //! It knows the types of `self`, of what is reached from it by fields and indexes, and of a macro's variable. Everything else may be anything:
 //! a rule is never refused for something that this does not understand.
 
 use kube_cel::cel::IdedExpr;
-use kube_cel::cel::common::ast::{EntryExpr, Expr, LiteralValue};
+use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue};
 
+use super::cel_functions::is_declared;
 use super::cel_values::escape;
 use super::structural::{Kind, Structural};
 
@@ -114,6 +115,46 @@ pub(crate) fn check(
     })
 }
 
+/// The first variable or function of an expression that is not declared, where no schema says what its variables are.
+pub(crate) fn undeclared(expression: &IdedExpr, source: &str, variables: &[&str]) -> Option<String> {
+    let known = variables.iter().map(|name| ((*name).to_owned(), Type::Unknown));
+    let mut checker = Checker {
+        variables: known.collect(),
+        root: None,
+        source,
+        problem: None,
+    };
+    checker.infer(expression);
+    checker.problem
+}
+
+/// A problem at a place of a text, as the compiler of a real server shows it.
+pub(super) fn marked(source: &str, at: usize, what: &str) -> String {
+    let line_start = source[..at].rfind('\n').map_or(0, |end| end + 1);
+    let line_number = source[..at].matches('\n').count() + 1;
+    let line = source[line_start..].lines().next().unwrap_or_default();
+    let column = source[line_start..at].chars().count();
+    let dots = ".".repeat(column);
+    format!(
+        "ERROR: <input>:{line_number}:{}: {what}\n | {line}\n | {dots}^",
+        column + 1
+    )
+}
+
+/// The name of a call with the name before its point: functions have such names, too.
+fn qualified(call: &CallExpr) -> Option<String> {
+    match &call.target.as_deref()?.expr {
+        Expr::Ident(prefix) => Some(format!("{prefix}.{}", call.func_name)),
+        _ => None,
+    }
+}
+
+/// Operators and what macros become have names that nobody can write.
+fn is_written(name: &str) -> bool {
+    name.chars()
+        .all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '.'))
+}
+
 struct Checker<'s, 'e> {
     variables: Vec<(String, Type<'s>)>,
     /// The schema whose metadata is visible.
@@ -132,7 +173,16 @@ impl<'s> Checker<'s, '_> {
                 if select.test { Type::Bool } else { field }
             }
             Expr::Call(call) => {
-                let target = call.target.as_deref().map(|target| self.infer(target));
+                let is_qualified = qualified(call).is_some_and(|name| is_declared(&name));
+                let target = call.target.as_deref().filter(|_| !is_qualified);
+                let target = target.map(|target| self.infer(target));
+                if !is_qualified && is_written(&call.func_name) && !is_declared(&call.func_name) {
+                    self.undeclared(
+                        &call.func_name,
+                        &format!("{}(", call.func_name),
+                        call.func_name.len(),
+                    );
+                }
                 let arguments: Vec<Type<'s>> =
                     call.args.iter().map(|argument| self.infer(argument)).collect();
                 self.call(&call.func_name, target, &arguments)
@@ -185,7 +235,12 @@ impl<'s> Checker<'s, '_> {
                 LiteralValue::String(_) => Type::Text,
                 LiteralValue::Bytes(_) | LiteralValue::Null => Type::Unknown,
             },
-            Expr::Struct(_) | Expr::Unspecified => Type::Unknown,
+            Expr::Struct(object) => {
+                let (name, start) = (&object.type_name, format!("{}{{", object.type_name));
+                self.undeclared(name, &start, name.len());
+                Type::Unknown
+            }
+            Expr::Unspecified => Type::Unknown,
         }
     }
 
@@ -215,10 +270,15 @@ impl<'s> Checker<'s, '_> {
             return *known;
         }
         if !NAMES.contains(&name) && !name.starts_with(['@', '#']) && !name.starts_with("__") {
-            let at = self.source.find(name).unwrap_or(0);
-            self.report(at, &format!("undeclared reference to '{name}' (in container '')"));
+            self.undeclared(name, name, 0);
         }
         Type::Unknown
+    }
+
+    /// Reports a name that stands for nothing, so far behind the beginning of a text.
+    fn undeclared(&mut self, name: &str, text: &str, behind: usize) {
+        let at = self.source.find(text).map_or(0, |start| start + behind);
+        self.report(at, &format!("undeclared reference to '{name}' (in container '')"));
     }
 
     fn field(&mut self, operand: Type<'s>, name: &str) -> Type<'s> {
@@ -246,18 +306,9 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn report(&mut self, at: usize, what: &str) {
-        if self.problem.is_some() {
-            return;
+        if self.problem.is_none() {
+            self.problem = Some(marked(self.source, at, what));
         }
-        let line_start = self.source[..at].rfind('\n').map_or(0, |end| end + 1);
-        let line_number = self.source[..at].matches('\n').count() + 1;
-        let line = self.source[line_start..].lines().next().unwrap_or_default();
-        let column = self.source[line_start..at].chars().count();
-        let dots = ".".repeat(column);
-        self.problem = Some(format!(
-            "ERROR: <input>:{line_number}:{}: {what}\n | {line}\n | {dots}^",
-            column + 1
-        ));
     }
 }
 

@@ -1,21 +1,21 @@
 //! CEL rules (`x-kubernetes-validations`): compiled once per definition, evaluated with `self` and `oldSelf`, worded as a real server does.
 //!
-//! The language and Kubernetes' functions come from kube-cel. There is no type checker and no cost budget; a rule that cannot be evaluated
-//! (a missing key, a wrong type) is a rejection.
+//! The language comes from the CEL crate, with other expressions in place of what it has otherwise (`cel_rewriting`) and functions of `cel_functions`. There is no
+//! type checker and no cost budget; a rule that cannot be evaluated (a missing key, a wrong type) is a rejection.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use kube_cel::KubeCelExt as _;
-use kube_cel::cel::extractors::Arguments;
 use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
 use serde_json::Value;
 
+use super::cel_functions::with_functions;
 use super::cel_values::convert;
 use super::path::Path;
 use super::structural::{Kind, Structural};
+use super::{cel_rewriting, rule_types};
 use crate::cause::Cause;
 
 /// A compiled rule.
@@ -38,18 +38,28 @@ impl std::fmt::Debug for Rule {
     }
 }
 
-/// Parses an expression.
+/// Parses an expression, for a look at it.
 ///
 /// # Errors
 /// What the parser says, with the place.
 pub(crate) fn parse(source: &str) -> Result<IdedExpr, String> {
-    Parser::new()
+    let parsed = Parser::new()
         .enable_optional_syntax(true)
-        .parse(source)
-        .map_err(|errors| {
-            // Go shows an excerpt with a margin of one more space.
-            errors.to_string().replace("\n| ", "\n | ")
-        })
+        .parse(&cel_rewriting::without_double_negations(source));
+    let parsed = parsed.map_err(|errors| {
+        // Go shows an excerpt with a margin of one more space.
+        errors.to_string().replace("\n| ", "\n | ")
+    })?;
+    cel_rewriting::expand(parsed).map_err(|misuse| {
+        let at = source.find(&misuse.name).unwrap_or(0);
+        rule_types::marked(source, at, misuse.problem)
+    })
+}
+
+/// An expression as it is evaluated, if it parses; some variables are optionals.
+pub(crate) fn compile(source: &str, optionals: &[&str]) -> Option<IdedExpr> {
+    let parsed = parse(source).ok()?;
+    Some(cel_rewriting::lower(parsed, optionals))
 }
 
 impl Rule {
@@ -65,11 +75,14 @@ impl Rule {
 
     fn compile(raw: &Value) -> Self {
         let text = |key: &str| raw[key].as_str().unwrap_or_default().trim().to_owned();
+        let optional_old_self = raw["optionalOldSelf"].as_bool().unwrap_or(false);
+        let optionals: &[&str] = if optional_old_self { &["oldSelf"] } else { &[] };
         let source = text("rule");
-        let expression = parse(&source).ok();
+        let expression = compile(&source, optionals);
+        // Where a message is made, an old value is itself.
         let message_expression = Some(text("messageExpression"))
             .filter(|text| !text.is_empty())
-            .and_then(|text| parse(&text).ok());
+            .and_then(|text| compile(&text, &[]));
         let uses = |expression: &Option<IdedExpr>| {
             expression
                 .as_ref()
@@ -82,7 +95,7 @@ impl Rule {
             message_expression,
             reason: raw["reason"].as_str().map(str::to_owned),
             field_path: text("fieldPath").trim_start_matches('.').to_owned(),
-            optional_old_self: raw["optionalOldSelf"].as_bool().unwrap_or(false),
+            optional_old_self,
             source,
         }
     }
@@ -96,62 +109,6 @@ impl Rule {
     }
 }
 
-thread_local! {
-    static FUNCTIONS: Context<'static> = functions();
-}
-
-/// The functions, for evaluating expressions outside a schema.
-pub(crate) fn with_functions<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
-    FUNCTIONS.with(evaluate)
-}
-
-/// Kubernetes' functions, and CEL's types as values, which the CEL crate lacks: `type(self) == string`.
-fn functions() -> Context<'static> {
-    let mut context = Context::default().with_all();
-    for name in [
-        "bool",
-        "bytes",
-        "double",
-        "int",
-        "list",
-        "map",
-        "null_type",
-        "string",
-        "uint",
-        "google.protobuf.Duration",
-        "google.protobuf.Timestamp",
-    ] {
-        context.add_variable_from_value(name, type_value(name));
-    }
-    context.add_function("type", |Arguments(arguments): Arguments| {
-        let Some(value) = arguments.first() else {
-            return Err(ExecutionError::InvalidArgumentCount {
-                expected: 1,
-                actual: 0,
-            });
-        };
-        Ok(type_value(match value {
-            Cel::Bool(_) => "bool",
-            Cel::Bytes(_) => "bytes",
-            Cel::Float(_) => "double",
-            Cel::Int(_) => "int",
-            Cel::List(_) => "list",
-            Cel::Map(_) => "map",
-            Cel::Null => "null_type",
-            Cel::String(_) => "string",
-            Cel::UInt(_) => "uint",
-            Cel::Duration(_) => "google.protobuf.Duration",
-            Cel::Timestamp(_) => "google.protobuf.Timestamp",
-            _ => "type",
-        }))
-    });
-    context
-}
-
-fn type_value(name: &str) -> Cel {
-    Cel::String(Arc::new(format!("type({name})")))
-}
-
 /// Evaluates all rules of a schema on a value; `old` is the value that it replaces.
 pub(crate) fn validate(
     schema: &Structural,
@@ -161,7 +118,7 @@ pub(crate) fn validate(
 ) -> Vec<Cause> {
     let mut causes = Vec::new();
     if schema.has_rules {
-        FUNCTIONS.with(|functions| {
+        with_functions(|functions| {
             let root = Position {
                 node: schema,
                 root: true,

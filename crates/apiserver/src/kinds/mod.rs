@@ -5,6 +5,7 @@
 
 pub(crate) mod columns;
 pub(crate) mod conversion;
+pub(crate) mod service_account;
 
 mod admission;
 mod autoscaler;
@@ -28,6 +29,7 @@ mod pod_update;
 mod priority_class;
 mod replica_set;
 mod replication_controller;
+mod runtime_class;
 mod service;
 mod stateful_set;
 mod volumes;
@@ -107,6 +109,7 @@ pub(crate) fn rules(group: &str, kind: &str) -> &'static KindRules {
         ("batch", "CronJob") => &cron_job::RULES,
         ("batch", "Job") => &job::RULES,
         ("coordination.k8s.io", "Lease") => &lease::RULES,
+        ("node.k8s.io", "RuntimeClass") => &runtime_class::RULES,
         ("policy", "PodDisruptionBudget") => &disruption_budget::RULES,
         ("scheduling.k8s.io", "PriorityClass") => &priority_class::RULES,
         ("storage.k8s.io", "StorageClass") => &volumes::STORAGE_CLASS,

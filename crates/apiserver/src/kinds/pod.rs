@@ -1,4 +1,5 @@
-//! Pods: defaults, admission (priority, tolerations, quality of service), and the columns of `kubectl get pods`. What may change is in `pod_update`.
+//! Pods: defaults, admission (service account, priority, tolerations, runtime class, quality of service), and the columns of `kubectl get pods`. What may
+//! change is in `pod_update`.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 use super::columns::{AGE, Column, NAME, created, name, or_none};
 use super::filling::{set, with};
 use super::keeping::copy;
-use super::{KindRules, PLAIN, pod_template, pod_update, priority_class};
+use super::{KindRules, PLAIN, pod_template, pod_update, priority_class, runtime_class, service_account};
 use crate::cause::Cause;
 use crate::checks::{items, text};
 use crate::error::{ApiError, ApiResult};
@@ -72,7 +73,7 @@ fn is_gated(spec: &Value) -> bool {
     !items(&spec["schedulingGates"]).is_empty()
 }
 
-/// Priority by the classes of the cluster, and what every new pod gets.
+/// What a new pod gets by its account and its classes, and what every one gets.
 fn admit(state: &State, object: &mut Value) -> ApiResult<()> {
     set_admitted(state, object).map_err(|problem| {
         let name = text(&object["metadata"]["name"]);
@@ -80,17 +81,15 @@ fn admit(state: &State, object: &mut Value) -> ApiResult<()> {
     })
 }
 
-/// What admission adds to a new pod: priority, tolerations of sick nodes, the service account, its quality of service.
+/// What admission adds to a new pod, in a real server's order: the service account, priority, tolerations of sick nodes, what its runtime class asks for, its
+/// quality of service.
 fn set_admitted(state: &State, object: &mut Value) -> Result<(), String> {
     let qos = pod_template::quality_of_service(&object["spec"]);
+    service_account::admit_pod(state, object)?;
     let spec = &mut object["spec"];
-    with(spec, |spec| {
-        set(spec, "serviceAccountName", json!("default"));
-        let account = spec["serviceAccountName"].clone();
-        set(spec, "serviceAccount", account);
-    });
     set_priority(state, spec)?;
     tolerate_sick_nodes(spec);
+    runtime_class::admit_pod(state, spec)?;
     let is_gated = is_gated(spec);
     object["status"] = json!({"phase": "Pending", "qosClass": qos});
     if is_gated {

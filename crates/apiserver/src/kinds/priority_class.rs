@@ -114,13 +114,7 @@ impl<'a> Class<'a> {
 
 /// All classes.
 fn classes(state: &State) -> impl Iterator<Item = &Value> {
-    let collection = state
-        .collections
-        .get(&("scheduling.k8s.io".to_owned(), "priorityclasses".to_owned()));
-    let objects = collection
-        .into_iter()
-        .flat_map(|classes| classes.objects.values());
-    objects.map(|class| &class.value)
+    state.objects("scheduling.k8s.io", "priorityclasses")
 }
 
 /// The class of pods that name none. Of several the one of least value counts.

@@ -1,4 +1,4 @@
-//! Volumes: PersistentVolumes, their claims, StorageClasses and VolumeAttachments: defaults, the first phase, what may change, columns.
+//! Volumes: PersistentVolumes, their claims, StorageClasses and VolumeAttachments: defaults, the first phase, the default class, what may change, columns.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,14 +9,22 @@ use super::filling::{set, with, with_spec};
 use super::keeping::{all_but, copy};
 use super::{KindRules, PLAIN};
 use crate::cause::Cause;
-use crate::checks::immutable;
+use crate::checks::{immutable, text};
 use crate::error::ApiResult;
 use crate::store::state::State;
+
+/// Annotations of a StorageClass for claims that name none, in today's and in an older form.
+const DEFAULT_CLASS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
+/// Annotation by which claims named their class once.
+const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 pub(super) const CLAIM: KindRules = KindRules {
     default: |object| with_spec(object, |spec| set(spec, "volumeMode", json!("Filesystem"))),
     check: check_claim,
-    admit: pending,
+    admit: admit_claim,
     columns: CLAIM_COLUMNS,
     cells: claim_cells,
     ..PLAIN
@@ -53,6 +61,42 @@ pub(super) const ATTACHMENT: KindRules = KindRules {
 fn pending(_: &State, object: &mut Value) -> ApiResult<()> {
     object["status"] = json!({"phase": "Pending"});
     Ok(())
+}
+
+/// A new claim that names no class gets the default one, where there is one. An empty name is a name: of volumes without a class.
+fn admit_claim(state: &State, object: &mut Value) -> ApiResult<()> {
+    let names_one = object["spec"]["storageClassName"].is_string()
+        || object["metadata"]["annotations"][CLASS].is_string();
+    if !names_one
+        && object["spec"].is_object()
+        && let Some(class) = default_class_name(state)
+    {
+        object["spec"]["storageClassName"] = json!(class);
+    }
+    pending(state, object)
+}
+
+/// The name of the newest default class; of several that are as new, the first.
+fn default_class_name(state: &State) -> Option<&str> {
+    let classes = state.objects("storage.k8s.io", "storageclasses");
+    let newest = classes.filter(|class| is_default(class)).reduce(|best, next| {
+        if created_at(next) > created_at(best) {
+            next
+        } else {
+            best
+        }
+    });
+    newest.map(|class| text(&class["metadata"]["name"]))
+}
+
+fn is_default(class: &Value) -> bool {
+    let annotations = &class["metadata"]["annotations"];
+    DEFAULT_CLASS.iter().any(|key| annotations[*key] == "true")
+}
+
+/// Times of one form, which are ordered as texts.
+fn created_at(object: &Value) -> &str {
+    text(&object["metadata"]["creationTimestamp"])
 }
 
 fn default_volume(object: &mut Value) {
@@ -243,10 +287,9 @@ const CLASS_COLUMNS: &[Column] = &[
 ];
 
 fn class_cells(object: &Value, now: Timestamp) -> Vec<Value> {
-    let default = object["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true";
     let shown = plain(&object["metadata"]["name"]);
     vec![
-        json!(if default {
+        json!(if is_default(object) {
             format!("{shown} (default)")
         } else {
             shown

@@ -221,6 +221,15 @@ impl State {
         self.collections.get(storage)?.objects.get(key).cloned()
     }
 
+    /// All objects of a group and plural, in the order of their namespaces and names.
+    pub(crate) fn objects(&self, group: &str, plural: &str) -> impl Iterator<Item = &Value> {
+        let collection = self.collections.get(&(group.to_owned(), plural.to_owned()));
+        let objects = collection
+            .into_iter()
+            .flat_map(|collection| collection.objects.values());
+        objects.map(|stored| &stored.value)
+    }
+
     pub(crate) fn find(&self, scope: &Scope) -> ApiResult<Arc<Stored>> {
         self.stored(&scope.resource.storage(), &scope.key())
             .ok_or_else(|| scope.not_found())

@@ -12,11 +12,11 @@ use crate::store::objects::{Key, Stored};
 use crate::store::registry::Resource;
 use crate::store::state::{ApiServer, Scope, State};
 use crate::verbs::answer::Answer;
-use crate::verbs::definitions;
 use crate::verbs::delete_options::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::verbs::grace::begin_grace;
 use crate::verbs::reading::Filter;
 use crate::verbs::writing::seconds;
+use crate::verbs::{accounts, definitions};
 use crate::wire::request::Request;
 
 /// Events that one request takes away are at most this part of the history: a tenth.
@@ -216,6 +216,9 @@ impl ApiServer {
         self.release_owners(state, &gone.value);
         if !key.0.is_empty() {
             self.release_namespace(state, &key.0);
+        }
+        if accounts::is_default(storage, &key.1) {
+            self.keep_default_account(state, &key.0);
         }
         if resource.custom().is_some() {
             self.release_definition(state, storage);

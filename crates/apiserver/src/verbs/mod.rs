@@ -1,5 +1,6 @@
 //! The handlers: discovery, reads, watches, writes, deletions and subresources, for objects of every kind.
 
+pub(crate) mod accounts;
 pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod collecting;

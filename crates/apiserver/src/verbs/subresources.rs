@@ -40,7 +40,7 @@ impl ApiServer {
         }
         let method = request.method.as_str();
         match (name, method) {
-            ("status", "GET") => self.get(state, request, scope),
+            ("status" | "resize" | "ephemeralcontainers", "GET") => self.get(state, request, scope),
             ("status" | "resize" | "ephemeralcontainers", "PUT") => self.update(state, request, scope, name),
             ("status" | "resize" | "ephemeralcontainers", "PATCH") => self.patch(state, request, scope, name),
             ("scale", "GET" | "PUT" | "PATCH") => self.scale(state, request, scope),

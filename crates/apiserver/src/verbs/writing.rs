@@ -54,7 +54,20 @@ impl ApiServer {
         let resource = &scope.resource;
         let (mut object, duplicates) = request.object_and_duplicates(&resource.kind)?;
         check_identity(&mut object, scope)?;
-        let mut warnings = duplicate_fields(request, resource, &duplicates)?;
+        let warnings = duplicate_fields(request, resource, &duplicates)?;
+        self.create_sent(state, request, scope, object, warnings)
+    }
+
+    /// Creates an object that a client has sent for this place.
+    fn create_sent(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+        mut object: Value,
+        mut warnings: Vec<String>,
+    ) -> ApiResult<Answer> {
+        let resource = &scope.resource;
         read(request, resource, &mut object, &mut warnings)?;
         let api_version = resource.api_version();
         managed_fields::update(
@@ -201,14 +214,7 @@ impl ApiServer {
     /// Follow-ups of a creation: what a real cluster's controllers would add at once.
     fn after_create(&self, state: &mut State, resource: &Resource, scope: &Scope, stored: &Arc<Stored>) {
         if resource.is("", "namespaces") {
-            let key = (scope.name.clone(), "default".to_owned());
-            let storage = (String::new(), "serviceaccounts".to_owned());
-            if state.stored(&storage, &key).is_none() {
-                let uid = state.new_uid();
-                let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {
-                    "name": "default", "namespace": scope.name, "uid": uid, "creationTimestamp": seconds(self.now())}});
-                state.commit(&storage, &key, account, false);
-            }
+            self.keep_default_account(state, &scope.name);
         }
         self.collect_if_orphaned(state, scope, stored);
     }
@@ -224,7 +230,16 @@ impl ApiServer {
         let (mut object, duplicates) = request.object_and_duplicates(&resource.kind)?;
         check_identity(&mut object, scope)?;
         let mut warnings = duplicate_fields(request, resource, &duplicates)?;
-        let old = state.find(scope)?;
+        let old = match state.find(scope) {
+            Ok(old) => old,
+            Err(_) if subresource.is_empty() && creates_on_update(resource) => {
+                // It may name the version of an object that is gone, but not that object.
+                check_uid(scope, &Stored::new(Value::Null, 0), &object)?;
+                metadata_map(&mut object).remove("resourceVersion");
+                return self.create_sent(state, request, scope, object, warnings);
+            }
+            Err(missing) => return Err(missing),
+        };
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if !allows_unconditional_update(resource) && version.is_empty() {
             let cause = Cause {
@@ -512,6 +527,19 @@ pub(crate) fn patched(request: &Request, resource: &Resource, document: &Value) 
             error
         }
     })
+}
+
+/// Kinds of which a replacement makes the object where there is none.
+fn creates_on_update(resource: &Resource) -> bool {
+    resource.custom().is_none()
+        && matches!(
+            (resource.group.as_str(), resource.plural.as_str()),
+            ("", "endpoints" | "events" | "limitranges" | "services")
+                | ("coordination.k8s.io", "leases")
+                | ("events.k8s.io", "events")
+                | ("node.k8s.io", "runtimeclasses")
+                | ("rbac.authorization.k8s.io", _)
+        )
 }
 
 /// Kinds that may be replaced without a resource version.

@@ -337,3 +337,46 @@ async fn a_policy_that_cannot_work_is_refused_by_the_field() {
     assert_eq!(stored["status"]["observedGeneration"], 1);
     client.delete(&format!("{POLICIES}/good")).await.ok();
 }
+
+/// The idioms of the documentation, on objects that lack what they ask for.
+#[tokio::test]
+async fn what_an_object_may_lack_is_asked_for_by_optionals() {
+    let both = "object.metadata.?annotations[?'tier'].orValue('') != 'gold' && oldObject.?data.orValue({}).size() == 0";
+    let pairs = "object.?data.orValue({}).all(k, v, v.size() <= 3 && k != '')";
+    let deny: &[&str] = &["Deny"];
+    let client = with(&[
+        (policy("optional", validations(both)), deny),
+        (policy("pairs", validations(pairs)), deny),
+    ])
+    .await;
+    client
+        .post(MAPS, json!({"metadata": {"name": "bare"}}))
+        .await
+        .ok();
+    client.post(MAPS, map("short", json!({"x": "äöü"}))).await.ok();
+    client
+        .post(MAPS, map("long", json!({"x": "abcd"})))
+        .await
+        .refused(422, "Invalid");
+    let mut gold = map("gold", json!({}));
+    gold["metadata"]["annotations"] = json!({"tier": "gold"});
+    client.post(MAPS, gold).await.refused(422, "Invalid");
+}
+
+#[tokio::test]
+async fn names_that_stand_for_nothing_are_refused_when_the_policy_is_made() {
+    let client = Client::new();
+    for (expression, name) in [
+        ("objct.data.x == '1'", "objct"),
+        ("object.data.nonsense(1)", "nonsense"),
+        ("cel.bind(x, object, x) == x", "cel"),
+    ] {
+        let status = client
+            .post(POLICIES, policy("bad", validations(expression)))
+            .await
+            .refused(422, "Invalid");
+        let message = status["message"].as_str().unwrap_or_default();
+        let expected = format!("undeclared reference to '{name}' (in container '')");
+        assert!(message.contains(&expected), "{expression}: {message}");
+    }
+}

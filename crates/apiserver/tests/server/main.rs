@@ -4,6 +4,7 @@
 #![recursion_limit = "256"]
 
 mod accepting;
+mod admission;
 mod admission_policies;
 mod autoscalers;
 mod bad_input;

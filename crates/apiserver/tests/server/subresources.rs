@@ -187,3 +187,60 @@ async fn applying_a_scale_names_its_manager_and_meets_conflicts() {
     );
     assert_eq!(replicas().await, 6);
 }
+
+/// kubectl reads what it patches: `kubectl patch --subresource=resize`.
+#[tokio::test]
+async fn parts_of_a_pod_are_read_through_their_subresources() {
+    let client = Client::new();
+    client.post(PODS, pod("web", json!({}))).await.ok();
+    let whole = client.get(&format!("{PODS}/web")).await.ok();
+    for part in ["status", "resize", "ephemeralcontainers"] {
+        let read = client.get(&format!("{PODS}/web/{part}")).await.ok();
+        assert_eq!(read, whole, "{part}");
+        client
+            .get(&format!("{PODS}/none/{part}"))
+            .await
+            .refused(404, "NotFound");
+    }
+}
+
+/// What discovery offers, the server does, or says why not.
+#[tokio::test]
+async fn no_verb_that_discovery_names_is_unknown() {
+    let client = Client::new();
+    let groups = client.get("/apis").await.ok();
+    let versions = groups["groups"].as_array().unwrap().iter();
+    let versions = versions.flat_map(|group| group["versions"].as_array().unwrap());
+    let mut paths: Vec<String> = versions
+        .map(|version| format!("/apis/{}", version["groupVersion"].as_str().unwrap()))
+        .collect();
+    paths.push("/api/v1".to_owned());
+    let mut asked = 0;
+    for path in paths {
+        let list = client.get(&path).await.ok();
+        for resource in list["resources"].as_array().unwrap() {
+            let Some((plural, part)) = resource["name"].as_str().unwrap().split_once('/') else {
+                continue;
+            };
+            let within = if resource["namespaced"] == true {
+                "/namespaces/default"
+            } else {
+                ""
+            };
+            let place = format!("{path}{within}/{plural}/some/{part}");
+            for verb in resource["verbs"].as_array().unwrap() {
+                let method = match verb.as_str().unwrap() {
+                    "get" => "GET",
+                    "create" => "POST",
+                    "update" => "PUT",
+                    "patch" => "PATCH",
+                    _ => "DELETE",
+                };
+                let answer = client.text(method, &place, MERGE, "{}").await;
+                assert_ne!(answer.code, 405, "{method} {place}");
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked > 50, "{asked}");
+}

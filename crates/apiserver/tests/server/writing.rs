@@ -325,3 +325,45 @@ async fn yaml_is_read_and_unknown_fields_are_judged_as_asked() {
         .await
         .refused(400, "BadRequest");
 }
+
+/// A few kinds are made by a replacement, as clients expect that hold Leases or replace what was deleted.
+#[tokio::test]
+async fn a_replacement_makes_what_is_not_there_where_a_real_server_does() {
+    let client = Client::new();
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let lease =
+        json!({"metadata": {"name": "held", "resourceVersion": "7"}, "spec": {"holderIdentity": "me"}});
+    let answer = client.put(&format!("{leases}/held"), lease).await;
+    assert_eq!(answer.code, 201, "{}", answer.body);
+    assert_eq!(answer.body["metadata"]["managedFields"][0]["operation"], "Update");
+    let of_another = json!({"metadata": {"name": "gone", "uid": "4"}, "spec": {"holderIdentity": "me"}});
+    let refusal = client.put(&format!("{leases}/gone"), of_another).await;
+    refusal.refused(409, "Conflict");
+    let service =
+        json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "web"}}});
+    let services = "/api/v1/namespaces/default/services";
+    let answer = client
+        .put(&format!("{services}/web?dryRun=All"), service.clone())
+        .await;
+    assert_eq!(answer.code, 201, "{}", answer.body);
+    assert!(!client.exists(&format!("{services}/web")).await, "only tried");
+    assert_eq!(
+        client.put(&format!("{services}/web"), service.clone()).await.code,
+        201
+    );
+    assert_eq!(client.put(&format!("{services}/web"), service).await.code, 200);
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let role = json!({"metadata": {"name": "all"}, "rules": []});
+    assert_eq!(client.put(&format!("{roles}/all"), role).await.code, 201);
+    client
+        .put(&format!("{MAPS}/none"), json!({"metadata": {"name": "none"}}))
+        .await
+        .refused(404, "NotFound");
+    client
+        .put(
+            &format!("{services}/none/status"),
+            json!({"metadata": {"name": "none"}}),
+        )
+        .await
+        .refused(404, "NotFound");
+}

@@ -8,8 +8,8 @@ use spokeshave_provider_aws::prices::SpotPrice;
 
 use crate::xml::Element;
 use spokeshave_provider_aws::replies::{
-    CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, PlacementGroup,
-    ScheduledEvent, SecurityGroup, StatusDetail, Subnet, Tags, Terminated,
+    CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, ScheduledEvent,
+    SecurityGroup, StatusDetail, Subnet, Tags, Terminated,
 };
 
 type Item<'a, 'input> = Element<'a, 'input>;
@@ -84,18 +84,6 @@ pub(super) fn capacity_reservation(item: Item<'_, '_>) -> CapacityReservation {
         total: item.parsed("totalInstanceCount").unwrap_or(0),
         available: item.parsed("availableInstanceCount").unwrap_or(0),
         ends_at: time(item, "endDate"),
-        tags: tags(item),
-    }
-}
-
-pub(super) fn placement_group(item: Item<'_, '_>) -> PlacementGroup {
-    PlacementGroup {
-        id: item.text("groupId"),
-        name: item.text("groupName"),
-        state: item.text("state"),
-        strategy: item.text("strategy"),
-        partition_count: item.parsed("partitionCount"),
-        spread_level: item.text("spreadLevel"),
         tags: tags(item),
     }
 }

@@ -12,7 +12,7 @@ use spokeshave_provider_aws::describe::InstanceTypeInfo;
 use spokeshave_provider_aws::prices::SpotPrice;
 use spokeshave_provider_aws::requests::look_up::{
     CapacityReservationsRequest, FilterRequest, ImagesRequest, InstancesRequest, LaunchTemplatesRequest,
-    PlacementGroupsRequest, TagsRequest, page_size,
+    TagsRequest, page_size,
 };
 use spokeshave_provider_aws::requests::{
     Filter, FleetRequest, LaunchTemplateRequest, RunInstancesRequest, query,
@@ -24,8 +24,8 @@ use crate::query::Query;
 use crate::session::{Request, Session};
 use crate::xml::{self, Element};
 use spokeshave_provider_aws::replies::{
-    CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, PlacementGroup,
-    SecurityGroup, Subnet, Terminated,
+    CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, SecurityGroup, Subnet,
+    Terminated,
 };
 
 const VERSION: &str = "2016-11-15";
@@ -61,9 +61,27 @@ impl Ec2 {
     }
 
     async fn send<T>(&self, query: &Query, read: impl FnOnce(Element<'_, '_>) -> T) -> Result<T, CallError> {
-        let request = Request::query(Service::Ec2, query);
-        let body = self.session.call(&request).await?;
-        let document = Document::parse(&body).map_err(|error| self.session.unreadable(&request, &error))?;
+        self.send_request(&Request::query(Service::Ec2, query), read)
+            .await
+    }
+
+    /// A rehearsal: many of them at once must not take from launches what EC2 allows of calls, each of them again and again (A2.4).
+    async fn rehearse<T>(
+        &self,
+        query: &Query,
+        read: impl FnOnce(Element<'_, '_>) -> T,
+    ) -> Result<T, CallError> {
+        self.send_request(&Request::query(Service::Ec2, query).once(), read)
+            .await
+    }
+
+    async fn send_request<T>(
+        &self,
+        request: &Request,
+        read: impl FnOnce(Element<'_, '_>) -> T,
+    ) -> Result<T, CallError> {
+        let body = self.session.call(request).await?;
+        let document = Document::parse(&body).map_err(|error| self.session.unreadable(request, &error))?;
         Ok(read(xml::root(&document)))
     }
 
@@ -207,21 +225,6 @@ impl Ec2 {
         .await
     }
 
-    /// `DescribePlacementGroups`.
-    #[allow(clippy::missing_errors_doc, reason = "as above")]
-    pub async fn placement_groups(
-        &self,
-        request: &PlacementGroupsRequest,
-    ) -> Result<Vec<PlacementGroup>, CallError> {
-        let query = self.query("DescribePlacementGroups", request)?;
-        self.send(&query, |root| {
-            root.items("placementGroupSet")
-                .map(decode::placement_group)
-                .collect()
-        })
-        .await
-    }
-
     /// `CreateLaunchTemplate`.
     #[allow(clippy::missing_errors_doc, reason = "as above")]
     pub async fn create_launch_template(
@@ -271,6 +274,9 @@ impl Ec2 {
         if request.client_token.is_none() {
             query.set("ClientToken", self.session.client_token());
         }
+        if request.dry_run {
+            return self.rehearse(&query, decode::fleet).await;
+        }
         self.send(&query, decode::fleet).await
     }
 
@@ -281,7 +287,7 @@ impl Ec2 {
         if !request.dry_run {
             query.set("DryRun", true);
         }
-        self.send(&query, |_| ()).await
+        self.rehearse(&query, |_| ()).await
     }
 
     /// `DescribeInstances`.

@@ -63,8 +63,8 @@ fn a_122_the_policy_allows_what_is_called_and_nothing_else() {
         .map(str::to_owned)
         .collect();
     let mut called = called();
-    // Passing a role is not a call: launching an instance with a profile asks for it.
-    called.insert("iam:PassRole".to_owned());
+    // No calls: launching an instance with a profile asks for the one, making a profile with tags for the other.
+    called.extend(["iam:PassRole", "iam:TagInstanceProfile"].map(str::to_owned));
     assert_eq!(allowed, called);
     for statement in statements {
         assert_eq!(statement["Effect"], "Allow");
@@ -76,6 +76,32 @@ fn a_122_the_policy_allows_what_is_called_and_nothing_else() {
         });
         let everywhere = texts(&statement["Resource"]).contains(&"*");
         assert!(reads || !everywhere, "{} may change anything", statement["Sid"]);
+    }
+}
+
+/// Methods of the ports through which calls are made: what stands there and is called by nobody is allowed in vain.
+#[test]
+fn a_122_every_call_that_the_provider_could_make_is_made_by_it() {
+    let ports = "crates/aws-cloud/src/ports.rs";
+    let text = fs::read_to_string(repository().join(ports)).unwrap();
+    let method = Regex::new(r"(?m)^    fn ([a-z_]+)[<(]").unwrap();
+    let methods: Vec<&str> = method
+        .captures_iter(&text)
+        .map(|found| found.extract::<1>().1[0])
+        .collect();
+    assert!(methods.len() > 25, "{methods:?}");
+    let sources = fs::read_dir(repository().join("crates/aws-cloud/src")).unwrap();
+    let files = sources.map(|entry| entry.unwrap().path());
+    let others = files.filter(|file| {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        name.ends_with(".rs") && !["ports.rs", "fake.rs"].contains(&name)
+    });
+    let program: String = others.map(|file| fs::read_to_string(file).unwrap()).collect();
+    for method in methods {
+        // With the service before it: `self.aws.ec2.images(`, also over several lines.
+        let service = "(?:ec2|ssm|iam|eks|sqs|pricing|zonal_shift)";
+        let call = Regex::new(&format!(r"\b{service}\s*\.{method}\(")).unwrap();
+        assert!(call.is_match(&program), "{ports}: nobody calls {method}");
     }
 }
 
@@ -135,6 +161,17 @@ fn a_122_the_policy_and_the_names_fit_into_iams_limits_for_the_longest_cluster_n
     let cluster = "c".repeat(longest);
     let role = format!("KarpenterNodeRole-{cluster}");
     assert!(role.len() <= 64, "{} characters", role.len());
+    assert!(format!("KarpenterControllerPolicy-{cluster}").len() <= 128);
+    // Names of rules may have 64 characters, and their keys alone have up to 33.
+    let terraform = read("main.tf");
+    let rules = terraform
+        .split("resource \"aws_cloudwatch_event_rule\"")
+        .nth(1)
+        .unwrap();
+    let rule = rules.split("\n}\n").next().unwrap();
+    let name = Regex::new(r"(?m)^ *name(?:_prefix)? *=(.*)$").unwrap();
+    let given = name.captures(rule).map(|found| found[1].to_owned());
+    assert_eq!(given, None, "too long for some clusters");
     for (partition, region) in PLACES {
         let mut rendered = policy().to_string();
         for (name, value) in [

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_credential_types::Credentials;
-use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_smithy_http_client::Connector;
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use spokeshave_aws_http::{CallError, Session, SessionOptions, iam, services, sqs, ssm, sts};
 use spokeshave_ports::{Entropy, TokioClock};
-use spokeshave_provider_aws::requests::Filter;
 use spokeshave_provider_aws::requests::look_up::InstancesRequest;
+use spokeshave_provider_aws::requests::{Filter, FleetRequest, RunInstancesRequest};
+use tokio::sync::Notify;
 
 use crate::server::{Reply, Server};
 
@@ -40,17 +41,22 @@ fn session(server: &Server, attempts: u32) -> Session {
     )
 }
 
+fn credentials() -> Credentials {
+    Credentials::new("AKID", "secret", Some("token".to_owned()), None, "tests")
+}
+
 fn session_over(options: SessionOptions, connector: SharedHttpConnector) -> Session {
-    let credentials = Credentials::new("AKID", "secret", Some("token".to_owned()), None, "tests");
+    session_of(SharedCredentialsProvider::new(credentials()), options, connector)
+}
+
+fn session_of(
+    credentials: SharedCredentialsProvider,
+    options: SessionOptions,
+    connector: SharedHttpConnector,
+) -> Session {
     // Waits between attempts are a thousandth as long; the epoch is far from the server's.
     let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1000.0).shared();
-    Session::new(
-        options,
-        SharedCredentialsProvider::new(credentials),
-        connector,
-        clock,
-        &Entropy::new(1),
-    )
+    Session::new(options, credentials, connector, clock, &Entropy::new(1))
 }
 
 #[tokio::test]
@@ -239,6 +245,85 @@ async fn a_090_a_104_instances_of_all_pages_are_listed_and_a_page_that_fails_fai
     let server = Server::start(vec![first(), Reply::new(403, refused)]).await;
     let list = services(&session(&server, 1)).ec2.instances(&request).await;
     assert_eq!(list.unwrap_err().code, "UnauthorizedOperation");
+}
+
+/// All classes on the same subnets are rehearsed in the same second, and what EC2 allows of calls is needed by launches.
+#[tokio::test]
+async fn a_035_a_rehearsal_that_ec2_has_no_time_for_is_made_once_and_a_launch_again() {
+    let busy = "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>m</Message></Error></Errors></Response>";
+    let start = async || Server::start((0..6).map(|_| Reply::new(503, busy)).collect()).await;
+    let mut fleet = FleetRequest {
+        dry_run: true,
+        ..FleetRequest::default()
+    };
+    let server = start().await;
+    let aws = services(&session(&server, 3));
+    let error = aws.ec2.create_fleet(&fleet).await.unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), server.asked().len()),
+        ("RequestLimitExceeded", 1)
+    );
+    let run = RunInstancesRequest {
+        dry_run: true,
+        ..RunInstancesRequest::default()
+    };
+    assert!(aws.ec2.rehearse_run_instances(&run).await.is_err());
+    assert_eq!(server.asked().len(), 2);
+    let server = start().await;
+    let aws = services(&session(&server, 3));
+    fleet.dry_run = false;
+    assert!(aws.ec2.create_fleet(&fleet).await.is_err());
+    let asked = server.asked();
+    let tokens = asked.iter().map(|one| {
+        let parts = one.body.split('&');
+        parts
+            .filter(|part| part.starts_with("ClientToken="))
+            .collect::<String>()
+    });
+    let tokens: Vec<String> = tokens.collect();
+    assert!(tokens.len() == 3 && tokens[0].len() > 20, "{tokens:?}");
+    assert!(tokens.iter().all(|token| *token == tokens[0]), "{tokens:?}");
+}
+
+/// Credentials that come when they are told to.
+#[derive(Debug)]
+struct Slow(Arc<Notify>);
+
+impl ProvideCredentials for Slow {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async move {
+            self.0.notified().await;
+            Ok(credentials())
+        })
+    }
+}
+
+/// As a launch that core has given up stands still until it is asked for again.
+#[tokio::test]
+async fn a_call_that_stands_still_while_credentials_come_holds_up_no_other() {
+    let server = Server::start(vec![Reply::new(200, IDENTITY)]).await;
+    let come = Arc::new(Notify::new());
+    let options = SessionOptions {
+        endpoint_urls: vec![(None, server.url.clone())],
+        attempt_timeout: Duration::from_secs(10_000),
+        ..options("eu-west-3", 1)
+    };
+    let connector = SharedHttpConnector::new(Connector::builder().build_http());
+    let session = session_of(
+        SharedCredentialsProvider::new(Slow(come.clone())),
+        options,
+        connector,
+    );
+    let mut still = Box::pin(sts::caller_identity(&session));
+    assert!(futures::poll!(&mut still).is_pending());
+    come.notify_one();
+    let other = tokio::time::timeout(Duration::from_secs(10), sts::caller_identity(&session));
+    assert!(other.await.expect("it goes on").is_ok());
+    assert_eq!(server.asked().len(), 1, "nobody polls the first one");
+    drop(still);
 }
 
 #[tokio::test]

@@ -60,7 +60,8 @@ impl Scheduler {
         for victim in victims {
             let text = format!("Preempted by pod {} on node {node_name}", uid(&pod.metadata));
             self.tell(&victim, "Normal", "Preempted", &text).await;
-            let api: Api<Pod> = Api::namespaced(self.world.client.clone(), namespace(&victim.metadata));
+            let api: Api<Pod> =
+                Api::namespaced(self.world.scheduler_client.clone(), namespace(&victim.metadata));
             match api.delete(name(&victim.metadata), &DeleteParams::default()).await {
                 Ok(_) => {}
                 Err(error) if is_race(&error) => {}
@@ -78,7 +79,7 @@ impl Scheduler {
     }
 
     async fn nominate(&self, pod: &Pod, node: Option<&str>) {
-        let api: Api<Pod> = Api::namespaced(self.world.client.clone(), namespace(&pod.metadata));
+        let api: Api<Pod> = Api::namespaced(self.world.scheduler_client.clone(), namespace(&pod.metadata));
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}});
         if let Ok(written) = api
             .patch_status(name(&pod.metadata), &PatchParams::default(), &Patch::Merge(patch))

@@ -1,43 +1,145 @@
-//! CSI volumes are attached to the nodes whose pods use them, and detached a moment after the last of these.
+//! CSI volumes are attached to the nodes whose pods use them, one that only one node may have to no other meanwhile, and detached a moment after the last of
+//! these; from a node that cannot say whether it still uses them, after six minutes.
 //!
 //! Owns VolumeAttachments. Which volumes a pod has is its claims' affair.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
 use super::{DETACH_DELAY, claim_names, ignore_races};
-use crate::objects::{has_ended, is_deleting, name, namespace};
+use crate::objects::{has_ended, is_deleting, is_node_silent, is_out_of_service, name, namespace, node_of};
 use crate::world::World;
 
-/// Since when an attachment, by name, has had no pod.
-pub(super) type Idle = Mutex<BTreeMap<String, Timestamp>>;
+/// For how long a volume may still be mounted on a node whose kubelet cannot say so (`maxWaitForUnmountDuration`).
+const FORCED_AFTER: Duration = Duration::from_secs(6 * 60);
+const NAME: &str = "attachdetach-controller";
+
+/// What is remembered of attachments.
+#[derive(Default)]
+pub(super) struct Memory(Mutex<Remembered>);
+
+#[derive(Default)]
+struct Remembered {
+    /// Those that no pod uses, by name.
+    idle: BTreeMap<String, Idle>,
+    /// Nodes and volumes of which pods were told that another node has them.
+    refused: BTreeSet<(String, String)>,
+    /// Volumes that only one node may have, and that one gets right now.
+    attaching: BTreeSet<String>,
+}
+
+/// The turn of a node to attach a volume, which no other node has meanwhile: looks at several nodes go on beside each other.
+struct Turn<'a> {
+    memory: &'a Memory,
+    volume: &'a str,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.memory.lock().attaching.remove(self.volume);
+    }
+}
+
+/// An attachment that no pod uses.
+struct Idle {
+    since: Timestamp,
+    /// Whether nobody can say that the volume is not mounted any more.
+    is_mounted: bool,
+}
+
+impl Memory {
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn to attach a volume, unless another node has it.
+    fn turn<'a>(&'a self, volume: &'a str) -> Option<Turn<'a>> {
+        let is_first = self.lock().attaching.insert(volume.to_owned());
+        // Lazily: a turn that is made ends.
+        is_first.then(|| Turn { memory: self, volume })
+    }
+
+    /// How long an attachment stays that no pod uses. A kubelet that lives unmounts the volume at once; what one had that is gone is detached without it.
+    fn stays(&self, attachment_name: &str, node: Option<&Node>, now: Timestamp) -> Duration {
+        let is_gone = node.is_none_or(is_node_silent);
+        let is_forced = node.is_some_and(is_out_of_service);
+        let mut memory = self.lock();
+        let first = Idle {
+            since: now,
+            is_mounted: is_gone,
+        };
+        let idle = memory.idle.entry(attachment_name.to_owned()).or_insert(first);
+        idle.is_mounted &= is_gone;
+        let limit = if idle.is_mounted && !is_forced {
+            FORCED_AFTER
+        } else {
+            DETACH_DELAY
+        };
+        let passed = Duration::try_from(now.duration_since(idle.since)).unwrap_or_default();
+        limit.saturating_sub(passed)
+    }
+}
+
+/// The CSI volumes of a pod's bound claims, with their drivers.
+fn volumes_of(world: &World, pod: &Pod) -> Vec<(String, String)> {
+    let one = |claim_name: String| {
+        let key = ObjectKey::namespaced(namespace(&pod.metadata), claim_name);
+        let bound = world.claims.get(&key)?.spec.as_ref()?.volume_name.clone()?;
+        let volume = world.volumes.get_named(&bound)?;
+        let driver = volume.spec.as_ref()?.csi.as_ref()?.driver.clone();
+        Some((bound, driver))
+    };
+    claim_names(pod).into_iter().filter_map(one).collect()
+}
 
 /// CSI volumes that pods on a node use, with their drivers.
 fn used_on(world: &World, node_name: &str) -> BTreeMap<String, String> {
-    let mut used = BTreeMap::new();
-    for pod in world.pods_by_node.get(node_name) {
-        if has_ended(&pod) {
-            continue;
-        }
-        for claim_name in claim_names(&pod) {
-            let key = ObjectKey::namespaced(namespace(&pod.metadata), claim_name);
-            let claim = world.claims.get(&key);
-            let bound = claim.and_then(|claim| claim.spec.as_ref()?.volume_name.clone());
-            let volume = bound.and_then(|volume| world.volumes.get_named(&volume));
-            let Some(volume) = volume else { continue };
-            if let Some(csi) = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref()) {
-                used.insert(name(&volume.metadata).to_owned(), csi.driver.clone());
-            }
-        }
+    let pods = world.pods_by_node.get(node_name);
+    let pods = pods.iter().filter(|pod| !has_ended(pod));
+    pods.flat_map(|pod| volumes_of(world, pod)).collect()
+}
+
+fn volume_of(attachment: &VolumeAttachment) -> &str {
+    let volume = attachment.spec.source.persistent_volume_name.as_deref();
+    volume.unwrap_or_default()
+}
+
+/// Whether only one node may have a volume.
+fn is_of_one(world: &World, volume_name: &str) -> bool {
+    let volume = world.volumes.get_named(volume_name);
+    let spec = volume.as_ref().and_then(|volume| volume.spec.as_ref());
+    let modes = spec.and_then(|spec| spec.access_modes.as_deref());
+    let modes = modes.unwrap_or_default();
+    let is_of_many = |mode: &String| matches!(mode.as_str(), "ReadOnlyMany" | "ReadWriteMany");
+    !modes.is_empty() && !modes.iter().any(is_of_many)
+}
+
+/// Whether another node has a volume that only one node may have.
+fn is_elsewhere(world: &World, volume_name: &str, node_name: &str) -> bool {
+    if !is_of_one(world, volume_name) {
+        return false;
     }
-    used
+    let mut found = false;
+    world.attachments.for_each(|_, attachment| {
+        found |= volume_of(attachment) == volume_name && attachment.spec.node_name != node_name;
+    });
+    found
+}
+
+/// Whether a pod that has its node waits for a volume that another node still has.
+pub(crate) fn are_elsewhere(world: &World, pod: &Pod) -> bool {
+    let volumes = volumes_of(world, pod);
+    volumes
+        .iter()
+        .any(|(volume, _)| is_elsewhere(world, volume, node_of(pod)))
 }
 
 /// The name depends on volume and node only, so a second attempt finds the first.
@@ -48,50 +150,52 @@ fn attachment_name(volume: &str, node: &str) -> String {
 
 pub(super) async fn sync_attachments(
     world: Arc<World>,
-    idle: Arc<Idle>,
+    memory: Arc<Memory>,
     node_name: String,
 ) -> Result<Requeue, ReconcileError> {
-    let mut used = used_on(&world, &node_name);
-    if world.nodes.get_named(&node_name).is_none() {
-        used.clear();
-    }
+    let node = world.nodes.get_named(&node_name);
+    let used = match &node {
+        Some(_) => used_on(&world, &node_name),
+        None => BTreeMap::new(),
+    };
     let api: Api<VolumeAttachment> = Api::all(world.client.clone());
     let mut known = BTreeSet::new();
     let mut wait: Option<Duration> = None;
+    let mut look_in = |left: Duration| wait = Some(wait.map_or(left, |wait| wait.min(left)));
     for attachment in world.attachments.snapshot() {
         if attachment.spec.node_name != node_name {
             continue;
         }
-        let attachment_name = name(&attachment.metadata).to_owned();
-        let volume = attachment
-            .spec
-            .source
-            .persistent_volume_name
-            .clone()
-            .unwrap_or_default();
-        if used.contains_key(&volume) {
-            lock(&idle).remove(&attachment_name);
-            known.insert(volume);
+        let (own_name, volume) = (name(&attachment.metadata), volume_of(&attachment));
+        if used.contains_key(volume) {
+            memory.lock().idle.remove(own_name);
+            known.insert(volume.to_owned());
             let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
             if !attached {
-                attach(&world, &api, &attachment_name).await?;
+                attach(&world, &api, own_name).await?;
             }
             continue;
         }
-        let since = *lock(&idle)
-            .entry(attachment_name.clone())
-            .or_insert_with(|| world.clock.now());
-        let left = DETACH_DELAY.saturating_sub(world.clock.since(since));
+        let left = memory.stays(own_name, node.as_deref(), world.clock.now());
         if !left.is_zero() {
-            wait = Some(wait.map_or(left, |wait| wait.min(left)));
+            look_in(left);
         } else {
-            lock(&idle).remove(&attachment_name);
+            memory.lock().idle.remove(own_name);
             if !is_deleting(&attachment.metadata) {
-                ignore_races(api.delete(&attachment_name, &DeleteParams::default()).await)?;
+                ignore_races(api.delete(own_name, &DeleteParams::default()).await)?;
             }
         }
     }
+    let is_wanted = |(place, volume): &(String, String)| *place != node_name || used.contains_key(volume);
+    memory.lock().refused.retain(is_wanted);
     for (volume, driver) in used.iter().filter(|(volume, _)| !known.contains(*volume)) {
+        // Until the store has the attachment.
+        let turn = is_of_one(&world, volume).then(|| memory.turn(volume));
+        if matches!(turn, Some(None)) || is_elsewhere(&world, volume, &node_name) {
+            refuse(&world, &memory, volume, &node_name).await;
+            look_in(DETACH_DELAY);
+            continue;
+        }
         let attachment: VolumeAttachment = serde_json::from_value(json!({
             "metadata": {"name": attachment_name(volume, &node_name)},
             "spec": {"attacher": driver, "nodeName": node_name, "source": {"persistentVolumeName": volume}},
@@ -103,6 +207,24 @@ pub(super) async fn sync_attachments(
         }
     }
     Ok(wait.map_or(Requeue::Done, Requeue::After))
+}
+
+/// Tells the pods that wait for a volume that another node has it, once.
+async fn refuse(world: &World, memory: &Memory, volume: &str, node_name: &str) {
+    let which = (node_name.to_owned(), volume.to_owned());
+    if !memory.lock().refused.insert(which) || !world.keeps_records() {
+        return;
+    }
+    let message = format!(
+        "Multi-Attach error for volume {volume:?} Volume is already exclusively attached to one node and can't be attached to another"
+    );
+    for pod in world.pods_by_node.get(node_name) {
+        if volumes_of(world, &pod).iter().any(|(own, _)| own == volume) {
+            world
+                .tell(NAME, &pod, "Warning", "FailedAttachVolume", &message)
+                .await;
+        }
+    }
 }
 
 async fn attach(
@@ -120,6 +242,59 @@ async fn attach(
     Ok(())
 }
 
-fn lock(idle: &Idle) -> std::sync::MutexGuard<'_, BTreeMap<String, Timestamp>> {
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(ready: &str, taint: &str) -> Node {
+        serde_json::from_value(json!({
+            "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        }))
+        .unwrap()
+    }
+
+    /// For how many seconds an attachment stays at each of these moments.
+    fn stays(looks: &[(i64, Option<&Node>)]) -> Vec<u64> {
+        let memory = Memory::default();
+        let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
+        looks
+            .iter()
+            .map(|(second, node)| memory.stays("a", *node, at(*second)).as_secs())
+            .collect()
+    }
+
+    #[test]
+    fn a_volume_is_detached_at_once_where_somebody_unmounts_it_and_otherwise_after_six_minutes() {
+        let well = node("True", "a");
+        let silent = node("Unknown", "node.kubernetes.io/unreachable");
+        let abandoned = node("Unknown", "node.kubernetes.io/out-of-service");
+        let (well, silent, abandoned) = (Some(&well), Some(&silent), Some(&abandoned));
+        assert_eq!(stays(&[(0, well), (2, well)]), [2, 0]);
+        assert_eq!(stays(&[(0, silent), (2, silent), (360, silent)]), [360, 358, 0]);
+        assert_eq!(stays(&[(0, None), (100, None)]), [360, 260]);
+        assert_eq!(
+            stays(&[(0, silent), (10, None)]),
+            [360, 350],
+            "the Node went, too"
+        );
+        assert_eq!(stays(&[(0, silent), (10, well)]), [360, 0], "the kubelet is back");
+        assert_eq!(
+            stays(&[(0, well), (1, silent)]),
+            [2, 1],
+            "it was unmounted before"
+        );
+        assert_eq!(stays(&[(0, silent), (10, abandoned)]), [360, 0]);
+    }
+
+    #[test]
+    fn one_node_at_a_time_attaches_a_volume() {
+        let memory = Memory::default();
+        let turn = memory.turn("v");
+        assert!(turn.is_some() && memory.turn("w").is_some());
+        assert!(memory.turn("v").is_none());
+        assert!(memory.turn("v").is_none(), "to be refused ends no turn");
+        drop(turn);
+        assert!(memory.turn("v").is_some());
+    }
 }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
 use super::{
-    DETACH_DELAY, NO_PROVISIONER, ZONE, claim_of, class_of, ignore_races, reaches, selected_node, waits, zone,
+    DETACH_DELAY, NO_PROVISIONER, ZONE, claim_of, class_of, default_class, ignore_races, reaches,
+    selected_node, waits, zone,
 };
 use crate::objects::{is_deleting, name, namespace, uid};
 use crate::quantities;
@@ -44,10 +45,35 @@ pub(super) async fn sync_claim(world: Arc<World>, key: ObjectKey) -> Result<Requ
     }
     let volume = match matching(&world, &claim, node.as_deref()) {
         Some(volume) => Some(volume),
+        None if spec.storage_class_name.is_none() => return assign_default_class(&world, &claim).await,
         None => provision(&world, &claim, class.as_deref(), node.as_deref()).await?,
     };
     if let Some(volume) = volume {
         finish_binding(&world, &claim, &volume).await?;
+    }
+    Ok(Requeue::Done)
+}
+
+/// A claim without a class, for which no volume is there, gets the default one: it is older than that class, or was made where nobody writes it at once.
+async fn assign_default_class(
+    world: &World,
+    claim: &PersistentVolumeClaim,
+) -> Result<Requeue, ReconcileError> {
+    let Some(class) = default_class(world) else {
+        return Ok(Requeue::Done);
+    };
+    let patch =
+        json!({"metadata": {"uid": claim.metadata.uid}, "spec": {"storageClassName": name(&class.metadata)}});
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), namespace(&claim.metadata));
+    let answer = api
+        .patch(
+            name(&claim.metadata),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await;
+    if let Some(written) = ignore_races(answer)? {
+        world.claims.note_written(written);
     }
     Ok(Requeue::Done)
 }

@@ -208,27 +208,22 @@ fn target(world: &World, kind: &str, key: &ObjectKey) -> Option<Target> {
     }
 }
 
+/// The store learns of it from its watch.
 async fn scale(world: &World, kind: &str, key: &ObjectKey, replicas: i32) -> Result<(), ReconcileError> {
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    let parameters = PatchParams::default();
+    let (client, parameters) = (world.client.clone(), PatchParams::default());
     let result = match kind {
         "Deployment" => {
-            let api: Api<Deployment> = Api::namespaced(world.client.clone(), &key.namespace);
-            api.patch(&key.name, &parameters, &patch)
-                .await
-                .map(|object| world.deployments.note_written(object))
+            let api: Api<Deployment> = Api::namespaced(client, &key.namespace);
+            api.patch_scale(&key.name, &parameters, &patch).await
         }
         "StatefulSet" => {
-            let api: Api<StatefulSet> = Api::namespaced(world.client.clone(), &key.namespace);
-            api.patch(&key.name, &parameters, &patch)
-                .await
-                .map(|object| world.stateful_sets.note_written(object))
+            let api: Api<StatefulSet> = Api::namespaced(client, &key.namespace);
+            api.patch_scale(&key.name, &parameters, &patch).await
         }
         _ => {
-            let api: Api<ReplicaSet> = Api::namespaced(world.client.clone(), &key.namespace);
-            api.patch(&key.name, &parameters, &patch)
-                .await
-                .map(|object| world.replica_sets.note_written(object))
+            let api: Api<ReplicaSet> = Api::namespaced(client, &key.namespace);
+            api.patch_scale(&key.name, &parameters, &patch).await
         }
     };
     match result {

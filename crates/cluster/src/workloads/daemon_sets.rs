@@ -1,15 +1,21 @@
-//! DaemonSets: one pod on every node that their template accepts, rolled over within maxUnavailable.
+//! DaemonSets: one pod on every node that their template accepts, rolled over within maxUnavailable, or within maxSurge (`daemon_rollout`).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 
-use super::{count_available, create_pod, delete_pod, pod_of, template_hash, until_available, write_status};
-use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, node_of, owner, uid};
+use super::claims::{self, Claimant as _};
+use super::daemon_rollout::{self, Bounds, Place, Step};
+use super::pods::{create_pod, delete_pod, pod_of};
+use super::{count_available, revisions, sooner, still, template_hash, until_available, write_status};
+use crate::objects::{
+    has_ended, is_deleting, is_ready, key as full_name, name, namespace, node_of, owner, phase, uid,
+};
 use crate::rules;
 use crate::world::World;
 
@@ -22,69 +28,34 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     if is_deleting(&set.metadata) {
         return Ok(Requeue::Done);
     }
-    let pods = world.pods_by_owner.get(uid(&set.metadata));
-    let nodes = world.nodes.snapshot();
-    let mut template = pod_of(
-        &set.spec.template,
-        namespace(&set.metadata),
-        owner("apps/v1", "DaemonSet", &set.metadata),
-    );
-    template.metadata.generate_name = Some(format!("{}-", name(&set.metadata)));
-    tolerate(&mut template);
-    let revision = template_hash(&set.spec.template);
-    let labels = template.metadata.labels.get_or_insert_default();
-    labels.insert(REVISION.to_owned(), revision.clone());
-    let is_updated = |pod: &Pod| {
-        let labels = pod.metadata.labels.as_ref();
-        labels.is_some_and(|labels| labels.get(REVISION) == Some(&revision))
+    if !claims::settle_pods(&world, &*set).await? {
+        return Ok(Requeue::Stale);
+    }
+    let Some(set) = still(&world.daemon_sets, &key, &*set) else {
+        return Ok(Requeue::Done);
     };
-    let (mut desired, mut current, mut ready, mut misscheduled, mut updated) = (0, 0, 0, 0, 0);
-    let mut outdated: Vec<Arc<Pod>> = Vec::new();
-    let mut serving: Vec<Arc<Pod>> = Vec::new();
-    for node in &nodes {
-        let node_name = name(&node.metadata);
-        let here: Vec<&Arc<Pod>> = pods
-            .iter()
-            .filter(|pod| target(pod).as_deref() == Some(node_name) && !is_deleting(&pod.metadata))
-            .collect();
-        let fits = eligible(&template, node, &["NoSchedule", "NoExecute"]);
-        if fits {
-            desired += 1;
-        }
-        // A taint that only keeps new pods away leaves a daemon where it is.
-        let stays = eligible(&template, node, &["NoExecute"]);
-        if !fits && (!stays || here.is_empty()) {
-            for pod in here {
-                delete_pod(&world, pod).await?;
-            }
-            continue;
-        }
-        match here.first() {
-            None if !is_deleting(&node.metadata) => create_pod(&world, &pinned(&template, node_name)).await?,
-            None => {}
-            Some(pod) if has_ended(pod) => delete_pod(&world, pod).await?,
-            Some(_) if !fits => misscheduled += 1,
-            Some(pod) => {
-                current += 1;
-                ready += i32::from(is_ready(pod));
-                serving.push((*pod).clone());
-                if is_updated(pod) {
-                    updated += 1;
-                } else {
-                    outdated.push((*pod).clone());
-                }
-            }
+    let pods = world.pods_by_owner.get(uid(&set.metadata));
+    let daemons = Daemons::of(&set);
+    if world.keeps_records() {
+        let live: BTreeSet<String> = pods.iter().filter_map(|pod| revision(pod)).cloned().collect();
+        if !revisions::keep(&world, &*set, &daemons.revision, &live).await? {
+            return Ok(Requeue::Stale);
         }
     }
-    for pod in without_node(&pods, &nodes) {
-        delete_pod(&world, pod).await?;
-    }
-    let (now, min_ready) = (world.clock.now(), set.spec.min_ready_seconds);
-    let (available, again) = count_available(&serving, min_ready, now);
+    let mut found = daemons.look(&world.nodes.snapshot(), &pods, world.clock.now());
+    let mut failure = daemons.perform(&world, std::mem::take(&mut found.acts)).await;
+    let now = world.clock.now();
+    let (available, again) = count_available(&found.serving, set.spec.min_ready_seconds, now);
+    // That a new daemon beside an old one has been ready for long enough is no change of it, either.
+    let beside = found.pairs.iter().filter_map(|pair| pair.new.as_ref());
+    let (_, look) = count_available(beside, set.spec.min_ready_seconds, now);
+    let again = sooner(again, look);
     let available = i32::try_from(available).unwrap_or(i32::MAX);
-    let is_available = |pod: &Pod| until_available(pod, min_ready, now).is_some_and(|wait| wait.is_zero());
-    for pod in to_roll(&set, outdated, desired, available, is_available) {
-        delete_pod(&world, &pod).await?;
+    let (desired, current) = (found.desired, found.serving.len());
+    let (ready, updated, misscheduled) = (found.ready, found.updated, found.misscheduled);
+    if failure.is_none() {
+        let rolls = daemons.rolls(found, available, now);
+        failure = daemons.perform(&world, rolls).await;
     }
     let status = json!({
         "desiredNumberScheduled": desired, "currentNumberScheduled": current, "numberReady": ready, "numberAvailable": available, "updatedNumberScheduled": updated,
@@ -92,43 +63,254 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     });
     let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
     write_status(&world, &world.daemon_sets, &*set, &before, status).await?;
-    Ok(again)
-}
-
-/// Pods that were made for a node which went before they were bound: nothing else takes them away.
-fn without_node<'a>(pods: &'a [Arc<Pod>], nodes: &'a [Arc<Node>]) -> impl Iterator<Item = &'a Arc<Pod>> {
-    pods.iter().filter(|pod| {
-        let gone = |target: String| !nodes.iter().any(|node| name(&node.metadata) == target);
-        node_of(pod).is_empty() && !is_deleting(&pod.metadata) && target(pod).is_some_and(gone)
-    })
-}
-
-/// Pods of an older template that may go now: those that are not available, and of the others as many as may be missing.
-fn to_roll(
-    set: &DaemonSet,
-    outdated: Vec<Arc<Pod>>,
-    desired: i32,
-    available: i32,
-    is_available: impl Fn(&Pod) -> bool,
-) -> Vec<Arc<Pod>> {
-    let strategy = set.spec.update_strategy.as_ref();
-    if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete") {
-        return Vec::new();
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(again),
     }
-    let limit = strategy
-        .and_then(|strategy| strategy.rolling_update.as_ref())
-        .and_then(|rolling| rolling.max_unavailable.clone());
-    let limit = match limit {
-        None => 1,
-        Some(IntOrString::Int(number)) => number,
-        Some(IntOrString::String(text)) => {
-            let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(0);
-            (desired * percent + 99) / 100
+}
+
+/// The revision of a daemon's template.
+fn revision(pod: &Pod) -> Option<&String> {
+    pod.metadata.labels.as_ref()?.get(REVISION)
+}
+
+/// What is to be done.
+enum Act {
+    /// A pod is made for this node.
+    Make(String),
+    /// A pod goes.
+    End(Arc<Pod>),
+}
+
+/// The daemons of a node where there may be two.
+#[derive(Default)]
+struct Pair {
+    node: String,
+    fits: bool,
+    old: Option<Arc<Pod>>,
+    new: Option<Arc<Pod>>,
+}
+
+/// What was found on the nodes.
+#[derive(Default)]
+struct Findings {
+    acts: Vec<Act>,
+    desired: i32,
+    ready: i32,
+    updated: i32,
+    misscheduled: i32,
+    /// The oldest pod of each node that is to have one.
+    serving: Vec<Arc<Pod>>,
+    /// Those of them with an older template.
+    outdated: Vec<Arc<Pod>>,
+    pairs: Vec<Pair>,
+}
+
+/// A DaemonSet with the pods that it makes.
+struct Daemons<'a> {
+    set: &'a DaemonSet,
+    template: Pod,
+    revision: String,
+    surges: bool,
+}
+
+impl<'a> Daemons<'a> {
+    fn of(set: &'a DaemonSet) -> Self {
+        let mut template = pod_of(
+            &set.spec.template,
+            namespace(&set.metadata),
+            owner("apps/v1", "DaemonSet", &set.metadata),
+        );
+        template.metadata.generate_name = Some(format!("{}-", name(&set.metadata)));
+        tolerate(&mut template);
+        let revision = template_hash(&set.spec.template, None);
+        let labels = template.metadata.labels.get_or_insert_default();
+        labels.insert(REVISION.to_owned(), revision.clone());
+        Self {
+            set,
+            template,
+            revision,
+            surges: daemon_rollout::surges(set),
         }
-    };
-    let may_go = usize::try_from(limit.max(1) - (desired - available)).unwrap_or(0);
-    let (well, ill): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = outdated.into_iter().partition(|pod| is_available(pod));
-    ill.into_iter().chain(well.into_iter().take(may_go)).collect()
+    }
+
+    fn is_updated(&self, pod: &Pod) -> bool {
+        revision(pod) == Some(&self.revision)
+    }
+
+    fn is_available(&self, pod: &Pod, now: Timestamp) -> bool {
+        let wait = until_available(pod, self.set.spec.min_ready_seconds, now);
+        wait.is_some_and(|wait| wait.is_zero())
+    }
+
+    fn look(&self, nodes: &[Arc<Node>], pods: &[Arc<Pod>], now: Timestamp) -> Findings {
+        let mut on: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
+        for pod in pods.iter().filter(|pod| !is_deleting(&pod.metadata)) {
+            if let Some(node) = target(pod) {
+                on.entry(node).or_default().push(pod.clone());
+            }
+        }
+        let mut found = Findings::default();
+        for node in nodes {
+            let here = on.remove(name(&node.metadata)).unwrap_or_default();
+            self.look_at(node, here, now, &mut found);
+        }
+        // Pods that were made for a node which went before they were bound: nothing else takes them away.
+        let mut homeless: Vec<Arc<Pod>> = on.into_values().flatten().collect();
+        homeless.retain(|pod| node_of(pod).is_empty());
+        homeless.sort_by_cached_key(|pod| name(&pod.metadata).to_owned());
+        found.acts.extend(homeless.into_iter().map(Act::End));
+        found
+    }
+
+    fn look_at(&self, node: &Node, here: Vec<Arc<Pod>>, now: Timestamp, found: &mut Findings) {
+        let fits = eligible(&self.template, node, &["NoSchedule", "NoExecute"]);
+        found.desired += i32::from(fits);
+        // A taint that only keeps new pods away leaves a daemon where it is.
+        let stays = eligible(&self.template, node, &["NoExecute"]);
+        if !fits && (!stays || here.is_empty()) {
+            found.acts.extend(here.into_iter().map(Act::End));
+            return;
+        }
+        let (ended, mut living): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) =
+            here.into_iter().partition(|pod| has_ended(pod));
+        let is_free = living.is_empty() && (ended.is_empty() || self.surges);
+        found.acts.extend(ended.into_iter().map(Act::End));
+        if is_free && fits && !is_deleting(&node.metadata) {
+            found.acts.push(Act::Make(name(&node.metadata).to_owned()));
+        }
+        living.sort_by_cached_key(|pod| age(pod));
+        let pair = self.pair(node, fits, &living, now);
+        let excess = living.extract_if(.., |pod| !pair.has(pod));
+        found.acts.extend(excess.map(Act::End));
+        let Some(first) = living.first() else { return };
+        if fits {
+            found.ready += i32::from(is_ready(first));
+            found.serving.push(first.clone());
+            if self.is_updated(first) {
+                found.updated += 1;
+            } else {
+                found.outdated.push(first.clone());
+            }
+        } else {
+            found.misscheduled += 1;
+        }
+        if self.surges {
+            found.pairs.push(pair);
+        }
+    }
+
+    /// Which of the pods of a node, the oldest first, may be there. It is the first one, unless the set surges: then it is one of an older and one of the
+    /// newest template for as long as the new one is not available and the old one is ready.
+    fn pair(&self, node: &Node, fits: bool, living: &[Arc<Pod>], now: Timestamp) -> Pair {
+        let mut pair = Pair {
+            node: name(&node.metadata).to_owned(),
+            fits,
+            ..Pair::default()
+        };
+        for pod in living {
+            if !self.surges && (pair.old.is_some() || pair.new.is_some()) {
+                break;
+            }
+            let place = if self.is_updated(pod) {
+                &mut pair.new
+            } else {
+                &mut pair.old
+            };
+            place.get_or_insert_with(|| pod.clone());
+        }
+        if let (Some(old), Some(new)) = (&pair.old, &pair.new)
+            && (!is_ready(old) || self.is_available(new, now))
+        {
+            pair.old = None;
+        }
+        pair
+    }
+
+    /// What a new template asks for next.
+    fn rolls(&self, found: Findings, available: i32, now: Timestamp) -> Vec<Act> {
+        let Some(bounds) = Bounds::of(self.set, found.desired) else {
+            return Vec::new();
+        };
+        if bounds.surge > 0 {
+            return self.surge(found.pairs, bounds.surge, found.desired, now);
+        }
+        // Those that are not available, and of the others as many as may be missing.
+        let may_go = usize::try_from(bounds.unavailable - (found.desired - available)).unwrap_or(0);
+        let (well, ill): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = found
+            .outdated
+            .into_iter()
+            .partition(|pod| self.is_available(pod, now));
+        let gone = ill.into_iter().chain(well.into_iter().take(may_go));
+        gone.map(Act::End).collect()
+    }
+
+    fn surge(&self, pairs: Vec<Pair>, most: i32, desired: i32, now: Timestamp) -> Vec<Act> {
+        let state = |pod: &Option<Arc<Pod>>| pod.as_ref().map(|pod| self.is_available(pod, now));
+        let places: Vec<Place> = pairs
+            .iter()
+            .map(|pair| Place {
+                fits: pair.fits,
+                old: state(&pair.old),
+                new: state(&pair.new),
+            })
+            .collect();
+        let steps = daemon_rollout::surge(&places, most, desired);
+        let act = |step: Step| match step {
+            Step::Make(index) => pairs.get(index).map(|pair| Act::Make(pair.node.clone())),
+            Step::End(index) => pairs.get(index)?.old.clone().map(Act::End),
+        };
+        steps.into_iter().filter_map(act).collect()
+    }
+
+    /// Does it, one after the other. After a pod that could not be made none is made any more; why not.
+    async fn perform(&self, world: &World, acts: Vec<Act>) -> Option<ReconcileError> {
+        let mut failure: Option<ReconcileError> = None;
+        for act in acts {
+            let done = match act {
+                Act::Make(_) if failure.is_some() => continue,
+                Act::Make(node) => create_pod(world, self.set, &pinned(&self.template, &node)).await,
+                Act::End(pod) => {
+                    self.tell_end(world, &pod).await;
+                    delete_pod(world, self.set, &pod).await
+                }
+            };
+            failure = failure.or(done.err());
+        }
+        failure
+    }
+
+    /// Says that a pod goes because it has ended.
+    async fn tell_end(&self, world: &World, pod: &Pod) {
+        let (kind, reason, what, verb) = match phase(pod) {
+            "Failed" => ("Warning", "FailedDaemonPod", "failed", "kill"),
+            "Succeeded" => ("Normal", "SucceededDaemonPod", "succeeded", "delete"),
+            _ => return,
+        };
+        if world.keeps_records() {
+            let (pod, node) = (full_name(&pod.metadata), node_of(pod));
+            let message = format!("Found {what} daemon pod {pod} on node {node}, will try to {verb} it");
+            let event = (kind, reason, message.as_str());
+            world.note(DaemonSet::COMPONENT, self.set, event).await;
+        }
+    }
+}
+
+impl Pair {
+    fn has(&self, pod: &Pod) -> bool {
+        let mut pods = [&self.old, &self.new].into_iter().flatten();
+        pods.any(|one| one.metadata.uid == pod.metadata.uid)
+    }
+}
+
+/// By what the pods of a node are ordered: those that are bound, then the oldest, are first.
+fn age(pod: &Pod) -> (bool, Option<Timestamp>, String) {
+    let created = pod.metadata.creation_timestamp.as_ref();
+    (
+        node_of(pod).is_empty(),
+        created.map(|time| time.0),
+        name(&pod.metadata).to_owned(),
+    )
 }
 
 /// The node that a daemon's pod is on or made for.

@@ -8,12 +8,15 @@ use serde_json::{Value, json};
 use spokeshave_runtime::Requeue;
 
 use super::left;
+use super::replica_sets::REPLICA_FAILURE;
 use super::rollout::Limits;
 use crate::objects::{name, time};
 
 const COMPLETE: &str = "NewReplicaSetAvailable";
 const PROGRESSING: &str = "ReplicaSetUpdated";
 const EXCEEDED: &str = "ProgressDeadlineExceeded";
+/// Reason of a condition and of an event: the newest set could not be made.
+pub(super) const SET_REFUSED: &str = "ReplicaSetCreateError";
 
 /// The status, and when to look again although nothing has changed.
 pub(super) fn status(
@@ -40,14 +43,59 @@ pub(super) fn status(
             "Deployment does not have minimum availability.".to_owned(),
         )
     };
+    let mut conditions = vec![
+        progress.condition(deployment, now),
+        availability.condition(deployment, now),
+    ];
+    conditions.extend(failure(newest, sets));
     let number = |value: i32| if value == 0 { Value::Null } else { json!(value) };
     let status = json!({
         "observedGeneration": deployment.metadata.generation,
         "replicas": number(counts.total), "updatedReplicas": number(counts.updated), "readyReplicas": number(counts.ready), "availableReplicas": number(counts.available),
         "unavailableReplicas": number((limits.wanted - counts.available).max(0)),
-        "conditions": [progress.condition(deployment, now), availability.condition(deployment, now)],
+        "conditions": conditions,
     });
     (status, again)
+}
+
+/// The condition that the newest set, or else another one, has because its pods cannot be made or deleted.
+fn failure(newest: &str, sets: &[Arc<ReplicaSet>]) -> Option<Value> {
+    let of_set = |set: &Arc<ReplicaSet>| {
+        let conditions = set.status.as_ref()?.conditions.as_ref()?;
+        let known = conditions
+            .iter()
+            .find(|one| one.type_.as_deref() == Some(REPLICA_FAILURE))?;
+        let since = &known.last_transition_time;
+        Some(json!({
+            "type": REPLICA_FAILURE, "status": known.status, "reason": known.reason, "message": known.message,
+            "lastTransitionTime": since, "lastUpdateTime": since,
+        }))
+    };
+    let (newest, others): (Vec<_>, Vec<_>) = sets.iter().partition(|set| name(&set.metadata) == newest);
+    newest.into_iter().chain(others).find_map(of_set)
+}
+
+/// The conditions of a Deployment whose newest set could not be made; none where it sets no deadline for progress.
+pub(super) fn refused(now: Timestamp, deployment: &Deployment, message: String) -> Option<Value> {
+    deadline(deployment)?;
+    let finding = Finding::new("Progressing", "False", SET_REFUSED, message);
+    let known = deployment
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let others = known
+        .into_iter()
+        .flatten()
+        .filter(|one| one.type_.as_deref() != Some(finding.kind));
+    let mut conditions = vec![finding.condition(deployment, now)];
+    conditions.extend(others.map(|one| json!(one)));
+    Some(json!({"conditions": conditions}))
+}
+
+/// How many seconds a rollout may stand still; the largest number means that there is no deadline.
+fn deadline(deployment: &Deployment) -> Option<i32> {
+    let seconds = deployment.spec.progress_deadline_seconds;
+    seconds.filter(|seconds| *seconds != i32::MAX)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -172,12 +220,7 @@ fn progress(
     if !goes_on.fresh && reason == EXCEEDED {
         return (timed_out(), Requeue::Done);
     }
-    // The largest number means that there is no deadline.
-    let deadline = deployment
-        .spec
-        .progress_deadline_seconds
-        .filter(|seconds| *seconds != i32::MAX);
-    let Some(deadline) = deadline else {
+    let Some(deadline) = deadline(deployment) else {
         return (goes_on, Requeue::Done);
     };
     let since = before

@@ -8,14 +8,29 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
-use super::deployment_status::status;
+use super::claims::{self, Claimant as _};
+use super::deployment_status::{SET_REFUSED, refused, status};
 use super::rollout::{self, Limits, Side};
-use super::{template_hash, write_status};
-use crate::objects::{is_deleting, name, namespace, owner, uid};
-use crate::world::{World, is_race};
+use super::{still, template_hash, write_status};
+use crate::objects::{controller_of, is_deleting, name, namespace, owner, uid};
+use crate::world::{World, is_namespace_ending, is_race, said};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
+/// Revisions that a set has had before, and how long the list may be, in bytes.
+const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
+const LONGEST_HISTORY: usize = 2000;
+const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
+const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
+/// Annotations of a Deployment that its sets do not get.
+const OWN_ANNOTATIONS: [&str; 6] = [
+    REVISION,
+    REVISION_HISTORY,
+    DESIRED_REPLICAS,
+    MAX_REPLICAS,
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "deprecated.deployment.rollback.to",
+];
 
 pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
     let Some(deployment) = world.deployments.get(&key) else {
@@ -24,11 +39,24 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     if is_deleting(&deployment.metadata) {
         return Ok(Requeue::Done);
     }
+    if !claims::settle_sets(&world, &deployment).await? {
+        return Ok(Requeue::Stale);
+    }
+    let Some(deployment) = still(&world.deployments, &key, &*deployment) else {
+        return Ok(Requeue::Done);
+    };
     let mut sets = world.replica_sets_by_owner.get(uid(&deployment.metadata));
     sets.sort_by_key(|set| (revision(set), name(&set.metadata).to_owned()));
-    let hash = template_hash(&deployment.spec.template);
+    let collisions = deployment
+        .status
+        .as_ref()
+        .and_then(|status| status.collision_count);
+    let hash = template_hash(&deployment.spec.template, collisions);
     let new_name = format!("{}-{hash}", name(&deployment.metadata));
-    let newest = sets.iter().find(|set| name(&set.metadata) == new_name).cloned();
+    let newest = newest(&deployment, &sets, &new_name);
+    let new_name = newest
+        .as_ref()
+        .map_or(new_name, |set| name(&set.metadata).to_owned());
     if newest.is_none() && deployment.spec.paused != Some(true) {
         return create_set(
             &world,
@@ -72,6 +100,48 @@ fn replicas(set: &ReplicaSet) -> i32 {
     set.spec.replicas.unwrap_or(1)
 }
 
+/// Whether a set makes the pods that its Deployment wants now.
+fn has_template(set: &ReplicaSet, deployment: &Deployment) -> bool {
+    let Some(mut template) = set.spec.template.clone() else {
+        return false;
+    };
+    let metadata = template.metadata.as_mut();
+    if let Some(labels) = metadata.and_then(|metadata| metadata.labels.as_mut()) {
+        labels.remove(HASH);
+    }
+    template == deployment.spec.template
+}
+
+/// The set that makes these pods. One that was adopted, or made before a name was found to be taken, has another name; of several it is the oldest, whatever
+/// their revisions are: the newest set gets the highest, so that a choice by revision would be another one each time.
+fn newest(deployment: &Deployment, sets: &[Arc<ReplicaSet>], new_name: &str) -> Option<Arc<ReplicaSet>> {
+    let named = sets.iter().find(|set| name(&set.metadata) == new_name);
+    let alike = || {
+        let alike = sets.iter().filter(|set| has_template(set, deployment));
+        alike.min_by_key(|set| {
+            let created = set.metadata.creation_timestamp.as_ref();
+            (created.map(|time| time.0), name(&set.metadata).to_owned())
+        })
+    };
+    named.or_else(alike).cloned()
+}
+
+/// What a Deployment's annotations say of its newest set as well, above all why it was made (`kubectl rollout history`).
+fn shared_annotations(deployment: &Deployment) -> BTreeMap<String, String> {
+    let mut annotations = deployment.metadata.annotations.clone().unwrap_or_default();
+    annotations.retain(|key, _| !OWN_ANNOTATIONS.contains(&key.as_str()));
+    annotations
+}
+
+/// Annotations about the size of a Deployment.
+fn sizes(deployment: &Deployment) -> [(String, String); 2] {
+    let limits = Limits::of(deployment);
+    [
+        (DESIRED_REPLICAS.to_owned(), limits.wanted.to_string()),
+        (MAX_REPLICAS.to_owned(), limits.most().to_string()),
+    ]
+}
+
 async fn create_set(
     world: &World,
     deployment: &Deployment,
@@ -91,11 +161,14 @@ async fn create_set(
         .match_labels
         .get_or_insert_default()
         .insert(HASH.to_owned(), hash.to_owned());
+    let mut annotations = shared_annotations(deployment);
+    annotations.insert(REVISION.to_owned(), revision.to_string());
+    annotations.extend(sizes(deployment));
     let set = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet",
         "metadata": {
             "name": set_name, "namespace": namespace(&deployment.metadata), "labels": template.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),
-            "annotations": {REVISION: revision.to_string()}, "ownerReferences": [owner("apps/v1", "Deployment", &deployment.metadata)],
+            "annotations": annotations, "ownerReferences": [owner("apps/v1", "Deployment", &deployment.metadata)],
         },
         "spec": {"replicas": 0, "minReadySeconds": deployment.spec.min_ready_seconds, "selector": selector, "template": template},
     });
@@ -103,11 +176,51 @@ async fn create_set(
     let api: Api<ReplicaSet> = Api::namespaced(world.client.clone(), namespace(&deployment.metadata));
     match api.create(&PostParams::default(), &set).await {
         Ok(created) => world.replica_sets.note_written(created),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            return taken(world, deployment, set_name).await;
+        }
         Err(error) if is_race(&error) => {}
-        Err(error) => return Err(Box::new(error)),
+        Err(error) if is_namespace_ending(&error) => return Ok(Requeue::Done),
+        Err(error) => {
+            let message = format!("Failed to create new replica set {set_name:?}: {}", said(&error));
+            tell_refusal(world, deployment, message).await;
+            return Err(Box::new(error));
+        }
     }
     write_revision(world, deployment, &revision.to_string()).await?;
     Ok(Requeue::After(std::time::Duration::ZERO))
+}
+
+/// The name of a new set is taken. Either that one is its own and was not known yet, or it will be adopted; or else the next one gets another name.
+async fn taken(world: &World, deployment: &Deployment, set_name: &str) -> Result<Requeue, ReconcileError> {
+    let api: Api<ReplicaSet> = Api::namespaced(world.client.clone(), namespace(&deployment.metadata));
+    let Some(found) = api.get_opt(set_name).await? else {
+        return Ok(Requeue::After(std::time::Duration::ZERO));
+    };
+    let is_own = match controller_of(&found.metadata) {
+        Some(owner) => owner.uid == uid(&deployment.metadata),
+        None => deployment.takes(&found.metadata) && !is_deleting(&found.metadata),
+    };
+    if is_own && has_template(&found, deployment) {
+        world.replica_sets.note_written(found);
+        return Ok(Requeue::Stale);
+    }
+    let status = deployment.status.as_ref();
+    let collisions = status.and_then(|status| status.collision_count).unwrap_or(0);
+    let before = serde_json::to_value(&deployment.status).unwrap_or(Value::Null);
+    let after = json!({"collisionCount": collisions.saturating_add(1)});
+    write_status(world, &world.deployments, deployment, &before, after).await?;
+    Ok(Requeue::After(std::time::Duration::ZERO))
+}
+
+/// Says why there is no newest set. That it cannot be said is no more to be said than that.
+async fn tell_refusal(world: &World, deployment: &Deployment, message: String) {
+    let event = ("Warning", SET_REFUSED, message.as_str());
+    world.note(Deployment::COMPONENT, deployment, event).await;
+    if let Some(status) = refused(world.clock.now(), deployment, message) {
+        let before = serde_json::to_value(&deployment.status).unwrap_or(Value::Null);
+        drop(write_status(world, &world.deployments, deployment, &before, status).await);
+    }
 }
 
 async fn write_revision(
@@ -133,7 +246,7 @@ async fn write_revision(
 }
 
 /// Writes to the newest set what its Deployment owes it: the highest revision, also when it was an older one before (`kubectl rollout undo`),
-/// and `minReadySeconds`, which is no part of the template. Whether anything had to be written.
+/// annotations, and `minReadySeconds`, which is no part of the template. Whether anything had to be written.
 async fn keep_up(
     world: &World,
     deployment: &Deployment,
@@ -174,8 +287,19 @@ fn owed(deployment: &Deployment, newest: &ReplicaSet, sets: &[Arc<ReplicaSet>]) 
     let min_ready = deployment.spec.min_ready_seconds.unwrap_or(0);
     let mut patch = json!({"metadata": {"resourceVersion": newest.metadata.resource_version}});
     let mut needed = false;
+    let known = newest.metadata.annotations.as_ref();
+    let known = |key: &str| known.and_then(|annotations| annotations.get(key));
+    let mut annotations = shared_annotations(deployment);
+    annotations.retain(|key, value| known(key) != Some(&*value));
     if number != revision(newest) {
-        patch["metadata"]["annotations"] = json!({REVISION: number.to_string()});
+        annotations.insert(REVISION.to_owned(), number.to_string());
+        if let Some(before) = known(REVISION) {
+            let history = history(known(REVISION_HISTORY), before);
+            annotations.insert(REVISION_HISTORY.to_owned(), history);
+        }
+    }
+    if !annotations.is_empty() {
+        patch["metadata"]["annotations"] = json!(annotations);
         needed = true;
     }
     if min_ready != newest.spec.min_ready_seconds.unwrap_or(0) {
@@ -183,6 +307,19 @@ fn owed(deployment: &Deployment, newest: &ReplicaSet, sets: &[Arc<ReplicaSet>]) 
         needed = true;
     }
     needed.then_some(patch)
+}
+
+/// The revisions that a set has had, with one more; the oldest are forgotten where there are too many.
+fn history(known: Option<&String>, last: &str) -> String {
+    let known = known.map(String::as_str).unwrap_or_default();
+    let mut revisions: Vec<&str> = known.split(',').filter(|one| !one.is_empty()).collect();
+    revisions.push(last);
+    let length = |revisions: &[&str]| revisions.iter().map(|one| one.len() + 1).sum::<usize>();
+    let mut from = 0;
+    while length(&revisions[from..]) > LONGEST_HISTORY && from + 1 < revisions.len() {
+        from += 1;
+    }
+    revisions[from..].join(",")
 }
 
 /// Moves replicas from the old sets to the newest one.
@@ -198,9 +335,9 @@ async fn roll(
         .collect();
     let sides: Vec<Side> = old.iter().map(|set| Side::of(set)).collect();
     let (of_newest, of_old) = rollout::next(&Limits::of(deployment), Side::of(newest), &sides);
-    scale(world, newest, of_newest).await?;
+    scale(world, deployment, newest, of_newest).await?;
     for (set, wanted) in old.into_iter().zip(of_old) {
-        scale(world, set, wanted).await?;
+        scale(world, deployment, set, wanted).await?;
     }
     Ok(())
 }
@@ -214,26 +351,41 @@ async fn resize(
     let sides: Vec<Side> = sets.iter().map(|set| Side::of(set)).collect();
     let resized = rollout::resized(&Limits::of(deployment), &sides);
     for (set, wanted) in sets.iter().zip(resized) {
-        scale(world, set, wanted).await?;
+        scale(world, deployment, set, wanted).await?;
     }
     Ok(())
 }
 
-async fn scale(world: &World, set: &ReplicaSet, wanted: i32) -> Result<(), ReconcileError> {
-    if replicas(set) == wanted {
+async fn scale(
+    world: &World,
+    deployment: &Deployment,
+    set: &ReplicaSet,
+    wanted: i32,
+) -> Result<(), ReconcileError> {
+    let before = replicas(set);
+    if before == wanted {
         return Ok(());
     }
     let api: Api<ReplicaSet> = Api::namespaced(world.client.clone(), namespace(&set.metadata));
-    let patch =
-        json!({"metadata": {"resourceVersion": set.metadata.resource_version}, "spec": {"replicas": wanted}});
+    let annotations: BTreeMap<String, String> = sizes(deployment).into();
+    let metadata = json!({"resourceVersion": set.metadata.resource_version, "annotations": annotations});
+    let patch = json!({"metadata": metadata, "spec": {"replicas": wanted}});
     match api
         .patch(name(&set.metadata), &PatchParams::default(), &Patch::Merge(patch))
         .await
     {
         Ok(written) => world.replica_sets.note_written(written),
-        Err(error) if is_race(&error) => {}
+        Err(error) if is_race(&error) => return Ok(()),
         Err(error) => return Err(Box::new(error)),
     }
+    let way = if before < wanted { "up" } else { "down" };
+    let message = format!(
+        "Scaled {way} replica set {} from {before} to {wanted}",
+        name(&set.metadata)
+    );
+    world
+        .record(Deployment::COMPONENT, deployment, "ScalingReplicaSet", &message)
+        .await;
     Ok(())
 }
 
@@ -291,6 +443,70 @@ mod tests {
         assert_eq!(next(&sets[1]).as_deref(), Some("4"));
         assert_eq!(next(&sets[2]), None, "it has the highest");
         assert_eq!(owed(&deployment(None), &set("c", "7"), &sets), None);
+    }
+
+    #[test]
+    fn revisions_that_a_set_has_had_are_kept_as_far_as_there_is_room() {
+        assert_eq!(history(None, "1"), "1");
+        assert_eq!(history(Some(&"1,3".to_owned()), "5"), "1,3,5");
+        let long = ["1234567"; 250].join(",");
+        let cut = history(Some(&long), "9");
+        assert_eq!(cut.len(), 249 * 8 + 1, "the first has gone");
+        assert!(cut.starts_with("1234567,") && cut.ends_with(",9"));
+    }
+
+    #[test]
+    fn annotations_of_a_deployment_reach_its_newest_set() {
+        let sets = [set("a", "1"), set("b", "2")];
+        let mut web = deployment(None);
+        let annotations = json!({"kubernetes.io/change-cause": "v2", REVISION: "2", "kubectl.kubernetes.io/last-applied-configuration": "{}"});
+        web.metadata.annotations = serde_json::from_value(annotations).unwrap();
+        let patch = owed(&web, &sets[1], &sets).unwrap();
+        let expected = json!({"kubernetes.io/change-cause": "v2"});
+        assert_eq!(patch["metadata"]["annotations"], expected);
+        let mut known = (*sets[1]).clone();
+        known
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .extend(shared_annotations(&web));
+        assert_eq!(owed(&web, &known, &sets), None);
+        let undone = owed(&web, &sets[0], &sets).unwrap();
+        assert_eq!(undone["metadata"]["annotations"][REVISION_HISTORY], "1");
+    }
+
+    #[test]
+    fn a_set_has_the_template_of_its_deployment_but_for_the_hash() {
+        let template = |labels: Value| json!({"metadata": {"labels": labels}});
+        let object =
+            json!({"metadata": {}, "spec": {"selector": {}, "template": template(json!({"app": "web"}))}});
+        let web: Deployment = serde_json::from_value(object).unwrap();
+        let of = |labels: Value| -> ReplicaSet {
+            let object = json!({"metadata": {}, "spec": {"selector": {}, "template": template(labels)}});
+            serde_json::from_value(object).unwrap()
+        };
+        assert!(has_template(&of(json!({"app": "web", HASH: "x"})), &web));
+        assert!(!has_template(
+            &of(json!({"app": "web", "version": "2", HASH: "x"})),
+            &web
+        ));
+    }
+
+    #[test]
+    fn of_sets_with_the_same_template_one_stays_the_newest() {
+        let web = deployment(None);
+        let set = |set_name: &str, number: &str| -> Arc<ReplicaSet> {
+            let metadata = json!({"name": set_name, "annotations": {REVISION: number}});
+            let object = json!({"metadata": metadata, "spec": {"selector": {}, "template": {}}});
+            Arc::new(serde_json::from_value(object).unwrap())
+        };
+        let found = |sets: &[Arc<ReplicaSet>], new_name: &str| {
+            newest(&web, sets, new_name).map(|set| name(&set.metadata).to_owned())
+        };
+        let (before, after) = ([set("a", "1"), set("b", "2")], [set("b", "2"), set("a", "3")]);
+        assert_eq!(found(&before, "web-x").as_deref(), Some("a"));
+        assert_eq!(found(&after, "web-x").as_deref(), Some("a"));
+        assert_eq!(found(&after, "b").as_deref(), Some("b"), "the name comes first");
     }
 
     #[test]

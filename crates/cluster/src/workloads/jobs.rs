@@ -10,7 +10,9 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use spokeshave_runtime::{Change, ObjectKey, ReconcileError, Requeue};
 
-use super::{active, create_pod, cron_jobs, delete_pod, left, pod_of, sooner, write_status};
+use super::claims::{self, Claimant as _};
+use super::pods::{create_pod, delete_pod, pod_of};
+use super::{active, cron_jobs, left, sooner, still, write_status};
 use crate::objects::{controller_of, is_deleting, is_ready, name, namespace, owner, phase, time, uid};
 use crate::world::World;
 
@@ -125,6 +127,12 @@ pub(super) async fn sync(
     if let Some(since) = finished(&job) {
         return retire(&world, &job, spec, since.unwrap_or(now)).await;
     }
+    if !claims::settle_pods(&world, &*job).await? {
+        return Ok(Requeue::Stale);
+    }
+    if still(&world.jobs, &key, &*job).is_none() {
+        return Ok(Requeue::Done);
+    }
     let pods = world.pods_by_owner.get(uid(&job.metadata));
     let tally = {
         let mut records = records.lock();
@@ -148,10 +156,14 @@ pub(super) async fn sync(
     if let Some(rest) = overtime.filter(|_| end.is_none()) {
         again = sooner(again, Requeue::After(rest));
     }
+    let mut failure = None;
     if running.len() < wanted {
         if tally.waits.is_zero() {
             for index in openings(spec, &tally, &running, wanted - running.len()) {
-                create_pod(&world, &new_pod(&job, spec, index)).await?;
+                failure = create_pod(&world, &*job, &new_pod(&job, spec, index)).await.err();
+                if failure.is_some() {
+                    break;
+                }
             }
         } else {
             again = sooner(again, Requeue::After(tally.waits));
@@ -161,14 +173,33 @@ pub(super) async fn sync(
             if let Some(record) = records.lock().get_mut(uid(&job.metadata)) {
                 record.spared.insert(uid(&pod.metadata).to_owned());
             }
-            delete_pod(&world, &pod).await?;
+            failure = failure.or(delete_pod(&world, &*job, &pod).await.err());
         }
     }
     let running = active(&world.pods_by_owner.get(uid(&job.metadata)));
     let status = status(&job, spec, &tally, &running, end.as_ref(), world.clock.now());
     let before = serde_json::to_value(&job.status).unwrap_or(Value::Null);
     write_status(&world, &world.jobs, &*job, &before, status).await?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    if let Some(end) = end {
+        tell_end(&world, &job, end).await;
+    }
     Ok(again)
+}
+
+/// Says how a Job has ended.
+async fn tell_end(world: &World, job: &Job, (kind, reason, message): End) {
+    if kind == "Complete" {
+        world
+            .record(Job::COMPONENT, job, "Completed", "Job completed")
+            .await;
+    } else if world.keeps_records() {
+        world
+            .note(Job::COMPONENT, job, ("Warning", reason, message))
+            .await;
+    }
 }
 
 /// When the Job ended, as far as that is known; `None` while it has not.

@@ -3,11 +3,15 @@
 mod autoscalers;
 mod claims;
 mod cron_jobs;
+mod daemon_rollout;
 mod daemon_sets;
 mod deployment_status;
 mod deployments;
 mod jobs;
+mod pods;
 mod replica_sets;
+mod retention;
+mod revisions;
 mod rollout;
 mod stateful_sets;
 
@@ -16,8 +20,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 use spokeshave_runtime::{
     Api, ControllerMetrics, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup,
@@ -26,6 +29,7 @@ use spokeshave_runtime::{
 
 use crate::objects::{condition, controller_of, has_ended, is_deleting, name, namespace};
 use crate::world::{World, is_race};
+use claims::Claimant;
 
 const WORKERS: usize = 8;
 
@@ -71,10 +75,10 @@ impl Workloads {
         follow(&world.jobs, &this.jobs);
         let deployments = this.deployments.clone();
         world.replica_sets.on_change(move |change| {
-            if let Some(set) = change.object()
-                && let Some(owner) = controller_of(&set.metadata).filter(|owner| owner.kind == "Deployment")
-            {
-                deployments.add(ObjectKey::namespaced(namespace(&set.metadata), &owner.name));
+            for owner in claims::controllers(change) {
+                if owner.kind == "Deployment" {
+                    deployments.add(ObjectKey::namespaced(&change.key.namespace, &owner.name));
+                }
             }
         });
         let queues = [
@@ -95,15 +99,16 @@ impl Workloads {
                 }
             }
         });
-        let (replica_sets, store) = (this.replica_sets.clone(), world.replica_sets.clone());
+        follow_orphans(&world.pods, &world.replica_sets, &this.replica_sets);
+        follow_orphans(&world.pods, &world.stateful_sets, &this.stateful_sets);
+        follow_orphans(&world.pods, &world.daemon_sets, &this.daemon_sets);
+        follow_orphans(&world.replica_sets, &world.deployments, &this.deployments);
+        let (queue, store) = (this.stateful_sets.clone(), world.stateful_sets.clone());
         world.pods.on_change(move |change| {
-            let Some(orphan) = claims::new_orphan(change) else {
-                return;
-            };
-            for set in store.in_namespace(&change.key.namespace) {
-                if claims::selects_pod(&set, orphan) {
-                    replica_sets.add(ObjectKey::of(&*set));
-                }
+            // A pod of somebody else may have had the name of one of its own.
+            let key = change.ended().and_then(|_| stateful_sets::set_of(&change.key));
+            if let Some(key) = key.filter(|key| store.get(key).is_some()) {
+                queue.add(key);
             }
         });
         let (daemon_sets, store) = (this.daemon_sets.clone(), world.daemon_sets.clone());
@@ -153,6 +158,32 @@ fn follow<K: Object>(store: &Store<K>, queue: &WorkQueue<ObjectKey>) {
             queue.add(ObjectKey::of(object));
         }
     });
+}
+
+/// A controller looks at what has become an orphan that it selects, or has got other labels as one. A Job selects by a label that no orphan has.
+fn follow_orphans<C: Claimant, D: Object>(
+    dependents: &Store<D>,
+    claimants: &Store<C>,
+    queue: &WorkQueue<ObjectKey>,
+) {
+    let (claimants, queue) = (claimants.clone(), queue.clone());
+    dependents.on_change(move |change| {
+        let Some(orphan) = claims::new_orphan(change) else {
+            return;
+        };
+        for claimant in claimants.in_namespace(&change.key.namespace) {
+            if claimant.takes(orphan) {
+                queue.add(ObjectKey::of(&*claimant));
+            }
+        }
+    });
+}
+
+/// The object as it is now, if it is still that one and stays.
+fn still<K: Object>(store: &Store<K>, key: &ObjectKey, before: &K) -> Option<Arc<K>> {
+    let now = store.get(key)?;
+    let is_same = now.meta().uid == before.meta().uid && !is_deleting(now.meta());
+    is_same.then_some(now)
 }
 
 /// Pods of an owner that count: neither ended nor on their way out.
@@ -209,65 +240,6 @@ fn sooner(one: Requeue, other: Requeue) -> Requeue {
     }
 }
 
-/// A pod from a template.
-fn pod_of(template: &PodTemplateSpec, pod_namespace: &str, owner: OwnerReference) -> Pod {
-    let metadata = template.metadata.clone().unwrap_or_default();
-    Pod {
-        metadata: ObjectMeta {
-            namespace: Some(pod_namespace.to_owned()),
-            labels: metadata.labels,
-            annotations: metadata.annotations,
-            finalizers: metadata.finalizers,
-            owner_references: Some(vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: template.spec.clone(),
-        status: None,
-    }
-}
-
-async fn create_pod(world: &World, pod: &Pod) -> Result<(), ReconcileError> {
-    let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
-    match api.create(&PostParams::default(), pod).await {
-        Ok(created) => {
-            world.pods.note_written(created);
-            Ok(())
-        }
-        Err(error) if is_race(&error) => Ok(()),
-        Err(error) => Err(Box::new(error)),
-    }
-}
-
-async fn delete_pod(world: &World, pod: &Pod) -> Result<(), ReconcileError> {
-    let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
-    let parameters = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: pod.metadata.uid.clone(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    match api.delete(name(&pod.metadata), &parameters).await {
-        Ok(answer) => {
-            match answer.left() {
-                Some(going)
-                    if is_deleting(&going.metadata)
-                        && going.metadata.deletion_grace_period_seconds.unwrap_or(0) > 0 =>
-                {
-                    world.pods.note_written(going)
-                }
-                _ => world.pods.note_gone(
-                    &ObjectKey::of(pod),
-                    pod.metadata.uid.as_deref().unwrap_or_default(),
-                ),
-            }
-            Ok(())
-        }
-        Err(error) if is_race(&error) => Ok(()),
-        Err(error) => Err(Box::new(error)),
-    }
-}
-
 /// Writes a status when it differs from the known one.
 async fn write_status<K>(
     world: &World,
@@ -308,9 +280,12 @@ where
     Ok(Requeue::Done)
 }
 
-/// A short hash of a template, for names and labels.
-fn template_hash(template: &PodTemplateSpec) -> String {
-    let text = serde_json::to_string(template).unwrap_or_default();
+/// A short hash of a template, for names and labels: another one for each time that such a name was found to be taken.
+fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
+    let mut text = serde_json::to_string(template).unwrap_or_default();
+    if let Some(collisions) = collisions {
+        text.push_str(&collisions.to_string());
+    }
     let hash = text.bytes().fold(2_166_136_261_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
     });

@@ -64,6 +64,13 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// How many pods there may be at once.
+    pub(super) fn most(&self) -> i32 {
+        self.wanted.saturating_add(self.surge)
+    }
+}
+
 /// A number, or a per cent of `wanted` (25 % unless told), to which `up` hundredths are added before it is cut off.
 fn amount(value: Option<&IntOrString>, wanted: i32, up: i32) -> i32 {
     let percent: i32 = match value {

@@ -364,12 +364,7 @@ impl DisruptionLoop {
         let snapshot = self.cluster.snapshot().await;
         let now = self.cluster.now();
         let policy = &self.cluster.policy;
-        let pools: BTreeSet<String> = pending
-            .command
-            .budget_use()
-            .into_keys()
-            .map(ToOwned::to_owned)
-            .collect();
+        let pools = pools_of(&pending.command);
         let is_news = pending.is_calm && !pools.is_subset(&thread.moving);
         if is_news && !is_calm(&snapshot, policy, &pending.command, now) {
             tracing::debug!(
@@ -519,6 +514,12 @@ impl DisruptionLoop {
             }
         }
     }
+}
+
+/// The NodePools that lose nodes by a command.
+pub(crate) fn pools_of(command: &Command) -> BTreeSet<String> {
+    let pools = command.budget_use().into_keys();
+    pools.map(ToOwned::to_owned).collect()
 }
 
 /// What an independent check from first principles has against a command.

@@ -21,8 +21,8 @@ use spokeshave_model::{Action, Plan, Price, pod};
 use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::preferences::{Hindrance, hindrances};
-use spokeshave_plan::vain_launches::{Asker, Pause};
-use spokeshave_plan::{Provisioned, limit_exceeded, pending_pods, provision_and_count_zones, report};
+use spokeshave_plan::vain_launches::{Askers, Pause};
+use spokeshave_plan::{Provisioned, limit_exceeded, pending_pods, provision_by_zone, report};
 use spokeshave_runtime::{ObjectKey, Shutdown};
 
 use self::audited::Decision;
@@ -45,7 +45,7 @@ const RETRIGGER: Duration = Duration::from_secs(10);
 const WARN_AGAIN: SignedDuration = SignedDuration::from_hours(24);
 
 /// Pods by the zone they will be in.
-type Zones = BTreeMap<String, usize>;
+type Zones = BTreeMap<String, Vec<PodId>>;
 
 /// Planned NodeClaims of a NodePool that are not created before the same time, because the cloud has refused such lately.
 #[derive(Default)]
@@ -212,13 +212,15 @@ impl Provisioner {
         } else {
             Vec::new()
         };
+        let mut zones = BTreeMap::new();
+        self.count_zones(&mut zones, &decision, &left);
         let left: BTreeSet<String> = left
             .into_iter()
             .map(|pod| snapshot.pod(pod).uid().to_owned())
             .collect();
         self.carry_out(&snapshot, decision).await;
         if !left.is_empty() {
-            self.carry_out_elsewhere(&left).await;
+            self.carry_out_elsewhere(&left, zones).await;
         }
         // NodeClaims come first, and the next pass: what buffers say of their room may take its time, or not be writable at all.
         if let Some(tallies) = tallies {
@@ -226,16 +228,17 @@ impl Provisioner {
         }
     }
 
-    /// Plans for these pods in every zone, once the new NodeClaims of the others count.
-    async fn carry_out_elsewhere(&self, left: &BTreeSet<String>) {
+    /// Plans for these pods in every zone, once the new NodeClaims of the others count. `zones` are those of the others.
+    async fn carry_out_elsewhere(&self, left: &BTreeSet<String>, mut zones: BTreeMap<String, usize>) {
         let snapshot = self.cluster.snapshot().await;
         let is_left = |pod| left.contains(snapshot.pod(pod).uid());
         if let Some(decision) = self.decide_soundly(&snapshot, is_left) {
+            self.count_zones(&mut zones, &decision, &[]);
             self.carry_out(&snapshot, decision).await;
         }
     }
 
-    /// Decides about the pods that are meant, and counts them, also by the zone they will be in.
+    /// Decides about the pods that are meant, counts them, and tells the zone they will be in.
     fn decide(&self, snapshot: &Snapshot, is_meant: impl Fn(PodId) -> bool) -> (Provisioned, Zones) {
         let started = self.cluster.now();
         let run = self.runs.fetch_add(1, Ordering::Relaxed).to_string();
@@ -246,7 +249,7 @@ impl Provisioner {
             .queue_depth
             .set(&labels, waiting(snapshot) as f64);
         self.journal.scheduling(Some((&run, started)));
-        let (outcome, zones) = provision_and_count_zones(snapshot, &self.cluster.policy, started, is_meant);
+        let (outcome, zones) = provision_by_zone(snapshot, &self.cluster.policy, started, is_meant);
         self.journal.scheduling(None);
         self.journal.families.queue_depth.remove(&labels);
         self.journal
@@ -277,14 +280,8 @@ impl Provisioner {
 
     /// Tells of what was decided and makes it true.
     async fn carry_out(&self, snapshot: &Snapshot, decision: Decision) {
-        let Decision {
-            outcome,
-            more: zones,
-            refused,
-        } = decision;
+        let Decision { outcome, refused, .. } = decision;
         let outcome = &outcome;
-        // Also without pods: while a node drains there is a pass every few seconds, and those that waited before wait no longer.
-        self.count_zones(zones);
         if outcome.pods.is_empty() {
             let names = self.follow_names(snapshot, outcome).await;
             return self.names.add(names);
@@ -324,12 +321,24 @@ impl Provisioner {
         families.pods_by_effective_zone.replace_all(std::iter::empty());
     }
 
-    /// P-123.
-    fn count_zones(&self, zones: Zones) {
+    /// P-123: adds the pods of a decision to those that the pass has decided about before, without those that are left for its next half. Also where there are
+    /// none: while a node drains there is a pass every few seconds, and those that waited before wait no longer.
+    fn count_zones(&self, counts: &mut BTreeMap<String, usize>, decision: &Decision, left: &[PodId]) {
+        for (zone, pods) in &decision.more {
+            // They are in pod order.
+            let own = pods.iter().filter(|pod| left.binary_search(pod).is_err());
+            let own = own.count();
+            if own > 0 {
+                *counts.entry(zone.clone()).or_default() += own;
+            }
+        }
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-        let series = |(zone, count): (String, usize)| (vec!["provisioner".to_owned(), zone], count as f64);
+        let series = |(zone, count): (&String, &usize)| {
+            let labels = vec!["provisioner".to_owned(), zone.clone()];
+            (labels, *count as f64)
+        };
         let gauge = &self.journal.families.pods_by_effective_zone;
-        gauge.replace_all(zones.into_iter().map(series));
+        gauge.replace_all(counts.iter().map(series));
     }
 
     /// P-072: a line in the log for pods whose preferences can keep nodes alive, at most once a day for each pod.
@@ -533,7 +542,8 @@ impl Provisioner {
                 }
             })
             .collect();
-        let askers = asking_pods(snapshot, planned).map(|pod| Asker::of(pod)).collect();
+        let mut known = Askers::default();
+        let askers = asking_pods(snapshot, planned).map(|pod| known.of(pod)).collect();
         let now = self.cluster.now();
         let mut memory = self.cluster.memory();
         if self.cluster.options.nominate_pods {

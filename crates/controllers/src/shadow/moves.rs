@@ -16,12 +16,12 @@ use spokeshave_model::{Price, lower, pod};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::record::record;
 use spokeshave_plan::disrupt::{
-    BudgetMapping, Command, Frontier, Kept, Verdict, disrupt, disrupt_keeping, validate,
+    BudgetMapping, Command, Frontier, Kept, Verdict, disrupt, disrupt_keeping, is_calm, validate,
 };
 use spokeshave_runtime::{Change, Shutdown};
 
 use super::{Gone, Ledger, Opinion, Side};
-use crate::reconcile::disruption::problems_of;
+use crate::reconcile::disruption::{pools_of, problems_of};
 use crate::state::cluster::Cluster;
 use crate::state::frozen::Inputs;
 
@@ -42,16 +42,32 @@ struct Decided {
     command: Command,
     object: Arc<Disruption>,
     budgets: Vec<BudgetMapping>,
-    /// When it is looked at again; `None` once that has been.
-    due: Option<Timestamp>,
+    /// How it is looked at again; `None` once that has been.
+    second_look: Option<SecondLook>,
     /// Until when its nodes are held.
     until: Timestamp,
+}
+
+impl Decided {
+    fn due(&self) -> Option<Timestamp> {
+        self.second_look.as_ref().map(|look| look.due)
+    }
+}
+
+/// What is kept of a command for its second look.
+struct SecondLook {
+    due: Timestamp,
+    /// Its NodePools were at rest when it was decided.
+    is_calm: bool,
 }
 
 /// What the loop remembers.
 #[derive(Default)]
 struct Thread {
     decided: Vec<Decided>,
+    /// NodePools of which a command that moves pods has been confirmed since commands began to wait: beside an operator that has decided the same, pods come and
+    /// go there because of it.
+    moving: BTreeSet<String>,
     frontier: Frontier,
     /// Answers of the last pass.
     kept: Kept,
@@ -168,7 +184,7 @@ impl Moves {
         loop {
             self.turn(&mut thread).await;
             let now = self.cluster.now();
-            let due = thread.decided.iter().filter_map(|one| one.due).min();
+            let due = thread.decided.iter().filter_map(Decided::due).min();
             let wait = due.map_or(POLL, |due| self.cluster.clock.until(due).min(POLL));
             tracing::trace!(?wait, %now, "the shadow rests");
             if shutdown.cut(self.cluster.clock.sleep(wait)).await.is_none() {
@@ -205,19 +221,46 @@ impl Moves {
     }
 
     async fn second_looks(&self, thread: &mut Thread, now: Timestamp) {
-        let is_due = |one: &Decided| one.due.is_some_and(|due| due <= now);
-        let (due, mut others): (Vec<Decided>, Vec<Decided>) =
+        let is_due = |one: &Decided| one.due().is_some_and(|due| due <= now);
+        let (due, others): (Vec<Decided>, Vec<Decided>) =
             std::mem::take(&mut thread.decided).into_iter().partition(is_due);
-        for one in due {
-            let snapshot = self.cluster.snapshot_with(&objects(&others)).await;
-            let now = self.cluster.now();
-            let looked_at = validate(&one.command, &snapshot, &self.cluster.policy, now);
-            match looked_at.command {
-                Some(command) => others.extend(self.confirm(thread, &snapshot, command, &one.budgets, now)),
-                None => thread.frontier.failed(&one.command, now),
-            }
-        }
         thread.decided = others;
+        for one in due {
+            let stands = self.look_again(thread, one).await;
+            thread.decided.extend(stands);
+        }
+        if thread.decided.iter().all(|one| one.second_look.is_none()) {
+            thread.moving.clear();
+        }
+    }
+
+    /// The second look at a command that has waited for it: the command as it stands now, or nothing.
+    async fn look_again(&self, thread: &mut Thread, one: Decided) -> Option<Decided> {
+        // Commands that wait were decided after this one, with its pods in their places: they have no say in whether it stands.
+        let confirmed = thread.decided.iter().filter(|one| one.second_look.is_none());
+        let snapshot = self.cluster.snapshot_with(&objects(confirmed)).await;
+        let now = self.cluster.now();
+        let policy = &self.cluster.policy;
+        let pools = pools_of(&one.command);
+        let was_calm = one.second_look.is_some_and(|look| look.is_calm);
+        let is_news = was_calm && !pools.is_subset(&thread.moving);
+        if is_news && !is_calm(&snapshot, policy, &one.command, now) {
+            tracing::debug!(
+                command = one.command.text("rejected"),
+                "pods came or went since it was decided; it is decided again once they have come to rest"
+            );
+            return None;
+        }
+        let Some(command) = validate(&one.command, &snapshot, policy, now).command else {
+            thread.frontier.failed(&one.command, now);
+            return None;
+        };
+        let moves_pods = !command.moves.is_empty();
+        let stands = self.confirm(thread, &snapshot, command, &one.budgets, now)?;
+        if moves_pods {
+            thread.moving.extend(pools);
+        }
+        Some(stands)
     }
 
     /// One pass on the state as it is.
@@ -246,7 +289,10 @@ impl Moves {
                 .unwrap_or(SignedDuration::ZERO);
             thread.decided.push(Decided {
                 object: Arc::new(record(&snapshot, &command, &outcome.budgets, now)),
-                due: Some(after(now, delay)),
+                second_look: Some(SecondLook {
+                    due: after(now, delay),
+                    is_calm: is_calm(&snapshot, &self.cluster.policy, &command, now),
+                }),
                 until: after(now, HELD),
                 budgets: outcome.budgets.clone(),
                 command,
@@ -297,7 +343,7 @@ impl Moves {
         Some(Decided {
             object,
             budgets: budgets.to_vec(),
-            due: None,
+            second_look: None,
             until: after(now, HELD),
             command,
         })
@@ -367,6 +413,8 @@ impl Moves {
             for pool in &mut state.node_pools {
                 *pool = Arc::new(with_open_budgets(pool));
             }
+            // Nor does it matter how many nodes a wave takes at once.
+            state.disruptions = self.cluster.ledger(&[]);
             let snapshot = lower(&state);
             price.get_or_insert_with(|| snapshot.nodes.iter().map(|node| node.price).sum());
             let outcome = disrupt(&snapshot, &policy, now, &Frontier::default());
@@ -388,8 +436,8 @@ impl Moves {
     }
 }
 
-fn objects(decided: &[Decided]) -> Vec<Arc<Disruption>> {
-    decided.iter().map(|one| one.object.clone()).collect()
+fn objects<'a>(decided: impl IntoIterator<Item = &'a Decided>) -> Vec<Arc<Disruption>> {
+    decided.into_iter().map(|one| one.object.clone()).collect()
 }
 
 fn is_tainted(node: &Node) -> bool {

@@ -13,11 +13,11 @@ use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::planned_node::{is_provisionable, promised, without_nomination};
 use spokeshave_model::snapshot::{NodeId, PodView};
 use spokeshave_model::{Applied, Change, Distress, LiveSnapshot, Pod};
-use spokeshave_plan::disrupt::record::replacement_claim;
+use spokeshave_plan::disrupt::record::unmade_claim;
 use spokeshave_plan::in_flight::{Room, expected_on, stand_in, without_room};
 use spokeshave_runtime::{Object, ObjectKey, Store};
 
-use crate::state::cluster::Cluster;
+use crate::state::cluster::{Cluster, for_drift};
 use crate::state::frozen::{Inputs, Taken};
 use crate::state::store_list::Versions;
 
@@ -32,12 +32,9 @@ impl Cluster {
         unmade.extend(pending.iter().cloned());
         let replacements = unmade.iter().flat_map(|disruption| &disruption.spec.replacements);
         let missing = replacements.filter(|one| self.stores.node_claims.get_named(&one.node_claim).is_none());
-        let missing = missing.map(|replacement| {
-            let mut claim = replacement_claim(replacement);
-            claim.metadata.uid = Some(replacement.node_claim.clone());
-            Arc::new(claim)
-        });
-        missing.collect()
+        missing
+            .map(|replacement| Arc::new(unmade_claim(replacement)))
+            .collect()
     }
 
     /// A NodeClaim as planning sees it: itself, or what stands in for it.
@@ -98,11 +95,11 @@ impl Cluster {
         let mut changes = Vec::new();
         let all = self.pod_changes(taken, known, inputs, &mut changes)
             && self.node_changes(taken, inputs, &mut changes)
-            && self.other_changes(before, marks, &mut changes);
+            && self.other_changes(before, &mut changes);
         if !all || changes.len() > MOST_CHANGES {
             return false;
         }
-        self.memory_changes(marks.owners != before.owners, known, inputs, &mut changes);
+        self.memory_changes((before, marks), known, inputs, &mut changes);
         if taken.live.apply(changes) == Applied::Rebuilt {
             self.snapshots_made.inc(&[]);
         }
@@ -201,7 +198,7 @@ impl Cluster {
     }
 
     /// Other objects that a Snapshot takes in.
-    fn other_changes(&self, before: Versions, marks: Versions, changes: &mut Vec<Change>) -> bool {
+    fn other_changes(&self, before: Versions, changes: &mut Vec<Change>) -> bool {
         let stores = &self.stores;
         let pools = changed(&stores.node_pools, before.node_pools);
         let budgets = changed(&stores.pod_disruption_budgets, before.budgets);
@@ -228,16 +225,13 @@ impl Cluster {
             Some(policy) => Change::DisruptionPolicy(policy),
             None => Change::DisruptionPolicyGone(key.name),
         }));
-        if (marks.disruptions, marks.policies) != (before.disruptions, before.policies) {
-            changes.push(Change::Disruptions(self.ledger()));
-        }
         true
     }
 
     /// What is kept in memory, or follows from commands.
     fn memory_changes(
         &self,
-        owners_changed: bool,
+        (before, marks): (Versions, Versions),
         known: &Inputs,
         inputs: &Inputs,
         changes: &mut Vec<Change>,
@@ -245,6 +239,11 @@ impl Cluster {
         let differing = |one: &BTreeSet<String>, other: &BTreeSet<String>| -> Vec<String> {
             one.symmetric_difference(other).cloned().collect()
         };
+        if (marks.disruptions, marks.policies) != (before.disruptions, before.policies)
+            || for_drift(&known.pending).ne(for_drift(&inputs.pending))
+        {
+            changes.push(Change::Disruptions(self.ledger(&inputs.pending)));
+        }
         for id in differing(&known.in_command, &inputs.in_command) {
             let held = inputs.in_command.contains(&id);
             changes.push(Change::InCommand(id, held));
@@ -268,7 +267,7 @@ impl Cluster {
         if known.distress != inputs.distress {
             changes.push(Change::Distress(Distress::clone(&inputs.distress)));
         }
-        if owners_changed || known.owners_unknown != inputs.owners_unknown {
+        if marks.owners != before.owners || known.owners_unknown != inputs.owners_unknown {
             let annotations = self.stores.owners.annotations();
             changes.push(Change::Owners(annotations, inputs.owners_unknown));
         }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_api::disruption::{Disruption, DisruptionPhase};
-use spokeshave_api::{NodeClaim, NodePool, labels};
+use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase};
+use spokeshave_api::{DisruptionReason, NodeClaim, NodePool, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::volumes::VolumeObjects;
@@ -342,7 +342,11 @@ impl Cluster {
             pod_disruption_budgets: self.stores.pod_disruption_budgets.snapshot(),
             namespaces: self.stores.namespaces.snapshot(),
             volumes: self.volumes(),
-            default_spread: self.stores.spread.default_spread(&self.options.default_spread),
+            default_spread: self
+                .stores
+                .spread
+                .default_spread(&self.options.scheduler_profiles),
+            scheduler_profiles: Arc::clone(&self.options.scheduler_profiles),
             node_pools: self.stores.node_pools.snapshot(),
             node_claims: self.planned_claims(inputs),
             instance_types: inputs.instance_types.clone(),
@@ -359,18 +363,22 @@ impl Cluster {
             owner_annotations: self.stores.owners.annotations(),
             owners_unknown: inputs.owners_unknown,
             distress: inputs.distress.clone(),
-            disruptions: self.ledger(),
+            disruptions: self.ledger(&inputs.pending),
             disruption_policies: self.stores.disruption_policies.snapshot(),
         }
     }
 
-    /// The commands that policies look back on.
-    pub(crate) fn ledger(&self) -> Vec<Arc<Disruption>> {
+    /// The commands that policies look back on. One for drift is among them from its decision on, as it is where it is written down at once: a shadow never
+    /// writes it, and whose nodes somebody else has taken meanwhile counts as the other's.
+    pub(crate) fn ledger(&self, pending: &[Arc<Disruption>]) -> Vec<Arc<Disruption>> {
         if self.stores.disruption_policies.is_empty() {
-            Vec::new()
-        } else {
-            self.stores.disruptions.snapshot()
+            return Vec::new();
         }
+        let mut ledger = self.stores.disruptions.snapshot();
+        let unwritten = for_drift(pending).filter(|one| !takes_of(&ledger, one));
+        let unwritten: Vec<Arc<Disruption>> = unwritten.cloned().collect();
+        ledger.extend(unwritten);
+        ledger
     }
 
     /// Nodes in commands, by provider ID. A command that is only pending counts as carried out.
@@ -449,8 +457,7 @@ impl Cluster {
 
     /// Keeps a node for pods that are expected on it (D-027).
     pub(crate) fn nominate(&self, provider_id: &str) {
-        let window = SignedDuration::try_from(self.policy.nomination_window).unwrap_or(SignedDuration::ZERO);
-        let until = self.now().saturating_add(window).unwrap_or(Timestamp::MAX);
+        let until = self.policy.nominated_until(self.now());
         self.memory().nominations.insert(provider_id.to_owned(), until);
     }
 
@@ -489,6 +496,24 @@ impl Cluster {
         let types = self.cloud.instance_types(pool).await.ok();
         Some(CannotLaunch::of(pool, &trouble, types.as_deref(), self.now()))
     }
+}
+
+/// Those of some commands that are for drift. Among commands that wait for a second look there are none.
+pub(super) fn for_drift(commands: &[Arc<Disruption>]) -> impl Iterator<Item = &Arc<Disruption>> {
+    commands
+        .iter()
+        .filter(|one| one.spec.reason == DisruptionReason::Drifted)
+}
+
+/// Whether a command of the ledger has taken nodes of another, and was not taken back.
+fn takes_of(ledger: &[Arc<Disruption>], other: &Disruption) -> bool {
+    let is_of_other = |node: &DisruptedNode| {
+        let mut nodes = other.spec.nodes.iter();
+        nodes.any(|own| own.provider_id == node.provider_id)
+    };
+    ledger
+        .iter()
+        .any(|one| one.is_counted() && one.spec.nodes.iter().any(is_of_other))
 }
 
 /// Until when the replacements of a command are kept for the pods of its nodes: for as long as it waits for them, and for a while once its nodes drain. A drain

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{ReplicationController, Service, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{ReplicationController, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use spokeshave_model::default_spread::{DefaultSpread, controller_key};
+use spokeshave_model::scheduler_profiles::SchedulerProfiles;
 use spokeshave_model::trim;
 use spokeshave_runtime::StoreOptions;
 
@@ -27,9 +28,9 @@ stores! {
 }
 
 impl SpreadSources {
-    /// What pods without topology spread get.
-    pub(crate) fn default_spread(&self, constraints: &[TopologySpreadConstraint]) -> DefaultSpread {
-        if constraints.is_empty() {
+    /// What the selectors of default constraints are deduced from; nothing where there are none.
+    pub(crate) fn default_spread(&self, profiles: &SchedulerProfiles) -> DefaultSpread {
+        if !profiles.have_default_constraints() {
             return DefaultSpread::default();
         }
         let mut controllers = BTreeMap::new();
@@ -53,7 +54,6 @@ impl SpreadSources {
         });
         let services: Vec<Arc<Service>> = self.services.snapshot();
         DefaultSpread {
-            constraints: constraints.to_vec(),
             services,
             controllers,
         }

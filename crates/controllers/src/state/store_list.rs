@@ -158,7 +158,7 @@ impl Wanted {
             always: true,
             own_kinds: true,
             on_demand: false,
-            spread: !options.default_spread.is_empty(),
+            spread: options.scheduler_profiles.have_default_constraints(),
             dynamic_resources: options.dynamic_resources,
             node_overlays: options.feature_gates.node_overlay,
             capacity_buffers: options.feature_gates.capacity_buffer,

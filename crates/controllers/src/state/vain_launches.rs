@@ -11,7 +11,7 @@ use spokeshave_model::Pod;
 use spokeshave_model::placement::{Placements, PlannedClaim};
 use spokeshave_model::pod;
 use spokeshave_model::snapshot::{PodView, Snapshot};
-use spokeshave_plan::vain_launches::{Asker, Fate, Pause};
+use spokeshave_plan::vain_launches::{Asker, Askers, Fate, Pause};
 
 use crate::state::cluster::Cluster;
 use crate::state::stores::Stores;
@@ -55,8 +55,9 @@ impl Cluster {
                 .map_or(Fate::Gone, |claim| fate(stores, &claim))
         };
         let mut askers: BTreeMap<Asker, Arc<Pod>> = BTreeMap::new();
+        let mut known = Askers::default();
         for pod in asking_pods(snapshot, planned) {
-            askers.entry(Asker::of(pod)).or_insert_with(|| pod.clone());
+            askers.entry(known.of(pod)).or_insert_with(|| pod.clone());
         }
         let mut memory = self.memory();
         // Each is asked, whatever the others say: that somebody asked is remembered.
@@ -88,7 +89,8 @@ fn places(snapshot: &Snapshot, placements: &Placements) -> Places {
     if !snapshot.classes.has_virtual() {
         return places;
     }
-    let asker = |view: &PodView| view.is_virtual.then(|| Asker::of(&view.object));
+    let mut known = Askers::default();
+    let mut asker = |view: &PodView| view.is_virtual.then(|| known.of(&view.object));
     for (node, pods) in &placements.existing {
         if let Some(claim) = snapshot.node(*node).claim_name() {
             let askers = pods.iter().map(|pod| asker(snapshot.pod(*pod)));

@@ -1,16 +1,17 @@
 //! EC2NodeClasses that cannot work: each says what to do, and none keeps another one from being ready.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool, Operator, Requirement, labels};
-use spokeshave_ec2_simulated::Options;
+use spokeshave_ec2_simulated::{Options, REGION};
 use spokeshave_ports::CloudProvider as _;
 use spokeshave_provider_aws::errors::ApiError;
-use spokeshave_provider_aws::templates;
+use spokeshave_provider_aws::{profiles, tags, templates};
 
 use crate::world::{CLUSTER, REHEARSED, World, claim, condition, pool, prompt};
 
@@ -321,6 +322,87 @@ async fn a_035_rehearsals_are_made_when_something_changes_and_every_half_hour_or
         !calls.contains_key("RunInstances") && !calls.contains_key("CreateFleet"),
         "{calls:?}"
     );
+}
+
+/// Launches take addresses and ends give them back, so that the order of a class's subnets changes all the time.
+#[tokio::test(start_paused = true)]
+async fn a_035_a_050_subnets_that_fill_and_empty_are_no_reason_to_rehearse_again_or_to_make_types_anew() {
+    let world = World::new(prompt()).await;
+    world.class_in_subnets("own", 2, json!({})).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    let mut pool = pool();
+    pool.spec.template.spec.node_class_ref.name = "own".to_owned();
+    let rehearsed = || world.cloud.calls()["RunInstances"];
+    let (first, types) = (rehearsed(), provider.instance_types(&pool).await.unwrap());
+    for turn in 0..8 {
+        let (fuller, emptier) = if turn % 2 == 0 {
+            ("subnet-1", "subnet-2")
+        } else {
+            ("subnet-2", "subnet-1")
+        };
+        world.cloud.set_free_addresses(fuller, 10);
+        world.cloud.set_free_addresses(emptier, 4_000);
+        world.pass(130).await;
+        let status = world.class_now("own").await.status.unwrap();
+        assert_eq!(status.subnets[0].id, emptier, "most free addresses first");
+        assert_eq!(rehearsed(), first);
+        let now = provider.instance_types(&pool).await.unwrap();
+        assert!(Arc::ptr_eq(&now, &types), "what is kept by it would be made anew");
+    }
+}
+
+/// Karpenter before 1.7 made one profile for a class, without a path, and a takeover keeps it. A role that is in a profile cannot be deleted.
+#[tokio::test(start_paused = true)]
+async fn a_034_a_profile_that_an_earlier_karpenter_has_made_goes_with_its_class_and_a_strangers_stays() {
+    for role in ["KarpenterNodeRole", "AnotherRole"] {
+        let world = World::new(Options::new(CLUSTER)).await;
+        let iam = world.cloud.services().iam;
+        let made = profiles::legacy_name(REGION, CLUSTER, "default");
+        let own = [
+            (tags::cluster(CLUSTER), "owned"),
+            (tags::CLUSTER_NAME.to_owned(), CLUSTER),
+            (tags::NODE_CLASS.to_owned(), "default"),
+            (tags::REGION.to_owned(), REGION),
+        ];
+        let own: BTreeMap<String, String> = own.map(|(key, value)| (key, value.to_owned())).into();
+        iam.create_profile(&made, "/", &own).await.unwrap();
+        iam.add_role(&made, "KarpenterNodeRole").await.unwrap();
+        // Somebody else's by accident, of a class that has another.
+        let stranger = profiles::legacy_name(REGION, CLUSTER, "other");
+        iam.create_profile(&stranger, "/", &BTreeMap::new())
+            .await
+            .unwrap();
+        world.class("other", json!({})).await;
+        let classes: Api<EC2NodeClass> = Api::all(world.client.clone());
+        let status = Patch::Merge(json!({"status": {"instanceProfile": made}}));
+        let parameters = PatchParams::default();
+        classes
+            .patch_status("default", &parameters, &status)
+            .await
+            .unwrap();
+        let _provider = world.provider();
+        world.pass(60).await;
+        let kept = world.class_now("default").await.status.unwrap().instance_profile;
+        assert_eq!(kept.as_deref(), Some(made.as_str()), "its role is right");
+        let changed = json!({"spec": {"role": role}});
+        world.change::<EC2NodeClass>("default", changed).await;
+        world.pass(60).await;
+        assert!(world.cloud.profiles().contains(&made), "nodes may have it");
+        for name in ["default", "other"] {
+            classes.delete(name, &DeleteParams::default()).await.unwrap();
+        }
+        world.pass(30).await;
+        assert!(
+            classes
+                .list(&ListParams::default())
+                .await
+                .unwrap()
+                .items
+                .is_empty()
+        );
+        assert_eq!(world.cloud.profiles(), [stranger], "{role}");
+    }
 }
 
 /// Without a way to IAM and pricing neither is ever called; a class that names its profile works, one that names a role is told what to do.

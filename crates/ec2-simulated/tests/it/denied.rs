@@ -12,7 +12,7 @@ use spokeshave_ec2_simulated::Options;
 use spokeshave_ports::CloudProvider as _;
 use spokeshave_provider_aws::errors::ApiError;
 
-use crate::world::{CLUSTER, World, claim};
+use crate::world::{CLUSTER, World, claim, condition};
 
 /// Actions that no call is named after: AWS asks for them within other calls, and its message names them. Then the call, and the action.
 const WITHIN: [(&str, &str); 3] = [
@@ -20,9 +20,6 @@ const WITHIN: [(&str, &str); 3] = [
     ("CreateLaunchTemplate", "ec2:CreateTags"),
     ("CreateInstanceProfile", "iam:TagInstanceProfile"),
 ];
-
-/// Actions whose calls are never made: placement groups are refused by name.
-const NEVER_CALLED: [&str; 1] = ["ec2:DescribePlacementGroups"];
 
 fn actions_of_the_policy() -> BTreeSet<String> {
     let policy = include_str!("../../../../deploy/aws/controller-policy.json");
@@ -167,9 +164,7 @@ async fn a_035_a_122_every_denied_call_is_told_with_its_action_and_the_policy_to
     let mut left = actions_of_the_policy();
     let within = WITHIN.map(|(_, action)| action);
     for action in actions_of_the_policy() {
-        if NEVER_CALLED.contains(&action.as_str())
-            || (within.contains(&action.as_str()) && action != "ec2:CreateTags")
-        {
+        if within.contains(&action.as_str()) && action != "ec2:CreateTags" {
             continue;
         }
         let (_, call) = action.split_once(':').unwrap();
@@ -194,7 +189,67 @@ async fn a_035_a_122_every_denied_call_is_told_with_its_action_and_the_policy_to
         assert!(!said.contains("4kd9"), "what differs with each attempt: {said}");
         left.remove(action);
     }
-    assert_eq!(left, BTreeSet::from(NEVER_CALLED.map(str::to_owned)));
+    assert_eq!(left, BTreeSet::new(), "allowed, and never needed");
+}
+
+/// Who names a profile often does so because the operator has no rights in IAM, or no way to it.
+#[tokio::test(start_paused = true)]
+async fn a_031_a_class_that_names_its_profile_needs_nothing_of_iam() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let named = json!({"spec": {"role": null, "instanceProfile": "mine"}});
+    world.change::<EC2NodeClass>("default", named).await;
+    world.cloud.fit(&world.class_now("default").await);
+    let denied = ApiError::new("AccessDenied", "no identity-based policy allows it");
+    for call in [
+        "GetInstanceProfile",
+        "CreateInstanceProfile",
+        "ListInstanceProfiles",
+    ] {
+        world.cloud.fail(call, &denied, 1_000);
+    }
+    let provider = world.provider();
+    let told = listen(&provider, "default");
+    world.pass(60).await;
+    let class = world.class_now("default").await;
+    assert_eq!(condition(&class, "Ready").0, "True");
+    assert_eq!(class.status.unwrap().instance_profile.as_deref(), Some("mine"));
+    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    provider.create(&wanted).await.unwrap();
+    world.pass(65 * 60).await;
+    assert_eq!(*told.lock().unwrap(), [""; 0], "nothing is missing");
+    let classes: Api<EC2NodeClass> = Api::all(world.client.clone());
+    classes.delete("default", &DeleteParams::default()).await.unwrap();
+    world.pass(30).await;
+    assert!(classes.get_opt("default").await.unwrap().is_none());
+    let calls = world.cloud.calls();
+    assert!(!calls.contains_key("GetInstanceProfile"), "{calls:?}");
+}
+
+/// EC2 says so when a launch is rehearsed. Somebody may make the profile at any time.
+#[tokio::test(start_paused = true)]
+async fn a_031_a_035_a_profile_that_a_class_names_and_ec2_does_not_know_is_named_until_it_does() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    world
+        .class("named", json!({"role": null, "instanceProfile": "missing"}))
+        .await;
+    let _provider = world.provider();
+    world.pass(60).await;
+    let class = world.class_now("named").await;
+    assert_eq!(condition(&class, "InstanceProfileReady").0, "True");
+    let (status, reason, message) = condition(&class, "ValidationSucceeded");
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("False", "InstanceProfileNotFound")
+    );
+    assert!(
+        message.contains("\"missing\"") && message.contains("create it"),
+        "{message}"
+    );
+    assert_eq!(condition(&class, "Ready").0, "False");
+    assert_eq!(condition(&world.class_now("default").await, "Ready").0, "True");
+    world.cloud.fit(&class);
+    world.pass(120).await;
+    assert_eq!(condition(&world.class_now("named").await, "Ready").0, "True");
 }
 
 /// A call that is denied for one purpose stops nothing else, is told once an hour and not with each attempt, and again after that.

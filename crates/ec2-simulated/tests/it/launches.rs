@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spokeshave_api::{NodeClaim, labels};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use spokeshave_api::{NodeClaim, NodeOverlay, labels};
 use spokeshave_aws_cloud::AwsProvider;
-use spokeshave_ec2_simulated::Options;
+use spokeshave_ec2_simulated::{Options, facts};
+use spokeshave_model::Price;
 use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::prices::Prices;
 
 use crate::world::{CLUSTER, World, claim, pool};
 
@@ -373,6 +377,85 @@ async fn a_052_both_kinds_of_prices_are_asked_for_and_kept_when_the_service_fail
     world.pass(13 * 3600).await;
     assert!(world.cloud.calls()["GetProducts"] > 2);
     assert_eq!([price("m5.large").await, price("m5.metal").await], before);
+}
+
+/// A price list lags behind what EC2 has, and may fail in part without saying so.
+#[tokio::test(start_paused = true)]
+async fn a_052_what_a_price_list_leaves_out_is_sold_as_before_and_the_list_is_read_again_soon() {
+    let world = ready().await;
+    world.cloud.leave_out_price("m5.large");
+    for info in facts().types.values().filter(|info| info.bare_metal) {
+        world.cloud.leave_out_price(&info.instance_type);
+    }
+    let provider = world.provider();
+    world.pass(60).await;
+    let asked = world.cloud.calls()["GetProducts"];
+    assert_eq!(asked, 2);
+    let types = provider.instance_types(&pool()).await.unwrap();
+    for name in ["m5.large", "m5.xlarge", "m5.metal"] {
+        let one = types.iter().find(|one| one.name == name).unwrap();
+        let sold = one.offerings.iter().any(|it| {
+            it.available
+                && it.price > Price::ZERO
+                && it.capacity_type().is_some_and(|it| it.as_str() == "on-demand")
+        });
+        assert!(sold, "{name}");
+    }
+    world.pass(6 * 60).await;
+    assert_eq!(
+        world.cloud.calls()["GetProducts"],
+        asked + 2,
+        "no price list is empty"
+    );
+}
+
+/// Neither EC2 nor the table of the program knows what it costs, as of types that are new.
+#[tokio::test(start_paused = true)]
+async fn a_050_an_overlay_prices_a_type_without_a_price_for_as_long_as_it_is_valid() {
+    const REGION: &str = "us-gov-west-1";
+    let (table, facts) = (Prices::built_in(REGION), facts());
+    let new = facts.types.values().find(|info| {
+        let is_plain = !info.bare_metal && info.gpu_info.is_none() && info.neuron_info.is_none();
+        is_plain && table.on_demand(&info.instance_type).is_none()
+    });
+    let name = new.unwrap().instance_type.clone();
+    let world = ready().await;
+    world.cloud.forget_price(&name);
+    let provider = world.provider_set(|options| {
+        options.region = REGION.to_owned();
+        options.node_overlays = true;
+    });
+    world.pass(60).await;
+    let price = async || {
+        let types = provider.instance_types(&pool()).await.unwrap();
+        let one = types.iter().find(|one| one.name == name).unwrap();
+        let mut sold = one.offerings.iter().filter(|it| it.available);
+        sold.next().map(|it| it.price)
+    };
+    assert_eq!(price().await, None);
+    let overlays: Api<NodeOverlay> = Api::all(world.client.clone());
+    let overlay = json!({
+        "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "new"},
+        "spec": {"requirements": [{"key": labels::INSTANCE_TYPE, "operator": "In", "values": [name]}], "price": "1.20"},
+    });
+    let overlay = serde_json::from_value(overlay).unwrap();
+    overlays.create(&PostParams::default(), &overlay).await.unwrap();
+    world.pass(5).await;
+    assert_eq!(price().await, None, "nobody has said yet that it is valid");
+    let valid = json!({"status": {"conditions": [{
+        "type": "ValidationSucceeded", "status": "True", "reason": "ValidationSucceeded", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    let parameters = PatchParams::default();
+    let patched = overlays
+        .patch_status("new", &parameters, &Patch::Merge(valid))
+        .await;
+    patched.unwrap();
+    world.pass(5).await;
+    assert_eq!(price().await, Some("1.20".parse().unwrap()));
+    overlays.delete("new", &DeleteParams::default()).await.unwrap();
+    world.pass(5).await;
+    assert_eq!(price().await, None);
 }
 
 /// Two clusters in one account: each lists its own instances, and says of the other's messages that they are a stranger's.

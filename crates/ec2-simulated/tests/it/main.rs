@@ -14,5 +14,6 @@ mod nodes;
 mod reservations;
 mod shifts;
 mod stamping;
+mod unanswered;
 mod unread;
 mod world;

@@ -268,6 +268,36 @@ async fn d_283_a_reservation_from_which_ec2_takes_an_instance_back_is_left_out()
     }
 }
 
+/// A shadow looks at no class, and a new leader later than at what is for sale.
+#[tokio::test(start_paused = true)]
+async fn a_057_who_only_follows_and_who_has_just_begun_to_lead_know_what_is_free() {
+    let (world, leader, _) = reserved("default").await;
+    assert_eq!(for_sale(&leader).await, Some(1));
+    let follower = world.reading_provider(|_| {});
+    world.pass(30).await;
+    assert_eq!(for_sale(&follower).await, Some(1));
+    leader.create(&wanted("two", &["reserved"])).await.unwrap();
+    world.pass(65).await;
+    assert_eq!(for_sale(&follower).await, None, "it is read again every minute");
+    world.cloud.reserve(reservation("default"));
+    let mut of_class = pool();
+    of_class.spec.template.spec.node_class_ref.name = "reserving".to_owned();
+    let next = world.provider();
+    while next.instance_types(&of_class).await.is_err() {
+        world.clock.sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(for_sale(&next).await, Some(2), "as soon as it says anything");
+    // What cannot be read keeps nothing else from being sold.
+    let denied = ApiError::new("UnauthorizedOperation", "You are not authorized.");
+    world.cloud.fail("DescribeCapacityReservations", &denied, 1_000);
+    let blind = world.reading_provider(|_| {});
+    world.pass(30).await;
+    assert_eq!(for_sale(&blind).await, None);
+    world.cloud.heal();
+    world.pass(65).await;
+    assert_eq!(for_sale(&blind).await, Some(2));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_020_a_reservation_that_ec2_no_longer_knows_leaves_the_others_of_its_class_as_they_are() {
     let world = World::new(Options::new(CLUSTER)).await;

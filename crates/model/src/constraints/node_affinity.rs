@@ -37,7 +37,7 @@ pub fn asks_by_name(pod: &Pod) -> bool {
 }
 
 /// What the terms of required node affinity ask for: one of them must hold, and where all are blank, what cannot.
-pub(super) fn required_terms(selector: &NodeSelector, reads_names: bool) -> Vec<Requirements> {
+pub(crate) fn required_terms(selector: &NodeSelector, reads_names: bool) -> Vec<Requirements> {
     let terms = selector.node_selector_terms.iter();
     let terms = terms.filter(|term| !is_blank(term));
     let asked: Vec<Requirements> = terms.map(|term| required_term(term, reads_names)).collect();
@@ -73,7 +73,7 @@ fn nothing(key: &str) -> Requirements {
 }
 
 /// What a field of a term asks of the name of a node; `None` for what no API server takes.
-pub(super) fn by_name(field: &NodeSelectorRequirement) -> Option<Requirement> {
+pub(crate) fn by_name(field: &NodeSelectorRequirement) -> Option<Requirement> {
     let [name] = field.values.as_deref()? else {
         return None;
     };

@@ -2,12 +2,13 @@
 //! recognised by comparing, which is cheaper than reading them again.
 
 use crate::Pod;
+use crate::cluster_state::ClusterState;
 use crate::constraints::{self, Constraints, NamespaceLabels, PodProblem};
-use crate::default_spread::DefaultSpread;
 use crate::planned_node;
 use crate::pod;
 use crate::resources::Resources;
-use crate::volumes::{self, Around, VolumeObjects};
+use crate::scheduler_profiles::SchedulerProfile;
+use crate::volumes::{self, Around};
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodStatus};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::Arc;
@@ -57,9 +58,8 @@ impl LoweredPods {
     pub(super) fn new(
         pods: &[Arc<Pod>],
         namespaces: &NamespaceLabels,
-        objects: &VolumeObjects,
+        state: &ClusterState,
         around: &Around,
-        spread: &DefaultSpread,
     ) -> Self {
         let mut constraints: Interner<Constraints> = Interner::new();
         let mut requests: Interner<Resources> = Interner::new();
@@ -74,15 +74,15 @@ impl LoweredPods {
             let (constraints, requests) = match sibling {
                 Some(sibling) => (lowered[sibling].constraints, lowered[sibling].requests),
                 None => {
-                    let (of_pod, asked) = read(pod, namespaces, objects, around, spread);
+                    let (of_pod, asked) = read(pod, namespaces, state, around);
                     (constraints.id(of_pod), requests.id(asked))
                 }
             };
             lowered.push(LoweredPod {
                 constraints,
                 requests,
-                attachments: volumes::attachments(pod, objects),
-                problem: problem(pod, objects, around),
+                attachments: volumes::attachments(pod, &state.volumes),
+                problem: problem(pod, state, around),
             });
         }
         LoweredPods {
@@ -99,28 +99,36 @@ impl LoweredPods {
     }
 }
 
-/// The constraints, with all labels, and the requests of one pod.
+/// The constraints, with all labels, and the requests of one pod, with what its scheduler is configured to add.
 pub(super) fn read(
     pod: &Pod,
     namespaces: &NamespaceLabels,
-    objects: &VolumeObjects,
+    state: &ClusterState,
     around: &Around,
-    spread: &DefaultSpread,
 ) -> (Constraints, Resources) {
     let mut lowered = constraints::lower(pod, namespaces);
-    if !spread.constraints.is_empty() && lowered.spreads.is_empty() {
-        lowered.spreads = constraints::default_spreads(spread, pod);
+    if let Some(profile) = state.scheduler_profiles.of(pod) {
+        profile.add_affinity(&mut lowered);
+        let defaults = &profile.default_constraints;
+        if !defaults.is_empty() && lowered.spreads.is_empty() {
+            lowered.spreads = constraints::default_spreads(&state.default_spread, defaults, pod);
+        }
     }
     if !pod::is_terminal(pod) {
-        lowered.volume_terms = volumes::terms(pod, objects, around);
+        lowered.volume_terms = volumes::terms(pod, &state.volumes, around);
     }
-    (lowered, pod::requests(pod))
+    (lowered, state.scheduler_profiles.requests(pod))
 }
 
 /// Why a pod that waits for a place cannot be considered; of one that runs and may be moved, why its successor could not. What a running pod asks by selectors
 /// and affinity is what it has been placed by: kube-scheduler finds nodes for its successor by that, also where no node is launched for it (P-057).
-pub(super) fn problem(pod: &Pod, objects: &VolumeObjects, around: &Around) -> Option<PodProblem> {
+pub(super) fn problem(pod: &Pod, state: &ClusterState, around: &Around) -> Option<PodProblem> {
+    let objects = &state.volumes;
     if planned_node::waits(pod) {
+        let profile = state.scheduler_profiles.of(pod);
+        if profile.is_some_and(SchedulerProfile::opts_out) {
+            return Some(PodProblem::OptedOut);
+        }
         let volumes = || volumes::validate(pod, objects, around).map_err(PodProblem::Volume);
         return constraints::validate(pod).and_then(|()| volumes()).err();
     }
@@ -159,6 +167,7 @@ fn asks_the_same(one: &Arc<PodSpec>, other: &Arc<PodSpec>) -> bool {
 
 fn asks_for_equal(one: &PodSpec, other: &PodSpec) -> bool {
     one.node_selector == other.node_selector
+        && one.scheduler_name == other.scheduler_name
         && one.affinity == other.affinity
         && one.tolerations == other.tolerations
         && one.topology_spread_constraints == other.topology_spread_constraints

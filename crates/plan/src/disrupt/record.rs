@@ -176,7 +176,7 @@ fn replacement(
 }
 
 /// The NodeClaim of a replacement, with the name that it has from the start.
-pub fn replacement_claim(replacement: &Replacement) -> NodeClaim {
+pub(crate) fn replacement_claim(replacement: &Replacement) -> NodeClaim {
     let mut claim = NodeClaim::new(&replacement.node_claim, replacement.spec.clone());
     claim.metadata = ObjectMeta {
         name: Some(replacement.node_claim.clone()),
@@ -192,6 +192,13 @@ pub fn replacement_claim(replacement: &Replacement) -> NodeClaim {
         }]),
         ..ObjectMeta::default()
     };
+    claim
+}
+
+/// The same before it is made, as it is planned with: until it has a UID, its name stands for that.
+pub fn unmade_claim(replacement: &Replacement) -> NodeClaim {
+    let mut claim = replacement_claim(replacement);
+    claim.metadata.uid = Some(replacement.node_claim.clone());
     claim
 }
 

@@ -110,7 +110,7 @@ fn says(scene: &Scene<'_>, rollout: &Rollout, pool: PoolId, domain: u32) -> Opti
         return Some((Left::Nothing, message));
     }
     let taken = taken(scene.snapshot, &view.name, since, scene.own);
-    // Where somebody writes the roll-out down, each command for drift is written as soon as it is decided: what waits for a second look is of another reason.
+    // Each command for drift is in the ledger as soon as it is decided: what waits for a second look is of another reason, and takes nothing of what is written.
     let waiting = match known {
         Some(_) => 0,
         None => unwritten(scene, domain, &taken.nodes),

@@ -94,8 +94,9 @@ pub(super) fn is_of_wave(one: &Disruption, policies: &[Arc<DisruptionPolicy>], n
     })
 }
 
-/// Nodes that a command for drift may hold which is not in the ledger: a shadow beside another operator writes none. What is of another reason takes nothing of
-/// a wave: commands for nodes that have not drifted, and for empty ones, which emptiness takes first.
+/// Nodes of commands that are not in the ledger, where these may be for drift. Those that are stand there from their decision on, also in a shadow, which writes
+/// none; what waits for its second look is of another reason, and counts on doubt until the status says what a wave has taken. For certain it takes nothing
+/// of one where its nodes have not drifted, or are empty, which emptiness takes first.
 pub(super) fn unwritten(scene: &Scene<'_>, pool: u32, written: &[&DisruptedNode]) -> usize {
     let pools = scene.memo.pools();
     let is_pending = |node: &NodeId| {

@@ -46,6 +46,7 @@ mod rollout_health;
 mod rollout_looks;
 mod rollout_orders;
 mod rollouts;
+mod scheduler_profiles;
 mod support;
 mod termination;
 mod time_zones;

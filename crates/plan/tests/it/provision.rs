@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::Pod;
+use spokeshave_model::scheduler_profiles::SchedulerProfiles;
 use spokeshave_model::{ClusterState, InstanceType, Resources, labels, lower};
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::{
-    MinValuesPolicy, Policy, PreferencePolicy, limit_exceeded, nominated_event, provision,
-    provision_and_count_zones, to_node_claim,
+    MinValuesPolicy, Policy, PreferencePolicy, limit_exceeded, nominated_event, provision, provision_by_zone,
+    to_node_claim,
 };
 use std::sync::Arc;
 
@@ -425,13 +426,13 @@ fn p_123_pending_pods_are_counted_by_the_zone_they_can_be_in() {
     ]);
     let snapshot = lower(&state);
     let policy = Policy::default();
-    let (outcome, zones) = provision_and_count_zones(&snapshot, &policy, epoch(), |_| true);
+    let (outcome, zones) = provision_by_zone(&snapshot, &policy, epoch(), |_| true);
     assert_eq!(
         outcome,
         provision(&snapshot, &policy, epoch()),
-        "to count zones changes nothing"
+        "to look for zones changes nothing"
     );
-    let counts: Vec<(String, usize)> = zones.into_iter().collect();
+    let counts: Vec<(String, usize)> = zones.into_iter().map(|(zone, pods)| (zone, pods.len())).collect();
     let expected = [("b", 1), ("flexible", 2), ("none", 1)];
     assert_eq!(counts, expected.map(|(zone, count)| (zone.to_owned(), count)));
 }
@@ -452,7 +453,8 @@ fn p_121_pods_without_topology_spread_get_the_default_one() {
     assert_eq!(zones(&state), 1, "together on one node");
     let constraint =
         json!({"maxSkew": 1, "topologyKey": labels::HOSTNAME, "whenUnsatisfiable": "DoNotSchedule"});
-    state.default_spread.constraints = vec![serde_json::from_value(constraint).expect("a constraint")];
+    let constraints = vec![serde_json::from_value(constraint).expect("a constraint")];
+    state.scheduler_profiles = Arc::new(SchedulerProfiles::of_all(constraints));
     assert_eq!(zones(&state), 1, "nothing tells which pods belong together");
     let service =
         json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}});

@@ -1,11 +1,14 @@
 //! A-031, A-033, A-034, A-036: instance profiles.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use spokeshave_api::{EC2NodeClass, NodeClaim};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::profiles::{
-    ANNOTATION, Profile, ProfileError, ProfileNeed, Step, Unused, Users, class_path, of_class, plan, steps,
+    ANNOTATION, Profile, ProfileError, ProfileNeed, Step, Unused, Users, class_path, is_made_for,
+    legacy_name, of_class, plan, steps,
 };
 
 use crate::launches::{Scenario, requests_of};
@@ -100,14 +103,15 @@ fn a_031_a_roles_path_is_no_part_of_its_name() {
 }
 
 #[test]
-fn a_031_a_036_named_profiles_are_checked_and_iam_is_not_called_in_isolation() {
+fn a_031_a_036_named_profiles_are_taken_as_they_are_and_iam_is_not_called_in_isolation() {
     let named = class(json!({"instanceProfile": "mine"}));
-    let name = "mine".to_owned();
-    assert_eq!(
-        plan(&named, None, "r", "c", false),
-        Ok(ProfileNeed::Check { name: name.clone() })
-    );
-    assert_eq!(plan(&named, None, "r", "c", true), Ok(ProfileNeed::Keep { name }));
+    for isolated in [false, true] {
+        let name = "mine".to_owned();
+        assert_eq!(
+            plan(&named, None, "r", "c", isolated),
+            Ok(ProfileNeed::Keep { name })
+        );
+    }
     let error = plan(&class(json!({"role": "r"})), None, "r", "c", true).unwrap_err();
     assert!(error.to_string().contains("spec.instanceProfile"), "{error}");
     let tags = json!({"role": "r", "tags": {"eks:eks-cluster-name": "x"}});
@@ -142,6 +146,42 @@ fn a_031_a_missing_role_and_a_denied_call_are_named() {
         busy,
         ProfileError::Call("iam:GetInstanceProfile, Throttling: slow down".into())
     );
+}
+
+/// The number is upstream's for a class `default` in us-west-2, computed apart from this code.
+#[test]
+fn a_034_what_karpenter_before_1_7_made_for_a_class_is_known_by_name_and_tags() {
+    assert_eq!(
+        legacy_name("us-west-2", "my-cluster", "default"),
+        "my-cluster_4067990795380418201"
+    );
+    let tags = |change: &[(&str, &str)]| {
+        let mut tags: BTreeMap<String, String> = [
+            ("kubernetes.io/cluster/c", "owned"),
+            ("karpenter.k8s.aws/ec2nodeclass", "default"),
+            ("topology.kubernetes.io/region", "r"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        for (key, value) in change {
+            match *value {
+                "" => drop(tags.remove(*key)),
+                value => drop(tags.insert((*key).to_owned(), value.to_owned())),
+            }
+        }
+        is_made_for(&tags, "default", "r", "c")
+    };
+    assert!(tags(&[]));
+    for strange in [
+        ("kubernetes.io/cluster/c", ""),
+        ("kubernetes.io/cluster/c", "shared"),
+        ("karpenter.k8s.aws/ec2nodeclass", "other"),
+        ("karpenter.k8s.aws/ec2nodeclass", ""),
+        ("topology.kubernetes.io/region", "q"),
+        ("topology.kubernetes.io/region", ""),
+    ] {
+        assert!(!tags(&[strange]), "{strange:?}");
+    }
 }
 
 #[test]

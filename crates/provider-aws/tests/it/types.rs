@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_api::EC2NodeClass;
-use spokeshave_api::ec2_node_class::{EC2NodeClassSpec, EC2NodeClassStatus, Subnet};
+use spokeshave_api::ec2_node_class::{CapacityReservation, EC2NodeClassSpec, EC2NodeClassStatus, Subnet};
 use spokeshave_model::{InstanceType, Price, Requirement, ResourceName, Resources};
 use spokeshave_provider_aws::instance_types::{self, Context, Settings, category_and_generation};
 use spokeshave_provider_aws::learned::Learned;
-use spokeshave_provider_aws::offerings::{Market, Region, instance_types};
+use spokeshave_provider_aws::offerings::{Market, Region, fingerprint, instance_types};
 use spokeshave_provider_aws::prices::Prices;
+use spokeshave_provider_aws::requests::Tags;
+use spokeshave_provider_aws::status::verdict_key;
 use spokeshave_provider_aws::unavailable::Unavailable;
 use spokeshave_provider_aws::{compatibility, labels};
 
@@ -192,12 +194,18 @@ fn compare(what: &str, ours: &InstanceType, row: &Value) {
         .iter()
         .map(|row| {
             let text = |field: &str| row[field].as_str().unwrap().to_owned();
+            let dollars = row["price"].as_f64().unwrap();
+            // Ours are whole nano-dollars, of which upstream's ten-millionth would leave nothing (A4.1): a half is rounded up.
+            let price = match row["capacity_type"].as_str() {
+                Some("reserved") => Price::from_dollars(dollars * 10.0 + 1e-13),
+                _ => Price::from_dollars(dollars),
+            };
             (
                 text("capacity_type"),
                 text("zone"),
                 text("zone_id"),
                 row["available"].as_bool().unwrap() && !is_stale,
-                Price::from_dollars(row["price"].as_f64().unwrap()),
+                price,
             )
         })
         .collect();
@@ -255,6 +263,127 @@ fn a_042_a_044_a_047_every_type_of_every_family_with_every_kubelet_setting_is_as
     }
     assert!(checked > 0, "there is nothing to compare");
     println!("{checked} answers for {} types", catalog.region.types.len());
+}
+
+/// What is for sale on us-west-2's m5.large and its neighbours, where a class has a reservation of each of them.
+fn offerings_with_reservations(prices: &Prices, reserved: &[&str]) -> Vec<InstanceType> {
+    let catalog = catalog("../catalog.json");
+    let mut class = class("plain", "AL2023", &catalog.zones);
+    let zone = catalog.zones[0].zone.clone();
+    let of = |name: &&str| CapacityReservation {
+        id: format!("cr-{name}"),
+        availability_zone: zone.clone(),
+        instance_type: (*name).to_owned(),
+        reservation_type: "default".to_owned(),
+        state: "active".to_owned(),
+        ..CapacityReservation::default()
+    };
+    class.status.as_mut().unwrap().capacity_reservations = reserved.iter().map(of).collect();
+    let context = Context {
+        class: &class,
+        region: "us-west-2",
+        settings: &Settings::default(),
+        learned_memory_bytes: None,
+    };
+    let free = reserved.iter().map(|name| (format!("cr-{name}"), 1)).collect();
+    let market = Market {
+        prices,
+        unavailable: &Unavailable::default(),
+        reservations: &free,
+        shifted: &BTreeSet::new(),
+        learned: &Learned::default(),
+        now: Timestamp::UNIX_EPOCH,
+    };
+    instance_types(&catalog.region, &context, &market)
+}
+
+fn price_of(types: &[InstanceType], name: &str, capacity_type: &str) -> Option<Price> {
+    let one = types.iter().find(|one| one.name == name).unwrap();
+    let mut bought = one.offerings.iter().filter(|offering| {
+        offering.available
+            && offering
+                .capacity_type()
+                .is_some_and(|it| it.as_str() == capacity_type)
+    });
+    bought.next().map(|offering| offering.price)
+}
+
+/// Types whose prices are within a cent, and the smallest ones.
+#[test]
+fn a_057_reservations_are_ordered_as_on_demand_prices_and_none_is_free() {
+    let prices = |dollars: [&str; 2]| {
+        let mut prices = Prices::built_in("us-west-2");
+        let names = ["m5.large", "m5.xlarge"];
+        let known = names.map(str::to_owned).into_iter().zip(dollars);
+        prices.set_on_demand(known.map(|(name, text)| (name, text.parse().unwrap())).collect());
+        prices
+    };
+    for dollars in [
+        ["0.085", "0.086"],
+        ["0.0042", "0.0052"],
+        ["0.0094", "0.0104"],
+        ["98.32", "98.33"],
+    ] {
+        let types = offerings_with_reservations(&prices(dollars), &["m5.large", "m5.xlarge"]);
+        let [lower, higher] =
+            ["m5.large", "m5.xlarge"].map(|name| price_of(&types, name, "reserved").unwrap());
+        assert!(
+            Price::ZERO < lower && lower < higher,
+            "{dollars:?}: {lower:?} {higher:?}"
+        );
+        assert!(
+            higher < "0.0005".parse().unwrap(),
+            "below every other price: {higher:?}"
+        );
+    }
+}
+
+/// A type that EC2 lists before the pricing API knows it.
+#[test]
+fn a_050_a_type_without_a_price_is_sold_at_that_of_an_overlay_and_only_there() {
+    let mut prices = Prices::default();
+    let sold = |prices: &Prices, capacity_type: &str| {
+        price_of(
+            &offerings_with_reservations(prices, &["m5.large"]),
+            "m5.large",
+            capacity_type,
+        )
+    };
+    assert_eq!(sold(&prices, "on-demand"), None);
+    assert_eq!(
+        sold(&prices, "reserved"),
+        Some(Price::ZERO),
+        "it is paid for already"
+    );
+    let price: Price = "1.20".parse().unwrap();
+    prices.set_overlaid(BTreeMap::from([("m5.large".to_owned(), price)]));
+    for capacity_type in ["on-demand", "spot"] {
+        assert_eq!(sold(&prices, capacity_type), Some(price), "{capacity_type}");
+    }
+    assert_eq!(sold(&prices, "reserved"), Some(Price::ZERO), "as upstream has it");
+    let listed: Price = "0.096".parse().unwrap();
+    prices.set_on_demand(BTreeMap::from([("m5.large".to_owned(), listed)]));
+    assert_eq!(
+        sold(&prices, "on-demand"),
+        Some(listed),
+        "what it costs is known now"
+    );
+}
+
+/// Launches take addresses all the time, and each changes the order in which a class has its subnets.
+#[test]
+fn a_035_a_050_the_order_of_subnets_makes_no_other_types_and_no_other_verdict() {
+    let catalog = catalog("../catalog.json");
+    let class = class("plain", "AL2023", &catalog.zones);
+    let mut other = class.clone();
+    other.status.as_mut().unwrap().subnets.reverse();
+    assert_ne!(class.status, other.status);
+    assert_eq!(fingerprint(&class), fingerprint(&other));
+    let tags = Tags::default();
+    assert_eq!(verdict_key(&class, &tags), verdict_key(&other, &tags));
+    other.status.as_mut().unwrap().subnets.pop();
+    assert_ne!(fingerprint(&class), fingerprint(&other));
+    assert_ne!(verdict_key(&class, &tags), verdict_key(&other, &tags));
 }
 
 #[test]

@@ -129,6 +129,19 @@ fn a_069_a_070_user_data_means_what_upstreams_means() {
     assert_eq!(different, listed);
 }
 
+/// As Python's `MIMEText` and `cloud-init devel make-mime` write them.
+#[test]
+fn a_069_a_070_archives_of_mail_libraries_come_out_as_scripts() {
+    let archive = "Content-Type: multipart/mixed;\n boundary=\"===1==\"\nMIME-Version: 1.0\n\n--===1==\n\
+        Content-Type: text/x-shellscript; charset=\"utf-8\"\nMIME-Version: 1.0\nContent-Transfer-Encoding: base64\n\nIyEvYmluL3NoCmVjaG8gw6kK\n--===1==--\n";
+    for family in ["AL2023", "AL2"] {
+        let value = json!({"family": family, "userData": archive, "cluster": {"name": "c", "endpoint": "e", "cidr": "10.0.0.0/16"}});
+        let text = Case::new(&value).render().unwrap();
+        assert!(text.contains("\n\n#!/bin/sh\necho é\n"), "{text}");
+        assert!(!text.contains("base64"), "{text}");
+    }
+}
+
 #[test]
 fn a_072_user_data_over_ec2s_limit_is_refused_with_its_size() {
     for (family, filler) in [

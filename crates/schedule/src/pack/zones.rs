@@ -12,21 +12,21 @@ const FLEXIBLE: &str = "flexible";
 const NONE: &str = "none";
 
 impl Packer<'_> {
-    /// How many of the pods will be in each zone; `flexible` where several are possible, `none` where no zone is. Changes nothing. O(classes) once,
+    /// Which of the pods will be in each zone; `flexible` where several are possible, `none` where no zone is. Changes nothing. O(classes) once,
     /// then O(pods).
-    pub fn effective_zones(&mut self, pods: &[PodId]) -> BTreeMap<String, usize> {
+    pub fn effective_zones(&mut self, pods: &[PodId]) -> BTreeMap<String, Vec<PodId>> {
         let engine = &mut self.engine;
         let checkpoint = engine.fork();
         engine.release(pods);
         let mut known: FxHashMap<ClassId, String> = FxHashMap::with_hasher(FxBuildHasher);
-        let mut counts = BTreeMap::new();
+        let mut zones: BTreeMap<String, Vec<PodId>> = BTreeMap::new();
         for pod in pods {
             let class = engine.tables.snapshot.pod(*pod).class;
             let zone = known.entry(class).or_insert_with(|| engine.effective_zone(class));
-            *counts.entry(zone.clone()).or_insert(0) += 1;
+            zones.entry(zone.clone()).or_default().push(*pod);
         }
         engine.revert(checkpoint);
-        counts
+        zones
     }
 }
 

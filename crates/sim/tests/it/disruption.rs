@@ -1,5 +1,6 @@
 //! Voluntary disruption (D App. G.1) through the whole stack on virtual time: what a user does, what the ledger says, and what is left.
 
+mod account;
 mod ages;
 mod bill;
 mod commands;

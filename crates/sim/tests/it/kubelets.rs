@@ -290,3 +290,105 @@ async fn a_condition_from_outside_stays_until_the_next_report() {
     cluster.pass(4).await;
     assert_eq!(reason(&cluster).await, "KubeletReady");
 }
+
+/// A pod runs once its sidecars have started, is ready with them, and ends without them.
+#[tokio::test(start_paused = true)]
+async fn sidecars_start_before_the_pod_runs_and_end_with_it() {
+    let cluster = Cluster::undisturbed(69).await;
+    let slow = json!({"exec": {"command": ["true"]}, "initialDelaySeconds": 20});
+    let proxy = json!({"name": "proxy", "image": "i", "restartPolicy": "Always", "startupProbe": slow,
+        "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 5}});
+    let change = json!({"metadata": {"annotations": {"sim.spokeshave.dev/run-duration": "5m"}}, "spec": {
+        "restartPolicy": "Never", "initContainers": [{"name": "setup", "image": "i"}, proxy],
+    }});
+    cluster.pod("job", "100m", change).await;
+    let first = |pod: &Pod| {
+        pod.status
+            .clone()
+            .unwrap_or_default()
+            .init_container_statuses
+            .unwrap_or_default()
+    };
+    cluster
+        .until("it has begun", async |cluster| {
+            !first(&cluster.get::<Pod>("job").await).is_empty()
+        })
+        .await;
+    let pod = cluster.get::<Pod>("job").await;
+    assert_eq!(pod.status.as_ref().unwrap().phase.as_deref(), Some("Pending"));
+    assert_eq!(
+        state(&pod, "Initialized"),
+        ("False".to_owned(), "ContainersNotInitialized".to_owned())
+    );
+    let is_completed = |status: &ContainerStatus| {
+        let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+        ended.is_some_and(|ended| ended.reason.as_deref() == Some("Completed"))
+    };
+    assert_eq!(
+        first(&pod).iter().map(is_completed).collect::<Vec<_>>(),
+        [true, false]
+    );
+    let took = cluster.until_running(1).await;
+    assert!((19..=21).contains(&took.as_secs()), "{took:?}");
+    assert!(is_ready(&cluster.get::<Pod>("job").await));
+    fail(&cluster, "job", Some("proxy/readiness")).await;
+    cluster
+        .until("a sidecar that is not ready takes it out", async |cluster| {
+            !is_ready(&cluster.get::<Pod>("job").await)
+        })
+        .await;
+    let phase = async |cluster: &Cluster| cluster.get::<Pod>("job").await.status.unwrap().phase.unwrap();
+    cluster
+        .until("it has succeeded", async |cluster| {
+            phase(cluster).await == "Succeeded"
+        })
+        .await;
+    let pod = cluster.get::<Pod>("job").await;
+    assert!(first(&pod).iter().all(is_completed), "the sidecar, too");
+    cluster.pass(60).await;
+    let later = cluster.get::<Pod>("job").await;
+    assert_eq!(later.metadata.resource_version, pod.metadata.resource_version);
+}
+
+/// What a pod runs for counts from when its containers run, and it does not end before.
+#[tokio::test(start_paused = true)]
+async fn a_pod_runs_for_its_time_once_its_sidecars_have_started() {
+    let cluster = Cluster::undisturbed(72).await;
+    let slow = json!({"exec": {"command": ["true"]}, "initialDelaySeconds": 20});
+    let proxy = json!({"name": "proxy", "image": "i", "restartPolicy": "Always", "startupProbe": slow});
+    let change = json!({"metadata": {"annotations": {"sim.spokeshave.dev/run-duration": "5s"}},
+        "spec": {"restartPolicy": "Never", "initContainers": [proxy]}});
+    cluster.pod("short", "100m", change).await;
+    cluster.until_running(1).await;
+    let took = cluster
+        .until("it has succeeded", async |cluster| {
+            let pod = cluster.get::<Pod>("short").await;
+            pod.status.unwrap().phase.as_deref() == Some("Succeeded")
+        })
+        .await;
+    assert!((4..=6).contains(&took.as_secs()), "{took:?}");
+}
+
+/// A pod that has run for as long as it may fails, whatever its restart policy; one that ends before does not.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_runs_longer_than_it_may_fails() {
+    let cluster = Cluster::undisturbed(70).await;
+    cluster
+        .pod("lasting", "100m", json!({"spec": {"activeDeadlineSeconds": 30}}))
+        .await;
+    let short = json!({"metadata": {"annotations": {"sim.spokeshave.dev/run-duration": "20s"}},
+        "spec": {"activeDeadlineSeconds": 30, "restartPolicy": "Never"}});
+    cluster.pod("short", "100m", short).await;
+    cluster.until_running(2).await;
+    let phase = async |name: &str| cluster.get::<Pod>(name).await.status.unwrap().phase.unwrap();
+    let took = cluster
+        .until("its time is over", async |_| phase("lasting").await == "Failed")
+        .await;
+    assert!((28..=31).contains(&took.as_secs()), "{took:?}");
+    assert_eq!(phase("short").await, "Succeeded");
+    let pod = cluster.get::<Pod>("lasting").await;
+    let status = pod.status.as_ref().unwrap();
+    assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
+    assert_eq!(state(&pod, "Ready"), ("False".to_owned(), "PodFailed".to_owned()));
+    assert_eq!(cluster.events("DeadlineExceeded").await.len(), 1);
+}

@@ -4,9 +4,11 @@
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+mod admission;
 mod appendix;
 mod budgets_of_pods;
 mod clouds;
+mod dead_machines;
 mod disruption;
 mod disruption_deaths;
 mod eviction_turns;
@@ -21,9 +23,11 @@ mod log;
 mod metrics;
 mod mid_write;
 mod nominations;
+mod owners;
 mod permissions;
 mod plain;
 mod promises;
+mod records;
 mod rest;
 mod scenarios;
 mod settle;

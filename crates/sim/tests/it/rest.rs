@@ -3,6 +3,7 @@
 //! Elapsed times are virtual. Each test begins right after a refresh (D-123), so that events within four minutes are not caused by the next one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
 use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_controllers::Options;
+use spokeshave_model::scheduler_profiles::SchedulerProfiles;
 use spokeshave_model::{InstanceType, Price};
 use spokeshave_provider_kwok::KwokOptions;
 use spokeshave_runtime::Metrics;
@@ -206,7 +208,7 @@ async fn w_27_what_nobody_reads_of_namespaces_and_volumes_is_no_reason_to_look_a
 async fn p_121_w_27_whom_services_and_controllers_select_is_a_reason_to_look_again_and_nothing_else_is() {
     let zones = json!([{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}]);
     let setup = Setup::with_options(Options {
-        default_spread: serde_json::from_value(zones).unwrap(),
+        scheduler_profiles: Arc::new(SchedulerProfiles::of_all(serde_json::from_value(zones).unwrap())),
         ..Options::default()
     });
     let (cluster, operator) = Cluster::started_with(68, at_once(&["c-2x-amd64-linux"]), setup).await;

@@ -2,6 +2,7 @@
 //! thread. Each test says what a user does and what must be true afterwards.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::plain::Cluster;
@@ -15,6 +16,7 @@ use serde_json::json;
 use spokeshave_api::conditions::{Conditioned as _, INSTANCE_TERMINATING};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::scheduler_profiles::{AddedAffinity, SchedulerProfile, SchedulerProfiles};
 use spokeshave_sim::lab::LabOptions;
 
 /// A stalled watch (invariant 38): a NodeClaim that is edited in the meantime cannot be written, and is not retried endlessly.
@@ -186,7 +188,8 @@ async fn p_121_default_constraints_spread_pods_that_say_nothing_themselves() {
     let spread = json!({"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"});
     for (constraints, expected) in [(Vec::new(), 1), (vec![spread], 4)] {
         let mut options = LabOptions::new(121);
-        options.operator.default_spread = serde_json::from_value(json!(constraints)).unwrap();
+        let constraints = serde_json::from_value(json!(constraints)).unwrap();
+        options.operator.scheduler_profiles = Arc::new(SchedulerProfiles::of_all(constraints));
         let cluster = Cluster::new(options, json!({})).await.with_operator();
         cluster.deploy("web", 4, "100m").await;
         cluster.until_running(4).await;
@@ -194,6 +197,36 @@ async fn p_121_default_constraints_spread_pods_that_say_nothing_themselves() {
         let zones: BTreeSet<_> = cluster.list::<Node>().await.iter().map(zone).collect();
         assert_eq!(zones.len(), expected);
     }
+}
+
+/// The zone of the node that an ordinary pod gets where pods of one scheduler may only be in one zone.
+async fn zone_where(scheduler: &str, zone: &str) -> String {
+    let zones = json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]});
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [zones]}]}});
+    let added = AddedAffinity::read(serde_json::from_value(required).unwrap()).unwrap();
+    let profile = SchedulerProfile {
+        added_affinity: Some(added),
+        ..SchedulerProfile::default()
+    };
+    let profiles = SchedulerProfiles::by_name([(scheduler.to_owned(), profile)].into());
+    let mut options = LabOptions::new(60);
+    options.operator.scheduler_profiles = Arc::new(profiles);
+    let cluster = Cluster::new(options, json!({})).await.with_operator();
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    let nodes = cluster.list::<Node>().await;
+    assert_eq!(nodes.len(), 1);
+    nodes[0].labels()["topology.kubernetes.io/zone"].clone()
+}
+
+/// The operator of a cluster whose kube-scheduler adds node affinity to the pods of a profile: their nodes are launched where that allows, and those of
+/// pods of other schedulers anywhere.
+#[tokio::test(start_paused = true)]
+async fn b_60_nodes_are_launched_where_the_affinity_of_a_profile_asks_for_them() {
+    let anywhere = zone_where("elsewhere", "no-such-zone").await;
+    let zones = ["test-zone-a", "test-zone-b"];
+    let other = zones.into_iter().find(|zone| *zone != anywhere).unwrap();
+    assert_eq!(zone_where("default-scheduler", other).await, other);
 }
 
 #[tokio::test(start_paused = true)]

@@ -183,6 +183,42 @@ fn d_245_expiry_evicts_and_another_node_comes() {
     assert_eq!(measured.launches, 2);
 }
 
+/// What must not be disrupted stays until the deadline of its node leaves it no more than its grace: ten minutes from 3,601 s, less the 30 s that an API server
+/// gives a pod which does not say how long it takes.
+#[test]
+fn d_245_d_334_a_protected_pod_goes_with_the_deadline_of_its_node() {
+    let mut pool = pool();
+    let template = &mut pool.spec.template.spec;
+    template.expire_after = serde_json::from_value(json!("1h")).unwrap();
+    template.termination_grace_period = serde_json::from_value(json!("10m")).unwrap();
+    let mut policy = policy();
+    policy.node_pools = vec![Arc::new(pool)];
+    let mut web = owner(OwnerKind::Deployment, "web", "1");
+    let mut template = (*web.template).clone();
+    let metadata = template.metadata.get_or_insert_default();
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned());
+    web.template = Arc::new(template);
+    let timeline = timeline(vec![web], vec![(0, 0, Change::Replicas(1))]);
+    let mut evicted = Vec::new();
+    let mut sink = |line: spokeshave_simulate::Line<'_>| {
+        if line.what == "evicted" {
+            evicted.push(line.at_ms);
+        }
+    };
+    let watch = Watch {
+        lines: Some(&mut sink),
+        ..Watch::default()
+    };
+    let mut world = world(2);
+    world.duration_ms = HOUR + HOUR / 2;
+    live_watched(&world, &timeline, &policy, 1, &|| false, watch);
+    let [at_ms] = evicted[..] else {
+        panic!("{evicted:?}");
+    };
+    assert!((4_171 * SECOND..4_172 * SECOND).contains(&at_ms), "{at_ms}");
+}
+
 #[test]
 fn a_run_depends_on_its_seed_and_on_nothing_else() {
     let mut world = world(3);

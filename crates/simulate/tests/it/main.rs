@@ -1,10 +1,12 @@
-//! What a simulation does and measures: figures computed by hand, promises replayed from the log, and the same found by other ways.
+//! What a simulation does and measures: figures computed by hand, promises judged by the log, and the same found by other ways.
 
 mod bound;
-mod checker;
+mod doctored;
 mod figures;
 mod invariants;
+mod promises;
 mod small;
+mod story;
 mod turns;
 mod watched;
 mod weather;

@@ -8,7 +8,7 @@ use spokeshave_scenario::{Change, OwnerKind, Timeline};
 use spokeshave_simulate::perfetto::Trace;
 use spokeshave_simulate::{Objects, ObjectsAt, Run, Watch, live, live_watched};
 
-use crate::checker::Entry;
+use crate::promises::report::Entry;
 use crate::small::{HOUR, SECOND, owner, policy, timeline, world};
 
 /// Six pods of three cores, of which two stay after an hour.

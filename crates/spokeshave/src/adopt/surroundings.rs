@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Client, Error};
 use serde_json::Value;
+use spokeshave_convert::Program;
 use spokeshave_story::adopt::{Definition, Leader, OldObjects, Operator, Surroundings, Webhook};
 
 use crate::text::say;
@@ -16,12 +17,6 @@ const GROUPS: [&str; 4] = [
     "karpenter.azure.com",
     "karpenter.kwok.sh",
 ];
-/// Ends of the paths of Karpenter's images. Others have the word in their names.
-const IMAGES: [&str; 2] = ["karpenter/controller", "karpenter"];
-/// End of the path of our image.
-const OWN_IMAGE: &str = "spokeshave";
-/// End of the path of the image of karpenter-node-holder.
-const HOLDER_IMAGE: &str = "karpenter-node-holder";
 /// Name of the Lease of operators, unless it was set otherwise.
 const LEASE: &str = "karpenter-leader-election";
 /// Kinds that version 1 does not have.
@@ -81,9 +76,14 @@ pub(crate) async fn read(client: &Client) -> Result<(Surroundings, Option<Vec<St
         }
     }
     let instances = list("kwok.spokeshave.dev", "v1alpha1", "KWOKInstance", "kwokinstances").await?;
+    let running_of = |program: Program| -> Vec<String> {
+        let running = deployments.iter().filter_map(|one| running(program, one));
+        running.collect()
+    };
     let surroundings = Surroundings {
         operators: deployments.iter().filter_map(operator).collect(),
-        holders: deployments.iter().filter_map(holder).collect(),
+        autoscalers: running_of(Program::ClusterAutoscaler),
+        holders: running_of(Program::NodeHolder),
         leaders: leases.iter().filter_map(leader).collect(),
         definitions: definitions.map(|all| all.iter().filter_map(definition).collect()),
         webhooks,
@@ -131,44 +131,22 @@ fn name(object: &Value) -> String {
     text(&object["metadata"]["name"])
 }
 
-/// The images of a Deployment's containers.
-fn images(object: &Value) -> Vec<String> {
-    let containers = &object["spec"]["template"]["spec"]["containers"];
-    let containers = containers.as_array().into_iter().flatten();
-    containers.map(|container| text(&container["image"])).collect()
-}
-
-/// Whether the path of an image ends so, whatever its registry, tag and digest.
-fn is_of(image: &str, end: &str) -> bool {
-    let path = image.split('@').next().unwrap_or_default();
-    let name = path.rfind('/').map_or(0, |slash| slash + 1);
-    let tag = path[name..].find(':').map_or(path.len(), |tag| name + tag);
-    let before = path[..tag].strip_suffix(end);
-    before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
-}
-
-/// A Deployment with Karpenter's label or image that is not ours.
+/// A Deployment of Karpenter's operator.
 fn operator(object: &Value) -> Option<Operator> {
-    let images = images(object);
-    let label = &object["metadata"]["labels"]["app.kubernetes.io/name"];
-    let is_karpenters = |image: &&String| IMAGES.iter().any(|end| is_of(image, end));
-    let karpenters = images.iter().find(is_karpenters);
-    let is_karpenter = label == "karpenter" || karpenters.is_some();
-    let is_ours = label == "spokeshave" || images.iter().any(|image| is_of(image, OWN_IMAGE));
-    (is_karpenter && !is_ours).then(|| Operator {
+    let image = Program::Karpenter.image_in(object)?;
+    Some(Operator {
         namespace: text(&object["metadata"]["namespace"]),
         name: name(object),
         replicas: usize::try_from(object["spec"]["replicas"].as_u64().unwrap_or(1)).unwrap_or(1),
-        image: karpenters.or(images.first()).cloned().unwrap_or_default(),
+        image: image.to_owned(),
     })
 }
 
-/// A Deployment of karpenter-node-holder that runs, as `namespace/name`.
-fn holder(object: &Value) -> Option<String> {
+/// A Deployment of a program that has replicas, as `namespace/name`.
+fn running(program: Program, object: &Value) -> Option<String> {
     let runs = object["spec"]["replicas"].as_u64() != Some(0);
-    let is_holder = images(object).iter().any(|image| is_of(image, HOLDER_IMAGE));
     let namespace = text(&object["metadata"]["namespace"]);
-    (runs && is_holder).then(|| format!("{namespace}/{}", name(object)))
+    (runs && program.is_run_by(object)).then(|| format!("{namespace}/{}", name(object)))
 }
 
 fn leader(object: &Value) -> Option<Leader> {
@@ -248,27 +226,28 @@ mod tests {
         let mirrored = "registry.example:5000/mirror/karpenter/controller@sha256:0a";
         let image = operator(&deployment("a", &["sidecar:1", mirrored])).map(|one| one.image);
         assert_eq!(image.as_deref(), Some(mirrored), "behind a sidecar");
-        // The registry's name says nothing of whose image it is.
-        assert!(of("a", "spokeshave.example/karpenter/controller:1@sha256:0a").is_some());
     }
 
     #[test]
-    fn other_images_with_the_word_karpenter_are_no_operator() {
-        for image in [
-            "example.io/karpenter-node-holder:1",
-            "1234.dkr.ecr.eu-west-1.amazonaws.com/platform/karpenter-dashboards:2",
-            "karpenter.example/web:1",
-            "example.io/karpenter/exporter:1",
-            "example.io/notkarpenter:1",
-        ] {
-            assert_eq!(operator(&deployment("web", &[image])), None, "{image}");
+    fn what_keeps_or_launches_nodes_is_known_by_its_variables_or_words_and_counts_while_it_runs() {
+        let mirrored = |more: Value| {
+            let mut deployment = deployment("web", &["registry.example/platform/nodes-7:2"]);
+            json_patch::merge(
+                &mut deployment["spec"]["template"]["spec"]["containers"][0],
+                &more,
+            );
+            deployment
+        };
+        let holds = mirrored(json!({"env": [{"name": "HOLD_DURATION", "value": "15"}]}));
+        let scales = mirrored(json!({"command": ["./cluster-autoscaler", "--v=4"]}));
+        for (program, there) in [(Program::NodeHolder, holds), (Program::ClusterAutoscaler, scales)] {
+            assert_eq!(operator(&there), None);
+            assert_eq!(running(program, &there).as_deref(), Some("kube-system/k"));
+            let mut stopped = there;
+            stopped["spec"]["replicas"] = json!(0);
+            assert_eq!(running(program, &stopped), None);
+            assert_eq!(running(program, &deployment("web", &["nginx"])), None);
         }
-        let holds = deployment("web", &["example.io/karpenter-node-holder:1"]);
-        assert_eq!(holder(&holds).as_deref(), Some("kube-system/k"));
-        let mut stopped = holds;
-        stopped["spec"]["replicas"] = json!(0);
-        assert_eq!(holder(&stopped), None);
-        assert_eq!(holder(&deployment("web", &["nginx"])), None);
     }
 
     #[test]

@@ -72,12 +72,15 @@ fn tell(source: &Source, wanted: &Wanted) -> Result<Story> {
         policy: &policy,
         attachments: &source.attachments,
         commands: &source.commands,
+        replicas: &source.replicas,
         now: source.now,
     };
     let verdict = |id: Option<NodeId>| -> Option<Verdict> {
         let id = id.filter(|id| snapshot.node(*id).is_managed())?;
         let found = judge(&snapshot, &policy, source.now, id);
-        Some(verdict::told(&snapshot, &policy, found, &nominated))
+        let mut told = verdict::told(&snapshot, &policy, found, &nominated);
+        source.replicas.tell(&snapshot, std::slice::from_mut(&mut told));
+        Some(told)
     };
     let (kind, name) = wanted.find(&source.state)?;
     Ok(match kind {

@@ -3,19 +3,24 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use spokeshave_api::disruption::Disruption;
 use spokeshave_model::ClusterState;
 use spokeshave_story::explain::CommandFact;
+use spokeshave_story::replicas::Replicas;
 
 use super::told::{self, Told};
 use crate::field;
 use crate::plan;
 use crate::plan::SourceArgs;
+use crate::plan::schema::LeftOut;
+use crate::plan::world::mark_held;
 use crate::text::say;
 
 /// Everything that was read.
@@ -26,6 +31,8 @@ pub(crate) struct Source {
     pub(crate) attachments: Vec<Arc<VolumeAttachment>>,
     /// Disruption commands.
     pub(crate) commands: Vec<CommandFact>,
+    /// What NodePools with a fixed number of nodes have too few or too many of; nothing where a command cannot be read.
+    pub(crate) replicas: Replicas,
     /// Events of the controllers.
     pub(crate) told: Vec<Told>,
     /// NodeClasses of a file, as they are written.
@@ -42,74 +49,71 @@ pub(crate) struct Source {
 /// The file cannot be read, or the cluster does not answer.
 pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
     let loaded = plan::load(args).await?;
-    let beside = match &loaded.client {
+    let (beside, unlisted) = match &loaded.client {
         Some(client) => {
-            let mut found = beside_in_cluster(client).await;
+            let (mut found, unlisted) = beside_in_cluster(client).await;
             let own = ListParams::default().fields("source=karpenter");
             found.extend(list_some(client, ("", "v1", "Event", "events"), &own).await);
-            found
+            (found, unlisted)
         }
-        None => loaded.written.into_iter().map(|written| written.object).collect(),
+        None => {
+            let written = loaded.written.into_iter();
+            (written.map(|written| written.object).collect(), None)
+        }
     };
     let mut source = Source {
         state: loaded.world.state,
         attachments: Vec::new(),
         commands: Vec::new(),
+        replicas: Replicas::default(),
         told: Vec::new(),
         classes: Vec::new(),
         client: loaded.client,
         now: loaded.now,
     };
+    let mut disruptions: Vec<Arc<Disruption>> = Vec::new();
     for object in beside {
         match object["kind"].as_str() {
             Some("VolumeAttachment") => {
                 let read = read_beside::<VolumeAttachment>(&object, "told");
                 source.attachments.extend(read);
             }
-            Some("Disruption") => source.commands.push(command(&object)),
+            Some("Disruption") => {
+                source.commands.push(command(&object));
+                let read = read_beside::<Disruption>(&object, "decided");
+                disruptions.extend(read);
+            }
             Some("Event") => source.told.extend(told::read(&object)),
             Some(kind) if kind.ends_with("NodeClass") => source.classes.push(object),
             _ => {}
         }
     }
-    mark(&mut source);
+    mark_held(&mut source.state, &disruptions);
+    // One that cannot be listed or read may be replacing what looks like one node too many.
+    let is_unread = |one: &LeftOut| one.unread.as_deref() == Some("Disruption");
+    let knows_all = unlisted.is_none() && disruptions.len() == source.commands.len();
+    if knows_all && !loaded.world.left_out.iter().any(is_unread) {
+        source.replicas = Replicas::of(&source.state, &disruptions, source.now);
+    }
     Ok(source)
 }
 
-/// The memory of a command is its object: nodes of commands under way count as the controllers count them.
-fn mark(source: &mut Source) {
-    let names: Vec<&str> = source
-        .commands
-        .iter()
-        .filter(|command| !command.finished)
-        .flat_map(|command| command.nodes.iter().map(String::as_str))
-        .collect();
-    let ids: Vec<String> = source
-        .state
-        .node_claims
-        .iter()
-        .filter(|claim| names.contains(&claim.name()))
-        .filter_map(|claim| claim.provider_id().map(str::to_owned))
-        .collect();
-    source.state.in_command.extend(ids.iter().cloned());
-    source.state.marked_for_deletion.extend(ids);
+/// Objects that decisions do not read; and why nobody knows the Disruptions, where these cannot be listed.
+pub(crate) async fn beside_in_cluster(client: &Client) -> (Vec<Value>, Option<String>) {
+    let all = ListParams::default();
+    let attachments = ("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments");
+    let mut found = list_some(client, attachments, &all).await;
+    let disruptions = ("spokeshave.dev", "v1alpha1", "Disruption", "disruptions");
+    match list(client, disruptions, &all).await {
+        Ok(commands) => {
+            found.extend(commands);
+            (found, None)
+        }
+        Err(why) => (found, Some(why)),
+    }
 }
 
-/// Objects that decisions do not read.
-pub(crate) async fn beside_in_cluster(client: &Client) -> Vec<Value> {
-    let mut found = list(
-        client,
-        "storage.k8s.io",
-        "v1",
-        "VolumeAttachment",
-        "volumeattachments",
-    )
-    .await;
-    found.extend(list(client, "spokeshave.dev", "v1alpha1", "Disruption", "disruptions").await);
-    found
-}
-
-/// Reads one of them. One that cannot be read is named on standard error, with how: `told` or `shown` as if it were absent.
+/// Reads one of them. One that cannot be read is named on standard error, with how: `told`, `shown` or `decided` as if it were absent.
 pub(crate) fn read_beside<T: DeserializeOwned>(object: &Value, how: &str) -> Option<Arc<T>> {
     match field::read(&object.to_string()) {
         Ok(read) => Some(Arc::new(read)),
@@ -124,27 +128,30 @@ pub(crate) fn read_beside<T: DeserializeOwned>(object: &Value, how: &str) -> Opt
     }
 }
 
-/// A kind that the cluster does not know, or does not show, leaves its part of the story out.
-async fn list(client: &Client, group: &str, version: &str, kind: &str, plural: &str) -> Vec<Value> {
-    list_some(client, (group, version, kind, plural), &ListParams::default()).await
+/// A kind that the cluster does not show leaves its part of the story out.
+async fn list_some(client: &Client, kind: (&str, &str, &str, &str), params: &ListParams) -> Vec<Value> {
+    list(client, kind, params).await.unwrap_or_default()
 }
 
-async fn list_some(
+/// The objects of a kind, or why they cannot be listed. A cluster that does not know it has none.
+async fn list(
     client: &Client,
     (group, version, kind, plural): (&str, &str, &str, &str),
     params: &ListParams,
-) -> Vec<Value> {
+) -> Result<Vec<Value>, String> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let Ok(found) = api.list(params).await else {
-        return Vec::new();
+    let found = match api.list(params).await {
+        Ok(found) => found.items,
+        Err(kube::Error::Api(status)) if status.code == StatusCode::NOT_FOUND.as_u16() => Vec::new(),
+        Err(error) => return Err(error.to_string()),
     };
-    let values = found.items.iter().filter_map(|object| {
+    let values = found.iter().filter_map(|object| {
         let mut value = serde_json::to_value(object).ok()?;
         value["kind"] = Value::from(kind);
         Some(value)
     });
-    values.collect()
+    Ok(values.collect())
 }
 
 /// Reads a Disruption leniently, so that one of another version is not an error.

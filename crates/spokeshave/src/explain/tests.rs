@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use spokeshave_example::{epoch, random_world};
+use spokeshave_story::replicas::Replicas;
 use spokeshave_view::{Judged, World, detail, pod_story};
 
 use super::*;
@@ -82,6 +83,7 @@ fn d_027_the_page_tells_of_nodes_and_pods_what_explain_tells() {
             state: random_world(seed),
             attachments: Vec::new(),
             commands: Vec::new(),
+            replicas: Replicas::default(),
             told: Vec::new(),
             classes: Vec::new(),
             client: None,
@@ -211,6 +213,99 @@ fn pods_that_wait_and_why() {
         );
         assert!(said.contains(because), "{said}");
     }
+}
+
+/// An object in detail in an example that was changed, when the examples play.
+fn of_changed(
+    file: &str,
+    words: &[&str],
+    change: impl FnOnce(&mut Vec<serde_json::Value>),
+) -> serde_json::Value {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let text = std::fs::read_to_string(examples.join(file)).unwrap();
+    let mut dump: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    change(dump["items"].as_array_mut().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dump.json");
+    std::fs::write(&file, dump.to_string()).unwrap();
+    let mut arguments = on(&file, words, OutputFormat::Json);
+    arguments.source.now = Some("2026-01-01T01:00:00Z".parse().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    serde_json::from_str(&runtime.block_on(run(&arguments)).unwrap()).unwrap()
+}
+
+fn fact<'a>(story: &'a serde_json::Value, name: &str) -> &'a str {
+    let mut facts = story["facts"].as_array().unwrap().iter();
+    let found = facts.find(|fact| fact["name"] == name);
+    found.map_or("", |fact| fact["value"].as_str().unwrap())
+}
+
+/// A command that has deleted all of its nodes holds none of them any more: budgets count them by themselves, as `plan`, `top` and the page say.
+#[test]
+fn d_118_nodes_of_a_command_that_only_drains_are_not_told_as_held() {
+    for (phase, disrupting) in [
+        ("Starting", 1),
+        ("Replacing", 1),
+        ("Deleting", 1),
+        ("Draining", 0),
+        ("Succeeded", 0),
+        ("RolledBack", 0),
+    ] {
+        let command = serde_json::json!({
+            "apiVersion": "spokeshave.dev/v1alpha1", "kind": "Disruption", "metadata": {"name": "drifted-1", "uid": "d"},
+            "spec": {
+                "method": "Drift", "reason": "Drifted", "decision": "Replace", "decidedAt": "2026-01-01T00:59:00.000000Z",
+                "nodes": [{
+                    "name": "old-2", "nodeClaim": "old-2", "nodeClaimUID": "claim-old-2", "providerID": "kwok://old-2",
+                    "nodePool": "default", "price": "0.1172", "pods": 1,
+                }],
+                "priceBefore": "0.1172", "priceAfter": "0.1172", "savings": "0", "evictions": 1,
+                "nodeSummary": "old-2", "replacementSummary": "",
+            },
+            "status": {"phase": phase},
+        });
+        let story = of_changed("drift.yaml", &["nodepool", "default"], |items| {
+            items.push(command)
+        });
+        let budgets = fact(&story, "budgets now");
+        let counted = format!(": 1 of 3 at once, {disrupting} disrupting, ");
+        assert!(budgets.contains(&counted), "{phase}: {budgets}");
+    }
+}
+
+/// The same nodes in the same order as `plan` names them.
+#[test]
+fn d_357_d_358_nodes_that_a_smaller_number_of_replicas_deletes_are_named() {
+    let scaled = |items: &mut Vec<serde_json::Value>| {
+        for pool in items.iter_mut().filter(|one| one["kind"] == "NodePool") {
+            pool["spec"]["replicas"] = 1.into();
+        }
+    };
+    let file = "consolidation.yaml";
+    let pool = of_changed(file, &["nodepool", "default"], scaled);
+    assert_eq!(
+        fact(&pool, "too many"),
+        "3 nodes, deleted without a command in this order: night-c, night-a, night-b"
+    );
+    let node = |name: &str| of_changed(file, &["node", name], scaled);
+    let goes = "goes without a command: NodePool default has more nodes than spec.replicas";
+    for name in ["night-a", "night-b", "night-c"] {
+        let story = node(name);
+        assert_eq!(
+            (&story["summary"], &story["verdict"]["waits"]),
+            (&goes.into(), &goes.into())
+        );
+    }
+    let stays = node("night-d");
+    assert!(stays["verdict"]["waits"].is_null(), "{stays}");
+    // A command that nobody can read may be replacing one of them.
+    let unread = of_changed(file, &["nodepool", "default"], |items| {
+        scaled(items);
+        items.push(serde_json::json!({
+            "apiVersion": "spokeshave.dev/v1alpha1", "kind": "Disruption", "metadata": {"name": "odd"}, "spec": {"nodes": 7},
+        }));
+    });
+    assert_eq!(fact(&unread, "too many"), "");
 }
 
 /// `plan` and `explain` advise the same, whatever NodePools say first that would not take the pod anyway.

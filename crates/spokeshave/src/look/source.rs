@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_controllers::{Observer, Seen};
 use spokeshave_model::ClusterState;
+use spokeshave_model::scheduler_profiles::SchedulerProfiles;
 use spokeshave_plan::Policy;
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_view::{Missing, World};
@@ -23,6 +23,7 @@ use crate::plan::ec2::Ec2;
 use crate::plan::world::{Origin, World as Read, mark_held};
 use crate::plan::{self, SourceArgs, live};
 use crate::scheduler_config;
+use crate::text::say;
 
 /// How often a cluster is looked at at most.
 const FOLLOWING: Duration = Duration::from_secs(1);
@@ -54,7 +55,7 @@ pub(crate) struct Listed {
 struct Reading {
     catalog: Catalog,
     ec2: Option<Ec2>,
-    spread: Vec<TopologySpreadConstraint>,
+    profiles: Arc<SchedulerProfiles>,
 }
 
 impl Source {
@@ -72,16 +73,16 @@ impl Source {
         }
         // What is wrong with the command line is said before anything is read.
         let ec2 = Ec2::unless(args.catalog.as_deref(), args.region.as_deref())?;
+        let scheduler = scheduler_config::read(args.scheduler_config.as_deref())?;
         let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
         let catalog = match &args.catalog {
             Some(path) => Catalog::from_file(path)?,
             None => Catalog::default(),
         };
-        let spread = match &args.scheduler_config {
-            Some(path) => scheduler_config::read(path)?,
-            None => Vec::new(),
-        };
-        Ok(Self::listing(cluster, catalog, ec2, spread))
+        for note in scheduler.notes() {
+            say(&format!("note: {note}"));
+        }
+        Ok(Self::listing(cluster, catalog, ec2, scheduler.profiles))
     }
 
     /// A cluster that has answered already.
@@ -89,9 +90,13 @@ impl Source {
         cluster: Cluster,
         catalog: Catalog,
         ec2: Option<Ec2>,
-        spread: Vec<TopologySpreadConstraint>,
+        profiles: Arc<SchedulerProfiles>,
     ) -> Self {
-        let reading = Reading { catalog, ec2, spread };
+        let reading = Reading {
+            catalog,
+            ec2,
+            profiles,
+        };
         Source::Listed(Box::new(Listed {
             cluster,
             reading: Arc::new(reading),
@@ -200,11 +205,23 @@ impl Listed {
                 let (mut dump, refused) =
                     live::read_what_may_be_seen(client, self.reading.has_spread()).await?;
                 dump.written.retain(plan::Written::is_node_pool);
-                let beside = Beside::of(beside_in_cluster(client).await);
+                let (objects, unlisted) = beside_in_cluster(client).await;
+                let commands = objects.iter().filter(|one| one["kind"] == "Disruption").count();
+                let beside = Beside::of(objects);
                 let missing = refused
                     .into_iter()
                     .map(|(resource, message)| Missing { resource, message });
-                (dump, beside, missing.collect())
+                let mut missing: Vec<Missing> = missing.collect();
+                // Without the ledger nobody knows what has become of commands, also where no decision reads it. Where one does, it is among these already.
+                let unread = || "not all of them can be read".to_owned();
+                let unknown = unlisted.or_else(|| (beside.disruptions.len() < commands).then(unread));
+                let resource = live::resource(live::LEDGER);
+                let is_told = missing.iter().any(|one| one.resource == resource)
+                    || dump.unreadable.iter().any(|one| one.kind == "Disruption");
+                if let Some(message) = unknown.filter(|_| !is_told) {
+                    missing.push(Missing { resource, message });
+                }
+                (dump, beside, missing)
             }
         };
         let reading = Arc::clone(&self.reading);
@@ -217,13 +234,14 @@ impl Listed {
 impl Reading {
     /// Whether pods may get default topology spread.
     fn has_spread(&self) -> bool {
-        !self.spread.is_empty()
+        self.profiles.have_default_constraints()
     }
 
     fn world(&self, dump: Dump, beside: Beside, now: jiff::Timestamp, mut missing: Vec<Missing>) -> World {
         let types = self.catalog.instance_types();
         let ec2 = self.ec2.as_ref();
-        let read = Read::new(dump, Origin::Cluster, types, ec2, self.spread.clone(), now);
+        let profiles = Arc::clone(&self.profiles);
+        let read = Read::new(dump, Origin::Cluster, types, ec2, profiles, now);
         missing.extend(kinds::missing(&read.left_out));
         world(read.state, beside, now, missing)
     }

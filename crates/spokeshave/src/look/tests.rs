@@ -52,7 +52,7 @@ fn a_cluster() -> (Client, Source, Late) {
         now: now(),
         server: "https://cluster.test/".to_owned(),
     };
-    let source = Source::listing(cluster, Catalog::default(), None, Vec::new());
+    let source = Source::listing(cluster, Catalog::default(), None, Arc::default());
     (Client::new(server.service(), "default"), source, late)
 }
 

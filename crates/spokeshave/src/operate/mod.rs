@@ -71,10 +71,7 @@ async fn start(
     tasks: &mut TaskGroup,
     shutdown: &Shutdown,
 ) -> Result<Work> {
-    let default_spread = match &settings.scheduler_config {
-        Some(path) => scheduler_config::read(path)?,
-        None => Vec::new(),
-    };
+    let scheduler = scheduler_config::read(settings.scheduler_config.as_deref())?;
     let entropy = Entropy::new(seed());
     let config = configuration(args.kubeconfig.as_deref()).await?;
     let server = config.cluster_url.clone();
@@ -93,6 +90,12 @@ async fn start(
     tracing::info!(server = %server, version = version.git_version, "connected");
     for warning in settings.without_effect() {
         tracing::warn!("{warning}");
+    }
+    for warning in &scheduler.warnings {
+        tracing::warn!("scheduler config: {warning}");
+    }
+    for remark in &scheduler.remarks {
+        tracing::info!("scheduler config: {remark}");
     }
 
     let metrics_listener = listen(settings.metrics_port, "metrics (METRICS_PORT)").await?;
@@ -138,7 +141,7 @@ async fn start(
         }
         let options = Options {
             label_rules: cloud.label_rules,
-            default_spread,
+            scheduler_profiles: scheduler.profiles,
             ..controller_options(settings)
         };
         let entropy = entropy.child("operator");
@@ -154,7 +157,7 @@ async fn start(
     }
     let options = Options {
         label_rules: cloud.label_rules,
-        default_spread,
+        scheduler_profiles: scheduler.profiles,
         ..controller_options(settings)
     };
     let operator = Operator::new(

@@ -34,7 +34,7 @@ pub(crate) struct SourceArgs {
     /// AWS region whose zones and prices NodePools of EC2NodeClasses get; by default that of the nodes
     #[arg(long, value_name = "REGION", conflicts_with = "catalog")]
     pub(crate) region: Option<String>,
-    /// Topology spread for pods that have none: kube-scheduler's podTopologySpread.defaultConstraints, as YAML or JSON
+    /// Configuration of kube-scheduler (KubeSchedulerConfiguration), as YAML or JSON: what it adds to pods counts; or podTopologySpread.defaultConstraints alone
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) scheduler_config: Option<PathBuf>,
     /// The time at which to decide, such as 2026-01-31T12:00:00Z; by default now

@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::disruption::{Disruption, Replacement};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Applied, Change, InstanceType, LiveSnapshot};
 use spokeshave_plan::Policy;
-use spokeshave_plan::disrupt::record::{record, replacement_claim};
+use spokeshave_plan::disrupt::record::{record, unmade_claim};
 use spokeshave_plan::disrupt::{Command, Destination, Outcome, disrupt, revocable};
 use spokeshave_plan::in_flight::{Room, stand_in};
 
@@ -95,8 +95,7 @@ fn changes(
 
 /// D-027: the nodes that are to take pods of a command are kept for them.
 fn nominations(command: &Command, policy: &Policy, now: Timestamp) -> impl Iterator<Item = Change> {
-    let window = SignedDuration::try_from(policy.nomination_window).unwrap_or(SignedDuration::ZERO);
-    let until = now.saturating_add(window).unwrap_or(Timestamp::MAX);
+    let until = policy.nominated_until(now);
     command.moves.iter().filter_map(move |step| match &step.to {
         Destination::Node { provider_id, .. } => Some(Change::Nominated(provider_id.clone(), Some(until))),
         Destination::Replacement(_) => None,
@@ -105,8 +104,7 @@ fn nominations(command: &Command, policy: &Policy, now: Timestamp) -> impl Itera
 
 /// A replacement as the operator plans with it before it is made.
 fn on_its_way(snapshot: &Snapshot, replacement: &Replacement) -> NodeClaim {
-    let mut claim = replacement_claim(replacement);
-    claim.metadata.uid = Some(replacement.node_claim.clone());
+    let claim = unmade_claim(replacement);
     let types: &[InstanceType] = match snapshot.find_pool(&replacement.node_pool) {
         Some(pool) => &snapshot.pool(pool).instance_types,
         None => &[],

@@ -100,7 +100,7 @@ fn mutated_dumps_are_read_or_refused_by_line() {
                         Origin::Files { own_catalog: true },
                         &types,
                         None,
-                        Vec::new(),
+                        Arc::default(),
                         now,
                     )
                     .state,

@@ -3,12 +3,10 @@
 //! It only lists. An object that cannot be parsed does not affect others, exactly as in a file.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use http::{Request, StatusCode};
 use kube::Client;
-use spokeshave_api::disruption::Disruption;
 
 use super::dump::{self, Dump};
 
@@ -92,11 +90,11 @@ pub(crate) async fn autoscalers(client: &Client) -> Result<Dump, String> {
     }
 }
 
-/// The commands of a cluster, or a sentence that says why they are not known. A cluster whose operator is another one has none.
-pub(crate) async fn commands(client: &Client) -> Result<Vec<Arc<Disruption>>, String> {
+/// The commands of a cluster, and those of them that cannot be read, or a sentence that says why they are not known. A cluster whose operator is another one has none.
+pub(crate) async fn commands(client: &Client) -> Result<Dump, String> {
     let mut dump = Dump::default();
     match add(&mut dump, client, LEDGER, true).await {
-        Ok(()) => Ok(dump.disruptions),
+        Ok(()) => Ok(dump),
         Err(error) => Err(format!(
             "Disruptions cannot be listed ({}): nodes of commands under way count as if there were none",
             error.root_cause()

@@ -30,6 +30,7 @@ pub(crate) mod world;
 mod written;
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -41,13 +42,14 @@ use spokeshave_plan::disrupt::{Outcome, Stage, decide_each_alone};
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_story::prices;
+use spokeshave_story::replicas::Replicas;
 
 use crate::arguments::OutputFormat;
 use crate::text::{count, say};
 use crate::{cluster, scheduler_config};
 use ec2::Ec2;
 use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats, WhatIfs};
-use replicas::Replicas;
+use schema::LeftOut;
 use world::{Origin, World, mark_held};
 
 pub(crate) use args::{EXAMPLES, PlanArgs, SourceArgs};
@@ -75,11 +77,22 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
         client,
         ..
     } = load(&args.source).await?;
+    let is_unread = |one: &LeftOut| one.unread.as_deref() == Some("Disruption");
+    let mut knows_commands = !world.left_out.iter().any(is_unread);
     // With DisruptionPolicies they have been read.
     if let Some(client) = client.filter(|_| world.state.disruption_policies.is_empty()) {
         match live::commands(&client).await {
-            Ok(commands) => world.state.disruptions = commands,
-            Err(problem) => say(&format!("note: {problem}")),
+            Ok(dump) => {
+                for one in &dump.unreadable {
+                    say(&format!("note: {}", one.note("planned as if it were absent")));
+                }
+                knows_commands = dump.unreadable.is_empty();
+                world.state.disruptions = dump.disruptions;
+            }
+            Err(problem) => {
+                say(&format!("note: {problem}"));
+                knows_commands = false;
+            }
         }
     }
     let commands = world.state.disruptions.clone();
@@ -90,7 +103,11 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
         read_ns: nanoseconds(start),
         ..Stats::default()
     };
-    let replicas = Replicas::of(&world.state, now);
+    let mut replicas = Replicas::of(&world.state, &commands, now);
+    if !knows_commands {
+        // One that nobody knows may be replacing what looks like one node too many: an operator deletes none then.
+        replicas.excess.clear();
+    }
     let start = Instant::now();
     let mut live = LiveSnapshot::new(world.state);
     stats.lower_ns = nanoseconds(start);
@@ -98,14 +115,14 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
     if let Some(note) = spot_note(snapshot) {
         say(&format!("note: {note}"));
     }
-    if let Some(note) = replicas.note() {
+    if let Some(note) = replicas::note(&replicas) {
         say(&format!("note: {note}"));
     }
     // Nodes are lowered again when commands begin, pods are not.
     trim::lowered(snapshot);
     let policy = policy(args);
-    let (mut plan, disrupted) = decide(snapshot, &policy, now, &mut stats);
-    replicas.tell(snapshot, &mut plan);
+    let (mut plan, disrupted) = decide(snapshot, &policy, &replicas, now, &mut stats);
+    replicas::tell(replicas, snapshot, &mut plan);
     if args.stats {
         stats.what_if_ns = candidates(snapshot, &policy, now);
     }
@@ -147,13 +164,14 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     // What is wrong with the command line is said before anything is read.
     let ec2 = Ec2::unless(source.catalog.as_deref(), source.region.as_deref())?;
     files::check(&source.filenames)?;
+    let scheduler = scheduler_config::read(source.scheduler_config.as_deref())?;
     let catalog = match &source.catalog {
         Some(path) => Catalog::from_file(path)?,
         None => Catalog::default(),
     };
     let (mut dump, now, client) = if source.filenames.is_empty() {
         let cluster = cluster::Cluster::reach(source.kubeconfig.as_deref()).await?;
-        let dump = live::read(&cluster.client, source.scheduler_config.is_some()).await?;
+        let dump = live::read(&cluster.client, scheduler.profiles.have_default_constraints()).await?;
         (dump, cluster.now, Some(cluster.client))
     } else {
         (files::read(&source.filenames)?, Timestamp::now(), None)
@@ -166,10 +184,6 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     };
     let now = source.now.unwrap_or(now);
     let objects = dump.objects;
-    let spread = match &source.scheduler_config {
-        Some(path) => scheduler_config::read(path)?,
-        None => Vec::new(),
-    };
     let written = std::mem::take(&mut dump.written);
     let (pools, written) = written.into_iter().partition(Written::is_node_pool);
     dump.written = pools;
@@ -178,8 +192,10 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
         Origin::Files { .. } => notes::gaps(&dump),
         Origin::Cluster => Vec::new(),
     };
-    let mut world = World::new(dump, origin, types, ec2.as_ref(), spread, now);
+    let profiles = Arc::clone(&scheduler.profiles);
+    let mut world = World::new(dump, origin, types, ec2.as_ref(), profiles, now);
     world.notes.extend(gaps);
+    world.notes.extend(scheduler.notes());
     for note in &world.notes {
         say(&format!("note: {note}"));
     }
@@ -210,7 +226,13 @@ fn policy(args: &PlanArgs) -> Policy {
     policy
 }
 
-fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stats) -> (Plan, Outcome) {
+fn decide(
+    snapshot: &mut Snapshot,
+    policy: &Policy,
+    replicas: &Replicas,
+    now: Timestamp,
+    stats: &mut Stats,
+) -> (Plan, Outcome) {
     let start = Instant::now();
     let outcome = provision(snapshot, policy, now);
     stats.provision_ns = nanoseconds(start);
@@ -226,7 +248,8 @@ fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut 
     // They are large, and not needed once they are told.
     drop((outcome, derivations));
     let start = Instant::now();
-    let disrupted = disruption::decide(snapshot, policy, now, &nominated);
+    let mut disrupted = disruption::decide(snapshot, policy, now, &nominated);
+    replicas.tell(snapshot, &mut disrupted.verdicts);
     stats.disrupt_ns = nanoseconds(start);
     stats.what_ifs = disrupted.statistics.what_ifs;
     let plan = Plan {

@@ -15,18 +15,15 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{
-    CapacityBuffer, DisruptionPolicy, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, labels,
-};
-use spokeshave_model::Pod;
+use spokeshave_api::{CapacityBuffer, DisruptionPolicy, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use spokeshave_model::default_spread::controller_key;
 use spokeshave_model::pod::default_requests;
-use spokeshave_model::trim;
+use spokeshave_model::{Pod, read_annotations, trim};
 use spokeshave_plan::buffers::{Workload, WorkloadKind};
 
 use super::autoscalers::{self, Autoscaler};
@@ -470,25 +467,24 @@ struct ControllerName {
     #[serde(default)]
     name: String,
     #[serde(default, rename = "ownerReferences")]
-    owner_references: Vec<IgnoredAny>,
+    owner_references: Vec<OwnerReference>,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
 }
 
-/// Those that policies read for pods.
-fn pod_annotations(mut all: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let keys = [labels::QUIET_TIME, labels::MOVES_PER_DAY, labels::MOVE_WINDOWS];
-    all.retain(|key, _| keys.contains(&key.as_str()));
-    all
-}
-
 impl ControllerName {
     fn manifest(self) -> WorkloadManifest {
+        let has_owner = !self.owner_references.is_empty();
+        let read = read_annotations(&ObjectMeta {
+            annotations: Some(self.annotations),
+            owner_references: Some(self.owner_references),
+            ..ObjectMeta::default()
+        });
         WorkloadManifest {
             namespace: self.namespace,
             name: self.name,
-            has_owner: !self.owner_references.is_empty(),
-            annotations: pod_annotations(self.annotations),
+            has_owner,
+            annotations: read.unwrap_or_default(),
             ..WorkloadManifest::default()
         }
     }

@@ -41,6 +41,8 @@ pub(super) fn leave_out_overlays(overlays: &mut BTreeMap<String, Arc<NodeOverlay
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use spokeshave_model::Price;
     use spokeshave_provider_kwok::Catalog;
 
@@ -68,7 +70,7 @@ spec: {requirements: [{key: node.kubernetes.io/instance-type, operator: In, valu
             origin,
             Catalog::default().instance_types(),
             None,
-            Vec::new(),
+            Arc::default(),
             now,
         )
     }

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, READY, Status};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{CapacityBuffer, EC2NodeClass, KWOKNodeClass, NodeOverlay, NodePool};
 use spokeshave_model::Pod;
 use spokeshave_model::default_spread::DefaultSpread;
+use spokeshave_model::scheduler_profiles::SchedulerProfiles;
 use spokeshave_model::snapshot::InstanceTypesProblem;
 use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, Distress, InstanceType, PriceFeed};
@@ -63,13 +63,13 @@ impl World {
     /// Makes the state at `now`; every NodePool is offered the catalog, except where the file shows that its NodeClass is missing, and where
     /// `ec2` knows better what its EC2NodeClass allows.
     ///
-    /// `spread` is what pods without topology spread get.
+    /// `profiles` are what kube-scheduler is configured to add to pods.
     pub(crate) fn new(
         mut dump: Dump,
         origin: Origin,
         catalog: &Arc<[InstanceType]>,
         ec2: Option<&Ec2>,
-        spread: Vec<TopologySpreadConstraint>,
+        profiles: Arc<SchedulerProfiles>,
         now: Timestamp,
     ) -> Self {
         let owner_annotations = dump.owner_annotations();
@@ -148,7 +148,6 @@ impl World {
             ..VolumeObjects::default()
         };
         let default_spread = DefaultSpread {
-            constraints: spread,
             services: dump.services,
             controllers: dump.controllers,
         };
@@ -168,6 +167,7 @@ impl World {
                 .into_values()
                 .collect(),
             volumes,
+            scheduler_profiles: profiles,
             default_spread,
             node_pools: pools.into_values().collect(),
             node_claims: values(latest(dump.node_claims, |claim| claim.name().to_owned())),
@@ -461,7 +461,7 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
             origin,
             Catalog::default().instance_types(),
             None,
-            Vec::new(),
+            Arc::default(),
             now,
         )
     }
@@ -481,7 +481,7 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
             let dump = read("test", text.as_bytes()).expect("a dump");
             let (catalog, ec2) = (Catalog::default(), Ec2::default());
             let types = catalog.instance_types();
-            let world = World::new(dump, Origin::Cluster, types, Some(&ec2), Vec::new(), now);
+            let world = World::new(dump, Origin::Cluster, types, Some(&ec2), Arc::default(), now);
             let outcome = provision(&lower(&world.state), &Policy::default(), now);
             assert_eq!(outcome.placements.claims.len(), launches, "{:?}", world.notes);
             let offered = world.state.instance_types["large"].as_ref().expect("types");
@@ -509,7 +509,7 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
         ] {
             let dump = read("test", text.as_bytes()).expect("a dump");
             let types = catalog.instance_types();
-            let world = World::new(dump, Origin::Cluster, types, ec2, Vec::new(), now);
+            let world = World::new(dump, Origin::Cluster, types, ec2, Arc::default(), now);
             let snapshot = lower(&world.state);
             let outcome = provision(&snapshot, &Policy::default(), now);
             assert_eq!(outcome.placements.claims.len(), launches, "{:?}", world.notes);

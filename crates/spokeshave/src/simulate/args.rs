@@ -100,6 +100,9 @@ pub(crate) struct InitArgs {
     /// Where to write the cluster's workloads and NodePools, which the scenario begins with; by default cluster.json, which must not exist yet
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
     pub(crate) dump: Option<PathBuf>,
+    /// Configuration of kube-scheduler (KubeSchedulerConfiguration), as YAML or JSON: the scenario scores nodes as the profile default-scheduler does
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) scheduler_config: Option<PathBuf>,
 }
 
 fn duration(text: &str) -> Result<u64, String> {

@@ -92,7 +92,7 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         ..dump
     };
     let mut shop = Shop::of(&dump, origin, types, ec2.as_ref());
-    let read = Read::new(dump, origin, types, ec2.as_ref(), Vec::new(), scenario.start);
+    let read = Read::new(dump, origin, types, ec2.as_ref(), Arc::default(), scenario.start);
     let mut world = World::of_scenario(scenario, Arc::clone(types));
     world.daemon_sets = read.state.daemon_sets;
     let policies = scenario

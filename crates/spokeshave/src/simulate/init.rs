@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
+use spokeshave_model::scheduler_profiles::DEFAULT_SCHEDULER;
 use spokeshave_scenario::Facts;
 use spokeshave_scenario::import::inventory::Inventory;
 
@@ -16,6 +17,7 @@ use super::overwriting::is_same;
 use super::{inventory, recorder};
 use crate::connection::kubeconfigs;
 use crate::plan::files;
+use crate::scheduler_config::{self, Scoring, Strategy};
 use crate::text::{count, say};
 
 const WEEK_MS: u64 = 7 * 86_400_000;
@@ -28,6 +30,7 @@ const DUMP: &str = "cluster.json";
 /// # Errors
 /// The dump cannot be read, or the cluster does not answer.
 pub(crate) async fn run(args: &InitArgs) -> Result<String> {
+    let scoring = scoring(args.scheduler_config.as_deref())?;
     let paths = match args.filenames.is_empty() {
         false => args.filenames.clone(),
         true => {
@@ -46,7 +49,38 @@ pub(crate) async fn run(args: &InitArgs) -> Result<String> {
         bail!("-f -: the scenario names its dump, so that it has to be a file");
     }
     let inventory = inventory::read(&paths)?;
-    scenario(&paths, &inventory)
+    scenario(&paths, &inventory, scoring)
+}
+
+/// By what nodes are scored according to kube-scheduler's configuration, as far as the simulator can; none without one, or where it says nothing of it.
+fn scoring(path: Option<&Path>) -> Result<Option<&'static str>> {
+    let Some(path) = path else { return Ok(None) };
+    let config = scheduler_config::read(Some(path))?;
+    let scoring = config.scoring.get(DEFAULT_SCHEDULER);
+    say(&format!(
+        "note: of {} the scenario has how {DEFAULT_SCHEDULER} scores nodes, and nothing else: {}",
+        path.display(),
+        taken(scoring)
+    ));
+    Ok(scoring.and_then(simulated))
+}
+
+/// The simulator's scoring for one of kube-scheduler's.
+fn simulated(scoring: &Scoring) -> Option<&'static str> {
+    let strategy = scoring.strategy;
+    (strategy != Strategy::RequestedToCapacityRatio).then(|| strategy.as_str())
+}
+
+/// What is made of a scoring.
+fn taken(scoring: Option<&Scoring>) -> String {
+    match scoring {
+        None => "which is not written there, so by LeastAllocated".to_owned(),
+        Some(scoring) if simulated(scoring).is_none() => {
+            format!("{scoring} is not simulated, LeastAllocated stands in its place")
+        }
+        Some(scoring) if scoring.is_even() => format!("by {scoring}"),
+        Some(scoring) => format!("by {scoring}, in which CPU and memory are simulated, with equal weight"),
+    }
 }
 
 /// Where the cluster's dump is written. What is there already is written over only where the user has named it.
@@ -70,8 +104,8 @@ fn dump_file(args: &InitArgs) -> Result<PathBuf> {
     Ok(dump)
 }
 
-/// The text for some dumps.
-fn scenario(paths: &[PathBuf], inventory: &Inventory) -> Result<String> {
+/// The text for some dumps, with a scoring of its scheduler where that is known.
+fn scenario(paths: &[PathBuf], inventory: &Inventory, scoring: Option<&str>) -> Result<String> {
     // Objects that were written by hand have no time. It is in the file that is written, which so gives the same run every time.
     let start = start_of(Some(inventory.newest().unwrap_or_else(Timestamp::now)));
     let timeline = inventory.constant(start, WEEK_MS)?;
@@ -101,6 +135,7 @@ fn scenario(paths: &[PathBuf], inventory: &Inventory) -> Result<String> {
         [name] => (serde_json::to_string(name)?, "this dump"),
         names => (serde_json::to_string(names)?, "these dumps"),
     };
+    let scheduler = scoring.map(|scoring| format!("    scheduler: {{scoring: {scoring}}}\n"));
     let number = |number: u64, noun: &str| count(usize::try_from(number).unwrap_or(usize::MAX), noun);
     let mut text = String::new();
     let _ = write!(
@@ -118,7 +153,7 @@ spec:
   seeds: 5
   cluster:
     snapshot: {files}       # workloads, NodePools, DaemonSets and PodDisruptionBudgets are those of {those}
-  # Beside what is in {those}, for example:
+{scheduler}  # Beside what is in {those}, for example:
   # workloads:
   # - name: web
   #   deployments: {{count: 10, cpu: [250m, 500m], memory: 512Mi, spread: zone, maxUnavailable: 10%}}
@@ -135,6 +170,7 @@ spec:
   # expect:
   # - patient.cost <= 1.02 * now.cost
 ",
+        scheduler = scheduler.unwrap_or_default(),
         shown = names.join(", "),
         owners = number(facts.owners, "workload"),
         pods = number(facts.peak_pods, "pod"),
@@ -156,7 +192,7 @@ mod tests {
             "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "500m"}}}]}}}}"#;
         inventory.add(Object::read(deployment, None).expect("readable"));
         let paths = [PathBuf::from("a b/Cluster \"one\".yaml")];
-        let text = scenario(&paths, &inventory).expect("small");
+        let text = scenario(&paths, &inventory, None).expect("small");
         let read = Document::parse("x.yaml", &text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
         assert_eq!(read.scenario.name, "cluster--one");
         assert_eq!(read.scenario.start.to_string(), "2026-03-03T00:00:00Z");
@@ -167,10 +203,42 @@ mod tests {
         );
     }
 
+    /// By what the scenario for a kube-scheduler scores nodes, and what is said of it.
+    fn scored(strategy: &str) -> (bool, String) {
+        use std::io::Write as _;
+        let text = format!(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args: {{scoringStrategy: {strategy}}}\n"
+        );
+        let mut file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
+        file.write_all(text.as_bytes()).expect("it is written");
+        let config = scheduler_config::read(Some(file.path())).expect("a configuration");
+        let said = taken(config.scoring.get(DEFAULT_SCHEDULER));
+        let scoring = scoring(Some(file.path())).expect("a configuration");
+        let paths = [PathBuf::from("shop.yaml")];
+        let text = scenario(&paths, &Inventory::default(), scoring).expect("small");
+        let read = Document::parse("x.yaml", &text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+        (read.scenario.cluster.most_allocated, said)
+    }
+
+    #[test]
+    fn b_60_a_scenario_scores_nodes_as_kube_scheduler_is_configured_to() {
+        let (most, said) = scored("{type: MostAllocated}");
+        assert!(most && said == "by MostAllocated (cpu 1, memory 1)", "{said}");
+        let (most, said) = scored("{type: MostAllocated, resources: [{name: cpu, weight: 3}]}");
+        assert!(most && said.contains("equal weight"), "{said}");
+        let (most, said) = scored("{type: LeastAllocated}");
+        assert!(!most && said.starts_with("by LeastAllocated"), "{said}");
+        let shape = "{type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]}}";
+        let (most, said) = scored(shape);
+        assert!(!most && said.contains("is not simulated"), "{said}");
+        assert!(taken(None).contains("not written there"));
+        assert_eq!(scoring(None).expect("nothing is read"), None);
+    }
+
     #[test]
     fn a_scenario_begins_with_all_of_several_dumps() {
         let paths = ["shop.yaml", "system.yaml"].map(PathBuf::from);
-        let text = scenario(&paths, &Inventory::default()).expect("small");
+        let text = scenario(&paths, &Inventory::default(), None).expect("small");
         let read = Document::parse("x.yaml", &text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
         assert_eq!(read.scenario.name, "shop");
         assert_eq!(read.scenario.cluster.snapshot, ["shop.yaml", "system.yaml"]);

@@ -95,7 +95,7 @@ impl<'a> Shop<'a> {
             node_claims: self.node_claims.clone(),
             ..Dump::default()
         };
-        let read = Read::new(dump, self.origin, self.catalog, self.ec2, Vec::new(), now);
+        let read = Read::new(dump, self.origin, self.catalog, self.ec2, Arc::default(), now);
         let mut found = read.state.instance_types;
         let mut offers = Offers::new();
         for pool in pools {

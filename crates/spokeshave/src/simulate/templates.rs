@@ -52,8 +52,10 @@ pub(crate) async fn refuse_wrong(document: &Document) -> Result<(), Wrong> {
 fn pod(workload: &Workload) -> Option<Pod> {
     let template = pods::template(&workload.name, workload.shape.as_ref()?, 0);
     let mut spec = template.spec?;
-    // Which PriorityClasses there are, no scenario says.
+    // Which PriorityClasses, RuntimeClasses and service accounts there are, no scenario says.
     (spec.priority_class_name, spec.priority, spec.preemption_policy) = (None, None, None);
+    (spec.runtime_class_name, spec.overhead) = (None, None);
+    (spec.service_account_name, spec.service_account) = (None, None);
     // Nothing is pulled.
     let image = spec
         .containers

@@ -1,15 +1,19 @@
 //! One screenful, as lines of pieces: pure, so that a test reads what a person would.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use spokeshave_model::Price;
-use spokeshave_story::explain::age;
 use spokeshave_view::{NodeRow, Phase, View, share};
 use spokeshave_web::Shown;
 
+use super::columns::{Column, line, placed, titles};
 use super::line::{Line, Tone, fit, folded, piece};
 use super::panes;
+use super::selection::Selection;
+use super::without::Without;
 use crate::text::count;
 
 /// Columns and rows.
@@ -66,7 +70,13 @@ pub(super) enum Pane {
 /// What is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
+    /// The columns in their order; the usual ones where there are none.
+    pub(super) columns: Vec<Column>,
     pub(super) sort: Sort,
+    pub(super) selection: Selection,
+    /// The revision of the view that was drawn last, and the names of the nodes of it that are selected: reading the labels of thousands takes too long for every
+    /// redraw.
+    pub(super) selected: RefCell<Option<(u64, Arc<BTreeSet<String>>)>>,
     pub(super) filter: String,
     pub(super) is_typing: bool,
     /// The chosen node, by name: it stays chosen when others come and go.
@@ -79,11 +89,31 @@ pub(super) struct Asked {
     /// The first line of the pane.
     pub(super) pane_first: usize,
     pub(super) is_ascii: bool,
-    /// The last answer of the pane [`Pane::Without`].
-    pub(super) without: RefCell<Option<Without>>,
+    /// The last answer for the pane [`Pane::Without`].
+    pub(super) without: Option<Without>,
 }
 
 impl Asked {
+    /// The node of which it is asked what would happen without the things that keep it.
+    pub(super) fn wants_without(&self) -> Option<&str> {
+        self.chosen.as_deref().filter(|_| self.pane == Pane::Without)
+    }
+
+    /// The names of the nodes that the selector selects; none where there is no selector.
+    fn selected_names(&self, shown: &Shown) -> Option<Arc<BTreeSet<String>>> {
+        if self.selection.is_empty() {
+            return None;
+        }
+        let revision = shown.view.revision;
+        let mut known = self.selected.borrow_mut();
+        if let Some((_, names)) = known.as_ref().filter(|(of, _)| *of == revision) {
+            return Some(Arc::clone(names));
+        }
+        let names = Arc::new(self.selection.names(shown));
+        *known = Some((revision, Arc::clone(&names)));
+        Some(names)
+    }
+
     /// Moves the screen as little as it takes to have the chosen node on it, and returns the first of those that are there.
     fn follow(&self, rows: &[&NodeRow], room: usize) -> usize {
         let mut first = self.first.get().min(rows.len().saturating_sub(1));
@@ -95,14 +125,6 @@ impl Asked {
         self.room.set(room);
         first
     }
-}
-
-/// What would happen without the things that keep a node: deciding that takes too long for every redraw.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Without {
-    /// Of which view and node.
-    pub(super) of: (u64, String),
-    pub(super) lines: Vec<(String, Tone)>,
 }
 
 pub(super) fn money(price: Price) -> String {
@@ -120,7 +142,9 @@ pub(super) fn known_sum(price: Price, without_price: usize) -> String {
 }
 
 /// The nodes that are asked for, in order.
-pub(super) fn rows<'a>(view: &'a View, asked: &Asked) -> Vec<&'a NodeRow> {
+pub(super) fn rows<'a>(shown: &'a Shown, asked: &Asked) -> Vec<&'a NodeRow> {
+    let selected = asked.selected_names(shown);
+    let is_selected = |row: &&NodeRow| selected.as_ref().is_none_or(|names| names.contains(&row.name));
     let wanted = asked.filter.to_lowercase();
     let is_wanted = |row: &&NodeRow| {
         wanted.is_empty() || {
@@ -139,7 +163,8 @@ pub(super) fn rows<'a>(view: &'a View, asked: &Asked) -> Vec<&'a NodeRow> {
                     .any(|text| text.to_lowercase().contains(&wanted))
         }
     };
-    let mut rows: Vec<&NodeRow> = view.nodes.0.iter().filter(is_wanted).collect();
+    let nodes = shown.view.nodes.0.iter();
+    let mut rows: Vec<&NodeRow> = nodes.filter(is_selected).filter(is_wanted).collect();
     rows.sort_by(|left, right| {
         let by = match asked.sort {
             Sort::Name => std::cmp::Ordering::Equal,
@@ -157,7 +182,7 @@ pub(super) fn rows<'a>(view: &'a View, asked: &Asked) -> Vec<&'a NodeRow> {
 }
 
 /// What is said of a node, and how it looks.
-fn verdict(row: &NodeRow) -> (String, Tone) {
+pub(super) fn verdict(row: &NodeRow) -> (String, Tone) {
     let of_itself = format!("Node {}", row.name);
     let reason = row.reasons.first().map(|reason| {
         // A rule of a DisruptionPolicy names itself; its object is the NodePool that it selects.
@@ -172,20 +197,26 @@ fn verdict(row: &NodeRow) -> (String, Tone) {
         .saves
         .map(|saves| format!(": {}/h", money(Price(saves.0.0.saturating_neg()))))
         .unwrap_or_default();
+    // Of its NodePool there are too many nodes, and what keeps it from a command keeps it from nothing.
+    let goes = row.waits.as_ref().filter(|_| row.verdict == Some("keep"));
     match (row.phase, row.verdict) {
         (Phase::Leaving, _) => ("leaving".to_owned(), Tone::Warn),
         (Phase::Unknown, _) | (Phase::Ready, Some("unknown")) => ("? unknown".to_owned(), Tone::Dim),
-        (Phase::Coming, _) => ("coming".to_owned(), Tone::Dim),
-        (Phase::Broken, _) => (format!("not ready; {reason}"), Tone::Bad),
+        (Phase::Coming, _) => {
+            let goes = goes.map(|goes| format!("; {goes}")).unwrap_or_default();
+            (format!("coming{goes}"), Tone::Dim)
+        }
+        (Phase::Broken, _) => (format!("not ready; {}", goes.unwrap_or(&reason)), Tone::Bad),
         (Phase::Ready, None) => ("not managed".to_owned(), Tone::Dim),
-        (Phase::Ready, Some("keep")) => match row.in_next {
-            Some(others @ 1..) => {
+        (Phase::Ready, Some("keep")) => match (row.in_next, goes) {
+            (Some(others @ 1..), _) => {
                 let others = count(others, "other");
                 let text = format!("goes with {others}; alone it would stay: {reason}");
                 (text, Tone::Good)
             }
-            Some(0) => (format!("goes next: {reason}"), Tone::Good),
-            None => (format!("keep: {reason}"), Tone::Plain),
+            (Some(0), _) => (format!("goes next: {reason}"), Tone::Good),
+            (None, Some(goes)) => (goes.clone(), Tone::Warn),
+            (None, None) => (format!("keep: {reason}"), Tone::Plain),
         },
         (Phase::Ready, Some(other)) => {
             let by = row
@@ -200,141 +231,6 @@ fn verdict(row: &NodeRow) -> (String, Tone) {
                 .unwrap_or_default();
             (format!("{other}{by}{saves}{waits}"), Tone::Good)
         }
-    }
-}
-
-/// A column: title, width, whether numbers stand in it, and when it is left out (the greater the sooner).
-struct Column {
-    title: &'static str,
-    width: usize,
-    is_number: bool,
-    rank: u8,
-    text: fn(&NodeRow, &View, bool) -> String,
-}
-
-fn bar(share: i64, is_ascii: bool) -> String {
-    let full = usize::try_from((share.clamp(0, 1000) + 50) / 100).unwrap_or_default();
-    let (on, off) = if is_ascii { ("#", ".") } else { ("█", "░") };
-    format!("{}{} {:>3}%", on.repeat(full), off.repeat(10 - full), share / 10)
-}
-
-fn columns(rows: &[&NodeRow], width: usize) -> Vec<Column> {
-    let longest = |text: fn(&NodeRow) -> usize, least: usize| {
-        rows.iter()
-            .map(|row| text(row))
-            .max()
-            .unwrap_or_default()
-            .max(least)
-    };
-    let length = |text: &Option<String>| text.as_ref().map_or(0, |text| text.chars().count());
-    let kind = |row: &NodeRow| {
-        format!(
-            "{} {}",
-            row.instance_type.as_deref().unwrap_or("-"),
-            short(row.capacity_type.as_deref())
-        )
-    };
-    let kinds = rows
-        .iter()
-        .map(|row| kind(row).chars().count())
-        .max()
-        .unwrap_or_default()
-        .max(4);
-    let pools = rows
-        .iter()
-        .map(|row| length(&row.pool))
-        .max()
-        .unwrap_or_default()
-        .max(4);
-    let zones = rows
-        .iter()
-        .map(|row| length(&row.zone))
-        .max()
-        .unwrap_or_default()
-        .max(4);
-    let name = longest(|row| row.name.chars().count(), 4);
-    let column = |title, width, is_number, rank, text| Column {
-        title,
-        width,
-        is_number,
-        rank,
-        text,
-    };
-    let mut all = vec![
-        column("NODE", name, false, 0, |row, _, _| row.name.clone()),
-        column("POOL", pools, false, 5, |row, _, _| {
-            row.pool.clone().unwrap_or_else(|| "-".to_owned())
-        }),
-        column("TYPE", kinds, false, 4, |row, _, _| {
-            format!(
-                "{} {}",
-                row.instance_type.as_deref().unwrap_or("-"),
-                short(row.capacity_type.as_deref())
-            )
-        }),
-        column("ZONE", zones, false, 7, |row, _, _| {
-            row.zone.clone().unwrap_or_default()
-        }),
-        column("$/h", 7, true, 1, |row, _, _| {
-            row.price
-                .map_or("?".to_owned(), |price| format!("{:.3}", price.0.dollars()))
-        }),
-        column("CPU", 15, false, 2, |row, _, is_ascii| {
-            bar(share(row.cpu), is_ascii)
-        }),
-        column("MEM", 15, false, 3, |row, _, is_ascii| {
-            bar(share(row.memory), is_ascii)
-        }),
-        column("PODS", 4, true, 6, |row, _, _| row.pods.1.to_string()),
-        column("AGE", 6, true, 6, |row, view, _| {
-            row.created
-                .map(|created| age(created, view.header.now))
-                .unwrap_or_default()
-        }),
-    ];
-    // The verdict is what one looks for: it has at least a third of the line.
-    let least = (width / 3).clamp(20, 60);
-    let sum = |all: &[Column]| {
-        all.iter()
-            .map(|column| column.width.saturating_add(2))
-            .fold(0, usize::saturating_add)
-    };
-    while width != usize::MAX && sum(&all).saturating_add(least) > width && all.len() > 1 {
-        let rank = all.iter().map(|column| column.rank).max().unwrap_or_default();
-        if rank == 0 {
-            break;
-        }
-        all.retain(|column| column.rank != rank);
-    }
-    if width != usize::MAX && all.len() == 1 {
-        all[0].width = all[0].width.min(width.saturating_sub(least + 2)).max(8);
-    }
-    all
-}
-
-fn short(capacity_type: Option<&str>) -> &str {
-    match capacity_type {
-        Some("on-demand") => "od",
-        Some(other) => other,
-        None => "",
-    }
-}
-
-/// Cut to a width, with a sign that it was.
-fn cut(text: &str, width: usize, is_ascii: bool) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let sign = if is_ascii { '~' } else { '…' };
-    text.chars().take(width.saturating_sub(1)).chain([sign]).collect()
-}
-
-fn padded(text: &str, width: usize, is_number: bool, is_ascii: bool) -> String {
-    let text = cut(text, width, is_ascii);
-    if is_number {
-        format!("{text:>width$}")
-    } else {
-        format!("{text:<width$}")
     }
 }
 
@@ -422,7 +318,7 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&st
             size.width,
         ));
     }
-    let rows = rows(view, asked);
+    let rows = rows(shown, asked);
     let pane = panes::draw(shown, asked, size.width);
     let left = size.height.saturating_sub(lines.len() + 2);
     let for_pane = if pane.is_empty() {
@@ -431,17 +327,19 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&st
         (pane.len() + 1).min(left * 2 / 3)
     };
     let room = left.saturating_sub(for_pane);
-    let columns = columns(&rows, size.width);
-    lines.push(fit(vec![piece(titles(&columns, asked), Tone::Dim)], size.width));
+    let columns = placed(&rows, view, &asked.columns, size.width);
+    let titles = piece(titles(&columns, asked.is_ascii), Tone::Dim);
+    lines.push(fit(vec![titles], size.width));
     let first = if is_screen { asked.follow(&rows, room) } else { 0 };
     for row in rows.iter().skip(first).take(room) {
         lines.push(line(row, view, &columns, asked, size.width, is_screen));
     }
     if rows.is_empty() {
-        let text = if view.nodes.0.is_empty() {
-            "there is no node yet"
-        } else {
-            "no node matches the filter"
+        let text = match (asked.selection.is_empty(), asked.filter.is_empty()) {
+            _ if view.nodes.0.is_empty() => "there is no node yet",
+            (true, _) => "no node matches the filter",
+            (false, true) => "no node matches the selector",
+            (false, false) => "no node matches the selector and the filter",
         };
         lines.push(vec![piece(text, Tone::Dim)]);
     }
@@ -464,40 +362,6 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&st
     lines
 }
 
-fn titles(columns: &[Column], asked: &Asked) -> String {
-    let mut text = String::new();
-    for column in columns {
-        text += &padded(column.title, column.width, column.is_number, asked.is_ascii);
-        text += "  ";
-    }
-    text + "VERDICT"
-}
-
-fn line(
-    row: &NodeRow,
-    view: &View,
-    columns: &[Column],
-    asked: &Asked,
-    width: usize,
-    is_screen: bool,
-) -> Line {
-    let mut text = String::new();
-    for column in columns {
-        let value = (column.text)(row, view, asked.is_ascii);
-        text += &padded(&value, column.width, column.is_number, asked.is_ascii);
-        text += "  ";
-    }
-    let (said, tone) = verdict(row);
-    let left = width.saturating_sub(text.chars().count());
-    let said = cut(said.trim_end_matches([' ', ':', ';']), left, asked.is_ascii);
-    if is_screen && asked.chosen.as_deref() == Some(&row.name) {
-        let both = format!("{text}{said}");
-        let wide = if width == usize::MAX { 0 } else { width };
-        return vec![piece(format!("{both:<wide$}"), Tone::Chosen)];
-    }
-    fit(vec![piece(text, Tone::Plain), piece(said, tone)], width)
-}
-
 fn foot(asked: &Asked, view: &View) -> Line {
     if asked.is_typing {
         return vec![
@@ -507,11 +371,12 @@ fn foot(asked: &Asked, view: &View) -> Line {
         ];
     }
     let separator = if asked.is_ascii { "|" } else { "·" };
-    let filter = if asked.filter.is_empty() {
-        String::new()
-    } else {
-        format!("filter {:?} {separator} ", asked.filter)
+    let told = |name: &str, text: &str| match text {
+        "" => String::new(),
+        text => format!("{name} {text:?} {separator} "),
     };
+    let selector = told("selector", asked.selection.text());
+    let filter = told("filter", &asked.filter);
     let keys = [
         "? keys",
         "q quit",
@@ -530,7 +395,7 @@ fn foot(asked: &Asked, view: &View) -> Line {
         .map(|value| value.get_name().to_owned())
         .unwrap_or_default();
     let text = format!(
-        "{filter}by {sort} {separator} {}",
+        "{selector}{filter}by {sort} {separator} {}",
         keys.join(&format!(" {separator} "))
     );
     let now = view.header.now.strftime("%H:%M:%S").to_string();

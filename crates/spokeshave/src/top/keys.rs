@@ -1,7 +1,7 @@
 //! How keys change the requested view. Pure.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use spokeshave_view::View;
+use spokeshave_web::Shown;
 
 use super::frame::{Asked, Pane, rows};
 
@@ -14,7 +14,7 @@ pub(super) enum Then {
 }
 
 /// Takes a key in. A screenful is what the screen that was drawn last had room for.
-pub(super) fn press(asked: &mut Asked, key: KeyEvent, view: &View) -> Then {
+pub(super) fn press(asked: &mut Asked, key: KeyEvent, shown: &Shown) -> Then {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return if key.code == KeyCode::Char('c') {
             Then::Quit
@@ -28,12 +28,12 @@ pub(super) fn press(asked: &mut Asked, key: KeyEvent, view: &View) -> Then {
     let step = i64::try_from(asked.room.get().max(1)).unwrap_or(1);
     match key.code {
         KeyCode::Char('q') => return Then::Quit,
-        KeyCode::Char('j') | KeyCode::Down => go(asked, view, 1),
-        KeyCode::Char('k') | KeyCode::Up => go(asked, view, -1),
-        KeyCode::PageDown => go(asked, view, step),
-        KeyCode::PageUp => go(asked, view, -step),
-        KeyCode::Home => go(asked, view, i64::MIN / 2),
-        KeyCode::End => go(asked, view, TO_THE_END),
+        KeyCode::Char('j') | KeyCode::Down => go(asked, shown, 1),
+        KeyCode::Char('k') | KeyCode::Up => go(asked, shown, -1),
+        KeyCode::PageDown => go(asked, shown, step),
+        KeyCode::PageUp => go(asked, shown, -step),
+        KeyCode::Home => go(asked, shown, i64::MIN / 2),
+        KeyCode::End => go(asked, shown, TO_THE_END),
         KeyCode::Enter => toggle(asked, Pane::Explain),
         KeyCode::Char('w') => toggle(asked, Pane::Without),
         KeyCode::Char('e') => toggle(asked, Pane::Explain),
@@ -79,8 +79,8 @@ fn toggle(asked: &mut Asked, pane: Pane) {
 const TO_THE_END: i64 = i64::MAX / 2;
 
 /// Moves the choice. The screen follows when it is drawn.
-fn go(asked: &mut Asked, view: &View, by: i64) {
-    let rows = rows(view, asked);
+fn go(asked: &mut Asked, shown: &Shown, by: i64) {
+    let rows = rows(shown, asked);
     let Some(last) = rows.len().checked_sub(1) else {
         return;
     };

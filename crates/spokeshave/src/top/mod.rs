@@ -1,13 +1,16 @@
 //! `spokeshave top`: the nodes in a terminal, with requests, price and what keeps each; and as a table that is printed once.
 //!
-//! The layout is computed in `frame` and `panes`, of the pieces in `line`, without a terminal; `keys` turns keys into changes of the view; `terminal` owns the
-//! terminal and gives it back.
+//! The layout is computed in `frame`, `columns` and `panes`, of the pieces in `line`, without a terminal; `keys` turns keys into changes of the view; `terminal` owns
+//! the terminal and gives it back; `without` works out what-ifs beside it.
 
+mod columns;
 mod frame;
 mod keys;
 mod line;
 mod panes;
+mod selection;
 mod terminal;
+mod without;
 
 #[cfg(test)]
 mod tests;
@@ -18,13 +21,16 @@ use spokeshave_web::Board;
 
 use crate::look::{Source, once};
 use crate::plan::SourceArgs;
+use columns::Column;
 use frame::{Asked, Size, Sort};
+use selection::Selection;
 
 /// Shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   spokeshave top                                    the cluster of the current kubeconfig; ? lists the keys
   spokeshave top --once --sort saves | head         nodes whose removal would save most, for a pipe
+  spokeshave top --columns name,age,verdict -l gpu  nodes with a label gpu, in three columns
   spokeshave top --once -o json                     the view for programs; docs/page.md lists every field
   spokeshave top -f dump.yaml                       a dump
 
@@ -49,10 +55,22 @@ pub(crate) struct TopArgs {
         requires = "once"
     )]
     pub(crate) output: TopOutput,
+    /// Columns to show, separated by commas, in this order; by default all but saves, as far as there is room
+    #[arg(long, value_name = "COLUMN", value_enum, value_delimiter = ',')]
+    pub(crate) columns: Vec<Column>,
     /// What to sort by
     #[arg(long, value_name = "COLUMN", value_enum, default_value = "name")]
     pub(crate) sort: Sort,
-    /// Only nodes with this text in name, NodePool, type, zone or verdict
+    /// Only nodes whose labels match, such as team=shop,!gpu; sums are of all nodes, and JSON has them all
+    #[arg(
+        short = 'l',
+        long,
+        value_name = "SELECTOR",
+        value_parser = Selection::parse,
+        default_value = ""
+    )]
+    pub(crate) selector: Selection,
+    /// Only nodes with this text in name, NodePool, type, zone or verdict; of those that the selector leaves
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) filter: String,
     /// Disable colors; so does NO_COLOR
@@ -78,7 +96,9 @@ pub(crate) enum TopOutput {
 pub(crate) async fn run(args: TopArgs) -> Result<()> {
     let mut source = Source::of(&args.source).await?;
     let asked = Asked {
+        columns: args.columns.clone(),
         sort: args.sort,
+        selection: args.selector.clone(),
         filter: args.filter.clone(),
         is_ascii: !terminal::speaks_utf8(),
         ..Asked::default()

@@ -7,14 +7,15 @@ use spokeshave_story::explain::Story;
 use spokeshave_view::{Place, View, detail, share};
 use spokeshave_web::Shown;
 
-use super::frame::{Asked, Pane, Without, known_sum, money};
+use super::frame::{Asked, Pane, known_sum};
 use super::line::{Line, Tone, piece};
+use super::without::Lines;
 
 /// The lines of the pane.
 pub(super) fn draw(shown: &Shown, asked: &Asked, width: usize) -> Vec<Line> {
     let view = &shown.view;
     let wide = width.clamp(20, 200);
-    let lines: Vec<(String, Tone)> = match asked.pane {
+    let lines: Lines = match asked.pane {
         Pane::None => Vec::new(),
         Pane::Explain => match asked
             .chosen
@@ -22,12 +23,12 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, width: usize) -> Vec<Line> {
             .and_then(|name| detail(&shown.judged, name))
         {
             Some(detail) => story(&detail.story),
-            None => vec![("choose a node with j and k".to_owned(), Tone::Dim)],
+            None => choose(),
         },
-        Pane::Without => asked
-            .chosen
-            .as_deref()
-            .map_or(Vec::new(), |name| known_without(shown, asked, name)),
+        Pane::Without => match asked.chosen.as_deref() {
+            Some(name) => told_without(shown, asked, name),
+            None => choose(),
+        },
         Pane::Pools => pools(view),
         Pane::Pending => pending(view),
         Pane::Budgets => budgets(view),
@@ -41,6 +42,10 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, width: usize) -> Vec<Line> {
     folded.collect()
 }
 
+fn choose() -> Lines {
+    vec![("choose a node with j and k".to_owned(), Tone::Dim)]
+}
+
 const HELP: &str = "\
 j k, arrows   move            PgUp PgDn     by a screenful      Home End  to the ends
 Enter         explain         w             what would happen without the things that keep the node
@@ -48,7 +53,7 @@ Enter         explain         w             what would happen without the things
 g             NodePools       p             pending pods        b         disruption budgets
 Esc           back            q, Ctrl-C     quit";
 
-fn story(story: &Story) -> Vec<(String, Tone)> {
+fn story(story: &Story) -> Lines {
     let mut lines = vec![(
         format!("{} {}: {}", story.object_kind, story.name, story.summary),
         Tone::Bold,
@@ -92,75 +97,18 @@ fn story(story: &Story) -> Vec<(String, Tone)> {
     lines
 }
 
-/// The answer for this view and node, which is worked out once.
-fn known_without(shown: &Shown, asked: &Asked, name: &str) -> Vec<(String, Tone)> {
-    let of = (shown.view.revision, name.to_owned());
-    let mut last = asked.without.borrow_mut();
-    if let Some(known) = last.as_ref().filter(|known| known.of == of) {
-        return known.lines.clone();
-    }
-    let lines = without(shown, name);
-    *last = Some(Without {
-        of,
-        lines: lines.clone(),
-    });
-    lines
-}
-
-/// What the product would say if what keeps a node were gone; worked out by the same functions as ever.
-fn without(shown: &Shown, name: &str) -> Vec<(String, Tone)> {
-    let Some(now) = detail(&shown.judged, name) else {
-        return vec![("the node is gone".to_owned(), Tone::Dim)];
-    };
-    let keys: Vec<&str> = now
-        .toggles
-        .iter()
-        .filter_map(|toggle| toggle.without.as_deref())
-        .collect();
-    if keys.is_empty() {
-        let text = match now.toggles.first() {
-            Some(toggle) => format!(
-                "no change of an object removes {}: {}",
-                toggle.object, toggle.message
-            ),
-            None if !shown.view.header.knows("verdict") => {
-                "? what keeps it depends on something that could not be read".to_owned()
-            }
-            None => format!("nothing keeps {name}"),
-        };
+/// The answer about a node, or that it is being worked out. One about an earlier view stays until there is one about this.
+fn told_without(shown: &Shown, asked: &Asked, name: &str) -> Lines {
+    let known = asked.without.as_ref().filter(|known| known.of.1 == name);
+    let dots = if asked.is_ascii { "..." } else { "…" };
+    let Some(known) = known else {
+        let text = format!("working out what would happen without what keeps {name} {dots}");
         return vec![(text, Tone::Dim)];
-    }
-    let mut lines = vec![(format!("{name} without {}", keys.join(" and ")), Tone::Bold)];
-    let world = spokeshave_view::Supposition::parse(keys.iter().copied(), [])
-        .and_then(|what| what.apply(&shown.judged.world, &shown.judged.policy));
-    let (world, policy, _) = match world {
-        Ok(found) => found,
-        Err(error) => return vec![(error.to_string(), Tone::Bad)],
     };
-    let then = spokeshave_view::Judged::of(world, &policy);
-    let change = spokeshave_view::Difference::between(&shown.judged, &then);
-    if change.verdicts.is_empty() {
-        lines.push(("  no node would be judged differently".to_owned(), Tone::Plain));
+    let mut lines = known.lines.clone();
+    if known.of.0 != shown.view.revision {
+        lines.push((format!("  working it out anew {dots}"), Tone::Dim));
     }
-    for one in change.verdicts.iter().take(8) {
-        let by = one
-            .replacement
-            .as_ref()
-            .map(|by| format!(" by {by}"))
-            .unwrap_or_default();
-        let saves = one
-            .saves
-            .map(|saves| format!(", saves {}/h", money(saves.0)))
-            .unwrap_or_default();
-        let text = format!(
-            "  {}: {} -> {}{by}{saves}",
-            one.node,
-            one.before.unwrap_or("-"),
-            one.after.unwrap_or("gone")
-        );
-        lines.push((text, Tone::Good));
-    }
-    lines.push(("  nothing is changed in the cluster".to_owned(), Tone::Dim));
     lines
 }
 
@@ -174,7 +122,7 @@ struct Sum {
     asked: i64,
 }
 
-fn pools(view: &View) -> Vec<(String, Tone)> {
+fn pools(view: &View) -> Lines {
     let mut pools: BTreeMap<&str, Sum> = BTreeMap::new();
     for row in &view.nodes.0 {
         let pool = row.pool.as_deref().unwrap_or("no NodePool");
@@ -197,7 +145,7 @@ fn pools(view: &View) -> Vec<(String, Tone)> {
     pools.into_iter().map(line).collect()
 }
 
-fn pending(view: &View) -> Vec<(String, Tone)> {
+fn pending(view: &View) -> Lines {
     if view.pending.is_empty() {
         return vec![("every pod has a node".to_owned(), Tone::Dim)];
     }
@@ -228,7 +176,7 @@ fn pending(view: &View) -> Vec<(String, Tone)> {
     view.pending.iter().map(line).collect()
 }
 
-fn budgets(view: &View) -> Vec<(String, Tone)> {
+fn budgets(view: &View) -> Lines {
     if !view.header.knows("budgets") {
         let text = "? what budgets allow depends on something that could not be read";
         return vec![(text.to_owned(), Tone::Dim)];

@@ -16,6 +16,7 @@ use spokeshave_web::Board;
 use super::frame::{Asked, Size, draw};
 use super::keys::{Then, press};
 use super::line::{Line, Tone, piece};
+use super::without::Worker;
 use crate::look::{Source, keep_looking};
 use crate::signals;
 
@@ -32,8 +33,16 @@ static GIVEN_BACK: AtomicBool = AtomicBool::new(false);
 pub(super) fn speaks_utf8() -> bool {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let language = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
-    let is_dumb = std::env::var("TERM").is_ok_and(|name| name == "dumb");
-    !is_dumb && language.is_none_or(|name| name.to_lowercase().replace('-', "").contains("utf8"))
+    !is_dumb() && language.is_none_or(|name| name.to_lowercase().replace('-', "").contains("utf8"))
+}
+
+fn is_dumb() -> bool {
+    std::env::var("TERM").is_ok_and(|name| name == "dumb")
+}
+
+/// Whether the terminal may know colours, and nobody has said that there are to be none.
+fn may_have_colours() -> bool {
+    !is_dumb() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// The terminal while it is ours.
@@ -144,11 +153,11 @@ pub(super) async fn run(
         io::stdout().is_terminal() && io::stdin().is_terminal(),
         "there is no terminal to draw on; `spokeshave top --once` prints one table"
     );
-    let has_colours = colours && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut worker = Worker::start()?;
     let stop = Shutdown::new();
     let mut looking = tokio::spawn(keep_looking(source, board.clone(), stop.clone()));
     give_back_on_panic();
-    let mut ours = Ours::take(has_colours)?;
+    let mut ours = Ours::take(colours && may_have_colours())?;
     let mut keys = EventStream::new();
     let mut end = std::pin::pin!(signals::wait(None));
     let mut is_over = false;
@@ -156,7 +165,12 @@ pub(super) async fn run(
         ours.take_again()?;
         let next = board.next();
         match board.shown() {
-            Some(shown) => ours.show(draw(&shown, &asked, size(), board.why_not().as_deref()))?,
+            Some(shown) => {
+                if let Some(node) = asked.wants_without() {
+                    worker.ask(&shown, node);
+                }
+                ours.show(draw(&shown, &asked, size(), board.why_not().as_deref()))?;
+            }
             None => ours.show(waiting(&title, board.why_not(), asked.is_ascii))?,
         }
         let mut is_new = false;
@@ -177,7 +191,7 @@ pub(super) async fn run(
                         if matches!(key.code, crossterm::event::KeyCode::Char('q' | 'c')) { break; }
                         continue;
                     };
-                    if press(&mut asked, key, &shown.view) == Then::Quit {
+                    if press(&mut asked, key, &shown) == Then::Quit {
                         break;
                     }
                 }
@@ -185,6 +199,7 @@ pub(super) async fn run(
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => break,
             },
+            Some(answer) = worker.answer() => asked.without = Some(answer),
             () = next => is_new = true,
             () = tokio::time::sleep(Duration::from_secs(5)) => {}
         }

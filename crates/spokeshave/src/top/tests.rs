@@ -16,12 +16,13 @@ use super::frame::{Asked, Pane, Size, Sort, draw, rows};
 use super::keys::{Then, press};
 use super::line::{Tone, piece, plain};
 use super::terminal::waiting;
+use super::without::{Without, without};
 use crate::plan::dump;
 use crate::plan::world::{Origin, World as Read};
 
 const NOW: &str = "2026-03-02T12:00:00Z";
 
-fn shown_of(text: &str) -> Shown {
+pub(super) fn shown_of(text: &str) -> Shown {
     shown_with(text, |_| ())
 }
 
@@ -34,7 +35,7 @@ fn shown_with(text: &str, change: impl FnOnce(&mut World)) -> Shown {
         Origin::Files { own_catalog: false },
         catalog.instance_types(),
         None,
-        Vec::new(),
+        Arc::default(),
         now,
     );
     let mut world = World {
@@ -51,10 +52,18 @@ fn shown_with(text: &str, change: impl FnOnce(&mut World)) -> Shown {
     }
 }
 
-const STUCK: &str = include_str!("../../tests/explain/stuck.yaml");
+pub(super) const STUCK: &str = include_str!("../../tests/explain/stuck.yaml");
 
-fn stuck() -> Shown {
+pub(super) fn stuck() -> Shown {
     shown_of(STUCK)
+}
+
+/// The answer of a what-if that was worked out.
+fn answered(shown: &Shown, node: &str) -> Without {
+    Without {
+        of: (shown.view.revision, node.to_owned()),
+        lines: without(shown, node),
+    }
 }
 
 /// A screen with a pane.
@@ -62,6 +71,7 @@ fn screen(shown: &Shown, pane: Pane) -> String {
     let asked = Asked {
         pane,
         chosen: Some("busy".to_owned()),
+        without: Some(answered(shown, "busy")),
         ..Asked::default()
     };
     let size = Size {
@@ -146,6 +156,11 @@ fn a_terminal_that_knows_ascii_only_gets_nothing_else() {
                 is_ascii: true,
                 filter: "guard".to_owned(),
                 chosen: Some("guarded".to_owned()),
+                // Of an earlier view: it is worked out anew.
+                without: is_typing.then(|| Without {
+                    of: (0, "guarded".to_owned()),
+                    ..answered(&shown, "guarded")
+                }),
                 ..Asked::default()
             };
             let size = Size {
@@ -187,7 +202,7 @@ fn keys_move_filter_sort_and_leave() {
     let shown = stuck();
     let view = &shown.view;
     let mut asked = Asked::default();
-    let type_in = |asked: &mut Asked, code| press(asked, KeyEvent::new(code, KeyModifiers::NONE), view);
+    let type_in = |asked: &mut Asked, code| press(asked, KeyEvent::new(code, KeyModifiers::NONE), &shown);
     let names: Vec<String> = view.nodes.0.iter().map(|row| row.name.clone()).collect();
     type_in(&mut asked, KeyCode::Char('j'));
     assert_eq!(asked.chosen.as_ref(), names.first());
@@ -214,14 +229,14 @@ fn keys_move_filter_sort_and_leave() {
     type_in(&mut asked, KeyCode::Backspace);
     type_in(&mut asked, KeyCode::Enter);
     assert_eq!(
-        (asked.pane, asked.is_typing, rows(view, &asked).len()),
+        (asked.pane, asked.is_typing, rows(&shown, &asked).len()),
         (Pane::None, false, 1)
     );
     type_in(&mut asked, KeyCode::Char('o'));
     assert_eq!(asked.sort, Sort::Pool);
     assert_eq!(type_in(&mut asked, KeyCode::Char('q')), Then::Quit);
     let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(press(&mut asked, stop, view), Then::Quit);
+    assert_eq!(press(&mut asked, stop, &shown), Then::Quit);
 }
 
 /// Forty nodes, and some kinds that could not be read, each of which takes a line.
@@ -317,7 +332,7 @@ fn the_chosen_node_stays_on_the_screen() {
                 (nodes.len(), chosen.map(|(name, _)| name.clone()))
             };
             let press = |asked: &mut Asked, code| {
-                press(asked, KeyEvent::new(code, KeyModifiers::NONE), &shown.view);
+                press(asked, KeyEvent::new(code, KeyModifiers::NONE), &shown);
                 let (nodes, chosen) = screen(asked);
                 assert_eq!(chosen, asked.chosen, "{pane:?}, {height} lines");
                 nodes
@@ -342,6 +357,7 @@ fn what_is_without_is_worked_out_and_nothing_is_changed() {
     let asked = Asked {
         chosen: Some("guarded".to_owned()),
         pane: Pane::Without,
+        without: Some(answered(&shown, "guarded")),
         ..Asked::default()
     };
     let text = plain(&draw(
@@ -360,28 +376,65 @@ fn what_is_without_is_worked_out_and_nothing_is_changed() {
     golden("without-120x40.txt", &text);
 }
 
-/// Deciding anew takes a quarter of a second in a large cluster: once for a view and a node, not at every key.
+/// Nothing is decided where it is drawn: that it is being worked out is told, and an answer about an earlier view stays until there is one about this.
 #[test]
-fn the_what_if_of_a_node_is_worked_out_once() {
+fn a_what_if_is_drawn_once_it_has_been_worked_out() {
     let shown = stuck();
-    let planted = super::frame::Without {
-        of: (shown.view.revision, "guarded".to_owned()),
+    let now = shown.view.revision;
+    let planted = |revision: u64, node: &str| Without {
+        of: (revision, node.to_owned()),
         lines: vec![("planted".to_owned(), Tone::Plain)],
     };
-    let asked = |name: &str| Asked {
-        pane: Pane::Without,
-        chosen: Some(name.to_owned()),
-        without: std::cell::RefCell::new(Some(planted.clone())),
-        ..Asked::default()
-    };
-    let size = Size {
-        width: 120,
-        height: 40,
-    };
-    assert!(plain(&draw(&shown, &asked("guarded"), size, None)).contains("planted"));
-    let other = asked("another");
-    assert!(!plain(&draw(&shown, &other, size, None)).contains("planted"));
-    assert_eq!(other.without.borrow().as_ref().expect("kept").of.1, "another");
+    for (without, is_told, is_awaited) in [
+        (None, false, true),
+        (Some(planted(now, "another")), false, true),
+        (Some(planted(now - 1, "guarded")), true, true),
+        (Some(planted(now, "guarded")), true, false),
+    ] {
+        let asked = Asked {
+            pane: Pane::Without,
+            chosen: Some("guarded".to_owned()),
+            without,
+            ..Asked::default()
+        };
+        assert_eq!(asked.wants_without(), Some("guarded"));
+        let size = Size {
+            width: 120,
+            height: 40,
+        };
+        let text = plain(&draw(&shown, &asked, size, None));
+        assert_eq!(text.contains("planted"), is_told, "{text}");
+        assert_eq!(text.contains("working "), is_awaited, "{text}");
+    }
+}
+
+/// They go without a command, whatever keeps them from one, also before they are ready.
+#[test]
+fn d_357_nodes_that_a_fixed_number_has_too_many_of_go() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let mut pool = node_pool("default");
+    pool.spec.replicas = Some(1);
+    for (missing, says) in [
+        ("none", "goes without a command: NodePool default"),
+        (
+            "karpenter.sh/initialized",
+            "coming; goes without a command: NodePool default",
+        ),
+    ] {
+        let mut state = ClusterState::default().with_pool(pool.clone(), vec![kind.clone()]);
+        for name in ["web-1", "web-2"] {
+            let (mut joined, claim) = node("default", name, &kind, "a", "on-demand");
+            let labels = joined.metadata.labels.as_mut().expect("labels");
+            labels.remove(missing);
+            state = state.with_node((joined, claim));
+        }
+        let shown = shown_with("kind: List\napiVersion: v1\nitems: []\n", |world| {
+            world.state = state
+        });
+        let text = screen(&shown, Pane::None);
+        let told: Vec<&str> = text.lines().filter(|line| line.contains(says)).collect();
+        assert!(told.len() == 1 && told[0].starts_with("web-1 "), "{text}");
+    }
 }
 
 /// A user who may not list NodeClaims is told neither that nobody manages the nodes nor that budgets allow nothing.

@@ -1,7 +1,7 @@
 //! Reading manifests from files, and applying them in an order that works.
 //!
 //! Owns the messages about unreadable manifests: each names the file and the document in it. It knows no kind beyond the few that
-//! others need first (CustomResourceDefinitions, Namespaces).
+//! others need first (CustomResourceDefinitions, Namespaces, classes, service accounts).
 
 use std::fs;
 use std::path::PathBuf;
@@ -102,7 +102,7 @@ fn collect(origin: &str, document: Value, manifests: &mut Vec<Manifest>) -> Resu
 }
 
 /// Applies the objects (server-side apply; objects with generateName are created): CustomResourceDefinitions first, then
-/// Namespaces, then the rest as given. An object of a kind that the server does not know is skipped with a note, as other manifests of a
+/// Namespaces, then what claims and pods are admitted by, then the rest as given. An object of a kind that the server does not know is skipped with a note, as other manifests of a
 /// cloud's examples are of use without it.
 ///
 /// # Errors
@@ -116,7 +116,9 @@ pub(crate) async fn apply_all(
     manifests.sort_by_key(|manifest| match type_of(&manifest.object).kind.as_str() {
         "CustomResourceDefinition" => 0,
         "Namespace" => 1,
-        _ => 2,
+        // Claims and pods are admitted by these.
+        "PriorityClass" | "RuntimeClass" | "ServiceAccount" | "StorageClass" => 2,
+        _ => 3,
     });
     for manifest in manifests {
         match apply(client, clock, &manifest)

@@ -87,11 +87,14 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
     let shutdown = Shutdown::new();
     let narrator = Narrator::default();
     let mut tasks = TaskGroup::new();
-    let parts = spokeshave_cluster::Options::all();
+    let parts = spokeshave_cluster::Options {
+        records: true,
+        ..spokeshave_cluster::Options::all()
+    };
     tasks.spawn(
         "simulation",
         spokeshave_cluster::run(
-            client.clone(),
+            cluster.clients(&clock),
             clock.clone(),
             entropy.child("sim"),
             parts,
@@ -155,7 +158,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
                 crate::cluster::Cluster::reach(Some(&args.kubeconfig)).await?,
                 catalog,
                 None,
-                Vec::new(),
+                Arc::default(),
             ),
         };
         tasks.spawn("page", page.run(source, title, shutdown.clone()));
@@ -233,11 +236,7 @@ impl Cluster {
         let listener = Listener::start(&server, args.listen)
             .await
             .with_context(|| format!("--listen {}: the API server cannot start", args.listen))?;
-        let options = ClientOptions {
-            rate: None,
-            ..ClientOptions::default()
-        };
-        let client = from_service(server.service(), "default", &options, clock.clone());
+        let client = client_of(&server, ClientOptions::default(), clock);
         Ok(Self {
             client,
             listener,
@@ -247,7 +246,27 @@ impl Cluster {
     }
 }
 
+/// A client without a limit.
+fn client_of(server: &Arc<ApiServer>, options: ClientOptions, clock: &SharedClock) -> Client {
+    let options = ClientOptions {
+        rate: None,
+        ..options
+    };
+    from_service(server.service(), "default", &options, clock.clone())
+}
+
 impl Cluster {
+    /// The clients of the cluster's own components, each under its own name.
+    fn clients(&self, clock: &SharedClock) -> spokeshave_cluster::Clients {
+        spokeshave_cluster::Clients::named(|program| {
+            let options = ClientOptions {
+                user_agent: program.to_owned(),
+                ..ClientOptions::default()
+            };
+            client_of(&self.server, options, clock)
+        })
+    }
+
     /// The cluster's address and certificates for its machines.
     fn described(&self, name: &str) -> ec2::Described {
         ec2::Described {

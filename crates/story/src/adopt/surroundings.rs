@@ -14,7 +14,9 @@ use spokeshave_plan::report::{count, some_of};
 pub struct Surroundings {
     /// Deployments that run Karpenter.
     pub operators: Vec<Operator>,
-    /// Deployments of karpenter-node-holder, as `namespace/name`.
+    /// Deployments of cluster-autoscaler that run, as `namespace/name`.
+    pub autoscalers: Vec<String>,
+    /// Deployments of karpenter-node-holder that run, as `namespace/name`.
     pub holders: Vec<String>,
     /// Leases by which operators elect their leader.
     pub leaders: Vec<Leader>,
@@ -122,6 +124,7 @@ pub(super) fn look(there: &Surroundings, successor: &Successor, now: Timestamp, 
         .iter()
         .filter(|operator| operator.replicas > 0)
         .for_each(|operator| findings.push(running(operator)));
+    findings.extend(there.autoscalers.iter().map(|name| scales(name)));
     findings.extend(there.holders.iter().map(|name| holds(name)));
     for leader in &there.leaders {
         findings.extend(leads(leader, successor, now));
@@ -167,6 +170,19 @@ fn running(operator: &Operator) -> Finding {
     .suggest(format!("kubectl -n {namespace} scale deployment {name} --replicas=0"))
 }
 
+/// Beside Karpenter it runs today as well, with groups of its own perhaps, so that it is no blocker.
+fn scales(name: &str) -> Finding {
+    Finding::new(
+        Level::Warning,
+        "autoscaler-running",
+        format!("Deployment {name}"),
+        "runs cluster-autoscaler: where a pod that waits fits the nodes of both, both launch one for it"
+            .to_owned(),
+        "its image or its command is cluster-autoscaler".to_owned(),
+    )
+    .suggest("spokeshave convert --live, which writes NodePools in place of its groups; then scale it to 0")
+}
+
 /// Beside Karpenter it does the same today, so that it is no blocker.
 fn holds(name: &str) -> Finding {
     Finding::new(
@@ -174,7 +190,7 @@ fn holds(name: &str) -> Finding {
         "node-holder",
         format!("Deployment {name}"),
         "sets and removes karpenter.sh/do-not-disrupt on nodes, also where a user has set it, and goes on beside this operator".to_owned(),
-        "its image is karpenter-node-holder".to_owned(),
+        "its image or its variables are those of karpenter-node-holder".to_owned(),
     )
     .suggest("spokeshave convert --live, which writes a DisruptionPolicy in its place; then delete it")
 }

@@ -11,6 +11,7 @@ use spokeshave_model::{ClusterState, Price, ResourceName, Resources};
 use std::sync::Arc;
 
 use super::{Meaning, PodLine, Story, count, whole};
+use crate::replicas::Replicas;
 use spokeshave_plan::Policy;
 use spokeshave_plan::blockers::budget_arithmetic;
 use spokeshave_plan::calendar::{Window, next_opening};
@@ -60,6 +61,8 @@ pub struct Facts<'a> {
     pub attachments: &'a [Arc<VolumeAttachment>],
     /// Disruption commands, where there are any.
     pub commands: &'a [CommandFact],
+    /// What NodePools with a fixed number of nodes have too few or too many of.
+    pub replicas: &'a Replicas,
     /// The instant.
     pub now: Timestamp,
 }
@@ -380,7 +383,7 @@ pub(super) fn requested(snapshot: &Snapshot, view: &NodeView) -> Resources {
     for pod in view.present_pods() {
         let pod = snapshot.pod(*pod);
         if !pod.terminal {
-            sum.add(&spokeshave_model::pod::requests(&pod.object));
+            sum.add(&snapshot.scheduler_profiles.requests(&pod.object));
         }
     }
     sum

@@ -9,7 +9,7 @@ use spokeshave_model::state_node::{is_cordoned, is_node_ready, is_protected};
 use spokeshave_model::taint;
 
 use super::facts::{dollars, pod_summary, requested, usage_text};
-use super::node_claim::waits;
+use super::node_claim::{too_many, waits};
 use super::{BlockerLine, CommandFact, Facts, PodLine, Story, VerdictStory, age, ending, short, whole};
 use crate::prices::cost;
 use spokeshave_plan::calendar::REASONS;
@@ -41,6 +41,7 @@ pub fn node(facts: &Facts<'_>, id: NodeId, verdict: Option<&Verdict>) -> Story {
     let goes = command.is_some_and(|(_, replaces)| !replaces);
     if let Some(claim) = claim.filter(|_| !view.initialized && !goes) {
         starting(view, claim, &mut story);
+        too_many(facts, claim, &mut story);
         return story.sorted();
     }
     // What is under way needs no further permission, and no verdict says more than the command itself. Once a replacement has come, it is a node like others.
@@ -280,13 +281,15 @@ fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>) -> Stri
     let money = verdict.saving_text();
     let waits = verdict.waits.as_ref().map(|waits| format!("; {waits}"));
     let waits = waits.unwrap_or_default();
-    match verdict.decision_text() {
-        "delete" => format!("would be deleted: {money}{waits}"),
-        "replace" => {
+    match (verdict.decision_text(), &verdict.waits) {
+        ("delete", _) => format!("would be deleted: {money}{waits}"),
+        ("replace", _) => {
             let by = verdict.replacement.as_deref().unwrap_or("another node");
             format!("would be replaced by {by}: {money}{waits}")
         }
-        _ => match verdict.blockers.as_slice() {
+        // What keeps it from a command keeps it from nothing: a fixed number of nodes asks nobody.
+        (_, Some(goes)) => goes.clone(),
+        (_, None) => match verdict.blockers.as_slice() {
             [] => match pods.iter().find(|pod| pod.blocks) {
                 Some(pod) => format!("stays because of Pod {}", pod.pod),
                 None => "stays".to_owned(),

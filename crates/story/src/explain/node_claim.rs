@@ -61,10 +61,18 @@ pub fn node_claim(facts: &Facts<'_>, claim: &NodeClaim, verdict: Option<&Verdict
             format!("{role} Disruption {}, phase {}", command.name, command.phase),
         );
     }
+    too_many(facts, claim, &mut story);
     story.verdict = verdict.map(verdict_story);
     story.summary = summary(&story, facts.now);
     story.hints = hints(claim, node.and_then(|node| node.metadata.name.as_deref()));
     story.sorted()
+}
+
+/// That its NodePool has it too many.
+pub(super) fn too_many(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {
+    if let Some(pool) = facts.replicas.too_many(claim.name()) {
+        story.next(None, pool.goes());
+    }
 }
 
 fn identity(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {

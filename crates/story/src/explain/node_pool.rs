@@ -13,6 +13,7 @@ use crate::stops::stops;
 use spokeshave_plan::budget_lint::{Level, NodeCounts, lint};
 use spokeshave_plan::calendar::REASONS;
 use spokeshave_plan::disruption_policy::expiry;
+use spokeshave_plan::report::some_of;
 use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, no_instance_type, not_launchable, not_supported};
 
 /// The story of a NodePool.
@@ -73,6 +74,19 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
         story.fact(
             "replicas",
             format!("{replicas}: a static pool, launched without pods asking"),
+        );
+    }
+    let mut excess = facts.replicas.excess.iter();
+    if let Some(excess) = excess.find(|one| one.node_pool == pool.name) {
+        let nodes = excess.nodes(facts.snapshot).into_iter();
+        let names: Vec<String> = nodes.map(|(name, _)| name).collect();
+        story.fact(
+            "too many",
+            format!(
+                "{}, deleted without a command in this order: {}",
+                count(names.len(), "node"),
+                some_of(&names, 5)
+            ),
         );
     }
     let conditions = pool

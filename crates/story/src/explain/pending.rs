@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::derivation::Blocker;
-use spokeshave_model::pod::requests;
 use spokeshave_model::reason::{FilterFailure, Obstacle, PoolRefusal, Reason, TopologyKind};
+use spokeshave_model::scheduler_profiles::SchedulerProfile;
 use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::{Requirements, Resources, planned_node, taint};
 
@@ -184,6 +184,20 @@ fn in_the_way(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned) -> Vec<Bl
 
 /// What would help a pod against one of them, in view of the NodePools that it asks for and the instance types that there are.
 pub fn way_out(snapshot: &Snapshot, id: PodId, blocker: &Blocker) -> String {
+    let hint = own_way_out(snapshot, id, blocker);
+    let profile = snapshot.scheduler_profiles.of(&snapshot.pod(id).object);
+    let added = profile.and_then(SchedulerProfile::required_affinity);
+    match blocker {
+        // B-60: it need not have any of its own.
+        Blocker::NodeAffinity if added.is_some() => {
+            format!("{hint}; its scheduler adds node affinity (addedAffinity)")
+        }
+        _ => hint,
+    }
+}
+
+/// The same, as if it had written all of that itself.
+fn own_way_out(snapshot: &Snapshot, id: PodId, blocker: &Blocker) -> String {
     let field = match blocker {
         Blocker::NodeSelector => "spec.nodeSelector",
         Blocker::NodeAffinity => "the required node affinity",
@@ -267,7 +281,7 @@ fn is_held_by_limits(facts: &Facts<'_>, id: PodId, pool: &str) -> bool {
     let Some(pool) = snapshot.find_pool(pool).map(|pool| snapshot.pool(pool)) else {
         return false;
     };
-    let wanted = requests(&snapshot.pod(id).object);
+    let wanted = snapshot.scheduler_profiles.requests(&snapshot.pod(id).object);
     let is_enough = |capacity: &Resources| wanted.iter().all(|(name, amount)| amount <= capacity.get(name));
     !pool.limits.is_empty() && pool.instance_types.iter().any(|one| is_enough(&one.capacity))
 }
@@ -420,7 +434,7 @@ fn refusal(facts: &Facts<'_>, id: PodId, node: NodeId) -> String {
     }
     let mut free = view.allocatable_resources.clone();
     free.subtract(&requested(facts.snapshot, view));
-    let wanted = requests(&pod.object);
+    let wanted = facts.snapshot.scheduler_profiles.requests(&pod.object);
     let lacking: Vec<&str> = wanted
         .iter()
         .filter(|(name, amount)| *amount > free.get(name))

@@ -1,6 +1,7 @@
 //! Stories of small worlds, each statement checked.
 
 use super::*;
+use crate::replicas::Replicas;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -94,6 +95,7 @@ fn ask<T>(
         policy: &policy,
         attachments,
         commands,
+        replicas: &Replicas::of(state, &[], now()),
         now: now(),
     })
 }

@@ -345,14 +345,28 @@ fn kubelet_settings_in_an_annotation_are_a_blocker() {
 }
 
 #[test]
-fn a_node_holder_is_told_and_stands_in_nobodys_way() {
+fn an_autoscaler_and_a_node_holder_are_told_and_stand_in_nobodys_way() {
     let around = Surroundings {
+        autoscalers: vec!["kube-system/autoscaler".to_owned()],
         holders: vec!["kube-tools/holder".to_owned()],
         ..Surroundings::default()
     };
     let take_over = check(&ClusterState::default(), &around, &successor(&[]), epoch());
-    assert_eq!(found(&take_over), [(Level::Warning, "node-holder")]);
-    assert_eq!(take_over.findings[0].object, "Deployment kube-tools/holder");
+    assert_eq!(
+        found(&take_over),
+        [
+            (Level::Warning, "autoscaler-running"),
+            (Level::Warning, "node-holder")
+        ]
+    );
+    let objects: Vec<&str> = take_over.findings.iter().map(|one| one.object.as_str()).collect();
+    assert_eq!(
+        objects,
+        [
+            "Deployment kube-system/autoscaler",
+            "Deployment kube-tools/holder"
+        ]
+    );
 }
 
 #[test]

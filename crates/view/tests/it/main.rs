@@ -1,5 +1,6 @@
 //! What views and what-ifs promise, on generated clusters and on the ones that `explain` is tested with.
 
+mod account;
 mod deltas;
 mod figures;
 mod ledger;

@@ -555,3 +555,26 @@ fn z_024_a_what_if_says_how_many_prices_it_lacks() {
         (1, 0)
     );
 }
+
+/// They go without a command, as `plan` says; and none is said to go while nobody sees the commands, one of which may be replacing it.
+#[test]
+fn d_357_d_358_nodes_that_a_fixed_number_has_too_many_of_are_told_to_go() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let mut pool = node_pool("default");
+    pool.spec.replicas = Some(1);
+    let mut state = ClusterState::default().with_pool(pool, vec![kind.clone()]);
+    for name in ["a", "b"] {
+        state = state.with_node(node("default", name, &kind, "a", "on-demand"));
+    }
+    let state = state.with_pod(bound(pending_pod("web", "1", "1Gi", &json!({})), "a"));
+    let waits = |judged: &Judged| -> Vec<Option<String>> {
+        let rows = view(judged, 1).nodes.0.into_iter();
+        rows.map(|row| row.waits).collect()
+    };
+    let seen = judged(state.clone());
+    let goes = "goes without a command: NodePool default has more nodes than spec.replicas";
+    assert_eq!(waits(&seen), [None, Some(goes.to_owned())]);
+    assert_eq!(detail(&seen, "b").expect("it is there").story.summary, goes);
+    let unseen = unread(state, "disruptions.spokeshave.dev");
+    assert_eq!(waits(&unseen), [None::<String>, None]);
+}

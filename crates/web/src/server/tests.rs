@@ -7,6 +7,7 @@ use spokeshave_plan::Policy;
 use spokeshave_plan::in_flight::{expected_on, stand_in_id};
 use spokeshave_view::{History, Judged, Ledger, Missing, View, World};
 
+mod packed;
 mod said;
 
 fn board() -> Board {
@@ -71,6 +72,16 @@ struct Got {
 }
 
 async fn ask(site: &Arc<Site>, method: &str, uri: &str, headers: &[(&str, &str)]) -> Got {
+    let (parts, body) = answer_to(site, method, uri, headers).await.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Got {
+        status: parts.status.as_u16(),
+        headers: parts.headers,
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    }
+}
+
+async fn answer_to(site: &Arc<Site>, method: &str, uri: &str, headers: &[(&str, &str)]) -> Response<Body> {
     let mut request = Request::builder().method(method).uri(uri);
     if !headers.iter().any(|(name, _)| *name == "host") {
         request = request.header("host", "127.0.0.1:8090");
@@ -78,14 +89,7 @@ async fn ask(site: &Arc<Site>, method: &str, uri: &str, headers: &[(&str, &str)]
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let response = respond(site, &request.body(()).unwrap()).await;
-    let (parts, body) = response.into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
-    Got {
-        status: parts.status.as_u16(),
-        headers: parts.headers,
-        body: String::from_utf8(body.to_vec()).unwrap(),
-    }
+    respond(site, &request.body(()).unwrap()).await
 }
 
 const KEY: (&str, &str) = ("authorization", "Bearer secret");
@@ -156,7 +160,7 @@ async fn the_token_of_the_address_becomes_a_cookie() {
     let cookie = got.headers["set-cookie"].to_str().unwrap();
     assert_eq!(
         cookie,
-        "spokeshave-1=secret; Path=/; Max-Age=86400; HttpOnly; SameSite=Strict"
+        "spokeshave-1=secret; Path=/; Max-Age=86400; HttpOnly; SameSite=Lax"
     );
     let there = ask(&site, "GET", "//evil.example?token=secret", &[]).await;
     assert_eq!(there.headers["location"], "/", "never to another site");
@@ -181,7 +185,7 @@ async fn the_page_renews_the_cookie_that_it_was_asked_with() {
     };
     let known = ("cookie", "spokeshave-1=secret");
     let renewed = cookie("/?group=zone", known).await;
-    let kept = "spokeshave-1=secret; Path=/; Max-Age=86400; HttpOnly; SameSite=Strict";
+    let kept = "spokeshave-1=secret; Path=/; Max-Age=86400; HttpOnly; SameSite=Lax";
     assert_eq!(renewed.as_deref(), Some(kept));
     assert_eq!(cookie("/api/view", known).await, None);
     assert_eq!(cookie("/", KEY).await, None);

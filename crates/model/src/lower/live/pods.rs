@@ -106,7 +106,8 @@ impl LiveSnapshot {
         let object = Arc::clone(&self.snapshot.pods[at].object);
         self.around.remove_user(&object);
         self.forget_daemon(&object);
-        self.unname(&pod::requests(&object));
+        let asked = self.rest.scheduler_profiles.requests(&object);
+        self.unname(&asked);
         self.forget_shape(at, Shift::Moves);
         self.forget_request(at, Shift::Moves);
         self.shape_of.remove(at);
@@ -131,7 +132,8 @@ impl LiveSnapshot {
         self.around.remove_user(&known);
         self.around.add_user(&object);
         if !is_replica(&known, &object) {
-            self.unname(&pod::requests(&known));
+            let asked = self.rest.scheduler_profiles.requests(&known);
+            self.unname(&asked);
             self.forget_shape(at, Shift::Stays);
             self.forget_request(at, Shift::Stays);
             let (constraints, asked) = self.read(&object);
@@ -162,27 +164,21 @@ impl LiveSnapshot {
                 continue;
             };
             let waiting = Arc::clone(&self.snapshot.pods[at].object);
-            let problem = problem(&waiting, &self.rest.volumes, &self.around);
+            let problem = problem(&waiting, &self.rest, &self.around);
             Arc::make_mut(&mut self.snapshot).pods[at].set_problem(problem);
         }
     }
 
     /// Constraints and requests of a pod.
     fn read(&self, object: &Pod) -> (Constraints, Resources) {
-        read(
-            object,
-            &self.namespaces,
-            &self.rest.volumes,
-            &self.around,
-            &self.rest.default_spread,
-        )
+        read(object, &self.namespaces, &self.rest, &self.around)
     }
 
     /// The view of a pod that is on no node yet.
     fn view_of(&self, object: &Arc<Pod>, class: ClassId, request: RequestId) -> PodView {
         let budgets = selecting(object, &self.snapshot.budgets);
         let attachments = volumes::attachments(object, &self.rest.volumes);
-        let problem = problem(object, &self.rest.volumes, &self.around);
+        let problem = problem(object, &self.rest, &self.around);
         pod_view(object, (class, request), budgets, attachments, problem)
     }
 

@@ -113,12 +113,13 @@ impl LiveSnapshot {
             };
             let newest = self.daemon_pods.get(&uid).and_then(|pods| pods.first());
             let newest = newest.and_then(|(_, (namespace, name))| self.find_pod(namespace, name).ok());
-            let requests = newest.map(|index| crate::pod::requests(&self.snapshot.pods[index].object));
+            let profiles = &self.rest.scheduler_profiles;
+            let requests = newest.map(|index| profiles.requests(&self.snapshot.pods[index].object));
             let constraints = newest.map(|index| &self.shapes.list[self.shape_of[index] as usize].0);
             let live = constraints
                 .zip(requests.as_ref())
                 .map(|(constraints, requests)| (&**constraints, requests));
-            let new = lower_daemon(set, live, &self.namespaces);
+            let new = lower_daemon(set, live, &self.namespaces, profiles);
             let Ok(index) = self.daemons.binary_search_by(|one| one.0.cmp(&new.0)) else {
                 continue;
             };

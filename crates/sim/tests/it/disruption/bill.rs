@@ -11,7 +11,7 @@ use crate::plain::Cluster;
 use crate::words::*;
 
 /// Billionths of a dollar in a decimal text that may be negative.
-fn nano_dollars(text: &str) -> i64 {
+pub(super) fn nano_dollars(text: &str) -> i64 {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     assert!(fraction.len() <= 9, "{text}");

@@ -2,7 +2,9 @@
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::disruption::DisruptionPhase;
+use spokeshave_api::disruption_policy::RolloutPhase;
+use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
 use spokeshave_controllers::shadow::Report;
 use spokeshave_runtime::client::RequestLog;
 
@@ -185,4 +187,113 @@ async fn invariant_22_a_shadow_counts_launches_beside_a_pod_whose_place_the_audi
     let whole = report.json();
     assert!(whole["refusedByAudit"].as_u64() > Some(0), "{whole}");
     assert_eq!(row(&report)["shadow"]["launches"], 1, "{whole}");
+}
+
+/// Nodes of this NodePool are not what it asks for any more.
+async fn new_team(cluster: &Cluster) {
+    let labels = json!({"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}});
+    cluster.patch::<NodePool>("default", labels).await;
+}
+
+async fn roll_out(cluster: &Cluster) {
+    let waves = json!({"metadata": {"name": "waves"}, "spec": {"rollout": {"soak": "1h"}}});
+    cluster.create::<DisruptionPolicy>(waves).await;
+}
+
+/// Six drifted nodes, and an operator that writes down how far the roll-out is, but no command: the API server refuses those. What the shadow has decided counts
+/// for the canary as the operator's own would, and so does what the operator takes once it may.
+#[tokio::test(start_paused = true)]
+async fn invariant_25_beside_an_operator_that_writes_a_roll_out_a_shadow_takes_one_wave() {
+    let drift = json!({"disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}});
+    let (cluster, operator) = Cluster::started(87, drift).await;
+    roll_out(&cluster).await;
+    cluster.run("web", 6, "6").await;
+    let log = RequestLog::new();
+    let (report, _) = cluster.shadow(&log);
+    cluster.pass(30).await;
+    cluster.gate.trip("/disruptions", 403, u32::MAX);
+    new_team(&cluster).await;
+    cluster.pass(200).await;
+    let policy: DisruptionPolicy = cluster.get("waves").await;
+    let rollouts = policy.status.expect("a status").rollouts;
+    let waves: Vec<_> = rollouts
+        .iter()
+        .map(|one| (one.phase.clone(), one.size, one.begun))
+        .collect();
+    assert_eq!(waves, [(RolloutPhase::Rolling, 1, 0)]);
+    let now = row(&report);
+    assert_eq!(now["shadow"]["nodesDisrupted"], 1, "{}", report.text());
+    assert_eq!(now["other"]["nodesDisrupted"], 0, "{}", report.text());
+    cluster.gate.stumbles.lock().unwrap().clear();
+    cluster
+        .until("the operator has taken its canary", async |cluster| {
+            cluster.ended("Drifted", DisruptionPhase::Succeeded).await == 1
+        })
+        .await;
+    cluster.pass(60).await;
+    let now = row(&report);
+    assert_eq!(now["shadow"]["nodesDisrupted"], 1, "{}", report.text());
+    assert_eq!(now["other"]["nodesDisrupted"], 1, "{}", report.text());
+    only_reads(&log);
+    operator.end().await;
+}
+
+/// Beside an operator that knows no policies nobody writes how far a roll-out is. Empty nodes, where emptiness is stopped, go for their drift and count for it.
+#[tokio::test(start_paused = true)]
+async fn invariant_25_empty_nodes_that_a_shadow_takes_for_drift_count_for_its_canary() {
+    let closed = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}});
+    let (cluster, operator) = Cluster::started(88, closed).await;
+    cluster.run("web", 3, "6").await;
+    cluster.scale("web", 0).await;
+    new_team(&cluster).await;
+    cluster.pass(60).await;
+    operator.end().await;
+    roll_out(&cluster).await;
+    let (report, _) = cluster.shadow(&RequestLog::new());
+    cluster.pass(30).await;
+    assert_eq!(report.json()["nodePools"], json!([]), "its budgets are closed");
+    let for_drift = json!([{"nodes": "0", "reasons": ["Empty", "Underutilized"]}, {"nodes": "100%"}]);
+    let open = json!({"spec": {"disruption": {"budgets": for_drift}}});
+    cluster.patch::<NodePool>("default", open).await;
+    cluster.pass(200).await;
+    let now = row(&report);
+    assert_eq!(now["shadow"]["nodesDisrupted"], 1, "{}", report.text());
+}
+
+/// One of two nodes is too large for what is left on it. Between the first look and the second a pod comes to the other or leaves it, as the operator has
+/// noted it.
+#[tokio::test(start_paused = true)]
+async fn w_60_a_shadow_decides_a_move_again_where_pods_have_come_or_gone_since() {
+    // A spot node is replaced by no cheaper one.
+    let on_demand = json!([
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+        {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+    ]);
+    let closed = json!({"disruption": {"consolidateAfter": "30s", "budgets": [{"nodes": "0"}]}, "template": {"spec": {"requirements": on_demand}}});
+    let (cluster, operator) = Cluster::started(89, closed).await;
+    cluster.deploy("large", 1, "6").await;
+    cluster.deploy("web", 1, "500m").await;
+    cluster.until_running(2).await;
+    // It leaves no room for `web` on its node.
+    cluster.run("full", 1, "7600m").await;
+    let restless = cluster.claim_of_pod("full").await;
+    assert_ne!(restless, cluster.claim_of_pod("web").await);
+    cluster.scale("large", 0).await;
+    cluster.until_running(2).await;
+    cluster.pass(60).await;
+    operator.end().await;
+    let (report, _) = cluster.shadow(&RequestLog::new());
+    cluster.pass(20).await;
+    let open = json!({"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}});
+    cluster.patch::<NodePool>("default", open).await;
+    // By now it has been decided, and it waits for its second look for some seconds more.
+    cluster.pass(12).await;
+    let event = json!({"lastPodEventTime": cluster.clock.now().to_string()});
+    cluster.patch_status::<NodeClaim>(&restless, event).await;
+    cluster.pass(18).await;
+    assert_eq!(report.json()["nodePools"], json!([]), "{}", report.text());
+    cluster.pass(150).await;
+    let now = row(&report);
+    assert_eq!(now["shadow"]["nodesDisrupted"], 1, "{}", report.text());
 }

@@ -109,6 +109,28 @@ async fn p_169_pods_that_can_run_nowhere_else_keep_nobody_back_and_are_tried_aga
     cluster.assert_no_leak().await;
 }
 
+/// Those that go where nodes join are planned for first, and the others once the NodeClaims of these are created: whoever is planned for waits in one zone, and
+/// neither half hides the other.
+#[tokio::test(start_paused = true)]
+async fn p_123_p_169_a_pass_that_avoids_zones_counts_each_pod_by_zone_once_it_is_planned_for() {
+    const ZONES: &str = "karpenter_scheduler_pending_pods_by_effective_zone_count";
+    let (cluster, operator) = cut_off(86, &[CUT_OFF, SOUND]).await;
+    cluster.deploy_with("web", 2, rather_spread("web")).await;
+    cluster.until_running_of("web", 2).await;
+    *cluster.gate.slow.lock().unwrap() = Some(("/nodeclaims", Duration::from_secs(20)));
+    let pinned = template("pinned", "5", json!({"spec": {"nodeSelector": {ZONE: CUT_OFF}}}));
+    cluster.deploy_with("pinned", 1, pinned).await;
+    cluster.deploy("late", 1, "5").await;
+    let by_zone = || {
+        let labels = [CUT_OFF, "flexible"].map(|zone| format!("zone=\"{zone}\""));
+        labels.map(|zone| value(&operator.metrics, ZONES, &zone))
+    };
+    cluster.pass(10).await;
+    assert_eq!(by_zone(), [0.0, 1.0], "a NodeClaim of the first half is created");
+    cluster.pass(22).await;
+    assert_eq!(by_zone(), [1.0, 1.0], "one of the second half is");
+}
+
 // Two such zones: neither is forgotten before the other is known.
 #[tokio::test(start_paused = true)]
 async fn p_169_the_one_zone_of_three_in_which_nodes_join_is_found() {

@@ -17,7 +17,7 @@ use crate::world::{Model, milliseconds};
 /// First and longest delay after a refusal, in milliseconds (D-327).
 const FIRST_DELAY_MS: u64 = 100;
 const LONGEST_DELAY_MS: u64 = 10_000;
-/// How often a protected pod is checked again, in milliseconds.
+/// How often a protected pod is checked again before its deadline, in milliseconds.
 const PROTECTED_MS: u64 = 10_000;
 
 impl Engine<'_> {
@@ -208,7 +208,7 @@ impl Engine<'_> {
             }
             EvictionStep::Keep => {
                 self.operator.turns.leave(&uid);
-                self.try_to_evict_in(id, PROTECTED_MS);
+                self.try_to_evict_in(id, PROTECTED_MS.min(due));
                 return;
             }
             EvictionStep::Evict(_) if !self.budget_allows(id) => {

@@ -134,9 +134,7 @@ impl Engine<'_> {
 
     /// D-027: a node is kept for the pods that are expected on it.
     pub(super) fn nominate(&mut self, provider_id: String) {
-        let window = jiff::SignedDuration::try_from(self.policy.settings.nomination_window);
-        let until = self.now().saturating_add(window.unwrap_or_default());
-        let until = until.unwrap_or(jiff::Timestamp::MAX);
+        let until = self.policy.settings.nominated_until(self.now());
         self.operator.nominations.insert(provider_id, until);
         self.changed();
     }

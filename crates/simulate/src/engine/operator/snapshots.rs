@@ -13,7 +13,7 @@ use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{
     Change, ClusterState, LiveSnapshot, Nomination, Pod, Revocable, Snapshot, planned_node,
 };
-use spokeshave_plan::disrupt::record::replacement_claim;
+use spokeshave_plan::disrupt::record::unmade_claim;
 use spokeshave_plan::disrupt::revocable;
 use spokeshave_plan::in_flight::{Room, expected_on, stand_in, without_room};
 
@@ -311,9 +311,7 @@ impl Engine<'_> {
         let missing = replacements.filter(|one| self.cluster.of_claim(&one.node_claim).is_none());
         missing
             .map(|replacement| {
-                let mut claim = replacement_claim(replacement);
-                claim.metadata.uid = Some(replacement.node_claim.clone());
-                let planned = self.as_planned(&Arc::new(claim), false);
+                let planned = self.as_planned(&Arc::new(unmade_claim(replacement)), false);
                 (replacement.node_claim.clone(), planned)
             })
             .collect()

@@ -388,7 +388,7 @@ async fn looking_and_assuming_things_away_writes_nothing() {
         now: jiff::Timestamp::UNIX_EPOCH,
         server: "https://cluster.test/".to_owned(),
     };
-    let source = Source::listing(cluster, Catalog::default(), None, Vec::new());
+    let source = Source::listing(cluster, Catalog::default(), None, Arc::default());
     let (board, stop) = (Board::new(), Shutdown::new());
     let looking = tokio::spawn(keep_looking(source, board.clone(), stop.clone()));
     loop {

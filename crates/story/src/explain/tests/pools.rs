@@ -3,6 +3,7 @@
 use super::ending::steps;
 use super::*;
 use spokeshave_model::snapshot::InstanceTypesProblem;
+use spokeshave_plan::disrupt::judge;
 
 #[test]
 fn a_node_claim_tells_its_life_and_what_it_waits_for() {
@@ -150,6 +151,39 @@ fn d_195_a_budget_above_the_number_of_nodes_is_told_as_all_of_them() {
         told(state),
         "Empty, Drifted, Underutilized: 0 of 0 at once, 0 disrupting, 0 left"
     );
+}
+
+/// They go at once, whatever keeps them from a command: the NodeClaim without an instance, then the node without pods.
+#[test]
+fn d_357_d_358_what_a_fixed_number_has_too_many_of_is_told_to_go() {
+    let second = spokeshave_example::node("default", "n2", &types()[1], "a", "on-demand");
+    let mut state = world().with_node(second).with_pod(pod_with("web", json!({})));
+    let mut pool = node_pool("default");
+    pool.spec.replicas = Some(1);
+    state.node_pools = vec![Arc::new(pool)];
+    let mut fresh = NodeClaim::new("claim-n3", Default::default());
+    fresh.metadata.labels = Some([("karpenter.sh/nodepool".to_owned(), "default".to_owned())].into());
+    state.node_claims.push(Arc::new(fresh));
+    let pool = ask(&state, &[], &[], node_pool_story);
+    assert_eq!(
+        fact(&pool, "too many"),
+        "2 nodes, deleted without a command in this order: claim-n3, n2"
+    );
+    let goes = "goes without a command: NodePool default has more nodes than spec.replicas";
+    let told = |name: &str| {
+        ask(&state, &[], &[], |facts| {
+            let id = facts.snapshot.find_node(name).unwrap();
+            let mut verdicts = [judge(facts.snapshot, facts.policy, facts.now, id)];
+            facts.replicas.tell(facts.snapshot, &mut verdicts);
+            node(facts, id, verdicts.first())
+        })
+    };
+    assert_eq!(told("n2").summary, goes);
+    assert_ne!(told("n1").summary, goes);
+    let claim = ask(&state, &[], &[], |facts| {
+        node_claim(facts, facts.find_claim("claim-n3").unwrap(), None)
+    });
+    assert!(next(&claim).contains(&(None, goes)), "{claim:?}");
 }
 
 #[test]

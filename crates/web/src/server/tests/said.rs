@@ -52,6 +52,19 @@ async fn d_195_of_two_nodes_no_fifty_may_go() {
     let pool = Arc::make_mut(&mut wide.state.node_pools[0]);
     let budgets = serde_json::json!([{"nodes": "50"}]);
     pool.spec.disruption.budgets = serde_json::from_value(budgets).unwrap();
-    let page = page_of(wide, "").await;
+    let page = page_of(wide.clone(), "").await;
     assert!(page.contains("2 of 2") && !page.contains("50 of 50"), "{page}");
+    assert!(!page.contains(r#"<span class="bad">"#), "{page}");
+    // Nor may one of two that go already, whatever the budget leaves.
+    let nodes = wide.state.nodes.iter();
+    let ids: Vec<String> = nodes
+        .filter_map(|node| node.spec.as_ref()?.provider_id.clone())
+        .collect();
+    wide.state.marked_for_deletion.extend(ids);
+    let page = page_of(wide, "").await;
+    assert_eq!(
+        page.matches(r#"<span class="bad">0 of 2</span>"#).count(),
+        3,
+        "{page}"
+    );
 }

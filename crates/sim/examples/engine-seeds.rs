@@ -1,0 +1,134 @@
+//! Random worlds in the fast engine of `simulate`, each judged by the independent checker of its event log:
+//! `cargo run --release -p spokeshave-sim --example engine-seeds -- 200 [--first-seed S]`.
+//!
+//! A seed that breaks a promise prints which, and the command that runs it again; `--log FILE` writes the event log of a single seed. `--seconds N` judges what was
+//! begun in N seconds. The checker is that of the tests of `simulate`, whose debug build lives ten seeds.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use spokeshave_sim::examples::{Patience, command, each, processors};
+
+#[path = "../../simulate/tests/it/promises/mod.rs"]
+mod promises;
+
+use promises::report::{Promise, Report};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// So many worlds in a row are about all that there is to judge.
+const ENOUGH: usize = 10;
+
+/// Lives random worlds in the fast engine, and judges them by their event logs.
+#[derive(clap::Parser)]
+#[command(name = "engine-seeds")]
+struct Arguments {
+    /// How many seeds
+    #[arg(default_value_t = 200)]
+    count: u64,
+    /// The first of them
+    #[arg(long = "first-seed", value_name = "SEED", default_value_t = 1)]
+    first: u64,
+    /// Begin no further seed after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
+    /// Seeds at once; by default as many as there are processors
+    #[arg(long)]
+    jobs: Option<NonZeroUsize>,
+    /// File for the event log of a single seed
+    #[arg(long, value_name = "FILE")]
+    log: Option<String>,
+}
+
+/// What comes of a seed; none if it panicked.
+type Outcome = Option<Report>;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let patience = Patience::begin(arguments.seconds);
+    let end = arguments.first.saturating_add(arguments.count);
+    let jobs = arguments.jobs.map_or_else(processors, usize::from);
+    let log = arguments.log.as_deref().filter(|_| arguments.count == 1);
+    let run = |seed: u64| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| promises::judge(seed)));
+        let Ok((lived, report)) = outcome else {
+            tell(seed, &None);
+            return None;
+        };
+        if let Some(file) = log {
+            write(file, &lived.log);
+        }
+        let outcome = Some(report);
+        tell(seed, &outcome);
+        outcome
+    };
+    let outcomes = each(arguments.first..end, jobs, patience, run, |_| {});
+    summary(&arguments, &outcomes)
+}
+
+fn write(file: &str, log: &[promises::report::Entry]) {
+    let lines = log
+        .iter()
+        .map(|one| format!("{} {} {} {}\n", one.at_ms, one.what, one.of, one.more));
+    if let Err(error) = std::fs::write(file, lines.collect::<String>()) {
+        eprintln!("engine-seeds: cannot write {file}: {error}");
+    }
+}
+
+fn is_clean(outcome: &Outcome) -> bool {
+    outcome.as_ref().is_some_and(|report| report.broken.is_empty())
+}
+
+fn tell(seed: u64, outcome: &Outcome) {
+    if is_clean(outcome) {
+        return;
+    }
+    match outcome {
+        None => println!("seed {seed}: panicked"),
+        Some(report) => {
+            println!("seed {seed}:");
+            for broken in &report.broken {
+                println!("  {broken}");
+            }
+        }
+    }
+    println!("  again: {} 1 --first-seed {seed}", command("engine-seeds"));
+}
+
+fn summary(arguments: &Arguments, outcomes: &BTreeMap<u64, Outcome>) -> ExitCode {
+    let (lived, count) = (outcomes.len(), arguments.count);
+    let mut judged: BTreeMap<Promise, u64> = BTreeMap::new();
+    for report in outcomes.values().flatten() {
+        for (promise, times) in &report.judged {
+            *judged.entry(*promise).or_default() += times;
+        }
+    }
+    let clean = outcomes.values().filter(|outcome| is_clean(outcome)).count();
+    println!(
+        "engine-seeds: {clean} of {lived} seeds from {} are clean; {} promises were judged {} times",
+        arguments.first,
+        judged.len(),
+        judged.values().sum::<u64>()
+    );
+    if let Some(seconds) = arguments.seconds
+        && u64::try_from(lived).is_ok_and(|lived| lived < count)
+    {
+        println!("engine-seeds: {lived} of {count} seeds lived; no further one was begun after {seconds} s");
+    }
+    // What is never judged would keep any promise.
+    let all = Promise::ALL.iter();
+    let never: Vec<&Promise> = all.filter(|promise| !judged.contains_key(*promise)).collect();
+    if !never.is_empty() {
+        println!("engine-seeds: never judged: {never:?}");
+    }
+    let has_judged_all = never.is_empty() || lived < ENOUGH;
+    if clean == lived && has_judged_all && (lived > 0 || count == 0) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
