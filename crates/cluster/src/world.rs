@@ -76,6 +76,10 @@ pub(crate) struct World {
     /// ControllerRevisions by the UID of the set that controls them.
     pub(crate) revisions_by_owner: Index<ControllerRevision>,
     pub(crate) orphan_revisions: Index<ControllerRevision>,
+    /// VolumeAttachments by the name of their volume.
+    pub(crate) attachments_by_volume: Index<VolumeAttachment>,
+    /// VolumeAttachments by the name of their node.
+    pub(crate) attachments_by_node: Index<VolumeAttachment>,
 }
 
 impl World {
@@ -90,6 +94,7 @@ impl World {
         let replica_sets: Store<ReplicaSet> = Store::default();
         let jobs: Store<Job> = Store::default();
         let revisions: Store<ControllerRevision> = Store::default();
+        let attachments: Store<VolumeAttachment> = Store::default();
         let text = |text: &str| {
             if text.is_empty() {
                 Vec::new()
@@ -106,6 +111,11 @@ impl World {
             orphan_sets: replica_sets.index(|set| orphan_keys(&set.metadata)),
             revisions_by_owner: revisions.index(|revision| owner_keys(&revision.metadata)),
             orphan_revisions: revisions.index(|revision| orphan_keys(&revision.metadata)),
+            attachments_by_volume: attachments.index(|one| {
+                let volume = one.spec.source.persistent_volume_name.iter();
+                volume.cloned().collect()
+            }),
+            attachments_by_node: attachments.index(|one| vec![one.spec.node_name.clone()]),
             pods,
             replica_sets,
             // When kubelets last reported is for others to know.
@@ -130,7 +140,7 @@ impl World {
             claims: Store::default(),
             volumes: Store::default(),
             storage_classes: Store::default(),
-            attachments: Store::default(),
+            attachments,
             csi_nodes: Store::default(),
             csi_drivers: Store::default(),
             revisions,

@@ -127,11 +127,8 @@ fn is_elsewhere(world: &World, volume_name: &str, node_name: &str) -> bool {
     if !is_of_one(world, volume_name) {
         return false;
     }
-    let mut found = false;
-    world.attachments.for_each(|_, attachment| {
-        found |= volume_of(attachment) == volume_name && attachment.spec.node_name != node_name;
-    });
-    found
+    let attachments = world.attachments_by_volume.get(volume_name);
+    attachments.iter().any(|one| one.spec.node_name != node_name)
 }
 
 /// Whether a pod that has its node waits for a volume that another node still has.
@@ -162,10 +159,7 @@ pub(super) async fn sync_attachments(
     let mut known = BTreeSet::new();
     let mut wait: Option<Duration> = None;
     let mut look_in = |left: Duration| wait = Some(wait.map_or(left, |wait| wait.min(left)));
-    for attachment in world.attachments.snapshot() {
-        if attachment.spec.node_name != node_name {
-            continue;
-        }
+    for attachment in world.attachments_by_node.get(&node_name) {
         let (own_name, volume) = (name(&attachment.metadata), volume_of(&attachment));
         if used.contains_key(volume) {
             memory.lock().idle.remove(own_name);
