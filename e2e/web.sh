@@ -50,6 +50,7 @@ if [ $# = 0 ] || [ "$1" = report ] || [ "$1" = steady ]; then
     # CI has the tests of all packages already. Those of one alone it would build anew: its dependencies have other features then.
     packages=(-p spokeshave-comparison)
     [ -z "${CARGO_OPTIONS:-}" ] || packages=(--workspace)
+    echo "making a report to look at (minutes where nothing is built)"
     # Unquoted: these are several words.
     SAMPLE=$sample cargo ${CARGO_OPTIONS:-} test --quiet "${packages[@]}" --test it report::the_same_comparison >/dev/null
     "$environment/bin/python" -B e2e/web/report.py "$sample" "${sample%.html}.json" e2e/web/report.tree

@@ -311,6 +311,11 @@ GRAPHICS = """() => {
 }""".replace("COLOURS", COLOURS)
 
 
+def stands_out(page, scheme):
+    equal(page.evaluate(CONTRAST), [], f"texts with a contrast below 4.5, {scheme}")
+    equal(page.evaluate(GRAPHICS), [], f"graphics with a contrast below 3, {scheme}")
+
+
 @check
 def readable_in_every_scheme_and_width(playwright):
     with still(of_every_look(dump(60))) as running:
@@ -320,8 +325,7 @@ def readable_in_every_scheme_and_width(playwright):
                 page.goto(running.url)
                 page.goto(f"{running.origin}/?node=default-00017&without=PodDoNotDisrupt:Pod/shop/web-00017-0")
                 equal(page.locator("#detail [aria-checked=true]").count(), 1, "switches that are on")
-                equal(page.evaluate(CONTRAST), [], f"texts with a contrast below 4.5, {scheme}")
-                equal(page.evaluate(GRAPHICS), [], f"graphics with a contrast below 3, {scheme}")
+                stands_out(page, scheme)
                 for width in [320, 768, 1440]:
                     page.set_viewport_size({"width": width, "height": 900})
                     wide = page.evaluate("document.documentElement.scrollWidth")
@@ -538,8 +542,7 @@ def the_time_line_is_the_record(playwright):
             assert float(left.get_attribute("width")) >= 4, right
         for scheme in ["light", "dark"]:
             page.emulate_media(color_scheme=scheme)
-            equal(page.evaluate(CONTRAST), [], f"texts with a contrast below 4.5, {scheme}")
-            equal(page.evaluate(GRAPHICS), [], f"graphics with a contrast below 3, {scheme}")
+            stands_out(page, scheme)
 
 
 def of_every_look(world):

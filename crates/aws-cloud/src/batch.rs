@@ -30,7 +30,7 @@ pub(crate) const REMEMBERED_FOR: SignedDuration = SignedDuration::from_mins(10);
 const MOST: usize = 1000;
 
 /// What one launch gets of a call: an instance, or none; and the errors of the whole call.
-pub(crate) type Share = Result<(Option<Launched>, Vec<FleetError>), ApiError>;
+type Share = Result<(Option<Launched>, Vec<FleetError>), ApiError>;
 
 /// A call under way. What it gives is why there was no answer.
 type Call = BoxFuture<'static, Option<ApiError>>;
@@ -151,10 +151,10 @@ fn is_no_answer(error: &ApiError) -> bool {
     error.code.is_empty() || is_failure || error.is_rate_limited()
 }
 
-/// Fleets that are about to be asked for, and those that somebody has a place in. Clones are the same.
-#[derive(Clone, Debug, Default)]
+/// Fleets that are about to be asked for, and those that somebody has a place in.
+#[derive(Debug, Default)]
 pub(crate) struct Fleets {
-    known: Arc<Mutex<Vec<Weak<Mutex<Fleet>>>>>,
+    known: Mutex<Vec<Weak<Mutex<Fleet>>>>,
     meter: Meter,
 }
 

@@ -32,7 +32,6 @@ impl Inner {
     /// The class's instance profile, made where it is to be made (A2.3).
     pub(crate) async fn instance_profile(&self, class: &EC2NodeClass) -> Result<String, ProfileError> {
         let options = &self.options;
-        let refused = |call: &'static str| move |error: ApiError| ProfileError::of(call, "", &error);
         let named = class
             .status
             .as_ref()
@@ -41,7 +40,7 @@ impl Inner {
             Some(name) => self
                 .described_profile(&name)
                 .await
-                .map_err(refused("GetInstanceProfile"))?,
+                .map_err(|error| ProfileError::of("GetInstanceProfile", "", &error))?,
             None => None,
         };
         let plan = profiles::plan(

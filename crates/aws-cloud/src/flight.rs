@@ -29,7 +29,7 @@ pub(crate) struct Flight {
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) template: Template<'static>,
-    pub(crate) types: BTreeSet<String>,
+    types: BTreeSet<String>,
 }
 
 impl Sent {

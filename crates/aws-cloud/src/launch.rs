@@ -20,7 +20,6 @@ use spokeshave_provider_aws::status::{self, NotReady};
 use spokeshave_provider_aws::tags;
 use spokeshave_provider_aws::user_data::UserDataError;
 
-use crate::batch::Share;
 use crate::flight::{Flight, Sent};
 use crate::notices;
 use crate::provider::Inner;
@@ -322,16 +321,6 @@ impl Inner {
         going: &mut Flight,
     ) -> Result<NodeClaim, Asked> {
         let answer = going.ticket.share().await;
-        self.landed(claim, types, going, answer)
-    }
-
-    fn landed(
-        &self,
-        claim: &NodeClaim,
-        types: &[InstanceType],
-        going: &Flight,
-        answer: Share,
-    ) -> Result<NodeClaim, Asked> {
         let (launched, errors) = match answer {
             Ok(answer) => answer,
             Err(error) => {

@@ -267,12 +267,8 @@ impl Session {
             }
             // Who gives no answer is not kept from anything by being asked again, nor who was asked with old credentials.
             let is_answer = matches!(error, CallError::Service { .. }) && !expired;
-            let attempts = if request.is_once && is_answer {
-                1
-            } else {
-                self.0.options.attempts
-            };
-            if attempt >= attempts.max(1) || !(error.is_retryable() || expired) {
+            let is_last = attempt >= self.0.options.attempts.max(1) || (request.is_once && is_answer);
+            if is_last || !(error.is_retryable() || expired) {
                 return Err(error);
             }
             let wait = self.wait_before(attempt);

@@ -10,7 +10,7 @@ use spokeshave_runtime::{Api, ObjectKey, ReconcileError};
 
 use crate::objects::{name, namespace, uid};
 use crate::volumes::{claim_names, class_of};
-use crate::world::{World, is_race};
+use crate::world::{World, noted};
 
 /// Annotation of a CSIDriver: the volume limit per node that kubelets report.
 const ATTACH_LIMIT: &str = "sim.spokeshave.dev/attach-limit";
@@ -89,11 +89,8 @@ pub(crate) async fn publish(world: &World, node: &Node) -> Result<(), ReconcileE
         "spec": {"drivers": drivers},
     }))?;
     let api: Api<CSINode> = Api::all(world.kubelet_client.clone());
-    match api.create(&PostParams::default(), &csi_node).await {
-        Ok(created) => world.csi_nodes.note_written(created),
-        Err(error) if is_race(&error) => {}
-        Err(error) => return Err(Box::new(error)),
-    }
+    let answer = api.create(&PostParams::default(), &csi_node).await;
+    noted(&world.csi_nodes, answer)?;
     Ok(())
 }
 

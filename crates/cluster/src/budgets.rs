@@ -11,18 +11,18 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use spokeshave_runtime::{
-    Api, ControllerMetrics, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup,
-    WorkQueue, run_controller,
+    Api, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue,
 };
 
 use crate::objects::{controller_of, is_deleting, is_ready, name, namespace, selects, time, uid};
-use crate::world::{World, is_race};
+use crate::world::{World, noted};
 
 /// A disruption that was granted and not seen counts for so long.
 const GRANT: Duration = Duration::from_secs(120);
 const ALLOWED: &str = "DisruptionAllowed";
 /// Reason of the condition where pods cannot be counted.
 const SYNC_FAILED: &str = "SyncFailed";
+const WORKERS: usize = 8;
 
 /// The controller.
 pub(crate) struct Budgets {
@@ -52,19 +52,7 @@ impl Budgets {
     }
 
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let shared = world.clone();
-        let work = move |key| sync(shared.clone(), key);
-        tasks.spawn(
-            "disruption",
-            run_controller(
-                "disruption",
-                self.queue,
-                8,
-                work,
-                shutdown.clone(),
-                ControllerMetrics::new(&world.metrics),
-            ),
-        );
+        world.start(tasks, shutdown, "disruption", self.queue, WORKERS, sync);
     }
 }
 
@@ -95,18 +83,14 @@ async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileErr
             json!({"metadata": {"resourceVersion": budget.metadata.resource_version}, "status": status});
         let api: Api<PodDisruptionBudget> =
             Api::namespaced(world.client.clone(), namespace(&budget.metadata));
-        match api
+        let answer = api
             .patch_status(
                 name(&budget.metadata),
                 &PatchParams::default(),
                 &Patch::Merge(patch),
             )
-            .await
-        {
-            Ok(written) => world.budgets.note_written(written),
-            Err(error) if is_race(&error) => {}
-            Err(error) => return Err(Box::new(error)),
-        }
+            .await;
+        noted(&world.budgets, answer)?;
     }
     Ok(wait.map_or(Requeue::Done, Requeue::After))
 }

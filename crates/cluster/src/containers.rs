@@ -146,8 +146,16 @@ fn completed(pod: &Pod, container: &Container, now: Timestamp) -> ContainerStatu
     status
 }
 
+/// The containers of a pod of which all end now that run.
+pub(crate) fn ended(pod: &Pod, how: End, now: Timestamp) -> Findings {
+    let mut findings = look(pod, &Failing::default(), now);
+    end_all(&mut findings.statuses, how, now);
+    end_all(&mut findings.init_statuses, how, now);
+    findings
+}
+
 /// All of these containers that run end now.
-pub(crate) fn end_all(statuses: &mut [ContainerStatus], how: End, now: Timestamp) {
+fn end_all(statuses: &mut [ContainerStatus], how: End, now: Timestamp) {
     let running = statuses
         .iter_mut()
         .filter(|status| has_begun(status) && !is_terminated(status));

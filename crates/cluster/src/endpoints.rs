@@ -10,17 +10,14 @@ use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
-use spokeshave_runtime::{
-    Api, Change, ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue,
-    run_controller,
-};
+use spokeshave_runtime::{Api, Change, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue};
 
 use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, node_of, owner, uid};
+use crate::volumes;
 use crate::world::{World, is_namespace_ending, is_race};
 use contents::{Group, endpoints_labels, groups, is_own, plan, service_of, slice_labels, subsets};
 
 const WORKERS: usize = 5;
-const ZONE: &str = "topology.kubernetes.io/zone";
 /// Says that not all addresses have room in Endpoints.
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 
@@ -64,19 +61,7 @@ impl EndpointControllers {
     }
 
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let shared = world.clone();
-        let work = move |key| sync(shared.clone(), key);
-        tasks.spawn(
-            "endpoints",
-            run_controller(
-                "endpoints",
-                self.queue,
-                WORKERS,
-                work,
-                shutdown.clone(),
-                ControllerMetrics::new(&world.metrics),
-            ),
-        );
+        world.start(tasks, shutdown, "endpoints", self.queue, WORKERS, sync);
     }
 }
 
@@ -127,7 +112,7 @@ async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileErr
     pods.retain(|pod| is_selected(&service, pod));
     let zone = |node: &str| {
         let node = world.nodes.get_named(node)?;
-        node.metadata.labels.as_ref()?.get(ZONE).cloned()
+        volumes::zone(&node).cloned()
     };
     let found = groups(&service, &pods, zone);
     write_endpoints(&world, &service, &found).await?;

@@ -1,9 +1,6 @@
 //! Nodes without a machine, whose kubelets live here.
 
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_runtime::{ReconcileError, Requeue};
-
-use crate::world::is_race;
 
 /// Marks a node without a machine, as label or annotation.
 const FAKE_NODE: &str = "kwok.x-k8s.io/node";
@@ -13,12 +10,4 @@ pub(crate) fn is_fake(node: &Node) -> bool {
         map.is_some_and(|map| map.get(FAKE_NODE).is_some_and(|value| value == "fake"))
     };
     marked(node.metadata.labels.as_ref()) || marked(node.metadata.annotations.as_ref())
-}
-
-/// What a kubelet makes of the answer to a write: races are for the next look at the object.
-pub(crate) fn quiet(result: Result<(), kube::Error>) -> Result<Requeue, ReconcileError> {
-    match result {
-        Err(error) if !is_race(&error) => Err(Box::new(error)),
-        _ => Ok(Requeue::Done),
-    }
 }

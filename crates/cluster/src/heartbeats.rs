@@ -5,7 +5,7 @@
 //! here: a kubelet whose node is not ready (any more) is taken for dead, and gives no sign.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -13,13 +13,11 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use spokeshave_runtime::{
-    Api, ControllerMetrics, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
-};
+use spokeshave_runtime::{Api, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue};
 
-use crate::fake_nodes::{is_fake, quiet};
+use crate::fake_nodes::is_fake;
 use crate::objects::{is_node_ready, name, time, uid};
-use crate::world::{World, is_race};
+use crate::world::{World, ignore_races, lock, noted};
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// How often a Lease is renewed (`nodeLeaseDurationSeconds` of 40 s, a quarter of it).
@@ -62,29 +60,10 @@ impl Heartbeats {
     }
 
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let metrics = ControllerMetrics::new(&world.metrics);
-        let (shared, held) = (world.clone(), Held::default());
-        let renew = move |node| renew(shared.clone(), held.clone(), node);
-        let controller = run_controller(
-            "kubelet.leases",
-            self.leases,
-            WORKERS,
-            renew,
-            shutdown.clone(),
-            metrics.clone(),
-        );
-        tasks.spawn("kubelet leases", controller);
-        let shared = world.clone();
-        let report = move |node| report(shared.clone(), node);
-        let controller = run_controller(
-            "kubelet.reports",
-            self.reports,
-            WORKERS,
-            report,
-            shutdown.clone(),
-            metrics,
-        );
-        tasks.spawn("kubelet reports", controller);
+        let held = Held::default();
+        let renew = move |world, node| renew(world, held.clone(), node);
+        world.start(tasks, shutdown, "kubelet leases", self.leases, WORKERS, renew);
+        world.start(tasks, shutdown, "kubelet reports", self.reports, WORKERS, report);
     }
 }
 
@@ -102,9 +81,8 @@ fn living(world: &World, node_name: &str) -> Option<Arc<Node>> {
 
 /// Renews the Lease of a node, with the version that the kubelet wrote last, as kubelets do.
 async fn renew(world: Arc<World>, held: Held, node_name: String) -> Result<Requeue, ReconcileError> {
-    let lock = || held.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(node) = living(&world, &node_name) else {
-        lock().remove(&node_name);
+        lock(&held).remove(&node_name);
         let exists = world.nodes.get_named(&node_name).is_some();
         return Ok(if exists {
             Requeue::After(LEASE_PERIOD)
@@ -113,7 +91,7 @@ async fn renew(world: Arc<World>, held: Held, node_name: String) -> Result<Reque
         });
     };
     let api: Api<Lease> = Api::namespaced(world.kubelet_client.clone(), LEASE_NAMESPACE);
-    let known = lock().remove(&node_name);
+    let known = lock(&held).remove(&node_name);
     let known = known.filter(|lease| owner(lease) == Some(uid(&node.metadata)));
     let mut lease = known.unwrap_or_else(|| first_lease(&node));
     let spec = lease.spec.get_or_insert_default();
@@ -136,10 +114,8 @@ async fn renew(world: Arc<World>, held: Held, node_name: String) -> Result<Reque
         }
         other => other,
     };
-    match written {
-        Ok(lease) => drop(lock().insert(node_name, lease)),
-        Err(error) if is_race(&error) => {}
-        Err(error) => return Err(Box::new(error)),
+    if let Some(lease) = ignore_races(written)? {
+        lock(&held).insert(node_name, lease);
     }
     Ok(Requeue::After(LEASE_PERIOD))
 }
@@ -194,10 +170,9 @@ async fn report(world: Arc<World>, node_name: String) -> Result<Requeue, Reconci
         .collect();
     let patch = json!({"metadata": {"uid": node.metadata.uid}, "status": {"conditions": conditions}});
     let api: Api<Node> = Api::all(world.kubelet_client.clone());
-    let written = api
+    let answer = api
         .patch_status(&node_name, &PatchParams::default(), &Patch::Strategic(patch))
-        .await
-        .map(|node| world.nodes.note_written(node));
-    quiet(written)?;
+        .await;
+    noted(&world.nodes, answer)?;
     Ok(Requeue::After(REPORT_PERIOD))
 }

@@ -4,32 +4,29 @@
 //! A kubelet whose node's readiness is unknown is gone with its machine: it starts and stops nothing, and says nothing, until somebody says that it is back.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use spokeshave_runtime::{
-    Api, ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue,
-    run_controller,
-};
+use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue};
 
 use crate::attach_limits;
 use crate::containers::{self, KILLED, WELL};
-use crate::fake_nodes::{is_fake, quiet};
+use crate::fake_nodes::is_fake;
 use crate::heartbeats::Heartbeats;
 use crate::objects::{
     condition, has_ended, is_deleting, is_node_ready, is_node_silent, key, name, namespace, node_of, phase,
-    time,
+    time, uid,
 };
 use crate::pace::Pace;
 use crate::pod_status::{failed, is_told, status_of};
 use crate::probes::{FAILING_PROBES, Failing};
 use crate::stopping;
 use crate::volumes;
-use crate::world::{World, is_race};
+use crate::world::{World, deletion_of, ignore_races, lock, noted};
 
 /// How long the containers of a pod run before they end well; without it they run on.
 const RUN_DURATION: &str = "sim.spokeshave.dev/run-duration";
@@ -89,7 +86,7 @@ impl Kubelets {
         world.pods.on_change(move |change| {
             let (old, new) = (change.old.as_deref(), change.new.as_deref());
             // What was asked of a pod is not asked of a successor of the same name.
-            if old.is_some_and(|old| new.is_none_or(|new| uid(new) != uid(old))) {
+            if old.is_some_and(|old| new.is_none_or(|new| uid(&new.metadata) != uid(&old.metadata))) {
                 lock(&asked).remove(&change.key);
             }
             if new.is_some_and(|pod| !node_of(pod).is_empty()) {
@@ -100,34 +97,12 @@ impl Kubelets {
     }
 
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let metrics = ControllerMetrics::new(&world.metrics);
-        let shared = world.clone();
         let noticed = Noticed::default();
-        let work = move |node| boot(shared.clone(), noticed.clone(), node);
-        tasks.spawn(
-            "kubelet nodes",
-            run_controller(
-                "kubelet.nodes",
-                self.nodes,
-                WORKERS,
-                work,
-                shutdown.clone(),
-                metrics.clone(),
-            ),
-        );
-        let (shared, asked) = (world.clone(), self.asked);
-        let work = move |pod| sync_pod(shared.clone(), asked.clone(), pod);
-        tasks.spawn(
-            "kubelet pods",
-            run_controller(
-                "kubelet.pods",
-                self.pods,
-                WORKERS,
-                work,
-                shutdown.clone(),
-                metrics.clone(),
-            ),
-        );
+        let boot = move |world, node| boot(world, noticed.clone(), node);
+        world.start(tasks, shutdown, "kubelet nodes", self.nodes, WORKERS, boot);
+        let asked = self.asked;
+        let sync = move |world, pod| sync_pod(world, asked.clone(), pod);
+        world.start(tasks, shutdown, "kubelet pods", self.pods, WORKERS, sync);
         if let Some(heartbeats) = self.heartbeats {
             heartbeats.start(world, tasks, shutdown);
         }
@@ -215,11 +190,11 @@ async fn boot(world: Arc<World>, noticed: Noticed, node_name: String) -> Result<
         "phase": null,
     }});
     let api: Api<Node> = Api::all(world.kubelet_client.clone());
-    quiet(
-        api.patch_status(&node_name, &PatchParams::default(), &Patch::Strategic(patch))
-            .await
-            .map(|node| world.nodes.note_written(node)),
-    )
+    let answer = api
+        .patch_status(&node_name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await;
+    noted(&world.nodes, answer)?;
+    Ok(Requeue::Done)
 }
 
 /// An address that depends on the name only.
@@ -267,22 +242,16 @@ async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, R
     let needed = stopping::hooks(pod).saturating_add(longer(
         world,
         world.options.pod_stop_time,
-        &format!("stop/{}", uid(pod)),
+        &format!("stop/{}", uid(&pod.metadata)),
     ));
     let left = left_until(world, |pace| pace.pod_stops(pod), asked, grace.min(needed));
     if let Some(left) = left {
         return Ok(Requeue::After(left));
     }
-    let parameters = DeleteParams {
-        grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions {
-            uid: pod.metadata.uid.clone(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
+    let parameters = deletion_of(&pod.metadata, Some(0));
     let api: Api<Pod> = Api::namespaced(world.kubelet_client.clone(), namespace(&pod.metadata));
-    quiet(api.delete(name(&pod.metadata), &parameters).await.map(drop))
+    ignore_races(api.delete(name(&pod.metadata), &parameters).await)?;
+    Ok(Requeue::Done)
 }
 
 /// How long something takes that is not always as fast.
@@ -293,14 +262,6 @@ fn longer(world: &World, least: Duration, name: &str) -> Duration {
     }
     let more = world.entropy.child("spread").number(name) % spread;
     least.saturating_add(Duration::from_millis(more))
-}
-
-fn uid(pod: &Pod) -> &str {
-    pod.metadata.uid.as_deref().unwrap_or_default()
-}
-
-fn lock<Map>(shared: &Mutex<Map>) -> std::sync::MutexGuard<'_, Map> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// True when the kubelet has said before what its node is.
@@ -346,7 +307,7 @@ async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, R
         .and_then(|condition| condition.last_transition_time.as_ref())
         .or(pod.metadata.creation_timestamp.as_ref())
         .map_or_else(|| world.clock.now(), |time| time.0);
-    let delay = longer(world, world.options.pod_start_delay, uid(pod));
+    let delay = longer(world, world.options.pod_start_delay, uid(&pod.metadata));
     if let Some(left) = left_until(world, |pace| pace.pod_starts(pod), bound, delay) {
         return Ok(Requeue::After(left));
     }
@@ -356,8 +317,9 @@ async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, R
     let now = world.clock.now();
     let mut status = status_of(pod, &containers::look(pod, failing, now), now);
     status["startTime"] = json!(time(now));
-    status["podIP"] = json!(address(&key(&pod.metadata), 100));
-    status["podIPs"] = json!([{"ip": address(&key(&pod.metadata), 100)}]);
+    let own = address(&key(&pod.metadata), 100);
+    status["podIP"] = json!(own);
+    status["podIPs"] = json!([{"ip": own}]);
     status["hostIP"] = json!(address(node_of(pod), 10));
     write_status(world, pod, status).await
 }
@@ -431,39 +393,25 @@ fn deadline_of(pod: &Pod) -> Option<Timestamp> {
 /// All containers end well.
 async fn finish(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
     let now = world.clock.now();
-    let mut findings = containers::look(pod, &Failing::default(), now);
-    containers::end_all(&mut findings.statuses, WELL, now);
-    containers::end_all(&mut findings.init_statuses, WELL, now);
+    let findings = containers::ended(pod, WELL, now);
     write_status(world, pod, status_of(pod, &findings, now)).await
 }
 
 /// A pod has run for as long as it may: its containers are killed, and it has failed.
 async fn give_up(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
     let now = world.clock.now();
-    let mut findings = containers::look(pod, &Failing::default(), now);
-    containers::end_all(&mut findings.statuses, KILLED, now);
-    containers::end_all(&mut findings.init_statuses, KILLED, now);
+    let findings = containers::ended(pod, KILLED, now);
     let (reason, message) = OVERDUE;
     world.tell(NAME, pod, "Normal", reason, message).await;
     write_status(world, pod, failed(pod, &findings, OVERDUE, now)).await
 }
 
 async fn write_status(world: &World, pod: &Pod, status: Value) -> Result<Requeue, ReconcileError> {
-    let api: Api<Pod> = Api::namespaced(world.kubelet_client.clone(), namespace(&pod.metadata));
     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
-    match api
-        .patch_status(
-            name(&pod.metadata),
-            &PatchParams::default(),
-            &Patch::Strategic(patch),
-        )
-        .await
-    {
-        Ok(written) => {
-            world.pods.note_written(written);
-            Ok(Requeue::After(Duration::ZERO))
-        }
-        Err(error) if is_race(&error) => Ok(Requeue::Done),
-        Err(error) => Err(Box::new(error)),
-    }
+    let is_written = world.write_pod_status(&world.kubelet_client, pod, patch).await?;
+    Ok(if is_written {
+        Requeue::After(Duration::ZERO)
+    } else {
+        Requeue::Done
+    })
 }

@@ -5,25 +5,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use spokeshave_runtime::{
-    Api, ControllerMetrics, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
-};
+use spokeshave_runtime::{Api, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue};
 
 use crate::objects::{
     has_ended, is_deleting, is_node_ready, is_node_silent, is_out_of_service, is_ready, name, namespace,
     node_of, node_readiness, time, uid,
 };
 use crate::rules;
-use crate::world::{World, is_race};
+use crate::world::{World, deletion_of, ignore_races, noted};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const NAME: &str = "node-controller";
+const WORKERS: usize = 16;
 
 /// Since when a pod, by UID, has been on a node with a NoExecute taint.
 type Exposed = Mutex<BTreeMap<String, Timestamp>>;
@@ -70,19 +68,9 @@ impl NodeLifecycle {
     }
 
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let (shared, exposed) = (world.clone(), Arc::new(Exposed::default()));
-        let work = move |node| sync(shared.clone(), exposed.clone(), node);
-        tasks.spawn(
-            "node lifecycle",
-            run_controller(
-                "node.lifecycle",
-                self.queue,
-                16,
-                work,
-                shutdown.clone(),
-                ControllerMetrics::new(&world.metrics),
-            ),
-        );
+        let exposed = Arc::new(Exposed::default());
+        let sync = move |world, node| sync(world, exposed.clone(), node);
+        world.start(tasks, shutdown, "node lifecycle", self.queue, WORKERS, sync);
     }
 }
 
@@ -113,17 +101,11 @@ async fn sync(
     let patch =
         json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": wanted}});
     let api: Api<Node> = Api::all(world.client.clone());
-    match api
+    let answer = api
         .patch(&node_name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-    {
-        Ok(written) => {
-            world.nodes.note_written(written);
-            Ok(Requeue::Done)
-        }
-        Err(error) if is_race(&error) => Ok(Requeue::Done),
-        Err(error) => Err(Box::new(error)),
-    }
+        .await;
+    noted(&world.nodes, answer)?;
+    Ok(Requeue::Done)
 }
 
 /// Nobody answers for the pods of a node whose kubelet has fallen silent: they are not Ready, whatever it said last.
@@ -132,20 +114,8 @@ async fn doubt(world: &World, pods: &[Arc<Pod>]) -> Result<(), ReconcileError> {
         let now = time(world.clock.now());
         let state = json!({"type": "Ready", "status": "False", "lastTransitionTime": now});
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [state]}});
-        let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
-        let written = api
-            .patch_status(
-                name(&pod.metadata),
-                &PatchParams::default(),
-                &Patch::Strategic(patch),
-            )
-            .await;
-        match written {
-            Ok(written) => world.pods.note_written(written),
-            Err(error) if is_race(&error) => continue,
-            Err(error) => return Err(Box::new(error)),
-        }
-        if world.keeps_records() {
+        let is_written = world.write_pod_status(&world.client, pod, patch).await?;
+        if is_written && world.keeps_records() {
             world
                 .tell(NAME, pod, "Warning", "NodeNotReady", "Node is not ready")
                 .await;
@@ -254,16 +224,7 @@ async fn collect(world: &World, pods: Vec<Arc<Pod>>) -> Result<(), ReconcileErro
 /// Deletes a pod, and none that has come since under its name.
 async fn delete(world: &World, pod: &Pod, grace_period_seconds: Option<u32>) -> Result<(), ReconcileError> {
     let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
-    let parameters = DeleteParams {
-        grace_period_seconds,
-        preconditions: Some(Preconditions {
-            uid: pod.metadata.uid.clone(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    match api.delete(name(&pod.metadata), &parameters).await {
-        Err(error) if !is_race(&error) => Err(Box::new(error)),
-        _ => Ok(()),
-    }
+    let parameters = deletion_of(&pod.metadata, grace_period_seconds);
+    ignore_races(api.delete(name(&pod.metadata), &parameters).await)?;
+    Ok(())
 }

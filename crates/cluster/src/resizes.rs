@@ -3,23 +3,17 @@
 //! Until then a container has what it had, which a kubelet remembers, or takes from the container's status if it has started anew.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, ResourceRequirements};
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use spokeshave_runtime::{
-    Api, Change, ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue,
-    run_controller,
-};
+use spokeshave_runtime::{Change, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue};
 
 use crate::fake_nodes::is_fake;
-use crate::objects::{
-    condition, has_ended, is_deleting, is_node_ready, name, namespace, node_of, phase, time, uid,
-};
+use crate::objects::{condition, has_ended, is_deleting, is_node_ready, name, node_of, phase, time, uid};
 use crate::quantities::{self, Amounts, is_sidecar, pod_requests};
-use crate::world::{World, is_race};
+use crate::world::{World, lock};
 
 /// The condition of a pod that waits for room.
 const PENDING: &str = "PodResizePending";
@@ -59,25 +53,10 @@ impl Resizes {
     }
 
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let metrics = ControllerMetrics::new(&world.metrics);
-        let (shared, before) = (world.clone(), self.before);
-        let work = move |pod| sync_resize(shared.clone(), before.clone(), pod);
-        tasks.spawn(
-            "kubelet resizes",
-            run_controller(
-                "kubelet.resizes",
-                self.pods,
-                WORKERS,
-                work,
-                shutdown.clone(),
-                metrics,
-            ),
-        );
+        let before = self.before;
+        let sync = move |world, pod| sync_resize(world, before.clone(), pod);
+        world.start(tasks, shutdown, "kubelet resizes", self.pods, WORKERS, sync);
     }
-}
-
-fn lock(before: &Before) -> MutexGuard<'_, BTreeMap<ObjectKey, Resources>> {
-    before.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a pod's containers and sidecars ask for.
@@ -139,18 +118,9 @@ async fn sync_resize(world: Arc<World>, before: Before, key: ObjectKey) -> Resul
     if let Some(status) = status(&world, &pod, &granted, refusal.as_ref()) {
         let metadata = json!({"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version});
         let patch = json!({"metadata": metadata, "status": status});
-        let api: Api<Pod> = Api::namespaced(world.kubelet_client.clone(), namespace(&pod.metadata));
-        let written = api
-            .patch_status(
-                name(&pod.metadata),
-                &PatchParams::default(),
-                &Patch::Strategic(patch),
-            )
-            .await;
-        match written {
-            Ok(written) => world.pods.note_written(written),
-            Err(error) if is_race(&error) => return Ok(Requeue::After(AFTER_A_RACE)),
-            Err(error) => return Err(Box::new(error)),
+        let client = &world.kubelet_client;
+        if !world.write_pod_status(client, &pod, patch).await? {
+            return Ok(Requeue::After(AFTER_A_RACE));
         }
     }
     if refusal.is_some() {

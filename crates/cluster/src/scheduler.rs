@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use serde_json::json;
 use spokeshave_runtime::{Api, Shutdown};
 use tokio::sync::Notify;
@@ -390,17 +390,10 @@ impl Scheduler {
             "lastTransitionTime": since.unwrap_or_else(|| time(self.world.clock.now())),
         });
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [state]}});
-        let api: Api<Pod> = Api::namespaced(self.world.scheduler_client.clone(), namespace(&pod.metadata));
-        match api
-            .patch_status(
-                name(&pod.metadata),
-                &PatchParams::default(),
-                &Patch::Strategic(patch),
-            )
-            .await
-        {
-            Ok(written) => self.world.pods.note_written(written),
-            Err(error) if is_race(&error) => return,
+        let client = &self.world.scheduler_client;
+        match self.world.write_pod_status(client, pod, patch).await {
+            Ok(true) => {}
+            Ok(false) => return,
             Err(error) => tracing::warn!(pod = key(&pod.metadata), %error, "marking as unschedulable"),
         }
         if reason != Some("Unschedulable") {

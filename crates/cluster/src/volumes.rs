@@ -13,16 +13,13 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, 
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
-use spokeshave_runtime::{
-    Api, ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue,
-    run_controller,
-};
+use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue};
 
 use crate::objects::{
     has_ended, is_deleting, is_node_silent, is_out_of_service, name, namespace, node_of, owner,
 };
 use crate::rules;
-use crate::world::{World, is_race};
+use crate::world::{World, noted};
 use attachments::{Memory, sync_attachments};
 use binding::{sync_claim, sync_volume};
 
@@ -124,59 +121,19 @@ impl Volumes {
     }
 
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let metrics = ControllerMetrics::new(&world.metrics);
-        let shared = world.clone();
-        let work = move |key| sync_claim(shared.clone(), key);
-        tasks.spawn(
-            "claims",
-            run_controller(
-                "persistentvolume.claims",
-                self.claims,
-                WORKERS,
-                work,
-                shutdown.clone(),
-                metrics.clone(),
-            ),
-        );
-        let shared = world.clone();
-        let work = move |key| sync_ephemeral(shared.clone(), key);
-        tasks.spawn(
+        world.start(tasks, shutdown, "claims", self.claims, WORKERS, sync_claim);
+        world.start(
+            tasks,
+            shutdown,
             "ephemeral volumes",
-            run_controller(
-                "ephemeral-volume",
-                self.ephemeral,
-                WORKERS,
-                work,
-                shutdown.clone(),
-                metrics.clone(),
-            ),
+            self.ephemeral,
+            WORKERS,
+            sync_ephemeral,
         );
-        let shared = world.clone();
-        let work = move |name| sync_volume(shared.clone(), name);
-        tasks.spawn(
-            "volumes",
-            run_controller(
-                "persistentvolume.volumes",
-                self.volumes,
-                WORKERS,
-                work,
-                shutdown.clone(),
-                metrics.clone(),
-            ),
-        );
-        let (shared, memory) = (world.clone(), Arc::new(Memory::default()));
-        let work = move |node| sync_attachments(shared.clone(), memory.clone(), node);
-        tasks.spawn(
-            "attachments",
-            run_controller(
-                "attachdetach",
-                self.attachments,
-                WORKERS,
-                work,
-                shutdown.clone(),
-                metrics,
-            ),
-        );
+        world.start(tasks, shutdown, "volumes", self.volumes, WORKERS, sync_volume);
+        let memory = Arc::new(Memory::default());
+        let sync = move |world, node| sync_attachments(world, memory.clone(), node);
+        world.start(tasks, shutdown, "attachments", self.attachments, WORKERS, sync);
     }
 }
 
@@ -224,11 +181,8 @@ async fn sync_ephemeral(world: Arc<World>, key: ObjectKey) -> Result<Requeue, Re
             spec: Some(template.spec.clone()),
             status: None,
         };
-        match api.create(&PostParams::default(), &claim).await {
-            Ok(created) => world.claims.note_written(created),
-            Err(error) if is_race(&error) => {}
-            Err(error) => return Err(Box::new(error)),
-        }
+        let answer = api.create(&PostParams::default(), &claim).await;
+        noted(&world.claims, answer)?;
     }
     Ok(Requeue::Done)
 }
@@ -276,7 +230,7 @@ pub(crate) fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     annotations.get(SELECTED_NODE).map(String::as_str)
 }
 
-fn zone(node: &Node) -> Option<&String> {
+pub(crate) fn zone(node: &Node) -> Option<&String> {
     node.metadata.labels.as_ref()?.get(ZONE)
 }
 
@@ -368,12 +322,4 @@ fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
     affinity
         .and_then(|affinity| affinity.required.as_ref())
         .is_none_or(|selector| rules::selector_accepts(selector, node))
-}
-
-fn ignore_races<T>(result: Result<T, kube::Error>) -> Result<Option<T>, ReconcileError> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if is_race(&error) => Ok(None),
-        Err(error) => Err(Box::new(error)),
-    }
 }

@@ -1,7 +1,9 @@
-//! The objects that the parts look at, and how they write.
+//! The objects that the parts look at, how they write, and how their controllers start.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -13,12 +15,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Client;
-use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::json;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::{Value, json};
 use spokeshave_ports::{Entropy, SharedClock, causes, is_conflict};
 use spokeshave_runtime::{
-    Api, Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, StoreOptions, TaskGroup,
-    WatchOptions, WorkQueue,
+    Api, ControllerMetrics, Index, Metrics, Object, QueueOptions, ReconcileError, Reflector, Requeue,
+    Shutdown, Store, StoreOptions, TaskGroup, WatchOptions, WorkQueue, run_controller,
 };
 
 use crate::events::{Told, event};
@@ -165,14 +167,23 @@ impl World {
 
     /// An event about an object in a namespace: type, reason and message.
     pub(crate) async fn tell_of<K: Object>(&self, component: &str, object: &K, said: (&str, &str, &str)) {
-        let Some(event) = event(component, object, said, self.clock.now()) else {
-            return;
-        };
-        let client = self.client_of(component);
-        let api: Api<Event> = Api::namespaced(client, namespace(object.meta()));
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
-            tracing::debug!(%error, "an event was lost");
-        }
+        drop(self.make_event(component, object, said, self.clock.now()).await);
+    }
+
+    /// The Event that was made, unless it was lost.
+    async fn make_event<K: Object>(
+        &self,
+        component: &str,
+        object: &K,
+        said: (&str, &str, &str),
+        now: Timestamp,
+    ) -> Option<Event> {
+        let event = event(component, object, said, now)?;
+        let api: Api<Event> = Api::namespaced(self.client_of(component), namespace(object.meta()));
+        let answer = api.create(&PostParams::default(), &event).await;
+        answer
+            .inspect_err(|error| tracing::debug!(%error, "an event was lost"))
+            .ok()
     }
 
     /// The same, counted together with what the component has told of the object before.
@@ -187,8 +198,8 @@ impl World {
         let Some(telling) = self.told.next(&source, reason, message, now) else {
             return;
         };
-        let api: Api<Event> = Api::namespaced(self.client_of(component), namespace(object.meta()));
         if let Some((name, count)) = &telling.raised {
+            let api: Api<Event> = Api::namespaced(self.client_of(component), namespace(object.meta()));
             let patch = json!({"count": count, "lastTimestamp": time(now), "message": telling.message});
             match api
                 .patch(name, &PatchParams::default(), &Patch::Merge(patch))
@@ -203,15 +214,10 @@ impl World {
                 }
             }
         }
-        let Some(event) = event(component, object, (kind, reason, &telling.message), now) else {
-            return;
-        };
-        match api.create(&PostParams::default(), &event).await {
-            Ok(created) => {
-                let created = name(&created.metadata).to_owned();
-                self.told.keep(&source, telling.key, created, now);
-            }
-            Err(error) => tracing::debug!(%error, "an event was lost"),
+        let said = (kind, reason, telling.message.as_str());
+        if let Some(created) = self.make_event(component, object, said, now).await {
+            let created = name(&created.metadata).to_owned();
+            self.told.keep(&source, telling.key, created, now);
         }
     }
 
@@ -231,8 +237,48 @@ impl World {
         client.clone()
     }
 
+    /// Writes a change of a pod with this client to the pod's status. Whether it was written: another writer may have been faster.
+    pub(crate) async fn write_pod_status(
+        &self,
+        client: &Client,
+        pod: &Pod,
+        patch: Value,
+    ) -> Result<bool, ReconcileError> {
+        let api: Api<Pod> = Api::namespaced(client.clone(), namespace(&pod.metadata));
+        let answer = api
+            .patch_status(
+                name(&pod.metadata),
+                &PatchParams::default(),
+                &Patch::Strategic(patch),
+            )
+            .await;
+        noted(&self.pods, answer)
+    }
+
     pub(crate) fn queue<Key: Ord + Clone + Send + 'static>(&self, name: &str) -> WorkQueue<Key> {
         WorkQueue::new(name, self.clock.clone(), QueueOptions::default(), &self.metrics)
+    }
+
+    /// Starts the controller of a queue.
+    pub(crate) fn start<Key, Work>(
+        self: &Arc<Self>,
+        tasks: &mut TaskGroup,
+        shutdown: &Shutdown,
+        task: &str,
+        queue: WorkQueue<Key>,
+        workers: usize,
+        sync: impl Fn(Arc<Self>, Key) -> Work + Send + Sync + 'static,
+    ) where
+        Key: Ord + Clone + fmt::Display + Send + Sync + 'static,
+        Work: Future<Output = Result<Requeue, ReconcileError>> + Send + 'static,
+    {
+        let (world, shutdown) = (self.clone(), shutdown.clone());
+        let metrics = ControllerMetrics::new(&self.metrics);
+        let name = queue.name().to_owned();
+        let work = move |key| sync(world.clone(), key);
+        tasks.spawn(task, async move {
+            run_controller(&name, queue, workers, work, shutdown, metrics).await;
+        });
     }
 
     /// Whether controllers write what no decision depends on.
@@ -407,4 +453,42 @@ pub(crate) fn is_namespace_ending(error: &kube::Error) -> bool {
 /// Errors that mean "another writer was faster": the next change triggers a new reconciliation.
 pub(crate) fn is_race(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404 || is_conflict(status))
+}
+
+/// The answer to a write, unless another writer was faster.
+pub(crate) fn ignore_races<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, ReconcileError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_race(&error) => Ok(None),
+        Err(error) => Err(Box::new(error)),
+    }
+}
+
+/// Keeps what the server has made of an object that was written. Whether it was written: another writer may have been faster.
+pub(crate) fn noted<K: Object>(
+    store: &Store<K>,
+    answer: Result<K, kube::Error>,
+) -> Result<bool, ReconcileError> {
+    let Some(written) = ignore_races(answer)? else {
+        return Ok(false);
+    };
+    store.note_written(written);
+    Ok(true)
+}
+
+/// What a controller remembers between its looks.
+pub(crate) fn lock<Map>(shared: &Mutex<Map>) -> MutexGuard<'_, Map> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// With what this object is deleted, and none that has come since under its name.
+pub(crate) fn deletion_of(metadata: &ObjectMeta, grace_period_seconds: Option<u32>) -> DeleteParams {
+    DeleteParams {
+        grace_period_seconds,
+        preconditions: Some(Preconditions {
+            uid: metadata.uid.clone(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    }
 }

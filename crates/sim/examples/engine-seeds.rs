@@ -15,7 +15,7 @@ use spokeshave_sim::examples::{Patience, command, each, processors};
 #[path = "../../simulate/tests/it/promises/mod.rs"]
 mod promises;
 
-use promises::report::{Promise, Report};
+use promises::report::{Entry, Report, never_judged, tally};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -54,15 +54,13 @@ fn main() -> ExitCode {
     let jobs = arguments.jobs.map_or_else(processors, usize::from);
     let log = arguments.log.as_deref().filter(|_| arguments.count == 1);
     let run = |seed: u64| {
-        let outcome = catch_unwind(AssertUnwindSafe(|| promises::judge(seed)));
-        let Ok((lived, report)) = outcome else {
-            tell(seed, &None);
-            return None;
-        };
-        if let Some(file) = log {
+        let judged = catch_unwind(AssertUnwindSafe(|| promises::judge(seed))).ok();
+        if let Some((lived, _)) = &judged
+            && let Some(file) = log
+        {
             write(file, &lived.log);
         }
-        let outcome = Some(report);
+        let outcome = judged.map(|(_, report)| report);
         tell(seed, &outcome);
         outcome
     };
@@ -70,7 +68,7 @@ fn main() -> ExitCode {
     summary(&arguments, &outcomes)
 }
 
-fn write(file: &str, log: &[promises::report::Entry]) {
+fn write(file: &str, log: &[Entry]) {
     let lines = log
         .iter()
         .map(|one| format!("{} {} {} {}\n", one.at_ms, one.what, one.of, one.more));
@@ -101,12 +99,7 @@ fn tell(seed: u64, outcome: &Outcome) {
 
 fn summary(arguments: &Arguments, outcomes: &BTreeMap<u64, Outcome>) -> ExitCode {
     let (lived, count) = (outcomes.len(), arguments.count);
-    let mut judged: BTreeMap<Promise, u64> = BTreeMap::new();
-    for report in outcomes.values().flatten() {
-        for (promise, times) in &report.judged {
-            *judged.entry(*promise).or_default() += times;
-        }
-    }
+    let judged = tally(outcomes.values().flatten());
     let clean = outcomes.values().filter(|outcome| is_clean(outcome)).count();
     println!(
         "engine-seeds: {clean} of {lived} seeds from {} are clean; {} promises were judged {} times",
@@ -119,9 +112,7 @@ fn summary(arguments: &Arguments, outcomes: &BTreeMap<u64, Outcome>) -> ExitCode
     {
         println!("engine-seeds: {lived} of {count} seeds lived; no further one was begun after {seconds} s");
     }
-    // What is never judged would keep any promise.
-    let all = Promise::ALL.iter();
-    let never: Vec<&Promise> = all.filter(|promise| !judged.contains_key(*promise)).collect();
+    let never = never_judged(&judged);
     if !never.is_empty() {
         println!("engine-seeds: never judged: {never:?}");
     }

@@ -90,6 +90,9 @@ impl User {
             self.create(self.all::<CustomResourceDefinition>(), value).await?;
         }
         self.make_namespaces(world).await?;
+        self.make_storage_classes().await?;
+        self.make_priority_classes(world).await?;
+        self.make_runtime_classes(world).await?;
         self.make_policy(policy).await?;
         for daemon_set in &world.daemon_sets {
             let mut value = serde_json::to_value(&**daemon_set).unwrap_or_default();
@@ -118,6 +121,11 @@ impl User {
             let value = json!({"metadata": {"name": name}});
             self.create(self.all::<Namespace>(), value).await?;
         }
+        Ok(())
+    }
+
+    /// The StorageClasses that claims name.
+    async fn make_storage_classes(&self) -> Result<(), Broken> {
         let claims = self.timeline.owners.iter().flat_map(|owner| &owner.claims);
         let classes = claims.filter_map(|claim| claim.spec.as_ref()?.storage_class_name.clone());
         for class in classes.collect::<BTreeSet<_>>() {
@@ -126,7 +134,7 @@ impl User {
             });
             self.create(self.all::<StorageClass>(), value).await?;
         }
-        self.make_priority_classes(world).await
+        Ok(())
     }
 
     /// The PriorityClasses that pods name.
@@ -137,7 +145,7 @@ impl User {
             });
             self.create(self.all::<PriorityClass>(), value).await?;
         }
-        self.make_runtime_classes(world).await
+        Ok(())
     }
 
     /// A RuntimeClass for each overhead that pods have.

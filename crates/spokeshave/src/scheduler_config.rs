@@ -5,6 +5,7 @@
 
 mod plugins;
 mod profiles;
+mod scoring;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,7 @@ use spokeshave_model::scheduler_profiles::SchedulerProfiles;
 
 use crate::yaml;
 
-pub(crate) use profiles::{Scoring, Strategy};
+pub(crate) use scoring::{Scoring, Strategy};
 
 /// The kind of kube-scheduler's own file.
 const KIND: &str = "KubeSchedulerConfiguration";

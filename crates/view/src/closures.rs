@@ -71,15 +71,8 @@ impl Stretch {
 
     /// Whether another one that begins where this one ends says the same.
     fn goes_on(&self, next: &Stretch) -> bool {
-        let longer = Stretch {
-            until: next.until,
-            ..*self
-        };
-        let whole = Stretch {
-            from: self.from,
-            ..*next
-        };
-        self.until == next.from && longer == whole
+        let said = |one: &Stretch| (one.budgets, one.closed, one.reasons);
+        self.until == next.from && said(self) == said(next)
     }
 }
 
@@ -134,10 +127,7 @@ impl Closures {
             let known = sum.stretch(begin.max(from), change.at.min(until), pool.is_some());
             join(&mut stretches, known);
             begin = change.at;
-            let old = match change.lids {
-                Some(new) => lids.insert(&change.pool, new),
-                None => lids.remove(&*change.pool),
-            };
+            let old = set(&mut lids, &*change.pool, change.lids);
             sum.remove(old.unwrap_or_default());
             sum.add(change.lids.unwrap_or_default());
         }
@@ -167,11 +157,12 @@ fn is_closed(now: &BudgetNow) -> bool {
     now.error.is_some() || now.allowed == Some(0)
 }
 
-fn set(pools: &mut BTreeMap<Arc<str>, Lids>, pool: Arc<str>, lids: Option<Lids>) {
+/// Returns what the NodePool had before.
+fn set<P: Ord>(pools: &mut BTreeMap<P, Lids>, pool: P, lids: Option<Lids>) -> Option<Lids> {
     match lids {
         Some(lids) => pools.insert(pool, lids),
         None => pools.remove(&pool),
-    };
+    }
 }
 
 /// Budgets of several NodePools, counted.

@@ -97,7 +97,8 @@ impl Header {
     pub(crate) fn of(
         judged: &Judged,
         nodes: &Nodes,
-        (done, account): (Sums, Option<Account>),
+        done: Sums,
+        account: Option<Account>,
         day_ago: Option<Price>,
     ) -> Self {
         let (snapshot, rows) = (&judged.snapshot, &nodes.0);

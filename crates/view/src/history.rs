@@ -180,7 +180,7 @@ impl Serialize for Columns<'_> {
 }
 
 impl Serialize for History {
-    /// The last hour and the last day, as columns; times in seconds since 1970.
+    /// Each ring as columns; times in seconds since 1970.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_struct("History", 3)?;
         out.serialize_field("hour", &Columns(self, Range::Hour))?;

@@ -117,8 +117,6 @@ const ENDED: &str = "Ended";
 /// In so short a pause not so many commands end that others have to make room for them.
 const SHORT: Duration = Duration::from_secs(60);
 
-const DISRUPTIONS: &str = "disruptions.spokeshave.dev";
-
 impl Ledger {
     /// Takes in what was read.
     pub fn take(&mut self, world: &World, snapshot: &Snapshot) {
@@ -149,7 +147,7 @@ impl Ledger {
             }
             self.entries.insert(key, entry);
         }
-        let is_complete = world.missing.iter().all(|one| one.resource != DISRUPTIONS);
+        let is_complete = world.knows_commands();
         if is_complete {
             let last = self.read.replace(world.now);
             let is_missed = last.is_some_and(|last| may_have_missed(world, last));

@@ -51,7 +51,7 @@ impl View {
                 evictions: view.header.done.evictions,
             });
         }
-        let is_known = view.header.knows("pools") && view.header.knows("budgets");
+        let is_known = view.header.knows("budgets");
         history.push_budgets(view.header.now, is_known.then_some(&view.budgets));
         view.history.clone_from(history);
         view
@@ -65,7 +65,7 @@ impl View {
             api_version: API_VERSION,
             kind: "View",
             revision,
-            header: Header::of(judged, &nodes, (ledger.sums(), ledger.account()), day_ago),
+            header: Header::of(judged, &nodes, ledger.sums(), ledger.account(), day_ago),
             pending: pending::groups(judged),
             budgets: Budgets::of(judged),
             commands: ledger.entries().cloned().collect(),
@@ -80,9 +80,8 @@ impl View {
     pub fn supposed(&self, judged: &Judged) -> Self {
         let nodes = Nodes::of(judged);
         let day_ago = self.header.price_a_day_ago.map(|price| price.0);
-        let done = (self.header.done, self.header.account);
         Self {
-            header: Header::of(judged, &nodes, done, day_ago),
+            header: Header::of(judged, &nodes, self.header.done, self.header.account, day_ago),
             pending: pending::groups(judged),
             budgets: Budgets::of(judged),
             nodes,

@@ -49,11 +49,15 @@ impl World {
         !self.unknown().contains(&part)
     }
 
+    /// Whether all commands could be read, those of the past too.
+    pub(crate) fn knows_commands(&self) -> bool {
+        self.missing.iter().all(|one| one.resource != LEDGER)
+    }
+
     /// What NodePools with a fixed number of nodes have too few or too many of; nothing where something that it depends on could not be read. A command that nobody
     /// has seen may be replacing what looks like one node too many.
     fn replicas(&self) -> Replicas {
-        let knows_commands = !self.missing.iter().any(|one| one.resource == LEDGER);
-        if knows_commands && self.knows("verdict") {
+        if self.knows_commands() && self.knows("verdict") {
             Replicas::of(&self.state, &self.disruptions, self.now)
         } else {
             Replicas::default()

@@ -34,6 +34,8 @@ struct Plot<'a> {
     /// More is known of before.
     has_earlier: bool,
     samples: Vec<Sample>,
+    /// The price at the right end: one holds until the next is known.
+    last_price: Price,
     entries: Vec<&'a Entry>,
     closures: Vec<Stretch>,
 }
@@ -62,25 +64,21 @@ impl<'a> Plot<'a> {
             let is_decided = asked.is_none() || entry.decided <= until;
             is_decided && entry.ended.unwrap_or(now) >= axis.from
         };
+        let samples = view.history.between(axis.from, until);
+        let last = samples.last().map(|sample| sample.price);
+        let last_price = match asked {
+            Some(_) => last.unwrap_or_default(),
+            None => view.header.known_price(last).unwrap_or(view.header.price.0),
+        };
         Self {
             is_newest: asked.is_none(),
             has_earlier,
-            samples: view.history.between(axis.from, until),
+            samples,
+            last_price,
             entries: view.commands.iter().filter(is_in).collect(),
             closures: view.history.closures(query.pool.as_deref(), axis.from, until),
             axis,
         }
-    }
-
-    /// The price at the right end: a price holds until the next one is known.
-    fn last_price(&self, view: &View) -> Price {
-        let last = self.samples.last().map(|sample| sample.price);
-        let known = if self.is_newest {
-            view.header.known_price(last).or(Some(view.header.price.0))
-        } else {
-            last
-        };
-        known.unwrap_or_default()
     }
 
     /// Why there is nothing to draw, if there is not.
@@ -99,7 +97,7 @@ impl<'a> Plot<'a> {
 pub(crate) fn panel(view: &View, query: &Query) -> Markup {
     let plot = Plot::of(view, query);
     let samples = plot.samples.iter().map(|sample| sample.price);
-    let highest = samples.chain([plot.last_price(view)]).max().unwrap_or_default();
+    let highest = samples.chain([plot.last_price]).max().unwrap_or_default();
     let top = round_top(highest.dollars());
     let height = TOP + CHART + 8.0 + LANE * LANES as f64 + 16.0;
     html! {
@@ -117,8 +115,9 @@ pub(crate) fn panel(view: &View, query: &Query) -> Markup {
                     (behind(&plot.axis, &plot.closures, query.pool.as_deref()))
                     (grid(&plot.axis, top))
                     @if !plot.samples.is_empty() {
-                        path .cost d=(area(&plot, view, top)) {}
-                        path .line d=(line(&plot, view, top)) {}
+                        @let line = line(&plot, top);
+                        path .cost d=(area(&plot, &line)) {}
+                        path .line d=(line) {}
                         path .waiting d=(waiting(&plot.axis, &plot.samples)) {}
                     }
                     (bars(&plot.axis, &plot.entries))
@@ -175,7 +174,7 @@ fn summary(view: &View, plot: &Plot<'_>) -> String {
         (true, true) => format!("{} now", cost_words(&view.header)),
         (true, false) => "price unknown now".to_owned(),
         (false, _) if plot.samples.is_empty() => "price unknown at the right".to_owned(),
-        (false, _) => format!("{}/h at the right", dollars(plot.last_price(view))),
+        (false, _) => format!("{}/h at the right", dollars(plot.last_price)),
     };
     let before = plot.samples.first();
     let before = before.map_or("price unknown".to_owned(), |sample| {
@@ -307,16 +306,17 @@ fn grid(axis: &TimeAxis, top: f64) -> Markup {
     }
 }
 
-fn line(plot: &Plot<'_>, view: &View, top: f64) -> String {
+fn line(plot: &Plot<'_>, top: f64) -> String {
     let known = plot.samples.iter().map(|sample| (sample.at, sample.price));
-    let points = known.chain([(plot.axis.until, plot.last_price(view))]);
+    let points = known.chain([(plot.axis.until, plot.last_price)]);
     spokeshave_charts::steps(points.map(|(at, price)| (plot.axis.x(at), y(price, top))))
 }
 
-fn area(plot: &Plot<'_>, view: &View, top: f64) -> String {
+/// What lies below the line.
+fn area(plot: &Plot<'_>, line: &str) -> String {
     let first = plot.samples.first();
     let begin = first.map_or(LEFT, |sample| plot.axis.x(sample.at));
-    spokeshave_charts::area(&line(plot, view, top), TOP + CHART, begin)
+    spokeshave_charts::area(line, TOP + CHART, begin)
 }
 
 /// A tick for each moment at which pods waited.

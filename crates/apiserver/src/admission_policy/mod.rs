@@ -46,13 +46,7 @@ impl State {
         if let Some(known) = &self.policies {
             return known.clone();
         }
-        let objects = |plural: &str| {
-            let collection = self.collections.get(&(GROUP.to_owned(), plural.to_owned()));
-            let objects = collection
-                .into_iter()
-                .flat_map(|collection| collection.objects.values());
-            objects.map(|stored| stored.value.clone()).collect::<Vec<Value>>()
-        };
+        let objects = |plural: &str| self.objects(GROUP, plural).cloned().collect::<Vec<Value>>();
         let bindings = objects(BINDINGS);
         let mut policies = Policies::new();
         for policy in objects(POLICIES) {

@@ -285,7 +285,8 @@ fn zone_of(name: &str) -> Result<TimeZone, ExecutionError> {
     offset.map(TimeZone::fixed).map_err(|_| unknown())
 }
 
-fn optional(value: Option<Cel>) -> Cel {
+/// An optional that holds a value, or nothing.
+pub(super) fn optional(value: Option<Cel>) -> Cel {
     Cel::Opaque(Arc::new(
         value.map_or_else(OptionalValue::none, OptionalValue::of),
     ))
@@ -318,18 +319,22 @@ fn at_key(value: Cel, key: Cel) -> Result<Cel, ExecutionError> {
             let key = KeyRef::try_from(key).map_err(ExecutionError::unsupported_key_type)?;
             map.get(&key).cloned()
         }
-        (Cel::List(list), Cel::Int(index)) => {
-            let index = usize::try_from(*index).ok();
+        (Cel::List(list), key) => {
+            let index = match key {
+                Cel::Int(index) => usize::try_from(*index).ok(),
+                Cel::UInt(index) => usize::try_from(*index).ok(),
+                _ => return Err(ExecutionError::NoSuchOverload),
+            };
             index.and_then(|index| list.get(index).cloned())
         }
-        (Cel::List(list), Cel::UInt(index)) => {
-            let index = usize::try_from(*index).ok();
-            index.and_then(|index| list.get(index).cloned())
-        }
-        (Cel::List(_), _) => return Err(ExecutionError::NoSuchOverload),
         _ => None,
     };
     Ok(optional(found))
+}
+
+/// What is in a map by its keys. The CEL crate's maps have an order of their own in each run.
+fn sorted(map: &Map) -> BTreeMap<&Key, &Cel> {
+    map.map.iter().collect()
 }
 
 /// In the order of their keys, which are indexes in a list.
@@ -341,8 +346,7 @@ fn entries(range: Cel) -> Result<Cel, ExecutionError> {
             indexed.map(|(index, item)| pair(Cel::Int(index), item)).collect()
         }
         Cel::Map(map) => {
-            let sorted: BTreeMap<&Key, &Cel> = map.map.iter().collect();
-            let entries = sorted.into_iter();
+            let entries = sorted(map).into_iter();
             entries.map(|(key, value)| pair(Cel::from(key), value)).collect()
         }
         _ => return Err(ExecutionError::NoSuchOverload),
@@ -378,7 +382,7 @@ fn merged(maps: Cel) -> Result<Cel, ExecutionError> {
         let Cel::Map(map) = map else {
             return Err(ExecutionError::NoSuchOverload);
         };
-        for (key, value) in map.map.iter() {
+        for (key, value) in sorted(map) {
             if all.insert(key.clone(), value.clone()).is_some() {
                 let problem = format!("insert failed: key {key} already exists");
                 return Err(ExecutionError::function_error("transformMapEntry", problem));

@@ -314,10 +314,10 @@ pub(super) fn lower(expression: IdedExpr, optionals: &[&str]) -> IdedExpr {
         Ok::<_, Infallible>(lower(part, optionals))
     });
     let expr = match expr {
-        Expr::Select(select) if !select.test => field(*select.operand, &select.field, optionals),
+        Expr::Select(select) if !select.test => field(*select.operand, &select.field, optionals).expr,
         Expr::Select(select) if is_optional(&select.operand, optionals) => {
             let found = field(*select.operand, &select.field, optionals);
-            return method(plain(found), "hasValue", Vec::new());
+            return method(found, "hasValue", Vec::new());
         }
         Expr::Call(call) => lower_call(call, optionals),
         other => other,
@@ -326,17 +326,13 @@ pub(super) fn lower(expression: IdedExpr, optionals: &[&str]) -> IdedExpr {
 }
 
 /// The field of a map, or what an optional has there.
-fn field(operand: IdedExpr, name: &str, optionals: &[&str]) -> Expr {
+fn field(operand: IdedExpr, name: &str, optionals: &[&str]) -> IdedExpr {
     let function = match is_optional(&operand, optionals) {
         true => AT_KEY,
         false => operators::INDEX,
     };
     let name = plain(Expr::Literal(LiteralValue::String(name.into())));
-    Expr::Call(CallExpr {
-        func_name: function.to_owned(),
-        target: None,
-        args: vec![operand, name],
-    })
+    call(function, vec![operand, name])
 }
 
 fn lower_call(mut called: CallExpr, optionals: &[&str]) -> Expr {

@@ -112,6 +112,10 @@ fn what_cannot_be_evaluated_is_an_error_and_not_false() {
             "object.list.transformMapEntry(i, v, {'same': i}).size() == 1",
             "insert failed: key same already exists",
         ),
+        (
+            "object.list.transformMapEntry(i, v, {'e': i, 'd': i, 'c': i, 'b': i, 'a': i}).size() == 5",
+            "insert failed: key a already exists",
+        ),
     ] {
         assert_eq!(value(source), Err(problem.to_owned()), "{source}");
     }

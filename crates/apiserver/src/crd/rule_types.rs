@@ -177,11 +177,7 @@ impl<'s> Checker<'s, '_> {
                 let target = call.target.as_deref().filter(|_| !is_qualified);
                 let target = target.map(|target| self.infer(target));
                 if !is_qualified && is_written(&call.func_name) && !is_declared(&call.func_name) {
-                    self.undeclared(
-                        &call.func_name,
-                        &format!("{}(", call.func_name),
-                        call.func_name.len(),
-                    );
+                    self.undeclared(&call.func_name, "(");
                 }
                 let arguments: Vec<Type<'s>> =
                     call.args.iter().map(|argument| self.infer(argument)).collect();
@@ -236,8 +232,7 @@ impl<'s> Checker<'s, '_> {
                 LiteralValue::Bytes(_) | LiteralValue::Null => Type::Unknown,
             },
             Expr::Struct(object) => {
-                let (name, start) = (&object.type_name, format!("{}{{", object.type_name));
-                self.undeclared(name, &start, name.len());
+                self.undeclared(&object.type_name, "{");
                 Type::Unknown
             }
             Expr::Unspecified => Type::Unknown,
@@ -270,14 +265,16 @@ impl<'s> Checker<'s, '_> {
             return *known;
         }
         if !NAMES.contains(&name) && !name.starts_with(['@', '#']) && !name.starts_with("__") {
-            self.undeclared(name, name, 0);
+            self.undeclared(name, "");
         }
         Type::Unknown
     }
 
-    /// Reports a name that stands for nothing, so far behind the beginning of a text.
-    fn undeclared(&mut self, name: &str, text: &str, behind: usize) {
-        let at = self.source.find(text).map_or(0, |start| start + behind);
+    /// Reports a name that stands for nothing: that of a function or type at the bracket behind it, any other where it begins.
+    fn undeclared(&mut self, name: &str, bracket: &str) {
+        let behind = if bracket.is_empty() { 0 } else { name.len() };
+        let start = self.source.find(&format!("{name}{bracket}"));
+        let at = start.map_or(0, |start| start + behind);
         self.report(at, &format!("undeclared reference to '{name}' (in container '')"));
     }
 

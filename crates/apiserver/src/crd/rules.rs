@@ -4,9 +4,7 @@
 //! type checker and no cost budget; a rule that cannot be evaluated (a missing key, a wrong type) is a rejection.
 
 use std::cell::OnceCell;
-use std::sync::Arc;
 
-use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
 use serde_json::Value;
@@ -15,7 +13,7 @@ use super::cel_functions::with_functions;
 use super::cel_values::convert;
 use super::path::Path;
 use super::structural::{Kind, Structural};
-use super::{cel_rewriting, rule_types};
+use super::{cel_functions, cel_rewriting, rule_types};
 use crate::cause::Cause;
 
 /// A compiled rule.
@@ -241,13 +239,8 @@ impl<'s> Scope<'s> {
                 .get_or_init(|| self.old.map(|old| convert(self.at, old)))
                 .clone();
             match (old, optional) {
+                (old, true) => context.add_variable_from_value("oldSelf", cel_functions::optional(old)),
                 (Some(old), false) => context.add_variable_from_value("oldSelf", old),
-                (Some(old), true) => {
-                    context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(OptionalValue::of(old))))
-                }
-                (None, true) => {
-                    context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(OptionalValue::none())))
-                }
                 (None, false) => {}
             }
         }

@@ -63,11 +63,8 @@ fn admit(state: &State, object: &mut Value) -> ApiResult<()> {
         return Ok(());
     }
     let taken: std::collections::BTreeSet<&str> = state
-        .collections
-        .get(&(String::new(), "services".to_owned()))
-        .into_iter()
-        .flat_map(|services| services.objects.values())
-        .filter_map(|service| service.value["spec"]["clusterIP"].as_str())
+        .objects("", "services")
+        .filter_map(|service| service["spec"]["clusterIP"].as_str())
         .collect();
     let free = (10_u32..65_000)
         .map(|number| format!("10.96.{}.{}", number >> 8, number & 255))

@@ -213,10 +213,7 @@ async fn the_account_of_a_pod_is_there_and_lends_its_secrets() {
 #[tokio::test]
 async fn every_namespace_keeps_its_default_account() {
     let client = Client::new();
-    client
-        .post("/api/v1/namespaces", json!({"metadata": {"name": "shop"}}))
-        .await
-        .ok();
+    client.namespace("shop").await;
     let accounts = "/api/v1/namespaces/shop/serviceaccounts";
     let first = client.get(&format!("{accounts}/default")).await.ok();
     client.delete(&format!("{accounts}/default")).await.ok();

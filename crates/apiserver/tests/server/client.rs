@@ -156,6 +156,12 @@ impl Client {
         self.post(MAPS, body).await.ok()
     }
 
+    /// Creates a Namespace.
+    pub async fn namespace(&self, name: &str) -> Value {
+        let body = json!({"metadata": {"name": name}});
+        self.post("/api/v1/namespaces", body).await.ok()
+    }
+
     /// Creates an event of `events.k8s.io/v1` about a pod, which a controller reports.
     pub async fn new_event(&self, name: &str, controller: &str) {
         let regarding = json!({"kind": "Pod", "namespace": "default", "name": "web"});

@@ -338,10 +338,7 @@ async fn a_dependent_with_another_owner_stays() {
 #[tokio::test]
 async fn a_namespace_empties_itself_and_waits_for_what_is_held() {
     let client = Client::new();
-    client
-        .post("/api/v1/namespaces", json!({"metadata": {"name": "shop"}}))
-        .await
-        .ok();
+    client.namespace("shop").await;
     let maps = "/api/v1/namespaces/shop/configmaps";
     client
         .post(maps, json!({"metadata": {"name": "free"}}))

@@ -88,10 +88,7 @@ async fn a_binding_may_be_for_one_version_of_its_pod() {
 async fn a_namespace_is_finalized_in_one_version_and_not_for_a_try() {
     let client = Client::new();
     let path = "/api/v1/namespaces/shop";
-    let created = client
-        .post("/api/v1/namespaces", json!({"metadata": {"name": "shop"}}))
-        .await
-        .ok();
+    let created = client.namespace("shop").await;
     let current = created["metadata"]["resourceVersion"].clone();
     let without = |name: &str, version: Value| {
         let metadata = json!({"name": name, "resourceVersion": version});

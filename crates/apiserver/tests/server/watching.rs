@@ -133,13 +133,7 @@ async fn bookmarks_move_a_quiet_watch_forward() {
         ))
         .await;
     for round in 0..50 {
-        client
-            .post(
-                "/api/v1/namespaces",
-                json!({"metadata": {"name": format!("n{round}")}}),
-            )
-            .await
-            .ok();
+        client.namespace(&format!("n{round}")).await;
     }
     let bookmark = watch.next().await.expect("a bookmark");
     assert_eq!(bookmark["type"], "BOOKMARK");
@@ -184,10 +178,7 @@ async fn objects_enter_and_leave_a_selector() {
 #[tokio::test(start_paused = true)]
 async fn one_object_by_field_selector_and_one_namespace() {
     let client = Client::new();
-    client
-        .post("/api/v1/namespaces", json!({"metadata": {"name": "other"}}))
-        .await
-        .ok();
+    client.namespace("other").await;
     let mut one = client
         .watch("/api/v1/configmaps?watch=true&fieldSelector=metadata.name%3Db")
         .await;

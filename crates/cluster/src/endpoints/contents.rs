@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Container, EndpointAddress, EndpointPort as CorePort, EndpointSubset, Endpoints, ObjectReference, Pod,
-    Service, ServicePort,
+    EndpointAddress, EndpointPort as CorePort, EndpointSubset, Endpoints, ObjectReference, Pod, Service,
+    ServicePort,
 };
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::objects::{has_ended, is_deleting, is_ready, node_of};
+use crate::objects::{has_ended, is_deleting, is_ready, name, node_of};
+use crate::quantities::is_sidecar;
 
 /// Endpoints that a slice has at most.
 const MOST_IN_SLICE: usize = 100;
@@ -122,8 +123,8 @@ fn number(port: &ServicePort, pod: &Pod) -> Option<i32> {
         Some(IntOrString::String(called)) => called,
     };
     let spec = pod.spec.as_ref()?;
-    let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
-    let sidecars = spec.init_containers.iter().flatten().filter(is_sidecar);
+    let sidecars = spec.init_containers.iter().flatten();
+    let sidecars = sidecars.filter(|container| is_sidecar(container));
     let mut known = spec
         .containers
         .iter()
@@ -157,10 +158,12 @@ fn labels(service: &Service, own: &[(&str, &str)]) -> Labels {
 
 /// The labels of the slices of a Service.
 pub(super) fn slice_labels(service: &Service) -> Labels {
-    let name = service.metadata.name.as_deref().unwrap_or_default();
     labels(
         service,
-        &[(SERVICE_NAME, name), (SLICE_MANAGED_BY, SLICE_CONTROLLER)],
+        &[
+            (SERVICE_NAME, name(&service.metadata)),
+            (SLICE_MANAGED_BY, SLICE_CONTROLLER),
+        ],
     )
 }
 

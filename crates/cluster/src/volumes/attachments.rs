@@ -14,9 +14,9 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
-use super::{DETACH_DELAY, claim_names, ignore_races};
+use super::{DETACH_DELAY, claim_names};
 use crate::objects::{has_ended, is_deleting, is_node_silent, is_out_of_service, name, namespace, node_of};
-use crate::world::World;
+use crate::world::{World, ignore_races, noted};
 
 /// For how long a volume may still be mounted on a node whose kubelet cannot say so (`maxWaitForUnmountDuration`).
 const FORCED_AFTER: Duration = Duration::from_secs(6 * 60);
@@ -194,9 +194,8 @@ pub(super) async fn sync_attachments(
             "metadata": {"name": attachment_name(volume, &node_name)},
             "spec": {"attacher": driver, "nodeName": node_name, "source": {"persistentVolumeName": volume}},
         }))?;
-        let created = ignore_races(api.create(&PostParams::default(), &attachment).await)?;
-        if let Some(created) = created {
-            world.attachments.note_written(created);
+        let answer = api.create(&PostParams::default(), &attachment).await;
+        if noted(&world.attachments, answer)? {
             attach(&world, &api, &attachment_name(volume, &node_name)).await?;
         }
     }
@@ -230,9 +229,7 @@ async fn attach(
     let answer = api
         .patch_status(attachment_name, &PatchParams::default(), &patch)
         .await;
-    if let Some(written) = ignore_races(answer)? {
-        world.attachments.note_written(written);
-    }
+    noted(&world.attachments, answer)?;
     Ok(())
 }
 

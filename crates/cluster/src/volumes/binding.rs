@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
 use super::{
-    DETACH_DELAY, NO_PROVISIONER, ZONE, claim_of, class_of, default_class, ignore_races, reaches,
-    selected_node, waits, zone,
+    DETACH_DELAY, NO_PROVISIONER, ZONE, claim_of, class_of, default_class, reaches, selected_node, waits,
+    zone,
 };
 use crate::objects::{is_deleting, name, namespace, uid};
 use crate::quantities;
-use crate::world::World;
+use crate::world::{World, ignore_races, noted};
 
 pub(super) async fn sync_claim(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
     let Some(claim) = world.claims.get(&key) else {
@@ -72,9 +72,7 @@ async fn assign_default_class(
             &Patch::Merge(patch),
         )
         .await;
-    if let Some(written) = ignore_races(answer)? {
-        world.claims.note_written(written);
-    }
+    noted(&world.claims, answer)?;
     Ok(Requeue::Done)
 }
 
@@ -206,10 +204,9 @@ async fn finish_binding(
             let answer = volumes
                 .patch(volume_name, &parameters, &Patch::Merge(patch))
                 .await;
-            let Some(written) = ignore_races(answer)? else {
+            if !noted(&world.volumes, answer)? {
                 return Ok(Requeue::Done);
-            };
-            world.volumes.note_written(written);
+            }
         }
     }
     if claim.spec.as_ref().is_none_or(|spec| spec.volume_name.is_none()) {
@@ -220,18 +217,15 @@ async fn finish_binding(
         let answer = claims
             .patch(name(&claim.metadata), &parameters, &Patch::Merge(patch))
             .await;
-        let Some(written) = ignore_races(answer)? else {
+        if !noted(&world.claims, answer)? {
             return Ok(Requeue::Done);
-        };
-        world.claims.note_written(written);
+        }
     }
     if volume_phase(volume) != "Bound" {
         let answer = volumes
             .patch_status(volume_name, &parameters, &Patch::Merge(phase_patch("Bound")))
             .await;
-        if let Some(written) = ignore_races(answer)? {
-            world.volumes.note_written(written);
-        }
+        noted(&world.volumes, answer)?;
     }
     let claim_phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     if claim_phase != Some("Bound") {
@@ -242,9 +236,7 @@ async fn finish_binding(
         let answer = claims
             .patch_status(name(&claim.metadata), &parameters, &Patch::Merge(patch))
             .await;
-        if let Some(written) = ignore_races(answer)? {
-            world.claims.note_written(written);
-        }
+        noted(&world.claims, answer)?;
     }
     Ok(Requeue::Done)
 }
@@ -279,11 +271,7 @@ pub(super) async fn sync_volume(world: Arc<World>, volume_name: String) -> Resul
         .as_ref()
         .and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     if phase == "Released" && policy == Some("Delete") {
-        let attached =
-            world.attachments.snapshot().iter().any(|attachment| {
-                attachment.spec.source.persistent_volume_name.as_deref() == Some(&volume_name)
-            });
-        if attached {
+        if world.attachments_by_volume.count(&volume_name) > 0 {
             return Ok(Requeue::After(DETACH_DELAY));
         }
         if !is_deleting(&volume.metadata) {
@@ -297,9 +285,7 @@ pub(super) async fn sync_volume(world: Arc<World>, volume_name: String) -> Resul
                 &Patch::Merge(phase_patch(phase)),
             )
             .await;
-        if let Some(written) = ignore_races(answer)? {
-            world.volumes.note_written(written);
-        }
+        noted(&world.volumes, answer)?;
     }
     Ok(Requeue::Done)
 }

@@ -21,7 +21,7 @@ use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 use super::write_status;
 use crate::objects::{is_deleting, name, namespace, time};
 use crate::quantities::milli;
-use crate::world::{World, is_race};
+use crate::world::{World, ignore_races};
 
 /// What all pods of the target use together: `cpu=2500m,memory=4Gi`.
 const LOAD: &str = "sim.spokeshave.dev/load";
@@ -226,10 +226,7 @@ async fn scale(world: &World, kind: &str, key: &ObjectKey, replicas: i32) -> Res
             api.patch_scale(&key.name, &parameters, &patch).await
         }
     };
-    match result {
-        Err(error) if !is_race(&error) => Err(Box::new(error)),
-        _ => Ok(()),
-    }
+    ignore_races(result).map(drop)
 }
 
 /// Thousandths of each resource that the annotation names; what cannot be read is left out, with a line in the log.

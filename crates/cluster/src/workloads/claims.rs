@@ -16,7 +16,7 @@ use super::is_active;
 use super::pods::{Deed, of_a_stateful_set, usual};
 use super::stateful_sets::ordinal_of;
 use crate::objects::{controller_of, is_deleting, name, namespace, owner, selects, uid};
-use crate::world::{World, is_race, orphans};
+use crate::world::{World, noted, orphans};
 
 /// A controller that owns what it selects.
 pub(super) trait Claimant: Object + Resource<Scope = NamespaceResourceScope> {
@@ -25,6 +25,11 @@ pub(super) trait Claimant: Object + Resource<Scope = NamespaceResourceScope> {
 
     /// By what it selects; none where it neither adopts nor releases.
     fn selector(&self) -> Option<&LabelSelector>;
+
+    /// A reference to it as the controller of an object.
+    fn reference(&self) -> OwnerReference {
+        owner(&Self::api_version(&()), &Self::kind(&()), self.meta())
+    }
 
     /// Whether it selects an object.
     fn takes(&self, metadata: &ObjectMeta) -> bool {
@@ -220,7 +225,7 @@ where
     }
     for one in &orphans {
         let mut owners = without(claimant.meta(), one.meta());
-        owners.push(owner(&C::api_version(&()), &C::kind(&()), claimant.meta()));
+        owners.push(claimant.reference());
         all_written &= write_owners(world, dependents.store, &**one, &owners).await?;
     }
     Ok(all_written)
@@ -258,12 +263,6 @@ where
         "uid": known.uid, "resourceVersion": known.resource_version, "ownerReferences": owners,
     });
     let patch = Patch::Merge(json!({"metadata": metadata}));
-    match api.patch(name(known), &PatchParams::default(), &patch).await {
-        Ok(written) => {
-            store.note_written(written);
-            Ok(true)
-        }
-        Err(error) if is_race(&error) => Ok(false),
-        Err(error) => Err(Box::new(error)),
-    }
+    let answer = api.patch(name(known), &PatchParams::default(), &patch).await;
+    noted(store, answer)
 }

@@ -13,7 +13,7 @@ use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
 use super::write_status;
 use crate::objects::{is_deleting, name, namespace, owner, time, uid};
-use crate::world::{World, is_race};
+use crate::world::{World, ignore_races, is_race};
 
 /// When a Job was due, on the Job.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -248,9 +248,6 @@ pub(super) async fn delete(world: &World, job: &Job) -> Result<(), ReconcileErro
         return Ok(());
     }
     let api: Api<Job> = Api::namespaced(world.client.clone(), namespace(&job.metadata));
-    match api.delete(name(&job.metadata), &DeleteParams::background()).await {
-        Ok(_) => Ok(()),
-        Err(error) if is_race(&error) => Ok(()),
-        Err(error) => Err(Box::new(error)),
-    }
+    ignore_races(api.delete(name(&job.metadata), &DeleteParams::background()).await)?;
+    Ok(())
 }

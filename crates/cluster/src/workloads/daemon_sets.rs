@@ -12,14 +12,11 @@ use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 use super::claims::{self, Claimant as _};
 use super::daemon_rollout::{self, Bounds, Place, Step};
 use super::pods::{create_pod, delete_pod, pod_of};
-use super::{count_available, revisions, sooner, still, template_hash, until_available, write_status};
-use crate::objects::{
-    has_ended, is_deleting, is_ready, key as full_name, name, namespace, node_of, owner, phase, uid,
-};
+use super::revisions::{self, REVISION, revision_of};
+use super::{count_available, is_available, sooner, still, template_hash, write_status};
+use crate::objects::{has_ended, is_deleting, is_ready, key as full_name, name, node_of, phase, uid};
 use crate::rules;
 use crate::world::World;
-
-const REVISION: &str = "controller-revision-hash";
 
 pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
     let Some(set) = world.daemon_sets.get(&key) else {
@@ -37,7 +34,7 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     let pods = world.pods_by_owner.get(uid(&set.metadata));
     let daemons = Daemons::of(&set);
     if world.keeps_records() {
-        let live: BTreeSet<String> = pods.iter().filter_map(|pod| revision(pod)).cloned().collect();
+        let live: BTreeSet<String> = pods.iter().filter_map(|pod| revision_of(pod)).cloned().collect();
         if !revisions::keep(&world, &*set, &daemons.revision, &live).await? {
             return Ok(Requeue::Stale);
         }
@@ -67,11 +64,6 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
         Some(error) => Err(error),
         None => Ok(again),
     }
-}
-
-/// The revision of a daemon's template.
-fn revision(pod: &Pod) -> Option<&String> {
-    pod.metadata.labels.as_ref()?.get(REVISION)
 }
 
 /// What is to be done.
@@ -116,11 +108,7 @@ struct Daemons<'a> {
 
 impl<'a> Daemons<'a> {
     fn of(set: &'a DaemonSet) -> Self {
-        let mut template = pod_of(
-            &set.spec.template,
-            namespace(&set.metadata),
-            owner("apps/v1", "DaemonSet", &set.metadata),
-        );
+        let mut template = pod_of(set, &set.spec.template);
         template.metadata.generate_name = Some(format!("{}-", name(&set.metadata)));
         tolerate(&mut template);
         let revision = template_hash(&set.spec.template, None);
@@ -135,12 +123,11 @@ impl<'a> Daemons<'a> {
     }
 
     fn is_updated(&self, pod: &Pod) -> bool {
-        revision(pod) == Some(&self.revision)
+        revision_of(pod) == Some(&self.revision)
     }
 
     fn is_available(&self, pod: &Pod, now: Timestamp) -> bool {
-        let wait = until_available(pod, self.set.spec.min_ready_seconds, now);
-        wait.is_some_and(|wait| wait.is_zero())
+        is_available(pod, self.set.spec.min_ready_seconds, now)
     }
 
     fn look(&self, nodes: &[Arc<Node>], pods: &[Arc<Pod>], now: Timestamp) -> Findings {
@@ -167,8 +154,7 @@ impl<'a> Daemons<'a> {
         let fits = eligible(&self.template, node, &["NoSchedule", "NoExecute"]);
         found.desired += i32::from(fits);
         // A taint that only keeps new pods away leaves a daemon where it is.
-        let stays = eligible(&self.template, node, &["NoExecute"]);
-        if !fits && (!stays || here.is_empty()) {
+        if !fits && (here.is_empty() || !eligible(&self.template, node, &["NoExecute"])) {
             found.acts.extend(here.into_iter().map(Act::End));
             return;
         }

@@ -12,8 +12,8 @@ use super::claims::{self, Claimant as _};
 use super::deployment_status::{SET_REFUSED, refused, status};
 use super::rollout::{self, Limits, Side};
 use super::{still, template_hash, write_status};
-use crate::objects::{controller_of, is_deleting, name, namespace, owner, uid};
-use crate::world::{World, is_namespace_ending, is_race, said};
+use crate::objects::{controller_of, is_deleting, name, namespace, uid};
+use crate::world::{World, ignore_races, is_namespace_ending, is_race, noted, said};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -168,7 +168,7 @@ async fn create_set(
         "apiVersion": "apps/v1", "kind": "ReplicaSet",
         "metadata": {
             "name": set_name, "namespace": namespace(&deployment.metadata), "labels": template.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),
-            "annotations": annotations, "ownerReferences": [owner("apps/v1", "Deployment", &deployment.metadata)],
+            "annotations": annotations, "ownerReferences": [deployment.reference()],
         },
         "spec": {"replicas": 0, "minReadySeconds": deployment.spec.min_ready_seconds, "selector": selector, "template": template},
     });
@@ -230,18 +230,14 @@ async fn write_revision(
 ) -> Result<(), ReconcileError> {
     let deployments: Api<Deployment> = Api::namespaced(world.client.clone(), namespace(&deployment.metadata));
     let patch = json!({"metadata": {"annotations": {REVISION: revision}}});
-    match deployments
+    let answer = deployments
         .patch(
             name(&deployment.metadata),
             &PatchParams::default(),
             &Patch::Merge(patch),
         )
-        .await
-    {
-        Ok(written) => world.deployments.note_written(written),
-        Err(error) if is_race(&error) => {}
-        Err(error) => return Err(Box::new(error)),
-    }
+        .await;
+    noted(&world.deployments, answer)?;
     Ok(())
 }
 
@@ -263,18 +259,14 @@ async fn keep_up(
         return Ok(true);
     };
     let api: Api<ReplicaSet> = Api::namespaced(world.client.clone(), namespace(&newest.metadata));
-    match api
+    let answer = api
         .patch(
             name(&newest.metadata),
             &PatchParams::default(),
             &Patch::Merge(patch),
         )
-        .await
-    {
-        Ok(written) => world.replica_sets.note_written(written),
-        Err(error) if is_race(&error) => {}
-        Err(error) => return Err(Box::new(error)),
-    }
+        .await;
+    noted(&world.replica_sets, answer)?;
     Ok(true)
 }
 
@@ -370,13 +362,11 @@ async fn scale(
     let annotations: BTreeMap<String, String> = sizes(deployment).into();
     let metadata = json!({"resourceVersion": set.metadata.resource_version, "annotations": annotations});
     let patch = json!({"metadata": metadata, "spec": {"replicas": wanted}});
-    match api
+    let answer = api
         .patch(name(&set.metadata), &PatchParams::default(), &Patch::Merge(patch))
-        .await
-    {
-        Ok(written) => world.replica_sets.note_written(written),
-        Err(error) if is_race(&error) => return Ok(()),
-        Err(error) => return Err(Box::new(error)),
+        .await;
+    if !noted(&world.replica_sets, answer)? {
+        return Ok(());
     }
     let way = if before < wanted { "up" } else { "down" };
     let message = format!(
@@ -407,11 +397,7 @@ async fn prune(
         .collect();
     for set in empty.iter().take(empty.len().saturating_sub(limit)) {
         let api: Api<ReplicaSet> = Api::namespaced(world.client.clone(), namespace(&set.metadata));
-        match api.delete(name(&set.metadata), &DeleteParams::default()).await {
-            Ok(_) => {}
-            Err(error) if is_race(&error) => {}
-            Err(error) => return Err(Box::new(error)),
-        }
+        ignore_races(api.delete(name(&set.metadata), &DeleteParams::default()).await)?;
     }
     Ok(())
 }

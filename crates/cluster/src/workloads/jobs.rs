@@ -13,7 +13,7 @@ use spokeshave_runtime::{Change, ObjectKey, ReconcileError, Requeue};
 use super::claims::{self, Claimant as _};
 use super::pods::{create_pod, delete_pod, pod_of};
 use super::{active, cron_jobs, left, sooner, still, write_status};
-use crate::objects::{controller_of, is_deleting, is_ready, name, namespace, owner, phase, time, uid};
+use crate::objects::{controller_of, is_deleting, is_ready, name, namespace, phase, time, uid};
 use crate::world::World;
 
 /// How long a Job waits with the successor of the first pod that failed; twice as long after each further one, up to six minutes.
@@ -352,11 +352,7 @@ fn openings(spec: &JobSpec, tally: &Tally, running: &[Arc<Pod>], count: usize) -
 }
 
 fn new_pod(job: &Job, spec: &JobSpec, index: Option<usize>) -> Pod {
-    let mut pod = pod_of(
-        &spec.template,
-        namespace(&job.metadata),
-        owner("batch/v1", "Job", &job.metadata),
-    );
+    let mut pod = pod_of(job, &spec.template);
     let mut prefix = format!("{}-", name(&job.metadata));
     if let Some(index) = index {
         prefix = format!("{prefix}{index}-");

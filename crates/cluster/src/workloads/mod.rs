@@ -23,12 +23,11 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 use spokeshave_runtime::{
-    Api, ControllerMetrics, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup,
-    WorkQueue, run_controller,
+    Api, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue,
 };
 
 use crate::objects::{condition, controller_of, has_ended, is_deleting, name, namespace};
-use crate::world::{World, is_race};
+use crate::world::{World, noted};
 use claims::Claimant;
 
 const WORKERS: usize = 8;
@@ -119,22 +118,9 @@ impl Workloads {
     }
 
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let metrics = ControllerMetrics::new(&world.metrics);
         macro_rules! start {
             ($name:literal, $queue:expr, $sync:path) => {
-                let shared = world.clone();
-                let work = move |key| $sync(shared.clone(), key);
-                tasks.spawn(
-                    $name,
-                    run_controller(
-                        $name,
-                        $queue,
-                        WORKERS,
-                        work,
-                        shutdown.clone(),
-                        metrics.clone(),
-                    ),
-                );
+                world.start(tasks, shutdown, $name, $queue, WORKERS, $sync);
             };
         }
         start!("deployment", self.deployments, deployments::sync);
@@ -211,6 +197,10 @@ fn until_available(pod: &Pod, min_ready: Option<i32>, now: Timestamp) -> Option<
     Some(left(ready.last_transition_time.as_ref()?.0, min_ready, now))
 }
 
+fn is_available(pod: &Pod, min_ready: Option<i32>, now: Timestamp) -> bool {
+    until_available(pod, min_ready, now).is_some_and(|wait| wait.is_zero())
+}
+
 /// How many of these pods are available, and when to look at the others again: that a pod has been Ready for long enough is no change of it.
 fn count_available<'a>(
     pods: impl IntoIterator<Item = &'a Arc<Pod>>,
@@ -269,14 +259,10 @@ where
     let metadata = object.meta();
     let api: Api<K> = Api::namespaced(world.client.clone(), namespace(metadata));
     let patch = serde_json::json!({"metadata": {"uid": metadata.uid}, "status": after});
-    match api
+    let answer = api
         .patch_status(name(metadata), &PatchParams::default(), &Patch::Merge(patch))
-        .await
-    {
-        Ok(written) => store.note_written(written),
-        Err(error) if is_race(&error) => {}
-        Err(error) => return Err(Box::new(error)),
-    }
+        .await;
+    noted(store, answer)?;
     Ok(Requeue::Done)
 }
 

@@ -1,13 +1,13 @@
 //! How controllers make and delete pods, and what they tell of it.
 
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError};
 
 use super::claims::Claimant;
-use crate::objects::{is_deleting, name, namespace};
-use crate::world::{World, is_namespace_ending, is_race, said};
+use crate::objects::{is_deleting, name, namespace, uid};
+use crate::world::{World, deletion_of, is_namespace_ending, is_race, said};
 
 /// What a controller does with a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,16 +41,16 @@ pub(super) fn of_a_stateful_set(
     (reason, format!("{deed:?} Pod {pod} in StatefulSet {set} {end}"))
 }
 
-/// A pod from a template.
-pub(super) fn pod_of(template: &PodTemplateSpec, pod_namespace: &str, owner: OwnerReference) -> Pod {
+/// A pod of a controller from a template.
+pub(super) fn pod_of<C: Claimant>(claimant: &C, template: &PodTemplateSpec) -> Pod {
     let metadata = template.metadata.clone().unwrap_or_default();
     Pod {
         metadata: ObjectMeta {
-            namespace: Some(pod_namespace.to_owned()),
+            namespace: Some(namespace(claimant.meta()).to_owned()),
             labels: metadata.labels,
             annotations: metadata.annotations,
             finalizers: metadata.finalizers,
-            owner_references: Some(vec![owner]),
+            owner_references: Some(vec![claimant.reference()]),
             ..ObjectMeta::default()
         },
         spec: template.spec.clone(),
@@ -101,13 +101,7 @@ pub(super) async fn delete_pod<C: Claimant>(
     pod: &Pod,
 ) -> Result<(), ReconcileError> {
     let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
-    let parameters = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: pod.metadata.uid.clone(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
+    let parameters = deletion_of(&pod.metadata, None);
     match api.delete(name(&pod.metadata), &parameters).await {
         Ok(answer) => {
             match answer.left() {
@@ -117,10 +111,7 @@ pub(super) async fn delete_pod<C: Claimant>(
                 {
                     world.pods.note_written(going)
                 }
-                _ => world.pods.note_gone(
-                    &ObjectKey::of(pod),
-                    pod.metadata.uid.as_deref().unwrap_or_default(),
-                ),
+                _ => world.pods.note_gone(&ObjectKey::of(pod), uid(&pod.metadata)),
             }
             tell(world, claimant, Deed::Delete, name(&pod.metadata), None).await;
             Ok(())

@@ -11,7 +11,7 @@ use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 
 use super::pods::{create_pod, delete_pod, pod_of};
 use super::{active, claims, count_available, still, write_status};
-use crate::objects::{is_deleting, is_ready, name, namespace, node_of, owner, phase, time, uid};
+use crate::objects::{is_deleting, is_ready, name, node_of, phase, time, uid};
 use crate::world::World;
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -65,11 +65,7 @@ async fn resize(
 ) -> Result<(), ReconcileError> {
     if let Some(template) = &set.spec.template {
         for _ in pods.len()..wanted {
-            let mut pod = pod_of(
-                template,
-                namespace(&set.metadata),
-                owner("apps/v1", "ReplicaSet", &set.metadata),
-            );
+            let mut pod = pod_of(set, template);
             pod.metadata.generate_name = Some(format!("{}-", name(&set.metadata)));
             create_pod(world, set, &pod).await?;
         }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 
-use super::claims::write_owners;
+use super::claims::{Claimant as _, write_owners};
 use crate::objects::{name, namespace, owner, uid};
 use crate::world::World;
 
@@ -46,11 +46,7 @@ pub(super) fn claim_name(template: &PersistentVolumeClaim, pod_name: &str) -> St
 
 /// The owner of a new claim.
 pub(super) fn first_owner(set: &StatefulSet) -> Option<Vec<OwnerReference>> {
-    (Keeper::of(set, true) == Keeper::Set).then(|| vec![of_set(set)])
-}
-
-fn of_set(set: &StatefulSet) -> OwnerReference {
-    owner("apps/v1", "StatefulSet", &set.metadata)
+    (Keeper::of(set, true) == Keeper::Set).then(|| vec![set.reference()])
 }
 
 /// Writes on the claims of a pod with whom they go. Another look is needed where another writer was faster.
@@ -99,7 +95,7 @@ fn owners(
     keeper: Keeper,
 ) -> Option<Vec<OwnerReference>> {
     let known = claim.owner_references.clone().unwrap_or_default();
-    let (set_reference, pod_reference) = (of_set(set), owner("v1", "Pod", pod));
+    let (set_reference, pod_reference) = (set.reference(), owner("v1", "Pod", pod));
     let is_earlier = |one: &OwnerReference| {
         [&set_reference, &pod_reference].into_iter().any(|own| {
             one.api_version == own.api_version
@@ -160,7 +156,7 @@ mod tests {
             Some(owners.into_iter().map(|one| one.uid).collect())
         };
         let only = |uid: &str| Some(vec![uid.to_owned()]);
-        let (own, of_pod) = (of_set(&set), owner("v1", "Pod", &pod));
+        let (own, of_pod) = (set.reference(), owner("v1", "Pod", &pod));
         assert_eq!(next(Vec::new(), Keeper::Set), only("s"));
         assert_eq!(next(vec![own.clone()], Keeper::Set), None);
         assert_eq!(next(vec![own.clone()], Keeper::Pod), only("p"));

@@ -6,14 +6,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, StatefulSet};
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError};
 
 use super::claims::{self, Claimant};
-use crate::objects::{name, namespace, owner, uid};
-use crate::world::{World, is_namespace_ending, is_race};
+use crate::objects::{name, namespace, uid};
+use crate::world::{World, ignore_races, is_namespace_ending, is_race, noted};
+
+/// The label of a pod with its revision.
+pub(super) const REVISION: &str = "controller-revision-hash";
 
 /// A controller that keeps its templates.
 pub(super) trait Versioned: Claimant {
@@ -28,7 +31,7 @@ pub(super) trait Versioned: Claimant {
 }
 
 impl Versioned for DaemonSet {
-    const HASH: &'static str = "controller-revision-hash";
+    const HASH: &'static str = REVISION;
     const COUNTS_LIVE: bool = true;
 
     fn template(&self) -> &PodTemplateSpec {
@@ -120,7 +123,7 @@ async fn create<C: Versioned>(
     let revision: ControllerRevision = serde_json::from_value(json!({
         "metadata": {
             "name": revision_name, "namespace": namespace(set.meta()), "labels": labels, "annotations": set.meta().annotations,
-            "ownerReferences": [owner(&C::api_version(&()), &C::kind(&()), set.meta())],
+            "ownerReferences": [set.reference()],
         },
         "data": {"spec": {"template": template}}, "revision": number,
     }))?;
@@ -139,28 +142,25 @@ async fn raise(world: &World, revision: &ControllerRevision, number: i64) -> Res
     let known = &revision.metadata;
     let api: Api<ControllerRevision> = Api::namespaced(world.client.clone(), namespace(known));
     let patch = json!({"metadata": {"resourceVersion": known.resource_version}, "revision": number});
-    match api
+    let answer = api
         .patch(name(known), &PatchParams::default(), &Patch::Merge(patch))
-        .await
-    {
-        Ok(written) => {
-            world.revisions.note_written(written);
-            Ok(true)
-        }
-        Err(error) if is_race(&error) => Ok(false),
-        Err(error) => Err(Box::new(error)),
-    }
+        .await;
+    noted(&world.revisions, answer)
 }
 
 async fn delete(world: &World, revision: &ControllerRevision) -> Result<(), ReconcileError> {
     let known = &revision.metadata;
     let api: Api<ControllerRevision> = Api::namespaced(world.client.clone(), namespace(known));
-    match api.delete(name(known), &DeleteParams::default()).await {
-        Ok(_) => world.revisions.note_gone(&ObjectKey::of(revision), uid(known)),
-        Err(error) if is_race(&error) => {}
-        Err(error) => return Err(Box::new(error)),
+    let answer = api.delete(name(known), &DeleteParams::default()).await;
+    if ignore_races(answer)?.is_some() {
+        world.revisions.note_gone(&ObjectKey::of(revision), uid(known));
     }
     Ok(())
+}
+
+/// The revision of a pod.
+pub(super) fn revision_of(pod: &Pod) -> Option<&String> {
+    pod.metadata.labels.as_ref()?.get(REVISION)
 }
 
 /// The template of a revision in this namespace, if it is kept.

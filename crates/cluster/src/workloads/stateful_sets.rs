@@ -14,13 +14,11 @@ use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
 use super::claims::{self, Claimant as _};
 use super::pods::{create_pod, delete_pod, pod_of};
-use super::{
-    count_available, retention, revisions, sooner, still, template_hash, until_available, write_status,
-};
-use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, owner, uid};
+use super::revisions::{self, REVISION, revision_of};
+use super::{count_available, is_available, retention, sooner, still, template_hash, write_status};
+use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, uid};
 use crate::world::{World, is_namespace_ending, is_race, said};
 
-const REVISION: &str = "controller-revision-hash";
 /// When to look again for claims that are to be collected.
 const COLLECTION: Duration = Duration::from_secs(1);
 
@@ -72,10 +70,6 @@ fn ordinals(set: &StatefulSet) -> Range<usize> {
     start..start + number(set.spec.replicas, 1)
 }
 
-fn revision(pod: &Pod) -> Option<&String> {
-    pod.metadata.labels.as_ref()?.get(REVISION)
-}
-
 /// One step of a set to what it is to be.
 struct Step<'a> {
     world: &'a World,
@@ -116,15 +110,14 @@ impl<'a> Step<'a> {
 
     /// The revisions that are in use.
     fn live(&self) -> BTreeSet<String> {
-        let of_pods = self.pods.iter().filter_map(|pod| revision(pod)).cloned();
+        let of_pods = self.pods.iter().filter_map(|pod| revision_of(pod)).cloned();
         of_pods
             .chain([self.current.clone(), self.update.clone()])
             .collect()
     }
 
     fn is_available(&self, pod: &Pod) -> bool {
-        let wait = until_available(pod, self.set.spec.min_ready_seconds, self.now);
-        wait.is_some_and(|wait| wait.is_zero())
+        is_available(pod, self.set.spec.min_ready_seconds, self.now)
     }
 
     /// Makes and deletes pods as far as their order allows at this moment, and says when to look again.
@@ -194,7 +187,7 @@ impl<'a> Step<'a> {
         let from = self.wanted.start.saturating_add(from).min(self.wanted.end);
         let rolled = self.by_ordinal.range(from..self.wanted.end).rev();
         let mut pods = rolled.map(|(_, pod)| pod);
-        let outdated = pods.find(|pod| revision(pod) != Some(&self.update));
+        let outdated = pods.find(|pod| revision_of(pod) != Some(&self.update));
         match outdated {
             Some(pod) if !is_deleting(&pod.metadata) => delete_pod(self.world, self.set, pod).await,
             _ => Ok(()),
@@ -215,8 +208,7 @@ impl<'a> Step<'a> {
         let (template, revision) = older
             .flatten()
             .unwrap_or_else(|| (set.spec.template.clone(), &self.update));
-        let owner = owner("apps/v1", "StatefulSet", &set.metadata);
-        let mut pod = pod_of(&template, namespace(&set.metadata), owner);
+        let mut pod = pod_of(set, &template);
         let labels = pod.metadata.labels.get_or_insert_default();
         labels.insert(REVISION.to_owned(), revision.clone());
         labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), pod_name.clone());
@@ -233,11 +225,7 @@ impl<'a> Step<'a> {
 
     /// Whether a new pod has the template from which a rollout comes: that of an ordinal below the partition, which the new one does not reach.
     fn stays_at_current(&self, ordinal: usize) -> bool {
-        let strategy = self.set.spec.update_strategy.as_ref();
-        let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
-        let partition = rolling.and_then(|rolling| rolling.partition).unwrap_or(0);
-        let partition = usize::try_from(partition).unwrap_or(0);
-        self.current != self.update && ordinal < self.wanted.start.saturating_add(partition)
+        self.current != self.update && ordinal < self.wanted.start.saturating_add(partition(self.set))
     }
 
     /// The status, and when to look again although nothing has changed.
@@ -245,7 +233,7 @@ impl<'a> Step<'a> {
         let staying = || pods.iter().filter(|pod| !is_deleting(&pod.metadata));
         let ready = staying().filter(|pod| is_ready(pod)).count();
         let (available, again) = count_available(staying(), self.set.spec.min_ready_seconds, self.now);
-        let of = |wanted: &String| staying().filter(|pod| revision(pod) == Some(wanted)).count();
+        let of = |wanted: &String| staying().filter(|pod| revision_of(pod) == Some(wanted)).count();
         let updated = of(&self.update);
         // A rollout is over when all pods are there and ready at the new revision; it is never where pods wait for somebody to delete them.
         let all = self.wanted.len();
@@ -261,15 +249,16 @@ impl<'a> Step<'a> {
 
 /// The lowest ordinal that a new template reaches; none when its pods wait for somebody to delete them.
 fn rolls_from(set: &StatefulSet) -> Option<usize> {
-    let Some(strategy) = &set.spec.update_strategy else {
-        return Some(0);
-    };
-    if strategy.type_.as_deref() == Some("OnDelete") {
-        return None;
-    }
-    let rolling = strategy.rolling_update.as_ref();
+    let strategy = set.spec.update_strategy.as_ref();
+    let kind = strategy.and_then(|strategy| strategy.type_.as_deref());
+    (kind != Some("OnDelete")).then(|| partition(set))
+}
+
+fn partition(set: &StatefulSet) -> usize {
+    let strategy = set.spec.update_strategy.as_ref();
+    let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
     let partition = rolling.and_then(|rolling| rolling.partition).unwrap_or(0);
-    Some(usize::try_from(partition).unwrap_or(0))
+    usize::try_from(partition).unwrap_or(0)
 }
 
 /// Each ordinal has its own claims, created once from the templates.

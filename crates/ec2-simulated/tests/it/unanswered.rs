@@ -10,6 +10,7 @@ use spokeshave_aws_cloud::AwsProvider;
 use spokeshave_ec2_simulated::Options;
 use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_provider_aws::class_hash::HASH_ANNOTATION;
+use tokio::task::JoinHandle;
 
 use crate::world::{CLUSTER, World, claim, lead};
 
@@ -48,6 +49,12 @@ async fn in_time(
     }
 }
 
+/// A launch that goes on beside the test.
+fn launch(provider: &Arc<AwsProvider>, wanted: &NodeClaim) -> JoinHandle<Result<NodeClaim, CloudError>> {
+    let (provider, wanted) = (provider.clone(), wanted.clone());
+    tokio::spawn(async move { provider.create(&wanted).await })
+}
+
 /// How old the only instance is that is listed, as garbage collection counts.
 async fn listed_age(world: &World, provider: &AwsProvider) -> i64 {
     let listed = provider.list().await.unwrap();
@@ -71,10 +78,7 @@ async fn a_081_what_a_fleet_has_launched_is_not_collected_before_its_answer_is_h
     let strays = world.cloud.instances();
     world.cloud.answer_late("CreateFleet", Duration::from_secs(70), 1);
     let wanted = large("one");
-    let launching = tokio::spawn({
-        let (provider, wanted) = (provider.clone(), wanted.clone());
-        async move { provider.create(&wanted).await }
-    });
+    let launching = launch(&provider, &wanted);
     world.pass(45).await;
     let listed = provider.list().await.unwrap();
     assert_eq!(listed.len(), 2);
@@ -157,10 +161,7 @@ async fn a_080_a_launch_under_way_is_remembered_when_another_instance_ends() {
     world.pass(60).await;
     world.cloud.answer_late("CreateFleet", Duration::from_secs(20), 1);
     let wanted = large("two");
-    let launching = tokio::spawn({
-        let (provider, wanted) = (provider.clone(), wanted.clone());
-        async move { provider.create(&wanted).await }
-    });
+    let launching = launch(&provider, &wanted);
     world.pass(5).await;
     provider.delete(&first).await.unwrap();
     let launched = launching.await.unwrap().unwrap();

@@ -53,13 +53,6 @@ impl FleetRequest {
         };
         of_one(self) == of_one(other)
     }
-
-    /// Names of the launch templates.
-    pub fn launch_template_names(&self) -> impl Iterator<Item = &str> {
-        self.launch_template_configs
-            .iter()
-            .map(|config| config.launch_template_specification.launch_template_name.as_str())
-    }
 }
 
 /// A launch template with the places at which its instances may be launched.

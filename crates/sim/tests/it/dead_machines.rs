@@ -180,9 +180,7 @@ async fn with_volume(seed: u64) -> (Cluster, String) {
     cluster.storage_class().await;
     let set = json!({"metadata": {"name": "db"}, "spec": {
         "replicas": 1, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template("db", "100m", json!({})),
-        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
-            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
-        }}],
+        "volumeClaimTemplates": [volume_claim("data")],
     }});
     cluster.create::<StatefulSet>(set).await;
     cluster.until_running(1).await;
@@ -264,10 +262,7 @@ async fn a_volume_of_one_node_is_attached_once_when_several_ask_for_it() {
     cluster.deploy_with("base", 3, first).await;
     cluster.until_running(3).await;
     for app in ["a", "b", "c"] {
-        let claim = json!({"metadata": {"name": app}, "spec": {
-            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
-        }});
-        cluster.create::<PersistentVolumeClaim>(claim).await;
+        cluster.create::<PersistentVolumeClaim>(volume_claim(app)).await;
         let mut spec = apart(app);
         spec["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": app}}]);
         let template = template(app, "100m", json!({"spec": spec}));

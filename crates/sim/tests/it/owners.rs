@@ -28,10 +28,6 @@ fn of_version(pod: &Pod, version: &str) -> bool {
         .is_some_and(|value| value == version)
 }
 
-fn second_version() -> Value {
-    json!({"metadata": {"annotations": {"version": "2"}}})
-}
-
 /// `kubectl delete --cascade=orphan` and a new Deployment of the same name: no pod is replaced, and the next template rolls out.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_adopts_the_sets_that_another_one_has_left() {
@@ -209,13 +205,10 @@ async fn a_daemon_set_with_surge_never_leaves_a_node_alone() {
 async fn claims_go_with_their_set_as_its_policy_says() {
     let cluster = Cluster::undisturbed(206).await;
     cluster.storage_class().await;
-    let claim = json!({"metadata": {"name": "data"}, "spec": {
-        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
-    }});
     let policy = json!({"whenDeleted": "Delete", "whenScaled": "Delete"});
     let object = json!({"metadata": {"name": "pg"}, "spec": {
         "replicas": 2, "serviceName": "pg", "ordinals": {"start": 5}, "selector": {"matchLabels": {"app": "pg"}},
-        "template": template("pg", "100m", json!({})), "volumeClaimTemplates": [claim], "persistentVolumeClaimRetentionPolicy": policy,
+        "template": template("pg", "100m", json!({})), "volumeClaimTemplates": [volume_claim("data")], "persistentVolumeClaimRetentionPolicy": policy,
     }});
     cluster.create::<StatefulSet>(object).await;
     cluster.until_running(2).await;

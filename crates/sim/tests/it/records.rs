@@ -35,10 +35,6 @@ async fn recorded(seed: u64) -> Cluster {
     Cluster::new(options, undisturbed).await.with_operator()
 }
 
-fn second_version() -> Value {
-    json!({"metadata": {"annotations": {"version": "2"}}})
-}
-
 /// Why there are no pods is on whoever is to make them, once, and not only in a log.
 #[tokio::test(start_paused = true)]
 async fn pods_that_are_refused_are_told_of_until_they_can_be_made() {

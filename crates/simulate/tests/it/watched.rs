@@ -25,12 +25,7 @@ fn watched(at_ms: u64) -> (Run, Vec<Entry>, Value, Option<Objects>) {
     let (mut log, mut trace, mut objects) = (Vec::new(), Trace::default(), None);
     let mut take = |line: spokeshave_simulate::Line<'_>| {
         trace.take(&line);
-        log.push(Entry {
-            at_ms: line.at_ms,
-            what: line.what.to_owned(),
-            of: line.of.to_owned(),
-            more: line.more.to_owned(),
-        });
+        log.push(Entry::from(line));
     };
     let mut show = |all: &Objects| objects = Some(all.clone());
     let watch = Watch {

@@ -19,7 +19,6 @@ use super::told::{self, Told};
 use crate::field;
 use crate::plan;
 use crate::plan::SourceArgs;
-use crate::plan::schema::LeftOut;
 use crate::plan::world::mark_held;
 use crate::text::say;
 
@@ -61,6 +60,7 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
             (written.map(|written| written.object).collect(), None)
         }
     };
+    let can_read_all = loaded.world.knows_commands();
     let mut source = Source {
         state: loaded.world.state,
         attachments: Vec::new(),
@@ -90,9 +90,7 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
     }
     mark_held(&mut source.state, &disruptions);
     // One that cannot be listed or read may be replacing what looks like one node too many.
-    let is_unread = |one: &LeftOut| one.unread.as_deref() == Some("Disruption");
-    let knows_all = unlisted.is_none() && disruptions.len() == source.commands.len();
-    if knows_all && !loaded.world.left_out.iter().any(is_unread) {
+    if can_read_all && unlisted.is_none() && disruptions.len() == source.commands.len() {
         source.replicas = Replicas::of(&source.state, &disruptions, source.now);
     }
     Ok(source)

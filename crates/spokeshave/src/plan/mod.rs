@@ -49,7 +49,6 @@ use crate::text::{count, say};
 use crate::{cluster, scheduler_config};
 use ec2::Ec2;
 use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats, WhatIfs};
-use schema::LeftOut;
 use world::{Origin, World, mark_held};
 
 pub(crate) use args::{EXAMPLES, PlanArgs, SourceArgs};
@@ -77,8 +76,7 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
         client,
         ..
     } = load(&args.source).await?;
-    let is_unread = |one: &LeftOut| one.unread.as_deref() == Some("Disruption");
-    let mut knows_commands = !world.left_out.iter().any(is_unread);
+    let mut knows_commands = world.knows_commands();
     // With DisruptionPolicies they have been read.
     if let Some(client) = client.filter(|_| world.state.disruption_policies.is_empty()) {
         match live::commands(&client).await {

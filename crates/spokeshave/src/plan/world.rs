@@ -203,6 +203,12 @@ impl World {
         }
     }
 
+    /// Whether every Disruption that was found can be read. One that nobody can read may hold any node, and may be replacing it.
+    pub(crate) fn knows_commands(&self) -> bool {
+        let mut unread = self.left_out.iter().filter_map(|one| one.unread.as_deref());
+        unread.all(|kind| kind != "Disruption")
+    }
+
     /// Takes in HorizontalPodAutoscalers that were read for themselves.
     pub(crate) fn scale_up_to(&mut self, autoscalers: &Dump) {
         self.most_replicas = autoscalers.most_replicas();

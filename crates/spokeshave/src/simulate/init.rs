@@ -136,6 +136,7 @@ fn scenario(paths: &[PathBuf], inventory: &Inventory, scoring: Option<&str>) -> 
         names => (serde_json::to_string(names)?, "these dumps"),
     };
     let scheduler = scoring.map(|scoring| format!("    scheduler: {{scoring: {scoring}}}\n"));
+    let scheduler = scheduler.unwrap_or_default();
     let number = |number: u64, noun: &str| count(usize::try_from(number).unwrap_or(usize::MAX), noun);
     let mut text = String::new();
     let _ = write!(
@@ -170,7 +171,6 @@ spec:
   # expect:
   # - patient.cost <= 1.02 * now.cost
 ",
-        scheduler = scheduler.unwrap_or_default(),
         shown = names.join(", "),
         owners = number(facts.owners, "workload"),
         pods = number(facts.peak_pods, "pod"),

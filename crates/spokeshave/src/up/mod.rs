@@ -244,18 +244,7 @@ impl Cluster {
             token,
         })
     }
-}
 
-/// A client without a limit.
-fn client_of(server: &Arc<ApiServer>, options: ClientOptions, clock: &SharedClock) -> Client {
-    let options = ClientOptions {
-        rate: None,
-        ..options
-    };
-    from_service(server.service(), "default", &options, clock.clone())
-}
-
-impl Cluster {
     /// The clients of the cluster's own components, each under its own name.
     fn clients(&self, clock: &SharedClock) -> spokeshave_cluster::Clients {
         spokeshave_cluster::Clients::named(|program| {
@@ -275,6 +264,15 @@ impl Cluster {
             certificate_authority: STANDARD.encode(self.listener.ca_pem()),
         }
     }
+}
+
+/// A client without a limit.
+fn client_of(server: &Arc<ApiServer>, options: ClientOptions, clock: &SharedClock) -> Client {
+    let options = ClientOptions {
+        rate: None,
+        ..options
+    };
+    from_service(server.service(), "default", &options, clock.clone())
 }
 
 async fn install_definitions(client: &Client, cloud: DefinitionsOf) -> Result<()> {

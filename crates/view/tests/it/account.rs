@@ -95,6 +95,15 @@ fn cluster(nodes: &[(&str, &InstanceType)]) -> ClusterState {
     state
 }
 
+/// The same where only the prices of these types are known.
+fn knowing(mut state: ClusterState, kinds: &[InstanceType]) -> ClusterState {
+    let types = state.instance_types.values_mut();
+    for list in types.filter_map(|types| types.as_mut().ok()) {
+        *list = kinds.to_vec().into();
+    }
+    state
+}
+
 /// A command in a phase that takes nodes away, and has one come or none.
 fn taking(number: i64, nodes: &[&str], replacement: Option<&str>, phase: &str) -> Arc<Disruption> {
     let replacement = replacement.map(|name| format!("claim-{name}"));
@@ -210,17 +219,10 @@ fn capability_21_a_restart_in_mid_command_claims_no_more_than_it_saves() {
 fn capability_21_a_replacement_whose_price_is_found_out_after_a_restart_is_one() {
     let (small, large) = (small(), large());
     let mut looker = Looker::default();
-    let mut now = cluster(&[("b", &small), ("x@1", &large)]);
-    for list in now
-        .instance_types
-        .values_mut()
-        .filter_map(|types| types.as_mut().ok())
-    {
-        *list = vec![instance_type("small", 2, 8, &["a"])].into();
-    }
-    let replacing = [taking(1, &["b"], Some("x"), "Replacing")];
-    assert_eq!(looker.look(now, &replacing), [SMALL, 0, 0, 0, 0, 0]);
     let now = cluster(&[("b", &small), ("x@1", &large)]);
+    let unpriced = knowing(now.clone(), std::slice::from_ref(&small));
+    let replacing = [taking(1, &["b"], Some("x"), "Replacing")];
+    assert_eq!(looker.look(unpriced, &replacing), [SMALL, 0, 0, 0, 0, 0]);
     assert_eq!(looker.look(now, &replacing), [SMALL, 0, LARGE, 0, 0, 0]);
     let done = [taking(1, &["b"], Some("x"), "Succeeded")];
     let told = looker.look(cluster(&[("x@1", &large)]), &done);
@@ -244,12 +246,7 @@ fn capability_21_an_account_without_prices_or_commands_is_none() {
         let header = looker.look_at(state, &[], Some(missing));
         assert_eq!(header.account, None, "{missing}");
     }
-    let mut unpriced = now;
-    let types = unpriced.instance_types.values_mut();
-    for list in types.filter_map(|types| types.as_mut().ok()) {
-        *list = Vec::<InstanceType>::new().into();
-    }
-    let header = looker.look_at(unpriced, &[], None);
+    let header = looker.look_at(knowing(now, &[]), &[], None);
     assert_eq!((header.account, header.nodes_without_price), (None, 2));
     let done = taking(1, &["b"], None, "Succeeded");
     let told = looker.look(cluster(&[("a", &small), ("c", &small)]), &[done]);
@@ -261,14 +258,8 @@ fn capability_21_an_account_without_prices_or_commands_is_none() {
 fn capability_21_a_price_that_is_found_out_later_is_accounted_for() {
     let (small, large) = (small(), large());
     let mut looker = Looker::default();
-    let without_large = |nodes: &[(&str, &InstanceType)]| {
-        let mut state = cluster(nodes);
-        let types = state.instance_types.values_mut();
-        for list in types.filter_map(|types| types.as_mut().ok()) {
-            *list = vec![instance_type("small", 2, 8, &["a"])].into();
-        }
-        state
-    };
+    let without_large =
+        |nodes: &[(&str, &InstanceType)]| knowing(cluster(nodes), std::slice::from_ref(&small));
     let told = looker.look(without_large(&[("a", &small), ("b", &large)]), &[]);
     assert_eq!(told, [SMALL, 0, 0, 0, 0, 0]);
     let nodes: &[(&str, &InstanceType)] = &[("a", &small), ("b", &large), ("c", &large)];

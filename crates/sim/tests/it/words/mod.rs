@@ -26,9 +26,9 @@ pub use pools::Pools;
 pub use rest::Rest;
 pub use series::{assert_counted_once, reading, sum, sum_of, value};
 pub use unreadable::Unreadable;
-pub use volumes::{Volumes, ephemeral_volume};
+pub use volumes::{Volumes, ephemeral_volume, volume_claim};
 pub use waiting::Waiting;
-pub use workloads::{Workloads, template, without_place};
+pub use workloads::{Workloads, second_version, template, without_place};
 
 /// What every word is about: a laboratory, and how patient its tests are.
 pub trait Scene: Sized {

@@ -5,11 +5,16 @@ use serde_json::{Value, json};
 
 use super::{Objects as _, Scene};
 
+/// A claim of class `fast`, for a volume that one node may have.
+pub fn volume_claim(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
+    }})
+}
+
 /// A volume of class `fast` that comes and goes with its pod.
 pub fn ephemeral_volume(name: &str) -> Value {
-    json!({"name": name, "ephemeral": {"volumeClaimTemplate": {"spec": {
-        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
-    }}}})
+    json!({"name": name, "ephemeral": {"volumeClaimTemplate": {"spec": volume_claim(name)["spec"]}}})
 }
 
 pub trait Volumes: Scene {

@@ -17,6 +17,11 @@ pub fn template(app: &str, cpu: &str, change: Value) -> Value {
     template
 }
 
+/// A change of a template that makes a pod another one.
+pub fn second_version() -> Value {
+    json!({"metadata": {"annotations": {"version": "2"}}})
+}
+
 /// A change of a pod for which packing believes that a node could be made, and the audit does not: between 2 and 4 there is only 3, which it does not want.
 pub fn without_place() -> Value {
     let slot = |operator: &str, value: &str| json!({"key": "example.com/slot", "operator": operator, "values": [value]});

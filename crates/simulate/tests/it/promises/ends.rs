@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use spokeshave_scenario::OwnerKind;
-
 use super::Lived;
 use super::replay::State;
 use super::report::{Promise, Report};
@@ -149,9 +147,8 @@ fn figures(warmup_ms: u64, lived: &Lived, report: &mut Report) {
 fn replicas(state: &State<'_>, report: &mut Report) {
     for (index, workload) in state.scene.workloads.iter().enumerate() {
         let pods = || state.pods.values().filter(|pod| pod.workload == index);
-        let is_scaled = matches!(workload.kind, OwnerKind::Deployment | OwnerKind::StatefulSet);
         // The successor of a member comes when it is gone.
-        if is_scaled && !pods().any(|pod| pod.is_stopping) {
+        if workload.is_scaled() && !pods().any(|pod| pod.is_stopping) {
             let (count, wanted) = (pods().count(), state.replicas[index]);
             let why = || format!("{} has {count} pods and wants {wanted}", workload.name);
             report.judge_end(Promise::Replicas, count == wanted as usize, why);

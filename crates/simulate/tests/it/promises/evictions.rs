@@ -1,6 +1,6 @@
 //! Evictions: why a pod is evicted, and whether it may be.
 
-use spokeshave_scenario::{Budget, OwnerKind};
+use spokeshave_scenario::Budget;
 
 use super::launches::may_be_taken;
 use super::replay::{Command, Node, Pod, State, whole_seconds};
@@ -57,8 +57,9 @@ fn evicted(
         });
     }
     if workload.is_critical {
-        let mut others = node.pods.iter().filter_map(|name| state.pods.get(name));
-        let is_last = others.all(|pod| state.workload(pod).is_critical);
+        let is_last = state
+            .pods_on(node)
+            .all(|(_, pod)| state.workload(pod).is_critical);
         report.judge(Promise::Tiers, entry, is_last || is_overdue, || {
             "others are still there".to_owned()
         });
@@ -95,7 +96,7 @@ fn allows(state: &State<'_>, budget: &Budget, pod: &Pod, workload: &Workload) ->
         .filter(|one| one.workload == pod.workload && !one.is_stopping)
         .collect();
     let ready = living.iter().filter(|one| one.is_ready).count();
-    let is_scaled = matches!(workload.kind, OwnerKind::Deployment | OwnerKind::StatefulSet);
+    let is_scaled = workload.is_scaled();
     let expected = if is_scaled {
         state.replicas[pod.workload] as usize
     } else {

@@ -46,7 +46,6 @@ fn asked(state: &State<'_>, entry: &Entry, report: &mut Report) {
 fn launched(state: &State<'_>, entry: &Entry, report: &mut Report) {
     let scene = state.scene;
     let words: Vec<&str> = entry.more.split(' ').collect();
-    let sold = |name: &str| scene.types.iter().find(|one| one.name == name);
     let (Some(claim), &[name, capacity_type, said, zone]) = (state.claims.get(&entry.of), words.as_slice())
     else {
         return;
@@ -55,7 +54,9 @@ fn launched(state: &State<'_>, entry: &Entry, report: &mut Report) {
     report.judge(Promise::OneInstance, entry, is_first, || {
         "a second instance".to_owned()
     });
-    let Some(instance_type) = sold(name) else { return };
+    let Some(instance_type) = scene.types.iter().find(|one| one.name == name) else {
+        return;
+    };
     let price = instance_type.price_of(zone, capacity_type);
     let is_price = price.is_some_and(|price| price.to_string() == said);
     let is_allowed = claim.pool.capacity_types.contains(&capacity_type);
@@ -172,12 +173,7 @@ pub fn idle(state: &State<'_>, entry: &Entry, node: &Node<'_>, report: &mut Repo
 pub fn at_the_end(state: &State<'_>, report: &mut Report) {
     let now_ms = state.now_ms;
     for (name, node) in state.alive() {
-        let end = Entry {
-            at_ms: now_ms,
-            what: "the end".to_owned(),
-            of: name.clone(),
-            more: String::new(),
-        };
+        let end = Entry::end(now_ms, name);
         if node.joined_ms.is_none() {
             let is_in_time = now_ms.saturating_sub(node.launched_ms) <= JOINS_WITHIN;
             report.judge(Promise::Joins, &end, is_in_time, || {

@@ -34,14 +34,7 @@ impl Scene {
     pub fn live(&self, seed: u64) -> Lived {
         let (world, timeline, policy) = (self.world(), self.timeline(), self.policy());
         let (mut log, mut claims) = (Vec::new(), Vec::new());
-        let mut take = |line: Line<'_>| {
-            log.push(Entry {
-                at_ms: line.at_ms,
-                what: line.what.to_owned(),
-                of: line.of.to_owned(),
-                more: line.more.to_owned(),
-            });
-        };
+        let mut take = |line: Line<'_>| log.push(Entry::from(line));
         let mut show = |objects: &Objects| {
             claims.extend(objects.node_claims.iter().map(|claim| {
                 let status = claim.status.as_ref();

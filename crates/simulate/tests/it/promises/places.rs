@@ -107,8 +107,7 @@ fn counts<'s>(
 
 /// Whether a pod of a workload is on a node, be it that it stops.
 fn has_any(state: &State<'_>, node: &Node<'_>, workload: usize) -> bool {
-    let mut pods = node.pods.iter().filter_map(|name| state.pods.get(name));
-    pods.any(|pod| pod.workload == workload)
+    state.pods_on(node).any(|(_, pod)| pod.workload == workload)
 }
 
 /// Whether nothing but time stands between a pod and a node: no neighbours, no limit, no shortage.
@@ -133,12 +132,6 @@ fn waited(state: &State<'_>, entry: &Entry, pod: &Pod, report: &mut Report) {
 /// Nobody is left to wait.
 pub fn at_the_end(state: &State<'_>, report: &mut Report) {
     for (name, pod) in state.pods.iter().filter(|(_, pod)| pod.node.is_none()) {
-        let end = Entry {
-            at_ms: state.now_ms,
-            what: "the end".to_owned(),
-            of: name.clone(),
-            more: String::new(),
-        };
-        waited(state, &end, pod, report);
+        waited(state, &Entry::end(state.now_ms, name), pod, report);
     }
 }

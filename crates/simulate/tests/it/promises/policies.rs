@@ -121,14 +121,7 @@ fn one_member(state: &State<'_>, entry: &Entry, command: &Command, report: &mut 
         let is_on = |pod: &Pod, name: &String| pod.node.as_ref() == Some(name);
         let holds = |name: &&String| members.iter().any(|pod| is_on(pod, name));
         let own: Vec<&String> = command.nodes.iter().filter(holds).collect();
-        let is_busy = |pod: &&&Pod| {
-            let there = pod
-                .node
-                .as_ref()
-                .and_then(|name| Some((name, state.nodes.get(name)?)));
-            let stays = there.is_some_and(|(name, node)| !state.is_leaving(name, node));
-            !pod.is_ready || !stays
-        };
+        let is_busy = |pod: &&&Pod| !pod.is_ready || !state.has_place(pod);
         let busy = members.iter().filter(is_busy).count();
         let is_kept = own.is_empty() || own.len() == 1 && busy == 0;
         let why = || format!("{} is on {own:?}, and {busy} of its pods are not up", set.name);

@@ -22,6 +22,13 @@ pub fn fits(wanted: &Amounts, room: &Amounts) -> bool {
     wanted.iter().zip(room).all(|(wanted, room)| wanted <= room)
 }
 
+/// Takes so much more.
+fn add(used: &mut Amounts, amounts: Amounts) {
+    for (used, amount) in used.iter_mut().zip(amounts) {
+        *used += amount;
+    }
+}
+
 /// What a pod takes.
 pub fn requests(workload: &Workload) -> Amounts {
     [workload.millicores, POD_MEMORY_MIB * MIB, 1]
@@ -258,32 +265,30 @@ impl<'a> State<'a> {
         &self.scene.workloads[pod.workload]
     }
 
+    /// Pods on a node, be it that they stop.
+    pub fn pods_on<'s>(&'s self, node: &'s Node<'a>) -> impl Iterator<Item = (&'s String, &'s Pod)> {
+        let pods = node.pods.iter();
+        pods.filter_map(move |name| Some((name, self.pods.get(name)?)))
+    }
+
     /// Pods on a node that stay there as far as their workloads are concerned.
     pub fn staying<'s>(&'s self, node: &'s Node<'a>) -> impl Iterator<Item = (&'s String, &'s Pod)> {
-        let pods = node.pods.iter();
-        let pods = pods.filter_map(move |name| Some((name, self.pods.get(name)?)));
-        pods.filter(|(_, pod)| !pod.is_stopping)
+        self.pods_on(node).filter(|(_, pod)| !pod.is_stopping)
     }
 
     /// What pods take of a node.
-    pub fn used(&self, node: &Node<'_>) -> Amounts {
+    pub fn used(&self, node: &Node<'a>) -> Amounts {
         let mut used = [0; 3];
-        for pod in node.pods.iter().filter_map(|name| self.pods.get(name)) {
-            let requests = requests(self.workload(pod));
-            used.iter_mut()
-                .zip(requests)
-                .for_each(|(used, amount)| *used += amount);
+        for (_, pod) in self.pods_on(node) {
+            add(&mut used, requests(self.workload(pod)));
         }
         used
     }
 
     /// Whether one more pod of a workload has room on a node.
-    pub fn has_room(&self, workload: &Workload, node: &Node<'_>) -> bool {
+    pub fn has_room(&self, workload: &Workload, node: &Node<'a>) -> bool {
         let mut after = self.used(node);
-        after
-            .iter_mut()
-            .zip(requests(workload))
-            .for_each(|(used, amount)| *used += amount);
+        add(&mut after, requests(workload));
         fits(&after, &node.room)
     }
 
@@ -303,6 +308,13 @@ impl<'a> State<'a> {
         node.going_ms.is_some() || self.command_of(name).is_some()
     }
 
+    /// Whether a pod is on a node that stays.
+    pub fn has_place(&self, pod: &Pod) -> bool {
+        let node = pod.node.as_ref();
+        let there = node.and_then(|name| Some((name, self.nodes.get(name)?)));
+        there.is_some_and(|(name, node)| !self.is_leaving(name, node))
+    }
+
     /// The NodePool of a NodeClaim, by its name.
     fn pool_of(&self, claim: &str) -> Option<&'a Pool> {
         let (pool, _) = claim.rsplit_once('-')?;
@@ -311,14 +323,9 @@ impl<'a> State<'a> {
 
     /// Workloads of which pods have no node, or one that goes; a pod of a StatefulSet that stops comes back.
     fn wanted(&self) -> BTreeSet<(usize, Option<String>)> {
-        let needs_node = |pod: &Pod| {
-            let node = pod.node.as_ref();
-            let there = node.and_then(|name| Some((name, self.nodes.get(name)?)));
-            there.is_none_or(|(name, node)| self.is_leaving(name, node))
-        };
         let comes_back = |pod: &Pod| self.workload(pod).kind == OwnerKind::StatefulSet;
         let pods = self.pods.iter();
-        let pods = pods.filter(|&(_, pod)| (!pod.is_stopping || comes_back(pod)) && needs_node(pod));
+        let pods = pods.filter(|&(_, pod)| (!pod.is_stopping || comes_back(pod)) && !self.has_place(pod));
         pods.map(|(name, pod)| (pod.workload, self.volumes.get(name).cloned()))
             .collect()
     }

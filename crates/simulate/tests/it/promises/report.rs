@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use spokeshave_simulate::Line;
+
 /// A line of the log, owned.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -12,6 +14,30 @@ pub struct Entry {
     pub what: String,
     pub of: String,
     pub more: String,
+}
+
+impl From<Line<'_>> for Entry {
+    fn from(line: Line<'_>) -> Self {
+        Entry {
+            at_ms: line.at_ms,
+            what: line.what.to_owned(),
+            of: line.of.to_owned(),
+            more: line.more.to_owned(),
+        }
+    }
+}
+
+impl Entry {
+    /// What stands for a line where something is still there in the end.
+    pub fn end(at_ms: u64, of: &str) -> Self {
+        Line {
+            at_ms,
+            what: "the end",
+            of,
+            more: "",
+        }
+        .into()
+    }
 }
 
 macro_rules! promises {
@@ -180,4 +206,19 @@ impl Report {
             self.broken.push(Broken { promise, text: why() });
         }
     }
+}
+
+/// How often each promise was judged in all of these lives.
+pub fn tally<'r>(reports: impl IntoIterator<Item = &'r Report>) -> BTreeMap<Promise, u64> {
+    let mut judged: BTreeMap<Promise, u64> = BTreeMap::new();
+    for (promise, times) in reports.into_iter().flat_map(|report| &report.judged) {
+        *judged.entry(*promise).or_default() += times;
+    }
+    judged
+}
+
+/// What was never judged: that would keep any promise.
+pub fn never_judged(judged: &BTreeMap<Promise, u64>) -> Vec<Promise> {
+    let all = Promise::ALL.iter().copied();
+    all.filter(|promise| !judged.contains_key(promise)).collect()
 }

@@ -126,6 +126,13 @@ pub struct Workload {
     pub events: Vec<(u64, Change)>,
 }
 
+impl Workload {
+    /// Somebody says how many pods there are to be.
+    pub fn is_scaled(&self) -> bool {
+        matches!(self.kind, OwnerKind::Deployment | OwnerKind::StatefulSet)
+    }
+}
+
 /// A world.
 #[derive(Clone, Debug)]
 pub struct Scene {
