@@ -14,7 +14,8 @@ folder=e2e/charts
 # The version that a Helm without a cluster pretends to talk to.
 pretended=(--kube-version 1.36.0 --api-versions monitoring.coreos.com/v1)
 rendered=$(mktemp)
-trap 'rm -f "$rendered"' EXIT
+copy=$(mktemp -d)
+trap 'rm -rf "$rendered" "$copy"' EXIT
 
 # documents FILE: its documents, in order, without empty lines.
 documents() {
@@ -65,6 +66,22 @@ if any(wrong):
     sys.exit(f"_ignored.tpl and values.yaml differ in {wrong}")
 KNOWN
 
+# ignored VALUES…: what the notes say of values without effect; `helm template` renders no notes.
+cp -R charts/spokeshave "$copy/chart"
+printf 'notes: |2\n{{- include "spokeshave.ignored" . | nindent 2 }}\n' >"$copy/chart/templates/ignored.yaml"
+ignored() {
+    "$HELM" template spokeshave "$copy/chart" "${pretended[@]}" --show-only templates/ignored.yaml "$@"
+}
+ignored --values "$folder/values/whole-karpenter.yaml" >"$rendered"
+grep -q "settings.eksControlPlane: " "$rendered" || { echo "the notes do not name a value of Karpenter's chart that has no effect" >&2; exit 1; }
+if grep -q "VALUES\|no chart knows" "$rendered"; then
+    echo "the notes take the first line of \`helm get values\` for a value, or call one of Karpenter's unknown:" >&2
+    cat "$rendered" >&2
+    exit 1
+fi
+ignored --values "$folder/values/defaults.yaml" --set unheardOf=1 >"$rendered"
+grep -q "unheardOf: no chart knows" "$rendered" || { echo "the notes do not name an unknown value" >&2; exit 1; }
+
 # The recommended values are those that are rendered above.
 diff <(grep -v '^#' charts/spokeshave/recommended.yaml) <(grep -v '^#\|^controller:' "$folder/values/recommended.yaml")
 
@@ -90,6 +107,10 @@ refused "cloudProvider" --set cloudProvider=gcp
 refused "settings.clusterName is \"c\", and cloudProvider is kwok, whose nodes have no machines: set cloudProvider=aws" --set settings.clusterName=c
 refused "settings.interruptionQueue is \"q\", and cloudProvider is kwok" --set settings.interruptionQueue=q
 refused "settings.clusterName is \"old\", and cloudProvider is kwok" --values "$folder/values/old-karpenter.yaml" --set cloudProvider=kwok
+refused "settings.clusterName: needed with cloudProvider=aws (or CLUSTER_NAME in controller.env)" --set cloudProvider=aws
+for set in settings.clusterName=c 'controller.env[0].name=CLUSTER_NAME,controller.env[0].value=c' 'controller.envFrom[0].configMapRef.name=cluster'; do
+    render --values "$folder/values/defaults.yaml" --set "cloudProvider=aws,$set" >/dev/null
+done
 refused "azure.subscriptionID: needed" --set cloudProvider=azure
 refused "settings.clusterEndpoint: needed" --values "$folder/values/azure.yaml" --set settings.clusterEndpoint=
 refused "networkPlugin" --set azure.networkPlugin=kubenet
@@ -130,6 +151,18 @@ refused "nodeRepair" --set settings.featureGates.nodeRepair=maybe
 refused "port" --set controller.metrics.port=0
 refused "a shadow changes nothing" --set shadow=true --set simulateKubelets=true
 refused "digest" --set controller.image.digest=latest
+
+# What Karpenter's chart takes for nothing is nothing here, too.
+render --values "$folder/values/defaults.yaml" --set controller.securityContext=null --set settings.preferencePolicy= --set settings.minValuesPolicy= >"$rendered"
+if grep -q "PREFERENCE_POLICY\|MIN_VALUES_POLICY" "$rendered"; then echo "an empty policy is no policy" >&2; exit 1; fi
+# A text keeps its indentation, also that of its first line.
+text=$'  apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n'
+printf '%s' "$text" >"$copy/text"
+render --values "$folder/values/azure.yaml" --set-file azure.bootstrapTemplate="$copy/text" --set-file settings.schedulerConfig="$copy/text" --set-file settings.instanceTypes="$copy/text" --show-only templates/configmap.yaml >"$rendered"
+[ "$(grep -c '^      apiVersion: ' "$rendered")" = 3 ] && [ "$(grep -c '^    kind: KubeSchedulerConfiguration' "$rendered")" = 3 ] || {
+    echo "a text whose first line is indented is not kept as it is" >&2
+    exit 1
+}
 
 render --values "$folder/values/defaults.yaml" --set dashboards.enabled=true --show-only templates/dashboards.yaml >"$rendered"
 boards=0

@@ -3,7 +3,7 @@
 
     faults.py --kubeconfig FILE --spokeshave PROGRAM --helm PROGRAM --audit-log FILE --folder DIR
 
-Definitions that are missing, that are an older version's, or of which one is missing; a second install, and other programs of the same image; a leader that was stopped and
+Definitions that are missing, that are an older version's, or of which one is missing; a second install, Karpenter under other names and other programs of our image; a leader that was stopped and
 comes back; an upgrade from another version of the chart in the middle of a command; a shadow with the chart's permissions, and one that is to become
 the operator; definitions of Karpenter's release. Needs nothing but Python 3.9 or later.
 """
@@ -184,25 +184,53 @@ class Faults:
         self.story.say("a second install in another namespace is refused, with the name of the first")
 
     def others(self):
-        """Of the programs of our image, what counts as another operator is one that does more than look on, however it is started."""
-        place = "/apis/apps/v1/namespaces/elsewhere/deployments"
-        for name, started, leads in (
-            ("web", {"args": ["web"]}, False),
-            ("provider", {"command": ["/spokeshave", "provider-serve"]}, False),
-            ("looks-on", {"command": ["/spokeshave", "operator", "--shadow"]}, False),
-            ("leads", {"command": ["/spokeshave"], "args": ["operator"]}, True),
+        """What counts as another operator: Karpenter under any name, and of the programs of our image one that does more than look on, however it is started."""
+        ours = lambda **started: {"image": "registry.example/spokeshave:1", **started}
+        mirrored = lambda **more: {"image": "registry.example/platform/nodes-7:2", **more}
+        variable = lambda name, value: {"env": [{"name": name, "value": value}]}
+        unelected = variable("DISABLE_LEADER_ELECTION", "true")
+        for name, namespace, label, containers, leads in (
+            ("web", "elsewhere", "spokeshave", [ours(args=["web"])], False),
+            ("provider", "elsewhere", "spokeshave", [ours(command=["/spokeshave", "provider-serve"])], False),
+            ("looks-on", "elsewhere", "spokeshave", [ours(command=["/spokeshave", "operator", "--shadow"])], False),
+            ("leads", "elsewhere", "spokeshave", [ours(command=["/spokeshave"], args=["operator"])], True),
+            ("dashboards", "elsewhere", "web", [{"image": "registry.example/karpenter-dashboards:1"}], False),
+            ("mirrored", "elsewhere", "autonodes", [{"image": "registry.example:5000/karpenter@sha256:" + 64 * "0"}], True),
+            ("variable", "elsewhere", "autonodes", [mirrored(**variable("KARPENTER_SERVICE", "karpenter"))], True),
+            ("sidecar", "elsewhere", "autonodes", [mirrored(), {"image": "public.ecr.aws/karpenter/controller:1.14.1"}], True),
+            ("label", "elsewhere", "karpenter", [mirrored()], True),
+            # In our namespace the Lease keeps them apart, if both wait for it.
+            ("elects", NAMESPACE, "karpenter", [mirrored()], False),
+            ("unelected", NAMESPACE, "karpenter", [mirrored(**unelected)], True),
+            ("other-lease", NAMESPACE, "karpenter", [mirrored(**variable("LEADER_ELECTION_NAME", "other"))], True),
         ):
-            container = {"name": "it", "image": "registry.example/spokeshave:1", **started}
+            place = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+            containers = [{"name": f"c{index}", **container} for index, container in enumerate(containers)]
             self.cluster.call("POST", place, {
-                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "spokeshave"}},
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "labels": {"app.kubernetes.io/name": label}},
                 # Paused, it makes no pods.
                 "spec": {"replicas": 1, "paused": True, "selector": {"matchLabels": {"app": name}},
-                         "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}}})
+                         "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": containers}}}})
             said = self.helm.chart("upgrade", "small", "--set", "simulateKubelets=true", "--dry-run=server", fails=leads)
-            if leads and f"Deployment elsewhere/{name} runs an operator" not in said:
+            if leads and f"Deployment {namespace}/{name} runs an operator" not in said:
                 raise Wrong(f"an operator that was not installed by a chart is not named: {said[-600:]}")
             self.cluster.call("DELETE", f"{place}/{name}")
-        self.story.say("an upgrade is refused beside another operator without a chart, and not beside a shadow or other programs of the same image")
+        self.story.say("an upgrade is refused beside another operator under any name, in this namespace without a common Lease, and not beside a shadow or other programs of the same image")
+
+    def values_of_karpenter(self):
+        """Values that were copied as a whole name the PodDisruptionBudget of Karpenter's release, which is there until that is uninstalled."""
+        place = "/apis/policy/v1/namespaces/elsewhere/poddisruptionbudgets"
+        self.cluster.call("POST", place, {
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": "karpenter", "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                         "annotations": {"meta.helm.sh/release-name": "karpenter", "meta.helm.sh/release-namespace": "elsewhere"}},
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app.kubernetes.io/instance": "karpenter"}}}})
+        chart, values = os.path.join(CHARTS, "spokeshave"), os.path.join(HERE, "values", "whole-karpenter.yaml")
+        said = self.helm.run("install", "whole", chart, "-n", "elsewhere", "-f", values, "--set", "ignoreOtherOperators=true", "--dry-run=server")
+        if "podDisruptionBudget.name: karpenter is another release's; the PodDisruptionBudget is whole-spokeshave" not in said:
+            raise Wrong(f"the notes do not say which name the PodDisruptionBudget has: {said[-600:]}")
+        self.cluster.call("DELETE", f"{place}/karpenter")
+        self.story.say("values of Karpenter's chart as a whole are installed beside its release, whose PodDisruptionBudget stays its own")
 
     def shadow(self):
         chart, values = os.path.join(CHARTS, "spokeshave"), os.path.join(HERE, "values", "shadow.yaml")
@@ -243,6 +271,7 @@ class Faults:
         wait_running(self.cluster, self.story, "web", 12)
         self.second_install()
         self.others()
+        self.values_of_karpenter()
         self.shadow()
         second = self.replica("second")
         self.until_ready(second)

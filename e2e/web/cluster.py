@@ -215,7 +215,7 @@ def until(page, expression, timeout=20000):
         if page.evaluate(expression):
             return
         page.wait_for_timeout(50)
-    raise AssertionError(f"not within {timeout} ms: {expression}")
+    raise AssertionError(f"not within {timeout * PATIENCE:g} ms: {expression}")
 
 
 def golden(file, tree):

@@ -46,12 +46,7 @@
 {{- fail (printf "%s: needed with cloudProvider=azure (or %s in controller.env)" (index . 1) $name) }}
 {{- end }}
 {{- end }}
-{{- range $setting := list "clusterName" "clusterEndpoint" }}
-{{- $variable := ternary "CLUSTER_NAME" "CLUSTER_ENDPOINT" (eq $setting "clusterName") }}
-{{- if and (empty (get $.Values.settings $setting)) (not (hasKey $given $variable)) (not $elsewhere) }}
-{{- fail (printf "settings.%s: needed with cloudProvider=azure (or %s in controller.env)" $setting $variable) }}
-{{- end }}
-{{- end }}
+{{- include "spokeshave.refuseWithout" (dict "root" . "settings" (dict "clusterName" "CLUSTER_NAME" "clusterEndpoint" "CLUSTER_ENDPOINT")) }}
 {{- with $azure.bootstrapTokenSecret.name }}
 - name: KUBELET_BOOTSTRAP_TOKEN
   valueFrom:

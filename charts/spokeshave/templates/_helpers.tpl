@@ -36,6 +36,27 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{/* The name of the budget. Karpenter's chart has one default for all releases: where that is another release's, ours is named as everything else. */}}
+{{- define "spokeshave.budgetName" -}}
+{{- $full := include "spokeshave.fullname" . -}}
+{{- $name := default $full .Values.podDisruptionBudget.name -}}
+{{- $there := lookup "policy/v1" "PodDisruptionBudget" .Release.Namespace $name -}}
+{{- $isOurs := eq (dig "metadata" "annotations" "meta.helm.sh/release-name" "" (default (dict) $there)) .Release.Name -}}
+{{- ternary $name $full (or (empty $there) $isOurs) -}}
+{{- end -}}
+
+{{/* What the provider cannot start without, from settings or from controller.env: a dictionary with root and settings, a variable by each setting. */}}
+{{- define "spokeshave.refuseWithout" -}}
+{{- $values := .root.Values -}}
+{{- $given := list -}}
+{{- range $values.controller.env -}}{{- $given = append $given .name -}}{{- end -}}
+{{- range $setting, $variable := .settings -}}
+{{- if and (empty (get $values.settings $setting)) (not (has $variable $given)) (empty $values.controller.envFrom) -}}
+{{- fail (printf "settings.%s: needed with cloudProvider=%s (or %s in controller.env)" $setting $values.cloudProvider $variable) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "spokeshave.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "spokeshave.fullname" .) .Values.serviceAccount.name -}}
@@ -46,13 +67,9 @@ annotations:
 
 {{/* The Lease by which a leader is elected; nothing where none is: a shadow leads nowhere, and a single replica may do without. */}}
 {{- define "spokeshave.lease" -}}
-{{- $lease := "karpenter-leader-election" -}}
-{{- $elects := not .Values.shadow -}}
-{{- range .Values.controller.env -}}
-{{- if eq .name "LEADER_ELECTION_NAME" -}}{{- $lease = default $lease .value -}}{{- end -}}
-{{- if and (eq .name "DISABLE_LEADER_ELECTION") (has (toString .value) (list "1" "t" "T" "true" "TRUE" "True")) -}}{{- $elects = false -}}{{- end -}}
+{{- if not .Values.shadow -}}
+{{- include "spokeshave.leaseOf" (dict "container" .Values.controller "namespace" .Release.Namespace) | base | trimPrefix "." -}}
 {{- end -}}
-{{- if $elects -}}{{- $lease -}}{{- end -}}
 {{- end -}}
 
 {{/* Binds a Role to the operator: a dictionary with root, and perhaps suffix and namespace, as the metadata of both have them. */}}
@@ -179,7 +196,9 @@ subjects:
       containerName: {{ .Values.controller.containerName }}
       divisor: 1m
       resource: requests.cpu
-{{- if eq .Values.cloudProvider "azure" }}
+{{- if eq .Values.cloudProvider "aws" }}
+{{- include "spokeshave.refuseWithout" (dict "root" . "settings" (dict "clusterName" "CLUSTER_NAME")) }}
+{{- else if eq .Values.cloudProvider "azure" }}
 {{ include "spokeshave.azureEnvironment" . | trim }}
 {{- end }}
 {{- with .Values.controller.env }}

@@ -12,6 +12,8 @@ what depends on kinds that the cluster does not have. e2e/charts/check.sh compar
 -}}
 {{- range $key, $value := .Values }}
 {{- if and (eq $key "logErrorOutputPaths") (eq (join "," $value) "stderr") }}
+{{- /* The first line of what `helm get values` prints without -o yaml. */}}
+{{- else if regexMatch "^(USER-SUPPLIED|COMPUTED) VALUES$" $key }}
 {{- else if not (has $key $known) }}
   {{ $key }}: {{ default "no chart knows this value; see `helm show values`" (get $reasons $key) }}
 {{- end }}
@@ -33,6 +35,10 @@ what depends on kinds that the cluster does not have. e2e/charts/check.sh compar
 {{- else if not (has $key (list "nodeRepair" "nodeOverlay" "reservedCapacity" "spotToSpotConsolidation" "staticCapacity" "capacityBuffer")) }}
   settings.featureGates.{{ $key }}: there is no such gate
 {{- end }}
+{{- end }}
+{{- $budget := include "spokeshave.budgetName" . }}
+{{- if ne $budget (default $budget .Values.podDisruptionBudget.name) }}
+  podDisruptionBudget.name: {{ .Values.podDisruptionBudget.name }} is another release's; the PodDisruptionBudget is {{ $budget }}
 {{- end }}
 {{- if not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") }}
 {{- range $key := list "serviceMonitor" "prometheusRule" }}

@@ -12,6 +12,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::hash::digest;
+use spokeshave_model::InstanceType;
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_aws::errors::{ApiError, launch_reason};
 use spokeshave_provider_aws::fleet::{FleetError, Launched};
@@ -50,6 +51,8 @@ enum Stage {
 #[derive(Debug)]
 struct Fleet {
     request: FleetRequest,
+    /// The types that it names, as they were when it was opened.
+    types: Arc<[InstanceType]>,
     stage: Stage,
     /// Those that wait for it while it is open, and then those that it was made for: UIDs of their NodeClaims, by number.
     members: BTreeMap<u64, String>,
@@ -66,9 +69,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Fleet {
-    fn new(request: FleetRequest, now: Timestamp) -> Self {
+    fn new(request: FleetRequest, types: Arc<[InstanceType]>, now: Timestamp) -> Self {
         Fleet {
             request,
+            types,
             stage: Stage::Open {
                 opened: now,
                 touched: now,
@@ -167,14 +171,15 @@ impl Fleets {
         }
     }
 
-    /// A place in a call for an instance: in one that others wait for already, or in a new one. `uid` is of the NodeClaim that it is for. Its share is to be waited
-    /// for at once: an instance is asked for from now on.
+    /// A place in a call for an instance: in one that others wait for already, or in a new one. `uid` is of the NodeClaim that it is for, and `types` are those that
+    /// the request names. Its share is to be waited for at once: an instance is asked for from now on.
     pub(crate) fn join(
         &self,
         ec2: Arc<dyn Ec2>,
         clock: &SharedClock,
         uid: &str,
         request: FleetRequest,
+        types: impl FnOnce() -> Arc<[InstanceType]>,
     ) -> Ticket {
         let now = clock.now();
         let mut known = locked(&self.known);
@@ -189,15 +194,17 @@ impl Fleets {
             number.map(|number| (fleet, number))
         });
         let (fleet, number) = fitting.unwrap_or_else(|| {
-            let mut fleet = Fleet::new(request, now);
+            let mut fleet = Fleet::new(request, types(), now);
             let number = fleet.enter(uid, now);
             let fleet = Arc::new(Mutex::new(fleet));
             known.push(Arc::downgrade(&fleet));
             (fleet, number)
         });
         drop(known);
+        let types = locked(&fleet).types.clone();
         Ticket {
             fleet,
+            types,
             number,
             uid: uid.to_owned(),
             ec2,
@@ -221,6 +228,8 @@ impl Fleets {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     fleet: Arc<Mutex<Fleet>>,
+    /// The types that the call names, as they were before it was made: what is for sale when its answer comes may be something else.
+    pub(crate) types: Arc<[InstanceType]>,
     number: u64,
     uid: String,
     ec2: Arc<dyn Ec2>,
@@ -400,7 +409,8 @@ mod tests {
         clock: &SharedClock,
         request: FleetRequest,
     ) -> Share {
-        fleets.join(ec2.clone(), clock, "", request).share().await
+        let mut ticket = fleets.join(ec2.clone(), clock, "", request, Arc::default);
+        ticket.share().await
     }
 
     fn clock() -> SharedClock {
@@ -503,7 +513,7 @@ mod tests {
             })
         }));
         let (fleets, clock) = (Fleets::default(), clock());
-        let join = |uid: &str| fleets.join(ec2.clone(), &clock, uid, request("a"));
+        let join = |uid: &str| fleets.join(ec2.clone(), &clock, uid, request("a"), Arc::default);
         let mut tickets = vec![join("u-1"), join("u-2")];
         let shares = futures::future::join_all(tickets.iter_mut().map(Ticket::share)).await;
         assert!(shares.iter().all(Result::is_err));
@@ -533,13 +543,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_080_who_gives_up_before_a_call_is_made_has_no_place_in_it() {
         let (fleets, ec2, clock) = (Fleets::default(), cloud(1000), clock());
-        let mut ticket = fleets.join(ec2.clone(), &clock, "u-1", request("a"));
+        let mut ticket = fleets.join(ec2.clone(), &clock, "u-1", request("a"), Arc::default);
         let mut share = Box::pin(ticket.share());
         assert!(futures::poll!(&mut share).is_pending());
         drop(share);
         assert!(
             fleets
-                .join(ec2.clone(), &clock, "u-2", request("a"))
+                .join(ec2.clone(), &clock, "u-2", request("a"), Arc::default)
                 .share()
                 .await
                 .is_ok()

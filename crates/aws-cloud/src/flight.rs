@@ -3,18 +3,18 @@
 //! Owns what a launch has to remember until EC2 has answered. It makes no call.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use spokeshave_api::EC2NodeClass;
-use spokeshave_provider_aws::addresses::Chosen;
+use spokeshave_provider_aws::addresses::{Addresses, Chosen};
 use spokeshave_provider_aws::fleet::{self, Place};
 use spokeshave_provider_aws::launch::Template;
 
 use crate::batch::{REMEMBERED_FOR, Ticket};
 
 /// A call for an instance, with all that its answer means to the NodeClaim that it is for: it may come when the class has changed, and something else would be
-/// launched.
+/// launched. One that ends before EC2 was asked gives back the addresses that were set aside for it.
 #[derive(Debug)]
 pub(crate) struct Flight {
     pub(crate) ticket: Ticket,
@@ -22,7 +22,18 @@ pub(crate) struct Flight {
     pub(crate) sent: Vec<Sent>,
     pub(crate) asked: fleet::Asked,
     pub(crate) chosen: Chosen,
+    pub(crate) addresses: Arc<Mutex<Addresses>>,
     pub(crate) since: Timestamp,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        // Once EC2 was asked it may have taken them, until it is asked how many are free.
+        if !self.ticket.is_asked() {
+            let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            addresses.settle(&self.chosen, &BTreeSet::new());
+        }
+    }
 }
 
 /// A launch template of a call, and the types that it was named for.

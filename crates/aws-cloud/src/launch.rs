@@ -97,6 +97,15 @@ fn call_failed(call: &str, error: &ApiError) -> Asked {
     Asked::Failed(failed)
 }
 
+/// The types of a choice, each with the offerings that are asked for.
+fn named(choice: &Choice<'_>) -> Arc<[InstanceType]> {
+    let types = choice.candidates.iter().map(|candidate| InstanceType {
+        offerings: candidate.offerings.iter().copied().cloned().collect(),
+        ..candidate.instance_type.clone()
+    });
+    types.collect()
+}
+
 /// Why there is no instance.
 enum Asked {
     TemplateGone,
@@ -137,7 +146,8 @@ impl Inner {
             }
         }
         let now = self.clock.now();
-        drop(launch.flight.take_if(|flight| flight.is_old(now)));
+        let is_in_vain = |flight: &mut Flight| flight.is_old(now) || !flight.ticket.is_asked();
+        drop(launch.flight.take_if(is_in_vain));
         let launched = self.launch(claim, types, &mut launch.flight).await;
         if let Ok(launched) = &launched {
             launch.made = Some((self.clock.now(), launched.clone()));
@@ -175,7 +185,7 @@ impl Inner {
         flight: &mut Option<Flight>,
     ) -> Result<NodeClaim, CloudError> {
         if let Some(going) = flight.as_mut().filter(|going| going.ticket.is_asked()) {
-            match self.resume(claim, types, going).await {
+            match self.resume(claim, going).await {
                 // EC2 has launched nothing.
                 Err(Asked::TemplateGone) => {}
                 answer => return answer.map_err(not_launched),
@@ -230,8 +240,8 @@ impl Inner {
             reserved_capacity: self.options.reserved_capacity,
         };
         // Another replica, or a hand, may have removed a template that is known here: it is made again, once.
-        match self.fly(&context, &class, &choice, types, flight).await {
-            Err(Asked::TemplateGone) => self.fly(&context, &class, &choice, types, flight).await,
+        match self.fly(&context, &class, &choice, flight).await {
+            Err(Asked::TemplateGone) => self.fly(&context, &class, &choice, flight).await,
             answer => answer,
         }
         .map_err(not_launched)
@@ -242,35 +252,21 @@ impl Inner {
         context: &Context<'_>,
         class: &Arc<EC2NodeClass>,
         choice: &Choice<'_>,
-        types: &[InstanceType],
         flight: &mut Option<Flight>,
     ) -> Result<NodeClaim, Asked> {
         let asked = self.ask(context, class, choice).await?;
-        self.land(context.claim, types, flight.insert(asked)).await
+        self.land(context.claim, flight.insert(asked)).await
     }
 
     /// Goes on with a call that EC2 has not answered.
-    async fn resume(
-        &self,
-        claim: &NodeClaim,
-        types: Option<&[InstanceType]>,
-        going: &mut Flight,
-    ) -> Result<NodeClaim, Asked> {
+    async fn resume(&self, claim: &NodeClaim, going: &mut Flight) -> Result<NodeClaim, Asked> {
         if !going.ticket.is_answered() {
             // Nobody may have needed them since.
             for sent in &going.sent {
                 self.see_to(&sent.template.request).await?;
             }
         }
-        let sold;
-        let types = match types {
-            Some(types) => types,
-            None => {
-                sold = self.sold(&going.class).map_err(Asked::Failed)?;
-                &sold
-            }
-        };
-        self.land(claim, types, going).await
+        self.land(claim, going).await
     }
 
     /// Sees to it that a launch template is there.
@@ -304,22 +300,20 @@ impl Inner {
         Ok(Flight {
             ticket: self
                 .fleets
-                .join(ec2, &self.clock, uid.unwrap_or_default(), request),
+                .join(ec2, &self.clock, uid.unwrap_or_default(), request, || {
+                    named(choice)
+                }),
             class: class.clone(),
             sent: templates.into_iter().map(Sent::of).collect(),
             asked,
             chosen,
+            addresses: self.addresses.clone(),
             since: self.clock.now(),
         })
     }
 
     /// Waits for the answer to a call, and says what it means.
-    async fn land(
-        &self,
-        claim: &NodeClaim,
-        types: &[InstanceType],
-        going: &mut Flight,
-    ) -> Result<NodeClaim, Asked> {
+    async fn land(&self, claim: &NodeClaim, going: &mut Flight) -> Result<NodeClaim, Asked> {
         let answer = going.ticket.share().await;
         let (launched, errors) = match answer {
             Ok(answer) => answer,
@@ -354,19 +348,14 @@ impl Inner {
         }
         let launched =
             fleet::outcome(launched, &errors).map_err(|error| Asked::Failed(failure(CREATE_FLEET, error)))?;
-        self.claim(claim, types, going, &launched).map_err(Asked::Failed)
+        self.claim(claim, going, &launched).map_err(Asked::Failed)
     }
 
-    fn claim(
-        &self,
-        claim: &NodeClaim,
-        types: &[InstanceType],
-        going: &Flight,
-        launched: &Launched,
-    ) -> Result<NodeClaim, CloudError> {
+    fn claim(&self, claim: &NodeClaim, going: &Flight, launched: &Launched) -> Result<NodeClaim, CloudError> {
         let (place, capacity_type) = (&launched.place, going.asked.capacity_type);
         let found = going.template(place).and_then(|template| {
-            let instance_type = types.iter().find(|one| one.name == place.instance_type)?;
+            let mut types = going.ticket.types.iter();
+            let instance_type = types.find(|one| one.name == place.instance_type)?;
             let mut offerings = instance_type.offerings.iter();
             let offering = offerings.find(|offering| {
                 offering.zone() == Some(place.zone.as_str())

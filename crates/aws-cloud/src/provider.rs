@@ -103,7 +103,8 @@ pub(crate) struct Inner {
     pub(crate) rounds: Rounds,
     pub(crate) version: Version,
     pub(crate) dns: Dns,
-    addresses: Mutex<Addresses>,
+    /// Launches under way give back what they do not take.
+    pub(crate) addresses: Arc<Mutex<Addresses>>,
     /// The cluster, as EKS says.
     eks: Mutex<Option<replies::Cluster>>,
     /// Whether EKS has last refused to say so, or has not answered for too long.
@@ -171,7 +172,7 @@ impl AwsProvider {
             rounds: Rounds::default(),
             version: Version::new(options.kubernetes_minor),
             dns: Dns::new(options.cluster_dns),
-            addresses: Mutex::default(),
+            addresses: Arc::default(),
             eks: Mutex::default(),
             eks_refuses: AtomicBool::default(),
             known: Mutex::default(),

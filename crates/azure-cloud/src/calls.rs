@@ -1,5 +1,7 @@
 //! What Azure is asked (Z10), and what of its replies counts.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use spokeshave_provider_azure::errors::ArmError;
 use spokeshave_provider_azure::images::{Definition, ImageVersion};
@@ -26,6 +28,21 @@ pub(crate) fn found<T>(answer: Result<T, ArmError>) -> Result<Option<T>, ArmErro
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// These are all rows that there were when the first page was read. While machines come and go, a row may be on two pages, or on none.
+fn check_whole(rows: &[Value], records: Option<u64>) -> Result<(), ArmError> {
+    let ids: BTreeSet<&str> = rows.iter().filter_map(|row| row["id"].as_str()).collect();
+    match records {
+        Some(records) if u64::try_from(ids.len()).is_ok_and(|found| found < records) => {
+            let message = format!(
+                "Resource Graph has {records} rows and has shown {}; they are asked for again",
+                ids.len()
+            );
+            Err(ArmError::new(UNREADABLE, &message))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -175,6 +192,7 @@ impl Calls<'_> {
             &self.options.cluster_name,
         );
         let mut rows = Vec::new();
+        let mut records = None;
         let mut token: Option<String> = None;
         for _ in 0..MOST_PAGES {
             let mut body = json!({
@@ -200,6 +218,7 @@ impl Calls<'_> {
                 ));
             };
             rows.extend(data);
+            records = records.or_else(|| page["totalRecords"].as_u64());
             match page["$skipToken"].as_str() {
                 // The rows that follow are missing: without them what runs would be taken for gone.
                 Some(next) if token.as_deref() == Some(next) => {
@@ -210,7 +229,11 @@ impl Calls<'_> {
                     return Err(ArmError::new(UNREADABLE, &message));
                 }
                 Some(next) => token = Some(next.to_owned()),
-                None => return Ok(rows),
+                None if page["resultTruncated"] == "true" => {
+                    let message = "Resource Graph has left rows out, and says not where to go on";
+                    return Err(ArmError::new(UNREADABLE, message));
+                }
+                None => return check_whole(&rows, records).map(|()| rows),
             }
         }
         Err(ArmError::new(

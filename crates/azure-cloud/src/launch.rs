@@ -38,6 +38,16 @@ fn create(reason: &str, error: &impl ToString) -> CloudError {
     }
 }
 
+/// Nothing is left that a claim allows, because of what was refused last: whoever reads it can do something about that.
+fn sold_out(nothing: &ChoiceError, last: Option<&CloudError>) -> CloudError {
+    let why = match last {
+        Some(CloudError::Create { reason, message }) => format!(": {reason}: {message}"),
+        Some(error) => format!(": {error}"),
+        None => String::new(),
+    };
+    CloudError::InsufficientCapacity(format!("{nothing}{why}"))
+}
+
 /// What a launch is made with.
 pub(crate) struct Launch<'a> {
     pub(crate) claim: &'a NodeClaim,
@@ -110,7 +120,7 @@ impl Inner {
             None => self.find(&name).await?,
         };
         if let Some(machine) = existing {
-            return self.adopt(claim, &class, &machine).await;
+            return self.adopt(claim, &class, given, &machine).await;
         }
         if !status::is_ready(&class) {
             return Err(CloudError::NodeClassNotReady(format!(
@@ -161,7 +171,7 @@ impl Inner {
         begun: &mut Begun,
     ) -> Result<NodeClaim, CloudError> {
         let (claim, class) = (launch.claim, launch.class);
-        let (mut last, since) = (None, self.clock().now());
+        let (mut last, since): (Option<CloudError>, _) = (None, self.clock().now());
         for _ in 0..ATTEMPTS {
             let sold;
             let types = match given {
@@ -172,7 +182,7 @@ impl Inner {
                 }
             };
             let choice = choice::choose(types, claim).map_err(|error| match error {
-                ChoiceError::NothingAvailable(_) => CloudError::InsufficientCapacity(error.to_string()),
+                ChoiceError::NothingAvailable(_) => sold_out(&error, last.as_ref()),
                 ChoiceError::Claim(_) => create("InvalidNodeClaim", &error),
             })?;
             match self.attempt(launch, &choice, begun).await {
@@ -182,7 +192,7 @@ impl Inner {
                 Err(Refused::Later(error)) => {
                     let nothing = choice::choose(&self.sold_now(class, given)?, claim).err();
                     if let Some(nothing @ ChoiceError::NothingAvailable(_)) = nothing {
-                        return Err(CloudError::InsufficientCapacity(nothing.to_string()));
+                        return Err(sold_out(&nothing, Some(&error)));
                     }
                     if !self.is_gone_soon(launch.pool, launch.name, since).await? {
                         return Err(error);
@@ -212,6 +222,7 @@ impl Inner {
         &self,
         claim: &NodeClaim,
         class: &AKSNodeClass,
+        given: Option<&[InstanceType]>,
         machine: &Machine,
     ) -> Result<NodeClaim, CloudError> {
         let owner = machine.tag(tags::NODE_CLAIM_UID).unwrap_or_default();
@@ -243,9 +254,16 @@ impl Inner {
                 "AKS does not say yet which virtual machine machine {name} is"
             )));
         }
+        // What its size holds is written down now or never: until sizes are known, the launch waits for them as any other does.
+        let size = &machine.properties.hardware_profile.vm_size;
+        let of_size = |types: &[InstanceType]| types.iter().find(|it| it.name == *size).cloned();
+        let instance_type = match given.and_then(of_size) {
+            Some(known) => Some(known),
+            None => of_size(&self.types_of(class)?[..]),
+        };
         // Lists may not know of it yet, no more than of one that has just been launched.
         self.remember(&machine.name);
-        let got = self.as_node_claim(machine);
+        let got = machines::as_node_claim(machine, instance_type.as_ref(), &self.options, self.clock().now());
         Ok(machines::launched(claim, class, got))
     }
 
@@ -382,6 +400,7 @@ impl Inner {
             tags: &launch.tags,
             custom_data,
             access: &self.options.access,
+            has_ultra_disks: choice::asks_for_ultra_disks(launch.claim, choice),
         };
         calls.put_machine(launch.name, &machine.body()).await
     }
@@ -450,12 +469,18 @@ impl Inner {
             zone: choice.zone,
             capacity_type: choice.capacity_type,
         };
-        let name = launch.claim.name();
-        tracing::debug!(NodeClaim = name, %error, "a launch was refused");
+        let (name, size) = (launch.claim.name(), &choice.instance_type.name);
         let Some(failure) = launch_failure(error, &attempt) else {
+            tracing::debug!(NodeClaim = name, size, %error, "a launch was refused");
             return Refused::Final(cloud_error("launching a machine", error));
         };
-        self.market.mark(&failure.marks, self.clock().now());
+        // Of many launches that meet the same shortage, the first says so.
+        if self.market.mark(&failure.marks, self.clock().now()) {
+            let (zone, capacity_type) = (choice.zone, choice.capacity_type.as_str());
+            tracing::warn!(NodeClaim = name, size, zone, capacity_type, %error, "Azure refuses a machine; what has run out is left out for a while");
+        } else {
+            tracing::debug!(NodeClaim = name, size, %error, "a launch was refused");
+        }
         match failure.verdict {
             Verdict::InsufficientCapacity(message) => {
                 Refused::Final(CloudError::InsufficientCapacity(message))

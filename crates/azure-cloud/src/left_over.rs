@@ -182,7 +182,7 @@ impl Inner {
     fn tell_of_end(&self, machine: &str) {
         self.messages.tell(Interruption {
             id: format!("failed/{machine}"),
-            provider_id: self.options.place.provider_id(machine),
+            provider_id: self.provider_id(machine),
             kind: Ok(InterruptionKind::InstanceTerminated),
             sent_at: Some(self.clock().now()),
             ends_at: None,

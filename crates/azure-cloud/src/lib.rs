@@ -12,6 +12,7 @@ mod described;
 mod galleries;
 mod launch;
 mod left_over;
+mod listed;
 mod machines;
 mod market;
 mod objects;

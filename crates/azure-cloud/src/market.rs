@@ -200,12 +200,14 @@ impl Market {
         skus.iter().find(|sku| sku.name == name).cloned()
     }
 
-    /// Leaves out what has run out.
-    pub(crate) fn mark(&self, marks: &[Mark], now: Timestamp) {
+    /// Leaves out what has run out. Returns whether any of it was for sale until now.
+    pub(crate) fn mark(&self, marks: &[Mark], now: Timestamp) -> bool {
         let mut state = self.state();
+        let before = state.unavailable.version();
         for mark in marks {
             state.unavailable.mark(mark, now);
         }
+        state.unavailable.version() != before
     }
 
     /// What a class sees; the same allocation while nothing has changed. `None` before sizes are known.

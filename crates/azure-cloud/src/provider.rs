@@ -28,7 +28,6 @@ use crate::calls::Calls;
 use crate::client::{Client, Operation};
 use crate::described::Machine;
 use crate::galleries::Galleries;
-use crate::machines;
 use crate::market::Market;
 use crate::objects::Objects;
 use crate::options::AzureOptions;
@@ -253,17 +252,6 @@ impl Inner {
             .ok_or_else(|| CloudError::Other("sizes of the location are not known yet".to_owned()))
     }
 
-    pub(crate) fn as_node_claim(&self, machine: &Machine) -> NodeClaim {
-        let class = machine.tag(tags::NODE_CLASS).and_then(|name| self.class(name));
-        let types = class.and_then(|class| self.types_of(&class).ok());
-        let size = &machine.properties.hardware_profile.vm_size;
-        let instance_type = types
-            .iter()
-            .flat_map(|types| types.iter())
-            .find(|it| it.name == *size);
-        machines::as_node_claim(machine, instance_type, &self.options, self.clock().now())
-    }
-
     /// Where machines are launched, if AKS makes them.
     pub(crate) fn launch_pool(&self) -> Option<&MachinePool> {
         let pool = self.options.machine_pool.as_ref();
@@ -464,18 +452,6 @@ impl Inner {
             }
         }
         Ok(found.into_values().collect())
-    }
-
-    async fn list(&self) -> Result<Vec<NodeClaim>, CloudError> {
-        let machines = self.machines().await?;
-        let mut claims: Vec<NodeClaim> = machines
-            .iter()
-            // One that AKS has not named yet is still being launched: the next look finds it.
-            .filter(|machine| !machine.is_hollow() && !machine.name.is_empty())
-            .map(|machine| self.as_node_claim(machine))
-            .collect();
-        claims.sort_by(|a, b| a.provider_id().cmp(&b.provider_id()));
-        Ok(claims)
     }
 
     async fn is_drifted(

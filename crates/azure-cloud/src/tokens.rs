@@ -1,7 +1,8 @@
 //! Tokens of Azure for one of the cluster's service account (workload identity, Z-057).
 //!
-//! Owns when a token is asked for: once, and again well before it ends, or when ARM refuses it.
+//! Owns when a token is asked for: once, and again well before it ends, or when ARM refuses it. Until its end it does, also while there is no other to be had.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,17 +17,30 @@ use crate::ports::{Outside, Request};
 const RENEWED_BEFORE: SignedDuration = SignedDuration::from_mins(5);
 /// Pause after a login that failed for reasons of its own.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Pause between two tries to renew a token that has not ended.
+const RENEWED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 #[derive(Debug, Clone)]
 struct Token {
     text: String,
-    until: Timestamp,
+    /// When another is asked for.
+    renewed_at: Timestamp,
+    ends_at: Timestamp,
 }
 
 /// The token that is in use.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
-    held: tokio::sync::Mutex<Option<Token>>,
+    held: tokio::sync::Mutex<Held>,
+    /// How many logins have failed that left nothing to go on with.
+    failures: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    token: Option<Token>,
+    /// Why the last of these logins failed.
+    failure: Option<ArmError>,
 }
 
 #[derive(Deserialize)]
@@ -45,17 +59,22 @@ struct Refused {
 }
 
 impl Tokens {
-    /// A token that ARM takes for a while. Whoever asks meanwhile waits for the same answer.
+    /// A token that ARM takes for a while. Whoever asks meanwhile waits for the same answer, a failure too.
     pub(crate) async fn get(
         &self,
         outside: &Outside,
         options: &AzureOptions,
         clock: &SharedClock,
     ) -> Result<String, ArmError> {
+        let failures = self.failures.load(Ordering::Relaxed);
         let mut held = self.held.lock().await;
-        let fresh = held.as_ref().filter(|token| clock.now() < token.until);
+        let fresh = held.token.as_ref().filter(|token| clock.now() < token.renewed_at);
         if let Some(token) = fresh {
             return Ok(token.text.clone());
+        }
+        let has_failed_since = self.failures.load(Ordering::Relaxed) != failures;
+        if let Some(failure) = held.failure.as_ref().filter(|_| has_failed_since) {
+            return Err(failure.clone());
         }
         let granted = match exchange(outside, options).await {
             Err(error) if error.status == 0 || error.status >= 500 => {
@@ -63,23 +82,50 @@ impl Tokens {
                 exchange(outside, options).await
             }
             answer => answer,
-        }?;
-        let lasts = SignedDuration::from_secs(i64::from(granted.expires_in)) - RENEWED_BEFORE;
-        let until = clock.now().saturating_add(lasts.max(SignedDuration::ZERO));
-        *held = Some(Token {
-            text: granted.access_token.clone(),
-            until: until.unwrap_or(Timestamp::MAX),
-        });
-        Ok(granted.access_token)
+        };
+        let now = clock.now();
+        match granted {
+            Ok(granted) => {
+                let token = Token::of(granted, now);
+                let text = token.text.clone();
+                held.token = Some(token);
+                Ok(text)
+            }
+            Err(error) => {
+                if let Some(token) = held.token.as_mut().filter(|token| now < token.ends_at) {
+                    tracing::warn!(%error, "the token cannot be renewed; the one that there is holds until it ends");
+                    token.renewed_at = after(now, RENEWED_AGAIN).min(token.ends_at);
+                    return Ok(token.text.clone());
+                }
+                held.failure = Some(error.clone());
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                Err(error)
+            }
+        }
     }
 
     /// ARM has refused this token: another is asked for.
     pub(crate) async fn refused(&self, text: &str) {
         let mut held = self.held.lock().await;
-        if held.as_ref().is_some_and(|token| token.text == text) {
-            *held = None;
+        if held.token.as_ref().is_some_and(|token| token.text == text) {
+            held.token = None;
         }
     }
+}
+
+impl Token {
+    fn of(granted: Granted, now: Timestamp) -> Self {
+        let lasts = SignedDuration::from_secs(i64::from(granted.expires_in));
+        Token {
+            text: granted.access_token,
+            renewed_at: after(now, (lasts - RENEWED_BEFORE).max(SignedDuration::ZERO)),
+            ends_at: after(now, lasts),
+        }
+    }
+}
+
+fn after(now: Timestamp, wait: SignedDuration) -> Timestamp {
+    now.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 async fn exchange(outside: &Outside, options: &AzureOptions) -> Result<Granted, ArmError> {

@@ -10,7 +10,7 @@ use spokeshave_api::AKSNodeClass;
 use spokeshave_api::aks_node_class::NodeImage;
 use spokeshave_ports::Writes;
 use spokeshave_provider_azure::errors::ArmError;
-use spokeshave_provider_azure::images;
+use spokeshave_provider_azure::images::{self, Definition};
 use spokeshave_provider_azure::instance_types::ProvisionMode;
 use spokeshave_provider_azure::status::{self, ImageProblem, LookUps, SubnetProblem};
 
@@ -125,7 +125,9 @@ impl Inner {
             let definitions = images::node_image_definitions(class, version)?;
             let versions = self.galleries.node_images(&self.calls()).await;
             let versions = versions.map_err(|error| ImageProblem::Call(error.to_string()))?;
-            return Ok(images::node_images(&definitions, &versions)?);
+            let newest = |definition: Definition| (definition, definition.newest_of_aks(&versions));
+            let found = definitions.into_iter().map(newest).collect();
+            return self.with_known(class, found, Definition::aks_name);
         }
         if let Some(id) = class
             .annotation(images::IMAGE_ANNOTATION)
@@ -140,9 +142,26 @@ impl Inner {
         for definition in images::definitions(class, version)? {
             let versions = self.galleries.versions(&self.calls(), &definition).await;
             let versions = versions.map_err(|error| ImageProblem::Call(error.to_string()))?;
-            found.push((definition, versions));
+            found.push((definition, definition.newest_image(&versions)));
         }
-        Ok(images::images(&found)?)
+        self.with_known(class, found, Definition::image_id)
+    }
+
+    /// The images that were found, and those that the class has of definitions of which there is none now.
+    fn with_known(
+        &self,
+        class: &AKSNodeClass,
+        found: Vec<(Definition, Option<NodeImage>)>,
+        id: fn(&Definition, &str) -> String,
+    ) -> Result<Vec<NodeImage>, ImageProblem> {
+        let known = class.status.as_ref().map_or(&[][..], |status| &status.images);
+        let now = self.clock().now();
+        let kept = |(definition, image): (Definition, Option<NodeImage>)| {
+            let of_class = || definition.known(known, id);
+            (definition, self.galleries.kept(&definition, image, of_class, now))
+        };
+        let images: Vec<_> = found.into_iter().map(kept).collect();
+        Ok(images::images(&images)?)
     }
 
     async fn subnet(&self, class: &AKSNodeClass) -> Result<(), SubnetProblem> {

@@ -12,7 +12,7 @@ use spokeshave_provider_azure::labels;
 
 use crate::azure::Azure;
 use crate::machine_facts::Told;
-use crate::machines::{accepted, begun};
+use crate::machines::{accepted, begun, doubled_tag};
 use crate::replies::{ok, page, refused};
 use crate::state::{Record, Resource, State, later};
 
@@ -238,6 +238,9 @@ impl State {
             );
         }
         let properties = body["properties"].clone();
+        if let Some(refused) = doubled_tag(&properties) {
+            return refused;
+        }
         if let Some(id) = properties["network"]["vnetSubnetID"].as_str()
             && !self
                 .options
@@ -362,10 +365,10 @@ impl State {
         ] {
             node_labels[key] = json!(value);
         }
-        let lower = vm_id.replace(
-            &self.options.node_resource_group,
-            &self.options.node_resource_group.to_lowercase(),
-        );
+        let mut lower = vm_id.to_owned();
+        for part in [&self.options.subscription, &self.options.node_resource_group] {
+            lower = lower.replace(part.as_str(), &part.to_lowercase());
+        }
         let taints = kubernetes["nodeInitializationTaints"]
             .as_array()
             .cloned()

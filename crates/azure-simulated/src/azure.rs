@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use spokeshave_azure_cloud::{Assertion, Http, Request, Response};
 use spokeshave_ports::SharedClock;
 
-use crate::images::versions;
 use crate::machine_facts::{self, Machine};
 use crate::options::{Options, Refusal};
 use crate::replies::{not_found, ok, page, refused, throttled, with};
@@ -129,7 +128,7 @@ impl Azure {
         self.state().stuck.insert(kind.to_owned());
     }
 
-    /// Nothing is refused, denied, throttled, stuck, unnamed or lost any more, and quota is plenty.
+    /// Nothing is refused, denied, throttled, stuck, unnamed, down, hidden or lost any more, and quota is plenty.
     pub fn heal(&self) {
         let mut state = self.state();
         state.refusals.clear();
@@ -140,6 +139,8 @@ impl Azure {
         state.lost_replies = (String::new(), 0);
         state.stuck.clear();
         state.unnamed = false;
+        state.login_is_down = false;
+        state.hidden_images.clear();
         state.options.quota.clear();
     }
 
@@ -154,6 +155,11 @@ impl Azure {
         for until in self.state().tokens.values_mut() {
             *until = end.min(*until);
         }
+    }
+
+    /// Nobody can log in from now on. Tokens that were granted hold.
+    pub fn fail_logins(&self) {
+        self.state().login_is_down = true;
     }
 
     /// A machine ends by somebody else's hand, as when a spot machine is evicted.
@@ -365,8 +371,7 @@ impl State {
         let size = self.options.page;
         match (request.method, rest) {
             ("GET", ["providers", "microsoft.compute", "skus"]) => {
-                let all: Vec<Value> = self.skus.iter().map(|sku| json!(sku)).collect();
-                page(&all, (&self.options.base, &request.url), size, names)
+                page(&self.sizes(), (&self.options.base, &request.url), size, names)
             }
             ("GET", ["providers", "microsoft.compute", "locations", _, "usages"]) => {
                 page(&self.usages(), (&self.options.base, &request.url), size, names)
@@ -434,7 +439,7 @@ impl State {
                     "versions",
                 ],
             ) => page(
-                &versions((gallery, image), &self.options),
+                &self.image_versions(gallery, image),
                 (&self.options.base, &request.url),
                 size,
                 names,
@@ -491,6 +496,13 @@ impl State {
         let is = |name: &str, value: &str| form.split('&').any(|pair| pair == format!("{name}={value}"));
         let refuse =
             |code: &str, message: &str| ok(400, &json!({"error": code, "error_description": message}));
+        if self.login_is_down {
+            let message = "AADSTS90033: A transient error has occurred. Please try again.";
+            return ok(
+                503,
+                &json!({"error": "temporarily_unavailable", "error_description": message}),
+            );
+        }
         if tenant != self.options.tenant.to_lowercase() {
             return refuse(
                 "invalid_request",
@@ -545,42 +557,5 @@ impl State {
             }
         };
         with(ok(200, &body), "retry-after", "5")
-    }
-
-    /// The queries that the provider asks; any other is refused.
-    fn query(&self, body: &Value, now: Timestamp) -> Response {
-        let query = body["query"].as_str().unwrap_or_default();
-        let quoted: Vec<&str> = query.split('\'').collect();
-        let (Some(kind), Some(group), Some(tag), Some(key), Some(value)) = (
-            quoted.get(1),
-            quoted.get(3),
-            quoted.get(5),
-            quoted.get(7),
-            quoted.get(9),
-        ) else {
-            return refused(
-                400,
-                "BadRequest",
-                "Please provide below info when asking for support: the query is invalid.",
-            );
-        };
-        let mut rows = self.rows(kind, now);
-        rows.retain(|row| {
-            let id = row["id"].as_str().unwrap_or_default().to_lowercase();
-            id.contains(&format!("/resourcegroups/{group}/"))
-                && row["tags"][*tag].is_string()
-                && row["tags"][*key] == **value
-        });
-        let skip: usize = body["options"]["$skipToken"]
-            .as_str()
-            .and_then(|it| it.parse().ok())
-            .unwrap_or(0);
-        let size = self.options.page;
-        let shown: Vec<&Value> = rows.iter().skip(skip).take(size).collect();
-        let mut reply = json!({"totalRecords": rows.len(), "count": shown.len(), "resultTruncated": "false", "data": shown});
-        if rows.len() > skip + size {
-            reply["$skipToken"] = json!((skip + size).to_string());
-        }
-        ok(200, &reply)
     }
 }

@@ -6,6 +6,7 @@
 
 mod aks;
 mod azure;
+mod graph;
 mod images;
 mod lifeline;
 mod machine_facts;
@@ -16,6 +17,7 @@ mod prices;
 mod replies;
 mod server;
 mod settings;
+mod sizes;
 mod state;
 
 pub use azure::Azure;

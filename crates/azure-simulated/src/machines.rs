@@ -1,5 +1,7 @@
 //! Machines and network interfaces: made, shown, ended.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_azure_cloud::Response;
@@ -27,6 +29,18 @@ fn in_progress(id: &str) -> Response {
     refused(409, "AnotherOperationInProgress", &message)
 }
 
+/// The refusal of tags that name one twice: ARM does not tell names apart by case.
+pub(crate) fn doubled_tag(tagged: &Value) -> Option<Response> {
+    let mut names = BTreeSet::new();
+    let mut all = tagged["tags"].as_object()?.keys();
+    let twice = all.find(|name| !names.insert(name.to_lowercase()))?;
+    Some(refused(
+        400,
+        "InvalidRequestContent",
+        &format!("The tag '{twice}' is given twice."),
+    ))
+}
+
 /// The reply to a deletion, which goes on.
 pub(crate) fn begun(address: &str) -> Response {
     let reply = Response {
@@ -50,6 +64,9 @@ impl State {
                 "LocationRequired",
                 "The location property is required for this definition.",
             );
+        }
+        if let Some(refused) = doubled_tag(&body) {
+            return refused;
         }
         let configurations = body["properties"]["ipConfigurations"]
             .as_array()
@@ -241,6 +258,9 @@ impl State {
             let address = self.begin(done, None);
             return accepted(reply, &address);
         }
+        if let Some(refused) = doubled_tag(&body) {
+            return refused;
+        }
         if let Err(refused) = self.check(&body) {
             return refused;
         }
@@ -303,6 +323,9 @@ impl State {
         body: &Value,
         now: Timestamp,
     ) -> Response {
+        if let Some(refused) = doubled_tag(body) {
+            return refused;
+        }
         let of_kind = match kind {
             MACHINES => &mut self.machines,
             INTERFACES => &mut self.interfaces,

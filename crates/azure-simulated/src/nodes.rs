@@ -22,7 +22,8 @@ use crate::machine_facts::{Machine, node};
 use crate::settings::{self, SETTINGS, SETTINGS_NAMESPACE};
 use crate::state::later;
 
-/// Annotation of a Node by which a user lets something happen to its machine: `spot_evicted`, `maintenance_scheduled`, `machine_terminated` or `healthy`.
+/// Annotation of a Node by which a user lets something happen to its machine: `spot_evicted`, `maintenance_scheduled`, `freeze_scheduled`,
+/// `machine_terminated` or `healthy`.
 pub const MESSAGE: &str = "azure.spokeshave.dev/message";
 /// How often machines are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -198,12 +199,18 @@ impl Joining<'_> {
                     tracing::warn!(Node = node, message, "no spot machine: it cannot be evicted");
                     return Ok(());
                 }
-                let text = notice("Preempt", machine, at);
+                let text = notice("Preempt", -1, machine, at);
                 self.tell(node, condition(PREEMPTION, "True", PREEMPTION, &text, now))
                     .await
             }
             "maintenance_scheduled" => {
-                let text = notice("Redeploy", machine, later(now, MAINTENANCE_NOTICE));
+                let text = notice("Redeploy", -1, machine, later(now, MAINTENANCE_NOTICE));
+                self.tell(node, condition(MAINTENANCE, "True", MAINTENANCE, &text, now))
+                    .await
+            }
+            // The machine stands still for five seconds, and goes on.
+            "freeze_scheduled" => {
+                let text = notice("Freeze", 5, machine, later(now, MAINTENANCE_NOTICE));
                 self.tell(node, condition(MAINTENANCE, "True", MAINTENANCE, &text, now))
                     .await
             }
@@ -222,7 +229,7 @@ impl Joining<'_> {
                 tracing::warn!(
                     Node = node,
                     message,
-                    "annotation {MESSAGE} is none of spot_evicted, maintenance_scheduled, machine_terminated, healthy; it is ignored"
+                    "annotation {MESSAGE} is none of spot_evicted, maintenance_scheduled, freeze_scheduled, machine_terminated, healthy; it is ignored"
                 );
                 Ok(())
             }
@@ -231,11 +238,11 @@ impl Joining<'_> {
 }
 
 /// As AKS's node problem detector writes it.
-fn notice(event: &str, machine: &str, at: Timestamp) -> String {
+fn notice(event: &str, seconds: i32, machine: &str, at: Timestamp) -> String {
     let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&at);
     let text = text.unwrap_or_else(|_| at.to_string());
     format!(
-        "{event} Scheduled: {text}. DurationInSeconds: -1. EventId: {machine}-{}",
+        "{event} Scheduled: {text}. DurationInSeconds: {seconds}. EventId: {machine}-{}",
         at.as_second()
     )
 }

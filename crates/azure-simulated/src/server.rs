@@ -14,7 +14,7 @@ use crate::azure::Azure;
 /// A larger request is refused.
 const LARGEST_BYTES: usize = 4 << 20;
 /// Methods that are answered; others are refused.
-const METHODS: [&str; 4] = ["GET", "PUT", "POST", "DELETE"];
+const METHODS: [&str; 5] = ["GET", "PUT", "PATCH", "POST", "DELETE"];
 
 /// Serves an Azure for as long as it is polled. Its base must be the address at which it is reached.
 pub async fn serve(azure: Azure, listener: TcpListener) {

@@ -99,6 +99,10 @@ pub(crate) struct State {
     pub(crate) stuck: BTreeSet<String>,
     /// Machines of AKS never get the name of a virtual machine.
     pub(crate) unnamed: bool,
+    /// Nobody can log in.
+    pub(crate) login_is_down: bool,
+    /// Images, in lower case, of which galleries and AKS have no version now.
+    pub(crate) hidden_images: BTreeSet<String>,
     /// Interfaces that are kept for a machine, until when.
     pub(crate) reserved: BTreeMap<String, Timestamp>,
     pub(crate) log: Vec<String>,
@@ -131,6 +135,8 @@ impl State {
             lost_replies: (String::new(), 0),
             stuck: BTreeSet::new(),
             unnamed: false,
+            login_is_down: false,
+            hidden_images: BTreeSet::new(),
             reserved: BTreeMap::new(),
             log: Vec::new(),
             number: 0,

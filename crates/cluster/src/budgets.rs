@@ -15,6 +15,7 @@ use spokeshave_runtime::{
 };
 
 use crate::objects::{controller_of, is_deleting, is_ready, name, namespace, selects, time, uid};
+use crate::shares::{Rounded, share};
 use crate::world::{World, noted};
 
 /// A disruption that was granted and not seen counts for so long.
@@ -226,26 +227,18 @@ fn expectations(
     match (&spec.max_unavailable, &spec.min_available) {
         (Some(unavailable), _) => {
             let expected = scale_of(world, pods)?;
-            Ok((expected, (expected - share(unavailable, expected)).max(0)))
+            Ok((
+                expected,
+                (expected - share(unavailable, expected, Rounded::Up)).max(0),
+            ))
         }
         (None, Some(IntOrString::Int(least))) => Ok((count, *least)),
         (None, Some(percent)) => {
             let expected = scale_of(world, pods)?;
-            Ok((expected, share(percent, expected)))
+            Ok((expected, share(percent, expected, Rounded::Up)))
         }
         // A budget that asks for nothing expects nobody, and lets nobody go.
         (None, None) => Ok((0, 0)),
-    }
-}
-
-/// A number, or a percentage rounded up.
-fn share(value: &IntOrString, of: i32) -> i32 {
-    match value {
-        IntOrString::Int(number) => *number,
-        IntOrString::String(text) => {
-            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
-            i32::try_from((i64::from(of) * percent + 99) / 100).unwrap_or(i32::MAX)
-        }
     }
 }
 
@@ -256,7 +249,7 @@ fn share(value: &IntOrString, of: i32) -> i32 {
 /// A controller has no scale, or is not there.
 fn scale_of(world: &World, pods: &[Arc<Pod>]) -> Result<i32, String> {
     let mut seen = BTreeSet::new();
-    let mut total = 0;
+    let mut total = 0_i32;
     for pod in pods {
         let Some(owner) = controller_of(&pod.metadata) else {
             continue;
@@ -274,7 +267,7 @@ fn scale_of(world: &World, pods: &[Arc<Pod>]) -> Result<i32, String> {
         let scaled =
             scaled.ok_or_else(|| format!("found no controllers for pod {:?}", name(&pod.metadata)))?;
         if seen.insert(scaled.uid) {
-            total += scaled.replicas;
+            total = total.saturating_add(scaled.replicas);
         }
     }
     Ok(total)
@@ -311,16 +304,4 @@ fn of_replica_set(world: &World, pod: &Pod, owner: &OwnerReference) -> Option<Sc
         Some(deployment) => Scaled::new(&deployment.metadata, deployment.spec.replicas),
         None => Scaled::new(&set.metadata, set.spec.replicas),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentages_round_up() {
-        assert_eq!(share(&IntOrString::String("25%".to_owned()), 10), 3);
-        assert_eq!(share(&IntOrString::String("50%".to_owned()), 0), 0);
-        assert_eq!(share(&IntOrString::Int(2), 10), 2);
-    }
 }

@@ -22,6 +22,7 @@ pub mod quantities;
 mod resizes;
 pub mod rules;
 mod scheduler;
+mod shares;
 mod stopping;
 mod volumes;
 mod workloads;

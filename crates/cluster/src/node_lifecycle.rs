@@ -1,7 +1,7 @@
 //! Taints that follow a node's readiness, the pods that do not tolerate them, pods for which nobody answers any more, and the end of pods whose node is gone.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,8 +23,32 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const NAME: &str = "node-controller";
 const WORKERS: usize = 16;
 
-/// Since when a pod, by UID, has been on a node with a NoExecute taint.
-type Exposed = Mutex<BTreeMap<String, Timestamp>>;
+/// Since when the pods of nodes with a NoExecute taint, by node and UID, have been on such a node. Who has left it is not remembered.
+#[derive(Debug, Default)]
+struct Exposed(BTreeMap<String, BTreeMap<String, Timestamp>>);
+
+impl Exposed {
+    /// Since when each of these pods, which are all that there are on the node: now, where a pod was not there before.
+    fn note<'a>(
+        &mut self,
+        node_name: &str,
+        uids: impl IntoIterator<Item = &'a str>,
+        now: Timestamp,
+    ) -> Vec<Timestamp> {
+        let before = self.0.remove(node_name).unwrap_or_default();
+        let mut here = BTreeMap::new();
+        let mut all = Vec::new();
+        for uid in uids {
+            let since = before.get(uid).copied().unwrap_or(now);
+            here.insert(uid.to_owned(), since);
+            all.push(since);
+        }
+        if !here.is_empty() {
+            self.0.insert(node_name.to_owned(), here);
+        }
+        all
+    }
+}
 
 /// The controller.
 pub(crate) struct NodeLifecycle {
@@ -68,7 +92,7 @@ impl NodeLifecycle {
     }
 
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let exposed = Arc::new(Exposed::default());
+        let exposed = Arc::new(Mutex::new(Exposed::default()));
         let sync = move |world, node| sync(world, exposed.clone(), node);
         world.start(tasks, shutdown, "node lifecycle", self.queue, WORKERS, sync);
     }
@@ -76,10 +100,11 @@ impl NodeLifecycle {
 
 async fn sync(
     world: Arc<World>,
-    exposed: Arc<Exposed>,
+    exposed: Arc<Mutex<Exposed>>,
     node_name: String,
 ) -> Result<Requeue, ReconcileError> {
     let Some(node) = world.nodes.get_named(&node_name) else {
+        locked(&exposed).0.remove(&node_name);
         collect(&world, world.pods_by_node.get(&node_name)).await?;
         return Ok(Requeue::Done);
     };
@@ -106,6 +131,10 @@ async fn sync(
         .await;
     noted(&world.nodes, answer)?;
     Ok(Requeue::Done)
+}
+
+fn locked(exposed: &Mutex<Exposed>) -> MutexGuard<'_, Exposed> {
+    exposed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Nobody answers for the pods of a node whose kubelet has fallen silent: they are not Ready, whatever it said last.
@@ -147,31 +176,26 @@ fn bears(pod: &Pod, node: &Node) -> Option<Duration> {
 }
 
 /// Pods that do not bear the node's taints any longer go, with their grace.
-async fn drive_out(world: &World, exposed: &Exposed, node: &Node) -> Result<Requeue, ReconcileError> {
-    let pods = world.pods_by_node.get(name(&node.metadata));
+async fn drive_out(world: &World, exposed: &Mutex<Exposed>, node: &Node) -> Result<Requeue, ReconcileError> {
+    let node_name = name(&node.metadata);
     let tainted = !no_execute(node).is_empty();
+    let mut pods = world.pods_by_node.get(node_name);
+    pods.retain(|pod| tainted && !is_deleting(&pod.metadata) && !has_ended(pod));
+    let uids = pods.iter().map(|pod| uid(&pod.metadata));
+    let since = locked(exposed).note(node_name, uids, world.clock.now());
     let mut wait: Option<Duration> = None;
     let mut due = Vec::new();
-    {
-        let mut exposed = exposed.lock().unwrap_or_else(PoisonError::into_inner);
-        for pod in &pods {
-            if !tainted || is_deleting(&pod.metadata) || has_ended(pod) {
-                exposed.remove(uid(&pod.metadata));
-                continue;
-            }
-            let now = world.clock.now();
-            let since = *exposed.entry(uid(&pod.metadata).to_owned()).or_insert(now);
-            let Some(limit) = bears(pod, node) else { continue };
-            let left = limit.saturating_sub(world.clock.since(since));
-            if left.is_zero() {
-                due.push(pod.clone());
-            } else {
-                wait = Some(wait.map_or(left, |wait| wait.min(left)));
-            }
+    for (pod, since) in pods.iter().zip(since) {
+        let Some(limit) = bears(pod, node) else { continue };
+        let left = limit.saturating_sub(world.clock.since(since));
+        if left.is_zero() {
+            due.push(pod);
+        } else {
+            wait = Some(wait.map_or(left, |wait| wait.min(left)));
         }
     }
     for pod in due {
-        delete(world, &pod, None).await?;
+        delete(world, pod, None).await?;
     }
     Ok(wait.map_or(Requeue::Done, Requeue::After))
 }
@@ -227,4 +251,23 @@ async fn delete(world: &World, pod: &Pod, grace_period_seconds: Option<u32>) -> 
     let parameters = deletion_of(&pod.metadata, grace_period_seconds);
     ignore_races(api.delete(name(&pod.metadata), &parameters).await)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_that_have_left_a_node_are_forgotten() {
+        let mut exposed = Exposed::default();
+        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
+        assert_eq!(exposed.note("n", ["a", "b"], at(1)), [at(1), at(1)]);
+        assert_eq!(exposed.note("n", ["b", "c"], at(2)), [at(1), at(2)]);
+        assert_eq!(exposed.note("m", ["d"], at(3)), [at(3)]);
+        assert_eq!(exposed.0["n"].keys().collect::<Vec<_>>(), ["b", "c"]);
+        // Without taints, or without pods.
+        assert!(exposed.note("n", [], at(4)).is_empty());
+        assert_eq!(exposed.0.keys().collect::<Vec<_>>(), ["m"]);
+        assert_eq!(exposed.note("n", ["b"], at(5)), [at(5)], "it has begun anew");
+    }
 }

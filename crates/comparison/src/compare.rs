@@ -17,6 +17,7 @@ use crate::setting::{NOT_MODELLED, Setting};
 use crate::settled;
 use crate::statistics::{FEWEST_SEEDS, Interval, MISSES, interval, mean, standard_deviation};
 use crate::unit::Unit;
+use crate::work::{Work, patience_ms};
 
 /// The version of the JSON form; fields are only ever added.
 pub const API_VERSION: &str = "comparison.simulate.spokeshave.dev/v1alpha1";
@@ -85,6 +86,8 @@ pub struct Method {
     pub misses_of_each: f64,
     /// With fewer seeds there is no interval.
     pub fewest_seeds: usize,
+    /// A pod counts as left out when it waited in vain for longer, in milliseconds: longer than any that got a node, under whichever policy.
+    pub left_out_after_ms: u32,
 }
 
 /// What a name in `values` means.
@@ -117,6 +120,10 @@ pub struct PolicyResult {
     pub seeds: Vec<u64>,
     /// Seeds in whose run the cost still drifted in the second half.
     pub not_settled: Vec<u64>,
+    /// Pods that were left without a node, mean over seeds.
+    pub left_out: f64,
+    /// Whether as many pods got a node as under the baseline: if not, its cost is that of other work.
+    pub work: Work,
     /// Each metric that is defined in at least one completed run.
     pub values: BTreeMap<&'static str, Summary>,
     /// The mean course over the completed runs.
@@ -167,7 +174,7 @@ pub struct Difference {
     pub relative_interval: Option<Interval>,
     /// What the interval shows.
     pub verdict: Verdict,
-    /// The same in words: `cheaper`, `costlier`, `lower`, `higher`, `no difference shown`, `too few seeds`.
+    /// The same in words: `cheaper`, `dearer`, `lower`, `higher`, `no difference shown`, `too few seeds`, `pods left out`, `more pods placed`.
     pub words: &'static str,
 }
 
@@ -183,6 +190,10 @@ pub enum Verdict {
     NoDifferenceShown,
     /// There is no interval.
     TooFewSeeds,
+    /// It would be lower, or open, but is the figure of less work: pods had no node that had one under the baseline.
+    PodsLeftOut,
+    /// It would be higher, or open, but is the figure of more work: pods had a node that had none under the baseline.
+    MorePodsPlaced,
 }
 
 impl Verdict {
@@ -196,6 +207,15 @@ impl Verdict {
         }
     }
 
+    /// The verdict on a figure that less work lowers. One that speaks against the policy with less work stands.
+    fn with(self, work: Work) -> Self {
+        match (self, work) {
+            (Verdict::Higher, Work::Less) | (Verdict::Lower, Work::More) | (_, Work::Same) => self,
+            (_, Work::Less) => Verdict::PodsLeftOut,
+            (_, Work::More) => Verdict::MorePodsPlaced,
+        }
+    }
+
     /// The verdict in words.
     pub fn words(self, unit: Unit) -> &'static str {
         match (self, unit) {
@@ -205,6 +225,8 @@ impl Verdict {
             (Verdict::Higher, _) => "higher",
             (Verdict::NoDifferenceShown, _) => "no difference shown",
             (Verdict::TooFewSeeds, _) => "too few seeds",
+            (Verdict::PodsLeftOut, _) => "pods left out",
+            (Verdict::MorePodsPlaced, _) => "more pods placed",
         }
     }
 }
@@ -225,7 +247,8 @@ impl Comparison {
         };
         let mut ordered: Vec<&Run> = runs.iter().collect();
         ordered.sort_by_key(|run| place(run));
-        let raw: Vec<RawRun> = ordered.iter().map(|run| RawRun::of(run)).collect();
+        let patience_ms = patience_ms(ordered.iter().copied().filter(|run| !run.partial));
+        let raw: Vec<RawRun> = ordered.iter().map(|run| RawRun::of(run, patience_ms)).collect();
         let table = Table::of(&raw);
         let with_runs: BTreeSet<&str> = runs.iter().map(|run| run.policy.as_str()).collect();
         let compared = with_runs.iter().filter(|name| **name != setting.baseline).count();
@@ -240,9 +263,12 @@ impl Comparison {
                     .filter(|run| run.policy == policy.name)
                     .collect();
                 let completed: Vec<&Run> = own.iter().copied().filter(|run| !run.partial).collect();
+                let left_out = table.left_out(&policy.name);
+                let work = Work::of(&left_out, &table.left_out(&setting.baseline), misses_of_each);
+                let left_out: Vec<f64> = left_out.into_values().collect();
                 let values = METRICS.iter().filter_map(|metric| {
-                    let summary = summary(&table, metric, &policy.name, &setting.baseline, misses_of_each)?;
-                    Some((metric.name, summary))
+                    let pair = (policy.name.as_str(), setting.baseline.as_str());
+                    Some((metric.name, summary(&table, metric, pair, work, misses_of_each)?))
                 });
                 PolicyResult {
                     name: policy.name.clone(),
@@ -255,6 +281,8 @@ impl Comparison {
                         .filter(|run| settled::still_drifts(&run.curve, setting.warmup_ms))
                         .map(|run| run.seed)
                         .collect(),
+                    left_out: mean(&left_out).unwrap_or_default(),
+                    work,
                     values: values.collect(),
                     curve: MeanCurve::of(&completed),
                     waiting: Waiting::of(&completed),
@@ -266,7 +294,7 @@ impl Comparison {
         let is_missing = seeds.clone().max() != seeds.clone().min() || seeds.min() < Some(wanted);
         let expectations = expectations
             .iter()
-            .map(|expectation| expectation.judge(&table, misses_of_each))
+            .map(|expectation| expectation.judge(&table, &setting.baseline, misses_of_each))
             .collect();
         Ok(Self {
             api_version: API_VERSION,
@@ -278,6 +306,7 @@ impl Comparison {
                 comparisons: compared,
                 misses_of_each,
                 fewest_seeds: FEWEST_SEEDS,
+                left_out_after_ms: patience_ms,
             },
             metrics: METRICS
                 .iter()
@@ -335,7 +364,13 @@ fn check(setting: &Setting, runs: &[Run]) -> Result<Engine, CompareError> {
     Ok(engine)
 }
 
-fn summary(table: &Table<'_>, metric: &Metric, policy: &str, baseline: &str, misses: f64) -> Option<Summary> {
+fn summary(
+    table: &Table<'_>,
+    metric: &Metric,
+    (policy, baseline): (&str, &str),
+    work: Work,
+    misses: f64,
+) -> Option<Summary> {
     let own = table.values(policy, metric.name);
     let values: Vec<f64> = own.values().copied().collect();
     Some(Summary {
@@ -348,7 +383,7 @@ fn summary(table: &Table<'_>, metric: &Metric, policy: &str, baseline: &str, mis
         against: if policy == baseline {
             None
         } else {
-            difference(&own, &table.values(baseline, metric.name), metric.unit, misses)
+            difference(&own, &table.values(baseline, metric.name), metric, work, misses)
         },
     })
 }
@@ -356,7 +391,8 @@ fn summary(table: &Table<'_>, metric: &Metric, policy: &str, baseline: &str, mis
 fn difference(
     own: &BTreeMap<u64, f64>,
     baseline: &BTreeMap<u64, f64>,
-    unit: Unit,
+    metric: &Metric,
+    work: Work,
     misses: f64,
 ) -> Option<Difference> {
     let pairs: Vec<(f64, f64)> = own
@@ -368,7 +404,12 @@ fn difference(
     let interval = interval(&differences, misses);
     let base = mean(&bases).filter(|base| *base != 0.0);
     let mean = mean(&differences)?;
-    let verdict = Verdict::of(interval);
+    let seen = Verdict::of(interval);
+    let verdict = if metric.follows_work() {
+        seen.with(work)
+    } else {
+        seen
+    };
     Some(Difference {
         pairs: pairs.len(),
         mean,
@@ -378,7 +419,7 @@ fn difference(
             .zip(base)
             .map(|(interval, base)| interval.scaled(1.0 / base)),
         verdict,
-        words: verdict.words(unit),
+        words: verdict.words(metric.unit),
     })
 }
 

@@ -10,12 +10,14 @@ use crate::metric::waits;
 /// Points of a curve at most.
 const POINTS: usize = 240;
 
-/// Mean over the completed runs. A point is the mean of its stretch of time.
+/// Mean over the completed runs. A point is the mean of its stretch of time, so that points times their lengths are the integral.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MeanCurve {
     /// Milliseconds per point; the first begins at the scenario's start, warm-up included.
     pub step_ms: u64,
+    /// Milliseconds of the last point, which ends with the scenario and may be shorter.
+    pub last_ms: u64,
     /// Dollars per hour.
     pub cost_per_hour: Vec<f64>,
     /// Lower bound, in dollars per hour.
@@ -31,47 +33,75 @@ pub struct MeanCurve {
 impl MeanCurve {
     pub(crate) fn of(runs: &[&Run]) -> Self {
         let curves: Vec<&Curve> = runs.iter().map(|run| &run.curve).collect();
-        let length = curves
-            .iter()
-            .map(|curve| curve.cost_micros_per_hour.len())
-            .max()
-            .unwrap_or_default();
+        let Some(longest) = curves.iter().max_by_key(|curve| curve.cost_micros_per_hour.len()) else {
+            return Self::default();
+        };
+        let length = longest.cost_micros_per_hour.len();
         let stretch = length.div_ceil(POINTS).max(1);
-        let dollars = |micros: &u64| *micros as f64 / 1e6;
-        let count = |count: &u32| f64::from(*count);
+        let last: u64 = longest
+            .lengths()
+            .skip((length.max(1) - 1) / stretch * stretch)
+            .sum();
+        let dollars = |of: fn(&Curve) -> &Vec<u64>| average(&curves, of, 1e6, stretch);
+        let count = |of: fn(&Curve) -> &Vec<u64>| average(&curves, of, 1e3, stretch);
         Self {
-            step_ms: curves.first().map_or(0, |curve| curve.step_ms) * stretch as u64,
-            cost_per_hour: average(&curves, |curve| &curve.cost_micros_per_hour, dollars, stretch),
-            bound_per_hour: average(&curves, |curve| &curve.bound_micros_per_hour, dollars, stretch),
-            nodes: average(&curves, |curve| &curve.nodes, count, stretch),
-            pods: average(&curves, |curve| &curve.pods, count, stretch),
-            pending: average(&curves, |curve| &curve.pending, count, stretch),
+            step_ms: longest.step_ms * stretch as u64,
+            last_ms: last,
+            cost_per_hour: dollars(|curve| &curve.cost_micros_per_hour),
+            bound_per_hour: dollars(|curve| &curve.bound_micros_per_hour),
+            nodes: count(|curve| &curve.nodes_thousandths),
+            pods: count(|curve| &curve.pods_thousandths),
+            pending: count(|curve| &curve.pending_thousandths),
         }
+    }
+
+    /// Begin and length of each point, in milliseconds since the scenario's start.
+    pub(crate) fn stretches(&self) -> impl Iterator<Item = (u64, u64)> {
+        let points = self.cost_per_hour.len();
+        (0..points).map(move |point| {
+            let is_last = point + 1 == points;
+            let length = if is_last { self.last_ms } else { self.step_ms };
+            (point as u64 * self.step_ms, length)
+        })
+    }
+
+    /// Milliseconds from the scenario's start to the end of the last point.
+    pub(crate) fn length_ms(&self) -> u64 {
+        self.stretches()
+            .last()
+            .map_or(0, |(begin, length)| begin + length)
     }
 }
 
-/// The mean of all points of all runs in each stretch; values keep four digits after the point, which is a hundredth of a cent.
-fn average<T>(
-    curves: &[&Curve],
-    of: impl Fn(&Curve) -> &Vec<T>,
-    number: impl Fn(&T) -> f64,
-    stretch: usize,
-) -> Vec<f64> {
-    let length = curves
-        .iter()
-        .map(|curve| of(curve).len())
-        .max()
-        .unwrap_or_default();
-    (0..length.div_ceil(stretch))
-        .map(|point| {
-            let (mut sum, mut seen) = (0.0, 0_usize);
-            for curve in curves {
-                for value in of(curve).iter().skip(point * stretch).take(stretch) {
-                    sum += number(value);
-                    seen += 1;
-                }
-            }
-            (sum / seen.max(1) as f64 * 1e4).round() / 1e4
+/// The mean of all runs in each stretch of so many points, in units of so many; values keep four digits after the point, which is a hundredth of a cent.
+fn average(curves: &[&Curve], of: fn(&Curve) -> &Vec<u64>, unit: f64, stretch: usize) -> Vec<f64> {
+    let mut sums: Vec<(f64, u32)> = Vec::new();
+    for curve in curves {
+        let means = thinned(curve, of(curve), stretch);
+        if sums.len() < means.len() {
+            sums.resize(means.len(), (0.0, 0));
+        }
+        for ((sum, seen), mean) in sums.iter_mut().zip(means) {
+            *sum += mean / unit;
+            *seen += 1;
+        }
+    }
+    let means = sums.into_iter();
+    means
+        .map(|(sum, seen)| (sum / f64::from(seen.max(1)) * 1e4).round() / 1e4)
+        .collect()
+}
+
+/// The means over so many points of a curve each.
+fn thinned(curve: &Curve, points: &[u64], stretch: usize) -> Vec<f64> {
+    let lengths: Vec<u64> = curve.lengths().collect();
+    let parts = points.chunks(stretch).zip(lengths.chunks(stretch));
+    parts
+        .map(|(points, lengths)| {
+            let pairs = points.iter().zip(lengths);
+            let integral: f64 = pairs.map(|(point, length)| *point as f64 * *length as f64).sum();
+            let length: u64 = lengths.iter().sum();
+            integral / length.max(1) as f64
         })
         .collect()
 }
@@ -160,6 +190,7 @@ mod tests {
             measured,
             curve: Curve {
                 step_ms: 60_000,
+                last_ms: 60_000,
                 cost_micros_per_hour: cost,
                 ..Curve::default()
             },
@@ -178,6 +209,23 @@ mod tests {
         assert_eq!(curve.cost_per_hour.len(), 200);
         assert_eq!(curve.cost_per_hour[0], 4.0);
         assert_eq!(curve.cost_per_hour.iter().sum::<f64>() * 5.0, 2.0 * 499_500.0);
+        assert_eq!((curve.last_ms, curve.length_ms()), (5 * 60_000, 60_000_000));
+    }
+
+    #[test]
+    fn a_shorter_point_at_the_end_counts_for_as_long_as_it_lasts() {
+        // Three minutes for each point, of which the last has one and a quarter.
+        let mut cost = vec![3_000_000; 482];
+        cost[481] = 8_000_000;
+        let mut run = run(cost, Measured::default());
+        run.curve.last_ms = 15_000;
+        let curve = MeanCurve::of(&[&run]);
+        assert_eq!((curve.step_ms, curve.cost_per_hour.len()), (180_000, 161));
+        assert_eq!(curve.last_ms, 75_000);
+        assert_eq!(curve.cost_per_hour[160], 4.0);
+        let points = curve.cost_per_hour.iter().zip(curve.stretches());
+        let whole: f64 = points.map(|(dollars, (_, length))| dollars * length as f64).sum();
+        assert_eq!(whole, 481.0 * 60_000.0 * 3.0 + 15_000.0 * 8.0);
     }
 
     #[test]

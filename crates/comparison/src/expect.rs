@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::metric::{METRICS, Metric};
 use crate::raw::Table;
 use crate::statistics::{Interval, interval, mean};
+use crate::work::Work;
 
 /// Why an expression cannot be read, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +64,9 @@ pub struct Expected {
     pub interval: Option<Interval>,
     /// Number of seeds that all policies of the expression have.
     pub pairs: usize,
+    /// Why the interval does not answer it, where it would.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// The three answers.
@@ -73,7 +77,7 @@ pub enum Answer {
     Holds,
     /// The whole interval says the opposite.
     Contradicted,
-    /// The interval leaves it open, or there is none.
+    /// The interval leaves it open, there is none, or it is about more and about less work.
     NotShown,
 }
 
@@ -116,7 +120,7 @@ impl Expectation {
     }
 
     /// Answers it from the completed runs.
-    pub(crate) fn judge(&self, table: &Table<'_>, misses: f64) -> Expected {
+    pub(crate) fn judge(&self, table: &Table<'_>, baseline: &str, misses: f64) -> Expected {
         let (left, right) = (self.left.values(table), self.right.values(table));
         let differences = self.differences(left.as_ref(), right.as_ref());
         let seen = interval(&differences, misses);
@@ -142,19 +146,30 @@ impl Expectation {
                 low.is_some_and(|interval| is_so(interval, strict))
             })
         };
-        let answer = if is_shown(&against, satisfies) {
-            Answer::Holds
-        } else if is_shown(&in_favour, violates) {
-            Answer::Contradicted
+        let (low, high) = if wanted_low {
+            (&self.left, &self.right)
         } else {
-            Answer::NotShown
+            (&self.right, &self.left)
         };
+        // A figure that is low because pods were left out proves nothing.
+        let (seen_so, why) = if is_shown(&against, satisfies) {
+            (Answer::Holds, low.left_out_more(high, table, baseline, misses))
+        } else if is_shown(&in_favour, violates) {
+            (
+                Answer::Contradicted,
+                high.left_out_more(low, table, baseline, misses),
+            )
+        } else {
+            (Answer::NotShown, None)
+        };
+        let answer = if why.is_some() { Answer::NotShown } else { seen_so };
         Expected {
             expression: self.expression.clone(),
             answer,
             difference: mean(&differences),
             interval: seen,
             pairs: differences.len(),
+            why,
         }
     }
 
@@ -202,6 +217,17 @@ impl Side {
     fn at_most(&self, table: &Table<'_>) -> Option<Values> {
         let (policy, metric) = self.of.as_ref()?;
         Some(self.scaled(table.at_most(policy, metric)))
+    }
+
+    /// That the policy of this side left out more pods than that of the other side, or than the baseline where that is a number; `None` where it did not, or
+    /// where that does not lower the figure.
+    fn left_out_more(&self, other: &Side, table: &Table<'_>, baseline: &str, misses: f64) -> Option<String> {
+        let (policy, metric) = self.of.as_ref()?;
+        let other = other.of.as_ref().map_or(baseline, |(policy, _)| policy.as_str());
+        let follows_work = Metric::find(metric).is_some_and(Metric::follows_work);
+        let work = Work::of(&table.left_out(policy), &table.left_out(other), misses);
+        (follows_work && work == Work::Less)
+            .then(|| format!("{policy} left pods without a node that had one under {other}"))
     }
 
     fn scaled(&self, mut values: Values) -> Values {

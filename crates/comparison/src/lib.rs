@@ -14,6 +14,7 @@ mod settled;
 mod statistics;
 mod table;
 mod unit;
+mod work;
 
 pub use compare::{
     API_VERSION, CompareError, Comparison, Difference, Method, MetricFacts, PolicyResult, Summary, Verdict,
@@ -25,3 +26,4 @@ pub use raw::RawRun;
 pub use setting::{Input, NOT_MODELLED, Policy, Setting};
 pub use statistics::{FEWEST_SEEDS, Interval, interval, mean, t_quantile};
 pub use unit::Unit;
+pub use work::Work;

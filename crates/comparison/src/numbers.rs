@@ -102,6 +102,17 @@ pub fn relative(share: f64, interval: Option<Interval>) -> String {
     format!("{} %", signed(share * 100.0, decimals))
 }
 
+/// A difference in its unit, with its sign: `+$0.42`.
+pub fn difference(number: f64, unit: Unit) -> String {
+    let text = value(number, unit);
+    let zero = !text.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
+    if number > 0.0 && !zero {
+        format!("+{text}")
+    } else {
+        text
+    }
+}
+
 /// The difference of two shares, in percentage points: `+0.9 points`.
 pub fn points(difference: f64) -> String {
     format!("{} points", signed(difference * 100.0, 1))
@@ -199,6 +210,9 @@ mod tests {
         assert_eq!(relative(-0.57, None), "−57 %");
         assert_eq!(relative(-0.0001, None), "0.0 %");
         assert_eq!(points(0.0094), "+0.9 points");
+        assert_eq!(difference(0.0052, Unit::Dollars), "+$0.0052");
+        assert_eq!(difference(-31.5, Unit::Dollars), "−$31.50");
+        assert_eq!(difference(0.000_01, Unit::Dollars), "$0.0000");
         let interval = Interval {
             low: 0.016,
             high: 0.0213,

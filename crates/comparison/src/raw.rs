@@ -8,6 +8,7 @@ use serde::Serialize;
 use spokeshave_simulate::Run;
 
 use crate::metric::METRICS;
+use crate::work::left_out;
 
 /// The raw values of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,10 +30,12 @@ pub struct RawRun {
     /// The largest that a value may be, where it may be larger than what was seen; `None` where nothing limits it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub at_most: BTreeMap<&'static str, Option<f64>>,
+    /// Pods that were left without a node: at the end, or until they were deleted, for longer than `leftOutAfterMs` of the method.
+    pub left_out: u64,
 }
 
 impl RawRun {
-    pub(crate) fn of(run: &Run) -> Self {
+    pub(crate) fn of(run: &Run, patience_ms: u32) -> Self {
         let (mut values, mut at_least, mut at_most) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         for metric in METRICS {
             let Some(value) = metric.of(&run.measured) else {
@@ -57,6 +60,7 @@ impl RawRun {
             values,
             at_least,
             at_most,
+            left_out: left_out(&run.measured, patience_ms),
         }
     }
 }
@@ -79,6 +83,12 @@ impl<'a> Table<'a> {
         let own = self.0.iter().filter(|((name, _), _)| *name == policy);
         own.filter_map(|((_, seed), run)| Some((*seed, *run.values.get(metric)?)))
             .collect()
+    }
+
+    /// How many pods a policy left out, by seed.
+    pub(crate) fn left_out(&self, policy: &str) -> BTreeMap<u64, f64> {
+        let own = self.0.iter().filter(|((name, _), _)| *name == policy);
+        own.map(|((_, seed), run)| (*seed, run.left_out as f64)).collect()
     }
 
     /// The largest that the values of a policy may be, by seed; infinite where nothing limits them.

@@ -13,7 +13,7 @@ use crate::expect::Answer;
 use crate::metric::Metric;
 use crate::numbers;
 use crate::setting::Input;
-use crate::table::{About, described, relative, shown, shown_name};
+use crate::table::{About, change, described, relative, shown, shown_name};
 use crate::unit::Unit;
 
 const STYLE: &str = include_str!("../assets/report.css");
@@ -102,7 +102,9 @@ impl Comparison {
                         }
                     }
                 }
-                @for note in self.notes().iter().filter(|note| note.about == About::NotSettled) { p .warning { (note.text) } }
+                @for note in self.notes().iter().filter(|note| matches!(note.about, About::LeftOut | About::Cluster | About::NotSettled)) {
+                    p .warning { (note.text) }
+                }
             }
         }
     }
@@ -113,11 +115,7 @@ impl Comparison {
             return html! { "has no completed run to compare." };
         };
         let baseline = &self.setting.baseline;
-        let interval = cost
-            .relative_interval
-            .map(|interval| format!(" {}", numbers::relative_interval(interval)))
-            .unwrap_or_default();
-        let relative = relative(cost).unwrap_or_default();
+        let change = change(cost, Unit::Dollars);
         let others = [
             ("evictionsPerPodDay", "evictions"),
             ("pendingP99", "pending p99"),
@@ -131,9 +129,11 @@ impl Comparison {
         let open: Vec<&str> = open.into_iter().map(|(_, words)| words).collect();
         html! {
             @match cost.verdict {
-                Verdict::Lower | Verdict::Higher => { "is " strong { (cost.words) } " than " (baseline) ": " (relative) (interval) }
-                Verdict::NoDifferenceShown => { strong { "no difference" } " of cost from " (baseline) " shown: " (relative) (interval) }
-                Verdict::TooFewSeeds => { "costs " (relative) " against " (baseline) " in " (numbers::count(cost.pairs, "seed")) ", too few to tell it from chance" }
+                Verdict::Lower | Verdict::Higher => { "is " strong { (cost.words) } " than " (baseline) ": " (change) }
+                Verdict::NoDifferenceShown => { strong { "no difference" } " of cost from " (baseline) " shown: " (change) }
+                Verdict::TooFewSeeds => { "costs " (change) " against " (baseline) " in " (numbers::count(cost.pairs, "seed")) ", too few to tell it from chance" }
+                Verdict::PodsLeftOut => { strong { "leaves pods without a node" } " that had one under " (baseline) ", so that its cost is that of less work: " (change) }
+                Verdict::MorePodsPlaced => { "has nodes for " strong { "more pods" } " than " (baseline) ", so that its cost is that of more work: " (change) }
             }
             @for (difference, words) in &shown { "; " (words) " " (changed(difference, Unit::Count)) }
             @if !open.is_empty() { "; no difference shown in " (open.join(" and ")) }
@@ -212,14 +212,18 @@ fn against<'a>(policy: &'a PolicyResult, name: &str) -> Option<&'a Difference> {
     policy.values.get(name)?.against.as_ref()
 }
 
-/// `−57 %`, of a share `+0.9 points`, or `≈` where no difference is shown.
+/// `−57 %`, of a share `+0.9 points`, `−57 % (pods left out)`, or `≈` where no difference is shown.
 fn changed(difference: &Difference, unit: Unit) -> String {
-    match (difference.verdict, relative(difference)) {
-        (Verdict::NoDifferenceShown, _) => "≈".into(),
+    let changed = match (difference.verdict, relative(difference)) {
+        (Verdict::NoDifferenceShown, _) => return "≈".into(),
         // The share of a share misleads.
         _ if unit == Unit::Share => numbers::points(difference.mean),
         (_, Some(relative)) => relative,
-        (_, None) => difference.words.into(),
+        (_, None) => return difference.words.into(),
+    };
+    match difference.verdict {
+        Verdict::PodsLeftOut | Verdict::MorePodsPlaced => format!("{changed} ({})", difference.words),
+        _ => changed,
     }
 }
 

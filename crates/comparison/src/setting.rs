@@ -30,6 +30,9 @@ pub struct Setting {
     pub inputs: Vec<Input>,
     /// What was done to the workload before it was simulated: time compressed, copies, scaling. Printed first.
     pub alterations: Vec<String>,
+    /// What the figures leave out of this cluster, or take for granted, such as pods that no NodePool takes. Printed below them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A policy.
@@ -68,5 +71,7 @@ pub const NOT_MODELLED: &[&str] = &[
     "the network, and where traffic goes",
     "quotas of the cloud account",
     "changes of prices",
+    "nodes of static NodePools, and nodes that exist already",
+    "preemption, host ports, and limits on attached volumes",
     "bugs and limits of the products that a policy models",
 ];

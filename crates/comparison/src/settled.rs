@@ -10,6 +10,9 @@ use crate::statistics::{mean, t_quantile};
 /// Blocks into which the second half is averaged.
 const BLOCKS: usize = 12;
 
+/// A half that is shorter than a day shows a part of the daily course only, which looks like a drift where nodes follow pods late.
+const SHORTEST_MS: u64 = 86_400_000;
+
 /// A drift is called significant when chance makes as large a one in at most this share of settled runs.
 const MISSES: f64 = 0.01;
 
@@ -18,10 +21,11 @@ const SMALLEST: f64 = 0.01;
 
 /// True when the cost of the second half of the counted time drifts with the workload held fixed: cost = a + b·pods + c·time, with c ≠ 0.
 pub fn still_drifts(curve: &Curve, warmup_ms: u64) -> bool {
-    let skipped = usize::try_from(warmup_ms / curve.step_ms.max(1)).unwrap_or(usize::MAX);
-    let length = curve.cost_micros_per_hour.len().min(curve.pods.len());
-    let from = skipped + length.saturating_sub(skipped) / 2;
-    if length.saturating_sub(from) < 2 * BLOCKS {
+    let skipped = usize::try_from(warmup_ms.div_ceil(curve.step_ms.max(1))).unwrap_or(usize::MAX);
+    let length = curve.cost_micros_per_hour.len().min(curve.pods_thousandths.len());
+    let from = skipped.saturating_add(length.saturating_sub(skipped) / 2);
+    let points = length.saturating_sub(from);
+    if points < 2 * BLOCKS || points as u64 * curve.step_ms < SHORTEST_MS {
         return false;
     }
     let cost: Vec<f64> = blocks(
@@ -33,7 +37,11 @@ pub fn still_drifts(curve: &Curve, warmup_ms: u64) -> bool {
     let bound = curve.bound_micros_per_hour.get(from..length);
     let workload = match bound.filter(|bound| bound.iter().any(|value| *value > 0)) {
         Some(bound) => blocks(bound.iter().map(|value| *value as f64)),
-        None => blocks(curve.pods[from..length].iter().map(|value| f64::from(*value))),
+        None => blocks(
+            curve.pods_thousandths[from..length]
+                .iter()
+                .map(|value| *value as f64),
+        ),
     };
     drifts(&cost, &workload)
 }
@@ -116,7 +124,7 @@ mod tests {
         Curve {
             step_ms: 1_800_000,
             cost_micros_per_hour: points.iter().map(|(_, cost)| *cost).collect(),
-            pods: points.iter().map(|(pods, _)| *pods).collect(),
+            pods_thousandths: points.iter().map(|(pods, _)| u64::from(*pods) * 1_000).collect(),
             ..Curve::default()
         }
     }
@@ -136,6 +144,10 @@ mod tests {
         assert!(!still_drifts(&Curve::default(), 0));
         assert!(!still_drifts(&curve(0.0, 0.02, 0.0), 9 * 86_400_000 + 43_200_000));
         assert!(!still_drifts(&curve(0.0, 0.02, 0.0), u64::MAX));
+        // Finer steps make half a day no longer.
+        let mut fine = curve(0.0, 0.02, 0.0);
+        fine.step_ms = 180_000;
+        assert!(!still_drifts(&fine, 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::metric::Metric;
 use crate::numbers;
 use crate::statistics::FEWEST_SEEDS;
 use crate::unit::Unit;
+use crate::work::Work;
 
 /// Columns by the order in which they are kept: the last gives way first.
 const KEPT: [Column; 8] = [
@@ -70,6 +71,10 @@ pub(crate) enum About {
     Figures,
     /// What `≥` says.
     LowerBounds,
+    /// A policy under which more or fewer pods got a node than under the baseline.
+    LeftOut,
+    /// What the figures leave out of this cluster.
+    Cluster,
     /// A policy whose cost still drifted.
     NotSettled,
     /// What the scenario expects.
@@ -225,6 +230,14 @@ impl Comparison {
             ));
         }
         notes.extend(self.uncertainty().into_iter().map(figures));
+        notes.extend(self.left_out().into_iter().map(|text| Note {
+            about: About::LeftOut,
+            text,
+        }));
+        notes.extend(self.setting.notes.iter().map(|text| Note {
+            about: About::Cluster,
+            text: format!("{text}."),
+        }));
         for policy in &self.policies {
             let (drifting, seeds) = (policy.not_settled.len(), policy.seeds.len());
             if drifting * 2 >= seeds && drifting > 0 {
@@ -265,6 +278,57 @@ impl Comparison {
             text: format!("Not modelled: {}.", self.not_modelled.join("; ")),
         });
         notes
+    }
+
+    /// Policies whose cost is that of other work than the baseline's.
+    fn left_out(&self) -> Vec<String> {
+        let Some(baseline) = self.policies.iter().find(|policy| policy.baseline) else {
+            return Vec::new();
+        };
+        let left = |less: &PolicyResult, more: &PolicyResult| {
+            let shown = |left: f64| match numbers::value(left, Unit::Count) {
+                // One in more than twenty runs.
+                none if none == "0.0" => "less than 0.1".to_owned(),
+                number => number,
+            };
+            let number = shown(less.left_out);
+            let pods = match number.as_str() {
+                "1" => "pod a run was",
+                _ => "pods a run were",
+            };
+            let others = match shown(more.left_out) {
+                none if none == "0" => "none".to_owned(),
+                others => others,
+            };
+            format!(
+                "{}: {number} {pods} left without a node, {others} under {}",
+                less.name, more.name
+            )
+        };
+        let told = self.policies.iter().filter_map(|policy| match policy.work {
+            Work::Same => None,
+            Work::Less => Some(format!(
+                "{}: what it costs is the cost of less work, and no saving.",
+                left(policy, baseline)
+            )),
+            Work::More => Some(format!(
+                "{}: what {} costs is the cost of more work.",
+                left(baseline, policy),
+                policy.name
+            )),
+        });
+        told.collect()
+    }
+
+    /// Names of policies that left pods without a node which had one under another: the baseline too, where it is the one.
+    pub(crate) fn with_less_work(&self) -> Vec<&str> {
+        let is_more = |policy: &PolicyResult| policy.work == Work::More;
+        let baseline_is = self.policies.iter().any(is_more);
+        let those = self.policies.iter().filter(|policy| match policy.work {
+            Work::Less => true,
+            Work::Same | Work::More => policy.baseline && baseline_is,
+        });
+        those.map(|policy| policy.name.as_str()).collect()
     }
 
     /// How sure the figures are, or why nothing can be said.
@@ -351,10 +415,12 @@ pub(crate) fn described(expected: &Expected) -> String {
             )
         },
     );
+    let why = expected.why.as_ref().map(|why| format!("; {why}"));
     format!(
-        "{} (left − right: {}{certainty})",
+        "{} (left − right: {}{certainty}{})",
         expected.expression,
-        amount(difference)
+        amount(difference),
+        why.unwrap_or_default()
     )
 }
 
@@ -392,21 +458,33 @@ fn cost(policy: &PolicyResult) -> String {
     }
 }
 
-/// `costlier, +1.9 % [+1.6, +2.1]`, `no difference shown [−0.3, +0.2]`.
+/// `dearer, +1.9 % [+1.6, +2.1]`, `≈ −0.1 % [−0.3, +0.2]`, `pods left out, −95 % [−95.9, −95.0]`.
 pub(crate) fn against(policy: &PolicyResult) -> String {
     let Some(difference) = policy.values.get("cost").and_then(|cost| cost.against.as_ref()) else {
         return String::new();
     };
+    let change = change(difference, Unit::Dollars);
+    match difference.verdict {
+        Verdict::TooFewSeeds => change,
+        Verdict::NoDifferenceShown => format!("≈ {change}"),
+        _ => format!("{}, {change}", difference.words),
+    }
+}
+
+/// `+1.9 % [+1.6, +2.1]`, or in its unit where the baseline's mean is 0, of which nothing is a share: `+$0.42 [+$0.38, +$0.46]`.
+pub(crate) fn change(difference: &Difference, unit: Unit) -> String {
+    let Some(relative) = relative(difference) else {
+        let mean = numbers::difference(difference.mean, unit);
+        let interval = difference.interval.map(|interval| {
+            let [low, high] = [interval.low, interval.high].map(|end| numbers::difference(end, unit));
+            format!(" [{low}, {high}]")
+        });
+        return mean + &interval.unwrap_or_default();
+    };
     let interval = difference
         .relative_interval
-        .map(|interval| format!(" {}", numbers::relative_interval(interval)))
-        .unwrap_or_default();
-    let relative = relative(difference).unwrap_or_default();
-    match difference.verdict {
-        Verdict::TooFewSeeds => relative,
-        Verdict::NoDifferenceShown => format!("≈ {relative}{interval}"),
-        _ => format!("{}, {relative}{interval}", difference.words),
-    }
+        .map(|interval| format!(" {}", numbers::relative_interval(interval)));
+    relative + &interval.unwrap_or_default()
 }
 
 /// `+1.9 %`.

@@ -1,4 +1,4 @@
-//! Whether the API server serves our kinds, which is one half of being ready (P-204).
+//! Whether the API server serves our kinds, which is one half of being ready (P-204), and those by which drivers of devices are known (P-168).
 //!
 //! Owns the names of the conditions of readiness. It installs nothing.
 
@@ -13,13 +13,17 @@ use spokeshave_runtime::Readiness;
 pub(crate) const DEFINITIONS_SERVED: &str = "crd";
 pub(crate) const CACHES_SYNCED: &str = "manager";
 
-/// Pause between two looks for our kinds.
+/// Pause between two looks for kinds.
 const LOOK_FOR_DEFINITIONS: Duration = Duration::from_secs(1);
 
 /// The kinds without which there is nothing to do.
 const NEEDED: [&str; 2] = ["nodepools", "nodeclaims"];
 
-/// What the API server says of our kinds.
+/// What drivers of Dynamic Resource Allocation publish, and its version: Kubernetes has it from 1.34 on.
+const DRIVERS: &str = "resource.k8s.io/v1";
+const SLICES: [&str; 1] = ["resourceslices"];
+
+/// What the API server says of some kinds.
 #[derive(Debug)]
 enum Found {
     All,
@@ -30,15 +34,15 @@ enum Found {
 }
 
 impl Found {
-    fn of(answer: kube::Result<APIResourceList>) -> Self {
+    fn of(needed: &[&'static str], answer: kube::Result<APIResourceList>) -> Self {
         let served = match answer {
             Ok(list) => list.resources,
             // A group of which there is not a single kind.
             Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
             Err(error) => return Self::Unknown(error),
         };
-        let is_missing = |plural: &&str| served.iter().all(|resource| resource.name != **plural);
-        let missing: Vec<&str> = NEEDED.into_iter().filter(is_missing).collect();
+        let is_missing = |plural: &&'static str| served.iter().all(|resource| resource.name != **plural);
+        let missing: Vec<&'static str> = needed.iter().copied().filter(is_missing).collect();
         if missing.is_empty() {
             Self::All
         } else {
@@ -50,9 +54,9 @@ impl Found {
 /// Looks until the API server serves our kinds, and says once when it does not, and why it cannot be asked whenever that is something else.
 pub(crate) async fn definitions_served(client: Client, clock: SharedClock, readiness: Readiness) {
     let mut told_missing = false;
-    let mut told_unknown: Option<String> = None;
+    let mut unknown = Unknown::of("karpenter.sh/v1");
     loop {
-        match Found::of(client.list_api_group_resources("karpenter.sh/v1").await) {
+        match Found::of(&NEEDED, client.list_api_group_resources("karpenter.sh/v1").await) {
             Found::All => {
                 readiness.set(DEFINITIONS_SERVED, true);
                 return;
@@ -66,18 +70,53 @@ pub(crate) async fn definitions_served(client: Client, clock: SharedClock, readi
                 told_missing = true;
             }
             Found::Without(_) => {}
-            Found::Unknown(error) => {
-                let cause = causes(&error);
-                if told_unknown.as_deref() != Some(cause.as_str()) {
-                    tracing::warn!(
-                        error = cause,
-                        "the API server does not say which kinds of karpenter.sh/v1 it serves; it is asked again"
-                    );
-                    told_unknown = Some(cause);
-                }
-            }
+            Found::Unknown(error) => unknown.tell(&error),
         }
         clock.sleep(LOOK_FOR_DEFINITIONS).await;
+    }
+}
+
+/// Whether there are drivers that can be waited for, and says so where there are none: a store of a kind that is not served is never filled, and until every
+/// store is filled nothing is decided (D-049). Whoever may not ask is told by the watch.
+pub(crate) async fn drivers_served(client: &Client, clock: &SharedClock) -> bool {
+    let mut unknown = Unknown::of(DRIVERS);
+    loop {
+        match Found::of(&SLICES, client.list_api_group_resources(DRIVERS).await) {
+            Found::All => return true,
+            Found::Without(_) => {
+                tracing::warn!(
+                    "the API server does not serve ResourceSlices of resource.k8s.io/v1, which Kubernetes has from 1.34 on: nodes do not wait for DRA drivers, as without IGNORE_DRA_REQUESTS=false (settings.ignoreDRARequests), which can go; once the cluster serves them, restart the operator"
+                );
+                return false;
+            }
+            Found::Unknown(kube::Error::Api(status)) if status.code == 403 => return true,
+            Found::Unknown(error) => unknown.tell(&error),
+        }
+        clock.sleep(LOOK_FOR_DEFINITIONS).await;
+    }
+}
+
+/// An API server that does not say which kinds it serves: each cause is said once.
+struct Unknown {
+    version: &'static str,
+    told: Option<String>,
+}
+
+impl Unknown {
+    fn of(version: &'static str) -> Self {
+        Self { version, told: None }
+    }
+
+    fn tell(&mut self, error: &kube::Error) {
+        let cause = causes(error);
+        if self.told.as_deref() != Some(cause.as_str()) {
+            let version = self.version;
+            tracing::warn!(
+                error = cause,
+                "the API server does not say which kinds of {version} it serves; it is asked again"
+            );
+            self.told = Some(cause);
+        }
     }
 }
 
@@ -107,7 +146,7 @@ mod tests {
     /// Whoever is told to install kinds that are there may replace them by those of another version.
     #[test]
     fn p_204_kinds_are_missing_only_where_the_server_says_which_it_serves() {
-        let missing = |answer| match Found::of(answer) {
+        let missing = |answer| match Found::of(&NEEDED, answer) {
             Found::All => Some(Vec::new()),
             Found::Without(missing) => Some(missing),
             Found::Unknown(_) => None,
@@ -120,5 +159,17 @@ mod tests {
         }
         let cut = std::io::Error::other("connection refused");
         assert_eq!(missing(Err(kube::Error::Service(Box::new(cut)))), None);
+    }
+
+    /// Whoever took a server that stumbles for one without drivers would initialise nodes before their devices are known.
+    #[test]
+    fn p_168_drivers_are_given_up_only_where_the_server_says_so() {
+        let is_given_up = |answer| matches!(Found::of(&SLICES, answer), Found::Without(_));
+        assert!(!is_given_up(serving(&["deviceclasses", "resourceslices"])));
+        assert!(is_given_up(serving(&["deviceclasses"])));
+        assert!(is_given_up(refused(404)));
+        for code in [401, 403, 429, 500, 503] {
+            assert!(!is_given_up(refused(code)), "{code}");
+        }
     }
 }

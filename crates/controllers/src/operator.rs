@@ -15,7 +15,7 @@ use crate::act::for_provider::TermHands;
 use crate::act::hands::Hands;
 use crate::cloud::Measured;
 use crate::cloud::overlays::Overlays;
-use crate::definitions::{CACHES_SYNCED, DEFINITIONS_SERVED, definitions_served};
+use crate::definitions::{CACHES_SYNCED, DEFINITIONS_SERVED, definitions_served, drivers_served};
 use crate::observe::decision::DecisionLog;
 use crate::observe::journal::Journal;
 use crate::observe::metrics::ControllerFamilies;
@@ -220,11 +220,18 @@ impl Operator {
     }
 
     /// One term, until shutdown.
-    async fn lead(self, leadership: Leadership, shutdown: &Shutdown) -> Result<(), OperatorError> {
+    async fn lead(mut self, leadership: Leadership, shutdown: &Shutdown) -> Result<(), OperatorError> {
         let Some(epoch) = leadership.epoch() else {
             return Ok(());
         };
         self.readiness.set(CACHES_SYNCED, false);
+        if self.options.dynamic_resources {
+            let served = drivers_served(&self.client, &self.clock);
+            let Some(served) = shutdown.cut(served).await else {
+                return Ok(());
+            };
+            self.options.dynamic_resources = served;
+        }
         let writer = client::fenced(self.client.clone(), leadership.clone(), epoch.clone());
         let mut tasks = TaskGroup::new();
         let (recorder, event_writer) = self.event_recorder(&writer);
@@ -350,6 +357,7 @@ impl Operator {
             self.decisions.clone(),
         ));
         journal.pod_times.listen(&cluster.stores.pods);
+        journal.landings.listen(&cluster.stores);
         conditions::observe(&cluster, &hands, &self.metrics);
         observability::register(&journal, &self.metrics, self.options.object_metrics);
         Term {

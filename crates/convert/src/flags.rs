@@ -18,7 +18,7 @@ pub(crate) struct Flag {
 pub(crate) type Flags = BTreeMap<String, Vec<Flag>>;
 
 /// Flags that say what nothing here can say, with what comes nearest.
-const NO_COUNTERPART: [(&str, &str); 15] = [
+const NO_COUNTERPART: [(&str, &str); 12] = [
     (
         "scale-down-utilization-threshold",
         "no threshold decides here, but the price: a node goes when its pods fit elsewhere or on a cheaper node; consolidationPolicy Balanced weighs the saving against the pods that move",
@@ -30,18 +30,6 @@ const NO_COUNTERPART: [(&str, &str); 15] = [
     (
         "max-graceful-termination-sec",
         "drains wait for each pod's own grace period; spec.template.spec.terminationGracePeriod ends a drain, and then ignores PodDisruptionBudgets and do-not-disrupt too, which is why it is not written",
-    ),
-    (
-        "skip-nodes-with-local-storage",
-        "nodes whose pods have emptyDir or hostPath are emptied here; protect such pods with karpenter.sh/do-not-disrupt",
-    ),
-    (
-        "skip-nodes-with-system-pods",
-        "nodes with pods of kube-system are emptied here as others; a PodDisruptionBudget or karpenter.sh/do-not-disrupt protects them",
-    ),
-    (
-        "skip-nodes-with-custom-controller-pods",
-        "who controls a pod makes no difference here",
     ),
     (
         "min-replica-count",
@@ -80,6 +68,25 @@ const NO_COUNTERPART: [(&str, &str); 15] = [
         "nodes that stay unready are repaired where the cloud provider has a policy for it",
     ),
 ];
+
+/// Flags that are true unless they are written, and the nodes that they keep.
+const PROTECTIONS: [(&str, &str); 3] = [
+    (
+        "skip-nodes-with-local-storage",
+        "nodes whose pods have emptyDir or hostPath",
+    ),
+    (
+        "skip-nodes-with-system-pods",
+        "nodes with pods of kube-system that no PodDisruptionBudget selects",
+    ),
+    (
+        "skip-nodes-with-custom-controller-pods",
+        "nodes with pods of other controllers than Kubernetes' own",
+    ),
+];
+
+/// Nodes that are kept whatever the flags say.
+const ALWAYS_KEPT: &str = "nodes with pods that have no controller were kept, and are emptied here: such pods are gone then; protect those that must stay with karpenter.sh/do-not-disrupt";
 
 /// Flags about how the program itself works.
 const OWN_WORKINGS: [&str; 49] = [
@@ -158,8 +165,45 @@ pub(crate) fn pace(found: &Flags, read_elsewhere: &[&str], notes: &mut Notes) ->
         "spec.disruption.budgets",
         "10% for drift, which cluster-autoscaler does not have: nodes whose NodePool or NodeClass has changed are replaced",
     );
+    protections(found, notes);
     others(found, read_elsewhere, notes);
     block
+}
+
+/// Nodes that cluster-autoscaler keeps because of their pods, mostly without a flag that says so; here only do-not-disrupt and budgets do.
+fn protections(found: &Flags, notes: &mut Notes) {
+    const BECAME: &str = "karpenter.sh/do-not-disrupt of pods";
+    if no_scale_down(found).is_some() {
+        for flag in PROTECTIONS.iter().filter_map(|(name, _)| last(found, name)) {
+            notes.dropped(&flag.field, "scale-down-enabled is false");
+        }
+        return;
+    }
+    for (name, nodes) in PROTECTIONS {
+        let flag = last(found, name);
+        let field = flag.map_or("", |flag| flag.field.as_str());
+        let said = match flag.map(|flag| boolean(&flag.value)) {
+            Some(Some(false)) => {
+                notes.dropped(field, format!("false: {nodes} are emptied here, too"));
+                continue;
+            }
+            Some(Some(true)) => "true".to_owned(),
+            Some(None) => {
+                let found = flag.map_or("", |flag| flag.value.as_str());
+                notes.unknown(
+                    field,
+                    format!("expected true or false, found {found:?}; the default, true, is what counts"),
+                );
+                continue;
+            }
+            None => format!("true, the default of {name},"),
+        };
+        let text = format!(
+            "not written: {said} kept {nodes}; here they are emptied: protect the pods that must stay, with karpenter.sh/do-not-disrupt or a PodDisruptionBudget"
+        );
+        notes.changed(field, BECAME, text);
+    }
+    notes.changed("", BECAME, format!("not written: {ALWAYS_KEPT}"));
 }
 
 /// A flag that is on or off, as Go reads it; none for what it would refuse.
@@ -328,7 +372,8 @@ fn others(found: &Flags, read_elsewhere: &[&str], notes: &mut Notes) {
     ];
     for (name, flags) in found {
         for flag in flags {
-            if READ.contains(&name.as_str()) || read_elsewhere.contains(&name.as_str()) {
+            let is_protection = PROTECTIONS.iter().any(|(known, _)| known == name);
+            if is_protection || READ.contains(&name.as_str()) || read_elsewhere.contains(&name.as_str()) {
                 continue;
             }
             if name == "scale-down-enabled" {

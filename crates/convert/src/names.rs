@@ -14,7 +14,21 @@ enum Fate {
     Gone(&'static str),
 }
 
+/// Whose annotations of cluster-autoscaler are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bearer {
+    Pod,
+    /// A pod of a DaemonSet, or what cluster-autoscaler takes for one.
+    DaemonPod,
+    Node,
+}
+
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// The key of the taint of nodes on their way out, before v1 (D-379).
+const OLD_TAINT: &str = "karpenter.sh/disruption";
+const AUTOSCALER: &str = "cluster-autoscaler.kubernetes.io/";
+/// By which cluster-autoscaler takes a pod for one of a DaemonSet.
+pub(crate) const DAEMON_POD: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
 
 fn fate(key: &str) -> Option<Fate> {
     Some(match key {
@@ -69,46 +83,66 @@ pub(crate) fn rename_keys(entries: &mut Map<String, Value>, path: &str, notes: &
     }
 }
 
+/// Why an annotation of cluster-autoscaler has nothing to say here.
+fn without_effect(name: &str, bearer: Bearer) -> Option<&'static str> {
+    Some(match name {
+        // There, the rule for pods of DaemonSets comes before those that read annotations.
+        "safe-to-evict" | "scale-down-disabled" if bearer == Bearer::DaemonPod => {
+            "cluster-autoscaler does not read it on pods of DaemonSets; as karpenter.sh/do-not-disrupt it would keep every node that has such a pod"
+        }
+        "safe-to-evict-local-volumes" => {
+            "local volumes never keep a node here: pods with emptyDir are moved unless they are protected with karpenter.sh/do-not-disrupt"
+        }
+        "pod-scale-up-delay" => {
+            "no pod waits on its own account; the batching window (BATCH_IDLE_DURATION, BATCH_MAX_DURATION) is for all pods"
+        }
+        "enable-ds-eviction" => {
+            "daemon pods are evicted with their node unless they tolerate karpenter.sh/disrupted"
+        }
+        "daemonset-pod" => {
+            "only pods of DaemonSets count as daemons here: others are moved, and their node is not empty before"
+        }
+        _ => return None,
+    })
+}
+
+/// Whether an annotation of cluster-autoscaler with this value keeps its node; `None` of one that says nothing of that.
+fn protects(name: &str, value: &str) -> Option<bool> {
+    match name {
+        "safe-to-evict" => Some(value == "false"),
+        "scale-down-disabled" => Some(value == "true"),
+        _ => None,
+    }
+}
+
 /// Annotations of cluster-autoscaler on pods and nodes, with what they become here.
-pub(crate) fn autoscaler_annotations(entries: &mut Map<String, Value>, path: &str, notes: &mut Notes) {
-    const DOMAIN: &str = "cluster-autoscaler.kubernetes.io/";
-    let keys: Vec<String> = entries
+pub(crate) fn autoscaler_annotations(
+    entries: &mut Map<String, Value>,
+    path: &str,
+    bearer: Bearer,
+    notes: &mut Notes,
+) {
+    let names: Vec<String> = entries
         .keys()
-        .filter(|key| key.starts_with(DOMAIN))
-        .cloned()
+        .filter_map(|key| key.strip_prefix(AUTOSCALER))
+        .map(str::to_owned)
         .collect();
-    for key in keys {
+    for name in names {
+        let key = format!("{AUTOSCALER}{name}");
         let field = format!("{path}.{key}");
+        if let Some(why) = without_effect(&name, bearer) {
+            notes.dropped(&field, why);
+            entries.remove(&key);
+            continue;
+        }
         let value = entries
             .get(&key)
             .and_then(Value::as_str)
             .unwrap_or_default()
             .to_owned();
-        let protects = match &key[DOMAIN.len()..] {
-            "safe-to-evict" => value == "false",
-            "scale-down-disabled" => value == "true",
-            "safe-to-evict-local-volumes" => {
-                notes.dropped(&field, "local volumes never keep a node here: pods with emptyDir are moved unless they are protected with karpenter.sh/do-not-disrupt");
-                entries.remove(&key);
-                continue;
-            }
-            "pod-scale-up-delay" => {
-                notes.dropped(&field, "no pod waits on its own account; the batching window (BATCH_IDLE_DURATION, BATCH_MAX_DURATION) is for all pods");
-                entries.remove(&key);
-                continue;
-            }
-            "enable-ds-eviction" => {
-                notes.dropped(
-                    &field,
-                    "daemon pods are evicted with their node unless they tolerate karpenter.sh/disrupted",
-                );
-                entries.remove(&key);
-                continue;
-            }
-            _ => {
-                notes.unknown(&field, "this annotation of cluster-autoscaler is not known here; it is left as it is, and nothing reads it");
-                continue;
-            }
+        let Some(protects) = protects(&name, &value) else {
+            notes.unknown(&field, "this annotation of cluster-autoscaler is not known here; it is left as it is, and nothing reads it");
+            continue;
         };
         entries.remove(&key);
         if protects {
@@ -128,6 +162,32 @@ pub(crate) fn autoscaler_annotations(entries: &mut Map<String, Value>, path: &st
         }
     }
 }
+
+/// What has become of a name that is retired, of any kind.
+pub(crate) fn retired(name: &str) -> Option<String> {
+    match fate(name) {
+        Some(Fate::Renamed(new) | Fate::Widened(new, _)) => Some(format!("{name} is {new} in v1")),
+        Some(Fate::Gone(why)) => Some(format!("{name}: {why}")),
+        None => {
+            (name == OLD_TAINT).then(|| format!("{name} is karpenter.sh/disrupted in v1, without a value"))
+        }
+    }
+}
+
+/// What would have to be said in place of an annotation of cluster-autoscaler that protects.
+pub(crate) fn retired_protection(key: &str, value: &Value) -> Option<String> {
+    let name = key.strip_prefix(AUTOSCALER)?;
+    let is_protected = protects(name, value.as_str()?) == Some(true);
+    is_protected.then(|| format!("{key} is {DO_NOT_DISRUPT}: \"true\" here"))
+}
+
+/// The fields of a pod's spec that are read here.
+pub(crate) const OF_POD_SPEC: [&str; 4] = [
+    "affinity",
+    "nodeSelector",
+    "tolerations",
+    "topologySpreadConstraints",
+];
 
 /// Labels that a pod names in selectors, affinities and spread constraints, and the taints that it tolerates.
 pub(crate) fn rename_in_pod_spec(spec: &mut Value, path: &str, notes: &mut Notes) {
@@ -177,7 +237,7 @@ fn rename_named(value: &mut Value, path: &str, notes: &mut Notes) {
 
 /// The taint of nodes on their way out (D-379).
 fn rename_toleration(toleration: &mut Value, path: &str, notes: &mut Notes) {
-    if toleration["key"] != "karpenter.sh/disruption" {
+    if toleration["key"] != OLD_TAINT {
         return;
     }
     let Some(map) = toleration.as_object_mut() else {

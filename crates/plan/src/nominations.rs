@@ -57,9 +57,11 @@ impl Nominations {
     fn add(&mut self, snapshot: &Snapshot, pod: PodId, node: NodeId, now: Timestamp) {
         let object = &snapshot.pod(pod).object;
         let view = snapshot.node(node);
-        match view.node_name().filter(|_| view.registered) {
-            Some(name) => self.actions.extend(name_or_give_up(object, name, view, now)),
-            None => {
+        match view.node_name() {
+            Some(name) if view.registered => self.actions.extend(name_or_give_up(object, name, view, now)),
+            // Pods name a Node just before it is registered: the plan has not changed in between.
+            Some(name) if planned_node::said(object).is_some_and(|(said, _)| said == name) => {}
+            _ => {
                 self.actions
                     .extend(take_back(object, TakenBack::PlanChanged, now));
                 let claim = view.claim_name().map(|claim| (pod, claim.to_owned()));
@@ -84,9 +86,10 @@ pub fn at_registration(object: &Pod, node: &str, now: Timestamp) -> Option<Actio
     (wanted && !planned_node::is_spent(object, node)).then(|| name(object, node, now))
 }
 
-/// A pod that has named the node which can run pods from now on, and lost the name when the scheduler tried it too early, names it once more.
+/// A pod that has lost the name of its node names it once more. That is right until the node can run pods, and when it can from now on: a scheduler that tries a pod
+/// while nothing takes it empties the field, and others would take its room.
 #[must_use]
-pub fn at_initialization(object: &Pod, node: &str, now: Timestamp) -> Option<Action> {
+pub fn after_loss(object: &Pod, node: &str, now: Timestamp) -> Option<Action> {
     let is_lost = planned_node::emptied(object).is_some_and(|(name, _)| name == node);
     let wanted = planned_node::is_provisionable(object) && pod::is_active(object) && is_lost;
     wanted.then(|| name(object, node, now))
@@ -120,7 +123,7 @@ fn longest(object: &Pod) -> SignedDuration {
 /// Whether the name was lost before the node could run pods. After that it is the scheduler's last word.
 fn is_due_again(object: &Pod, node: &str, view: &NodeView) -> bool {
     let lost = planned_node::emptied(object).filter(|(name, _)| *name == node);
-    lost.is_some_and(|(_, since)| initialized_since(view).is_some_and(|ready| since < ready))
+    lost.is_some_and(|(_, since)| initialized_since(view).is_none_or(|ready| since < ready))
 }
 
 /// Since when a node can run pods; `None` while it cannot. One without a NodeClaim could all the time.

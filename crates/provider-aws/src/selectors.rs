@@ -1,7 +1,6 @@
 //! What the selectors of an EC2NodeClass ask AWS, and what of the answers they choose (A2.1, A2.2).
 //!
-//! Owns the requests for subnets, security groups, images, capacity reservations and placement groups, and what is said of terms that match nothing. Looking up
-//! is the caller's.
+//! Owns the requests for subnets, security groups, images and capacity reservations, and what is said of terms that match nothing. Looking up is the caller's.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +9,13 @@ use serde::Serialize;
 use serde_json::Value;
 use spokeshave_api::EC2NodeClass;
 use spokeshave_api::ec2_node_class::{
-    Ami, AmiFamily, AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector,
-    SecurityGroupSelectorTerm, SubnetSelectorTerm,
+    Ami, AmiFamily, AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
 };
 
 use crate::family;
 use crate::images::{self, AliasError, Found, ImageParameter, Variant};
-use crate::requests::look_up::{
-    CapacityReservationsRequest, Filter, FilterRequest, ImagesRequest, PlacementGroupsRequest,
-};
+use crate::requests::look_up::{CapacityReservationsRequest, Filter, FilterRequest, ImagesRequest};
 
 /// Owners of images that a name alone is looked for among: others' public images may bear any name.
 const OWNERS_OF_NAMED_IMAGES: [&str; 2] = ["self", "amazon"];
@@ -89,16 +86,6 @@ pub fn capacity_reservations(terms: &[CapacityReservationSelectorTerm]) -> Vec<C
         }
     });
     others.chain(by_id).collect()
-}
-
-/// The request that finds the placement group.
-#[must_use]
-pub fn placement_group(selector: &PlacementGroupSelector) -> PlacementGroupsRequest {
-    PlacementGroupsRequest {
-        group_names: selector.name.iter().cloned().collect(),
-        group_ids: selector.id.iter().cloned().collect(),
-        filters: vec![Filter::new("state", ["available"])],
-    }
 }
 
 /// What is to be asked for the images of a class: first the parameters, then the images.

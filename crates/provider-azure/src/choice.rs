@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::hash::digest;
 use spokeshave_model::labels as core;
-use spokeshave_model::{CapacityType, InstanceType, Offering};
+use spokeshave_model::{CapacityType, InstanceType, Offering, Requirements};
 use spokeshave_provider_common::for_sale::{Candidate, ClaimError, Wanted, candidates};
 
-use crate::labels;
+use crate::labels::{self, SKU_STORAGE_ULTRA_SSD};
 use crate::names::REGIONAL;
 
 /// Label keys that instance types of Azure may have, core's included.
@@ -76,4 +76,13 @@ fn choices<'a>(candidate: &Candidate<'a>) -> Vec<Choice<'a>> {
         })
     };
     candidate.offerings.iter().filter_map(choice).collect()
+}
+
+/// Whether the NodeClaim asks for a machine to which ultra disks can be attached: it allows no other, and the offering is one.
+#[must_use]
+pub fn asks_for_ultra_disks(claim: &NodeClaim, choice: &Choice<'_>) -> bool {
+    let asked = Requirements::from_api(&claim.spec.requirements).unwrap_or_default();
+    let asked = asked.get(SKU_STORAGE_ULTRA_SSD);
+    let offered = choice.offering.requirements.get(SKU_STORAGE_ULTRA_SSD);
+    asked.has("true") && !asked.has("false") && offered.has("true")
 }

@@ -21,7 +21,7 @@ pub const AZURE_LINUX_GALLERY: &str = "AKSAzureLinux-f7c7cda5-1c9a-4bdc-a222-961
 pub const IMAGE_ANNOTATION: &str = "spokeshave.dev/azure-image-id";
 
 /// An image of which a gallery has versions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Definition {
     /// Public name of the gallery.
     pub gallery: &'static str,
@@ -156,11 +156,48 @@ impl Definition {
         )
     }
 
-    /// A version of the image as the class's status has it.
+    /// The name that AKS has for a version.
     #[must_use]
-    pub fn node_image(&self, version: &str) -> NodeImage {
+    pub fn aks_name(&self, version: &str) -> String {
+        format!("{}-{}-{version}", self.os(), self.name)
+    }
+
+    /// What AKS calls the family: the public name of a gallery is that and a number.
+    fn os(&self) -> &'static str {
+        self.gallery.split('-').next().unwrap_or_default()
+    }
+
+    /// The newest version of the gallery's as the class's status has it.
+    #[must_use]
+    pub fn newest_image(&self, versions: &[ImageVersion]) -> Option<NodeImage> {
+        let version = &newest(versions)?.name;
+        Some(self.node_image(self.image_id(version)))
+    }
+
+    /// The newest version of those that AKS lists as the class's status has it, under AKS's own name of it (`AKSUbuntu-2404gen2containerd-202608.10.0`).
+    #[must_use]
+    pub fn newest_of_aks(&self, versions: &[NodeImageVersion]) -> Option<NodeImage> {
+        let newest = versions
+            .iter()
+            .filter(|it| it.os == self.os() && it.sku == self.name)
+            .max_by_key(|it| numbers(&it.version))?;
+        Some(self.node_image(self.aks_name(&newest.version)))
+    }
+
+    /// The image of a class that is a version of this one: `id` says what the ID of a version is.
+    #[must_use]
+    pub fn known(&self, images: &[NodeImage], id: fn(&Self, &str) -> String) -> Option<NodeImage> {
+        let prefix = id(self, "");
+        let is_its = |image: &&NodeImage| {
+            let start = image.id.get(..prefix.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(&prefix))
+        };
+        images.iter().find(is_its).cloned()
+    }
+
+    fn node_image(&self, id: String) -> NodeImage {
         NodeImage {
-            id: self.image_id(version),
+            id,
             requirements: vec![
                 ApiRequirement::new(core::ARCH, Operator::In, &[self.architecture]),
                 ApiRequirement::new(labels::SKU_HYPERV_GENERATION, Operator::In, &[self.generation]),
@@ -169,15 +206,12 @@ impl Definition {
     }
 }
 
-/// The images of a class from what the galleries have: those definitions of which there is a version.
+/// The images of a class: of those definitions of which there is one.
 ///
 /// # Errors
 /// When there is none.
-pub fn images(found: &[(Definition, Vec<ImageVersion>)]) -> Result<Vec<NodeImage>, ImageError> {
-    let images: Vec<NodeImage> = found
-        .iter()
-        .filter_map(|(definition, versions)| Some(definition.node_image(&newest(versions)?.name)))
-        .collect();
+pub fn images(found: &[(Definition, Option<NodeImage>)]) -> Result<Vec<NodeImage>, ImageError> {
+    let images: Vec<NodeImage> = found.iter().filter_map(|(_, image)| image.clone()).collect();
     if images.is_empty() {
         let names: Vec<&str> = found.iter().map(|(definition, _)| definition.name).collect();
         return Err(ImageError::NotFound(names.join(", ")));
@@ -250,34 +284,6 @@ pub fn node_image_definitions(
 /// Versions in order, by their numbers.
 fn numbers(version: &str) -> Vec<u64> {
     version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
-}
-
-/// The images of a class from what AKS lists: of each definition the newest, whose ID is AKS's own name of it (`AKSUbuntu-2404gen2containerd-202608.10.0`).
-///
-/// # Errors
-/// When there is none.
-pub fn node_images(
-    definitions: &[Definition],
-    versions: &[NodeImageVersion],
-) -> Result<Vec<NodeImage>, ImageError> {
-    let image = |definition: &Definition| {
-        // The public name of a gallery is its name and a number.
-        let os = definition.gallery.split('-').next().unwrap_or_default();
-        let newest = versions
-            .iter()
-            .filter(|it| it.os == os && it.sku == definition.name)
-            .max_by_key(|it| numbers(&it.version))?;
-        Some(NodeImage {
-            id: format!("{os}-{}-{}", definition.name, newest.version),
-            ..definition.node_image("")
-        })
-    };
-    let images: Vec<NodeImage> = definitions.iter().filter_map(image).collect();
-    if images.is_empty() {
-        let names: Vec<&str> = definitions.iter().map(|it| it.name).collect();
-        return Err(ImageError::NotFound(names.join(", ")));
-    }
-    Ok(images)
 }
 
 /// The first image that suits a machine of this type.

@@ -155,11 +155,12 @@ impl Place {
         )
     }
 
-    /// Provider ID of a machine: its resource ID with the resource group in lower case.
+    /// Provider ID of a machine: its resource ID with subscription and resource group in lower case, whatever their case in the settings. Azure does not tell
+    /// letters apart by it, and whoever compares provider IDs does.
     #[must_use]
     pub fn provider_id(&self, machine: &str) -> String {
         let lower = Place {
-            subscription: self.subscription.clone(),
+            subscription: self.subscription.to_lowercase(),
             resource_group: self.resource_group.to_lowercase(),
         };
         format!("azure://{}", lower.machine_id(machine))

@@ -117,6 +117,8 @@ pub struct Machine<'a> {
     pub custom_data: &'a str,
     /// Who may log in.
     pub access: &'a Access,
+    /// Whether ultra disks are to be attached, which ARM decides when it makes the machine.
+    pub has_ultra_disks: bool,
 }
 
 impl Machine<'_> {
@@ -155,6 +157,9 @@ impl Machine<'_> {
         }
         if let Some(profile) = self.security_profile() {
             body["properties"]["securityProfile"] = profile;
+        }
+        if self.has_ultra_disks {
+            body["properties"]["additionalCapabilities"] = json!({"ultraSSDEnabled": true});
         }
         body
     }
@@ -237,12 +242,13 @@ pub fn ephemeral_placement(sku: &Sku, class: &AKSNodeClass) -> Option<DiskPlacem
     (instance_types::os_disk_gb(class) <= largest_gb).then_some(placement)
 }
 
-/// What Resource Graph is asked for: everything of a kind in the nodes' resource group that a NodePool of this cluster has launched.
+/// What Resource Graph is asked for: everything of a kind in the nodes' resource group that a NodePool of this cluster has launched. Without an order, rows of
+/// one page may come again on the next, and others on none.
 #[must_use]
 pub fn list_query(kind: &str, node_resource_group: &str, cluster: &str) -> String {
     let quoted = |text: &str| text.replace(['\\', '\''], "");
     format!(
-        "Resources | where type == '{}' | where resourceGroup == '{}' | where tags has_cs '{}' | where tags['{}'] == '{}'",
+        "Resources | where type == '{}' | where resourceGroup == '{}' | where tags has_cs '{}' | where tags['{}'] == '{}' | order by id asc",
         quoted(&kind.to_lowercase()),
         quoted(&node_resource_group.to_lowercase()),
         tags::NODE_POOL,

@@ -22,13 +22,32 @@ pub struct Capability {
 
 /// What some zones of a location have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "SaidOfZones")]
 pub struct ZoneDetails {
     /// The zones.
-    #[serde(default)]
     pub name: Vec<String>,
     /// What they have.
-    #[serde(default)]
     pub capabilities: Vec<Capability>,
+}
+
+/// The same as the list has it: the service says `Name`, its documents `name`, and who passes on what it read may say both.
+#[derive(Deserialize)]
+struct SaidOfZones {
+    #[serde(default)]
+    name: Option<Vec<String>>,
+    #[serde(default, rename = "Name")]
+    said_name: Option<Vec<String>>,
+    #[serde(default)]
+    capabilities: Vec<Capability>,
+}
+
+impl From<SaidOfZones> for ZoneDetails {
+    fn from(said: SaidOfZones) -> Self {
+        ZoneDetails {
+            name: said.said_name.or(said.name).unwrap_or_default(),
+            capabilities: said.capabilities,
+        }
+    }
 }
 
 /// A location in which the size exists.

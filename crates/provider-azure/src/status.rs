@@ -284,16 +284,7 @@ pub fn reconcile(class: &AKSNodeClass, found: &LookUps, now: Timestamp) -> (AKSN
         _ => false,
     };
     set_images(&mut draft, found, upgraded, now);
-    match &found.subnet {
-        Ok(()) => draft.set_true(SUBNETS_READY, now),
-        Err(problem) => draft.set(
-            SUBNETS_READY,
-            Status::False,
-            problem.reason(),
-            &problem.to_string(),
-            now,
-        ),
-    };
+    set_subnet(&mut draft, &found.subnet, now);
     let has_dns = found.mode == ProvisionMode::AksMachine && local_dns_mode(class) == Some("Required");
     let state = if has_dns { "Enabled" } else { "Disabled" };
     draft.0.status.get_or_insert_default().local_dns_state = Some(state.to_owned());
@@ -314,8 +305,31 @@ pub fn reconcile(class: &AKSNodeClass, found: &LookUps, now: Timestamp) -> (AKSN
             now,
         );
     }
-    let again = if draft.is_true(READY) { AGAIN } else { SOON };
+    let is_known = !matches!(found.subnet, Err(SubnetProblem::Unknown(_)));
+    let again = if draft.is_true(READY) && is_known {
+        AGAIN
+    } else {
+        SOON
+    };
     (draft.0, again)
+}
+
+fn set_subnet(draft: &mut Draft, found: &Result<(), SubnetProblem>, now: Timestamp) {
+    // One that was there for this spec is not gone because nobody could say so now.
+    let was_there = draft
+        .true_condition(SUBNETS_READY)
+        .is_some_and(|condition| condition.observed_generation == draft.0.metadata.generation);
+    match found {
+        Ok(()) => draft.set_true(SUBNETS_READY, now),
+        Err(SubnetProblem::Unknown(_)) if was_there => false,
+        Err(problem) => draft.set(
+            SUBNETS_READY,
+            Status::False,
+            problem.reason(),
+            &problem.to_string(),
+            now,
+        ),
+    };
 }
 
 fn set_images(draft: &mut Draft, found: &LookUps, upgraded: bool, now: Timestamp) {

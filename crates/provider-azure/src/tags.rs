@@ -64,7 +64,12 @@ const RESERVED: [&str; 9] = [
     KUBERNETES_VERSION,
 ];
 
-/// Tags that the settings and the class ask for: what may change while a machine runs.
+fn is_billing(name: &str) -> bool {
+    name.eq_ignore_ascii_case(BILLING)
+}
+
+/// Tags that the settings and the class ask for: what may change while a machine runs. Azure compares names without regard to case: of two spellings the
+/// class's counts. How AKS counts the machine is not theirs to say.
 ///
 /// # Errors
 /// When the class sets tags that say whose something is.
@@ -72,12 +77,14 @@ pub fn of_user(
     class: &AKSNodeClass,
     additional: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, TagError> {
-    let tags: BTreeMap<String, String> = additional
-        .iter()
-        .chain(&class.spec.tags)
-        .map(|(name, value)| (key(name), value.clone()))
-        .collect();
-    // Tag names are compared without regard to case at Azure.
+    let mut tags: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in additional.iter().chain(&class.spec.tags) {
+        let name = key(name);
+        tags.retain(|known, _| !known.eq_ignore_ascii_case(&name));
+        if !is_billing(&name) {
+            tags.insert(name, value.clone());
+        }
+    }
     let is_reserved = |name: &&String| RESERVED.iter().any(|it| it.eq_ignore_ascii_case(name));
     match tags.keys().find(is_reserved) {
         Some(name) => Err(TagError::Reserved(name.clone())),
@@ -123,7 +130,7 @@ pub fn changed(
     let names =
         |tags: &BTreeMap<String, String>, name: &String| tags.keys().any(|it| it.eq_ignore_ascii_case(name));
     let mut tags = current.clone();
-    tags.retain(|name, _| !names(wanted, name) && !names(before, name));
+    tags.retain(|name, _| is_billing(name) || (!names(wanted, name) && !names(before, name)));
     tags.extend(wanted.iter().map(|(name, value)| (name.clone(), value.clone())));
     if tags == *current {
         return Ok(None);

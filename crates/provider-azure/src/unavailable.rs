@@ -57,7 +57,8 @@ impl Unavailable {
         self.0.version()
     }
 
-    /// Remembers a mark. What is marked already stays at least as long, and as wide.
+    /// Remembers a mark. What is marked already stays marked: a small size that runs out for minutes is back when they are over, however long a large one of its
+    /// family is left out.
     pub fn mark(&mut self, mark: &Mark, now: Timestamp) {
         match &mark.reach {
             Reach::AllSpot => self.0.leave_out(Key::AllSpot, 0, mark.lasts, now),

@@ -7,17 +7,12 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry<W> {
-    width: W,
-    until: Timestamp,
-}
-
 /// What is left out, by key, each with how wide it is: of two widths the smaller one includes the larger. Where a key says all there is to say, the width is
 /// `()`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut<K, W = ()> {
-    entries: BTreeMap<K, Entry<W>>,
+    /// Until when, for each width. A wider one ends earlier: one that does not says all that the narrower ones say.
+    entries: BTreeMap<K, BTreeMap<W, Timestamp>>,
     version: u64,
 }
 
@@ -31,37 +26,40 @@ impl<K, W> Default for LeftOut<K, W> {
 }
 
 impl<K: Ord, W: Ord + Copy> LeftOut<K, W> {
-    /// Leaves something out from now on. What is left out already stays so at least as long, and as wide.
+    /// Leaves something out from now on. What is left out already stays so at least as long, and as wide as long as that was said: neither lends its end to
+    /// the other.
     pub fn leave_out(&mut self, key: K, width: W, lasts: SignedDuration, now: Timestamp) {
         let until = now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
-        let widened = match self.entries.get_mut(&key) {
-            Some(entry) if now < entry.until => {
-                let widened = width < entry.width;
-                entry.width = entry.width.min(width);
-                entry.until = entry.until.max(until);
-                widened
-            }
-            // One that is over and not forgotten yet counts no more.
-            _ => {
-                self.entries.insert(key, Entry { width, until });
-                true
-            }
-        };
-        self.version += u64::from(widened);
+        let ends = self.entries.entry(key).or_default();
+        let known = ends.len();
+        // One that is over and not forgotten yet counts no more.
+        ends.retain(|_, end| now < *end);
+        let was_over = ends.len() != known;
+        let widened = ends.keys().next().is_none_or(|widest| width < *widest);
+        let is_said = ends.iter().any(|(known, end)| *known <= width && until <= *end);
+        if !is_said {
+            ends.retain(|known, end| *known < width || until < *end);
+            ends.insert(width, until);
+        }
+        self.version += u64::from(was_over || widened);
     }
 
     /// How wide it is left out; `None` when it is not.
     #[must_use]
     pub fn get(&self, key: &K, now: Timestamp) -> Option<W> {
-        let entry = self.entries.get(key).filter(|entry| now < entry.until)?;
-        Some(entry.width)
+        let mut ends = self.entries.get(key)?.iter();
+        ends.find_map(|(width, end)| (now < *end).then_some(*width))
     }
 
     /// Forgets what is over. Returns whether anything was, in which case the version is another one.
     pub fn expire(&mut self, now: Timestamp) -> bool {
-        let before = self.entries.len();
-        self.entries.retain(|_, entry| now < entry.until);
-        let changed = self.entries.len() != before;
+        let mut changed = false;
+        self.entries.retain(|_, ends| {
+            let known = ends.len();
+            ends.retain(|_, end| now < *end);
+            changed |= ends.len() != known;
+            !ends.is_empty()
+        });
         self.version += u64::from(changed);
         changed
     }
@@ -69,11 +67,11 @@ impl<K: Ord, W: Ord + Copy> LeftOut<K, W> {
     /// When something is over next.
     #[must_use]
     pub fn next_end(&self) -> Option<Timestamp> {
-        self.entries.values().map(|entry| entry.until).min()
+        self.entries.values().flat_map(BTreeMap::values).min().copied()
     }
 
-    /// Changes whenever an answer of [`get`](Self::get) may: when something is left out, or wider, and when it is over. What is only left out for longer
-    /// changes nothing now.
+    /// Changes whenever an answer of [`get`](Self::get) may: when something is left out, or wider, and when any of it is over. What is only left out for
+    /// longer changes nothing now.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -94,10 +92,13 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    const fn minutes(count: i64) -> SignedDuration {
+        SignedDuration::from_mins(count)
+    }
+
     #[test]
     fn a_055_z_036_d_284_what_is_left_out_stays_so_as_long_and_as_wide_as_was_ever_said() {
         let mut left_out: LeftOut<&str, i64> = LeftOut::default();
-        let minutes = SignedDuration::from_mins;
         let mut versions = vec![left_out.version()];
         left_out.leave_out("d", 16, minutes(10), at(0));
         versions.push(left_out.version());
@@ -106,29 +107,55 @@ mod tests {
             (Some(16), None)
         );
         assert_eq!(left_out.get(&"e", at(0)), None);
-        left_out.leave_out("d", 8, minutes(1), at(0));
+        left_out.leave_out("d", 8, minutes(20), at(0));
         versions.push(left_out.version());
-        assert_eq!(left_out.get(&"d", at(599)), Some(8), "wider, and not shorter");
+        assert_eq!(left_out.get(&"d", at(1199)), Some(8), "wider, and longer");
+        left_out.leave_out("d", 16, minutes(20), at(0));
         left_out.leave_out("d", 32, minutes(60), at(0));
         assert_eq!(
             left_out.version(),
             versions[2],
-            "longer, and not narrower: nothing changes now"
+            "longer, and not wider: nothing changes now"
         );
-        assert_eq!(left_out.get(&"d", at(3599)), Some(8));
+        assert_eq!(left_out.get(&"d", at(1199)), Some(8));
+        assert_eq!(
+            left_out.get(&"d", at(1200)),
+            Some(32),
+            "what is wide for a while is not so for as long as what is narrow"
+        );
+        assert_eq!(left_out.next_end(), Some(at(1200)));
+        assert!(!left_out.expire(at(1199)) && left_out.expire(at(1200)));
+        versions.push(left_out.version());
         assert_eq!(left_out.next_end(), Some(at(3600)));
-        assert!(!left_out.expire(at(3599)));
-        left_out.leave_out("d", 32, minutes(1), at(3600));
+        left_out.leave_out("d", 64, minutes(1), at(3600));
         versions.push(left_out.version());
         assert_eq!(
             left_out.get(&"d", at(3600)),
-            Some(32),
+            Some(64),
             "what is over makes nothing wider"
         );
         assert!(left_out.expire(at(3660)));
         versions.push(left_out.version());
         versions.dedup();
-        assert_eq!(versions.len(), 5);
+        assert_eq!(versions.len(), 6);
         assert!(left_out.is_empty() && left_out.next_end().is_none());
+    }
+
+    #[test]
+    fn z_036_what_is_wide_for_a_short_time_leaves_the_end_of_what_is_narrow_alone() {
+        let both = |first: (i64, i64), second: (i64, i64)| {
+            let mut left_out: LeftOut<&str, i64> = LeftOut::default();
+            for (width, lasts) in [first, second] {
+                left_out.leave_out("d", width, minutes(lasts), at(0));
+            }
+            let seen = [599, 600, 23 * 3600].map(|second| left_out.get(&"d", at(second)));
+            let version = left_out.version();
+            assert!(left_out.expire(at(600)));
+            assert_ne!(left_out.version(), version);
+            seen
+        };
+        let (narrow, wide) = ((64, 23 * 60), (2, 10));
+        let expected = [Some(2), Some(64), None];
+        assert_eq!((both(narrow, wide), both(wide, narrow)), (expected, expected));
     }
 }

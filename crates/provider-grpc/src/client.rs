@@ -23,7 +23,7 @@ use tonic::Code;
 
 use crate::class_hash::{self, Stamp, Stamps};
 use crate::classes::{self, NodeClasses, Place};
-use crate::errors::{ConnectError, answered, launch_error, no_answer, termination};
+use crate::errors::{ConnectError, answered, answered_about, launch_error, no_answer, termination};
 use crate::events::Events;
 use crate::feed::{self, Feed, Source};
 use crate::gate::Gate;
@@ -31,6 +31,7 @@ use crate::identity::{Identity, StatusAuthor};
 use crate::instance_list;
 use crate::link::{self, Client, Link, Task, within};
 use crate::nodes::KubeNodes;
+use crate::opening::Opening;
 use crate::transport::Connector;
 use crate::wire::launch_reply::Outcome;
 use crate::wire::{
@@ -46,8 +47,6 @@ const GET_LIMIT: Duration = Duration::from_secs(10);
 const LIST_LIMIT: Duration = Duration::from_secs(60);
 const TERMINATE_LIMIT: Duration = Duration::from_secs(30);
 const DRIFT_LIMIT: Duration = Duration::from_secs(30);
-/// Pause before the call that tells the provider who leads is made again.
-const LEAD_RETRY: Duration = Duration::from_secs(1);
 /// Time for which a provider may be away before the operator is not ready any more (G-019).
 const AWAY_LIMIT: Duration = Duration::from_secs(120);
 
@@ -333,7 +332,7 @@ impl Inner {
             provider_id: provider_id.to_owned(),
         };
         let answer = within(&self.clock, GET_LIMIT, client.get_instance(request)).await;
-        let instance = answered("GetInstance", GET_LIMIT, answer)?;
+        let instance = answered_about(provider_id, "GetInstance", GET_LIMIT, answer)?;
         if instance.state() == InstanceState::Gone {
             return Err(CloudError::NodeClaimNotFound(format!(
                 "instance {provider_id} is gone"
@@ -386,9 +385,10 @@ impl Inner {
             nodeclaim_uid: claim.uid().to_owned(),
             leader_term: self.link.term(),
         };
+        let provider_id = claim.provider_id().unwrap_or_default();
         let answer = within(&self.clock, TERMINATE_LIMIT, client.terminate(request)).await;
-        let reply = answered("Terminate", TERMINATE_LIMIT, answer)?;
-        termination(reply, claim.provider_id().unwrap_or_default())
+        let reply = answered_about(provider_id, "Terminate", TERMINATE_LIMIT, answer)?;
+        termination(reply, provider_id)
     }
 
     /// Whoever announces `DRIFT` decides alone (G-015): of its own class it knows which changes matter. Otherwise the hash of the spec does.
@@ -475,13 +475,24 @@ impl Inner {
             leader_term,
             reads_only,
         };
+        let mut opening = Opening::new("Lead", &self.clock);
         loop {
             let mut client = self.link.up_with(Capability::Lead).await;
-            if let Ok(stream) = client.lead(request).await {
-                let mut stream = stream.into_inner();
-                while let Ok(Some(_)) = stream.message().await {}
-            }
-            self.clock.sleep(LEAD_RETRY).await;
+            opening.begin();
+            let ended = match client.lead(request).await {
+                Ok(stream) => {
+                    let mut stream = stream.into_inner();
+                    loop {
+                        match stream.message().await {
+                            Ok(Some(_)) => opening.works(),
+                            Ok(None) => break None,
+                            Err(status) => break Some(status),
+                        }
+                    }
+                }
+                Err(status) => Some(status),
+            };
+            opening.pause_after(ended.as_ref()).await;
         }
     }
 }

@@ -163,6 +163,24 @@ pub(crate) fn answered<T>(
     }
 }
 
+/// The same of a call about an instance (G-014): an ID that the provider calls invalid is none of its own, so that it has no instance of it.
+pub(crate) fn answered_about<T>(
+    provider_id: &str,
+    call: &str,
+    limit: Duration,
+    answer: Option<Result<tonic::Response<T>, Status>>,
+) -> Result<T, CloudError> {
+    match answer {
+        Some(Err(status)) if status.code() == Code::InvalidArgument && !provider_id.is_empty() => {
+            let said = status.message();
+            Err(CloudError::NodeClaimNotFound(format!(
+                "{call}: {provider_id} is no ID of the provider's: {said}"
+            )))
+        }
+        answer => answered(call, limit, answer),
+    }
+}
+
 /// A call without an answer.
 pub(crate) fn no_answer(call: &str, limit: Duration) -> CloudError {
     CloudError::Timeout(format!(

@@ -15,14 +15,13 @@ use crate::convert;
 use crate::errors;
 use crate::kinds::{kind_named, message_of};
 use crate::link::{Link, within};
+use crate::opening::Opening;
 use crate::wire::provider_event::Event;
 use crate::wire::{
     self, AcknowledgeRequest, Capability, EventsRequest, FailureKind, InterruptionKind, LaunchFailed,
     LaunchFailure, ProviderEvent,
 };
 
-/// Pause after a stream that broke off.
-const RETRY: Duration = Duration::from_secs(1);
 const ACKNOWLEDGE_LIMIT: Duration = Duration::from_secs(10);
 /// Events that are remembered as done, launches that were answered, and failures of launches.
 const REMEMBERED: usize = 4096;
@@ -117,34 +116,33 @@ impl Events {
 
     /// The messages, for as long as somebody listens.
     pub(crate) fn listen<'a>(&'a self, link: &'a Arc<Link>, clock: &'a SharedClock) -> Interruptions<'a> {
-        let start: Option<Streaming<ProviderEvent>> = None;
-        futures::stream::unfold(start, move |mut stream| async move {
+        let closed: Option<Streaming<ProviderEvent>> = None;
+        let start = (closed, Opening::new("WatchEvents", clock));
+        futures::stream::unfold(start, move |(mut stream, mut opening)| async move {
             loop {
                 let Some(open) = &mut stream else {
                     let mut client = link.up_with(Capability::Events).await;
+                    opening.begin();
                     match client.watch_events(EventsRequest {}).await {
                         Ok(answer) => stream = Some(answer.into_inner()),
-                        Err(status) => {
-                            tracing::warn!(code = ?status.code(), error = status.message(), "events of the provider cannot be read");
-                            clock.sleep(RETRY).await;
-                        }
+                        Err(status) => opening.pause_after(Some(&status)).await,
                     }
                     continue;
                 };
-                match open.message().await {
-                    Ok(Some(event)) => match self.take(event) {
-                        Taken::Message(message) => return Some((message, stream)),
-                        Taken::Done(id) => drop(self.acknowledge(link, clock, &id).await),
-                    },
-                    Ok(None) => stream = None,
-                    Err(status) => {
-                        tracing::warn!(code = ?status.code(), error = status.message(), "events of the provider have broken off");
-                        stream = None;
+                let ended = match open.message().await {
+                    Ok(Some(event)) => {
+                        opening.works();
+                        match self.take(event) {
+                            Taken::Message(message) => return Some((message, (stream, opening))),
+                            Taken::Done(id) => drop(self.acknowledge(link, clock, &id).await),
+                        }
+                        continue;
                     }
-                }
-                if stream.is_none() {
-                    clock.sleep(RETRY).await;
-                }
+                    Ok(None) => None,
+                    Err(status) => Some(status),
+                };
+                stream = None;
+                opening.pause_after(ended.as_ref()).await;
             }
         })
         .boxed()

@@ -22,6 +22,7 @@ mod kinds;
 mod launch;
 mod link;
 mod nodes;
+mod opening;
 mod papers;
 mod pipe;
 

@@ -155,6 +155,7 @@ impl<K: Object> Reflector<K> {
                 self.entropy.rng(&K::url_path(&(), None)),
             ),
             kind: name,
+            is_defined: is_defined(&K::group(&())),
             clock: self.clock,
             failures: self.failures,
         };
@@ -194,6 +195,8 @@ trait Sink: Send {
 /// The loop, which is the same for every kind.
 struct Watching {
     kind: String,
+    /// It comes with a definition that can be installed.
+    is_defined: bool,
     events: BoxStream<'static, watcher::Result<Event<Value>>>,
     sink: Box<dyn Sink>,
     backoff: Backoff,
@@ -238,7 +241,12 @@ impl Watching {
         self.failures.inc(&[kind]);
         let delay = self.backoff.next_delay();
         // One line per outage is enough; the counter has the rest.
-        if self.backoff.failures() == 1 && is_unknown(error) {
+        if self.backoff.failures() == 1 && is_unknown(error) && !self.is_defined {
+            tracing::warn!(
+                kind,
+                "the API server does not serve this kind of Kubernetes itself in the version that is read here; until it does, nothing is ready"
+            );
+        } else if self.backoff.failures() == 1 && is_unknown(error) {
             tracing::warn!(
                 kind,
                 "the API server does not know this kind: install its CustomResourceDefinition (`spokeshave crds | kubectl apply -f -`); until then nothing is ready"
@@ -401,6 +409,11 @@ fn is_expired(error: &watcher::Error) -> bool {
     }
 }
 
+/// Whether kinds of a group come with definitions of their own, and not with Kubernetes.
+fn is_defined(group: &str) -> bool {
+    group.contains('.') && !group.ends_with(".k8s.io")
+}
+
 /// Whether a watch failed because the kind is not served.
 fn is_unknown(error: &watcher::Error) -> bool {
     match error {
@@ -413,6 +426,21 @@ fn is_unknown(error: &watcher::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever is told to install a kind of Kubernetes itself looks for it in vain.
+    #[test]
+    fn only_kinds_that_come_with_definitions_are_to_be_installed() {
+        for (group, expected) in [
+            ("", false),
+            ("apps", false),
+            ("resource.k8s.io", false),
+            ("karpenter.sh", true),
+            ("kwok.spokeshave.dev", true),
+            ("autoscaling.x-k8s.io", true),
+        ] {
+            assert_eq!(is_defined(group), expected, "{group}");
+        }
+    }
 
     /// The log is read by people: an object that stays as it is stays unmentioned, whatever is written to it and however often all are listed.
     #[test]

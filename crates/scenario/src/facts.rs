@@ -185,10 +185,14 @@ fn request(owner: &Owner) -> Request {
 }
 
 impl Timeline {
-    /// Adds another timeline's owners and events; call [`Timeline::sort`] afterwards.
+    /// Adds another timeline's owners, budgets and events; call [`Timeline::sort`] afterwards. Of two budgets with one name, which are one in a cluster, the one
+    /// that is here counts.
     pub fn append(&mut self, other: Timeline) {
         let offset = u32::try_from(self.owners.len()).unwrap_or(u32::MAX);
         self.owners.extend(other.owners);
+        for (name, budget) in other.budgets {
+            self.budgets.entry(name).or_insert(budget);
+        }
         let moved = other.events.into_iter().map(|mut event| {
             event.owner = OwnerId(event.owner.0.saturating_add(offset));
             event

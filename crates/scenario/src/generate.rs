@@ -194,32 +194,40 @@ pub(crate) fn hits(
     })
 }
 
-/// The same by the clocks of a time zone. A time that a change of the clocks leaves out is taken after it, and one that comes twice is taken once.
+/// The same by the clocks of a time zone, as the CronJob controller follows them: at each instant at which they show the time. One that a change of the clocks
+/// leaves out never comes, and one that comes twice counts twice.
 pub(crate) fn hits_in(
     zone: &TimeZone,
     cron: &spokeshave_api::Cron,
     start: Timestamp,
     duration_ms: u64,
 ) -> impl Iterator<Item = u64> {
-    // The schedule is followed on the face of the clock, as if that were UTC.
-    let face = |instant: Timestamp| TimeZone::UTC.to_timestamp(zone.to_datetime(instant)).ok();
-    let on_clock = face(start).unwrap_or(start);
-    // Clocks may be put back in between.
-    let longer = duration_ms.saturating_add(2 * HOUR_MS);
     let first = start.as_millisecond();
-    let at = move |hit: u64| {
-        let hit = on_clock.as_millisecond().checked_add(i64::try_from(hit).ok()?)?;
-        let clock = TimeZone::UTC.to_datetime(Timestamp::from_millisecond(hit).ok()?);
-        let instant = zone.to_timestamp(clock).ok()?.as_millisecond();
-        u64::try_from(instant - first).ok()
-    };
-    let mut next = 0;
-    hits(cron, on_clock, longer).filter_map(at).filter(move |at| {
-        let is_due = (next..duration_ms).contains(at);
-        if is_due {
-            next = at + 1;
+    let end = first.saturating_add_unsigned(duration_ms);
+    let mut after = first - 1;
+    let mut offset = zone.to_offset(start);
+    let mut changes = zone.following(start).peekable();
+    std::iter::from_fn(move || {
+        loop {
+            // Until the clocks are changed the schedule is followed on their face, as if that were UTC.
+            let ahead = i64::from(offset.seconds()) * 1_000;
+            let face = Timestamp::from_millisecond(after + ahead).ok()?;
+            let hit = cron.next_after(face).ok()?.as_millisecond() - ahead;
+            let change = changes
+                .peek()
+                .map(|change| (change.timestamp().as_millisecond(), change.offset()));
+            match change {
+                Some((at, _)) if (end..=hit).contains(&at) => return None,
+                Some((at, next)) if at <= hit => {
+                    (after, offset) = (at - 1, next);
+                    changes.next();
+                }
+                _ => {
+                    after = hit;
+                    return (hit < end).then_some(hit.abs_diff(first));
+                }
+            }
         }
-        is_due
     })
 }
 
@@ -443,14 +451,25 @@ mod tests {
             ]
         );
         assert_eq!(
-            at("30 2 * * *", "2026-03-08T00:00:00Z", 1),
-            ["2026-03-08T07:30:00Z"],
-            "02:30 is left out: it is taken after the change"
+            at("30 2 * * *", "2026-03-08T00:00:00Z", 2),
+            ["2026-03-09T06:30:00Z"],
+            "02:30 does not come on the day of the change"
         );
         assert_eq!(
             at("30 1 * * *", "2026-11-01T00:00:00Z", 1),
-            ["2026-11-01T05:30:00Z"],
+            ["2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z"],
             "01:30 comes twice"
+        );
+        assert_eq!(
+            at("*/30 * * * *", "2026-11-01T05:00:00Z", 1)[..5],
+            [
+                "2026-11-01T05:00:00Z",
+                "2026-11-01T05:30:00Z",
+                "2026-11-01T06:00:00Z",
+                "2026-11-01T06:30:00Z",
+                "2026-11-01T07:00:00Z"
+            ],
+            "each half hour of both hours"
         );
         assert_eq!(
             at("*/30 * * * *", "2026-03-08T06:30:00Z", 1)[..4],
@@ -467,5 +486,51 @@ mod tests {
             ["2026-11-01T03:00:00Z"],
             "of the day before, by local time"
         );
+    }
+
+    /// The rule written down a second time: minute by minute, whether the clocks show a time of the schedule. Lord Howe Island changes them by half an hour.
+    #[test]
+    fn schedules_are_found_by_walking_minutes_too() {
+        const MINUTE_MS: u64 = 60_000;
+        let days = [
+            ("America/New_York", "2026-03-07T12:34:56.789Z"),
+            ("America/New_York", "2026-10-31T12:00:00Z"),
+            ("Australia/Lord_Howe", "2026-04-04T00:00:00Z"),
+            ("Australia/Lord_Howe", "2026-10-03T00:00:00Z"),
+            ("UTC", "2026-03-07T12:34:56.789Z"),
+        ];
+        for (zone, start) in days {
+            let zone = TimeZone::get(zone).expect("known");
+            let start: Timestamp = start.parse().expect("an instant");
+            let shown = |at: u64| {
+                let instant = start.as_millisecond().saturating_add_unsigned(at);
+                let clock = zone.to_datetime(Timestamp::from_millisecond(instant).expect("an instant"));
+                TimeZone::UTC.to_timestamp(clock).expect("an instant")
+            };
+            for schedule in [
+                "*/15 * * * *",
+                "45 1 * * *",
+                "30 2 * * sun",
+                "0 0 * * *",
+                "10 0,2-3 * * *",
+            ] {
+                let cron: spokeshave_api::Cron = schedule.parse().expect("a schedule");
+                let is_shown = |at: &u64| {
+                    let now = shown(*at);
+                    let before = Timestamp::from_millisecond(now.as_millisecond() - 1).expect("an instant");
+                    cron.next_after(before) == Ok(now)
+                };
+                // The first whole minute.
+                let first = MINUTE_MS - start.as_millisecond().unsigned_abs() % MINUTE_MS;
+                let walked = (first % MINUTE_MS..2 * DAY_MS).step_by(MINUTE_MS as usize);
+                let expected: Vec<u64> = walked.filter(is_shown).collect();
+                let found: Vec<u64> = hits_in(&zone, &cron, start, 2 * DAY_MS).collect();
+                assert_eq!(found, expected, "{schedule} from {start} on in {zone:?}");
+                let utc = TimeZone::UTC;
+                let plain: Vec<u64> = hits_in(&utc, &cron, start, 2 * DAY_MS).collect();
+                let by_utc: Vec<u64> = hits(&cron, start, 2 * DAY_MS).collect();
+                assert_eq!(plain, by_utc, "{schedule} by UTC");
+            }
+        }
     }
 }

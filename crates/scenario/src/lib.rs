@@ -17,4 +17,4 @@ pub use facts::Facts;
 pub use fields::{Problem, duration_ms};
 pub use file::Scenario;
 pub use generate::generate;
-pub use timeline::{Budget, Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
+pub use timeline::{Budget, Change, DisruptionBudget, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};

@@ -4,9 +4,11 @@
 //! a pod's life (how long it takes to become ready): those are [`Spread`]s, drawn by (seed, owner, pod), so every policy gets the same draws. It never
 //! decides where a pod runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// A lognormal duration, given by two of its quantiles, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +30,12 @@ pub enum OwnerKind {
     Job,
     /// None: a removed pod is not recreated.
     Bare,
+    /// A controller of another API group, such as a Rollout or a CloneSet, whose pods are recorded one by one: they begin again when they were evicted. It has a
+    /// scale, which is as many pods as there are.
+    Other,
 }
 
-/// What a PodDisruptionBudget over an owner's pods says: a number or a percentage of them. The two are not each other's complement, because Kubernetes rounds
+/// What a PodDisruptionBudget says: a number or a percentage of the pods that it selects. The two are not each other's complement, because Kubernetes rounds
 /// both percentages up, and because a number that has to stay does not grow with the replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Budget {
@@ -38,6 +43,15 @@ pub enum Budget {
     MaxUnavailable(String),
     /// So many have to be there.
     MinAvailable(String),
+}
+
+/// A PodDisruptionBudget, over all pods of its namespace that it selects, of however many owners.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DisruptionBudget {
+    /// Which pods: an empty one selects all.
+    pub selector: LabelSelector,
+    /// How many of them may be away or have to be there. One that says neither lets none go.
+    pub amount: Option<Budget>,
 }
 
 /// A workload.
@@ -53,7 +67,7 @@ pub struct Owner {
     pub template: Arc<PodTemplateSpec>,
     /// From the start on a node until it is ready.
     pub ready: Spread,
-    /// A PodDisruptionBudget over its pods.
+    /// A PodDisruptionBudget of its own, over pods with its labels; those that select pods by labels of their choice are in [`Timeline::budgets`].
     pub budget: Option<Budget>,
     /// The volumes that each pod keeps under its ordinal (StatefulSet): created in the zone in which the pod first runs, and usable only there from then on.
     pub claims: Vec<PersistentVolumeClaim>,
@@ -68,7 +82,7 @@ pub struct OwnerId(pub u32);
 pub enum Change {
     /// It wants so many pods from now on (Deployment, StatefulSet).
     Replicas(u32),
-    /// One more pod of its own number, which ends on its own after this run time, or never (Job, Bare).
+    /// One more pod of its own number, which ends on its own after this run time, or never (Job, Bare, Other).
     Begin {
         /// Unique within the owner; draws of the pod's life go by it.
         pod: u64,
@@ -98,6 +112,8 @@ pub struct Event {
 pub struct Timeline {
     /// Every workload that exists at any time.
     pub owners: Vec<Owner>,
+    /// PodDisruptionBudgets by namespace and name, which are there from the start to the end.
+    pub budgets: BTreeMap<(String, String), DisruptionBudget>,
     /// In order of time; events of one instant in the order in which they apply.
     pub events: Vec<Event>,
 }

@@ -20,11 +20,11 @@ pub(crate) struct Names {
     owners: Vec<(OwnerKind, String)>,
     /// Owners by plural, namespace and name.
     by_key: BTreeMap<(&'static str, String, String), u32>,
-    /// Jobs and bare pods by namespace and name: each is one pod of its owner.
+    /// Jobs, ReplicaSets without a Deployment and bare pods by namespace and name: each is one pod of its owner.
     singles: BTreeMap<(String, String), PodOf>,
     /// The number of the next pod of each owner.
     next: Vec<u64>,
-    /// Pods of a Job that were made before.
+    /// Pods of a Job or a ReplicaSet that were made before.
     lives: BTreeMap<PodOf, u32>,
     machines: BTreeMap<String, u32>,
     made: u32,
@@ -38,6 +38,7 @@ fn plural(kind: OwnerKind) -> &'static str {
         OwnerKind::StatefulSet => "statefulsets",
         OwnerKind::Job => "jobs",
         OwnerKind::Bare => "pods",
+        OwnerKind::Other => "replicasets",
     }
 }
 
@@ -65,7 +66,7 @@ impl Names {
         }
     }
 
-    /// A Job or a bare pod of this name is this pod of its owner.
+    /// A Job, a ReplicaSet or a bare pod of this name is this pod of its owner.
     pub(crate) fn expect(&mut self, namespace: &str, name: &str, pod: PodOf) {
         self.singles.insert((namespace.to_owned(), name.to_owned()), pod);
     }
@@ -97,10 +98,10 @@ impl Names {
             "statefulsets" => self
                 .owner("statefulsets", object)
                 .map_or_else(Identity::default, |owner| uid(format!("owner-{owner}"))),
-            "replicasets" => controller(object)
+            "replicasets" if controller(object).is_some() => controller(object)
                 .and_then(|(_, own)| own.strip_prefix("deployment-"))
                 .map_or_else(Identity::default, |owner| uid(format!("owner-{owner}"))),
-            "jobs" => self
+            "jobs" | "replicasets" => self
                 .single(object)
                 .map_or_else(Identity::default, |(owner, pod)| {
                     uid(format!("owner-{owner}-{pod}"))
@@ -127,6 +128,14 @@ impl Names {
         self.singles.get(&key).copied()
     }
 
+    /// The next pod of the Deployment whose ReplicaSet has this UID.
+    fn next_of(&mut self, uid: &str) -> Option<PodOf> {
+        let owner: u32 = uid.strip_prefix("owner-")?.parse().ok()?;
+        let next = self.next.get_mut(owner as usize)?;
+        *next += 1;
+        Some((owner, *next - 1))
+    }
+
     fn machine_is_made(&mut self, object: &Value) -> Identity {
         let machine = self.made;
         self.made += 1;
@@ -149,27 +158,22 @@ impl Names {
     fn pod_is_made(&mut self, object: &Value, now_ms: u64) -> Option<Identity> {
         let pod = match controller(object) {
             None => self.single(object)?,
-            Some(("ReplicaSet", own)) => {
-                let owner: u32 = own.strip_prefix("owner-")?.parse().ok()?;
-                let next = self.next.get_mut(owner as usize)?;
-                *next += 1;
-                (owner, *next - 1)
-            }
+            Some(("ReplicaSet", own)) => match single_of(own) {
+                Some(single) => single,
+                None => self.next_of(own)?,
+            },
             Some(("StatefulSet", own)) => {
                 let owner = own.strip_prefix("owner-")?.parse().ok()?;
                 let (_, ordinal) = text(object, "name").rsplit_once('-')?;
                 (owner, ordinal.parse().ok()?)
             }
-            Some(("Job", own)) => {
-                let (owner, number) = own.strip_prefix("owner-")?.split_once('-')?;
-                (owner.parse().ok()?, number.parse().ok()?)
-            }
+            Some(("Job", own)) => single_of(own)?,
             Some(_) => return None,
         };
         let (kind, name) = self.owners.get(pod.0 as usize)?;
         let mut name = pod_name(*kind, name, pod.1);
         let lives = self.lives.entry(pod).or_insert(0);
-        if *kind == OwnerKind::Job && *lives > 0 {
+        if matches!(kind, OwnerKind::Job | OwnerKind::Other) && *lives > 0 {
             name = format!("{name}r{now_ms}");
         }
         *lives += 1;
@@ -180,6 +184,12 @@ impl Names {
             uid: Some(uid),
         })
     }
+}
+
+/// The one pod of what has this UID.
+fn single_of(uid: &str) -> Option<PodOf> {
+    let (owner, number) = uid.strip_prefix("owner-")?.split_once('-')?;
+    Some((owner.parse().ok()?, number.parse().ok()?))
 }
 
 /// Kind and UID of the owner that controls an object.

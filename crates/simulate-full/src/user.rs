@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -25,7 +25,8 @@ use spokeshave_api::{DisruptionPolicy, KWOKNodeClass, NodePool};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::Api;
 use spokeshave_scenario::{Change, Owner, OwnerKind, Timeline};
-use spokeshave_simulate::owners::{budget, pod_labels};
+use spokeshave_simulate::budgets::budgets;
+use spokeshave_simulate::owners::pod_labels;
 use spokeshave_simulate::{Policy, World};
 
 use crate::chronicle::{Chronicle, Completed};
@@ -101,8 +102,21 @@ impl User {
             let namespace = daemon_set.metadata.namespace.as_deref().unwrap_or("default");
             self.create(self.within::<DaemonSet>(namespace), value).await?;
         }
+        self.make_budgets().await?;
         for owner in &self.timeline.owners {
             self.make_owner(owner).await?;
+        }
+        Ok(())
+    }
+
+    /// PodDisruptionBudgets, which are counted by the cluster.
+    async fn make_budgets(&self) -> Result<(), Broken> {
+        for (mut budget, _) in budgets(&self.timeline) {
+            budget.status = None;
+            let value = serde_json::to_value(&budget).unwrap_or_default();
+            let namespace = budget.metadata.namespace.as_deref().unwrap_or("default");
+            self.create(self.within::<PodDisruptionBudget>(namespace), value)
+                .await?;
         }
         Ok(())
     }
@@ -204,12 +218,6 @@ impl User {
 
     async fn make_owner(&self, owner: &Owner) -> Result<(), Broken> {
         let name = &owner.name;
-        if let Some(mut budget) = budget(owner) {
-            budget.status = None;
-            let value = serde_json::to_value(&budget).unwrap_or_default();
-            self.create(self.within::<PodDisruptionBudget>(&owner.namespace), value)
-                .await?;
-        }
         let selector = json!({"matchLabels": pod_labels(owner)});
         match owner.kind {
             OwnerKind::Deployment => {
@@ -232,7 +240,7 @@ impl User {
                 self.create(self.within::<StatefulSet>(&owner.namespace), value)
                     .await
             }
-            OwnerKind::Job | OwnerKind::Bare => Ok(()),
+            OwnerKind::Job | OwnerKind::Bare | OwnerKind::Other => Ok(()),
         }
     }
 
@@ -289,6 +297,14 @@ impl User {
             });
             return self.create(self.within::<Pod>(namespace), value).await;
         }
+        if owner.kind == OwnerKind::Other {
+            // Whatever its controller is, it makes its pods again and has a scale. A ReplicaSet takes no other policy.
+            template["spec"]["restartPolicy"] = json!("Always");
+            let value = json!({"metadata": {"name": name, "namespace": namespace}, "spec": {
+                "replicas": 1, "selector": {"matchLabels": pod_labels(owner)}, "template": template,
+            }});
+            return self.create(self.within::<ReplicaSet>(namespace), value).await;
+        }
         template["spec"]["restartPolicy"] = json!("Never");
         let value = json!({"metadata": {"name": name, "namespace": namespace}, "spec": {
             // However often its pod is evicted, it begins again.
@@ -299,13 +315,18 @@ impl User {
 
     /// A pod ends that its owner has made; it may have ended already.
     async fn end(&self, owner: &Owner, pod: u64) {
-        let name = single_name(owner, pod);
-        if owner.kind == OwnerKind::Job {
-            let jobs = self.within::<Job>(&owner.namespace);
-            drop(jobs.delete(&name, &DeleteParams::background()).await);
-        } else {
-            let pods = self.within::<Pod>(&owner.namespace);
-            drop(pods.delete(&name, &DeleteParams::default()).await);
+        let (name, namespace) = (single_name(owner, pod), &owner.namespace);
+        let with_pods = DeleteParams::background();
+        match owner.kind {
+            OwnerKind::Job => drop(self.within::<Job>(namespace).delete(&name, &with_pods).await),
+            OwnerKind::Other => {
+                let sets = self.within::<ReplicaSet>(namespace);
+                drop(sets.delete(&name, &with_pods).await);
+            }
+            OwnerKind::Deployment | OwnerKind::StatefulSet | OwnerKind::Bare => {
+                let pods = self.within::<Pod>(namespace);
+                drop(pods.delete(&name, &DeleteParams::default()).await);
+            }
         }
     }
 
@@ -340,7 +361,7 @@ fn priority_classes<'s>(
     classes
 }
 
-/// The name of the Job or bare pod that is a pod of an owner.
+/// The name of the Job, ReplicaSet or bare pod that is a pod of an owner.
 fn single_name(owner: &Owner, pod: u64) -> String {
     spokeshave_simulate::owners::pod_name(owner.kind, &owner.name, pod)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use spokeshave_scenario::{Change, Event, OwnerId, OwnerKind, Timeline};
+use spokeshave_scenario::{Budget, Change, DisruptionBudget, Event, OwnerId, OwnerKind, Timeline};
 use spokeshave_simulate::{Line, Model, Watch, live_watched};
 use spokeshave_simulate_full::agreement::{KeptLine, Told, common};
 use spokeshave_simulate_full::{Life, Refused, live};
@@ -110,12 +110,9 @@ fn d_319_both_engines_count_pods_that_tolerate_the_taint_alike() {
         change: Change::Replicas(5),
     });
     life.timeline = Arc::new(timeline);
-    let counted = [fast(&life), full(&life)].map(|told| {
-        let measured = told.run.measured;
-        (measured.evictions_voluntary, measured.evictions_involuntary)
-    });
-    assert_eq!(counted[0], counted[1]);
-    assert!(counted[0].0 > 0, "by consolidation");
+    let [fast, full] = evictions(&life);
+    assert_eq!(fast, full);
+    assert!(fast.0 > 0, "by consolidation");
 }
 
 /// The workload of a life with pods that tolerate every taint.
@@ -128,6 +125,76 @@ fn tolerant(life: &Life) -> Timeline {
         owner.template = Arc::new(template);
     }
     timeline
+}
+
+/// Puts the pods of `web` under a budget.
+fn protect(timeline: &mut Timeline, amount: Budget) {
+    let budget = DisruptionBudget {
+        selector: serde_json::from_value(serde_json::json!({"matchLabels": {"app": "web"}})).unwrap(),
+        amount: Some(amount),
+    };
+    let name = ("default".to_owned(), "web".to_owned());
+    timeline.budgets.insert(name, budget);
+}
+
+/// Pods that each engine evicts, voluntarily and otherwise.
+fn evictions(life: &Life) -> [(u64, u64); 2] {
+    [fast(life), full(life)].map(|told| {
+        let measured = told.run.measured;
+        (measured.evictions_voluntary, measured.evictions_involuntary)
+    })
+}
+
+/// Thirty pods of two Deployments share a large instance until five are left. These may move to a smaller one as long as four of them stay, and may not if all
+/// of them have to.
+#[test]
+fn a_budget_over_two_workloads_holds_alike() {
+    for (least, may_move) in [("4", true), ("5", false)] {
+        let mut life = life("1-constant", 1, 2);
+        let mut timeline = (*life.timeline).clone();
+        timeline.owners.push(timeline.owners[0].clone());
+        timeline.owners[1].name = "canary".to_owned();
+        for (owner, track) in timeline.owners.iter_mut().zip(["stable", "canary"]) {
+            let metadata = Arc::make_mut(&mut owner.template)
+                .metadata
+                .get_or_insert_default();
+            let labels = metadata.labels.get_or_insert_default();
+            labels.insert("track".to_owned(), track.to_owned());
+        }
+        let events = [(0, 0, 25), (0, 1, 5), (HOUR_MS, 0, 3), (HOUR_MS, 1, 2)];
+        let events = events.map(|(at_ms, owner, replicas)| Event {
+            at_ms,
+            owner: OwnerId(owner),
+            change: Change::Replicas(replicas),
+        });
+        timeline.events = events.into();
+        protect(&mut timeline, Budget::MinAvailable(least.to_owned()));
+        life.timeline = Arc::new(timeline);
+        let [fast, full] = evictions(&life);
+        assert_eq!(fast, full, "{least}");
+        assert_eq!(fast.0 > 0, may_move, "{least}: by consolidation");
+    }
+}
+
+/// The same with pods that were recorded one by one, of a controller that has a scale.
+#[test]
+fn pods_of_other_controllers_move_alike_under_a_share_of_them() {
+    let mut life = life("1-constant", 1, 2);
+    let mut timeline = (*life.timeline).clone();
+    timeline.owners[0].kind = OwnerKind::Other;
+    let begins = (0..30).map(|pod| (0, Change::Begin { pod, runs_ms: None }));
+    let ends = (5..30).map(|pod| (HOUR_MS, Change::End { pod }));
+    let events = begins.chain(ends).map(|(at_ms, change)| Event {
+        at_ms,
+        owner: OwnerId(0),
+        change,
+    });
+    timeline.events = events.collect();
+    protect(&mut timeline, Budget::MaxUnavailable("50%".to_owned()));
+    life.timeline = Arc::new(timeline);
+    let [fast, full] = evictions(&life);
+    assert_eq!(fast, full);
+    assert!(fast.0 > 0, "by consolidation");
 }
 
 #[test]

@@ -71,7 +71,11 @@ fn timeline(nodes: u64, hours: u64) -> Timeline {
         });
     }
     events.sort_by_key(|event| event.at_ms);
-    Timeline { owners, events }
+    Timeline {
+        owners,
+        events,
+        ..Timeline::default()
+    }
 }
 
 fn main() {

@@ -4,6 +4,7 @@
 //! answer of `plan` on a Snapshot.
 
 pub mod bound;
+pub mod budgets;
 mod cluster;
 pub mod draws;
 mod engine;

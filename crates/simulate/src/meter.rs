@@ -41,6 +41,46 @@ struct Sum {
     down: u64,
 }
 
+/// Integrals of a level since the last point of the curve, warm-up or not.
+#[derive(Debug, Default, Clone, Copy)]
+struct Stretch {
+    price: u128,
+    bound: u128,
+    nodes: u128,
+    pods: u128,
+    pending: u128,
+    /// Milliseconds that it has lasted.
+    length: u64,
+}
+
+impl Stretch {
+    fn integrate(&mut self, level: &Level, span_ms: u64) {
+        let span = u128::from(span_ms);
+        self.price += level.price.iter().copied().map(u128::from).sum::<u128>() * span;
+        self.bound += u128::from(level.bound) * span;
+        self.nodes += u128::from(level.nodes) * span;
+        self.pods += u128::from(level.pods) * span;
+        self.pending += u128::from(level.pending) * span;
+        self.length += span_ms;
+    }
+
+    /// Writes its means as a point.
+    fn end(self, curve: &mut Curve) {
+        let length = u128::from(self.length.max(1));
+        let narrow = |mean: u128| u64::try_from(mean).unwrap_or(u64::MAX);
+        curve
+            .cost_micros_per_hour
+            .push(narrow(self.price / length / 1_000));
+        curve.bound_micros_per_hour.push(narrow(self.bound / length));
+        curve.nodes_thousandths.push(narrow(self.nodes * 1_000 / length));
+        curve.pods_thousandths.push(narrow(self.pods * 1_000 / length));
+        curve
+            .pending_thousandths
+            .push(narrow(self.pending * 1_000 / length));
+        curve.last_ms = self.length;
+    }
+}
+
 /// What a node contributes to the level.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
@@ -60,8 +100,8 @@ pub struct Meter {
     level: Level,
     sum: Sum,
     curve: Curve,
-    /// When the next point of the curve is due.
-    point_ms: u64,
+    /// What the next point of the curve is the mean of.
+    stretch: Stretch,
     /// Figures that are counted, not integrated.
     pub counted: Measured,
     evictions_by_owner: BTreeMap<u32, u64>,
@@ -92,7 +132,7 @@ impl Meter {
                 step_ms: if step_ms == 0 { HOUR_MS } else { step_ms },
                 ..Curve::default()
             },
-            point_ms: 0,
+            stretch: Stretch::default(),
             counted: Measured::default(),
             evictions_by_owner: BTreeMap::new(),
             owners: BTreeSet::new(),
@@ -101,9 +141,7 @@ impl Meter {
 
     /// Time passes.
     pub fn advance(&mut self, now_ms: u64) {
-        while self.point_ms < now_ms {
-            self.point();
-        }
+        self.draw(now_ms);
         let from = self.now_ms.max(self.warmup_ms);
         if now_ms > from {
             self.integrate(u128::from(now_ms - from));
@@ -134,18 +172,17 @@ impl Meter {
         sum.down += level.down * u64::try_from(span).unwrap_or(u64::MAX);
     }
 
-    fn point(&mut self) {
-        let level = &self.level;
-        let curve = &mut self.curve;
-        let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        curve
-            .cost_micros_per_hour
-            .push(level.price.iter().sum::<u64>() / 1_000);
-        curve.bound_micros_per_hour.push(level.bound);
-        curve.nodes.push(narrow(level.nodes));
-        curve.pods.push(narrow(level.pods));
-        curve.pending.push(narrow(level.pending));
-        self.point_ms += curve.step_ms;
+    /// Takes the time until then into the curve: a point ends with its step.
+    fn draw(&mut self, now_ms: u64) {
+        let mut rest = now_ms.saturating_sub(self.now_ms);
+        while rest > 0 {
+            let span = rest.min(self.curve.step_ms - self.stretch.length);
+            self.stretch.integrate(&self.level, span);
+            rest -= span;
+            if self.stretch.length == self.curve.step_ms {
+                std::mem::take(&mut self.stretch).end(&mut self.curve);
+            }
+        }
     }
 
     /// How many instances there are.
@@ -208,11 +245,17 @@ impl Meter {
         self.note_peaks();
     }
 
+    /// Whether a wait of this length, which ends now, began when it counted: percentiles are over these alone. Of a cluster that stays as it is, all others
+    /// would be the pods that no node takes, because pods that got one in the warm-up have waited before.
+    fn counts_wait(&self, waited_ms: u64) -> bool {
+        self.now_ms.saturating_sub(waited_ms) >= self.warmup_ms
+    }
+
     /// A workload pod was bound after having waited so long.
     pub fn pod_bound(&mut self, waited_ms: u64, replaces: bool) {
         self.level.pending = self.level.pending.saturating_sub(1);
         self.level.bound_pods += 1;
-        if self.counts() {
+        if self.counts_wait(waited_ms) {
             let waited = u32::try_from(waited_ms).unwrap_or(u32::MAX);
             if replaces {
                 self.counted.pending_moved_ms.push(waited);
@@ -230,9 +273,14 @@ impl Meter {
             return;
         };
         self.level.pending = self.level.pending.saturating_sub(1);
-        if self.counts() && waited_ms > 0 {
-            let waited = u32::try_from(waited_ms).unwrap_or(u32::MAX);
+        if !self.counts() || waited_ms == 0 {
+            return;
+        }
+        let waited = u32::try_from(waited_ms).unwrap_or(u32::MAX);
+        if self.counts_wait(waited_ms) {
             self.counted.pending_left_ms.push(waited);
+        } else {
+            self.counted.left_since_warmup_ms.push(waited);
         }
     }
 
@@ -256,14 +304,20 @@ impl Meter {
 
     /// The figures, at the end. `waiting` are the times, in milliseconds, for which pods that still wait have waited.
     pub fn finish(mut self, waiting: impl Iterator<Item = u64>) -> (Measured, Curve) {
-        while self.point_ms <= self.now_ms {
-            self.point();
+        if self.stretch.length > 0 {
+            self.stretch.end(&mut self.curve);
         }
         let hour = u128::from(HOUR_MS);
         let narrow = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
         // Nano-dollars per hour times milliseconds.
         let micros = |sum: u128| narrow(sum / hour / 1_000);
         let sum = self.sum;
+        let counted: Vec<(bool, u32)> = waiting
+            .map(|waited| {
+                let length = u32::try_from(waited).unwrap_or(u32::MAX);
+                (self.counts_wait(waited), length)
+            })
+            .collect();
         let mut measured = self.counted;
         measured.span_ms = self.now_ms.saturating_sub(self.warmup_ms);
         measured.cost_on_demand_micros = micros(sum.price[0]);
@@ -278,14 +332,20 @@ impl Meter {
         measured.idle_node_ms = sum.idle;
         measured.node_ms = sum.nodes;
         measured.single_replica_down_ms = sum.down;
-        measured.pending_at_end_ms = waiting
-            .map(|waited| u32::try_from(waited).unwrap_or(u32::MAX))
-            .collect();
+        for (counts, waited) in counted {
+            if counts {
+                measured.pending_at_end_ms.push(waited);
+            } else {
+                measured.waiting_since_warmup_ms.push(waited);
+            }
+        }
         for list in [
             &mut measured.pending_born_ms,
             &mut measured.pending_moved_ms,
             &mut measured.pending_left_ms,
             &mut measured.pending_at_end_ms,
+            &mut measured.left_since_warmup_ms,
+            &mut measured.waiting_since_warmup_ms,
         ] {
             list.sort_unstable();
         }
@@ -316,7 +376,64 @@ mod tests {
             measured.node_ms,
             u128::from(3 * HOUR_MS + 1_800_000 - HOUR_MS + HOUR_MS)
         );
-        assert_eq!(curve.cost_micros_per_hour, [600_000, 600_000, 600_000, 100_000]);
+        assert_eq!(curve.cost_micros_per_hour, [600_000, 600_000, 350_000]);
+        assert_eq!(curve.nodes_thousandths, [2_000, 2_000, 1_500]);
+    }
+
+    /// At every full hour there is nothing: an instance from ten past to twenty-five past, and one that is still there when all ends at half past.
+    #[test]
+    fn a_point_of_the_curve_is_the_mean_of_its_step() {
+        const MINUTE: u64 = HOUR_MS / 60;
+        let price = Price(240_000_000);
+        let mut meter = Meter::new(0, HOUR_MS);
+        meter.advance(10 * MINUTE);
+        meter.instance_begins(price, CapacityType::OnDemand);
+        meter.pod_begins(0);
+        meter.advance(13 * MINUTE);
+        meter.pod_bound(3 * MINUTE, false);
+        meter.set_bound(120_000);
+        meter.advance(25 * MINUTE);
+        meter.instance_ends(price, CapacityType::OnDemand);
+        meter.pod_ends(None);
+        meter.set_bound(0);
+        meter.advance(3 * HOUR_MS + 15 * MINUTE);
+        meter.instance_begins(price, CapacityType::Spot);
+        meter.advance(3 * HOUR_MS + 30 * MINUTE);
+        let (measured, curve) = meter.finish(std::iter::empty());
+        // A quarter of the first hour, and half of the half hour at the end.
+        assert_eq!(curve.cost_micros_per_hour, [60_000, 0, 0, 120_000]);
+        assert_eq!(curve.bound_micros_per_hour, [24_000, 0, 0, 0]);
+        assert_eq!(curve.nodes_thousandths, [250, 0, 0, 500]);
+        assert_eq!(curve.pods_thousandths, [250, 0, 0, 0]);
+        assert_eq!(curve.pending_thousandths, [50, 0, 0, 0]);
+        assert_eq!((curve.step_ms, curve.last_ms), (HOUR_MS, 30 * MINUTE));
+        let points = curve.cost_micros_per_hour.iter().zip(curve.lengths());
+        let whole: u64 = points.map(|(micros, length)| micros * length).sum::<u64>() / HOUR_MS;
+        assert_eq!(whole, measured.cost_on_demand_micros + measured.cost_spot_micros);
+    }
+
+    /// Of two pods that wait from the start on, one gets a node in the warm-up and the other never does: half of all pods have not waited for hours.
+    #[test]
+    fn a_wait_that_began_in_the_warm_up_is_in_no_percentile() {
+        let mut meter = Meter::new(HOUR_MS, HOUR_MS);
+        for _ in 0..4 {
+            meter.pod_begins(0);
+        }
+        meter.advance(60_000);
+        meter.pod_bound(60_000, false);
+        meter.advance(HOUR_MS + 1);
+        meter.pod_bound(HOUR_MS + 1, true);
+        meter.pod_begins(0);
+        meter.pod_begins(0);
+        meter.advance(2 * HOUR_MS);
+        meter.pod_ends(Some(2 * HOUR_MS));
+        meter.pod_ends(Some(HOUR_MS - 1));
+        let (measured, _) = meter.finish([2 * HOUR_MS, HOUR_MS - 1].into_iter());
+        assert!(measured.pending_born_ms.is_empty() && measured.pending_moved_ms.is_empty());
+        assert_eq!(measured.pending_left_ms, [3_599_999]);
+        assert_eq!(measured.left_since_warmup_ms, [7_200_000]);
+        assert_eq!(measured.pending_at_end_ms, [3_599_999]);
+        assert_eq!(measured.waiting_since_warmup_ms, [7_200_000]);
     }
 
     #[test]
@@ -346,8 +463,12 @@ mod tests {
         meter.instance_ends(price, CapacityType::OnDemand);
         meter.pod_ends(Some(HOUR_MS));
         let (measured, _) = meter.finish(std::iter::empty());
+        assert!(
+            measured.pending_left_ms.is_empty(),
+            "both began to wait in the warm-up"
+        );
         assert_eq!(
-            measured.pending_left_ms,
+            measured.left_since_warmup_ms,
             [3_600_000],
             "the other one left in the warm-up"
         );

@@ -29,7 +29,7 @@ pub struct Objects {
     pub pods: Vec<Arc<Pod>>,
     /// DaemonSets.
     pub daemon_sets: Vec<Arc<DaemonSet>>,
-    /// PodDisruptionBudgets, in the order of the workloads that they protect.
+    /// PodDisruptionBudgets: those of single workloads in their order, then the others by namespace and name.
     pub pod_disruption_budgets: Vec<Arc<PodDisruptionBudget>>,
     /// DisruptionPolicies.
     pub disruption_policies: Vec<Arc<DisruptionPolicy>>,

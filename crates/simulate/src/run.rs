@@ -59,7 +59,7 @@ pub struct Measured {
     pub evictions_by_owner: Vec<(u32, u64)>,
     /// Owners that had a pod at any time.
     pub owners: u64,
-    /// Milliseconds from existence without a node to binding, of pods that were born; sorted.
+    /// Milliseconds from existence without a node to binding, of pods that were born; sorted. As in the next three lists, the wait began after the warm-up.
     pub pending_born_ms: Vec<u32>,
     /// The same of pods that replace evicted ones; sorted.
     pub pending_moved_ms: Vec<u32>,
@@ -68,6 +68,12 @@ pub struct Measured {
     pub pending_left_ms: Vec<u32>,
     /// Pods that were still waiting at the end: at least so long; sorted.
     pub pending_at_end_ms: Vec<u32>,
+    /// Pods that had waited since the warm-up, and left after it before they had a node: at least so long; sorted. Left out of the digest where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_since_warmup_ms: Vec<u32>,
+    /// Pods that had waited since the warm-up, and still did at the end: at least so long; sorted. Left out of the digest where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting_since_warmup_ms: Vec<u32>,
     /// Integral of 1 − (largest share requested of any resource) over nodes, in node-milliseconds times 1,000.
     pub wasted_node_ms_thousandths: u128,
     /// What that cost, in micro-dollars.
@@ -107,20 +113,36 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// How a run went over time.
+/// How a run went over time. Each point is the mean of its stretch of time, so that points times their lengths are the integral, rounded down.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Curve {
-    /// Milliseconds between two points; the first is at the scenario's start, warm-up included.
+    /// Milliseconds of a point; the first begins at the scenario's start, warm-up included.
     pub step_ms: u64,
+    /// Milliseconds of the last point, which ends with the run and may be shorter.
+    pub last_ms: u64,
     /// Cost per hour, in micro-dollars.
     pub cost_micros_per_hour: Vec<u64>,
     /// Lower bound per hour, in micro-dollars.
     pub bound_micros_per_hour: Vec<u64>,
-    /// Nodes.
-    pub nodes: Vec<u32>,
-    /// Workload pods, bound or not.
-    pub pods: Vec<u32>,
-    /// Pods that wait for a node.
-    pub pending: Vec<u32>,
+    /// Nodes, in thousandths.
+    pub nodes_thousandths: Vec<u64>,
+    /// Workload pods, bound or not, in thousandths.
+    pub pods_thousandths: Vec<u64>,
+    /// Pods that wait for a node, in thousandths.
+    pub pending_thousandths: Vec<u64>,
+}
+
+impl Curve {
+    /// The length of each point, in milliseconds.
+    pub fn lengths(&self) -> impl Iterator<Item = u64> {
+        let points = self.cost_micros_per_hour.len();
+        (1..=points).map(move |point| {
+            if point == points {
+                self.last_ms
+            } else {
+                self.step_ms
+            }
+        })
+    }
 }

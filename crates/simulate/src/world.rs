@@ -33,7 +33,7 @@ pub struct World {
     pub shortages: Vec<Shortage>,
     /// How the scheduler ranks the nodes on which a pod fits.
     pub scoring: Scoring,
-    /// Milliseconds between two points of the curves of a run; zero is read as an hour.
+    /// Milliseconds that a point of the curves of a run is the mean of; zero is read as an hour.
     pub curve_step_ms: u64,
 }
 
@@ -58,6 +58,7 @@ impl World {
     pub fn of_scenario(scenario: &Scenario, instance_types: Arc<[InstanceType]>) -> Self {
         let mut world = World::new(scenario.start, scenario.duration_ms, instance_types);
         world.warmup_ms = scenario.warmup_ms;
+        world.curve_step_ms = curve_step_ms(scenario.duration_ms);
         if let Some(boot) = scenario.cloud.boot {
             world.delays.boot = boot;
         }
@@ -80,6 +81,19 @@ impl World {
 
 /// Milliseconds of an hour.
 pub(crate) const HOUR_MS: u64 = 3_600_000;
+
+/// Steps of curves, in minutes: each divides an hour, so that a point mostly begins where a warm-up ends.
+const CURVE_STEPS: [u64; 8] = [1, 2, 3, 5, 6, 10, 15, 30];
+
+/// As many points as a chart can show.
+const CURVE_POINTS: u64 = 240;
+
+/// The step of the curves of a life of this length: an hour, or less where that would leave few points.
+fn curve_step_ms(duration_ms: u64) -> u64 {
+    let steps = CURVE_STEPS.iter().map(|minutes| minutes * 60_000);
+    let mut enough = steps.filter(|step| duration_ms <= CURVE_POINTS * step);
+    enough.next().unwrap_or(HOUR_MS)
+}
 
 /// How long things take that neither the operator nor the workloads decide. Each is drawn for every instance or pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,4 +245,25 @@ impl Policy {
 /// Whole milliseconds of a duration.
 pub(crate) fn milliseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_lives_have_curves_of_finer_steps() {
+        for (hours, minutes) in [
+            (1, 1),
+            (4, 1),
+            (12, 3),
+            (24, 6),
+            (72, 30),
+            (120, 30),
+            (121, 60),
+            (720, 60),
+        ] {
+            assert_eq!(curve_step_ms(hours * HOUR_MS), minutes * 60_000, "{hours} h");
+        }
+    }
 }

@@ -52,13 +52,17 @@ impl From<ServedCloud> for OperatorCloud {
     }
 }
 
-/// The cloud providers of this build.
+/// The provider whose nodes a cluster has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CloudProviderName {
-    /// Simulated nodes, for tests and dry runs
+    /// Simulated nodes: KWOKNodeClass
     Kwok,
-    /// EC2 instances, in the region of AWS_REGION or of the instance it runs on
+    /// EC2 instances: EC2NodeClass
     Aws,
+    /// Azure virtual machines: AKSNodeClass
+    Azure,
+    /// An out-of-process provider, whose NodeClasses are named by --node-class
+    Grpc,
 }
 
 /// Clouds that have their own CRDs.

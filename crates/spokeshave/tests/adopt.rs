@@ -80,6 +80,110 @@ fn a_dump_of_another_provider_is_refused_with_documented_fields_and_codes() {
     );
 }
 
+/// A NodePool and a node of it, of a kind of NodeClass and with a provider ID.
+fn one_node(class: &str, provider_id: &str) -> String {
+    let (group, kind) = class.split_once('/').expect("a group");
+    let reference = format!("{{group: {group}, kind: {kind}, name: default}}");
+    format!(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: default}}\n\
+         spec: {{template: {{spec: {{requirements: [], nodeClassRef: {reference}}}}}}}\n\
+         ---\napiVersion: karpenter.sh/v1\nkind: NodeClaim\nmetadata: {{name: default-abc, uid: u1, labels: {{karpenter.sh/nodepool: default}}}}\n\
+         spec: {{requirements: [], nodeClassRef: {reference}}}\nstatus: {{providerID: \"{provider_id}\"}}\n"
+    )
+}
+
+/// Whoever is told of another provider than the one that takes over does not see what stands in its way.
+#[test]
+fn a_cluster_is_looked_at_as_its_own_provider_would_or_the_one_that_is_asked_for() {
+    const AKS: &str = "karpenter.azure.com/AKSNodeClass";
+    const MACHINE: &str = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/aks-default-abc";
+    const OTHERS: &str = "example.com/ExampleNodeClass";
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("dump.yaml");
+    let asked = |text: &str, more: &[&str]| {
+        std::fs::write(&file, text).expect("written");
+        let command = [
+            "adopt",
+            "--check",
+            "-o",
+            "json",
+            "--now",
+            "2026-01-02T00:00:00Z",
+            "-f",
+        ];
+        let output = program()
+            .args(command)
+            .arg(&file)
+            .args(more)
+            .output()
+            .expect("the program runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let Ok(answer) = serde_json::from_slice::<Value>(&output.stdout) else {
+            return Err((output.status.code(), said));
+        };
+        let findings = answer["findings"].as_array().expect("a list").iter();
+        let errors = findings.filter(|finding| finding["level"] == "error");
+        let codes: Vec<String> = errors
+            .filter_map(|finding| finding["code"].as_str().map(str::to_owned))
+            .collect();
+        Ok((
+            answer["cloudProvider"].as_str().unwrap_or_default().to_owned(),
+            codes.join(" "),
+        ))
+    };
+    let aks = one_node(AKS, MACHINE);
+    let (foreign, others) = (
+        one_node(AKS, "aws:///us-east-1a/i-1"),
+        one_node(OTHERS, "example://1"),
+    );
+    let cases: [(&str, &[&str], &str, &str); 8] = [
+        (&aks, &[], "azure", ""),
+        (&aks, &["--cloud-provider", "azure"], "azure", ""),
+        (&aks, &["--cloud-provider", "aws"], "aws", "other-provider"),
+        (&aks, &["--cloud-provider", "kwok"], "kwok", "other-provider"),
+        (
+            &aks,
+            &["--cloud-provider", "grpc", "--node-class", AKS],
+            "grpc",
+            "",
+        ),
+        (
+            &aks,
+            &["--cloud-provider", "grpc", "--node-class", OTHERS],
+            "grpc",
+            "other-provider",
+        ),
+        (&foreign, &[], "azure", "unknown-instance"),
+        (&others, &[], "grpc", ""),
+    ];
+    for (text, more, provider, errors) in cases {
+        let expected = Ok((provider.to_owned(), errors.to_owned()));
+        assert_eq!(asked(text, more), expected, "{more:?} of {text}");
+    }
+    let ec2 = one_node("karpenter.k8s.aws/EC2NodeClass", "aws:///us-east-1a/i-1");
+    let both = format!(
+        "{aks}---\n{}",
+        ec2.replace("default", "other").replace("u1", "u2")
+    );
+    let cases: [(&[&str], i32, &str); 3] = [
+        (&[], 1, "name it with --cloud-provider"),
+        (
+            &["--cloud-provider", "azure", "--node-class", AKS],
+            2,
+            "--node-class is for --cloud-provider grpc",
+        ),
+        (&["--cloud-provider", "grpc"], 2, "--node-class"),
+    ];
+    for (more, code, words) in cases {
+        let (status, said) = asked(&both, more).expect_err("no answer");
+        assert_eq!(status, Some(code), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+    std::fs::write(&file, &aks).expect("written");
+    let page = String::from_utf8(on_file(&file, "table").stdout).expect("text");
+    assert!(page.contains("as the provider azure would"), "{page}");
+}
+
 /// What is in the files and cannot be checked is no reason to say that nothing was found.
 #[test]
 fn objects_that_are_not_read_stand_in_the_way() {
@@ -139,6 +243,10 @@ fn the_migration_replaces_every_part_of_karpenters_image() {
             step.contains(&field),
             "{field} keeps the value of Karpenter: {step}"
         );
+    }
+    // By these names Helm would take objects of Karpenter's release for its own.
+    for field in ["podDisruptionBudget.name=", "fullnameOverride="] {
+        assert!(step.contains(field), "{field} may be a name of Karpenter: {step}");
     }
 }
 

@@ -201,3 +201,210 @@ spec:
     let (cost_then, evictions_then, _) = &after["patient"];
     assert!(evictions_then < evictions && cost_then > cost, "{after:?}");
 }
+
+/// Jobs that come to little, and one pod that is nearly the whole bill: the second policy has no room for it. It has waited since the warm-up, so that no
+/// percentile shows it.
+#[test]
+fn a_policy_that_leaves_a_pod_out_is_never_called_cheaper() {
+    let scenario = "\
+apiVersion: simulate.spokeshave.dev/v1alpha1
+kind: Scenario
+metadata: {name: left-out}
+spec:
+  start: 2026-03-02T00:00:00Z
+  duration: 1h
+  warmup: 15m
+  seeds: 5
+  cluster: {manifests: [pools.yaml]}
+  workloads:
+  - name: jobs
+    jobs: {perDay: 1440, cpu: 250m, memory: 256Mi, runs: 3m}
+  - name: big
+    deployments: {count: 1, cpu: 60, memory: 64Gi}
+    replicas: 1
+  cloud: {boot: 20s}
+  policies:
+  - {name: now}
+  - {name: limited, merge: {NodePool: {spec: {limits: {cpu: 16}}}}}
+  expect: ['limited.cost <= 1.0 * now.cost', 'limited.nodeHours < 1000']
+";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write(folder.path(), "pools.yaml", POOL);
+    let scenario = write(folder.path(), "scenario.yaml", scenario);
+    let report = folder.path().join("report.html").display().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    command
+        .args(["simulate", &scenario, "--report", &report])
+        .env("COLUMNS", "80");
+    let output = command.output().expect("the program runs");
+    let (said, table) = (
+        String::from_utf8_lossy(&output.stderr),
+        String::from_utf8_lossy(&output.stdout),
+    );
+    assert!(output.status.success(), "{said}{table}");
+    assert!(
+        said.contains("under limited no NodePool takes the pods of default/big"),
+        "{said}"
+    );
+    let table: String = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    for expected in [
+        "pods left out, −",
+        "limited: 1 pod a run was left without a node, none under now:",
+        "expect: 0 of 2 hold.",
+        "limited left pods without a node that had one under now)",
+    ] {
+        assert!(table.contains(expected), "expected {expected}\nfound {table}");
+    }
+    assert!(!table.contains("cheaper"), "{table}");
+    let report = fs::read_to_string(report).expect("the report");
+    assert!(report.contains("<strong>leaves pods without a node</strong> that had one under now"));
+    assert!(report.contains("no saving") && !report.contains("<strong>cheaper</strong>"));
+}
+
+/// The hourly jobs come and go between two full hours, and the last point is half as long as the others.
+#[test]
+fn the_curve_adds_up_to_the_bill() {
+    let jobs = "  workloads:
+  - name: hourly
+    jobs: {cron: \"10 * * * *\", count: 30, cpu: 1, memory: 1Gi, runs: 15m}
+  policies:
+  - {name: now}
+  - {name: slow, merge: {NodePool: {spec: {disruption: {consolidateAfter: 15m}}}}}
+";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write(folder.path(), "pools.yaml", POOL);
+    let head = HEAD
+        .replace("duration: 12h", "duration: 5h1m")
+        .replace("  warmup: 10m\n", "");
+    let scenario = write(folder.path(), "scenario.yaml", &[head.as_str(), jobs].concat());
+    let found = json(&answer(&["simulate", &scenario, "-o", "json"]));
+    for policy in found["policies"].as_array().expect("policies") {
+        let curve = &policy["curve"];
+        let length = |name: &str| curve[name].as_u64().expect("milliseconds");
+        let (step_ms, last_ms) = (length("stepMs"), length("lastMs"));
+        assert_eq!((step_ms, last_ms), (120_000, 60_000));
+        let sum = |name: &str| {
+            let points = curve[name].as_array().expect("points");
+            assert_eq!(points.len(), 151);
+            let points = points.iter().map(|point| point.as_f64().expect("a number"));
+            let lengths = (1..=points.len()).map(|at| if at == 151 { last_ms } else { step_ms });
+            points
+                .zip(lengths)
+                .map(|(point, length)| point * length as f64 / 3_600_000.0)
+                .sum::<f64>()
+        };
+        for (curve, figure) in [
+            ("costPerHour", "cost"),
+            ("boundPerHour", "bound"),
+            ("nodes", "nodeHours"),
+        ] {
+            let expected = policy["values"][figure]["mean"].as_f64().expect("a figure");
+            // Each point is rounded to four digits after the point, and thousandths of nodes are rounded down.
+            let close = if curve == "nodes" { 0.006 } else { 0.000_3 };
+            assert!(
+                expected > 0.1 && (sum(curve) - expected).abs() < close,
+                "{curve}: {} of {expected}",
+                sum(curve)
+            );
+        }
+    }
+    let cost = |policy: usize| found["policies"][policy]["values"]["cost"]["mean"].as_f64();
+    assert!(
+        cost(1) > cost(0).map(|cost| 1.1 * cost),
+        "nodes that stay longer cost more"
+    );
+}
+
+/// As most clusters have them: pods of a managed node group, a NodePool whose class is not ready yet, and one of a fixed size.
+#[test]
+fn what_a_dump_has_and_no_figure_shows_is_said() {
+    let rest = "\
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: cold}
+spec: {template: {spec: {nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}, requirements: []}}}
+status: {conditions: [{type: Ready, status: 'False', reason: NodeClassNotReady, message: '', lastTransitionTime: '2026-03-01T00:00:00Z'}]}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: fixed}
+spec: {replicas: 3, template: {spec: {nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}, requirements: []}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 6
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, image: web, resources: {requests: {cpu: 500m, memory: 256Mi}}}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: coredns, namespace: kube-system}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: dns}}
+  template:
+    metadata: {labels: {app: dns}}
+    spec:
+      nodeSelector: {example.com/nodegroup: system}
+      containers: [{name: main, image: dns, resources: {requests: {cpu: 100m, memory: 70Mi}}}]
+";
+    let policies = "    snapshot: dump.yaml
+  policies:
+  - {name: now}
+  - {name: calm, settings: {batchIdleDuration: 2s, consolidationRounds: false}}
+  - {name: never, model: none}
+";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write(folder.path(), "dump.yaml", &[POOL, rest].concat());
+    let head = HEAD
+        .replace("duration: 12h", "duration: 1h")
+        .replace("warmup: 10m", "warmup: 30m")
+        .replace("    manifests: [pools.yaml]\n", "");
+    let scenario = write(
+        folder.path(),
+        "scenario.yaml",
+        &[head.as_str(), policies].concat(),
+    );
+    let output = answer(&["simulate", &scenario, "-o", "json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let found = json(&output);
+    let notes = found["setting"]["notes"].as_array().expect("notes").iter();
+    let notes: Vec<&str> = notes.filter_map(Value::as_str).collect();
+    for expected in [
+        "NodePool cold is not Ready in the dump (NodeClassNotReady): taken as ready",
+        "NodePool fixed is static (spec.replicas): its 3 nodes are not simulated, and in no cost",
+        "no NodePool takes the pods of kube-system/coredns (2 pods), which wait as long as they are there: ",
+    ] {
+        assert_eq!(
+            notes.iter().filter(|note| note.starts_with(expected)).count(),
+            1,
+            "{expected}\n{notes:?}"
+        );
+        assert_eq!(said.matches(expected).count(), 1, "{expected}\n{said}");
+    }
+    for policy in found["policies"].as_array().expect("policies") {
+        let values = &policy["values"];
+        assert_eq!(values["unplaced"]["mean"], 2.0, "{policy}");
+        // All others had a node before the figures begin.
+        assert!(values.get("pendingP50").is_none(), "{policy}");
+        assert_eq!(
+            (&policy["leftOut"], &policy["work"]),
+            (&Value::from(2.0), &Value::from("same"))
+        );
+    }
+    let summaries = found["setting"]["policies"].as_array().expect("policies").iter();
+    let summaries: Vec<Option<&str>> = summaries.map(|policy| policy["summary"].as_str()).collect();
+    assert_eq!(
+        summaries,
+        [
+            None,
+            Some("consolidationRounds: false, batchIdleDuration: 2s"),
+            Some("nothing is removed voluntarily")
+        ]
+    );
+}

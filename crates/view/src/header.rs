@@ -12,7 +12,6 @@ use serde::Serialize;
 use spokeshave_model::Price;
 use spokeshave_model::pod::is_virtual;
 use spokeshave_model::snapshot::NodeId;
-use std::collections::BTreeSet;
 
 /// Requested and allocatable amounts of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -105,9 +104,7 @@ impl Header {
         let count = |phase: Phase| rows.iter().filter(|row| row.phase == phase).count();
         let managed = snapshot.nodes.iter().filter(|node| node.is_managed()).count();
         let paid = || snapshot.nodes.iter().filter(|node| is_paid(node));
-        let stand_ins = snapshot.nodes.iter().filter(|node| node.is_stand_in());
-        let unlaunched: BTreeSet<&str> = stand_ins.map(|node| node.name.as_str()).collect();
-        let is_launched = |row: &&NodeRow| !unlaunched.contains(row.name.as_str());
+        let launched = rows.iter().filter(|row| row.is_launched);
         let (mut cpu, mut memory) = (Use::default(), Use::default());
         for row in rows {
             cpu.add(row.cpu);
@@ -121,7 +118,7 @@ impl Header {
             price: Dollars(paid().filter_map(|node| judged.cost(node)).sum()),
             nodes_without_price: paid().filter(|node| judged.cost(node).is_none()).count(),
             price_a_day_ago: day_ago.map(Dollars),
-            idle: Dollars(rows.iter().filter(is_launched).map(NodeRow::idle).sum()),
+            idle: Dollars(launched.map(NodeRow::idle).sum()),
             could_save: Dollars(nodes.could_save()),
             next_saves: Dollars(judged.next_savings()),
             pools: snapshot.pools.len(),

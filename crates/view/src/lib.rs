@@ -29,7 +29,7 @@ pub use difference::{Difference, VerdictChange};
 pub use header::{Header, Use};
 pub use history::{History, Range, Sample};
 pub use ledger::{Entry, Ledger, Sums};
-pub use nodes::{NodeRow, Nodes, Phase, ReasonRow, share};
+pub use nodes::{NodeRow, Nodes, Phase, ReasonRow, price_of, share};
 pub use pending::{Group, Place};
 pub use spokeshave_api::UNLIMITED;
 pub use suppose::{Supposition, SuppositionError};

@@ -79,6 +79,9 @@ pub struct NodeRow {
     pub zone: Option<String>,
     /// Dollars per hour; none when it is unknown.
     pub price: Option<Dollars>,
+    /// Whether its instance has been launched. Until then it costs nothing, whatever its price.
+    #[serde(skip)]
+    pub is_launched: bool,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// Its lifecycle phase.
@@ -131,6 +134,18 @@ pub fn share((allocatable, requested): (i64, i64)) -> i64 {
     }
     let share = i128::from(requested) * 1000 / i128::from(allocatable);
     i64::try_from(share).unwrap_or(i64::MAX)
+}
+
+/// What nodes cost together, as far as their prices are known, and of how many they are not. What has not been launched yet costs nothing.
+pub fn price_of<'r>(rows: impl IntoIterator<Item = &'r NodeRow>) -> (Price, usize) {
+    let (mut sum, mut without_price) = (Price::ZERO, 0);
+    for row in rows.into_iter().filter(|row| row.is_launched) {
+        match row.price {
+            Some(price) => sum = sum.saturating_add(price.0),
+            None => without_price += 1,
+        }
+    }
+    (sum, without_price)
 }
 
 /// The nodes, by name.
@@ -221,6 +236,7 @@ fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> Nod
         capacity_type: label(labels::CAPACITY_TYPE),
         zone: label(labels::ZONE),
         price: price.map(Dollars),
+        is_launched: !view.is_stand_in(),
         created: created
             .and_then(|meta| meta.creation_timestamp.as_ref())
             .map(|time| time.0),

@@ -5,8 +5,7 @@ use crate::query::{Group, Query, Size};
 use crate::treemap::{Rect, strips};
 use maud::{Markup, PreEscaped, html};
 use spokeshave_charts::units;
-use spokeshave_model::Price;
-use spokeshave_view::{NodeRow, View};
+use spokeshave_view::{NodeRow, View, price_of};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -107,12 +106,8 @@ fn layout<'a>(view: &'a View, query: &Query) -> Vec<Area<'a>> {
 }
 
 fn title(name: &str, rows: &[&NodeRow]) -> String {
-    let known: Vec<Price> = rows
-        .iter()
-        .filter_map(|row| row.price)
-        .map(|price| price.0)
-        .collect();
-    let price = known_sum(known.iter().copied().sum(), rows.len() - known.len());
+    let (price, without_price) = price_of(rows.iter().copied());
+    let price = known_sum(price, without_price);
     let sum = |of: fn(&NodeRow) -> i64| rows.iter().map(|row| of(row)).sum::<i64>();
     let cpu = sum(|row| row.cpu.1) * 1000 / sum(|row| row.cpu.0).max(1);
     format!(

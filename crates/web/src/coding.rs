@@ -48,14 +48,14 @@ impl Packable {
     }
 }
 
-/// Whether an answer is long enough to be packed.
-pub(crate) fn is_long(plain: &[u8]) -> bool {
-    plain.len() >= LEAST
+/// Whether an answer of so many bytes is long enough to be packed.
+pub(crate) fn is_long(length: usize) -> bool {
+    length >= LEAST
 }
 
 /// Packs what is long enough.
 pub(crate) fn gzip(plain: &[u8]) -> Option<Bytes> {
-    if !is_long(plain) {
+    if !is_long(plain.len()) {
         return None;
     }
     let mut packer = GzEncoder::new(Vec::with_capacity(plain.len() / 4), LEVEL);

@@ -232,6 +232,7 @@ mod tests {
             capacity_type: None,
             zone: None,
             price: None,
+            is_launched: true,
             created: None,
             phase: Phase::Ready,
             cpu: (0, 0),

@@ -13,7 +13,7 @@ use crate::stalled::Stalling;
 use bytes::Bytes;
 use futures::stream::{Stream, unfold};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -122,13 +122,20 @@ async fn connection(site: Arc<Site>, stream: TcpStream) {
     }
 }
 
-/// An answer, packed where the client takes it so.
+/// An answer, packed where the client takes it so. Where only its head is asked for, that says so, and nothing is packed.
 async fn respond<B>(site: &Arc<Site>, request: &Request<B>) -> Response<Body> {
     let mut response = answered(site, request).await;
-    if coding::may_be_packed(&mut response) && coding::takes_gzip(request.headers()) {
-        packed(site, response).await
-    } else {
-        response
+    if !coding::may_be_packed(&mut response) || !coding::takes_gzip(request.headers()) {
+        return response;
+    }
+    if request.method() != Method::HEAD {
+        return packed(site, response).await;
+    }
+    let length = response.body().size_hint().exact();
+    let length = length.and_then(|length| usize::try_from(length).ok());
+    match length.is_some_and(coding::is_long) {
+        true => coding::as_gzip(response),
+        false => response,
     }
 }
 
@@ -140,7 +147,7 @@ async fn packed(site: &Site, response: Response<Body>) -> Response<Body> {
         Err(never) => match never {},
     };
     let mut packed = None;
-    if coding::is_long(&plain) {
+    if coding::is_long(plain.len()) {
         let content = plain.clone();
         packed = apart(site, move || coding::gzip(&content)).await.flatten();
     }

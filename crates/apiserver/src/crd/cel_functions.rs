@@ -8,6 +8,7 @@ use jiff::tz::{Offset, TimeZone};
 use jiff::{Timestamp, Zoned};
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::common::ast::{CallExpr, Expr};
+use kube_cel::cel::common::types::CelMap;
 use kube_cel::cel::extractors::{Arguments, This};
 use kube_cel::cel::objects::{Key, KeyRef, Map, OptionalValue};
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, IdedExpr, Value as Cel, functions};
@@ -16,13 +17,17 @@ use kube_cel::cel::{Context, ExecutionError, FunctionContext, IdedExpr, Value as
 pub(super) const AT_KEY: &str = "@at_key";
 /// Keys with their values, of a map or a list.
 pub(super) const ENTRIES: &str = "@entries";
+/// Whether something is a map.
+pub(super) const IS_MAP: &str = "@is_map";
+/// The keys of a map.
+pub(super) const KEYS: &str = "@keys";
 /// A map of keys with their values.
 pub(super) const MAP_OF: &str = "@map_of";
 /// One map of several, whose keys differ.
 pub(super) const MERGED: &str = "@merged";
 /// The format of a name, as an optional.
 pub(super) const NAMED_FORMAT: &str = "@named_format";
-/// Whether two optionals are alike.
+/// Whether two values are alike: optionals, or numbers of two types, too.
 pub(super) const SAME: &str = "@same";
 /// A value as a text.
 pub(super) const TEXT: &str = "@text";
@@ -97,6 +102,8 @@ fn context() -> Context<'static> {
     context.add_function("unwrapOpt", unwrapped);
     context.add_function(AT_KEY, at_key);
     context.add_function(ENTRIES, entries);
+    context.add_function(IS_MAP, is_map);
+    context.add_function(KEYS, keys);
     context.add_function(MAP_OF, map_of);
     context.add_function(MERGED, merged);
     context.add_function(NAMED_FORMAT, named_format);
@@ -337,6 +344,24 @@ fn sorted(map: &Map) -> BTreeMap<&Key, &Cel> {
     map.map.iter().collect()
 }
 
+/// Lists, which most ranges of macros are, are not copied for that.
+fn is_map(context: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
+    let [range] = context.args else {
+        return Err(ExecutionError::NoSuchOverload);
+    };
+    let range = Cel::resolve_val(range, context.ptx)?;
+    Ok(range.downcast_ref::<CelMap>().is_some())
+}
+
+/// In their order.
+fn keys(map: Cel) -> Result<Cel, ExecutionError> {
+    let Cel::Map(map) = &map else {
+        return Err(ExecutionError::NoSuchOverload);
+    };
+    let keys = sorted(map).into_keys().map(Cel::from);
+    Ok(Cel::List(Arc::new(keys.collect())))
+}
+
 /// In the order of their keys, which are indexes in a list.
 fn entries(range: Cel) -> Result<Cel, ExecutionError> {
     let pair = |key: Cel, value: &Cel| Cel::List(Arc::new(vec![key, value.clone()]));
@@ -410,6 +435,8 @@ mod tests {
             "getHours",
             "unwrapOpt",
             AT_KEY,
+            IS_MAP,
+            KEYS,
             MERGED,
         ] {
             assert!(is_declared(name), "{name}");

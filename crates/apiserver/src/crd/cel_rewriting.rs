@@ -4,6 +4,7 @@
 //! Pure: trees in, trees out. The functions are in `cel_functions`.
 
 use std::convert::Infallible;
+use std::mem;
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{
@@ -11,12 +12,16 @@ use kube_cel::cel::common::ast::{
     MapExpr, SelectExpr, operators,
 };
 
-use super::cel_functions::{AT_KEY, ENTRIES, MAP_OF, MERGED, NAMED_FORMAT, SAME, TEXT, call, plain};
+use super::cel_functions::{
+    AT_KEY, ENTRIES, IS_MAP, KEYS, MAP_OF, MERGED, NAMED_FORMAT, SAME, TEXT, call, plain,
+};
 
 /// What a loop has gathered, as the macros of the CEL crate call it.
 const RESULT: &str = "@result";
 /// A key with its value.
 const ENTRY: &str = "@entry";
+/// What a loop goes through.
+const RANGE: &str = "@range";
 
 /// A macro that is used wrongly.
 pub(super) struct Misuse {
@@ -24,14 +29,17 @@ pub(super) struct Misuse {
     pub(super) problem: &'static str,
 }
 
-/// The parser takes `!!a` for `!a`. Such pairs go before it sees them, with blanks in their place; texts in quotes stay.
+/// The parser takes `!!a` for `!a`, and `--a` for `-a`. Such pairs go before it sees them, with blanks in their place; texts in quotes stay, and so does what is
+/// taken from something.
 pub(super) fn without_double_negations(source: &str) -> String {
     let mut bytes = source.as_bytes().to_vec();
     let (mut at, mut first) = (0, None);
+    // Whether what comes before is a value: a minus behind one is no negation.
+    let mut is_behind_value = false;
     while at < bytes.len() {
         match bytes[at] {
-            b'\'' | b'"' => {
-                first = None;
+            b'\'' | b'"' | b'`' => {
+                (first, is_behind_value) = (None, true);
                 at = end_of_quoted(&bytes, at);
                 continue;
             }
@@ -41,16 +49,29 @@ pub(super) fn without_double_negations(source: &str) -> String {
                 at += rest.take_while(|byte| **byte != b'\n').count();
                 continue;
             }
-            b'!' if bytes.get(at + 1) != Some(&b'=') => match first.take() {
-                Some(first) => (bytes[first], bytes[at]) = (b' ', b' '),
-                None => first = Some(at),
-            },
+            byte if is_of_word(byte) => {
+                let rest = bytes[at..].iter();
+                let end = at + rest.take_while(|byte| is_of_word(**byte)).count();
+                (first, is_behind_value) = (None, bytes[at..end] != *b"in");
+                at = end;
+                continue;
+            }
+            byte @ (b'!' | b'-') if !is_behind_value && bytes.get(at + 1) != Some(&b'=') => {
+                match first.take() {
+                    Some(other) if bytes[other] == byte => (bytes[other], bytes[at]) = (b' ', b' '),
+                    _ => first = Some(at),
+                }
+            }
             byte if byte.is_ascii_whitespace() => {}
-            _ => first = None,
+            byte => (first, is_behind_value) = (None, matches!(byte, b')' | b']' | b'}')),
         }
         at += 1;
     }
     String::from_utf8(bytes).unwrap_or_else(|_| source.to_owned())
+}
+
+fn is_of_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii()
 }
 
 /// The place behind a text in quotes.
@@ -305,7 +326,8 @@ fn int(value: i64) -> IdedExpr {
 }
 
 /// Puts calls in place of what the CEL crate has otherwise than a real server: fields of what is no map, optionals and what is reached through them,
-/// names of types, conversions to texts. `optionals` are variables that are optionals.
+/// names of types, conversions to texts, numbers that may be of another type than what they are compared with, loops over maps. `optionals` are variables that
+/// are optionals.
 pub(super) fn lower(expression: IdedExpr, optionals: &[&str]) -> IdedExpr {
     if let Some(name) = type_name(&expression) {
         return ident(&name);
@@ -320,9 +342,44 @@ pub(super) fn lower(expression: IdedExpr, optionals: &[&str]) -> IdedExpr {
             return method(found, "hasValue", Vec::new());
         }
         Expr::Call(call) => lower_call(call, optionals),
+        Expr::Comprehension(all) => return in_order(*all, optionals),
         other => other,
     };
     IdedExpr { id, expr }
+}
+
+/// A loop that goes through the keys of a map in their order: the CEL crate's maps have an order of their own in each run.
+fn in_order(mut all: ComprehensionExpr, optionals: &[&str]) -> IdedExpr {
+    let range_of = |range: IdedExpr| {
+        let (is_map, keys) = (call(IS_MAP, vec![range.clone()]), call(KEYS, vec![range.clone()]));
+        call(operators::CONDITIONAL, vec![is_map, keys, range])
+    };
+    match &all.iter_range.expr {
+        Expr::List(_) => {}
+        Expr::Call(range) if range.func_name == ENTRIES => {}
+        // The crate would put what it holds in its place, and go through that.
+        _ if is_optional(&all.iter_range, optionals) => {}
+        // The crate copies what a name is made to stand for, and not what is found on the way of a path.
+        _ if is_path(&all.iter_range) => all.iter_range = range_of(mem::take(&mut all.iter_range)),
+        _ => {
+            let range = mem::replace(&mut all.iter_range, range_of(ident(RANGE)));
+            let all = plain(Expr::Comprehension(Box::new(all)));
+            return bound(RANGE.to_owned(), range, all);
+        }
+    }
+    plain(Expr::Comprehension(Box::new(all)))
+}
+
+/// Whether an expression is a name, or fields and items of what it stands for.
+fn is_path(expression: &IdedExpr) -> bool {
+    match &expression.expr {
+        Expr::Ident(_) => true,
+        Expr::Call(called) => match (called.func_name.as_str(), &called.args[..]) {
+            (operators::INDEX, [of, key]) => matches!(key.expr, Expr::Literal(_)) && is_path(of),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// The field of a map, or what an optional has there.
@@ -336,12 +393,16 @@ fn field(operand: IdedExpr, name: &str, optionals: &[&str]) -> IdedExpr {
 }
 
 fn lower_call(mut called: CallExpr, optionals: &[&str]) -> Expr {
-    let of_optionals = |args: &[IdedExpr]| args.iter().any(|one| is_optional(one, optionals));
+    // Numbers of two types may be equal, and the crate does not compare optionals at all.
+    let is_compared = |args: &[IdedExpr]| {
+        args.iter()
+            .any(|one| is_number(one) || is_optional(one, optionals))
+    };
     let function = match (called.func_name.as_str(), &called.args[..]) {
         (operators::OPT_SELECT | operators::OPT_INDEX, [_, _]) => AT_KEY,
         (operators::INDEX, [of, _]) if is_optional(of, optionals) => AT_KEY,
-        (operators::EQUALS, args) if of_optionals(args) => SAME,
-        (operators::NOT_EQUALS, args) if of_optionals(args) => {
+        (operators::EQUALS, args) if is_compared(args) => SAME,
+        (operators::NOT_EQUALS, args) if is_compared(args) => {
             called.func_name = operators::LOGICAL_NOT.to_owned();
             called.args = vec![call(SAME, called.args)];
             return Expr::Call(called);
@@ -359,6 +420,18 @@ fn lower_call(mut called: CallExpr, optionals: &[&str]) -> Expr {
 
 fn is_named(expression: Option<&IdedExpr>, wanted: &str) -> bool {
     matches!(expression, Some(IdedExpr { expr: Expr::Ident(name), .. }) if name == wanted)
+}
+
+/// Whether an expression is a number that is written out.
+fn is_number(expression: &IdedExpr) -> bool {
+    match &expression.expr {
+        Expr::Literal(value) => matches!(
+            value,
+            LiteralValue::Int(_) | LiteralValue::UInt(_) | LiteralValue::Double(_)
+        ),
+        Expr::Call(call) => call.func_name == operators::NEGATE && call.args.iter().all(is_number),
+        _ => false,
+    }
 }
 
 /// Whether an expression is certainly an optional.
@@ -411,6 +484,18 @@ mod tests {
             ("'\\'!!' == x", "'\\'!!' == x"),
             ("'!!", "'!!"),
             ("ä == !!b", "ä ==   b"),
+            ("--a", "  a"),
+            ("- - -1", "    -1"),
+            ("f(--a, [--b], -c)", "f(  a, [  b], -c)"),
+            ("a--b", "a--b"),
+            ("a - --b", "a -   b"),
+            (
+                "f(a)--b + x[0]--b + {}--b + 'a'--b",
+                "f(a)--b + x[0]--b + {}--b + 'a'--b",
+            ),
+            ("x in --y ? --x : -y", "x in   y ?   x : -y"),
+            ("1e-5 - -1", "1e-5 - -1"),
+            ("a.`b---c`--d", "a.`b---c`--d"),
             (
                 "// not so!\n!a // isn't\n&& !!b",
                 "// not so!\n!a // isn't\n&&   b",

@@ -71,6 +71,32 @@ fn macros_over_optionals_and_over_keys_with_values_mean_what_they_do() {
 }
 
 #[test]
+fn macros_go_through_maps_in_the_order_of_their_keys() {
+    assert_true(&[
+        "{'d': 1, 'b': 2, 'a': 3, 'e': 4, 'c': 5}.map(k, k) == ['a', 'b', 'c', 'd', 'e']",
+        "{'d': 1, 'b': 2, 'a': 3, 'e': 4, 'c': 5}.map(k, k != 'c', k + '!') == ['a!', 'b!', 'd!', 'e!']",
+        "{'d': 1, 'b': 2, 'a': 3, 'e': 4, 'c': 5}.filter(k, k != 'c') == ['a', 'b', 'd', 'e']",
+        "{3: 'x', 1: 'y', 5: 'z', 2: 'x', 4: 'y'}.map(k, k) == [1, 2, 3, 4, 5]",
+        "[{'d': 1, 'b': 2, 'a': 3, 'e': 4, 'c': 5}].all(m, m.map(k, m[k]) == [3, 2, 5, 1, 4])",
+        "{'m': {'d': 1, 'b': 2, 'a': 3, 'c': 4}}.m.map(k, k) == ['a', 'b', 'c', 'd']",
+        "object.list.map(i, i.map(k, k)) == [['n', 'name'], ['name']]",
+        "object.data.all(k, object.data[k] == '1') && object.data.exists_one(k, k == 'a') && !object.empty.exists(k, true)",
+        "object.list.filter(i, has(i.n)).map(i, i.n) == [1]",
+    ]);
+}
+
+#[test]
+fn numbers_of_two_types_may_be_equal_and_signs_cancel_out() {
+    assert_true(&[
+        "dyn(1) == 1.0 && 1u == dyn(1) && dyn(2.0) != 1 && dyn(-1.0) == -1",
+        "object.list[0].n == 1.0 && object.list[0].n != 1.5 && dyn('1') != 1",
+        "object.list.map(i, has(i.n), i.n)[0] == 1u",
+        "--1 == 1 && ---1 == -1 && 3--1 == 4 && 3 - --1 == 2",
+        "object.list.all(i, !has(i.n) || --i.n == 1)",
+    ]);
+}
+
+#[test]
 fn sizes_conversions_and_times_are_a_real_servers() {
     assert_true(&[
         "size('äöü') == 3 && object.text.size() == 3 && object.list.size() == 2",
@@ -116,6 +142,11 @@ fn what_cannot_be_evaluated_is_an_error_and_not_false() {
             "object.list.transformMapEntry(i, v, {'e': i, 'd': i, 'c': i, 'b': i, 'a': i}).size() == 5",
             "insert failed: key a already exists",
         ),
+        (
+            "{'e': 1, 'b': 2, 'a': 3, 'd': 4, 'c': 5}.all(k, {'z': 'y'}[k] == 'y')",
+            "no such key: a",
+        ),
+        ("object.?data.all(k, true)", "no such overload"),
     ] {
         assert_eq!(value(source), Err(problem.to_owned()), "{source}");
     }

@@ -63,7 +63,7 @@ pub(super) fn convert(at: Position<'_>, value: &Value) -> Cel {
 }
 
 fn map_of(fields: impl Iterator<Item = (String, Cel)>) -> Cel {
-    // The CEL crate's type; only a macro of one variable goes through it in its random order.
+    // The CEL crate's type, which nothing goes through in its random order.
     let map: HashMap<Key, Cel> = fields
         .map(|(key, value)| (Key::String(Arc::new(key)), value))
         .collect();

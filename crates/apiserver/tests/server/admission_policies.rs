@@ -95,6 +95,21 @@ async fn messages_and_reasons_are_the_policys() {
 }
 
 #[tokio::test]
+async fn messages_name_keys_in_their_order() {
+    let rules = json!({"validations": [{"expression": "size(object.data) < 6", "messageExpression": "object.data.map(key, key).join(' ')"}]});
+    let deny: &[&str] = &["Deny"];
+    let client = with(&[(policy("few", rules), deny)]).await;
+    let many = json!({"e": "", "b": "", "f": "", "a": "", "d": "", "c": ""});
+    let status = client.post(MAPS, map("a", many)).await.refused(422, "Invalid");
+    assert!(
+        status["message"]
+            .as_str()
+            .is_some_and(|text| text.ends_with("denied request: a b c d e f")),
+        "{status}"
+    );
+}
+
+#[tokio::test]
 async fn warnings_do_not_refuse_and_unbound_policies_say_nothing() {
     let (warn, audit): (&[&str], &[&str]) = (&["Warn"], &["Audit"]);
     let never = || validations("false");

@@ -111,6 +111,70 @@ async fn a_strategy_says_one_thing() {
     refused_as(&client, &path, selector, "spec.selector", IMMUTABLE).await;
 }
 
+/// Daemons may be missing or too many, not both, and no more than all; how many pods of a Deployment may be too many is not bounded.
+#[tokio::test]
+async fn a_daemon_set_rolls_in_one_way() {
+    let client = Client::new();
+    let sets = format!("{APPS}/daemonsets");
+    client.post(&sets, workload(json!({}))).await.ok();
+    let path = format!("{sets}/web");
+    let rolling = |surge: Value, unavailable: Value| json!({"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}}});
+    let place = |field: &str| format!("spec.updateStrategy.rollingUpdate.{field}");
+    for (surge, unavailable, field, problem) in [
+        (
+            json!("999999999%"),
+            json!(0),
+            "maxSurge",
+            r#"Invalid value: "999999999%": must not be greater than 100%"#,
+        ),
+        (
+            json!(0),
+            json!("101%"),
+            "maxUnavailable",
+            r#"Invalid value: "101%": must not be greater than 100%"#,
+        ),
+        (
+            json!(-1),
+            json!(0),
+            "maxSurge",
+            "Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            json!(0),
+            json!("0%"),
+            "maxUnavailable",
+            "Required value: cannot be 0 when maxSurge is 0",
+        ),
+        (
+            json!("10%"),
+            json!(1),
+            "maxSurge",
+            r#"Invalid value: "10%": may not be set when maxUnavailable is non-zero"#,
+        ),
+    ] {
+        refused_as(
+            &client,
+            &path,
+            rolling(surge, unavailable),
+            &place(field),
+            problem,
+        )
+        .await;
+    }
+    let other = json!({"spec": {"updateStrategy": {"type": "Recreate"}}});
+    let problem = r#"supported values: "RollingUpdate", "OnDelete""#;
+    refused_as(&client, &path, other, "spec.updateStrategy", problem).await;
+    client
+        .patch(&path, MERGE, rolling(json!("100%"), json!(0)))
+        .await
+        .ok();
+    let wide = json!({"strategy": {"rollingUpdate": {"maxSurge": "999999999%"}}});
+    client
+        .post(&format!("{APPS}/deployments"), workload(wide))
+        .await
+        .ok();
+}
+
 #[tokio::test]
 async fn secrets_keep_their_type_and_classes_of_storage_what_they_mean() {
     let client = Client::new();

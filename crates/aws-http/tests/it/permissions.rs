@@ -134,6 +134,76 @@ fn a_122_d_274_cloud_formation_and_terraform_have_the_same_policy_and_rules() {
     }
 }
 
+/// Whoever takes a cluster over keeps Karpenter's role, policies and rules, which may be as old as 1.0's.
+#[test]
+fn a_122_the_page_of_the_migration_names_what_karpenters_first_policy_lacks() {
+    const ACTIONS: [&str; 27] = [
+        "ec2:CreateFleet",
+        "ec2:CreateLaunchTemplate",
+        "ec2:CreateTags",
+        "ec2:DeleteLaunchTemplate",
+        "ec2:DescribeImages",
+        "ec2:DescribeInstanceTypeOfferings",
+        "ec2:DescribeInstanceTypes",
+        "ec2:DescribeInstances",
+        "ec2:DescribeLaunchTemplates",
+        "ec2:DescribeSecurityGroups",
+        "ec2:DescribeSpotPriceHistory",
+        "ec2:DescribeSubnets",
+        "ec2:RunInstances",
+        "ec2:TerminateInstances",
+        "eks:DescribeCluster",
+        "iam:AddRoleToInstanceProfile",
+        "iam:CreateInstanceProfile",
+        "iam:DeleteInstanceProfile",
+        "iam:GetInstanceProfile",
+        "iam:PassRole",
+        "iam:RemoveRoleFromInstanceProfile",
+        "iam:TagInstanceProfile",
+        "pricing:GetProducts",
+        "sqs:DeleteMessage",
+        "sqs:GetQueueUrl",
+        "sqs:ReceiveMessage",
+        "ssm:GetParameter",
+    ];
+    const LAUNCHED_FROM: [&str; 4] = ["image/*", "snapshot/*", "security-group/*", "subnet/*"];
+    const RULES: [&str; 4] = [
+        "AWS Health Event",
+        "EC2 Spot Instance Interruption Warning",
+        "EC2 Instance Rebalance Recommendation",
+        "EC2 Instance State-change Notification",
+    ];
+    let manual = fs::read_to_string(repository().join("docs/migrate.md")).unwrap();
+    let (_, page) = manual.split_once("\n### On AWS\n").unwrap();
+    let (page, _) = page.split_once("\n### ").unwrap();
+    let policy = policy();
+    let mut lacking = BTreeSet::new();
+    for statement in policy["Statement"].as_array().unwrap() {
+        let actions = texts(&statement["Action"]);
+        lacking.extend(actions.into_iter().filter(|action| !ACTIONS.contains(action)));
+        if statement["Sid"] == "LaunchFrom" {
+            let resources = texts(&statement["Resource"]);
+            let kinds = resources
+                .into_iter()
+                .filter_map(|resource| resource.rsplit(':').next());
+            lacking.extend(kinds.filter(|kind| !LAUNCHED_FROM.contains(kind)));
+        }
+    }
+    let cloud_formation = fs::read_to_string(repository().join("deploy/aws/cloudformation.yaml")).unwrap();
+    let detail_type = Regex::new(r"detail-type: \[([^\]]+)\]").unwrap();
+    let rules = detail_type
+        .captures_iter(&cloud_formation)
+        .map(|found| found.extract::<1>().1[0]);
+    lacking.extend(rules.filter(|rule| !RULES.contains(rule)));
+    assert!(lacking.len() > 6, "{lacking:?}");
+    for name in lacking {
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "docs/migrate.md does not name {name}"
+        );
+    }
+}
+
 /// IAM takes managed policies of at most 6,144 characters, not counting blanks, and names of roles of at most 64.
 #[test]
 fn a_122_the_policy_and_the_names_fit_into_iams_limits_for_the_longest_cluster_name_in_every_partition() {

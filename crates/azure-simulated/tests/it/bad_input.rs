@@ -308,6 +308,25 @@ fn same_rows(request: &Request, reply: Response) -> Response {
     body(reply, &page)
 }
 
+fn of_graph(request: &Request, reply: Response, key: &str, value: Value) -> Response {
+    if !request.url.contains("Microsoft.ResourceGraph") {
+        return reply;
+    }
+    let mut page: Value = serde_json::from_slice(&reply.body).unwrap();
+    page[key] = value;
+    body(reply, &page)
+}
+
+/// Rows are left out, and nothing says where to go on.
+fn cut_off(request: &Request, reply: Response) -> Response {
+    of_graph(request, reply, "resultTruncated", json!("true"))
+}
+
+/// One row more than the pages show.
+fn one_row_short(request: &Request, reply: Response) -> Response {
+    of_graph(request, reply, "totalRecords", json!(2))
+}
+
 #[tokio::test(start_paused = true)]
 async fn z_050_a_list_that_comes_to_a_stop_before_its_end_is_no_whole_list() {
     let (world, http) = spoiled_with_a_machine().await;
@@ -320,6 +339,17 @@ async fn z_050_a_list_that_comes_to_a_stop_before_its_end_is_no_whole_list() {
             && error.contains("expected that of the next rows"),
         "{error}"
     );
+    for (how, words) in [
+        (cut_off as Spoil, "Resource Graph has left rows out"),
+        (one_row_short, "Resource Graph has 2 rows and has shown 1"),
+    ] {
+        *http.how.lock().unwrap() = Some(how);
+        let error = world.provider.list().await.unwrap_err().to_string();
+        assert!(
+            error.starts_with("listing machines: UnreadableReply: ") && error.contains(words),
+            "{error}"
+        );
+    }
     *http.how.lock().unwrap() = None;
     assert_eq!(world.provider.list().await.unwrap().len(), 1);
 }

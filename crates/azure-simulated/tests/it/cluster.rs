@@ -319,6 +319,16 @@ async fn z_053_z_055_what_nodes_say() {
     };
     assert_eq!(drift(&class).await, None, "it is what was asked for");
 
+    // The machine survives this one, which is no news.
+    let freeze = "Freeze Scheduled: Tue, 01 Sep 2026 00:03:00 GMT. DurationInSeconds: 5. EventId: e-0";
+    let condition = json!({"status": {
+        "conditions": [{"type": "VMEventScheduled", "status": "True", "reason": "VMEventScheduled", "message": freeze}],
+    }});
+    let patched = nodes
+        .patch_status("aks-a", &PatchParams::default(), &Patch::Merge(&condition))
+        .await;
+    patched.unwrap();
+    cluster.pass(5).await;
     let condition = json!({"status": {
         "conditions": [{"type": "PreemptionScheduled", "status": "True", "reason": "SpotEvictionIncoming", "message": message}],
     }});

@@ -1,13 +1,16 @@
 //! Launches: what is asked, adopted, taken back (Z-031, Z-033, Z-036).
 
+use std::collections::BTreeMap;
+
 use futures::StreamExt as _;
-use spokeshave_api::{AKSNodeClassSpec, labels};
+use spokeshave_api::{AKSNodeClassSpec, NodeClaim, labels};
+use spokeshave_azure_cloud::AzureProvider;
 use spokeshave_azure_simulated::{Options, Refusal};
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_model::{InstanceType, Price};
 use spokeshave_ports::{CloudError, CloudProvider as _};
 
-use crate::world::{World, claim, on_demand, on_demand_of, pool};
+use crate::world::{World, claim, on_demand, on_demand_of, pool, provider_options, with_aks};
 
 const MACHINE: &str =
     "PUT /subscriptions/sub/resourceGroups/Nodes/providers/Microsoft.Compute/virtualMachines/aks-a";
@@ -106,6 +109,40 @@ async fn z_031_z_050_what_was_adopted_is_listed() {
         let listed = world.provider.list().await.unwrap();
         let ids: Vec<_> = listed.iter().map(|one| one.provider_id()).collect();
         assert_eq!(ids, [adopted.provider_id()]);
+    }
+}
+
+/// As after a restart in the middle of a launch. Nobody would write down later what was not known then.
+#[tokio::test(start_paused = true)]
+async fn z_031_what_is_adopted_before_sizes_are_known_is_written_down_whole() {
+    let said = |claim: &NodeClaim| {
+        let status = claim.status.clone().unwrap();
+        (status.capacity, status.allocatable, claim.metadata.labels.clone())
+    };
+    for options in [Options::slow(), with_aks(Options::slow())] {
+        let world = World::new(options.clone()).await;
+        let claim = on_demand("a", "Standard_D4s_v5");
+        let made = world.provider.create(&claim).await.unwrap();
+        assert_eq!(made.label(labels::ARCH), Some("amd64"));
+        let types = world.provider.instance_types(&pool()).await.unwrap();
+        let settings = provider_options(&options);
+        let successor = AzureProvider::new(world.outside(), world.clock.clone(), settings);
+        successor.put_class(world.class("class", AKSNodeClassSpec::default()).await);
+        let error = successor.create(&claim).await.unwrap_err();
+        assert!(
+            matches!(&error, CloudError::Other(text) if text.contains("sizes of the location are not known yet")),
+            "it is tried again: {error:?}"
+        );
+        let given = successor.create_from(&claim, &types).await.unwrap();
+        assert_eq!(said(&given), said(&made), "core knows what it holds");
+        let follower = successor.clone();
+        let following = tokio::spawn(async move { follower.follow().await });
+        world.pass(15).await;
+        let adopted = successor.create(&claim).await.unwrap();
+        assert_eq!(adopted.provider_id(), made.provider_id());
+        assert_eq!(said(&adopted), said(&made));
+        assert_eq!(world.machines().len(), 1);
+        following.abort();
     }
 }
 
@@ -337,6 +374,7 @@ async fn z_036_quota_is_seen_before_it_is_hit() {
         .await
         .unwrap_err();
     assert!(matches!(error, CloudError::InsufficientCapacity(_)), "{error}");
+    assert!(error.to_string().contains("SubscriptionQuotaReached"), "{error}");
     let asked = world.asked("PUT /subscriptions");
     world.pass(11 * 60).await;
     let error = world
@@ -358,6 +396,81 @@ async fn z_036_quota_is_seen_before_it_is_hit() {
         ],
     );
     world.provider.create(&spot).await.unwrap();
+}
+
+/// With machines of its own AKS says so later, and the next offering would wait for the end of the first.
+#[tokio::test(start_paused = true)]
+async fn z_036_z_040_where_nothing_is_left_to_try_the_last_refusal_is_told() {
+    for options in [Options::instant(), with_aks(Options::instant())] {
+        let world = World::new(options).await;
+        world
+            .azure
+            .set_quota([("standardDSv5Family".to_owned(), 1)].into());
+        let wanted = on_demand("a", "Standard_D2s_v5");
+        let error = world.provider.create(&wanted).await.unwrap_err();
+        let words = [
+            "nothing that NodeClaim a allows",
+            "quota of vCPUs for Standard_D2s_v5 is used up",
+        ];
+        assert!(
+            matches!(&error, CloudError::InsufficientCapacity(text) if words.iter().all(|it| text.contains(it))),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_036_a_short_shortage_of_a_small_size_does_not_last_as_long_as_one_of_a_large_size() {
+    let world = World::new(Options::instant()).await;
+    let (large, small) = (
+        on_demand("large", "Standard_D64s_v5"),
+        on_demand("small", "Standard_D2s_v5"),
+    );
+    // For 23 hours.
+    world.azure.refuse(refusal("SkuNotAvailable", Some(409)));
+    world.provider.create(&large).await.unwrap_err();
+    world.azure.refuse_nothing();
+    // For ten minutes.
+    world
+        .azure
+        .set_quota([("standardDSv5Family".to_owned(), 1)].into());
+    world.provider.create(&small).await.unwrap_err();
+    world.azure.set_quota(BTreeMap::new());
+    let error = world.provider.create(&small).await.unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity(_)), "{error}");
+    world.pass(11 * 60).await;
+    world.provider.create(&small).await.unwrap();
+    let error = world.provider.create(&large).await.unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity(_)), "{error}");
+}
+
+/// ARM attaches them to machines only that were made for it.
+#[tokio::test(start_paused = true)]
+async fn z_020_z_031_ultra_disks_can_be_attached_to_the_machines_of_claims_that_ask_for_them() {
+    let world = World::new(Options::instant()).await;
+    world.azure.offer_ultra_disks("Standard_D4s_v5", "2");
+    // Sizes are read twice a day.
+    world.pass(12 * 3600 + 60).await;
+    let asks = claim(
+        "a",
+        &[
+            (labels::INSTANCE_TYPE, &["Standard_D4s_v5"]),
+            ("karpenter.azure.com/sku-storage-ultra-ssd", &["true"]),
+        ],
+    );
+    let created = world.provider.create(&asks).await.unwrap();
+    assert_eq!(created.label(labels::ZONE), Some("southcentralus-2"));
+    world
+        .provider
+        .create(&on_demand("b", "Standard_D4s_v5"))
+        .await
+        .unwrap();
+    let machines = world.azure.machines();
+    let has_them = ["aks-a", "aks-b"].map(|name| {
+        let machine = machines.iter().find(|machine| machine["name"] == name).unwrap();
+        machine["properties"]["additionalCapabilities"]["ultraSSDEnabled"] == true
+    });
+    assert_eq!(has_them, [true, false]);
 }
 
 #[tokio::test(start_paused = true)]

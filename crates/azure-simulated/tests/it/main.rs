@@ -11,6 +11,7 @@ mod document;
 mod example_lists;
 mod joining;
 mod launches;
+mod letter_case;
 mod mid_launch;
 mod openapi;
 mod prices;

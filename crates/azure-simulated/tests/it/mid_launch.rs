@@ -133,6 +133,36 @@ async fn z_057_a_token_that_ends_and_cannot_be_exchanged_is_named_and_leaves_not
     leads.abort();
 }
 
+/// It is renewed five minutes before its end, and does until then.
+#[tokio::test(start_paused = true)]
+async fn z_057_a_token_does_until_its_end_while_nobody_can_log_in() {
+    let world = World::new(Options::instant()).await;
+    world.azure.fail_logins();
+    world.pass(57 * 60).await;
+    let before = world.asked(LOGIN);
+    let created = world.provider.create(&on_demand("a", SIZE)).await.unwrap();
+    world.provider.delete(&created).await.unwrap();
+    let asked = world.asked(LOGIN) - before;
+    assert!(asked <= 2, "{asked}: not for each call");
+
+    world.pass(3 * 60).await;
+    let before = world.asked(LOGIN);
+    let launches = ["b", "c", "d", "e", "f"].map(|name| {
+        let provider = world.provider.clone();
+        tokio::spawn(async move { provider.create(&on_demand(name, SIZE)).await })
+    });
+    for launch in launches {
+        let error = launch.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains("HTTP 503, temporarily_unavailable"), "{error}");
+    }
+    let asked = world.asked(LOGIN) - before;
+    assert!(asked <= 4, "{asked}: who waits is told what came of it");
+    assert_eq!(world.machines(), []);
+
+    world.azure.heal();
+    world.provider.create(&on_demand("b", SIZE)).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn z_033_z_051_an_interface_that_cannot_be_deleted_after_a_refusal_is_used_again_or_collected() {
     let world = World::new(Options::instant()).await;

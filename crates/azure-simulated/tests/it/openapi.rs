@@ -510,6 +510,7 @@ fn z_031_every_body_that_a_class_can_lead_to_is_in_them() {
                     tags: &tags,
                     custom_data: "#!/bin/sh",
                     access,
+                    has_ultra_disks: zone.is_some(),
                 };
                 let body = machine.body();
                 let problems = document.check((COMPUTE, "VirtualMachine"), Way::Sent, &body);

@@ -3,12 +3,13 @@
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
+use spokeshave_azure_cloud::AzureOptions;
 use spokeshave_azure_simulated::Options;
 use spokeshave_ports::CloudProvider as _;
 use spokeshave_provider_azure::bootstrap::KUBEADM;
 
 use crate::cluster::OnCluster;
-use crate::world::{on_demand, shown, with_aks};
+use crate::world::{on_demand, provider_options, shown, with_aks};
 
 const APPLIED: &str = "spokeshave.dev/azure-tags";
 
@@ -115,4 +116,25 @@ async fn z_056_tags_that_may_not_be_changed_are_tried_again() {
     cluster.pass(90).await;
     assert_tagged(&cluster.azure.interface_tags("aks-a"));
     assert_eq!(applied(&cluster).await, json!({"team": "b", "cost_center": "1"}));
+}
+
+/// ARM does not tell names apart by case, and takes none twice.
+#[tokio::test(start_paused = true)]
+async fn z_056_a_tag_of_settings_and_class_in_two_spellings_is_given_once() {
+    for options in [Options::instant(), with_aks(Options::instant())] {
+        let settings = AzureOptions {
+            additional_tags: [("Team".to_owned(), "z".to_owned())].into(),
+            ..provider_options(&options)
+        };
+        let cluster = OnCluster::of_provider(options, settings).await;
+        cluster.make(json!({"tags": {"team": "a"}})).await;
+        let claim = on_demand("a", "Standard_D4s_v5");
+        cluster.provider.create(&claim).await.unwrap();
+        let tags = cluster.azure.machines()[0]["tags"].clone();
+        assert_eq!(
+            (&tags["team"], &tags["Team"]),
+            (&json!("a"), &Value::Null),
+            "{tags}"
+        );
+    }
 }

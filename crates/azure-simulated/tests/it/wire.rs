@@ -1,5 +1,6 @@
 //! The same provider over HTTP: a server on loopback, a client, the file with the service account's token (Z-035, Z-057, Z-058).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use spokeshave_api::{AKSNodeClass, AKSNodeClassSpec};
@@ -103,4 +104,17 @@ async fn z_031_a_connection_that_breaks_is_no_reply() {
     );
     let created = wire.provider.create(&claim).await.unwrap();
     assert_eq!(wire.azure.machines().len(), 1, "{created:?}");
+}
+
+#[tokio::test]
+async fn z_056_tags_of_a_machine_that_runs_are_changed_over_http() {
+    let wire = Wire::new().await;
+    let claim = on_demand("a", "Standard_D4s_v5");
+    let created = wire.provider.create(&claim).await.unwrap();
+    let wanted = [("team".to_owned(), "b".to_owned())].into();
+    let id = created.provider_id().unwrap();
+    let changed = wire.provider.change_tags(id, &BTreeMap::new(), &wanted).await;
+    changed.unwrap();
+    assert_eq!(wire.azure.machines()[0]["tags"]["team"], "b");
+    assert_eq!(wire.azure.interface_tags("aks-a")["team"], "b");
 }

@@ -122,16 +122,20 @@ impl World {
         }
     }
 
+    /// What another provider of the same Azure is given.
+    pub(crate) fn outside(&self) -> Outside {
+        Outside {
+            http: Arc::new(self.azure.clone()),
+            assertion: Arc::new(self.azure.clone()),
+        }
+    }
+
     /// Another provider at the same Azure, which leads from now on and has a class that is ready.
     pub(crate) async fn give_provider(&mut self, options: AzureOptions) {
         if let Some(leader) = self.leader.take() {
             leader.abort();
         }
-        let outside = Outside {
-            http: Arc::new(self.azure.clone()),
-            assertion: Arc::new(self.azure.clone()),
-        };
-        self.provider = AzureProvider::new(outside, self.clock.clone(), options);
+        self.provider = AzureProvider::new(self.outside(), self.clock.clone(), options);
         let provider = self.provider.clone();
         self.leader = Some(tokio::spawn(
             async move { provider.lead(Arc::new(NoWrites)).await },

@@ -3,6 +3,8 @@
 use k8s_openapi::api::apps::v1::{DaemonSet, RollingUpdateDaemonSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use crate::shares::{Rounded, share};
+
 /// How many daemons may be missing, and how many there may be too many, while they are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
@@ -21,7 +23,7 @@ impl Bounds {
         let amount = |of: fn(&RollingUpdateDaemonSet) -> Option<&IntOrString>, default: i32| {
             rolling
                 .and_then(of)
-                .map_or(default, |value| scaled(value, desired))
+                .map_or(default, |value| share(value, desired, Rounded::Up))
         };
         let surge = amount(|rolling| rolling.max_surge.as_ref(), 0);
         let unavailable = amount(|rolling| rolling.max_unavailable.as_ref(), 1);
@@ -39,17 +41,6 @@ impl Bounds {
 /// Whether there may be two daemons on a node at all.
 pub(super) fn surges(set: &DaemonSet) -> bool {
     Bounds::of(set, 1).is_some_and(|bounds| bounds.surge > 0)
-}
-
-/// A number, or a per cent of the nodes, rounded up.
-fn scaled(value: &IntOrString, desired: i32) -> i32 {
-    match value {
-        IntOrString::Int(number) => *number,
-        IntOrString::String(text) => {
-            let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(0);
-            (desired * percent + 99) / 100
-        }
-    }
 }
 
 /// A node with daemons: whether those of the older and of the newest template, if there are any, are available.
@@ -112,6 +103,7 @@ mod tests {
         assert_eq!(of(json!(0), json!(1)), (0, 1));
         assert_eq!(of(json!(0), json!("25%")), (0, 3));
         assert_eq!(of(json!("15%"), json!(0)), (2, 0));
+        assert_eq!(of(json!("999999999%"), json!(0)), (100_000_000, 0));
         assert_eq!(of(json!(0), json!(0)), (0, 1), "or nothing would move");
         assert_eq!(of(Value::Null, Value::Null), (0, 1));
         assert_eq!(bounds(json!({"type": "OnDelete"}), 10), None);

@@ -1,7 +1,9 @@
 //! How many pods each ReplicaSet of a Deployment is to have next: arithmetic only, so that a test can play a whole rollout.
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, RollingUpdateDeployment};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::shares::{Rounded, percentage, share};
 
 /// A ReplicaSet as the arithmetic sees it.
 #[derive(Debug, Clone, Copy)]
@@ -44,12 +46,11 @@ impl Limits {
         let strategy = deployment.spec.strategy.as_ref();
         let recreate = strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate");
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
-        let surge = amount(rolling.and_then(|rolling| rolling.max_surge.as_ref()), wanted, 99);
-        let unavailable = amount(
-            rolling.and_then(|rolling| rolling.max_unavailable.as_ref()),
-            wanted,
-            0,
-        );
+        let amount = |of: fn(&RollingUpdateDeployment) -> Option<&IntOrString>, rounded: Rounded| {
+            amount(rolling.and_then(of), wanted, rounded)
+        };
+        let surge = amount(|rolling| rolling.max_surge.as_ref(), Rounded::Up);
+        let unavailable = amount(|rolling| rolling.max_unavailable.as_ref(), Rounded::Down);
         let (surge, unavailable) = match (surge, unavailable) {
             _ if recreate => (0, wanted),
             (0, 0) => (0, 1),
@@ -57,8 +58,9 @@ impl Limits {
         };
         Self {
             wanted,
-            surge,
-            unavailable,
+            // All that there may be at once can be counted, and no more can be missing than are wanted.
+            surge: surge.min(i32::MAX.saturating_sub(wanted)),
+            unavailable: unavailable.min(wanted),
             recreate,
         }
     }
@@ -71,14 +73,12 @@ impl Limits {
     }
 }
 
-/// A number, or a per cent of `wanted` (25 % unless told), to which `up` hundredths are added before it is cut off.
-fn amount(value: Option<&IntOrString>, wanted: i32, up: i32) -> i32 {
-    let percent: i32 = match value {
-        Some(IntOrString::Int(number)) => return *number,
-        Some(IntOrString::String(text)) => text.trim_end_matches('%').parse().unwrap_or(25),
-        None => 25,
-    };
-    (wanted * percent + up) / 100
+/// A number, or a per cent of `wanted`, 25 unless told.
+fn amount(value: Option<&IntOrString>, wanted: i32, rounded: Rounded) -> i32 {
+    match value {
+        Some(value) => share(value, wanted, rounded),
+        None => percentage(25, wanted, rounded),
+    }
 }
 
 /// The next step of a rollout: replicas of the newest set, and of each old one.
@@ -238,6 +238,23 @@ mod tests {
         assert_eq!(old, [8], "no more than two");
         let (_, old) = next(&rolling(10, 2, 0), side(2, 2, 2), &[side(5, 5, 4), side(5, 5, 4)]);
         assert_eq!(old, [4, 4], "those that are ill");
+    }
+
+    #[test]
+    fn bounds_beyond_counting_let_everything_move_at_once() {
+        for surge in [
+            json!("999999999%"),
+            json!("99999999999999999999%"),
+            json!(i32::MAX),
+        ] {
+            let bounds = json!({"maxSurge": surge, "maxUnavailable": i32::MAX});
+            let limits = limits(1000, &json!({"type": "RollingUpdate", "rollingUpdate": bounds}));
+            assert_eq!(limits.most(), i32::MAX, "{surge}");
+            let old = side(1100, 1100, 1100);
+            assert_eq!(next(&limits, side(0, 0, 0), &[old]), (1000, vec![0]));
+            let sets = [side(600, 600, 600), side(500, 500, 500)];
+            assert_eq!(resized(&limits, &sets), [600, 500]);
+        }
     }
 
     #[test]

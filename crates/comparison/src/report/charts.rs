@@ -8,6 +8,7 @@ use spokeshave_charts::{Scale, TimeAxis, polyline, round_top, units};
 
 use super::{key, style_of};
 use crate::compare::{Comparison, PolicyResult, Summary};
+use crate::curves::MeanCurve;
 use crate::numbers;
 use crate::table::shown_name;
 use crate::unit::Unit;
@@ -77,6 +78,16 @@ fn figure(
     }
 }
 
+/// Whose cost is low because pods were left out.
+fn less_work(comparison: &Comparison) -> Markup {
+    let names = comparison.with_less_work();
+    html! {
+        @if !names.is_empty() {
+            " " strong { (names.join(", ")) } ": pods were left without a node that had one under another policy, and cost nothing."
+        }
+    }
+}
+
 /// The whole simulated time.
 fn time_axis(comparison: &Comparison) -> TimeAxis {
     let from: Timestamp = comparison.setting.start.parse().unwrap_or(Timestamp::UNIX_EPOCH);
@@ -87,12 +98,7 @@ fn time_axis(comparison: &Comparison) -> TimeAxis {
         right: RIGHT,
     };
     let length = drawn(comparison)
-        .map(|(_, policy)| {
-            policy
-                .curve
-                .step_ms
-                .saturating_mul(policy.curve.cost_per_hour.len() as u64)
-        })
+        .map(|(_, policy)| policy.curve.length_ms())
         .max()
         .unwrap_or_default();
     let until = TimeAxis {
@@ -125,10 +131,10 @@ fn frame(comparison: &Comparison, axis: &TimeAxis, scale: &Scale, label: impl Fn
 }
 
 /// Points in the middle of their stretches.
-fn course(axis: &TimeAxis, scale: &Scale, step_ms: u64, values: impl Iterator<Item = f64>) -> String {
-    polyline((0_u64..).zip(values).map(|(index, value)| {
-        let at = index * step_ms + step_ms / 2;
-        (axis.x(axis.after(at)), scale.at(value))
+fn course(axis: &TimeAxis, scale: &Scale, curve: &MeanCurve, values: &[f64]) -> String {
+    polyline(curve.stretches().zip(values).map(|((begin, length), value)| {
+        let middle = begin + length / 2;
+        (axis.x(axis.after(middle)), scale.at(*value))
     }))
 }
 
@@ -174,11 +180,11 @@ pub(super) fn cost(comparison: &Comparison) -> Markup {
     let drawing = html! {
         (frame(comparison, &axis, &scale, mark_dollars))
         @if let Some(policy) = bound {
-            path .bound d=(course(&axis, &scale, policy.curve.step_ms, policy.curve.bound_per_hour.iter().copied())) { title { "Lower bound" } }
+            path .bound d=(course(&axis, &scale, &policy.curve, &policy.curve.bound_per_hour)) { title { "Lower bound" } }
         }
         @for (place, policy) in drawn(comparison) {
             g .(style_of(place)) {
-                path .line data-course=(policy.name) data-top=(scale.until) d=(course(&axis, &scale, policy.curve.step_ms, policy.curve.cost_per_hour.iter().copied())) { title { (shown_name(policy)) } }
+                path .line data-course=(policy.name) data-top=(scale.until) d=(course(&axis, &scale, &policy.curve, &policy.curve.cost_per_hour)) { title { (shown_name(policy)) } }
             }
         }
     };
@@ -219,10 +225,17 @@ fn stretches(comparison: &Comparison, axis: &TimeAxis) -> Markup {
     let mean = |policy: &PolicyResult, row: usize| {
         let values = &policy.curve.cost_per_hour;
         let (from, until) = (row * longest / rows, (row + 1) * longest / rows);
-        let part = values
-            .get(from.min(values.len())..until.min(values.len()))
-            .unwrap_or_default();
-        crate::statistics::mean(part).map_or_else(|| "–".into(), per_hour)
+        let part = values.iter().zip(policy.curve.stretches());
+        let (mut dollars, mut lasted) = (0.0, 0);
+        for (value, (_, length)) in part.take(until).skip(from) {
+            dollars += value * length as f64;
+            lasted += length;
+        }
+        if lasted == 0 {
+            "–".to_owned()
+        } else {
+            per_hour(dollars / lasted as f64)
+        }
     };
     let begins = |row: usize| {
         let step = drawn(comparison)
@@ -260,19 +273,15 @@ pub(super) fn difference(comparison: &Comparison) -> Markup {
     let others: Vec<(usize, &PolicyResult, Vec<f64>)> = drawn(comparison)
         .filter(|(_, policy)| !policy.baseline)
         .map(|(place, policy)| {
-            let pairs = policy
-                .curve
-                .cost_per_hour
-                .iter()
-                .zip(&baseline.curve.cost_per_hour);
+            let own = policy.curve.cost_per_hour.iter();
+            let pairs = own.zip(&baseline.curve.cost_per_hour);
             // Dollars more since the end of the warm-up: a running sum, in which noise averages out.
-            let hours = policy.curve.step_ms as f64 / 3_600_000.0;
-            let warm = comparison.setting.warmup_ms.div_ceil(policy.curve.step_ms.max(1)) as usize;
+            let warm = comparison.setting.warmup_ms;
             let mut sum = 0.0;
-            let sums = pairs.enumerate().map(|(index, (own, base))| {
-                if index >= warm {
-                    sum += (own - base) * hours;
-                }
+            let sums = policy.curve.stretches().zip(pairs);
+            let sums = sums.map(|((begin, length), (own, base))| {
+                let counted = (begin + length).saturating_sub(warm.max(begin));
+                sum += (own - base) * counted as f64 / 3_600_000.0;
                 sum
             });
             (place, policy, sums.collect())
@@ -311,15 +320,15 @@ pub(super) fn difference(comparison: &Comparison) -> Markup {
         path .zero d=(format!("M{} {}H{}", units(LEFT), units(scale.at(0.0)), units(RIGHT))) {}
         @for (place, policy, values) in &others {
             g .(style_of(*place)) {
-                path .line d=(course(&axis, &scale, policy.curve.step_ms, values.iter().copied())) { title { (shown_name(policy)) } }
-                @if let Some(last) = values.last() {
-                    (marker(*place, axis.x(axis.after(values.len() as u64 * policy.curve.step_ms - policy.curve.step_ms / 2)), scale.at(*last)))
+                path .line d=(course(&axis, &scale, &policy.curve, values)) { title { (shown_name(policy)) } }
+                @if let Some(((begin, length), last)) = policy.curve.stretches().zip(values).last() {
+                    (marker(*place, axis.x(axis.after(begin + length / 2)), scale.at(*last)))
                 }
             }
         }
     };
     let above = html! { div .above { ul .legend { @for (place, policy, _) in &others { li { (key(*place, policy)) } } } } };
-    let below = html! { "Dollars spent more (above the line) or less (below) than " (comparison.setting.baseline) " since the end of the warm-up, mean over seeds." };
+    let below = html! { "Dollars spent more (above the line) or less (below) than " (comparison.setting.baseline) " since the end of the warm-up, mean over seeds." (less_work(comparison)) };
     let title = format!("What each policy spends beyond {}", comparison.setting.baseline);
     figure(
         "difference",
@@ -427,6 +436,7 @@ pub(super) fn pareto(comparison: &Comparison) -> Markup {
     let below = html! {
         "Lower and further left is better. Crosses are intervals of the paired differences from " (comparison.setting.baseline)
         ": two policies whose crosses overlap may well be equal. The axis of cost does not begin at 0."
+        (less_work(comparison))
     };
     figure(
         "pareto",
@@ -532,7 +542,7 @@ pub(super) fn waiting(comparison: &Comparison) -> Markup {
     };
     let above = html! { div .above { (legend(comparison)) } };
     let below = html! {
-        "Share of pods that had a node so long after they needed one; the time axis is logarithmic. Bands are the range over seeds. Pods that still waited at the end, or left before they had a node, never count."
+        "Share of pods that had a node so long after they needed one, which was after the warm-up; the time axis is logarithmic. Bands are the range over seeds. Pods that still waited at the end, or left before they had a node, never count."
     };
     figure(
         "waiting",

@@ -84,6 +84,7 @@ fn against(policy: &PolicyResult, name: &str) -> Markup {
         @if let Some(relative) = against.relative {
             (datum(&policy.name, name, "relative", relative, &numbers::relative(relative, against.relative_interval)))
         }
+        @else { (super::change(against, Unit::Dollars)) }
         @if let Some(interval) = against.relative_interval {
             " " span .interval {
                 (datum(&policy.name, name, "low", interval.low, ""))

@@ -95,15 +95,16 @@ pub fn with_curve(run: Run) -> Run {
     };
     let curve = Curve {
         step_ms: 3_600_000,
+        last_ms: 3_600_000,
         cost_micros_per_hour: wave(cost / 720.0)
             .map(|value| (value * (1.0 + 0.02 * own.normal())) as u64)
             .collect(),
         bound_micros_per_hour: wave(measured.bound_micros as f64 / 720.0)
             .map(|value| value as u64)
             .collect(),
-        nodes: wave(210.0).map(|value| value as u32).collect(),
-        pods: wave(15_000.0).map(|value| value as u32).collect(),
-        pending: vec![3; 720],
+        nodes_thousandths: wave(210_000.0).map(|value| value as u64).collect(),
+        pods_thousandths: wave(15_000_000.0).map(|value| value as u64).collect(),
+        pending_thousandths: vec![3_000; 720],
     };
     Run { curve, ..run }
 }

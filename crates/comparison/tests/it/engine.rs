@@ -83,7 +83,11 @@ fn timeline(seed: u64) -> Timeline {
         }
     }
     events.sort_by_key(|event| event.at_ms);
-    Timeline { owners, events }
+    Timeline {
+        owners,
+        events,
+        ..Timeline::default()
+    }
 }
 
 fn life(name: &str, world: &World, seed: u64) -> Run {

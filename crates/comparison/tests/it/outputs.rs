@@ -254,6 +254,159 @@ fn a_few_pods_that_left_early_do_not_keep_percentiles_from_deciding() {
     assert!(!five.runs[0].at_most.contains_key("pendingP50"));
 }
 
+/// Runs of two policies: the second costs so much of the first, and of each so many pods wait in vain.
+fn with_left_out(cost: f64, [now, patient]: [usize; 2], seeds: u64) -> Vec<Run> {
+    let of = |name: &str, luck: u64, cost: f64, left: usize| -> Vec<Run> {
+        let planted = Planted { cost, ..LEVEL };
+        let mut runs: Vec<Run> = (1..=seeds).map(|seed| run(name, seed, luck, planted)).collect();
+        for run in &mut runs {
+            run.measured.waiting_since_warmup_ms = vec![7_200_000; left];
+            // As everywhere, some have come a moment before the end.
+            run.measured.pending_at_end_ms = vec![20_000; 3];
+        }
+        runs
+    };
+    let mut runs = of("now", 1, 1.0, now);
+    runs.extend(of("patient", 2, cost, patient));
+    runs
+}
+
+/// The easiest way to save is not to run what is dear: one pod of thousands may be half the bill.
+#[test]
+fn a_policy_that_leaves_pods_without_a_node_is_never_cheaper() {
+    let texts = [
+        "patient.cost <= now.cost",
+        "patient.gap <= now.gap",
+        "patient.cost < 1e9",
+        "now.cost <= patient.cost",
+        "patient.unplaced <= now.unplaced",
+        "patient.cost >= 0",
+        "now.cost < 1e9",
+    ];
+    let comparison = Comparison::of(
+        setting(&["now", "patient"]),
+        &with_left_out(0.5, [0, 1], 10),
+        &expectations(&texts),
+    )
+    .unwrap();
+    let patient = &comparison.policies[1];
+    for name in ["cost", "costSpot", "bound", "gap", "wastedNodeHours"] {
+        let against = patient.values[name].against.as_ref().unwrap();
+        assert_eq!(
+            (against.verdict, against.words),
+            (Verdict::PodsLeftOut, "pods left out"),
+            "{name}"
+        );
+    }
+    let answers: Vec<Answer> = comparison.expectations.iter().map(|one| one.answer).collect();
+    assert_eq!(
+        answers,
+        [
+            Answer::NotShown,
+            Answer::NotShown,
+            Answer::NotShown,
+            Answer::NotShown,
+            Answer::Contradicted,
+            Answer::Holds,
+            Answer::Holds,
+        ]
+    );
+    assert!(comparison.expectations[..4].iter().all(|one| one.why.is_some()));
+    for width in [150, 80, 40] {
+        let text = comparison.to_text(width);
+        let words: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("pods left out, −"), "{text}");
+        assert!(
+            words.contains("patient: 1 pod a run was left without a node, none under now: "),
+            "{text}"
+        );
+        assert!(!words.contains("cheaper"), "{text}");
+    }
+    let html = comparison.to_html();
+    assert!(html.contains("<strong>leaves pods without a node</strong>") && html.contains("and no saving."));
+    assert!(
+        html.contains("<strong>patient</strong>: pods were left without a node"),
+        "in the charts"
+    );
+    let json: Value = serde_json::from_str(&comparison.to_json()).unwrap();
+    assert_eq!(
+        json["policies"][1]["values"]["cost"]["against"]["verdict"],
+        "podsLeftOut"
+    );
+    assert_eq!(
+        (&json["policies"][1]["work"], &json["policies"][1]["leftOut"]),
+        (&"less".into(), &1.0.into())
+    );
+    assert_eq!(
+        (&json["runs"][0]["leftOut"], &json["runs"][10]["leftOut"]),
+        (&0.into(), &1.into())
+    );
+    assert!(json["method"]["leftOutAfterMs"].as_u64() > Some(60_000));
+}
+
+#[test]
+fn what_leaves_fewer_pods_out_is_not_dearer_and_what_costs_more_for_less_is() {
+    let verdict = |cost: f64, left: [usize; 2], seeds: u64| {
+        let runs = with_left_out(cost, left, seeds);
+        let comparison = Comparison::of(setting(&["now", "patient"]), &runs, &[]).unwrap();
+        let against = comparison.policies[1].values["cost"].against.as_ref().unwrap();
+        (against.verdict, comparison.to_text(150))
+    };
+    let (more, text) = verdict(2.0, [3, 1], 10);
+    assert_eq!(more, Verdict::MorePodsPlaced);
+    assert!(
+        text.contains("more pods placed, +") && !text.contains("dearer"),
+        "{text}"
+    );
+    assert!(
+        text.contains("now: 3 pods a run were left without a node, 1 under patient: "),
+        "{text}"
+    );
+    assert_eq!(
+        verdict(0.5, [3, 1], 10).0,
+        Verdict::Lower,
+        "cheaper although it does more"
+    );
+    assert_eq!(
+        verdict(2.0, [1, 3], 10).0,
+        Verdict::Higher,
+        "dearer although it does less"
+    );
+    assert_eq!(
+        verdict(0.5, [2, 2], 10).0,
+        Verdict::Lower,
+        "what fits nowhere is left out by both"
+    );
+    // Nor are three seeds said to show a saving.
+    let (few, text) = verdict(0.5, [0, 1], 3);
+    assert_eq!(few, Verdict::PodsLeftOut);
+    assert!(text.contains("pods left out, −"), "{text}");
+}
+
+/// Under a policy that batches longer pods are late, and some still wait at the end: these are not left out.
+#[test]
+fn who_has_waited_no_longer_than_one_that_got_a_node_is_not_left_out() {
+    let mut runs = with_left_out(0.5, [0, 0], 10);
+    for run in runs.iter_mut().filter(|run| run.policy == "patient") {
+        run.measured.pending_born_ms.push(150_000);
+        run.measured.pending_at_end_ms.push(120_000);
+    }
+    let comparison = Comparison::of(setting(&["now", "patient"]), &runs, &[]).unwrap();
+    let patient = &comparison.policies[1];
+    let against = patient.values["cost"].against.as_ref().unwrap();
+    assert_eq!((patient.left_out, against.verdict), (0.0, Verdict::Lower));
+    assert_eq!(comparison.method.left_out_after_ms, 150_000);
+}
+
+#[test]
+fn what_is_known_of_the_cluster_is_beside_its_figures() {
+    let mut setting = setting(&["now", "patient"]);
+    setting.notes = vec!["no NodePool takes the pods of shop/dns (2 pods)".into()];
+    let comparison = Comparison::of(setting, &with_left_out(1.0, [2, 2], 6), &[]).unwrap();
+    let expected = "no NodePool takes the pods of shop/dns (2 pods).";
+    assert!(comparison.to_text(150).contains(expected) && comparison.to_html().contains(expected));
+}
+
 #[test]
 fn interrupted_and_missing_runs_are_marked_and_in_no_mean() {
     let mut runs = runs(6);

@@ -214,6 +214,32 @@ fn names_from_files_cannot_break_out_of_the_text() {
     assert!(html.contains("One policy only"));
 }
 
+/// Of nothing, nothing is a share.
+#[test]
+fn differences_from_a_baseline_that_costs_nothing_are_in_dollars() {
+    let life = |policy: &str, seed, micros| Run {
+        policy: policy.to_owned(),
+        seed,
+        engine: spokeshave_simulate::Engine::Fast,
+        measured: spokeshave_simulate::Measured {
+            cost_on_demand_micros: micros,
+            ..spokeshave_simulate::Measured::default()
+        },
+        curve: spokeshave_simulate::Curve::default(),
+        digest: String::new(),
+        partial: false,
+    };
+    for (seeds, words) in [(6, "dearer, +$5.00 [+$5.00, +$5.00]"), (2, "+$5.00")] {
+        let runs: Vec<Run> = (1..=seeds)
+            .flat_map(|seed| [life("now", seed, 0), life("never", seed, 5_000_000)])
+            .collect();
+        let comparison = Comparison::of(setting(&["now", "never"]), &runs, &[]).unwrap();
+        let (html, text) = (comparison.to_html(), comparison.to_text(150));
+        assert!(text.contains(words), "{text}");
+        assert!(html.contains("+$5.00") && !html.contains("now: ;") && !html.contains("now: ."));
+    }
+}
+
 /// With `SAMPLE=report.html`, writes it for inspection (`e2e/web/report.py` does), with its JSON next to it.
 #[test]
 fn the_same_comparison_gives_the_same_bytes() {

@@ -12,6 +12,7 @@ use spokeshave_model::Price;
 use spokeshave_ports::CloudProvider as _;
 
 use crate::observe::decision::{Decision, DecisionKind, DecisionLog};
+use crate::observe::landings::Landings;
 use crate::observe::metrics::ControllerFamilies;
 use crate::observe::pod_times::PodTimes;
 use crate::state::cluster::Cluster;
@@ -23,6 +24,8 @@ pub(crate) struct Journal {
     pub(crate) families: ControllerFamilies,
     /// How long pods take.
     pub(crate) pod_times: PodTimes,
+    /// Whether pods land where they were planned.
+    pub(crate) landings: Landings,
     decisions: DecisionLog,
     /// The scheduling run that is under way, and since when.
     scheduling: Mutex<Option<(String, Timestamp)>>,
@@ -37,6 +40,7 @@ impl Journal {
     ) -> Self {
         Self {
             cluster,
+            landings: Landings::new(families.pods_landed.clone()),
             families,
             pod_times,
             decisions,

@@ -21,6 +21,7 @@ pub(crate) struct ControllerFamilies {
     pub(crate) nodes_drained: Counter,
     pub(crate) pods_eviction_requests: Counter,
     pub(crate) pods_drained: Counter,
+    pub(crate) pods_landed: Counter,
     pub(crate) scheduling_duration: Histogram,
     pub(crate) ignored_pods: Gauge,
     pub(crate) unschedulable_pods: Gauge,
@@ -165,6 +166,11 @@ impl ControllerFamilies {
                 "karpenter_pods_drained_total",
                 "Number of pods drained by reason.",
                 &["reason"],
+            ),
+            pods_landed: counter(
+                "spokeshave_pods_landed_total",
+                "Pods that were planned onto a node and are bound, by whether it is the node that the last plan before that had for them: planned or elsewhere.",
+                &["where"],
             ),
             scheduling_duration: metrics.histogram(
                 "karpenter_scheduler_scheduling_duration_seconds",

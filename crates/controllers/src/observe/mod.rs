@@ -9,6 +9,7 @@ pub(crate) mod disruption_gauges;
 pub(crate) mod ended_pools;
 pub(crate) mod gauges;
 pub(crate) mod journal;
+pub(crate) mod landings;
 pub(crate) mod metrics;
 pub(crate) mod notices;
 pub(crate) mod observability;

@@ -189,7 +189,14 @@ impl Controller for Garbage {
     async fn reconcile(self: Arc<Self>, _: Singleton) -> Looked {
         // D-250: claims before instances for one direction, instances before claims for the other.
         let claims_before = self.cluster.stores.node_claims.snapshot();
-        let instances = self.cloud.list().await?;
+        let instances = match self.cloud.list().await {
+            // Nothing has failed: the cloud has just started, and says so.
+            Err(CloudError::Postponed { message, again_after }) => {
+                tracing::info!(reason = message, "garbage is collected later");
+                return Ok(Requeue::After(again_after));
+            }
+            listed => listed?,
+        };
         let (claims_after, unreadable) = self.cluster.stores.node_claims.with_rejected();
         let nodes = self.cluster.stores.nodes.snapshot();
         let mut failure: Option<ReconcileError> = None;

@@ -90,6 +90,7 @@ impl Provisioner {
             if !is_nomination(change.old.as_deref(), change.new.as_deref()) {
                 on_pod.look_at_pod(change.new.as_deref());
             }
+            on_pod.names.hear(&on_pod.cluster, change);
         });
         let on_end = this.clone();
         this.cluster.stores.pods.on_change(move |change| {
@@ -302,6 +303,8 @@ impl Provisioner {
         for (node, _) in outcome.nominated_nodes(snapshot) {
             self.cluster.nominate(&snapshot.node(node).provider_id);
         }
+        let stores = &self.cluster.stores;
+        self.journal.landings.decided(snapshot, outcome, stores);
         let names = self.follow_names(snapshot, outcome).await;
         self.create(snapshot, outcome, &plan).await;
         // Thousands of pods may name nodes that are there already: neither NodeClaims nor the next pass wait for that.
@@ -545,6 +548,8 @@ impl Provisioner {
         let mut known = Askers::default();
         let askers = asking_pods(snapshot, planned).map(|pod| known.of(pod)).collect();
         let now = self.cluster.now();
+        let stores = &self.cluster.stores;
+        self.journal.landings.assigned(created.name(), &uids, stores);
         let mut memory = self.cluster.memory();
         if self.cluster.options.nominate_pods {
             memory.expected.assigned(created.name(), &uids);

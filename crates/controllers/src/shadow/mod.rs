@@ -100,6 +100,8 @@ impl Shadow {
             ..options
         };
         options.feature_gates.node_overlay = false;
+        // It initialises no node.
+        options.dynamic_resources = false;
         let operator = Operator::new(
             client.clone(),
             provider.clone(),

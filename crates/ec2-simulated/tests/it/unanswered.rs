@@ -12,7 +12,7 @@ use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_provider_aws::class_hash::HASH_ANNOTATION;
 use tokio::task::JoinHandle;
 
-use crate::world::{CLUSTER, World, claim, lead};
+use crate::world::{CLUSTER, World, claim, lead, pool};
 
 /// Core waits so long for a call.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -193,6 +193,65 @@ async fn a_080_a_class_that_changes_before_the_answer_is_not_what_was_launched()
     let launched = provider.create(&wanted).await.unwrap();
     assert_eq!(launched.annotation(HASH_ANNOTATION).map(str::to_owned), before);
     assert_eq!(world.cloud.instances().len(), 1);
+}
+
+/// What is for sale when the answer comes is something else.
+#[tokio::test(start_paused = true)]
+async fn a_080_types_that_change_before_the_answer_are_not_those_that_were_asked_for() {
+    let (world, provider) = at_work().await;
+    let types = provider.instance_types(&pool()).await.unwrap();
+    world.cloud.lose_answers("CreateFleet", Duration::from_secs(1), 1);
+    let wanted = large("one");
+    assert!(provider.create_from(&wanted, &types).await.is_err());
+    let mut others = types.to_vec();
+    others.retain(|one| one.name != "m5.large");
+    world.pass(10).await;
+    let launched = provider.create_from(&wanted, &others).await.unwrap();
+    assert_eq!(launched.label(labels::INSTANCE_TYPE), Some("m5.large"));
+    let asked_for = types.iter().find(|one| one.name == "m5.large").unwrap();
+    assert_eq!(
+        launched.status.as_ref().unwrap().capacity,
+        asked_for.capacity.to_quantities()
+    );
+    assert_eq!(world.cloud.instances().len(), 1);
+}
+
+/// Of two subnets of a zone the one with more free addresses is taken: less those that nobody will take it would be the other one.
+#[tokio::test(start_paused = true)]
+async fn a_064_what_is_given_up_before_ec2_is_asked_gives_its_addresses_back() {
+    for comes_back in [false, true] {
+        let world = World::new(Options::new(CLUSTER)).await;
+        world.cloud.unlimited();
+        world.class_in_subnets("own", 5, json!({})).await;
+        // An instance needs 29.
+        world.cloud.set_free_addresses("subnet-1", 1_000);
+        world.cloud.set_free_addresses("subnet-5", 960);
+        let provider = world.provider();
+        world.pass(50).await;
+        let wanted = |name: &str| {
+            let zone: (&str, &[&str]) = (labels::ZONE, &["us-east-1a"]);
+            let mut wanted = claim(name, &[(labels::INSTANCE_TYPE, &["m5.large"]), zone]);
+            wanted.spec.node_class_ref.name = "own".to_owned();
+            wanted
+        };
+        // Makes the launch template, so that the next one is about to ask for an instance at once.
+        provider.create(&wanted("one")).await.unwrap();
+        let two = wanted("two");
+        tokio::select! {
+            biased;
+            answer = provider.create(&two) => panic!("{answer:?}"),
+            () = world.clock.sleep(Duration::from_millis(10)) => {}
+        }
+        if comes_back {
+            provider.create(&two).await.unwrap();
+        } else {
+            assert!(provider.delete(&two).await.is_err(), "it has no instance");
+            provider.create(&wanted("three")).await.unwrap();
+        }
+        let instances = world.cloud.instances();
+        let subnets: Vec<&str> = instances.iter().map(|it| it.subnet_id.as_str()).collect();
+        assert_eq!(subnets, ["subnet-1", "subnet-1"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

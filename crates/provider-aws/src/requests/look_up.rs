@@ -116,21 +116,6 @@ pub struct CapacityReservationsRequest {
     pub filters: Vec<Filter>,
 }
 
-/// `DescribePlacementGroups`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct PlacementGroupsRequest {
-    /// By name.
-    #[serde(rename = "GroupName", skip_serializing_if = "Vec::is_empty")]
-    pub group_names: Vec<String>,
-    /// By ID.
-    #[serde(rename = "GroupId", skip_serializing_if = "Vec::is_empty")]
-    pub group_ids: Vec<String>,
-    /// Filters.
-    #[serde(rename = "Filter", skip_serializing_if = "Vec::is_empty")]
-    pub filters: Vec<Filter>,
-}
-
 /// `CreateTags`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]

@@ -38,11 +38,6 @@ fn a_003_a_020_an_id_wins_over_tags_and_terms_are_one_union() {
         ]),
         "one that EC2 does not know leaves the others as they are"
     );
-    let group = selectors::placement_group(&serde_json::from_value(json!({"name": "g"})).unwrap());
-    assert_eq!(
-        json!(group),
-        json!({"GroupName": ["g"], "Filter": [{"Name": "state", "Value": ["available"]}]})
-    );
 }
 
 #[test]

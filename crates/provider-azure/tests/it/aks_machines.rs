@@ -12,7 +12,7 @@ use spokeshave_provider_azure::aks_machines::{
 };
 use spokeshave_provider_azure::drift::{self, Instance};
 use spokeshave_provider_azure::errors::ArmError;
-use spokeshave_provider_azure::images::{ImageError, NodeImageVersion, node_image_definitions, node_images};
+use spokeshave_provider_azure::images::{self, ImageError, NodeImageVersion, node_image_definitions};
 use spokeshave_provider_azure::instance_types::ProvisionMode;
 use spokeshave_provider_azure::skus;
 use spokeshave_provider_azure::status::not_acted_on;
@@ -259,25 +259,29 @@ fn z_040_the_newest_image_of_each_definition_by_its_numbers() {
         version("AKSAzureLinux", "V3gen2fips", "202608.2.0"),
         version("AKSWindows", "2404gen2containerd", "202699.1.0"),
     ];
-    let images = |spec: &str, kubernetes: &str| {
+    let ids = |spec: &str, kubernetes: &str| {
         let definitions = node_image_definitions(&class(spec), kubernetes)?;
-        let found = node_images(&definitions, &listed)?;
+        let found: Vec<_> = definitions
+            .iter()
+            .map(|it| (*it, it.newest_of_aks(&listed)))
+            .collect();
+        let found = images::images(&found)?;
         Ok::<_, ImageError>(found.into_iter().map(|image| image.id).collect::<Vec<String>>())
     };
     assert_eq!(
-        images("{}", "1.34.1").unwrap(),
+        ids("{}", "1.34.1").unwrap(),
         [
             "AKSUbuntu-2404gen2containerd-202608.10.0",
             "AKSUbuntu-2404containerd-202607.1.0"
         ]
     );
     assert_eq!(
-        images("{imageFamily: AzureLinux, fipsMode: FIPS}", "1.34.1").unwrap(),
+        ids("{imageFamily: AzureLinux, fipsMode: FIPS}", "1.34.1").unwrap(),
         ["AKSAzureLinux-V3gen2fips-202608.2.0"]
     );
-    let error = images("{}", "1.33.0").unwrap_err().to_string();
+    let error = ids("{}", "1.33.0").unwrap_err().to_string();
     assert!(error.contains("2204gen2containerd"), "{error}");
-    let error = images("{imageFamily: Ubuntu2404, fipsMode: FIPS}", "1.34.1")
+    let error = ids("{imageFamily: Ubuntu2404, fipsMode: FIPS}", "1.34.1")
         .unwrap_err()
         .to_string();
     assert!(

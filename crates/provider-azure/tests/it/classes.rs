@@ -231,6 +231,36 @@ fn z_010_the_version_only_moves_up_and_images_follow() {
 }
 
 #[test]
+fn z_010_z_014_a_subnet_that_was_there_stays_while_it_cannot_be_looked_up() {
+    let mut young = class("{}");
+    young.metadata.generation = Some(1);
+    let silent = LookUps {
+        subnet: Err(SubnetProblem::Unknown("HTTP 503".to_owned())),
+        ..found("1.34.1", "/images/a")
+    };
+    let subnet = |class: &AKSNodeClass| {
+        let (status, reason, _) = condition(class, "SubnetsReady");
+        (status, reason == "SubnetUnknownError")
+    };
+    let (never, _) = reconcile(&young, &silent, at(0));
+    assert_eq!(subnet(&never), ("False".to_owned(), true), "nobody has seen it");
+    let (ready, _) = reconcile(&young, &found("1.34.1", "/images/a"), at(0));
+    let (mut kept, again) = reconcile(&ready, &silent, at(180));
+    assert!(status::is_ready(&kept));
+    assert_eq!((subnet(&kept).0.as_str(), again.as_mins()), ("True", 1));
+    // What does not exist is known not to.
+    let gone = LookUps {
+        subnet: Err(SubnetProblem::NotFound(SUBNET.to_owned())),
+        ..found("1.34.1", "/images/a")
+    };
+    assert!(!status::is_ready(&reconcile(&kept, &gone, at(240)).0));
+    // Another spec may name another one.
+    kept.metadata.generation = Some(2);
+    let (changed, _) = reconcile(&kept, &silent, at(240));
+    assert_eq!(subnet(&changed), ("False".to_owned(), true));
+}
+
+#[test]
 fn z_010_what_is_not_known_yet() {
     let nothing = LookUps {
         kubernetes_version: Err("HTTP 503".to_owned()),

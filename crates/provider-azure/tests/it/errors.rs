@@ -260,16 +260,24 @@ fn z_036_larger_sizes_of_the_family_go_too() {
     unavailable.mark(&mark(32, 60), at(0));
     assert_eq!(unavailable.version(), version, "it is only longer");
     assert!(
-        contains(&unavailable, 16, 3599),
-        "a later mark does not make it narrower"
+        contains(&unavailable, 16, 599)
+            && !contains(&unavailable, 16, 600)
+            && contains(&unavailable, 32, 3599),
+        "a later mark makes it neither narrower, nor the smaller size end later"
     );
     unavailable.mark(&mark(4, 1), at(0));
     assert_ne!(unavailable.version(), version);
-    assert!(contains(&unavailable, 4, 3599));
+    assert!(
+        contains(&unavailable, 4, 59) && !contains(&unavailable, 4, 60) && contains(&unavailable, 16, 60)
+    );
     assert!(!unavailable.contains(("standardDSv5Family", "x", 16), "y", OnDemand, at(0)));
     assert!(!unavailable.contains(("standardDSv5Family", "x", 16), "z", Spot, at(0)));
-    assert_eq!(unavailable.next_end(), Some(at(3600)));
-    assert!(!unavailable.expire(at(3599)) && unavailable.expire(at(3600)));
+    for end in [60, 600, 3600] {
+        let version = unavailable.version();
+        assert_eq!(unavailable.next_end(), Some(at(end)));
+        assert!(!unavailable.expire(at(end - 1)) && unavailable.expire(at(end)));
+        assert_ne!(unavailable.version(), version, "what is over is for sale again");
+    }
     assert_eq!(unavailable.next_end(), None);
     assert_eq!(USUALLY, SignedDuration::from_mins(3));
 }

@@ -1,7 +1,8 @@
 //! Images and their versions (Z-012).
 
+use spokeshave_api::aks_node_class::NodeImage;
 use spokeshave_model::InstanceType;
-use spokeshave_provider_azure::images::{self, ImageError, ImageVersion, minor_version};
+use spokeshave_provider_azure::images::{self, Definition, ImageError, ImageVersion, minor_version};
 
 use crate::{class, types};
 
@@ -68,9 +69,10 @@ fn z_012_a_machine_starts_from_the_first_image_that_suits_it() {
     let class = class("{imageFamily: Ubuntu2404}");
     let definitions = images::definitions(&class, "1.34.0").unwrap();
     let version: ImageVersion = serde_json::from_str(r#"{"name": "1.2.3"}"#).unwrap();
+    let versions = [version];
     let found: Vec<_> = definitions
         .iter()
-        .map(|it| (*it, vec![version.clone()]))
+        .map(|it| (*it, it.newest_image(&versions)))
         .collect();
     let all = images::images(&found).unwrap();
     assert_eq!(
@@ -93,11 +95,7 @@ fn z_012_a_machine_starts_from_the_first_image_that_suits_it() {
         image("Standard_D2ps_v5").as_deref(),
         Some("2404gen2arm64containerd")
     );
-    let without_first: Vec<_> = definitions[1..]
-        .iter()
-        .map(|it| (*it, vec![version.clone()]))
-        .collect();
-    let some = images::images(&without_first).unwrap();
+    let some = images::images(&found[1..]).unwrap();
     let d2s = types.iter().find(|it| it.name == "Standard_D2s_v5").unwrap();
     assert!(
         images::image_for(&some, d2s)
@@ -105,9 +103,36 @@ fn z_012_a_machine_starts_from_the_first_image_that_suits_it() {
             .id
             .contains("/2404containerd/")
     );
-    let none: Vec<_> = definitions.iter().map(|it| (*it, Vec::new())).collect();
+    let none: Vec<_> = definitions.iter().map(|it| (*it, it.newest_image(&[]))).collect();
     assert_eq!(
         images::images(&none).unwrap_err().to_string(),
         "none of the image definitions 2404gen2containerd, 2404containerd, 2404gen2arm64containerd has a version in this location"
     );
+}
+
+/// By which what a class has stays while a gallery has no version of it.
+#[test]
+fn z_012_the_image_of_a_definition_is_known_by_its_id_in_the_galleries_and_at_aks() {
+    let class = class("{imageFamily: Ubuntu2404}");
+    let definitions = images::definitions(&class, "1.34.0").unwrap();
+    for id in [
+        Definition::image_id as fn(&Definition, &str) -> String,
+        Definition::aks_name,
+    ] {
+        let mut images: Vec<NodeImage> = Vec::new();
+        for definition in &definitions {
+            assert_eq!(definition.known(&images, id), None, "that of another is not its");
+            images.push(NodeImage {
+                id: id(definition, "202608.1.0").to_uppercase(),
+                requirements: Vec::new(),
+            });
+            let known = definition.known(&images, id);
+            assert_eq!(known.as_ref(), images.last());
+        }
+    }
+    let of_aks = [NodeImage {
+        id: definitions[0].aks_name("202608.1.0"),
+        requirements: Vec::new(),
+    }];
+    assert_eq!(definitions[0].known(&of_aks, Definition::image_id), None);
 }

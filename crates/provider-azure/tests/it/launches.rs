@@ -42,6 +42,7 @@ fn machine(
         tags: &BTreeMap::from([("a".to_owned(), "b".to_owned())]),
         custom_data: "#!/bin/sh\n",
         access,
+        has_ultra_disks: zone.is_none(),
     }
     .body()
 }
@@ -104,6 +105,10 @@ fn z_031_what_else_a_machine_may_have() {
     );
     let properties = &body["properties"];
     assert_eq!(body.get("zones"), None);
+    assert_eq!(
+        properties["additionalCapabilities"],
+        json!({"ultraSSDEnabled": true})
+    );
     assert_eq!(
         body["identity"],
         json!({"type": "UserAssigned", "userAssignedIdentities": {"/identity": {}}})
@@ -178,7 +183,7 @@ fn z_031_a_network_interface() {
 fn z_050_what_is_listed() {
     assert_eq!(
         list_query("Microsoft.Compute/virtualMachines", "MC_Group", "clus'ter"),
-        "Resources | where type == 'microsoft.compute/virtualmachines' | where resourceGroup == 'mc_group' | where tags has_cs 'karpenter.sh_nodepool' | where tags['karpenter.azure.com_cluster'] == 'cluster'"
+        "Resources | where type == 'microsoft.compute/virtualmachines' | where resourceGroup == 'mc_group' | where tags has_cs 'karpenter.sh_nodepool' | where tags['karpenter.azure.com_cluster'] == 'cluster' | order by id asc"
     );
 }
 
@@ -218,6 +223,37 @@ fn z_056_tags() {
     );
     let most: BTreeMap<String, String> = many.into_iter().skip(1).collect();
     assert_eq!(tags::launch(&class("{}"), &most, &own).unwrap().len(), 50);
+}
+
+/// Azure holds two spellings of a name to be one: the class's counts, and of two of the class's the last.
+#[test]
+fn z_056_a_name_in_two_spellings_is_one_tag() {
+    let additional = BTreeMap::from([
+        ("Env".to_owned(), "prod".to_owned()),
+        ("cost/Center".to_owned(), "1".to_owned()),
+    ]);
+    let class = class("{tags: {env: dev, COST_CENTER: '2', Team: a, team: b}}");
+    let tags: Vec<String> = tags::of_user(&class, &additional)
+        .unwrap()
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    assert_eq!(tags, ["COST_CENTER=2", "env=dev", "team=b"]);
+}
+
+/// How AKS counts a machine is no user's to say, at a launch or later.
+#[test]
+fn z_056_the_tag_that_aks_counts_by_is_neither_changed_nor_taken_away() {
+    let billing = |value: &str| BTreeMap::from([(tags::BILLING.to_owned(), value.to_owned())]);
+    let class = class("{tags: {Compute.AKS.billing: x}}");
+    assert_eq!(tags::of_user(&class, &billing("y")).unwrap(), BTreeMap::new());
+    assert_eq!(
+        tags::launch(&class, &billing("y"), &[]).unwrap(),
+        billing("linux")
+    );
+    // As NodeClaims of a former version say that it was asked for.
+    let changed = tags::changed(&billing("linux"), &billing("x"), &BTreeMap::new());
+    assert_eq!(changed.unwrap(), None);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Offerings, prices and the choice (Z-023, Z-024, Z-030).
 
 use spokeshave_api::{NodeClaim, NodeClaimSpec};
-use spokeshave_model::{CapacityType, InstanceType, Price};
-use spokeshave_provider_azure::choice::{self, ChoiceError};
+use spokeshave_model::{CapacityType, InstanceType, Offering, Price, Requirement};
+use spokeshave_provider_azure::choice::{self, Choice, ChoiceError};
+use spokeshave_provider_azure::labels::SKU_STORAGE_ULTRA_SSD;
 use spokeshave_provider_azure::offerings::{Quota, Usage, UsageName};
 use spokeshave_provider_azure::prices::{self, Page, Prices};
 use spokeshave_provider_azure::unavailable::Unavailable;
@@ -171,6 +172,41 @@ fn z_030_the_cheapest_offering_with_its_ties() {
     let wrong = claim("[{key: karpenter.azure.com/sku-cpu, operator: Gt, values: [many]}]");
     let error = chosen(&all, &wrong).unwrap_err().to_string();
     assert!(error.starts_with("NodeClaim claim, spec.requirements"), "{error}");
+}
+
+/// They cost something also where none is attached.
+#[test]
+fn z_030_ultra_disks_are_for_claims_that_allow_no_machine_without() {
+    let d4 = named(&types(&class("{}")), "Standard_D4s_v5");
+    let without = &d4.offerings[0];
+    let mut with = without.clone();
+    let both = Requirement::one_of(SKU_STORAGE_ULTRA_SSD, ["false", "true"]);
+    with.requirements.replace(both);
+    let asks = |operator: &str, values: &str, offering: &Offering| {
+        let choice = Choice {
+            instance_type: &d4,
+            offering,
+            capacity_type: CapacityType::OnDemand,
+            zone: "southcentralus-1",
+        };
+        let key = SKU_STORAGE_ULTRA_SSD;
+        let claim = claim(&format!(
+            "[{{key: {key}, operator: {operator}, values: {values}}}]"
+        ));
+        choice::asks_for_ultra_disks(&claim, &choice)
+    };
+    for (operator, values, expected) in [
+        ("In", "['true']", true),
+        ("NotIn", "['false']", true),
+        ("In", "['true', 'false']", false),
+        ("In", "['false']", false),
+        ("NotIn", "['true']", false),
+        ("Exists", "[]", false),
+        ("DoesNotExist", "[]", false),
+    ] {
+        assert_eq!(asks(operator, values, &with), expected, "{operator} {values}");
+        assert!(!asks(operator, values, without), "{operator} {values}");
+    }
 }
 
 #[test]

@@ -190,6 +190,25 @@ fn z_022_where_the_disk_of_the_system_is() {
     assert_eq!(placement("Standard_D2s_v5", "{}"), None, "it has no disk");
 }
 
+/// The service's own spelling, that of its documents, and both as Microsoft's command line prints them.
+#[test]
+fn z_020_ultra_disks_are_found_in_a_zone_however_the_list_spells_its_name() {
+    for name in [
+        r#""Name": ["1", "3"]"#,
+        r#""name": ["1", "3"]"#,
+        r#""Name": ["1", "3"], "name": null"#,
+    ] {
+        let capability = r#"{"name": "UltraSSDAvailable", "value": "True"}"#;
+        let details = format!(r#"{{{name}, "capabilities": [{capability}]}}"#);
+        let row = format!(
+            r#"{{"name": "Standard_D4s_v5", "locationInfo": [{{"location": "{REGION}", "zones": ["1", "2", "3"], "zoneDetails": [{details}]}}]}}"#
+        );
+        let sku: Sku = serde_json::from_str(&row).unwrap();
+        let has_them = ["1", "2", "3"].map(|zone| sku.has_ultra_disks(REGION, Some(zone)));
+        assert_eq!(has_them, [true, false, true], "{name}");
+    }
+}
+
 #[test]
 fn z_005_the_parts_of_a_name() {
     let parts = |name: &str| {
@@ -293,6 +312,11 @@ fn z_051_a_provider_id_names_its_machine() {
         "azure:///subscriptions/sub/resourceGroups/mc_group/providers/Microsoft.Compute/virtualMachines/aks-pool-abc"
     );
     assert_eq!(place.machine_of(&id), Some("aks-pool-abc"));
+    let shouted = names::Place {
+        subscription: "SUB".to_owned(),
+        resource_group: "mc_group".to_owned(),
+    };
+    assert_eq!(shouted.provider_id("aks-pool-abc"), id);
     assert_eq!(names::node_claim("aks-pool-abc"), Some("pool-abc"));
     for other in [
         "aws:///zone/i-1",

@@ -13,6 +13,7 @@ mod judged;
 mod large;
 mod launches;
 mod proto;
+mod refusing;
 mod sanity;
 mod shed;
 mod size;

@@ -37,6 +37,28 @@ struct Event<'a> {
     request_received_timestamp: Option<Timestamp>,
 }
 
+impl Event<'_> {
+    /// Whether nothing of it was stored, though it was answered as if it had been: `kubectl diff` and dry runs of others ask what a request would do. A deletion
+    /// may say so in what it sends.
+    fn is_dry(&self) -> bool {
+        let query = self.request_uri.split_once('?').map_or("", |(_, query)| query);
+        if query.split('&').any(|one| one.starts_with("dryRun=")) {
+            return true;
+        }
+        let sent = self.request_object.filter(|_| self.verb.starts_with("delete"));
+        let options: DeleteOptions = sent
+            .and_then(|sent| serde_json::from_str(sent.get()).ok())
+            .unwrap_or_default();
+        options.dry_run.is_some_and(|stages| !stages.is_empty())
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DeleteOptions {
+    dry_run: Option<Vec<String>>,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Reference {
@@ -104,8 +126,9 @@ pub(crate) struct Audit {
     /// The oldest event and the newest one, of whatever kind.
     seen_ms: Option<(i64, i64)>,
     found: Vec<(i64, Found)>,
-    /// Where in `found` a pod was first seen alive, by namespace and name: what its status says afterwards changes nothing.
-    alive: BTreeMap<(String, String), usize>,
+    /// Where in `found` a pod was first seen alive, by its UID: what its status says afterwards changes nothing. By its name nobody knows whether it is still the
+    /// same one, since the log that tells of its deletion may be read later.
+    alive: BTreeMap<String, usize>,
 }
 
 /// What an event says about workloads.
@@ -177,7 +200,7 @@ impl Audit {
             .stage
             .as_deref()
             .is_none_or(|stage| stage == "ResponseComplete");
-        if !(succeeded && is_end) {
+        if !(succeeded && is_end) || event.is_dry() {
             return Ok(());
         }
         let Some(at) = at else {
@@ -228,14 +251,10 @@ impl Audit {
     }
 
     fn deleted(&mut self, at: i64, kind: &'static str, namespace: &str, name: &str) {
-        let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        if kind == "Pod" {
-            self.alive.remove(&(namespace.clone(), name.clone()));
-        }
         let deleted = Found::Deleted {
             kind,
-            namespace,
-            name,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
         };
         self.found.push((at, deleted));
     }
@@ -260,9 +279,6 @@ impl Audit {
             // Which ones is only in the answer.
             self.bare += 1;
         } else {
-            if kind == "Pod" {
-                self.alive.retain(|(known, _), _| known != namespace);
-            }
             let all = Found::DeletedAll {
                 kind,
                 namespace: namespace.clone(),
@@ -282,15 +298,13 @@ impl Audit {
             ) {
                 return;
             }
-            let key = (pod.meta.namespace().to_owned(), pod.meta.name().to_owned());
-            if !is_living(pod) {
-                self.alive.remove(&key);
-            } else if let Some(index) = self.alive.get(&key) {
-                let first = &mut self.found[*index].0;
-                *first = at.min(*first);
-                return;
-            } else {
-                self.alive.insert(key, self.found.len());
+            if let Some(uid) = pod.meta.uid.as_ref().filter(|_| is_living(pod)) {
+                if let Some(index) = self.alive.get(uid) {
+                    let first = &mut self.found[*index].0;
+                    *first = at.min(*first);
+                    return;
+                }
+                self.alive.insert(uid.clone(), self.found.len());
             }
         }
         self.found.push((at, Found::Applied(object)));
@@ -339,7 +353,7 @@ impl Audit {
     }
 }
 
-/// Answers to failed and dry requests are a Status.
+/// A client may ask to be answered by something else, such as a PartialObjectMetadata or a Table.
 fn is_of(object: &RawValue, kind: &str) -> bool {
     let read: Kind = serde_json::from_str(object.get()).unwrap_or_default();
     read.kind.is_empty() || read.kind == kind

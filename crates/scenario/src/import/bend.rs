@@ -130,6 +130,7 @@ fn repeated(mut timeline: Timeline, recorded_ms: u64, duration_ms: u64) -> Resul
     }
     let mut whole = Timeline {
         owners: timeline.owners.clone(),
+        budgets: timeline.budgets.clone(),
         events: repetition.events,
     };
     // Of one instant, ends at a seam come before the beginnings, because they were added first.

@@ -1,12 +1,14 @@
 //! A timeline that grows event by event while a recording is read, within limits.
 //!
-//! Owns the numbering of owners. It orders nothing until the end.
+//! Owns the numbering of owners, and what is not told of workloads and PodDisruptionBudgets that change. It orders nothing until the end.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use k8s_openapi::api::core::v1::PodSpec;
 use spokeshave_model::pod::requests_of_template;
 
+use super::objects::Budget;
 use super::{ImportError, MOST_OWNERS};
 use crate::generate::MOST_EVENTS;
 use crate::timeline::{Change, Event, Owner, OwnerId, OwnerKind, Timeline};
@@ -21,6 +23,8 @@ pub(crate) struct Builder {
     timeline: Timeline,
     /// Workloads whose pods became others than at first, and when.
     changed: BTreeMap<Key, u64>,
+    /// PodDisruptionBudgets that came, changed or went, by namespace and name, and when they first did.
+    unsteady: BTreeMap<(String, String), u64>,
 }
 
 impl Builder {
@@ -46,13 +50,18 @@ impl Builder {
         self.index.get(key).copied()
     }
 
-    /// Notes when a workload that is known wants pods of another specification. An owner has one template, and keeps its first.
+    /// Notes that a workload wants pods of another specification. An owner has one template, and keeps its first.
+    pub(crate) fn changes(&mut self, at_ms: u64, key: &Key) {
+        self.changed.entry(key.clone()).or_insert(at_ms);
+    }
+
+    /// The same when a workload that is known does so.
     pub(crate) fn compare(&mut self, at_ms: u64, key: &Key, now: &Owner) {
         let Some(known) = self.known(key) else {
             return;
         };
         if self.timeline.owners[known.0 as usize].template.spec != now.template.spec {
-            self.changed.entry(key.clone()).or_insert(at_ms);
+            self.changes(at_ms, key);
         }
     }
 
@@ -77,6 +86,44 @@ impl Builder {
         Some(format!(
             "{} workloads change the specification of their pods, the first of them {namespace}/{name} after {} minutes: their pods are taken to stay as they were first",
             self.changed.len(),
+            at_ms / 60_000
+        ))
+    }
+
+    /// A PodDisruptionBudget is seen, which was made at `made_ms`; 0 for one that was there before. It stays what it was first.
+    pub(crate) fn budget(&mut self, at_ms: u64, made_ms: u64, seen: &Budget) {
+        let (key, told) = seen.told();
+        let unsteady_ms = match self.timeline.budgets.entry(key.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(told);
+                Some(made_ms).filter(|made_ms| *made_ms > 0)
+            }
+            Entry::Occupied(known) => (*known.get() != told).then_some(at_ms),
+        };
+        if let Some(unsteady_ms) = unsteady_ms {
+            self.unsteady.entry(key).or_insert(unsteady_ms);
+        }
+    }
+
+    /// A PodDisruptionBudget is gone.
+    pub(crate) fn budget_is_gone(&mut self, at_ms: u64, namespace: &str, name: &str) {
+        let key = (namespace.to_owned(), name.to_owned());
+        if self.timeline.budgets.contains_key(&key) {
+            self.unsteady.entry(key).or_insert(at_ms);
+        }
+    }
+
+    /// Namespace and name of each PodDisruptionBudget that was seen.
+    pub(crate) fn budgets(&self) -> impl Iterator<Item = &(String, String)> {
+        self.timeline.budgets.keys()
+    }
+
+    /// What is not told about PodDisruptionBudgets: there are none that come or go.
+    pub(crate) fn note_of_budgets(&self) -> Option<String> {
+        let ((namespace, name), at_ms) = self.unsteady.iter().min_by_key(|(_, at_ms)| **at_ms)?;
+        Some(format!(
+            "{} PodDisruptionBudgets come, change or go, the first of them {namespace}/{name} after {} minutes: they are taken to be there from the start to the end, as they were first",
+            self.unsteady.len(),
             at_ms / 60_000
         ))
     }

@@ -1,6 +1,7 @@
 //! Copies of a recording side by side, each in namespaces of its own.
 //!
-//! Owns the names of these, and that pods look for their neighbours in their own copy: the selectors of one copy are not to find the pods of another.
+//! Owns the names of these, and that pods look for their neighbours in their own copy: the selectors of one copy are not to find the pods of another. So do
+//! PodDisruptionBudgets, of which each copy has its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,6 +35,12 @@ pub(crate) fn copied(timeline: Timeline, copies: u32) -> Result<Timeline, Import
         for owner in &mut next.owners {
             set_apart(owner, &namespaces, &of_copy);
         }
+        // Where nothing was recorded there is nothing to protect in a copy either.
+        next.budgets = std::mem::take(&mut next.budgets)
+            .into_iter()
+            .filter(|((namespace, _), _)| copy == 1 || namespaces.contains(namespace))
+            .map(|((namespace, name), budget)| ((of_copy(&namespace), name), budget))
+            .collect();
         whole.append(next);
     }
     Ok(whole)

@@ -141,7 +141,27 @@ impl Dumps {
                 self.builder.event(at.max(begin), id, Change::End { pod })?;
             }
         }
+        let made = |told: Option<Timestamp>| told.map_or(at, |told| after(told.as_millisecond()));
+        self.budgets(at, inventory, made);
         Ok(())
+    }
+
+    /// PodDisruptionBudgets of a dump, and those that it lacks.
+    fn budgets(&mut self, at: u64, inventory: &Inventory, made: impl Fn(Option<Timestamp>) -> u64) {
+        let budgets = inventory.budgets();
+        for budget in budgets {
+            self.builder.budget(at, made(budget.created), budget);
+        }
+        let there: BTreeSet<(&str, &str)> = budgets
+            .iter()
+            .map(|budget| (budget.namespace.as_str(), budget.name.as_str()))
+            .collect();
+        let known = self.builder.budgets();
+        let gone = known.filter(|(namespace, name)| !there.contains(&(namespace.as_str(), name.as_str())));
+        let gone: Vec<(String, String)> = gone.cloned().collect();
+        for (namespace, name) in gone {
+            self.builder.budget_is_gone(at, &namespace, &name);
+        }
     }
 
     fn number(&mut self, owner: OwnerId) -> u64 {
@@ -154,7 +174,8 @@ impl Dumps {
         let Some(base) = self.base_ms else {
             return Err(ImportError::whole("there is no dump"));
         };
-        let notes = Vec::from_iter(self.builder.note());
+        let mut notes = Vec::from_iter(self.builder.note());
+        notes.extend(self.builder.note_of_budgets());
         Ok(Recorded {
             timeline: self.builder.finish(),
             recorded_ms: looked_ms(base, self.last_ms, self.step_ms),

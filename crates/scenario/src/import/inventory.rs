@@ -14,8 +14,9 @@ use spokeshave_api::Cron;
 use super::crons::Crons;
 use super::objects::{Budget, Meta, Object, Pod, Workload};
 use super::redact::is_read;
+use super::runs::{Ran, Runs};
 use super::{Builder, ImportError, Key};
-use crate::timeline::{self, Change, Owner, OwnerKind, Spread, Timeline};
+use crate::timeline::{Change, Owner, OwnerKind, Spread, Timeline};
 
 /// From the start on a node until a pod is ready, which no dump says.
 pub(crate) const READY: Spread = Spread {
@@ -23,7 +24,7 @@ pub(crate) const READY: Spread = Spread {
     p99_ms: 20_000,
 };
 /// How long a Job runs that has never been seen to end.
-const RUNS_MS: u64 = 10 * 60_000;
+pub(crate) const RUNS_MS: u64 = 10 * 60_000;
 /// Labels by which controllers distinguish versions of a template; a simulated owner has one template.
 const VERSION_LABELS: [&str; 4] = [
     "pod-template-hash",
@@ -210,29 +211,38 @@ impl Inventory {
         above.is_some_and(|above| above.own_kind() != "Deployment")
     }
 
-    /// Ends of Jobs, by the CronJob that made them: how long each ran.
+    /// For how long pods of Jobs ran, by the CronJob that made these, or else by the Job.
     fn runs_of_jobs(&self) -> BTreeMap<Key, Vec<u64>> {
-        let mut found: BTreeMap<Key, Vec<u64>> = BTreeMap::new();
-        let mut note = |namespace: &str, name: &str, from: Option<Timestamp>, to: Option<Timestamp>| {
-            let (Some(from), Some(to)) = (from, to) else {
-                return;
-            };
-            let runs = to.as_millisecond().saturating_sub(from.as_millisecond());
-            if let Ok(runs) = u64::try_from(runs) {
-                let key = (OwnerKind::Job, namespace.to_owned(), name.to_owned());
-                found.entry(key).or_default().push(runs);
-            }
-        };
-        for workload in self.workloads.values().filter(|workload| workload.kind == "Job") {
-            let above = workload
+        // By namespace and name of the Job, with the name of what made it.
+        let mut jobs: BTreeMap<(&str, &str), (String, Ran<'_>)> = BTreeMap::new();
+        for job in self.workloads.values().filter(|workload| workload.kind == "Job") {
+            let above = job
                 .meta
                 .controller()
-                .map_or(workload.meta.name(), |owner| owner.name.as_str());
-            note(workload.meta.namespace(), above, workload.started, workload.ended);
+                .map_or(job.meta.name(), |owner| owner.name.as_str());
+            let ran = Ran {
+                job: Some(job),
+                pods: Vec::new(),
+            };
+            jobs.insert((job.meta.namespace(), job.meta.name()), (above.to_owned(), ran));
         }
         for pod in self.pods.values() {
-            if let Maker::Of((OwnerKind::Job, namespace, name)) = self.maker_of(pod) {
-                note(&namespace, &name, pod.started, pod.finished);
+            if let Maker::Of((OwnerKind::Job, _, above)) = self.maker_of(pod)
+                && let Some(job) = pod.meta.controller()
+            {
+                let key = (pod.meta.namespace(), job.name.as_str());
+                let (_, ran) = jobs.entry(key).or_insert_with(|| (above, Ran::default()));
+                ran.pods.push(pod);
+            }
+        }
+        let mut found: BTreeMap<Key, Vec<u64>> = BTreeMap::new();
+        for ((namespace, _), (above, ran)) in jobs {
+            let cron = ("CronJob".to_owned(), namespace.to_owned(), above);
+            let lengths = ran.lengths(self.workloads.get(&cron));
+            if !lengths.is_empty() {
+                let (_, namespace, above) = cron;
+                let key = (OwnerKind::Job, namespace, above);
+                found.entry(key).or_default().extend(lengths);
             }
         }
         found
@@ -250,6 +260,9 @@ impl Inventory {
         let workloads = self.top_workloads();
         let runs = self.runs_of_jobs();
         let keys: std::collections::BTreeSet<&Key> = by_owner.keys().chain(workloads.keys()).collect();
+        for budget in &self.budgets {
+            builder.budget(0, 0, budget);
+        }
         for key in keys {
             let workload = workloads.get(key).copied();
             let pods: &[&Pod] = by_owner.get(key).map_or(&[], Vec::as_slice);
@@ -280,30 +293,16 @@ impl Inventory {
                         )?;
                     }
                 }
-                OwnerKind::Job => {
+                OwnerKind::Job | OwnerKind::Other => {
                     let id = builder.owner(key, || owner)?;
                     let known = runs.get(key).map_or(&[][..], Vec::as_slice);
-                    let length = |number: u64| match known {
-                        [] => RUNS_MS,
-                        known => known[number as usize % known.len()],
-                    };
-                    let mut number = 0;
-                    for _ in &living {
-                        let runs_ms = Some(length(number));
-                        builder.event(0, id, Change::Begin { pod: number, runs_ms })?;
-                        number += 1;
-                    }
-                    let schedule = workload.and_then(|workload| when(&mut crons, key, workload));
-                    let Some((schedule, zone)) = schedule else {
-                        continue;
-                    };
-                    let count = workload.map_or(0, |workload| workload.replicas);
-                    for hit in crate::generate::hits_in(&zone, &schedule, start, duration_ms) {
-                        for _ in 0..count {
-                            let runs_ms = Some(length(number));
-                            builder.event(hit, id, Change::Begin { pod: number, runs_ms })?;
-                            number += 1;
-                        }
+                    let mut own = Runs::new(id, known);
+                    own.begin(&mut builder, 0, living.len())?;
+                    if let Some(workload) = workload
+                        && let Some((schedule, zone)) = when(&mut crons, key, workload)
+                    {
+                        let times = crate::generate::hits_in(&zone, &schedule, start, duration_ms);
+                        own.go_on(&mut builder, workload, times, duration_ms)?;
                     }
                 }
             }
@@ -325,18 +324,14 @@ impl Inventory {
         if claims.is_empty() {
             claims = mounted;
         }
-        let labels = template
-            .metadata
-            .as_ref()
-            .and_then(|meta| meta.labels.clone())
-            .unwrap_or_default();
         Some(Owner {
             namespace: namespace.clone(),
             name: name.clone(),
             kind: *kind,
             template: Arc::new(template),
             ready: READY,
-            budget: budget_over(&self.budgets, namespace, &labels),
+            // Those of the dump select whom they are for.
+            budget: None,
             claims,
         })
     }
@@ -448,25 +443,4 @@ fn without_time(name: &str) -> &str {
         Some((rest, number)) if number.len() >= 8 && number.bytes().all(|byte| byte.is_ascii_digit()) => rest,
         _ => name,
     }
-}
-
-/// What the first PodDisruptionBudget over these pods says.
-#[must_use]
-pub fn budget_over(
-    budgets: &[Budget],
-    namespace: &str,
-    labels: &BTreeMap<String, String>,
-) -> Option<timeline::Budget> {
-    let over =
-        |budget: &&Budget| budget.namespace == namespace && spokeshave_api::selects(&budget.selector, labels);
-    let budget = budgets.iter().find(over)?;
-    if let Some(most) = &budget.max_unavailable {
-        return Some(timeline::Budget::MaxUnavailable(most.clone()));
-    }
-    let is_number = |text: &&String| {
-        let number = text.strip_suffix('%').unwrap_or(text);
-        number.parse::<u32>().is_ok()
-    };
-    let least = budget.min_available.as_ref().filter(is_number)?;
-    Some(timeline::Budget::MinAvailable(least.clone()))
 }

@@ -18,6 +18,7 @@ mod prometheus;
 pub mod record;
 mod recording;
 pub mod redact;
+mod runs;
 mod sktrace;
 mod stream;
 mod table;

@@ -10,6 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Deserialize;
 
+use crate::timeline;
+
 /// Which object, and whose.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -18,6 +20,8 @@ pub struct Meta {
     pub namespace: Option<String>,
     /// Its name.
     pub name: Option<String>,
+    /// By which it is told from others that have its name before or after it.
+    pub uid: Option<String>,
     /// Labels.
     pub labels: Option<BTreeMap<String, String>>,
     /// Annotations.
@@ -91,6 +95,8 @@ pub struct Workload {
     pub meta: Meta,
     /// How many pods it wants at the same time.
     pub replicas: u32,
+    /// How many of its pods have to succeed (Job, CronJob).
+    pub completions: Option<u32>,
     /// What its pods are made from.
     pub template: Option<PodTemplateSpec>,
     /// Volumes of each pod.
@@ -99,10 +105,38 @@ pub struct Workload {
     pub schedule: Option<String>,
     /// By the clocks of which time zone it does; UTC where it does not say.
     pub time_zone: Option<String>,
+    /// What it does at a time at which its last run is not over (CronJob).
+    pub concurrency: Concurrency,
+    /// How late a run may begin that was due while it could not (CronJob); at any time where it does not say.
+    pub starts_within_ms: Option<u64>,
     /// When it began (Job).
     pub started: Option<Timestamp>,
     /// When it was complete or had failed (Job).
     pub ended: Option<Timestamp>,
+}
+
+/// What a CronJob does at a time of its schedule at which its last run is not over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Concurrency {
+    /// It begins another one.
+    #[default]
+    Allow,
+    /// It begins none until the last one is over.
+    Forbid,
+    /// It ends the last one and begins another one.
+    Replace,
+}
+
+impl Concurrency {
+    /// As `concurrencyPolicy` names it.
+    #[must_use]
+    pub fn named(policy: &str) -> Self {
+        match policy {
+            "Forbid" => Self::Forbid,
+            "Replace" => Self::Replace,
+            _ => Self::Allow,
+        }
+    }
 }
 
 /// A pod.
@@ -133,6 +167,22 @@ pub struct Budget {
     pub max_unavailable: Option<String>,
     /// How many have to be there.
     pub min_available: Option<String>,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+}
+
+impl Budget {
+    /// Its namespace and name, and what it says.
+    #[must_use]
+    pub fn told(&self) -> ((String, String), timeline::DisruptionBudget) {
+        let most = self.max_unavailable.clone().map(timeline::Budget::MaxUnavailable);
+        let least = self.min_available.clone().map(timeline::Budget::MinAvailable);
+        let told = timeline::DisruptionBudget {
+            selector: self.selector.clone(),
+            amount: most.or(least),
+        };
+        ((self.namespace.clone(), self.name.clone()), told)
+    }
 }
 
 /// An object of a recording.
@@ -197,6 +247,8 @@ struct AnySpec {
     suspend: Option<bool>,
     schedule: Option<String>,
     time_zone: Option<String>,
+    concurrency_policy: Option<String>,
+    starting_deadline_seconds: Option<i64>,
     job_template: Option<JobTemplate>,
 }
 
@@ -249,6 +301,8 @@ fn workload(kind: &str, read: AnyWorkload) -> Workload {
         let parallelism = parallelism.unwrap_or(1);
         parallelism.min(completions.unwrap_or(parallelism))
     };
+    let job = spec.job_template.as_ref().map(|job| &job.spec);
+    let completions = job.map_or(spec.completions, |job| job.completions);
     let (replicas, template) = match (kind, spec.job_template) {
         ("CronJob", Some(job)) => (
             at_once(job.spec.parallelism, job.spec.completions),
@@ -267,10 +321,16 @@ fn workload(kind: &str, read: AnyWorkload) -> Workload {
         } else {
             u32::try_from(replicas).unwrap_or(0)
         },
+        completions: completions.and_then(|all| u32::try_from(all).ok()),
         template,
         claims: spec.volume_claim_templates.unwrap_or_default(),
         schedule: spec.schedule.filter(|_| !suspended),
         time_zone: spec.time_zone,
+        concurrency: Concurrency::named(spec.concurrency_policy.as_deref().unwrap_or_default()),
+        starts_within_ms: spec
+            .starting_deadline_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map(|seconds| seconds.saturating_mul(1_000)),
         started: read.status.start_time,
         ended: read.status.ended(),
     }
@@ -354,5 +414,6 @@ fn budget(read: AnyBudget) -> Option<Budget> {
         selector: read.spec.selector?,
         max_unavailable: text(read.spec.max_unavailable),
         min_available: text(read.spec.min_available),
+        created: read.metadata.creation_timestamp,
     })
 }

@@ -41,6 +41,76 @@ const OF_THE_SCRAPE: [&str; 10] = [
     "uid",
 ];
 
+/// Resources whose requests are read, and how many of ours their units are.
+const RESOURCES: [(&str, f64); 3] = [("cpu", 1_000.0), ("memory", 1.0), ("nvidia_com_gpu", 1.0)];
+
+type Labels = BTreeMap<String, String>;
+
+/// Thousandths of a core, bytes, GPUs.
+type Amounts = [i64; 3];
+
+/// What a container requests of a resource.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// The first amount, and when it was told.
+    amount: i64,
+    since_ms: i64,
+    /// When another one was told.
+    other_ms: Option<i64>,
+}
+
+impl Told {
+    fn new(at_ms: i64, amount: i64) -> Self {
+        Self {
+            amount,
+            since_ms: at_ms,
+            other_ms: None,
+        }
+    }
+
+    /// It is told once more, maybe of an earlier instant. Of two that are told of one instant the larger one counts.
+    fn also(&mut self, at_ms: i64, amount: i64) {
+        let is_other = amount != self.amount;
+        if at_ms < self.since_ms {
+            if is_other {
+                self.other_ms = Some(self.since_ms);
+            }
+            (self.amount, self.since_ms) = (amount, at_ms);
+        } else if is_other {
+            self.other_ms = Some(self.other_ms.map_or(at_ms, |other_ms| other_ms.min(at_ms)));
+            if at_ms == self.since_ms {
+                self.amount = amount.max(self.amount);
+            }
+        }
+    }
+}
+
+/// What a pod requests.
+#[derive(Debug, Default)]
+struct Requests {
+    /// When it was first told.
+    since_ms: Option<i64>,
+    containers: BTreeMap<String, [Option<Told>; 3]>,
+}
+
+impl Requests {
+    fn amounts(&self) -> Amounts {
+        let mut sum = [0; 3];
+        for container in self.containers.values() {
+            for (sum, told) in sum.iter_mut().zip(container) {
+                *sum = i64::saturating_add(*sum, told.map_or(0, |told| told.amount));
+            }
+        }
+        sum
+    }
+
+    /// When it is first told to request something else.
+    fn other_ms(&self) -> Option<i64> {
+        let told = self.containers.values().flatten().flatten();
+        told.filter_map(|told| told.other_ms).min()
+    }
+}
+
 /// What several answers say together.
 #[derive(Debug, Default)]
 pub(crate) struct Prometheus {
@@ -58,8 +128,12 @@ pub(crate) struct Prometheus {
     contradicted: BTreeSet<Key>,
     /// Points of replica counts that were read.
     points: usize,
-    /// By namespace and pod: container → (thousandths of a core, bytes, GPUs).
-    requests: BTreeMap<(String, String), BTreeMap<String, (i64, i64, i64)>>,
+    /// By namespace, pod, and the labels by which series of two clusters differ.
+    requests: BTreeMap<(String, String, Arc<Labels>), Requests>,
+    /// These labels, of which all pods of a cluster have the same.
+    clusters: BTreeSet<Arc<Labels>>,
+    /// What Prometheus warns of.
+    warnings: BTreeSet<String>,
     /// Series that say nothing about workloads, by name.
     others: BTreeMap<String, u64>,
 }
@@ -81,7 +155,7 @@ impl Prometheus {
     }
 
     fn series(&mut self, series: Series) -> Result<(), String> {
-        let label = |name: &str| series.metric.get(name).cloned().unwrap_or_default();
+        let label = |name: &str| series.label(name);
         let owner = [
             ("deployment", OwnerKind::Deployment),
             ("statefulset", OwnerKind::StatefulSet),
@@ -105,36 +179,53 @@ impl Prometheus {
                 }
                 self.counts(key, series)?;
             }
-            ("kube_pod_container_resource_requests", _) => {
-                let Some((_, value)) = series
-                    .values
-                    .0
-                    .iter()
-                    .max_by(|left, right| left.0.total_cmp(&right.0))
-                else {
-                    return Ok(());
-                };
-                let amount: f64 = value
-                    .parse()
-                    .map_err(|_| format!("value {value:?} is not a number"))?;
-                if !(0.0..=1e15).contains(&amount) {
-                    return Err(format!("value {value:?} is not a request"));
-                }
-                let pod = self
-                    .requests
-                    .entry((label("namespace"), label("pod")))
-                    .or_default();
-                let container = pod.entry(label("container")).or_default();
-                match label("resource").as_str() {
-                    "cpu" => container.0 = libm::ceil(amount * 1_000.0) as i64,
-                    "memory" => container.1 = libm::ceil(amount) as i64,
-                    "nvidia_com_gpu" => container.2 = libm::ceil(amount) as i64,
-                    _ => {}
-                }
-            }
+            ("kube_pod_container_resource_requests", _) => self.request(series)?,
             (name, _) => *self.others.entry(name.to_owned()).or_default() += 1,
         }
         Ok(())
+    }
+
+    /// What a container of a pod requests of one resource. That changes when the pod is resized, or made again under its name.
+    fn request(&mut self, series: Series) -> Result<(), String> {
+        let (container, resource) = (series.label("container"), series.label("resource"));
+        let (namespace, pod) = (series.label("namespace"), series.label("pod"));
+        let points = series.values.0;
+        if points.is_empty() {
+            return Ok(());
+        }
+        let cluster = self.cluster(series.metric);
+        let requests = self.requests.entry((namespace, pod, cluster)).or_default();
+        let told = requests.containers.entry(container).or_default();
+        let known = RESOURCES
+            .iter()
+            .zip(told)
+            .find(|((name, _), _)| *name == resource);
+        let mut known = known.map(|((_, units), told)| (*units, told));
+        for (seconds, value) in points {
+            let (at, amount) = (instant(seconds)?, amount(&value)?);
+            requests.since_ms = Some(requests.since_ms.map_or(at, |since_ms| since_ms.min(at)));
+            if let Some((units, told)) = &mut known {
+                let amount = libm::ceil(amount * *units) as i64;
+                told.get_or_insert(Told::new(at, amount)).also(at, amount);
+            }
+        }
+        Ok(())
+    }
+
+    /// Labels of a series that say neither whose request it is, nor of what, nor where it was scraped.
+    fn cluster(&mut self, labels: Labels) -> Arc<Labels> {
+        let is_of_the_request = |label: &str| {
+            let own = label.strip_prefix("exported_").unwrap_or(label);
+            is_of_the_scrape(own) || ["namespace", "resource", "unit"].contains(&own)
+        };
+        let others = labels.into_iter().filter(|(label, _)| !is_of_the_request(label));
+        let others: Labels = others.collect();
+        if let Some(known) = self.clusters.get(&others) {
+            return Arc::clone(known);
+        }
+        let others = Arc::new(others);
+        self.clusters.insert(Arc::clone(&others));
+        others
     }
 
     /// Replica counts of an owner. Two series of one name, as of two clusters, are two owners, and neither may replace the other, nor stand for it where their
@@ -205,9 +296,9 @@ impl Prometheus {
         let mut assumed = 0_u64;
         let mut builder = Builder::default();
         for (key, counts) in &self.replicas {
-            let (cpu, memory, gpus) = self.request_of(key).unwrap_or_else(|| {
+            let ([cpu, memory, gpus], other_ms) = self.request_of(key)?.unwrap_or_else(|| {
                 assumed += 1;
-                (CPU_MILLI, MEMORY_BYTES, 0)
+                ([CPU_MILLI, MEMORY_BYTES, 0], None)
             });
             let shape = Shape {
                 cpu_milli: vec![cpu],
@@ -225,6 +316,9 @@ impl Prometheus {
                 claims: Vec::new(),
             })?;
             let after = |instant: i64| u64::try_from(instant.saturating_sub(base)).unwrap_or(0);
+            if let Some(other_ms) = other_ms {
+                builder.changes(after(other_ms), key);
+            }
             // Where no series of an answer has two points, that is the step of the others.
             let step = self.steps.get(key).copied().or(least).unwrap_or(0);
             let (mut before, mut last) = (0, base);
@@ -254,6 +348,13 @@ impl Prometheus {
                 self.replicas.len()
             ));
         }
+        notes.extend(builder.note());
+        if let Some(warning) = self.warnings.first() {
+            notes.push(format!(
+                "Prometheus warns of its answers ({}), the first of them {warning:?}: a workload that they lack is taken to have been gone",
+                self.warnings.len()
+            ));
+        }
         if let Some((_, namespace, name)) = self.contradicted.first() {
             notes.push(format!(
                 "{} workloads have series of several scrapes with different counts at one time, the first of them {namespace}/{name}: the largest counts are taken",
@@ -275,13 +376,16 @@ impl Prometheus {
         })
     }
 
-    /// The requests of one pod of an owner, the largest where they differ.
-    fn request_of(&self, (kind, namespace, name): &Key) -> Option<(i64, i64, i64)> {
-        let from = (namespace.clone(), format!("{name}-"));
+    /// What a pod of an owner requests, and when one is told to request something else. The pods that were there first count, and of these the largest group that
+    /// requests the same: one that failed long ago, before its workload was changed, is told as well. Those of other clusters, as the labels of the replica
+    /// counts tell, are none of its own.
+    fn request_of(&self, key: &Key) -> Result<Option<(Amounts, Option<i64>)>, ImportError> {
+        let (kind, namespace, name) = key;
+        let from: (String, String, Arc<Labels>) = (namespace.clone(), format!("{name}-"), Arc::default());
         let pods = self
             .requests
             .range(from..)
-            .take_while(|((space, pod), _)| space == namespace && pod.starts_with(name.as_str()));
+            .take_while(|((space, pod, _), _)| space == namespace && pod.starts_with(name.as_str()));
         let is_own = |pod: &str| {
             let rest = pod
                 .strip_prefix(name.as_str())
@@ -291,16 +395,43 @@ impl Prometheus {
                 _ => is_hash_and_suffix(rest),
             })
         };
-        let own = pods.filter(|((_, pod), _)| is_own(pod)).map(|(_, containers)| {
-            containers.values().fold((0, 0, 0), |sum: (i64, i64, i64), one| {
-                (
-                    sum.0.saturating_add(one.0),
-                    sum.1.saturating_add(one.1),
-                    sum.2.saturating_add(one.2),
-                )
-            })
+        let counted = self.labels.get(key);
+        let is_elsewhere = |cluster: &Labels| {
+            let counted = |label: &str| counted.and_then(|counted| counted.get(label));
+            let mut labels = cluster.iter();
+            labels.any(|(label, value)| counted(label).is_some_and(|counted| counted != value))
+        };
+        let own = pods.filter(|((_, pod, cluster), _)| is_own(pod) && !is_elsewhere(cluster));
+        let own: Vec<(&Labels, &Requests)> = own
+            .map(|((_, _, cluster), requests)| (&**cluster, requests))
+            .collect();
+        let Some((cluster, _)) = own.first() else {
+            return Ok(None);
+        };
+        if let Some(difference) = own.iter().find_map(|(other, _)| difference(cluster, other)) {
+            return Err(ImportError::whole(format!(
+                "{namespace}/{name} has pods with series of requests that differ in {difference}; expected those of one cluster: ask for one of them"
+            )));
+        }
+        let since_ms = own.iter().filter_map(|(_, requests)| requests.since_ms).min();
+        let mut groups: BTreeMap<Amounts, u64> = BTreeMap::new();
+        for (_, requests) in own.iter().filter(|(_, requests)| requests.since_ms == since_ms) {
+            *groups.entry(requests.amounts()).or_default() += 1;
+        }
+        let largest = groups
+            .into_iter()
+            .max_by_key(|(amounts, count)| (*count, *amounts));
+        let Some((amounts, _)) = largest else {
+            return Ok(None);
+        };
+        let others = own.iter().filter_map(|(_, requests)| {
+            if requests.amounts() == amounts {
+                requests.other_ms()
+            } else {
+                requests.since_ms
+            }
         });
-        own.max()
+        Ok(Some((amounts, others.min())))
     }
 }
 
@@ -351,5 +482,12 @@ fn count(value: &str) -> Result<u32, String> {
     match value.parse::<f64>() {
         Ok(count) if (0.0..=1e6).contains(&count) => Ok(libm::round(count) as u32),
         _ => Err(format!("value {value:?} is not a number of replicas")),
+    }
+}
+
+fn amount(value: &str) -> Result<f64, String> {
+    match value.parse::<f64>() {
+        Ok(amount) if (0.0..=1e15).contains(&amount) => Ok(amount),
+        _ => Err(format!("value {value:?} is not a request")),
     }
 }

@@ -87,7 +87,9 @@ impl<'s> Recording<'s> {
                 Ok(())
             }
             Format::Csv | Format::Openb | Format::Dlrm => {
-                self.table = Some(table::read(self.source.format, &self.source.columns, bytes)?);
+                let (timeline, note) = table::read(self.source.format, &self.source.columns, bytes)?;
+                self.table = Some(timeline);
+                self.notes.extend(note);
                 Ok(())
             }
             Format::AzureLlm => {

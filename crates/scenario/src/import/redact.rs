@@ -43,13 +43,15 @@ const ANNOTATIONS: [&str; 4] = [
     "spokeshave.dev/",
     "cluster-autoscaler.kubernetes.io/",
 ];
-const WORKLOAD: [&str; 13] = [
+const WORKLOAD: [&str; 15] = [
     "replicas",
     "parallelism",
     "completions",
     "suspend",
     "schedule",
     "timeZone",
+    "concurrencyPolicy",
+    "startingDeadlineSeconds",
     "selector",
     "template",
     "jobTemplate",
@@ -229,6 +231,14 @@ mod tests {
         let owner = json!({"kind": "Deployment", "metadata": meta, "spec": {"template": template}});
         let owner = redacted(&owner).expect("a Deployment");
         assert_eq!(owner["spec"]["template"]["metadata"]["annotations"], kept);
+    }
+
+    #[test]
+    fn what_a_cron_job_does_while_its_last_run_is_not_over_is_kept() {
+        let spec =
+            json!({"schedule": "*/5 * * * *", "concurrencyPolicy": "Forbid", "startingDeadlineSeconds": 100});
+        let object = json!({"kind": "CronJob", "metadata": {"name": "tick"}, "spec": spec});
+        assert_eq!(redacted(&object).expect("a CronJob")["spec"], spec);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Traces of SimKube, version 2: MessagePack of objects that were applied and deleted.
 //!
-//! Owns the format. CronJobs run by their schedule and time zone until they are suspended or deleted or the trace ends. Owners of other kinds are left out, with
-//! a note.
+//! Owns the format. CronJobs run by their schedule, time zone and `concurrencyPolicy` until they are suspended or deleted or the trace ends. Owners of other kinds
+//! are left out, with a note.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -13,9 +13,10 @@ use spokeshave_api::Cron;
 
 use super::crons::Crons;
 use super::lines::reader;
-use super::objects::Object;
+use super::objects::{Concurrency, Object};
 use super::packed::{Broken, Packed};
-use super::stream::Stream;
+use super::runs::Turns;
+use super::stream::{RUNS_MS, Stream};
 use super::{ImportError, Place};
 use crate::generate::hits_in;
 
@@ -35,8 +36,74 @@ struct Scheduled {
     cron: Cron,
     /// By whose clocks it runs.
     zone: TimeZone,
+    /// In milliseconds since 1970, as is when its last run began.
+    turns: Turns,
+    last_ms: Option<u64>,
     /// The Job that each run is.
     job: serde_json::Value,
+}
+
+impl Scheduled {
+    /// One that is applied. If there was one before, what it has begun still runs.
+    fn new(
+        since: i64,
+        (cron, zone): (Cron, TimeZone),
+        object: &serde_json::Value,
+        before: Option<Self>,
+    ) -> Self {
+        let policy = object.pointer("/spec/concurrencyPolicy");
+        let policy = policy.and_then(serde_json::Value::as_str).unwrap_or_default();
+        let seconds = object.pointer("/spec/startingDeadlineSeconds");
+        let seconds = seconds.and_then(serde_json::Value::as_u64);
+        let within_ms = seconds.map(|seconds| seconds.saturating_mul(1_000));
+        let (turns, last_ms) = before.map_or_else(Default::default, |before| (before.turns, before.last_ms));
+        Self {
+            since,
+            cron,
+            zone,
+            turns: turns.with(Concurrency::named(policy), within_ms),
+            last_ms,
+            job: object.pointer("/spec/jobTemplate").cloned().unwrap_or_default(),
+        }
+    }
+
+    /// When it begins runs after `from` and until `to`, each with the beginning of one that it ends then.
+    fn begins(&mut self, from: i64, to: i64, runs: &mut u64) -> Result<Vec<(u64, Option<u64>)>, ImportError> {
+        let start = Timestamp::from_millisecond(from.max(self.since)).unwrap_or_default();
+        let from = u64::try_from(start.as_millisecond()).unwrap_or(0);
+        let after = u64::try_from(to).unwrap_or(0).saturating_add(1);
+        let (turns, last_ms) = (&mut self.turns, &mut self.last_ms);
+        let mut found = Vec::new();
+        let mut begin = |turns: &mut Turns, at: u64| {
+            let is_ended = turns.is_replaced() && at < turns.over_ms();
+            let before = last_ms.replace(at).filter(|_| is_ended);
+            turns.until(at.saturating_add(RUNS_MS));
+            found.push((at, before));
+        };
+        for hit in hits_in(&self.zone, &self.cron, start, after.saturating_sub(from)) {
+            // What is due in the instant of an event ran before it.
+            if hit == 0 {
+                continue;
+            }
+            *runs += 1;
+            if *runs > MOST_RUNS {
+                return Err(ImportError::whole(format!(
+                    "has CronJobs that run more than {MOST_RUNS} times"
+                )));
+            }
+            let at = from.saturating_add(hit);
+            if let Some(late) = turns.made_up_for(at) {
+                begin(turns, late);
+            }
+            if turns.is_taken(at) {
+                begin(turns, at);
+            }
+        }
+        if let Some(late) = turns.made_up_for(after) {
+            begin(turns, late);
+        }
+        Ok(found)
+    }
 }
 
 pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, ImportError> {
@@ -73,7 +140,7 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
             ));
         }
         if let Some(last) = last {
-            fire(&crons, last, instant, &mut runs, stream)?;
+            fire(&mut crons, last, instant, &mut runs, stream)?;
         }
         last = Some(instant);
         for (list, is_there) in [(event.applied, true), (event.deleted, false)] {
@@ -94,24 +161,15 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
                 };
                 let key = (namespace.to_owned(), text("/metadata/name").to_owned());
                 if kind == "CronJob" {
-                    crons.remove(&key);
+                    let before = crons.remove(&key);
                     let suspend = object.pointer("/spec/suspend");
                     if !is_there || suspend.and_then(serde_json::Value::as_bool) == Some(true) {
                         continue;
                     }
                     let zone = object.pointer("/spec/timeZone");
                     let zone = zone.and_then(serde_json::Value::as_str);
-                    if let Some((cron, zone)) = read_crons.schedule(&key, text("/spec/schedule"), zone) {
-                        let job = object.pointer("/spec/jobTemplate").cloned().unwrap_or_default();
-                        crons.insert(
-                            key,
-                            Scheduled {
-                                since: instant,
-                                cron,
-                                zone,
-                                job,
-                            },
-                        );
+                    if let Some(when) = read_crons.schedule(&key, text("/spec/schedule"), zone) {
+                        crons.insert(key, Scheduled::new(instant, when, &object, before));
                     }
                     continue;
                 }
@@ -225,45 +283,32 @@ fn no_trace(broken: &Broken) -> ImportError {
     )
 }
 
-/// Runs of CronJobs between two events.
+/// What CronJobs do between two events.
 fn fire(
-    crons: &BTreeMap<(String, String), Scheduled>,
+    crons: &mut BTreeMap<(String, String), Scheduled>,
     from: i64,
     to: i64,
     runs: &mut u64,
     stream: &mut Stream,
 ) -> Result<(), ImportError> {
-    let mut due: Vec<(i64, &(String, String), &Scheduled)> = Vec::new();
+    let mut due: Vec<(u64, &(String, String), &Scheduled, Option<u64>)> = Vec::new();
     for (key, scheduled) in crons {
-        let from = from.max(scheduled.since);
-        let start = Timestamp::from_millisecond(from).unwrap_or_default();
-        let duration_ms = u64::try_from(to - from).unwrap_or(0);
-        for hit in hits_in(
-            &scheduled.zone,
-            &scheduled.cron,
-            start,
-            duration_ms.saturating_add(1),
-        ) {
-            // What is due in the instant of an event ran before it.
-            if hit == 0 {
-                continue;
-            }
-            due.push((from.saturating_add_unsigned(hit), key, scheduled));
-            *runs += 1;
-            if *runs > MOST_RUNS {
-                return Err(ImportError::whole(format!(
-                    "has CronJobs that run more than {MOST_RUNS} times"
-                )));
-            }
-        }
+        let begins = scheduled.begins(from, to, runs)?;
+        let scheduled = &*scheduled;
+        due.extend(begins.into_iter().map(|(at, ended)| (at, key, scheduled, ended)));
     }
-    due.sort_by_key(|(at, key, _)| (*at, *key));
-    for (at, (namespace, name), scheduled) in due {
+    due.sort_by_key(|(at, key, ..)| (*at, *key));
+    for (at, (namespace, name), scheduled, ended) in due {
+        let instant = i64::try_from(at).unwrap_or(i64::MAX);
+        let run = |at: u64| format!("{name}-{}", at / 60_000);
+        if let Some(ended) = ended {
+            stream.deleted(instant, "Job", namespace, &run(ended))?;
+        }
         let job = serde_json::json!({
             "kind": "Job",
             "metadata": {
                 "namespace": namespace,
-                "name": format!("{name}-{}", at / 60_000),
+                "name": run(at),
                 "ownerReferences": [{"kind": "CronJob", "name": name, "controller": true}],
             },
             "spec": scheduled.job.get("spec"),
@@ -271,7 +316,7 @@ fn fire(
         let read = Object::read(&job.to_string(), None).map_err(|error| {
             ImportError::whole(format!("CronJob {namespace}/{name} cannot be read: {error}"))
         })?;
-        stream.applied(at, read)?;
+        stream.applied(instant, read)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::{Builder, ImportError, Key, Recorded};
 use crate::timeline::{Change, OwnerId, OwnerKind};
 
 /// How long a Job is taken to run whose end is not in the recording.
-const RUNS_MS: u64 = 10 * 60_000;
+pub(crate) const RUNS_MS: u64 = 10 * 60_000;
 
 /// Kind, namespace and name of an object.
 type Identity = (String, String, String);
@@ -29,7 +29,7 @@ pub(crate) struct Stream {
     /// Jobs that have ended: later events about them are outdated.
     ended: BTreeSet<Identity>,
     next_pod: BTreeMap<OwnerId, u64>,
-    /// For the way from pods to owners, and for budgets. Pods are not kept in it.
+    /// For the way from pods to owners. Pods are not kept in it.
     objects: Inventory,
     /// Workloads without a template: their pods cannot be known.
     without_template: BTreeSet<Key>,
@@ -47,8 +47,14 @@ struct Running {
 impl Stream {
     /// Milliseconds after the beginning.
     fn at(&mut self, instant_ms: i64) -> u64 {
-        let base = *self.base_ms.get_or_insert(instant_ms);
+        self.base_ms = self.base_ms.or(Some(instant_ms));
         self.seen(instant_ms);
+        self.after(instant_ms)
+    }
+
+    /// The same of an instant at which nobody looked; 0 for one before the beginning.
+    fn after(&self, instant_ms: i64) -> u64 {
+        let base = self.base_ms.unwrap_or(instant_ms);
         u64::try_from(instant_ms.saturating_sub(base)).unwrap_or(0)
     }
 
@@ -71,7 +77,12 @@ impl Stream {
                 self.objects.add(Object::Workload(workload));
             }
             Object::Pod(pod) => self.pod(at, &pod)?,
-            Object::Budget(_) => self.objects.add(object),
+            Object::Budget(budget) => {
+                let made = budget
+                    .created
+                    .map_or(at, |made| self.after(made.as_millisecond()));
+                self.builder.budget(at, made, &budget);
+            }
             Object::Other => {}
         }
         Ok(())
@@ -109,6 +120,10 @@ impl Stream {
         let owner_kind = match kind {
             "Deployment" | "ReplicaSet" => OwnerKind::Deployment,
             "StatefulSet" => OwnerKind::StatefulSet,
+            "PodDisruptionBudget" => {
+                self.builder.budget_is_gone(at, namespace, name);
+                return Ok(());
+            }
             _ => {
                 self.ended(at, kind, namespace, name)?;
                 // One that is made again under the name is another one.
@@ -136,12 +151,16 @@ impl Stream {
         let running = self.running.range(from.clone()..).map(|(identity, _)| identity);
         let ended = self.ended.range(from..);
         let workloads = self.objects.workloads_of(kind, namespace);
-        let names: BTreeSet<String> = running
+        let mut names: BTreeSet<String> = running
             .take_while(is_one)
             .chain(ended.take_while(is_one))
             .chain(workloads)
             .map(|(_, _, name)| name.clone())
             .collect();
+        if kind == "PodDisruptionBudget" {
+            let budgets = self.builder.budgets().filter(|key| key.0 == namespace);
+            names.extend(budgets.map(|(_, name)| name.clone()));
+        }
         for name in names {
             self.deleted(instant_ms, kind, namespace, &name)?;
         }
@@ -210,7 +229,7 @@ impl Stream {
             Maker::Node => return Ok(()),
             // Pods of workloads that are recorded themselves are counted there.
             Maker::Of((OwnerKind::Bare, namespace, name)) => (OwnerKind::Bare, namespace, name),
-            Maker::Of((_, namespace, name)) => {
+            Maker::Of((kind, namespace, name)) => {
                 let controller = pod.meta.controller().map(OwnerReference::own_kind);
                 let is_counted = match controller {
                     Some("ReplicaSet") => !self.objects.is_of_a_stranger(pod),
@@ -220,7 +239,12 @@ impl Stream {
                 if is_counted {
                     return Ok(());
                 }
-                (OwnerKind::Job, namespace, name)
+                // Jobs of others have no scale either.
+                let kind = match kind {
+                    OwnerKind::Job => OwnerKind::Job,
+                    _ => OwnerKind::Other,
+                };
+                (kind, namespace, name)
             }
         };
         let identity = ("Pod".to_owned(), namespace, name);
@@ -336,6 +360,7 @@ impl Stream {
             ));
         }
         notes.extend(self.builder.note());
+        notes.extend(self.builder.note_of_budgets());
         let length = self.base_ms.map_or(0, |base| self.last_ms.saturating_sub(base));
         Ok(Recorded {
             timeline: self.builder.finish(),

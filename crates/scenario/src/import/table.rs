@@ -243,11 +243,15 @@ fn position(head: &[String], name: &str) -> Result<usize, ImportError> {
     })
 }
 
-/// Reads a table of pods.
+/// Reads a table of pods, with what is to be said of it.
 ///
 /// # Errors
 /// Names the line and the column.
-pub(crate) fn read(format: Format, columns: &Columns, bytes: &[u8]) -> Result<Timeline, ImportError> {
+pub(crate) fn read(
+    format: Format,
+    columns: &Columns,
+    bytes: &[u8],
+) -> Result<(Timeline, Option<String>), ImportError> {
     let layout = layout(format, columns);
     let mut table = rows(bytes);
     let head = table.head()?;
@@ -263,11 +267,13 @@ pub(crate) fn read(format: Format, columns: &Columns, bytes: &[u8]) -> Result<Ti
     };
     let mut pods: Vec<(Size, Option<i64>, Option<i64>)> = Vec::new();
     let mut times = Times::of(&layout);
+    let mut silent = Silent::default();
     let mut row = csv::StringRecord::new();
     while table.next(&mut row)? {
         let line = row.position().map_or(0, csv::Position::line);
         let pod = pod(&row, line, &positions, &layout, &mut times)
             .map_err(|problem| ImportError::new(Place::Line(line), problem))?;
+        silent.look(&row, line, &positions);
         pods.push(pod);
         if pods.len() as u64 * 2 > crate::generate::MOST_EVENTS {
             return Err(ImportError::new(
@@ -283,7 +289,37 @@ pub(crate) fn read(format: Format, columns: &Columns, bytes: &[u8]) -> Result<Ti
         true => 0,
         false => pods.iter().filter_map(|(_, start, _)| *start).min().unwrap_or(0),
     };
-    timeline(pods, base)
+    let note = silent.note(&layout.columns, pods.len());
+    Ok((timeline(pods, base)?, note))
+}
+
+/// Rows that do not say what they request. What is requested may be 0, but that is seldom what an empty cell means.
+#[derive(Default)]
+struct Silent {
+    rows: u64,
+    /// The line of the first one.
+    first: Option<u64>,
+}
+
+impl Silent {
+    fn look(&mut self, row: &csv::StringRecord, line: u64, positions: &Positions) {
+        let is_empty = |position: usize| row.get(position).unwrap_or_default().trim().is_empty();
+        if is_empty(positions.cpu) || positions.memory.is_some_and(is_empty) {
+            self.rows += 1;
+            self.first = self.first.or(Some(line));
+        }
+    }
+
+    fn note(&self, columns: &Columns, all: usize) -> Option<String> {
+        let first = self.first?;
+        let memory = columns.memory.as_ref();
+        Some(format!(
+            "{} of {all} rows have an empty {}{}, the first of them in line {first}: nothing is requested there",
+            self.rows,
+            columns.cpu,
+            memory.map_or_else(String::new, |memory| format!(" or {memory}"))
+        ))
+    }
 }
 
 /// One row, which begins in this line.

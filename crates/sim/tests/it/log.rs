@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::json;
+use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
 use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_controllers::Options;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -167,4 +169,35 @@ async fn p_205_what_cannot_be_reconciled_is_named_as_in_every_other_line() {
         assert!(is_named && !line.contains("object="), "{line}");
     }
     cluster.until_gone::<NodeClaim>(&claim).await;
+}
+
+/// Kubernetes before 1.34 has no such ResourceSlices: there is nobody to wait for, which is said once, and everything else goes on.
+#[tokio::test(start_paused = true)]
+async fn p_168_drivers_are_not_waited_for_where_their_kind_is_not_served() {
+    let (log, _guard) = Log::begin();
+    let cluster = Cluster::new(193).await;
+    let asking =
+        json!({"metadata": {"annotations": {"karpenter.sh/requested-dra-drivers": "gpu.example.com"}}});
+    cluster.pool("default", json!({"template": asking})).await;
+    *cluster.gate.unserved.lock().unwrap() = Some("resource.k8s.io/v1");
+    let with_devices = Options {
+        dynamic_resources: true,
+        ..Options::default()
+    };
+    let operator = cluster.operator(Setup::with_options(with_devices));
+    cluster.run("web", 1, "1").await;
+    cluster
+        .until("the node is initialised", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            claims.iter().all(|claim| claim.is_true(INITIALIZED))
+        })
+        .await;
+    assert!(
+        operator.readiness.is_ready(),
+        "{:?}",
+        operator.readiness.pending()
+    );
+    let said = log.lines(&["IGNORE_DRA_REQUESTS=false", "restart the operator"]);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(log.lines(&["kind=\"ResourceSlice\""]), [""; 0]);
 }

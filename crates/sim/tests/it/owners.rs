@@ -200,6 +200,22 @@ async fn a_daemon_set_with_surge_never_leaves_a_node_alone() {
     cluster.until_running(6).await;
 }
 
+/// A surge that nobody bounds, and which no number holds: everything moves at once.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_with_a_surge_beyond_counting_rolls_at_once() {
+    let cluster = Cluster::undisturbed(207).await;
+    cluster.run("web", 3, "100m").await;
+    let rolling = json!({"maxSurge": "999999999%", "maxUnavailable": i32::MAX});
+    let patch = json!({"spec": {"strategy": {"rollingUpdate": rolling}, "template": second_version()}});
+    cluster.patch::<Deployment>("web", patch).await;
+    cluster
+        .until("all pods are of the new version", async |cluster| {
+            let pods = pods_of(cluster, "web").await;
+            pods.len() == 3 && pods.iter().all(|pod| of_version(pod, "2"))
+        })
+        .await;
+}
+
 /// Claims go with the pods that a set does not want any more, and with the set, as its policy says; its pods have names in its domain.
 #[tokio::test(start_paused = true)]
 async fn claims_go_with_their_set_as_its_policy_says() {

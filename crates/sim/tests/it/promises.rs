@@ -26,7 +26,8 @@ pub async fn waiting(cluster: &Cluster, name: &str, cpu: &str, node: Option<&str
     cluster.patch_status::<Pod>(name, status).await;
 }
 
-async fn bind(cluster: &Cluster, name: &str, node: &str) {
+/// As a scheduler does.
+pub async fn bind(cluster: &impl Scene, name: &str, node: &str) {
     let binding =
         json!({"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
     let binding: Binding = serde_json::from_value(binding).unwrap();

@@ -52,7 +52,9 @@ impl OwnerTally {
     fn owes(&mut self, number: u64, moved_ms: Option<u64>) {
         match self.kind {
             OwnerKind::Deployment => self.owed.push_back(moved_ms),
-            OwnerKind::StatefulSet | OwnerKind::Job => drop(self.owed_numbers.insert(number, moved_ms)),
+            OwnerKind::StatefulSet | OwnerKind::Job | OwnerKind::Other => {
+                self.owed_numbers.insert(number, moved_ms);
+            }
             OwnerKind::Bare => {}
         }
     }

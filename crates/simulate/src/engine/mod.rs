@@ -10,9 +10,9 @@ mod workloads;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use spokeshave_scenario::Timeline;
 
+use crate::budgets::Budgets;
 use crate::cluster::{Cluster, after};
 use crate::draws::Draws;
 use crate::engine::operator::Operator;
@@ -80,6 +80,7 @@ pub(crate) struct Engine<'a> {
     /// The state of the scheduler in which refusals were last written.
     pub(crate) refusals_written: Option<u64>,
     pub(crate) owners: Vec<OwnerState>,
+    pub(crate) budgets: Budgets,
     pub(crate) daemons: Vec<DaemonState>,
     /// Position of the next event in the timeline.
     pub(crate) cursor: usize,
@@ -155,6 +156,7 @@ impl<'a> Engine<'a> {
             seed,
             draws,
             owners,
+            budgets: Budgets::new(timeline, &world.daemon_sets),
             daemons,
             scheduler,
         }
@@ -221,14 +223,6 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The PodDisruptionBudgets of the workloads, in their order.
-    pub(crate) fn pod_disruption_budgets(&self) -> Vec<Arc<PodDisruptionBudget>> {
-        self.owners
-            .iter()
-            .filter_map(|owner| owner.budget.clone())
-            .collect()
-    }
-
     /// The objects as they are.
     fn objects(&self) -> Objects {
         let machines = || self.cluster.machines().map(|(_, found)| found);
@@ -239,7 +233,7 @@ impl<'a> Engine<'a> {
             nodes: machines().filter_map(|found| found.node.clone()).collect(),
             pods: self.pods.iter().map(|(_, pod)| Arc::clone(&pod.object)).collect(),
             daemon_sets: self.world.daemon_sets.clone(),
-            pod_disruption_budgets: self.pod_disruption_budgets(),
+            pod_disruption_budgets: self.budgets.counted_objects(),
             disruption_policies: self.policy.disruption_policies.clone(),
             disruptions: self.cluster.commands.values().cloned().collect(),
         }

@@ -91,7 +91,7 @@ impl Engine<'_> {
                     }
                 }
             }
-            OwnerKind::Job | OwnerKind::Bare => {}
+            OwnerKind::Job | OwnerKind::Bare | OwnerKind::Other => {}
         }
     }
 
@@ -154,7 +154,7 @@ impl Engine<'_> {
         }
         let uid = pod_uid(owner, number, self.now_ms);
         let mut name = state.pod_name(number);
-        if state.kind == OwnerKind::Job && predecessor.is_there {
+        if matches!(state.kind, OwnerKind::Job | OwnerKind::Other) && predecessor.is_there {
             // The pod that was evicted still has the name.
             name = format!("{name}r{}", self.now_ms);
         }
@@ -457,7 +457,7 @@ impl Engine<'_> {
         self.stop(id, grace_seconds);
         match self.owners[owner as usize].kind {
             OwnerKind::Deployment => self.fill(owner, predecessor),
-            OwnerKind::Job => self.birth(owner, number, runs_ms, predecessor),
+            OwnerKind::Job | OwnerKind::Other => self.birth(owner, number, runs_ms, predecessor),
             // Its successor has the same name, and comes when it is gone.
             OwnerKind::StatefulSet => {
                 self.operator
@@ -524,7 +524,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What an owner's budget allows, and whether it is down.
+    /// What the budgets over an owner's pods allow, and whether it is down.
     fn owner_changed(&mut self, owner: u32) {
         let state = &mut self.owners[owner as usize];
         if state.ready > 0 && state.replicas == 1 {
@@ -540,8 +540,8 @@ impl Engine<'_> {
             }
             self.meter.set_down(self.down);
         }
-        if self.owners[owner as usize].refresh_budget() {
-            self.budget_changed(owner);
+        for budget in self.budgets.count(owner, &self.owners[owner as usize]) {
+            self.budget_changed(budget);
         }
     }
 }

@@ -6,7 +6,7 @@ use spokeshave_scenario::{Budget, OwnerKind};
 
 use crate::promises::Lived;
 use crate::promises::report::Promise;
-use crate::promises::worlds::{Force, Key, PoolBudget, Restriction, Rule, Scene};
+use crate::promises::worlds::{Force, Key, PoolBudget, Restriction, Rule, Scene, Shared};
 use crate::story::{ANY, STORY, lived, scene};
 
 /// No node may go in the first four minutes.
@@ -41,6 +41,14 @@ use Doctor::{Both, Life, Log, World};
 
 fn restricted(scene: &mut Scene, restriction: Restriction) {
     scene.restriction = Some(restriction);
+}
+
+/// A budget over several workloads, of whose pods so many may be away.
+fn shared(most: &str, over: &[usize]) -> Option<Shared> {
+    Some(Shared {
+        amount: Budget::MaxUnavailable(most.to_owned()),
+        over: over.to_vec(),
+    })
 }
 
 /// Promises, each with a story that breaks it.
@@ -210,6 +218,17 @@ fn cases() -> Vec<(Promise, Doctor)> {
         (
             Promise::DisruptionBudget,
             World(|scene| scene.workloads[0].budget = Some(Budget::MinAvailable("51%".to_owned()))),
+        ),
+        (
+            Promise::DisruptionBudget,
+            World(|scene| {
+                scene.workloads[0].budget = None;
+                scene.shared = shared("1", &[0, 1]);
+            }),
+        ),
+        (
+            Promise::DisruptionBudget,
+            World(|scene| scene.shared = shared("100%", &[0])),
         ),
         (
             Promise::Tiers,

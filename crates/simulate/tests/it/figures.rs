@@ -40,7 +40,9 @@ fn p_050_d_039_d_086_d_312_a_node_for_one_job_costs_what_it_runs() {
     assert_eq!(measured.idle_node_ms, u128::from(111 * SECOND));
     assert_eq!((measured.peak_nodes, measured.peak_pods), (1, 1));
     assert_eq!(measured.span_ms, 3 * HOUR);
-    assert_eq!(run.curve.nodes, [0, 1, 0, 0]);
+    // All of the first hour but a second, and 112 seconds of the second one.
+    assert_eq!(run.curve.nodes_thousandths, [999, 31, 0]);
+    assert_eq!(run.curve.cost_micros_per_hour, [219_938, 6_844, 0]);
 }
 
 /// Without voluntary disruption the node stays: $0.22 for each of the three hours but the first second.
@@ -101,7 +103,12 @@ fn shrinking() -> Timeline {
 fn a_pod_that_is_moved_is_one_eviction_and_waits_no_longer_than_it_must() {
     let run = live(&world(3), &shrinking(), &policy(), 1);
     let measured = &run.measured;
-    assert_eq!(run.curve.nodes, [0, 2, 1, 1]);
+    let nodes = &run.curve.nodes_thousandths;
+    assert_eq!((nodes.len(), nodes[0], nodes[2]), (3, 1_999, 1_000));
+    assert!(
+        (1_000..1_100).contains(&nodes[1]),
+        "soon after the hour: {nodes:?}"
+    );
     assert_eq!(measured.evictions_voluntary, 1);
     assert_eq!(measured.evictions_by_owner, [(1, 1)]);
     assert_eq!(measured.pending_moved_ms, [0], "the other node has room at once");
@@ -157,7 +164,7 @@ fn d_017_a_budget_that_allows_nothing_keeps_both_nodes() {
     let mut timeline = shrinking();
     timeline.owners[1].budget = Some(Budget::MaxUnavailable("0".to_owned()));
     let run = live(&world(3), &timeline, &policy(), 1);
-    assert_eq!(run.curve.nodes, [0, 2, 2, 2]);
+    assert_eq!(run.curve.nodes_thousandths, [1_999, 2_000, 2_000]);
     assert_eq!(run.measured.evictions_voluntary, 0);
 }
 
@@ -258,9 +265,10 @@ fn models_of_others_shrink_the_cluster_in_their_own_time() {
     let karpenter = lives(Model::Karpenter);
     let autoscaler = lives(Model::ClusterAutoscaler);
     assert_eq!(karpenter.measured.evictions_voluntary, 1);
-    assert_eq!(karpenter.curve.nodes, ours.curve.nodes);
+    let last = |run: &Run| run.curve.nodes_thousandths.last().copied();
+    assert_eq!((last(&ours), last(&karpenter)), (Some(1_000), Some(1_000)));
     assert_eq!(autoscaler.measured.evictions_voluntary, 1);
-    assert_eq!(autoscaler.curve.nodes, ours.curve.nodes);
+    assert_eq!(last(&autoscaler), Some(1_000));
     let later = autoscaler.measured.node_ms - ours.measured.node_ms;
     // Ten minutes from the first look, against half a minute of consolidateAfter and a quarter for validation.
     assert!((500_000..=600_000).contains(&later), "{later} ms");

@@ -1,6 +1,7 @@
 //! What a simulation does and measures: figures computed by hand, promises judged by the log, and the same found by other ways.
 
 mod bound;
+mod budgets;
 mod doctored;
 mod figures;
 mod invariants;

@@ -74,5 +74,6 @@ pub fn timeline(owners: Vec<Owner>, events: Vec<(u64, u32, Change)>) -> Timeline
     Timeline {
         owners,
         events: events.collect(),
+        ..Timeline::default()
     }
 }

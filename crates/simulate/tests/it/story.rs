@@ -144,6 +144,7 @@ pub fn scene() -> Scene {
         pools: vec![pool],
         restriction: None,
         workloads: vec![web, db],
+        shared: None,
         warmup_ms: 0,
         shortage: None,
         has_interruptions: false,

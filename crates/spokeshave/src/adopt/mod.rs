@@ -3,8 +3,10 @@
 //! It reads what `plan` reads and what surrounds it, asks `story::adopt`, and prints. It decides nothing and changes nothing: the operator itself does
 //! what is left when it starts.
 
+mod provider;
 mod surroundings;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -19,12 +21,15 @@ use crate::arguments::{CloudProviderName, OutputFormat};
 use crate::doctor::{not_looked_at, table};
 use crate::plan::{self, SourceArgs};
 use crate::text::count;
+use provider::Provider;
 
 /// Shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   spokeshave adopt --check --live --namespace karpenter        the cluster of the current kubeconfig
   spokeshave adopt --check --live --cloud-provider aws         as the provider for AWS would find it
+  spokeshave adopt --check --live --cloud-provider grpc --node-class example.com/ExampleNodeClass
+                                                               as a provider in another process
   spokeshave adopt --check -f dump.yaml                        NodePools, NodeClaims and nodes of a dump
   spokeshave adopt --check --live -o json                      for programs; docs/migrate.md lists every field
 
@@ -42,9 +47,12 @@ pub(crate) struct AdoptArgs {
     /// Check the current cluster
     #[arg(long, conflicts_with = "filenames")]
     pub(crate) live: bool,
-    /// The provider that will take over
-    #[arg(long, value_name = "NAME", value_enum, default_value = "kwok")]
-    pub(crate) cloud_provider: CloudProviderName,
+    /// The provider that will take over; by default that of the NodeClasses that NodePools refer to
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub(crate) cloud_provider: Option<CloudProviderName>,
+    /// A kind of NodeClass of an out-of-process provider, with --cloud-provider grpc; may be repeated
+    #[arg(long = "node-class", value_name = "GROUP/KIND", value_parser = provider::node_class, required_if_eq("cloud_provider", "grpc"))]
+    pub(crate) node_classes: Vec<(String, String)>,
     /// The namespace in which the operator will run; it waits there for the Lease that Karpenter holds
     #[arg(long, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
@@ -68,6 +76,7 @@ struct Document<'a> {
     api_version: &'static str,
     kind: &'static str,
     now: Timestamp,
+    cloud_provider: &'static str,
     #[serde(flatten)]
     take_over: &'a TakeOver,
 }
@@ -75,15 +84,23 @@ struct Document<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// The files or the catalog cannot be read, or the cluster does not answer.
+/// The files or the catalog cannot be read, the cluster does not answer, or it does not say which provider is to take over.
 pub(crate) async fn run(args: &AdoptArgs) -> Result<Answer> {
     let loaded = plan::load(&args.source).await?;
     let (around, recorded_instances) = match &loaded.client {
         Some(client) => surroundings::read(client).await?,
         None => (Surroundings::default(), None),
     };
-    let mut successor = successor(args, recorded_instances);
-    if args.cloud_provider == CloudProviderName::Kwok {
+    let provider = Provider::of(args, &loaded.world.state)?;
+    let mut successor = Successor {
+        node_classes: provider.node_classes,
+        provider_id_prefix: provider.name.provider_id_prefix().to_owned(),
+        namespace: args.namespace.clone(),
+        ..Successor::default()
+    };
+    // The only one that keeps records; the others ask their clouds.
+    if provider.name == CloudProviderName::Kwok {
+        successor.recorded_instances = recorded_instances;
         successor.adoptable_instances = adoptable(&loaded.world.state.nodes);
     }
     let mut take_over = check(&loaded.world.state, &around, &successor, loaded.now);
@@ -92,10 +109,11 @@ pub(crate) async fn run(args: &AdoptArgs) -> Result<Answer> {
         api_version: "adopt.spokeshave.dev/v1alpha1",
         kind: "TakeOver",
         now: loaded.now,
+        cloud_provider: provider.name.word(),
         take_over: &take_over,
     };
     let text = match args.output {
-        OutputFormat::Table => page(&take_over, loaded.client.is_some()),
+        OutputFormat::Table => page(&take_over, args, provider.name, loaded.client.is_some()),
         OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&document)?),
         OutputFormat::Yaml => serde_saphyr::to_string(&document)?,
     };
@@ -111,28 +129,7 @@ fn adoptable(nodes: &[Arc<Node>]) -> Vec<String> {
     nodes.filter_map(|node| node.metadata.name.clone()).collect()
 }
 
-/// What is known of a provider without asking its cloud.
-fn successor(args: &AdoptArgs, recorded_instances: Option<Vec<String>>) -> Successor {
-    let class = |group: &str, kind: &str| vec![(group.to_owned(), kind.to_owned())];
-    match args.cloud_provider {
-        CloudProviderName::Kwok => Successor {
-            node_classes: class("karpenter.kwok.sh", "KWOKNodeClass"),
-            provider_id_prefix: "kwok://".to_owned(),
-            recorded_instances,
-            adoptable_instances: Vec::new(),
-            namespace: args.namespace.clone(),
-        },
-        CloudProviderName::Aws => Successor {
-            node_classes: class("karpenter.k8s.aws", "EC2NodeClass"),
-            provider_id_prefix: "aws:///".to_owned(),
-            recorded_instances: None,
-            adoptable_instances: Vec::new(),
-            namespace: args.namespace.clone(),
-        },
-    }
-}
-
-fn page(take_over: &TakeOver, is_cluster: bool) -> String {
+fn page(take_over: &TakeOver, args: &AdoptArgs, provider: CloudProviderName, is_cluster: bool) -> String {
     let mut out = format!(
         "{}, {}: {} would become drifted, {} would be stamped\n",
         count(take_over.node_pools, "NodePool"),
@@ -140,6 +137,13 @@ fn page(take_over: &TakeOver, is_cluster: bool) -> String {
         count(take_over.would_drift, "NodeClaim"),
         count(take_over.would_stamp, "object"),
     );
+    if args.cloud_provider.is_none() {
+        let provider = provider.word();
+        let _ = writeln!(
+            out,
+            "Looked at as the provider {provider} would, by the NodeClasses of the NodePools; --cloud-provider names another."
+        );
+    }
     if !is_cluster {
         out.push_str("From files, only NodePools, NodeClaims and nodes are checked; --live also checks which operator runs the cluster today.\n");
     }

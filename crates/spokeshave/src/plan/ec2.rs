@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use jiff::Timestamp;
 use spokeshave_api::ec2_node_class::{AmiFamily, EC2NodeClassSpec, EC2NodeClassStatus, Subnet};
-use spokeshave_api::{EC2NodeClass, NodePool, labels};
+use spokeshave_api::{EC2NodeClass, NodePool, Operator, labels};
 use spokeshave_ec2_simulated as facts;
 use spokeshave_model::InstanceType;
 use spokeshave_plan::report::some_of;
@@ -30,6 +30,7 @@ const ZONES: [char; 3] = ['a', 'b', 'c'];
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ec2 {
     region: Option<String>,
+    is_of_scenario: bool,
 }
 
 /// Instance types by the name of their EC2NodeClass, and what was assumed.
@@ -61,7 +62,17 @@ impl Ec2 {
         }
         Ok(catalog.is_none().then(|| Ec2 {
             region: region.map(str::to_owned),
+            is_of_scenario: false,
         }))
+    }
+
+    /// The same for a scenario, which names a catalog itself: no option does.
+    #[must_use]
+    pub(crate) fn of_scenario(self) -> Self {
+        Ec2 {
+            is_of_scenario: true,
+            ..self
+        }
     }
 
     /// The instance types for each class that a NodePool references. `supported` has the supported kinds, as (group, kind); empty means all.
@@ -82,9 +93,10 @@ impl Ec2 {
         let written: BTreeMap<&str, &Arc<EC2NodeClass>> =
             written.map(|class| (class.name(), class)).collect();
         let name = self.region_of(dump, &written);
-        let region = region(name, zones_of(dump, &written));
+        let wanted = wanted(dump, labels::ZONE).map(str::to_owned).collect();
+        let region = region(name, zones_of(dump, &written), wanted);
         let prices = Prices::built_in(&region.name);
-        offers.notes.push(tables(&region, named.len()));
+        offers.notes.push(self.tables(&region, named.len()));
         let old = dump.outdated.iter();
         let old = old.filter(|((kind, _), _)| kind == EC2NodeClass::KIND);
         let old: BTreeSet<&str> = old.flat_map(|(_, names)| names).map(String::as_str).collect();
@@ -135,7 +147,7 @@ impl Ec2 {
         offers
     }
 
-    /// The requested region, that of most nodes, that of the classes' subnets, or one with tables.
+    /// The requested region, that of most nodes, that of the classes' subnets, that which NodePools require, or one with tables.
     fn region_of(&self, dump: &Dump, classes: &BTreeMap<&str, &Arc<EC2NodeClass>>) -> String {
         if let Some(region) = &self.region {
             return region.clone();
@@ -156,8 +168,56 @@ impl Ec2 {
         }
         let zone = subnets(classes).map(|subnet| subnet.zone.as_str()).next();
         let region = zone.map(|zone| zone.trim_end_matches(|it: char| it.is_ascii_lowercase()));
-        region.unwrap_or(facts::REGION).to_owned()
+        let required = || {
+            let region = wanted(dump, labels::REGION).find(|name| REGIONS.contains(name));
+            region.or_else(|| wanted(dump, labels::ZONE).find_map(around))
+        };
+        region.or_else(required).unwrap_or(facts::REGION).to_owned()
     }
+
+    /// Where types and prices are from.
+    fn tables(&self, region: &Region, classes: usize) -> String {
+        let whose = if Prices::has_table(&region.name) {
+            &region.name
+        } else {
+            facts::REGION
+        };
+        let other = if whose == region.name {
+            ""
+        } else {
+            ", which has no table of its own"
+        };
+        let of = if classes == 1 {
+            "an EC2NodeClass"
+        } else {
+            "EC2NodeClasses"
+        };
+        let others = if self.is_of_scenario {
+            "nodes, subnets of an EC2NodeClass, or zones that a NodePool requires name another region, and `catalog` of a scenario's `cluster` other types and prices"
+        } else {
+            "--region and --catalog FILE name others"
+        };
+        format!(
+            "NodePools of {of} are planned with {} instance types of EC2 in {}{other}, at the on-demand prices of {whose}; spot counts as on-demand; {others}",
+            region.types.len(),
+            region.name
+        )
+    }
+}
+
+/// What NodePools with an EC2NodeClass allow of a label, where they list it.
+fn wanted<'d>(dump: &'d Dump, key: &str) -> impl Iterator<Item = &'d str> {
+    let pools = dump.node_pools.iter().filter(|pool| is_ec2(pool));
+    let requirements = pools.flat_map(|pool| &pool.spec.template.spec.requirements);
+    let listed = requirements.filter(move |one| one.key == key && one.operator == Operator::In);
+    listed.flat_map(|one| one.values.iter().map(String::as_str))
+}
+
+/// The region in which a zone is, local zones included: `us-west-2` of `us-west-2-lax-1a`.
+fn around(zone: &str) -> Option<&'static str> {
+    let regions = REGIONS.iter().copied();
+    let around = regions.filter(|region| zone.starts_with(*region));
+    around.max_by_key(|region| region.len())
 }
 
 fn subnets<'a>(classes: &'a BTreeMap<&str, &Arc<EC2NodeClass>>) -> impl Iterator<Item = &'a Subnet> {
@@ -176,8 +236,9 @@ fn zones_of(dump: &Dump, classes: &BTreeMap<&str, &Arc<EC2NodeClass>>) -> BTreeS
         .collect()
 }
 
-/// The table's types in a region: availability is known for the table's own zones; other zones are assumed to have all types.
-fn region(name: String, named: BTreeSet<String>) -> Region {
+/// The table's types in a region: availability is known for the table's own zones; other zones are assumed to have all types. `wanted` are zones that NodePools
+/// require, beside which there may be others.
+fn region(name: String, named: BTreeSet<String>, wanted: BTreeSet<String>) -> Region {
     let mut region = facts::facts();
     let known: BTreeSet<String> = region.zones.values().flatten().cloned().collect();
     let mut further: BTreeSet<String> = named
@@ -188,6 +249,7 @@ fn region(name: String, named: BTreeSet<String>) -> Region {
         if further.is_empty() {
             further = ZONES.iter().map(|zone| format!("{name}{zone}")).collect();
         }
+        further.extend(wanted.into_iter().filter(|zone| zone.starts_with(&name)));
         for zones in region.zones.values_mut() {
             zones.clear();
         }
@@ -197,30 +259,6 @@ fn region(name: String, named: BTreeSet<String>) -> Region {
     }
     region.name = name;
     region
-}
-
-/// Where types and prices are from.
-fn tables(region: &Region, classes: usize) -> String {
-    let whose = if Prices::has_table(&region.name) {
-        &region.name
-    } else {
-        facts::REGION
-    };
-    let other = if whose == region.name {
-        ""
-    } else {
-        ", which has no table of its own"
-    };
-    let of = if classes == 1 {
-        "an EC2NodeClass"
-    } else {
-        "EC2NodeClasses"
-    };
-    format!(
-        "NodePools of {of} are planned with {} instance types of EC2 in {}{other}, at the on-demand prices of {whose}; spot counts as on-demand; --region and --catalog FILE name others",
-        region.types.len(),
-        region.name
-    )
 }
 
 /// A class of which nothing is known but its name.
@@ -263,4 +301,73 @@ fn sold(class: &EC2NodeClass, region: &Region, prices: &Prices) -> Arc<[Instance
         now: Timestamp::UNIX_EPOCH,
     };
     offerings::instance_types(region, &context, &market).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::dump::read;
+
+    /// A NodePool with these requirements and nothing else, as `simulate init` leaves it behind: where it is, which zones there are, and what is said of both.
+    fn offered(ec2: &Ec2, requirements: &str) -> (String, BTreeSet<String>, String) {
+        let pool = format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: default}}\nspec: {{template: {{spec: {{\
+             nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}, requirements: {requirements}}}}}}}\n"
+        );
+        let dump = read("pools.yaml", pool.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
+        let offers = ec2.offers(&dump, &[]);
+        let types = &offers.types["default"];
+        let offerings = types.iter().flat_map(|one| &one.offerings);
+        let zones = offerings.filter_map(|offering| offering.zone().map(str::to_owned));
+        let region = ec2.region_of(&dump, &BTreeMap::new());
+        (region, zones.collect(), offers.notes[0].clone())
+    }
+
+    #[test]
+    fn a_050_the_region_is_that_of_the_zones_that_node_pools_require() {
+        let (region, zones, note) = offered(
+            &Ec2::default(),
+            "[{key: topology.kubernetes.io/zone, operator: In, values: [eu-central-1b, eu-central-1d]}]",
+        );
+        assert_eq!(region, "eu-central-1");
+        // The classes' others are there, too: another NodePool may use them.
+        for zone in ["eu-central-1a", "eu-central-1b", "eu-central-1d"] {
+            assert!(zones.contains(zone), "{zones:?}");
+        }
+        assert!(
+            note.contains(" in eu-central-1, ") && note.contains("--region"),
+            "{note}"
+        );
+        for (requirements, expected) in [
+            ("[]", facts::REGION),
+            (
+                "[{key: topology.kubernetes.io/region, operator: In, values: [ap-south-2]}]",
+                "ap-south-2",
+            ),
+            (
+                "[{key: topology.kubernetes.io/zone, operator: In, values: [us-west-2-lax-1a]}]",
+                "us-west-2",
+            ),
+            (
+                "[{key: topology.kubernetes.io/zone, operator: NotIn, values: [eu-central-1a]}]",
+                facts::REGION,
+            ),
+            (
+                "[{key: topology.kubernetes.io/zone, operator: In, values: [zone-a]}]",
+                facts::REGION,
+            ),
+        ] {
+            assert_eq!(
+                offered(&Ec2::default(), requirements).0,
+                expected,
+                "{requirements}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_note_of_a_scenario_names_no_option_that_it_has_not() {
+        let (_, _, note) = offered(&Ec2::default().of_scenario(), "[]");
+        assert!(!note.contains("--") && note.contains("`catalog`"), "{note}");
+    }
 }

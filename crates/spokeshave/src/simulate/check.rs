@@ -35,6 +35,8 @@ pub(crate) struct Check {
     stateful_sets: usize,
     jobs: usize,
     bare_pods: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_workloads: Option<usize>,
     events: u64,
     pods_at_start: u64,
     pods_per_day: f64,
@@ -67,6 +69,7 @@ impl Check {
             stateful_sets: timeline.owners_of(OwnerKind::StatefulSet),
             jobs: timeline.owners_of(OwnerKind::Job),
             bare_pods: timeline.owners_of(OwnerKind::Bare),
+            other_workloads: Some(timeline.owners_of(OwnerKind::Other)).filter(|others| *others > 0),
             events: facts.events,
             pods_at_start: facts.at_start,
             pods_per_day: rounded(facts.births_per_day(scenario.duration_ms)),
@@ -97,6 +100,11 @@ impl Check {
             (self.stateful_sets, "StatefulSet", "StatefulSets"),
             (self.jobs, "Job", "Jobs"),
             (self.bare_pods, "bare Pod", "bare Pods"),
+            (
+                self.other_workloads.unwrap_or(0),
+                "other workload",
+                "other workloads",
+            ),
         ] {
             if count > 0 {
                 kinds.push(format!("{count} {}", if count == 1 { one } else { several }));

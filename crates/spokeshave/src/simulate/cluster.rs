@@ -9,6 +9,7 @@ use anyhow::{Result, anyhow, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::Value;
+use spokeshave_api::conditions::{Conditioned as _, READY};
 use spokeshave_api::{DisruptionPolicy, NodePool};
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_scenario::file::{Merge, ModelName, PolicySpec};
@@ -82,6 +83,7 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         refuse_wrong(object)?;
     }
     let ec2 = Ec2::unless(scenario.cluster.catalog.as_deref().map(Path::new), None)?;
+    let ec2 = ec2.map(Ec2::of_scenario);
     let origin = Origin::Files {
         own_catalog: scenario.cluster.catalog.is_some(),
     };
@@ -116,6 +118,7 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     let of_policies = shop.notes().iter().filter(|note| !notes.contains(note));
     let of_policies: Vec<String> = of_policies.cloned().collect();
     notes.extend(of_policies);
+    let mut notes: Vec<String> = notes.iter().map(|note| in_scenario(note)).collect();
     notes.extend(idle);
     Ok(Setting {
         world,
@@ -123,6 +126,45 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         budgets: read.state.pod_disruption_budgets,
         notes,
     })
+}
+
+/// A note as `plan` has it, with what a scenario has in place of an option.
+fn in_scenario(note: &str) -> String {
+    note.replace(
+        "--catalog FILE names others",
+        "`catalog` of a scenario's `cluster` names others",
+    )
+    .replace(
+        "instance types and prices of --catalog",
+        "instance types and prices of the scenario's `catalog`",
+    )
+}
+
+/// What the figures leave out of the NodePools of policies, or take for granted of them: each sentence once, whichever policies it is about.
+pub(crate) fn caveats(policies: &[Policy]) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for pool in policies.iter().flat_map(|policy| &policy.node_pools) {
+        let name = pool.name();
+        let unready = pool.condition(READY).filter(|_| !pool.is_true(READY));
+        let unready = unready.map(|condition| {
+            let said = [condition.reason.as_str(), condition.message.as_str()];
+            let said = said
+                .into_iter()
+                .find(|text| !text.is_empty())
+                .unwrap_or("no reason");
+            format!("NodePool {name} is not Ready in the dump ({said}): taken as ready")
+        });
+        let fixed = pool.spec.replicas.filter(|replicas| *replicas > 0).map(|replicas| {
+            let (nodes, are) = if replicas == 1 { ("node", "is") } else { ("nodes", "are") };
+            format!("NodePool {name} is static (spec.replicas): its {replicas} {nodes} {are} not simulated, and in no cost")
+        });
+        for caveat in unready.into_iter().chain(fixed) {
+            if !found.contains(&caveat) {
+                found.push(caveat);
+            }
+        }
+    }
+    found
 }
 
 /// Paths for a sentence.
@@ -450,6 +492,34 @@ spec: {requirements: [], price: '1.0'}
         assert!(of(0).iter().any(|one| one.name == "m5.large"));
         assert!(Arc::ptr_eq(of(0), of(1)));
         assert!(!Arc::ptr_eq(of(0), of(2)));
+    }
+
+    /// NodeClasses of another provider, and those of AWS, without a catalog.
+    #[test]
+    fn notes_name_no_option_that_simulate_has_not() {
+        let kwok = "{group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}";
+        for (class, expected) in [
+            (
+                "{group: karpenter.azure.com, kind: AKSNodeClass, name: default}",
+                "planned with those of the kwok provider; `catalog` of",
+            ),
+            (
+                "{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}",
+                "and `catalog` of",
+            ),
+        ] {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let text = dump(1).replace(kwok, class);
+            std::fs::write(folder.path().join("monday.yaml"), text).expect("written");
+            let scenario = SCENARIO.replace("monday.yaml, tuesday.yaml", "monday.yaml");
+            let file = folder.path().join("scenario.yaml").display().to_string();
+            let document = Document::parse(&file, &scenario).unwrap_or_else(|wrong| panic!("{wrong}"));
+            let notes = read(&document, &[])
+                .unwrap_or_else(|error| panic!("{error}"))
+                .notes
+                .join("\n");
+            assert!(notes.contains(expected) && !notes.contains("--"), "{notes}");
+        }
     }
 
     #[test]

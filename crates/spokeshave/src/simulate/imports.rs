@@ -2,7 +2,7 @@
 //!
 //! Owns files and the sentences about what was done to a recording. What a recording means is the business of the crate `scenario`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,12 +13,11 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use spokeshave_comparison::Input;
-use spokeshave_scenario::Timeline;
-use spokeshave_scenario::import::inventory::budget_over;
-use spokeshave_scenario::import::objects::Budget;
-use spokeshave_scenario::import::{Recording, bend};
+use spokeshave_plan::report::{count, some_of};
+use spokeshave_scenario::import::{Recorded, Recording, bend};
 use spokeshave_scenario::source::{FORMATS, Format, Source};
 use spokeshave_scenario::workload::{Kind, Workload};
+use spokeshave_scenario::{Budget, DisruptionBudget, Timeline};
 
 use super::cluster::{beside, paths_of, shown};
 use super::document::Document;
@@ -130,6 +129,8 @@ impl Recordings {
             Format::Dumps => files::expand(&paths)?,
             _ => paths,
         };
+        // Dumps whose name tells no time: there may be thousands.
+        let mut untold: Vec<String> = Vec::new();
         for path in &paths {
             let shown = path.display().to_string();
             let bytes = std::fs::read(path)
@@ -144,9 +145,13 @@ impl Recordings {
                 refuse_cut_off(&shown, &bytes)?;
                 let mut inventory = spokeshave_scenario::import::inventory::Inventory::default();
                 inventory::add(&shown, &bytes, &mut inventory)?;
-                let instant = time_in(path).or(inventory.newest()).ok_or_else(|| {
+                let told = time_in(path);
+                let instant = told.or(inventory.newest()).ok_or_else(|| {
                     anyhow!("{shown}: neither its name nor an object in it says when it was written; name it like 2026-03-02T14-00.yaml")
                 })?;
+                if told.is_none() {
+                    untold.push(format!("{shown} at {instant}"));
+                }
                 recording
                     .dump(instant, &inventory)
                     .map_err(|error| anyhow!("{shown}: {error}"))?;
@@ -156,12 +161,21 @@ impl Recordings {
                     .map_err(|error| anyhow!("{shown}: {error}"))?;
             }
         }
+        if !untold.is_empty() {
+            self.notes.push(format!(
+                "no time like 2026-03-02T14-00 is in the names of {}: taken as written when its newest object was made: {}",
+                count(untold.len(), "dump"),
+                some_of(&untold, 3)
+            ));
+        }
         let shown = source.files.join(", ");
         let mut recorded = recording.finish().map_err(|error| anyhow!("{shown}: {error}"))?;
         let notes = std::mem::take(&mut recorded.notes);
         self.notes
             .extend(notes.into_iter().map(|note| format!("{shown}: {note}")));
         self.alterations.extend(alterations(&shown, source));
+        self.alterations
+            .extend(unequal(&shown, source, &recorded, scenario.duration_ms));
         adopt(workload, &mut recorded.timeline);
         protect(&mut recorded.timeline, budgets);
         bend(recorded, source, scenario.duration_ms).map_err(|error| anyhow!("{shown}: {error}"))
@@ -203,10 +217,31 @@ fn refuse_cut_off(file: &str, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The instant in the name of a dump: its first twelve or fourteen digits, as in `2026-03-02T14-00.yaml` or `pods-20260302140005.json`.
+/// The instant in the name of a dump, as in `2026-03-02T14-00.yaml`, `pods-20260302140005.json` or `prod-eu1-2026-03-02T14-00.json`: twelve or fourteen digits
+/// from the first date on.
 fn time_in(path: &Path) -> Option<Timestamp> {
     let name = path.file_stem()?.to_str()?;
-    let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+    let mut before = ' ';
+    let begins = name.char_indices().filter(|(_, character)| {
+        let is_begin = character.is_ascii_digit() && !before.is_ascii_digit();
+        before = *character;
+        is_begin
+    });
+    begins.map(|(at, _)| &name[at..]).find_map(instant_at)
+}
+
+/// The instant with which a text begins.
+fn instant_at(text: &str) -> Option<Timestamp> {
+    let is_part = |character: char| character.is_ascii_digit() || "-_.:+TtZz ".contains(character);
+    let text = &text[..text
+        .find(|character: char| !is_part(character))
+        .unwrap_or(text.len())];
+    let year = text.bytes().take_while(u8::is_ascii_digit).count();
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    // `2026-03-02` or `20260302`, and no `1-2026`.
+    if year != 4 && year < 8 {
+        return None;
+    }
     let part = |from: usize, to: usize| digits.get(from..to)?.parse::<i16>().ok();
     let seconds = part(12, 14).unwrap_or(0);
     let small = |number: i16| i8::try_from(number).ok();
@@ -250,54 +285,79 @@ fn alterations(shown: &str, source: &Source) -> Option<String> {
     (!done.is_empty()).then(|| format!("{shown}: {}", done.join(", ")))
 }
 
+/// That a recording is much shorter or longer than the scenario, which is not said of one that is repeated.
+fn unequal(shown: &str, source: &Source, recorded: &Recorded, duration_ms: u64) -> Option<String> {
+    let last = recorded.timeline.events.iter().map(|event| event.at_ms).max();
+    let recorded_ms = recorded.recorded_ms.max(last.unwrap_or(0)) as f64 / source.speed;
+    let duration_ms = duration_ms as f64;
+    // For how long nothing changed in a table, nobody knows.
+    if source.repeat || recorded_ms == 0.0 {
+        return None;
+    }
+    let (recorded, duration) = (in_minutes(recorded_ms), in_minutes(duration_ms));
+    if recorded_ms < 0.9 * duration_ms {
+        Some(format!(
+            "{shown}: {recorded} recorded of {duration}: the rest stays as it was at the end"
+        ))
+    } else if 0.9 * recorded_ms > duration_ms {
+        Some(format!("{shown}: the first {duration} of {recorded}"))
+    } else {
+        None
+    }
+}
+
+/// A length in whole minutes, or in seconds where it is shorter than one.
+fn in_minutes(milliseconds: f64) -> String {
+    let unit = if milliseconds < 60_000.0 { 1_000 } else { 60_000 };
+    super::shown((milliseconds as u64 / unit * unit).max(1_000))
+}
+
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// PodDisruptionBudgets of the manifests for workloads that say nothing themselves.
+/// PodDisruptionBudgets of the manifests, in the namespaces that a timeline has. One that was recorded under the same name gives way, as it would to
+/// `kubectl apply`.
 pub(crate) fn protect(timeline: &mut Timeline, budgets: &[Arc<PodDisruptionBudget>]) {
     if budgets.is_empty() {
         return;
     }
-    let text = |value: &Option<IntOrString>| {
-        value.as_ref().map(|value| match value {
-            IntOrString::Int(number) => number.to_string(),
-            IntOrString::String(text) => text.clone(),
-        })
-    };
-    let budgets: Vec<Budget> = budgets
-        .iter()
-        .filter_map(|budget| {
-            let spec = budget.spec.as_ref()?;
-            Some(Budget {
-                namespace: budget
-                    .metadata
-                    .namespace
-                    .clone()
-                    .unwrap_or_else(|| "default".to_owned()),
-                name: budget.metadata.name.clone().unwrap_or_default(),
-                // None selects nothing, an empty one everything.
-                selector: spec.selector.clone()?,
-                max_unavailable: text(&spec.max_unavailable),
-                min_available: text(&spec.min_available),
-            })
-        })
-        .collect();
-    for owner in timeline.owners.iter_mut().filter(|owner| owner.budget.is_none()) {
-        let labels = owner
-            .template
-            .metadata
-            .as_ref()
-            .and_then(|meta| meta.labels.clone());
-        owner.budget = budget_over(&budgets, &owner.namespace, &labels.unwrap_or_default());
+    let owners = timeline.owners.iter();
+    let namespaces: BTreeSet<&str> = owners.map(|owner| owner.namespace.as_str()).collect();
+    for (name, budget) in budgets.iter().filter_map(|budget| told(budget)) {
+        if namespaces.contains(name.0.as_str()) {
+            timeline.budgets.insert(name, budget);
+        }
     }
+}
+
+/// Namespace and name of a PodDisruptionBudget, and what it says; none for one without a selector, which selects nothing.
+fn told(budget: &PodDisruptionBudget) -> Option<((String, String), DisruptionBudget)> {
+    let (metadata, spec) = (&budget.metadata, budget.spec.as_ref()?);
+    let text = |value: &IntOrString| match value {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(text) => text.clone(),
+    };
+    let most = spec
+        .max_unavailable
+        .as_ref()
+        .map(text)
+        .map(Budget::MaxUnavailable);
+    let least = spec.min_available.as_ref().map(text).map(Budget::MinAvailable);
+    let namespace = metadata.namespace.as_deref().unwrap_or("default");
+    let name = metadata.name.clone().unwrap_or_default();
+    let told = DisruptionBudget {
+        selector: spec.selector.clone()?,
+        amount: most.or(least),
+    };
+    Some(((namespace.to_owned(), name), told))
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
     use serde_json::json;
-    use spokeshave_scenario::Budget as Protection;
 
     use super::*;
 
@@ -331,13 +391,44 @@ spec:
         let budget = json!({"metadata": {"name": "web"}, "spec": {"minAvailable": 2, "selector": {}}});
         let budget: PodDisruptionBudget = serde_json::from_value(budget).expect("a budget");
         let found = read(&document, &[], &[Arc::new(budget)]).unwrap_or_else(|error| panic!("{error}"));
-        let owners = found.timelines["rec"].owners.iter();
-        let told = owners.map(|owner| (owner.namespace.as_str(), owner.budget.clone()));
-        let least = || Some(Protection::MinAvailable("2".to_owned()));
+        let budgets = found.timelines["rec"].budgets.iter();
+        let told = budgets.map(|((namespace, name), budget)| (namespace.as_str(), name.as_str(), budget));
+        let least = DisruptionBudget {
+            selector: LabelSelector::default(),
+            amount: Some(Budget::MinAvailable("2".to_owned())),
+        };
         assert_eq!(
             told.collect::<Vec<_>>(),
-            [("default", least()), ("default-copy2", least())]
+            [("default", "web", &least), ("default-copy2", "web", &least)]
         );
+    }
+
+    /// In a cluster there is one object of a name, and what the user writes now is what is applied last.
+    #[test]
+    fn a_budget_of_manifests_takes_the_place_of_a_recorded_one_of_its_name() {
+        let owner = json!({"kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"containers": []}, "status": {"phase": "Running"}});
+        let budget = |namespace: &str, name: &str, most: i32| {
+            json!({"kind": "PodDisruptionBudget", "metadata": {"name": name, "namespace": namespace},
+                "spec": {"maxUnavailable": most, "selector": {"matchLabels": {"app": "web"}}}})
+        };
+        let mut inventory = spokeshave_scenario::import::inventory::Inventory::default();
+        for object in [owner, budget("shop", "web", 1), budget("shop", "db", 1)] {
+            let object = spokeshave_scenario::import::objects::Object::read(&object.to_string(), None);
+            inventory.add(object.expect("readable"));
+        }
+        let start = "2026-03-02T00:00:00Z".parse().expect("an instant");
+        let mut timeline = inventory.constant(start, 3_600_000).expect("small");
+        let manifests = [budget("shop", "web", 3), budget("nowhere", "web", 5)];
+        let manifests: [Arc<PodDisruptionBudget>; 2] =
+            manifests.map(|budget| Arc::new(serde_json::from_value(budget).expect("a budget")));
+        protect(&mut timeline, &manifests);
+        let told: Vec<_> = timeline
+            .budgets
+            .iter()
+            .map(|((namespace, name), budget)| (namespace.as_str(), name.as_str(), budget.amount.clone()))
+            .collect();
+        let most = |most: &str| Some(Budget::MaxUnavailable(most.to_owned()));
+        assert_eq!(told, [("shop", "db", most("1")), ("shop", "web", most("3"))]);
     }
 
     /// As a recorder leaves them behind whose API server was away, or that was ended while it wrote: they are not the dumps of a smaller cluster.
@@ -389,6 +480,44 @@ spec:
         }
     }
 
+    /// What a table says of two hours, in scenarios of other lengths.
+    #[test]
+    fn a_recording_of_another_length_than_the_scenario_is_said_to_be() {
+        for (duration, more, expected) in [
+            ("2h", "", None),
+            ("130m", "", None),
+            (
+                "1d",
+                "",
+                Some("pods.csv: 2h recorded of 1d: the rest stays as it was at the end"),
+            ),
+            (
+                "1d",
+                ", speed: 0.5",
+                Some("pods.csv: 4h recorded of 1d: the rest stays as it was at the end"),
+            ),
+            ("1h", "", Some("pods.csv: the first 1h of 2h")),
+            ("1d", ", repeat: true", None),
+        ] {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            for (name, text) in [
+                ("pools.yaml", ""),
+                ("pods.csv", "begin,cores,team\n0,1,web\n7200,1,web\n"),
+            ] {
+                std::fs::write(folder.path().join(name), text).expect("written");
+            }
+            let scenario = SCENARIO
+                .replace("duration: 1h", &format!("duration: {duration}"))
+                .replace(", copies: 2", more);
+            let file = folder.path().join("scenario.yaml").display().to_string();
+            let document = Document::parse(&file, &scenario).unwrap_or_else(|wrong| panic!("{wrong}"));
+            let found = read(&document, &[], &[]).unwrap_or_else(|error| panic!("{error}"));
+            let mut told = found.alterations.iter();
+            let told = told.find(|text| text.starts_with("pods.csv") && text.contains(" of "));
+            assert_eq!(told.map(String::as_str), expected, "{duration}{more}");
+        }
+    }
+
     #[test]
     fn names_of_dumps_tell_their_time() {
         for (name, expected) in [
@@ -396,6 +525,11 @@ spec:
             ("pods-20260302140005.json", Some("2026-03-02T14:00:05Z")),
             ("2026-13-02T14-00.yaml", None),
             ("monday.yaml", None),
+            ("prod-eu1-2026-03-02T01-00.json", Some("2026-03-02T01:00:00Z")),
+            ("12-20260302T0100Z.json", Some("2026-03-02T01:00:00Z")),
+            ("2026-03-02T01-00-node3-17.json", Some("2026-03-02T01:00:00Z")),
+            ("v2-2026-03-02.json", None),
+            ("é1é-2026.json", None),
         ] {
             let found = time_in(Path::new(name)).map(|instant| instant.to_string());
             assert_eq!(found.as_deref(), expected, "{name}");

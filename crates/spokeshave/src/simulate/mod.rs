@@ -3,6 +3,7 @@
 //! It reads what a scenario names, hands it to the engine, and prints what `comparison` makes of the runs. It decides nothing and measures nothing.
 
 mod args;
+mod budgets;
 mod check;
 mod cluster;
 mod document;
@@ -11,6 +12,7 @@ mod imports;
 mod init;
 mod inventory;
 mod manifests;
+mod misfits;
 mod offers;
 mod overwriting;
 mod owners;
@@ -28,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result};
 use spokeshave_comparison::{Comparison, Expectation, Policy, Setting};
 use spokeshave_scenario::Scenario;
-use spokeshave_scenario::file::{MODELS, ModelName, PolicySpec};
+use spokeshave_scenario::file::{MODELS, ModelName, PolicySpec, SettingsSpec};
 
 use crate::arguments::OutputFormat;
 use crate::settings::cores;
@@ -99,6 +101,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         say(&format!("note: {note}"));
     }
     owners::settle(&document, &args.filenames, &mut recordings.timelines)?;
+    let mut caveats = cluster::caveats(&setting.policies);
     let plan = RunList {
         scenario: scenario.clone(),
         recordings: recordings.timelines,
@@ -107,15 +110,21 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         policies: setting.policies,
         seeds,
     };
+    let timeline = plan.timeline(1)?;
+    caveats.extend(misfits::notes(&plan.world, &plan.policies, &timeline));
+    caveats.extend(budgets::note(&timeline));
+    for caveat in &caveats {
+        say(&format!("note: {caveat}"));
+    }
     if args.check {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let timeline = plan.timeline(1)?;
         for doubt in check::doubts(&timeline) {
             say(&format!("note: {doubt}"));
         }
         let check = Check::of(scenario, &names, seeds, &timeline);
         return crate::print(&check.print(args.output)?).map(|()| ExitCode::SUCCESS);
     }
+    drop(timeline);
     let jobs = args.jobs.map_or_else(cores, usize::from);
     let facts = Setting {
         scenario: scenario.name.clone(),
@@ -129,6 +138,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         baseline: scenario.baseline.clone(),
         inputs: recordings.inputs,
         alterations: recordings.alterations,
+        notes: caveats,
     };
     // Now, and not after hours of work.
     outputs.try_all()?;
@@ -290,6 +300,10 @@ fn described(spec: &PolicySpec) -> Policy {
         })
         .collect();
     parts.extend(spec.manifests.iter().map(|file| format!("with {file}")));
+    parts.extend(settings(&spec.settings));
+    if spec.model == ModelName::None {
+        parts.push("nothing is removed voluntarily".to_owned());
+    }
     Policy {
         name: spec.name.clone(),
         model: model
@@ -297,4 +311,27 @@ fn described(spec: &PolicySpec) -> Policy {
             .map(str::to_owned),
         summary: (!parts.is_empty()).then(|| parts.join(", ")),
     }
+}
+
+/// The operator's settings that a policy changes, as the scenario has them.
+fn settings(spec: &SettingsSpec) -> Vec<String> {
+    let flag = |value: Option<bool>| value.map(|is_on| is_on.to_string());
+    let length = |milliseconds: Option<u64>| match milliseconds? {
+        0 => Some("0s".to_owned()),
+        milliseconds => Some(shown(milliseconds)),
+    };
+    let named = [
+        ("spotToSpotConsolidation", flag(spec.spot_to_spot)),
+        (
+            "consolidationReplacements",
+            spec.replacements.map(|number| number.to_string()),
+        ),
+        ("consolidationRounds", flag(spec.rounds)),
+        ("batchIdleDuration", length(spec.batch_idle_ms)),
+        ("batchMaxDuration", length(spec.batch_max_ms)),
+    ];
+    let changed = named.into_iter();
+    changed
+        .filter_map(|(name, value)| Some(format!("{name}: {}", value?)))
+        .collect()
 }

@@ -157,6 +157,7 @@ fn described((kind, namespace, name): &Key) -> String {
         OwnerKind::StatefulSet => "StatefulSet",
         OwnerKind::Job => "Job",
         OwnerKind::Bare => "Pod",
+        OwnerKind::Other => "workload",
     };
     format!("{kind} {namespace}/{name}")
 }
@@ -254,7 +255,13 @@ train,1,1,0,0,100,-1
         );
         for owner in &found.owners {
             assert_eq!(owner.ready, Spread::exactly(600_000));
-            assert_eq!(owner.budget, Some(Budget::MaxUnavailable("2".to_owned())));
         }
+        let most = Some(Budget::MaxUnavailable("2".to_owned()));
+        let budgets = found.budgets.iter();
+        let told = budgets.map(|((namespace, _), budget)| (namespace.as_str(), &budget.amount));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [("other", &most), ("other-copy2", &most)]
+        );
     }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use spokeshave_model::Price;
 use spokeshave_story::explain::Story;
-use spokeshave_view::{Place, View, detail, share};
+use spokeshave_view::{NodeRow, Place, View, detail, price_of, share};
 use spokeshave_web::Shown;
 
 use super::frame::{Asked, Pane, known_sum};
@@ -112,33 +111,21 @@ fn told_without(shown: &Shown, asked: &Asked, name: &str) -> Lines {
     lines
 }
 
-/// What the nodes of a NodePool amount to.
-#[derive(Default)]
-struct Sum {
-    nodes: usize,
-    price: Price,
-    without_price: usize,
-    room: i64,
-    asked: i64,
-}
-
 fn pools(view: &View) -> Lines {
-    let mut pools: BTreeMap<&str, Sum> = BTreeMap::new();
+    let mut pools: BTreeMap<&str, Vec<&NodeRow>> = BTreeMap::new();
     for row in &view.nodes.0 {
         let pool = row.pool.as_deref().unwrap_or("no NodePool");
-        let sum = pools.entry(pool).or_default();
-        sum.nodes += 1;
-        sum.price = sum.price.saturating_add(row.price.unwrap_or_default().0);
-        sum.without_price += usize::from(row.price.is_none());
-        sum.room += row.cpu.0;
-        sum.asked += row.cpu.1;
+        pools.entry(pool).or_default().push(row);
     }
-    let line = |(name, sum): (&str, Sum)| {
+    let line = |(name, rows): (&str, Vec<&NodeRow>)| {
+        let (price, without_price) = price_of(rows.iter().copied());
+        let sum = |of: fn(&NodeRow) -> i64| rows.iter().map(|row| of(row)).sum::<i64>();
+        let cpu = (sum(|row| row.cpu.0), sum(|row| row.cpu.1));
         let text = format!(
             "{name}: {} nodes, {}, cpu {} %",
-            sum.nodes,
-            known_sum(sum.price, sum.without_price),
-            share((sum.room, sum.asked)) / 10
+            rows.len(),
+            known_sum(price, without_price),
+            share(cpu) / 10
         );
         (text, Tone::Plain)
     };

@@ -8,6 +8,7 @@ use spokeshave_api::{Budget, DisruptionPolicy};
 use spokeshave_example::{epoch, instance_type, node, node_pool};
 use spokeshave_model::ClusterState;
 use spokeshave_plan::Policy;
+use spokeshave_plan::in_flight::{Room, stand_in};
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_view::{History, Judged, Ledger, Missing, View, World};
 use spokeshave_web::Shown;
@@ -486,6 +487,22 @@ fn z_024_nodes_of_unknown_prices_do_not_cost_nothing() {
     assert!(text.starts_with("price unknown  7 nodes"), "{text}");
     assert!(text.contains("full: 1 nodes, price unknown, cpu 12 %"), "{text}");
     assert!(!text.contains("$0"), "{text}");
+}
+
+#[test]
+fn capability_21_the_nodes_of_a_pool_cost_what_is_launched() {
+    let kind = instance_type("late", 2, 8, &["a"]);
+    let (_, mut claim) = node("full", "late", &kind, "a", "spot");
+    claim.status = None;
+    let claim = stand_in(&claim, std::slice::from_ref(&kind), Room::Taken);
+    let coming = shown_with(STUCK, |world| world.state.node_claims.push(Arc::new(claim)));
+    let price = |shown: &Shown, nodes: usize| {
+        let text = screen(shown, Pane::Pools);
+        let line = text.split_once(&format!("full: {nodes} nodes, "));
+        let (_, rest) = line.unwrap_or_else(|| panic!("{text}"));
+        rest.split_once(", cpu").expect("a share").0.to_owned()
+    };
+    assert_eq!(price(&coming, 2), price(&stuck(), 1));
 }
 
 /// A pod that the scheduler has not looked at has no node, although nobody plans for it.

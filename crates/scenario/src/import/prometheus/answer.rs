@@ -20,6 +20,17 @@ pub(super) struct Series {
     pub(super) values: Points,
 }
 
+impl Series {
+    /// A label, empty where there is none. One that the scrape has itself is exported under another name.
+    pub(super) fn label(&self, name: &str) -> String {
+        let exported = self.metric.get(&format!("exported_{name}"));
+        exported
+            .or_else(|| self.metric.get(name))
+            .cloned()
+            .unwrap_or_default()
+    }
+}
+
 /// The points of a series, in the order of the answer: seconds since 1970, and a number as text.
 #[derive(Default)]
 pub(super) struct Points(pub(super) Vec<(f64, Box<str>)>);
@@ -95,6 +106,16 @@ impl<'de> Visitor<'de> for &mut Answer<'_> {
             match key.as_str() {
                 "status" => self.status = map.next_value()?,
                 "error" => self.error = map.next_value()?,
+                "warnings" => {
+                    let warnings: Option<Vec<String>> = map.next_value()?;
+                    self.reads.warnings.extend(warnings.into_iter().flatten());
+                }
+                // As VictoriaMetrics tells the same.
+                "isPartial" => {
+                    if map.next_value::<Option<bool>>()? == Some(true) {
+                        self.reads.warnings.insert("isPartial".to_owned());
+                    }
+                }
                 "data" => map.next_value_seed(Data(self))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }

@@ -62,6 +62,7 @@ fn specimens() -> Vec<(&'static str, Vec<u8>)> {
 fn dumps() -> String {
     use serde_json::json;
     let cron = json!({"kind": "CronJob", "metadata": {"namespace": "shop", "name": "nightly"}, "spec": {"schedule": "*/20 * * * *", "timeZone": "Asia/Tokyo",
+        "concurrencyPolicy": "Forbid", "startingDeadlineSeconds": 60,
         "jobTemplate": {"spec": {"parallelism": 1, "template": {"spec": {"containers": [{"name": "a"}]}}}}}});
     let budget = json!({"kind": "PodDisruptionBudget", "metadata": {"namespace": "shop", "name": "all"}, "spec": {"minAvailable": "50%", "selector": {}}});
     let first = [deployment("web", 3, "1"), cron.clone(), budget.clone()];

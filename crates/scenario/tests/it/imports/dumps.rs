@@ -144,8 +144,10 @@ fn a_dump_without_workloads_has_those_of_its_pods() {
         .iter()
         .find(|owner| owner.name == "web")
         .expect("by the hash of its template");
+    assert_eq!(web.kind, OwnerKind::Deployment);
     // As it was written: what may be away is not the rest, because both are rounded up.
-    assert_eq!(web.budget, Some(Budget::MinAvailable("75%".to_owned())));
+    let amounts: Vec<_> = timeline.budgets.values().map(|budget| &budget.amount).collect();
+    assert_eq!(amounts, [&Some(Budget::MinAvailable("75%".to_owned()))]);
     let db = timeline
         .owners
         .iter()
@@ -212,7 +214,9 @@ fn a_budget_without_a_selector_is_for_no_pod() {
         let timeline = inventory(&[deployment("web", 3, "1"), budget])
             .constant("2026-03-02T00:00:00Z".parse().expect("an instant"), HOUR_MS)
             .expect("small");
-        assert_eq!(timeline.owners[0].budget, expected, "{spec}");
+        let found: Vec<_> = timeline.budgets.into_values().collect();
+        let found = found.first().and_then(|budget| budget.amount.clone());
+        assert_eq!(found, expected, "{spec}");
     }
 }
 
@@ -233,10 +237,13 @@ fn of_two_budgets_with_one_name_the_later_one_counts() {
     let timeline = found
         .constant("2026-03-02T00:00:00Z".parse().expect("an instant"), HOUR_MS)
         .expect("small");
-    assert_eq!(
-        timeline.owners[0].budget,
-        Some(Budget::MaxUnavailable("2".to_owned()))
-    );
+    let amounts: Vec<_> = timeline
+        .budgets
+        .into_values()
+        .map(|budget| budget.amount)
+        .collect();
+    let most = |most: &str| Some(Budget::MaxUnavailable(most.to_owned()));
+    assert_eq!(amounts, [most("3"), most("2")]);
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Recordings of others: small ones, written by hand, whose counts were worked out by hand; and what is said of broken ones.
 
+mod audits;
 mod bent;
+mod budgets;
 mod crons;
 mod damaged;
 mod dumps;
 mod gaps;
 mod lives;
+mod requests;
 mod streams;
 mod tables;
 

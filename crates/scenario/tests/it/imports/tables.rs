@@ -79,6 +79,26 @@ fn a_csv_has_the_meaning_of_its_mapping() {
     assert_eq!(found.owners[0].name, "a--b");
 }
 
+/// A pod that requests nothing is taken by any node: where a table has gaps, what comes out is too cheap.
+#[test]
+fn rows_that_do_not_say_what_they_request_are_counted() {
+    let text = "team,begin,finish,cores,mem\na,0,100,1,2\nb,0,100,,\nc,0,100, ,2\nd,0,100,0,0\n";
+    let (found, notes) = read(CSV, text.as_bytes()).expect("readable");
+    assert_eq!(facts(&found).3, 1_000);
+    let note =
+        "2 of 4 rows have an empty cores or mem, the first of them in line 3: nothing is requested there";
+    assert_eq!(notes, [note]);
+    let import = "format: csv, file: x, columns: {start: begin, cpu: cores}";
+    let (_, notes) = read(import, text.as_bytes()).expect("readable");
+    assert_eq!(
+        notes,
+        [note.replace(" or mem", "")],
+        "nobody asked for the memory"
+    );
+    let (_, notes) = read(CSV, "team,begin,finish,cores,mem\na,0,100,1,2\n".as_bytes()).expect("readable");
+    assert_eq!(notes, [] as [String; 0]);
+}
+
 #[test]
 fn tables_name_the_line_that_is_wrong() {
     let cut = &DLRM[..DLRM.len() - 30];

@@ -17,6 +17,8 @@ pub struct Gate {
     pub silent: Arc<Mutex<Vec<&'static str>>>,
     /// When off, nothing passes.
     pub cut: Arc<AtomicBool>,
+    /// The API server has nothing of this group and version, such as `resource.k8s.io/v1`.
+    pub unserved: Arc<Mutex<Option<&'static str>>>,
     /// Nobody may ask which of our kinds there are.
     pub hides_kinds: Arc<AtomicBool>,
     /// So many writes to paths that contain a text are answered with a status.
@@ -89,6 +91,7 @@ where
         let stumble = if write { self.gate.stumble(path) } else { None };
         let refused = self.gate.refusal(path).or(stumble);
         let refused = refused.or_else(|| self.gate.hidden(path));
+        let refused = refused.or_else(|| self.gate.unknown(path));
         let silent = self
             .gate
             .silent
@@ -225,6 +228,19 @@ impl Gate {
     fn hidden(&self, path: &str) -> Option<http::Response<AnswerBody>> {
         let is_hidden = self.hides_kinds.load(Ordering::Relaxed) && path == "/apis/karpenter.sh/v1";
         is_hidden.then(|| answer(403, "Forbidden", "system:discovery is gone"))
+    }
+
+    fn unknown(&self, path: &str) -> Option<http::Response<AnswerBody>> {
+        let unserved = (*self.unserved.lock().unwrap())?;
+        let below = path.strip_prefix("/apis/")?.strip_prefix(unserved)?;
+        let is_of = below.is_empty() || below.starts_with('/');
+        is_of.then(|| {
+            answer(
+                404,
+                "NotFound",
+                "the server could not find the requested resource",
+            )
+        })
     }
 
     pub fn refusal(&self, path: &str) -> Option<http::Response<AnswerBody>> {

@@ -252,10 +252,7 @@ impl Engine<'_> {
             return true;
         };
         // A pod without a node, or that has not started, is not counted by its budget.
-        pod.stage == Stage::Waiting
-            || self.owners[owner as usize]
-                .disruptions_allowed()
-                .is_none_or(|allowed| allowed > 0)
+        pod.stage == Stage::Waiting || self.budgets.allow(owner)
     }
 
     /// A pod is lost with its instance or its Node, before its grace period has ended. One that tolerates the taint of disruption is never evicted (D-319): it is
@@ -316,6 +313,7 @@ mod tests {
         Timeline {
             owners: owners.map(|(name, cpu)| owner(name, cpu)).into(),
             events: events.into(),
+            ..Timeline::default()
         }
     }
 

@@ -74,8 +74,8 @@ impl Engine<'_> {
     }
 
     /// What a budget allows has changed.
-    pub(crate) fn budget_changed(&mut self, owner: u32) {
-        self.operator.live.budgets.insert(owner);
+    pub(crate) fn budget_changed(&mut self, budget: u32) {
+        self.operator.live.budgets.insert(budget);
         self.changed();
     }
 
@@ -218,9 +218,8 @@ impl Engine<'_> {
             changes.push(Change::Revocable(revocable.clone()));
             live.revocable = revocable;
         }
-        for owner in std::mem::take(&mut live.budgets) {
-            let budget = self.owners[owner as usize].budget.clone();
-            changes.extend(budget.map(Change::PodDisruptionBudget));
+        for budget in std::mem::take(&mut live.budgets) {
+            changes.push(Change::PodDisruptionBudget(self.budgets.object(budget)));
         }
         if std::mem::take(&mut live.has_new_commands) && !self.policy.disruption_policies.is_empty() {
             changes.push(Change::Disruptions(
@@ -273,7 +272,7 @@ impl Engine<'_> {
                 .collect(),
             pods: self.planned_pods(),
             daemon_sets: self.world.daemon_sets.clone(),
-            pod_disruption_budgets: self.pod_disruption_budgets(),
+            pod_disruption_budgets: self.budgets.objects(),
             node_pools: self.operator.node_pools.values().cloned().collect(),
             node_claims: self.planned_claims(pending),
             instance_types: self

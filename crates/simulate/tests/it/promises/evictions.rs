@@ -5,7 +5,7 @@ use spokeshave_scenario::Budget;
 use super::launches::may_be_taken;
 use super::replay::{Command, Node, Pod, State, whole_seconds};
 use super::report::{Entry, Promise, Report};
-use super::worlds::{GRACE, SECOND, Workload};
+use super::worlds::{GRACE, SECOND};
 
 /// A drain that must not wait begins within this time.
 const AT_ONCE: u64 = 2 * SECOND;
@@ -50,10 +50,11 @@ fn evicted(
             "it must not be disrupted".to_owned()
         });
     }
-    if let Some(budget) = &workload.budget {
-        let may_go = is_overdue || allows(state, budget, pod, workload);
+    let budgets = budgets_over(state, pod.workload);
+    if !budgets.is_empty() {
+        let may_go = is_overdue || allow(state, &budgets, pod);
         report.judge(Promise::DisruptionBudget, entry, may_go, || {
-            format!("{budget:?} does not allow it")
+            format!("{budgets:?} do not allow it")
         });
     }
     if workload.is_critical {
@@ -89,39 +90,61 @@ fn is_overdue(node: &Node<'_>, now_ms: u64) -> bool {
     deadline.is_some_and(|(going_ms, grace_ms)| now_ms > whole_seconds(going_ms) + grace_ms - GRACE)
 }
 
-/// What the Eviction API says. Pods that are not ready may go where the budget is met without them.
-fn allows(state: &State<'_>, budget: &Budget, pod: &Pod, workload: &Workload) -> bool {
+/// The budgets over the pods of a workload, each with the numbers of the workloads whose pods it counts.
+fn budgets_over<'a>(state: &State<'a>, workload: usize) -> Vec<(&'a Budget, Vec<usize>)> {
+    let scene = state.scene;
+    let own = scene.workloads[workload].budget.iter();
+    let own = own.map(|budget| (budget, vec![workload]));
+    let shared = scene
+        .shared
+        .iter()
+        .filter(|shared| shared.over.contains(&workload));
+    own.chain(shared.map(|shared| (&shared.amount, shared.over.clone())))
+        .collect()
+}
+
+/// What the Eviction API says: of several budgets over one pod, that it does not support them.
+fn allow(state: &State<'_>, budgets: &[(&Budget, Vec<usize>)], pod: &Pod) -> bool {
+    match budgets {
+        [(budget, over)] => allows(state, budget, over, pod),
+        _ => false,
+    }
+}
+
+/// Whether a budget over these workloads lets a pod go. Pods that are not ready may go where the budget is met without them.
+fn allows(state: &State<'_>, budget: &Budget, over: &[usize], pod: &Pod) -> bool {
     let pods = state.pods.values();
     let living: Vec<&Pod> = pods
-        .filter(|one| one.workload == pod.workload && !one.is_stopping)
+        .filter(|one| over.contains(&one.workload) && !one.is_stopping)
         .collect();
     let ready = living.iter().filter(|one| one.is_ready).count();
-    let is_scaled = workload.is_scaled();
-    let expected = if is_scaled {
-        state.replicas[pod.workload] as usize
-    } else {
-        living.len()
-    };
-    let share = |text: &str| match text.strip_suffix('%') {
-        Some(percent) => {
-            Some((expected * percent.parse::<usize>().ok()?).div_ceil(100)).filter(|_| is_scaled)
-        }
-        None => text.parse().ok(),
+    // Of a workload without pods nobody asks how many there are to be.
+    let are_scaled = living.iter().all(|one| state.workload(one).is_scaled());
+    let wanted: usize = over.iter().map(|one| state.replicas[*one] as usize).sum();
+    let expected = Some(wanted).filter(|_| are_scaled);
+    let percentage = |text: &str, expected: usize| {
+        let percent: usize = text.strip_suffix('%')?.parse().ok()?;
+        Some((expected * percent).div_ceil(100))
     };
     let least = match budget {
-        Budget::MaxUnavailable(most) => share(most)
-            .filter(|_| is_scaled)
-            .map(|most| expected.saturating_sub(most)),
-        Budget::MinAvailable(least) => share(least),
+        Budget::MaxUnavailable(most) => expected.and_then(|expected| {
+            let most = most.parse().ok().or_else(|| percentage(most, expected))?;
+            Some(expected.saturating_sub(most))
+        }),
+        Budget::MinAvailable(least) => {
+            let number = least.parse().ok();
+            number.or_else(|| percentage(least, expected?))
+        }
     };
     // Where nobody knows how many there are to be, none may go.
-    least.is_some_and(|least| ready >= least + usize::from(pod.is_ready))
+    least.is_some_and(|least: usize| ready >= least + usize::from(pod.is_ready))
 }
 
 /// Of a machine that its cloud takes back, what nothing holds goes at once.
 fn drains_at_once(state: &State<'_>, entry: &Entry, pod: &Pod, node: &Node<'_>, report: &mut Report) {
     let workload = state.workload(pod);
-    let is_held = workload.budget.is_some() || workload.is_protected || workload.is_critical;
+    let has_budget = !budgets_over(state, pod.workload).is_empty();
+    let is_held = has_budget || workload.is_protected || workload.is_critical;
     if let Some(told_ms) = node.interrupted_ms.filter(|_| !is_held && !pod.is_stopping) {
         let waits_ms = entry.at_ms.saturating_sub(told_ms);
         let why = || format!("it has waited for {waits_ms} ms");

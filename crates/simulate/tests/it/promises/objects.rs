@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use spokeshave_api::{ConsolidationPolicy, DisruptionPolicy, NodePool};
-use spokeshave_scenario::{Event, Owner, OwnerId, Spread, Timeline};
+use spokeshave_scenario::{DisruptionBudget, Event, Owner, OwnerId, Spread, Timeline};
 use spokeshave_simulate::{Delays, Policy, Scoring, Shortage, SpotInterruptions, World};
 
 use super::worlds::{
     DAEMON_MEMORY_MIB, DAEMON_MILLICORES, Force, GRACE, HOUR, Key, LIFE, MINUTE, POD_MEMORY_MIB, Pool,
-    PoolBudget, Restriction, Rule, SECOND, SHORTAGE, Scene, Workload,
+    PoolBudget, Restriction, Rule, SECOND, SHORTAGE, Scene, Shared, Workload,
 };
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -89,19 +89,21 @@ impl Scene {
             })
             .collect();
         events.sort_by_key(|event| event.at_ms);
+        let owners = (0..).zip(&self.workloads);
         Timeline {
-            owners: self.workloads.iter().map(|one| self.owner(one)).collect(),
+            owners: owners.map(|(number, one)| self.owner(number, one)).collect(),
+            budgets: self.shared.iter().map(shared_budget).collect(),
             events,
         }
     }
 
-    fn owner(&self, workload: &Workload) -> Owner {
+    fn owner(&self, number: usize, workload: &Workload) -> Owner {
         let volumes = usize::from(workload.has_volumes);
         Owner {
             namespace: "shop".to_owned(),
             name: workload.name.clone(),
             kind: workload.kind,
-            template: Arc::new(from(self.template(workload))),
+            template: Arc::new(from(self.template(number, workload))),
             ready: Spread {
                 median_ms: 5 * SECOND,
                 p99_ms: 20 * SECOND,
@@ -111,7 +113,7 @@ impl Scene {
         }
     }
 
-    fn template(&self, workload: &Workload) -> Value {
+    fn template(&self, number: usize, workload: &Workload) -> Value {
         let requests =
             json!({"cpu": format!("{}m", workload.millicores), "memory": format!("{POD_MEMORY_MIB}Mi")});
         let mut spec = json!({
@@ -161,8 +163,24 @@ impl Scene {
         if !selected.is_empty() {
             spec["nodeSelector"] = Value::Object(selected);
         }
-        json!({"metadata": {"labels": {"app": workload.name}, "annotations": annotations}, "spec": spec})
+        let mut labels = json!({"app": workload.name});
+        if self
+            .shared
+            .as_ref()
+            .is_some_and(|shared| shared.over.contains(&number))
+        {
+            labels["budget"] = json!("shared");
+        }
+        json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": spec})
     }
+}
+
+fn shared_budget(shared: &Shared) -> ((String, String), DisruptionBudget) {
+    let budget = DisruptionBudget {
+        selector: from(json!({"matchLabels": {"budget": "shared"}})),
+        amount: Some(shared.amount.clone()),
+    };
+    (("shop".to_owned(), "shared".to_owned()), budget)
 }
 
 fn node_pool(pool: &Pool) -> NodePool {

@@ -126,6 +126,14 @@ pub struct Workload {
     pub events: Vec<(u64, Change)>,
 }
 
+/// A PodDisruptionBudget over the pods of several workloads.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    pub amount: Budget,
+    /// Which workloads, by their numbers.
+    pub over: Vec<usize>,
+}
+
 impl Workload {
     /// Somebody says how many pods there are to be.
     pub fn is_scaled(&self) -> bool {
@@ -140,6 +148,8 @@ pub struct Scene {
     pub pools: Vec<Pool>,
     pub restriction: Option<Restriction>,
     pub workloads: Vec<Workload>,
+    /// A budget over several of them.
+    pub shared: Option<Shared>,
     pub warmup_ms: u64,
     /// How many of the cheapest instance types the shortage takes.
     pub shortage: Option<usize>,
@@ -215,12 +225,14 @@ impl Scene {
         }
         let count = 3 + dice.below(3);
         let workloads = (0..count).map(|index| workload(&mut dice, turn, index, has_batch));
-        let workloads = workloads.collect();
+        let mut workloads: Vec<Workload> = workloads.collect();
+        let shared = shared(seed, &mut workloads);
         Scene {
             types: types(),
             pools,
             restriction: restriction(turn),
             workloads,
+            shared,
             warmup_ms,
             shortage,
             has_interruptions,
@@ -345,6 +357,29 @@ fn budget(kind: OwnerKind, drawn: usize) -> Option<Budget> {
         (_, 2) => most("50%"),
         _ => least("50%"),
     }
+}
+
+/// In one world of ten, two workloads or three have one budget. In some of these one has its own as well, and none of its pods may be evicted. The dice are
+/// others, so that the rest of the world does not depend on them.
+fn shared(seed: u64, workloads: &mut [Workload]) -> Option<Shared> {
+    const OTHER_DICE: u64 = 0x5ba2_ed07;
+    if seed % 10 != 3 {
+        return None;
+    }
+    let mut dice = Dice(seed ^ OTHER_DICE);
+    let amounts = [
+        Budget::MaxUnavailable("1".to_owned()),
+        Budget::MaxUnavailable("50%".to_owned()),
+        Budget::MinAvailable("2".to_owned()),
+        Budget::MinAvailable("50%".to_owned()),
+    ];
+    let amount = dice.pick(&amounts).clone();
+    let over: Vec<usize> = (0..2 + dice.below(2)).collect();
+    let keeps_own = dice.below(4) == 0;
+    for one in &over[usize::from(keeps_own)..] {
+        workloads[*one].budget = None;
+    }
+    Some(Shared { amount, over })
 }
 
 fn rule(dice: &mut Dice, turn: usize, index: usize) -> Rule {

@@ -81,6 +81,20 @@ async fn who_takes_gzip_gets_the_same_in_fewer_bytes() {
     assert!(packed.len() * 4 < page.len(), "{} bytes", packed.len());
 }
 
+/// Nobody reads the body, so that nobody packs it.
+#[tokio::test]
+async fn a_head_says_what_is_packed_and_packs_nothing() {
+    let site = site(of_fifty());
+    for path in ["/", "/api/node/n0%3Cb%3E", "/healthz"] {
+        let (asked, _) = whole_of(&site, path, &[KEY, GZIP]).await;
+        let (head, body) = answer_to(&site, "HEAD", path, &[KEY, GZIP]).await.into_parts();
+        assert_eq!(head.headers, asked, "{path}");
+        let unpacked = body.collect().await.unwrap().to_bytes();
+        let (_, plain) = whole_of(&site, path, &[KEY]).await;
+        assert!(unpacked == plain, "{path}: {} bytes", unpacked.len());
+    }
+}
+
 /// A tab that follows gets each event when it comes.
 #[tokio::test]
 async fn streams_are_not_packed() {

@@ -3,6 +3,7 @@
 use super::*;
 use spokeshave_example::bound;
 use spokeshave_model::PriceFeed;
+use spokeshave_plan::in_flight::{Room, stand_in};
 
 /// That a node would be deleted is not all that is said of one to which the plan sends pods.
 #[tokio::test]
@@ -44,6 +45,24 @@ async fn a_054_what_a_replacement_of_a_spot_node_saves_is_told_as_a_share() {
     let replaced = "<b>replace</b> by Drift: small comes instead, saves ";
     assert!(verdict.starts_with(replaced), "{verdict}");
     assert!(verdict.ends_with("% by prices of on-demand"), "{verdict}");
+}
+
+/// As in the header: what a launch has been asked for is on no bill yet.
+#[tokio::test]
+async fn capability_21_a_group_of_boxes_costs_what_is_launched() {
+    let mut coming = world(1, "small");
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let (_, mut claim) = node("default", "late", &kind, "a", "spot");
+    claim.status = None;
+    let claim = stand_in(&claim, std::slice::from_ref(&kind), Room::Taken);
+    coming.state.node_claims.push(Arc::new(claim));
+    let price = async |world: World, nodes: &str| {
+        let page = page_of(world, "").await;
+        let (_, rest) = page.split_once(&format!("default · {nodes} · ")).unwrap();
+        rest.split_once(" · cpu").unwrap().0.to_owned()
+    };
+    let alone = price(world(1, "small"), "1 node").await;
+    assert_eq!(price(coming, "2 nodes").await, alone);
 }
 
 #[tokio::test]
