@@ -87,12 +87,15 @@ impl Landings {
         for pod in outcome.real_pods(snapshot) {
             planned.remove(snapshot.pod(pod).uid());
         }
+        drop(planned);
         for (node, pods) in outcome.nominated_nodes(snapshot) {
             let view = snapshot.node(node);
             let place = match view.claim_name() {
                 Some(claim) => Place::Claim(claim.to_owned()),
                 None => Place::Node(view.name.clone()),
             };
+            // Node by node: whoever hears of pods does not wait for tens of thousands.
+            let mut planned = self.lock();
             for pod in pods {
                 let view = snapshot.pod(pod);
                 note(

@@ -15,7 +15,7 @@ use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, REGISTERED};
-use spokeshave_model::planned_node::{is_provisionable, planned};
+use spokeshave_model::planned_node::{is_provisionable, planned, said};
 use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::{Action, Pod};
 use spokeshave_plan::Provisioned;
@@ -43,11 +43,27 @@ struct Unwritten {
     lost: LostNames,
 }
 
+impl Unwritten {
+    /// Whether the name of another node is being written for a pod: it is newer than one that was lost.
+    fn names_another(&self, action: &Action) -> bool {
+        named(action).is_some_and(|(pod, node)| {
+            let writes = self.under_way.get(pod);
+            writes.is_some_and(|(other, _)| other != node)
+        })
+    }
+}
+
 impl Names {
-    /// Of these pods, drops the names that are other ones now, so that none is written after a newer one, or after it was taken back. Returns the names that
-    /// are new: those on their way may have been written by the time that the others are added.
-    fn keep(&self, about: &BTreeSet<&str>, names: Vec<Action>) -> Vec<Action> {
-        let wanted: BTreeMap<&str, &str> = names.iter().filter_map(named).collect();
+    /// Of these pods, drops the names that are other ones now, so that none is written after a newer one, or after it was taken back. Those that stand, by pod, may
+    /// have been lost since the pass began. Returns the names that are new: those on their way may have been written by the time that the others are added.
+    fn keep(
+        &self,
+        about: &BTreeSet<&str>,
+        standing: BTreeMap<&str, &str>,
+        names: Vec<Action>,
+    ) -> Vec<Action> {
+        let mut wanted: BTreeMap<&str, &str> = standing;
+        wanted.extend(names.iter().filter_map(named));
         let is_wanted =
             |pod: &str, node: &str| !about.contains(pod) || wanted.get(pod).is_some_and(|one| *one == node);
         let mut unwritten = self.lock();
@@ -124,7 +140,7 @@ impl Names {
     fn begin(&self, cluster: &Cluster, hands: &Hands) -> Option<impl Future<Output = ()>> {
         let mut unwritten = self.lock();
         while let Some(action) = unwritten.lost.take_due(cluster.now()) {
-            if lost_names::is_early(cluster, &action) {
+            if lost_names::is_still_lost(cluster, &action) && !unwritten.names_another(&action) {
                 unwritten.waiting.push_back(action);
             }
         }
@@ -165,6 +181,14 @@ fn named(action: &Action) -> Option<(&str, &str)> {
             node: Some(node),
             ..
         } => Some((target.uid.as_str(), node.as_str())),
+        _ => None,
+    }
+}
+
+/// The UID of the pod of a nomination.
+fn about_pod(action: &Action) -> Option<&str> {
+    match action {
+        Action::NominatePod { target, .. } => Some(target.uid.as_str()),
         _ => None,
     }
 }
@@ -219,9 +243,34 @@ pub(crate) async fn follow(
             .iter()
             .filter_map(|(pod, node)| at_registration(&snapshot.pod(*pod).object, node, now)),
     );
-    let new = unwritten.keep(&about, names);
+    let given_up: BTreeSet<&str> = taken_back.iter().filter_map(about_pod).collect();
+    let standing = standing(snapshot, outcome)
+        .filter(|(pod, _)| !given_up.contains(pod))
+        .collect();
+    let new = unwritten.keep(&about, standing, names);
     hands.nominate_all(&taken_back).await;
     new
+}
+
+/// By UID, the pods that are planned where they have been named already, so that the pass writes nothing for them, with the node.
+fn standing<'a>(
+    snapshot: &'a Snapshot,
+    outcome: &'a Provisioned,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let existing = outcome.placements.existing.iter();
+    let places = existing.flat_map(|(node, pods)| pods.iter().map(move |pod| (*pod, *node)));
+    places.filter_map(move |(pod, node)| {
+        let (pod, node) = (snapshot.pod(pod), snapshot.node(node));
+        let name = node.node_name()?;
+        let known = if node.registered {
+            planned(&pod.object)
+        } else {
+            said(&pod.object)
+        };
+        known
+            .is_some_and(|(known, _)| known == name)
+            .then(|| (pod.uid(), name))
+    })
 }
 
 /// Pods that are planned on nodes which have yet to join, with the NodeClaim of each, and those whose node has joined while the pass went on, with its name: nobody asks
@@ -291,4 +340,30 @@ pub(crate) fn is_nomination(before: Option<&Pod>, after: Option<&Pod>) -> bool {
     };
     let name = |pod| planned(pod).map(|(name, _)| name.to_owned());
     is_provisionable(before) && is_provisionable(after) && name(before) != name(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spokeshave_model::{ObjectKind, ObjectRef};
+
+    #[test]
+    fn w_62_a_name_that_is_lost_while_a_pass_goes_on_is_written_unless_the_plan_has_changed() {
+        let now = Timestamp::UNIX_EPOCH;
+        let action = Action::NominatePod {
+            target: ObjectRef::namespaced(ObjectKind::Pod, "default", "p", "p"),
+            node: Some("a".to_owned()),
+            condition: Box::new(spokeshave_model::planned_node::names("a", now)),
+        };
+        let unwritten = Names::default();
+        unwritten.lock().lost.add(action, now);
+        let about = BTreeSet::from(["p"]);
+        // The pass has seen the name, so that it has none to write.
+        let new = unwritten.keep(&about, BTreeMap::from([("p", "a")]), Vec::new());
+        assert!(new.is_empty());
+        assert_eq!(unwritten.lock().lost.pods().count(), 1);
+        let new = unwritten.keep(&about, BTreeMap::from([("p", "b")]), Vec::new());
+        assert!(new.is_empty());
+        assert_eq!(unwritten.lock().lost.pods().count(), 0);
+    }
 }

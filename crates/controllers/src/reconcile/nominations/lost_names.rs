@@ -3,7 +3,7 @@
 //! Owns how soon that is. A scheduler tries waiting pods again whenever a node comes up or a pod ends, and empties the name of each that nothing takes, also while
 //! its own node only gets ready: without the name the room there is anybody's, a moment later. Hence the name is written again at once. It is not woken by that; but
 //! kube-scheduler takes an emptied name for the end of a pod there, and tries those again for which something was full, with their new names. That goes round, so
-//! that it is bounded, for a pod and for all of them together. Lost with the process: the next pass, and the step that finds the node ready, write what is missing.
+//! that it is bounded, for a pod and for all of them together, and slows down where a node does not get ready. Lost with the process: the next pass, and the step that finds the node ready, write what is missing.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
 use spokeshave_model::planned_node::emptied;
 use spokeshave_model::{Action, Pod};
 use spokeshave_plan::nominations::after_loss;
-use spokeshave_runtime::Change;
+use spokeshave_runtime::{Change, ObjectKey};
 
 use super::named;
 use crate::state::cluster::Cluster;
@@ -26,6 +26,8 @@ const ALL_AT_ONCE: usize = 1000;
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 /// Where many wait, all of them together make good so many in a second.
 const IN_A_SECOND: usize = 50;
+/// A pod that goes on losing the name of one node waits for this part of the time since it lost it first: the node may never get ready.
+const PART: i32 = 30;
 /// No pod waits longer, however many there are.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 
@@ -33,6 +35,8 @@ const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Debug, Default)]
 struct Lost {
     node: String,
+    /// When that name was lost first.
+    first: Option<Timestamp>,
     /// Until when its losses use up what they may, one pause each.
     used_until: Timestamp,
     /// When the name is written again; `None` once it was.
@@ -44,10 +48,11 @@ impl Lost {
     fn count(&mut self, pods: usize, now: Timestamp) -> Timestamp {
         let at_once = (ALL_AT_ONCE / pods.max(1)).clamp(1, LOSSES_AT_ONCE);
         let shared = i64::try_from(pods / IN_A_SECOND).map_or(SignedDuration::MAX, SignedDuration::from_secs);
-        let pause = shared.clamp(PAUSE, LONGEST_PAUSE);
+        let since = now.duration_since(*self.first.get_or_insert(now));
+        let pause = shared.max(since / PART).clamp(PAUSE, LONGEST_PAUSE);
         let later = |time: Timestamp, by: SignedDuration| time.saturating_add(by).unwrap_or(Timestamp::MAX);
-        let first = i32::try_from(at_once - 1).unwrap_or_default();
-        let due = now.max(later(self.used_until, -(pause * first)));
+        let free = i32::try_from(at_once - 1).unwrap_or_default();
+        let due = now.max(later(self.used_until, -(pause * free)));
         self.used_until = later(self.used_until.max(now), pause);
         due
     }
@@ -70,7 +75,14 @@ impl LostNames {
         let uid = uid.to_owned();
         let pods = self.lost.len();
         let lost = self.lost.entry(uid.clone()).or_default();
-        node.clone_into(&mut lost.node);
+        if lost.node != node {
+            // Another node is another matter.
+            *lost = Lost {
+                node: node.to_owned(),
+                due: lost.due,
+                ..Lost::default()
+            };
+        }
         let due = lost.count(pods, now);
         if let Some(before) = lost.due.replace(due) {
             self.again.remove(&(before, uid.clone()));
@@ -122,8 +134,19 @@ pub(super) fn lost(cluster: &Cluster, change: &Change<Pod>) -> Option<Action> {
     is_early(cluster, &action).then_some(action)
 }
 
+/// Whether a name is to be written again that was lost: its pod has got no other since, and its node does not take pods yet.
+pub(super) fn is_still_lost(cluster: &Cluster, action: &Action) -> bool {
+    let Action::NominatePod { target, node, .. } = action else {
+        return false;
+    };
+    let key = ObjectKey::namespaced(target.namespace.as_str(), target.name.as_str());
+    let pod = cluster.stores.pods.get(&key);
+    let is_lost = pod.is_some_and(|pod| emptied(&pod).is_some_and(|(lost, _)| Some(lost) == node.as_deref()));
+    is_lost && is_early(cluster, action)
+}
+
 /// Whether the node of a name is there, stays, and does not take pods yet. After that the scheduler has the last word.
-pub(super) fn is_early(cluster: &Cluster, action: &Action) -> bool {
+fn is_early(cluster: &Cluster, action: &Action) -> bool {
     let node = named(action).and_then(|(_, node)| cluster.stores.nodes.get_named(node));
     let claim = node.and_then(|node| cluster.stores.claim_of_node(&node));
     claim.is_some_and(|claim| !claim.is_true(INITIALIZED) && !claim.is_deleting())
@@ -174,6 +197,26 @@ mod tests {
         }
         names.add(name("p", "a"), now);
         assert!(taken(&mut names, now).is_empty());
+    }
+
+    #[test]
+    fn w_62_of_a_node_that_never_gets_ready_names_are_written_less_and_less_often() {
+        let mut names = LostNames::default();
+        let (mut now, mut writes) = (at(0), 0);
+        while now < at(24 * 3600) {
+            names.add(name("p", "a"), now);
+            now = names.next_due().unwrap();
+            assert_eq!(taken(&mut names, now), ["p"]);
+            writes += 1;
+        }
+        assert!((400..600).contains(&writes), "{writes} writes in a day");
+        // Another node is another matter.
+        for _ in 0..10 {
+            names.add(name("p", "b"), now);
+            assert_eq!(taken(&mut names, now), ["p"]);
+        }
+        names.add(name("p", "b"), now);
+        assert_eq!(names.next_due(), Some(now + PAUSE));
     }
 
     #[test]
