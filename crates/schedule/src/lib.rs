@@ -28,7 +28,7 @@ mod topology;
 pub use explain::{explain_left_over, explain_unplaced};
 pub use options::{MinValuesPolicy, PackOptions, ReservedPolicy};
 pub use outcome::{Packing, Statistics, UnplacedPod};
-pub use pack::{ClaimOrder, PackRequest, Packer, pack, pack_cheapest};
+pub use pack::{ClaimOrder, PackRequest, Packer, pack, pack_cheapest, sort_by_turn};
 pub use relax::PreferencePolicy;
 pub use simulation::{Fork, PlacedSummary, Simulation};
 pub use start::{Difference, Start};

@@ -201,10 +201,10 @@ impl<'a> Simulation<'a> {
         self.summary().is_complete() && self.claim_count_since(fork) <= claims
     }
 
-    /// Whether some node that takes pods has room for this one, whatever else may keep it away. One that finds none has looked in vain. Amortised
-    /// O(nodes ÷ 64) words.
-    pub fn has_room(&mut self, pod: PodId) -> bool {
-        self.engine.has_room(pod)
+    /// Whether there may be room for all of these pods, in their turn, on nodes and on the NodeClaims opened since the fork, whatever else may keep them away. One
+    /// that finds none on a node has looked in vain. Amortised O(pods + claims + nodes ÷ 64) words.
+    pub fn may_have_room(&mut self, pods: &[PodId], fork: &Fork) -> bool {
+        self.engine.may_have_room(pods, fork.checkpoint)
     }
 
     /// Why a pod of the last `place` has no place. Worked out on demand.

@@ -17,10 +17,11 @@ use super::ground::Ground;
 use super::kept::{KeptSets, LONGEST_SWEEP, Reads};
 use super::outcome::{Frontier, PoolScore};
 use super::patience;
-use super::simulate::{Follow, Placed, WhatIf, moves};
+use super::simulate::{Follow, Placed, WhatIf, moves, moving_in_turn};
 use spokeshave_api::constants::MULTI_NODE_CANDIDATES;
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{PodId, PoolId};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
 
@@ -68,6 +69,8 @@ pub(super) struct Search<'s, 'a> {
     /// In order of savings ratio; none of them rests.
     candidates: &'s [&'s Candidate],
     answers: &'s [&'s Alone<'s>],
+    /// By node, the pods of each candidate in their turn: sweeps ask for them again and again.
+    moving: Vec<Vec<PodId>>,
     /// Steps left.
     steps: usize,
     /// Which seeds come next.
@@ -93,6 +96,7 @@ impl<'s, 'a> Search<'s, 'a> {
             ground,
             candidates,
             answers,
+            moving: Vec::new(),
             steps: ground.policy.disrupt.search_steps,
             seed: frontier.seed,
             cautious: frontier.is_cautious(),
@@ -112,6 +116,11 @@ impl<'s, 'a> Search<'s, 'a> {
     /// The best set found; where there is none, the scores of the last set that was not worth it.
     pub(super) fn run(mut self, what_if: &mut WhatIf<'a>) -> Result<Found, Vec<PoolScore>> {
         if self.candidates.len() >= 2 {
+            let snapshot = self.ground.snapshot;
+            self.moving.resize(snapshot.nodes.len(), Vec::new());
+            for candidate in self.candidates {
+                self.moving[candidate.node.index()] = moving_in_turn(snapshot, candidate);
+            }
             self.search(what_if);
         }
         let best = self.best.take().and_then(|best| self.written(best));
@@ -192,7 +201,7 @@ impl<'s, 'a> Search<'s, 'a> {
     fn refine(&mut self, what_if: &mut WhatIf<'a>, most: usize, movable: &[usize]) {
         let end = self.steps.saturating_sub(REFINING_STEPS);
         let mut idlest = movable.to_vec();
-        idlest.sort_by_key(|position| (Reverse(self.idle(*position)), *position));
+        idlest.sort_by_cached_key(|position| (Reverse(self.idle(*position)), *position));
         for claims in 0..=most {
             if self.steps < end + idlest.len() {
                 return;
@@ -388,11 +397,14 @@ impl<'s, 'a> Search<'s, 'a> {
         let mut offers = offers;
         let (mut tried, mut fits, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
         let keeps = self.kept.is_some();
-        let register = &self.ground.register;
+        let (register, moving) = (&self.ground.register, &self.moving);
         let in_vain = what_if.watched_sweep(
             claims,
             follow,
-            |candidate| register.likeness(candidate.node),
+            |candidate| {
+                let pods = moving[candidate.node.index()].as_slice();
+                (Cow::Borrowed(pods), register.likeness(candidate.node))
+            },
             |was_kept, taken| {
                 if keeps && tried.len() <= LONGEST_SWEEP {
                     fits.extend(was_kept);

@@ -16,8 +16,9 @@ use spokeshave_model::Price;
 use spokeshave_model::Requirements;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeId, NodeView, PodId, PoolId, Snapshot};
-use spokeshave_model::vector::{CPU, MEMORY, ResourceVector};
-use spokeshave_schedule::{Fork, PackOptions, Simulation, Start};
+use spokeshave_model::vector::ResourceVector;
+use spokeshave_schedule::{Fork, PackOptions, Simulation, Start, sort_by_turn};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Worst launch prices by instance type, per NodePool and requirements; filled on demand.
@@ -231,16 +232,18 @@ impl<'a> WhatIf<'a> {
         mut offer: impl FnMut(Option<bool>) -> Option<&'c Candidate>,
         look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
     ) -> R {
-        self.watched_sweep(claims, follow, |_| None, |was_kept, _| offer(was_kept), look)
+        let snapshot = self.snapshot;
+        let facts = |candidate: &Candidate| (Cow::Owned(moving_in_turn(snapshot, candidate)), None);
+        self.watched_sweep(claims, follow, facts, |was_kept, _| offer(was_kept), look)
     }
 
-    /// The same; `offer` is also told which nodes took pods of the last node, whether it was kept or not. Of candidates that are alike, one that was not kept
-    /// stands for all until one is kept.
-    pub(super) fn watched_sweep<'c, R>(
+    /// The same; `offer` is also told which nodes took pods of the last node, whether it was kept or not. `facts` names the pods of a candidate in
+    /// their turn, and what it shares with others: of candidates that are alike, one that was not kept stands for all until one is kept.
+    pub(super) fn watched_sweep<'c, 'm, R>(
         &mut self,
         claims: usize,
         follow: Follow,
-        alike: impl Fn(&Candidate) -> Option<*const Likeness>,
+        facts: impl Fn(&Candidate) -> (Cow<'m, [PodId]>, Option<*const Likeness>),
         mut offer: impl FnMut(Option<bool>, &[NodeId]) -> Option<&'c Candidate>,
         look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
     ) -> R {
@@ -250,11 +253,12 @@ impl<'a> WhatIf<'a> {
         let mut kept = None;
         let mut refused: FxHashSet<*const Likeness> = FxHashSet::default();
         while let Some(candidate) = offer(kept, &nodes) {
-            let likeness = alike(candidate).filter(|_| follow == Follow::Own);
+            let (pods, likeness) = facts(candidate);
+            let likeness = likeness.filter(|_| follow == Follow::Own);
             if likeness.is_some_and(|likeness| refused.contains(&likeness)) {
                 #[cfg(debug_assertions)]
                 {
-                    let (step, fits) = self.step(claims, follow, &outer, candidate);
+                    let (step, fits) = self.step(claims, follow, &outer, (candidate.node, &*pods));
                     debug_assert!(!fits, "what is not kept stands for what is like it");
                     self.simulation.revert(step);
                 }
@@ -264,10 +268,10 @@ impl<'a> WhatIf<'a> {
                 continue;
             }
             self.statistics.steps += 1;
-            if claims == 0 && self.is_hopeless(candidate) {
+            if self.is_hopeless(&pods, claims, &outer) {
                 #[cfg(debug_assertions)]
                 {
-                    let (step, fits) = self.step(claims, follow, &outer, candidate);
+                    let (step, fits) = self.step(claims, follow, &outer, (candidate.node, &*pods));
                     debug_assert!(!fits, "a pod without room anywhere has no place");
                     self.simulation.revert(step);
                 }
@@ -276,7 +280,7 @@ impl<'a> WhatIf<'a> {
                 kept = Some(false);
                 continue;
             }
-            let (step, fits) = self.step(claims, follow, &outer, candidate);
+            let (step, fits) = self.step(claims, follow, &outer, (candidate.node, &*pods));
             nodes.clear();
             nodes.extend(self.simulation.nodes_since(&step));
             if fits {
@@ -301,28 +305,28 @@ impl<'a> WhatIf<'a> {
 }
 
 impl WhatIf<'_> {
-    /// Whether the largest pod of a node finds no room as things are. It finds none when the node is gone, either: the other pods only take more.
-    fn is_hopeless(&mut self, candidate: &Candidate) -> bool {
-        let moving = candidate.moving(self.snapshot);
-        let size = |pod: &&PodId| {
-            let requests = self.snapshot.requests(**pod);
-            (requests[CPU], requests[MEMORY])
-        };
-        let largest = moving.iter().max_by_key(size).copied();
-        largest.is_some_and(|pod| !self.simulation.has_room(pod))
+    /// Whether pods find no room as things are, and no further NodeClaim may be opened for them. They find none when their node is gone, either.
+    fn is_hopeless(&mut self, pods: &[PodId], claims: usize, outer: &Fork) -> bool {
+        self.simulation.claim_count_since(outer) >= claims && !self.simulation.may_have_room(pods, outer)
     }
 
     /// Removes one more node in a sweep; whether its pods find places, with at most so many new NodeClaims since its beginning.
-    fn step(&mut self, claims: usize, follow: Follow, outer: &Fork, candidate: &Candidate) -> (Fork, bool) {
-        let mut moving = candidate.moving(self.snapshot).into_owned();
-        self.statistics.pods += moving.len() as u64;
+    fn step(
+        &mut self,
+        claims: usize,
+        follow: Follow,
+        outer: &Fork,
+        (node, pods): (NodeId, &[PodId]),
+    ) -> (Fork, bool) {
+        self.statistics.pods += pods.len() as u64;
         let step = self.simulation.fork();
+        let mut moving = Cow::Borrowed(pods);
         if follow == Follow::All {
-            let mut all = self.simulation.placed_on_since(outer, candidate.node);
-            all.append(&mut moving);
-            moving = all;
+            let mut all = self.simulation.placed_on_since(outer, node);
+            all.extend_from_slice(pods);
+            moving = Cow::Owned(all);
         }
-        self.simulation.remove_node(candidate.node);
+        self.simulation.remove_node(node);
         let may_move = moving.iter().all(|pod| !is_stuck(self.snapshot, *pod));
         let fits = may_move && self.simulation.fits_within(&moving, outer, claims);
         (step, fits)
@@ -432,6 +436,13 @@ pub(super) struct Placed {
     pub(super) pod: PodId,
     from: NodeId,
     to: Place,
+}
+
+/// The pods of a candidate that will leave, in the order in which places are looked for: the largest first.
+pub(super) fn moving_in_turn(snapshot: &Snapshot, candidate: &Candidate) -> Vec<PodId> {
+    let mut pods = candidate.moving(snapshot).into_owned();
+    sort_by_turn(snapshot, &mut pods);
+    pods
 }
 
 /// Whether no node can take the pod, whatever room there is: its successor would wait for what is not there any more.

@@ -1,8 +1,10 @@
 //! One attempt to place one pod: existing nodes, then planned NodeClaims, then a new one (P §6.3, §6.4).
 
 use super::{ClaimOrder, Engine, NoPlace};
+use crate::ledger::Checkpoint;
 use crate::tables::VariantId;
 use spokeshave_model::snapshot::{NodeId, PodId};
+use spokeshave_model::vector::ResourceVector;
 use std::ops::Range;
 
 /// How many words of nodes are first looked at for a pod that topology binds; the next time twice as many. Most pods find a place among the first, and
@@ -29,7 +31,21 @@ impl Engine<'_> {
         if self.try_claims(pod, variant, bound) {
             return Ok(());
         }
+        if self.is_in_vain_to_open(variant) {
+            return Err(NoPlace::ForGood);
+        }
         self.try_new_claim(pod, variant)
+    }
+
+    /// Whether as many claims are planned as may be, and nothing that comes later can help a pod that no node and none of them takes: room only gets less.
+    fn is_in_vain_to_open(&mut self, variant: VariantId) -> bool {
+        if self.most_claims.is_none_or(|most| self.claim_count() < most) {
+            return false;
+        }
+        let known = &self.tables[variant];
+        let class = known.class;
+        let is_plain = known.is_free && known.volume_sets.is_empty();
+        is_plain && self.ledgers.budget().reservations().is_empty() && self.variant(class, 1).is_none()
     }
 
     /// Works out what topology leaves to a pod: claims now, nodes as they are looked at.
@@ -83,6 +99,32 @@ impl Engine<'_> {
         }
         self.note_in_vain(pod);
         false
+    }
+
+    /// Whether there may be room for pods, the largest first, on nodes and on the claims planned since the checkpoint: those that no node has room for have to
+    /// share what the claims can hold. Pods after the first that has room on a node are not looked at.
+    pub(crate) fn may_have_room(&mut self, pods: &[PodId], checkpoint: Checkpoint) -> bool {
+        let snapshot = self.tables.snapshot;
+        let mut left = ResourceVector::zero(snapshot.resources.width());
+        for claim in &self.ledgers.claims().all()[checkpoint.claims..] {
+            for (left, headroom) in left.0.iter_mut().zip(&claim.headroom.0) {
+                *left = left.saturating_add((*headroom).max(0));
+            }
+        }
+        let mut without = None;
+        for pod in pods {
+            let request = snapshot.pod(*pod).request;
+            if without != Some(request) && self.has_room(*pod) {
+                return true;
+            }
+            without = Some(request);
+            let needs = snapshot.requests(*pod);
+            if !needs.fits(&left) {
+                return false;
+            }
+            left.subtract(needs);
+        }
+        true
     }
 
     /// Which nodes topology leaves to a pod, in some words.

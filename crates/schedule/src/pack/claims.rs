@@ -231,7 +231,8 @@ impl Engine<'_> {
             &mut self.tables,
             &mut self.scratch,
         );
-        scratch.total.clone_from(&claim.requests);
+        scratch.total.0.clear();
+        scratch.total.0.extend_from_slice(&claim.requests.0);
         scratch.total.add(tables.snapshot.requests(pod));
         scratch.types.copy_from(&claim.types);
         scratch.ports.clear();

@@ -22,6 +22,7 @@ mod run;
 mod zones;
 
 pub use orders::{ClaimOrder, pack_cheapest};
+pub use run::sort_by_turn;
 
 use crate::bits::Bits;
 #[cfg(debug_assertions)]
@@ -95,6 +96,8 @@ pub(crate) struct Engine<'a> {
     first_template: usize,
     /// Claims that refuse a pod at first are asked about every other domain and place for its volumes.
     looks_further: bool,
+    /// Where the caller gives up when more claims than so many are planned.
+    most_claims: Option<usize>,
     /// What the last `place` left over.
     unplaced: Vec<Unplaced>,
     queue: Queue,
@@ -148,6 +151,7 @@ impl<'a> Engine<'a> {
             claim_order: ClaimOrder::default(),
             first_template: 0,
             looks_further: false,
+            most_claims: None,
             unplaced: Vec::new(),
             queue: Queue::default(),
             in_vain: None,
