@@ -62,11 +62,46 @@ impl Start {
         }
     }
 
+    /// The same with the numbers that nodes have on another Snapshot with so many of them. What was on nodes that have gone is left out, and those that have
+    /// come take no pods. O(nodes × resources).
+    #[must_use]
+    pub fn renumbered(&self, count: usize, number: impl Fn(NodeId) -> Option<NodeId>) -> Start {
+        let mut start = Start {
+            width: self.width,
+            free: vec![0; count * self.width],
+            usable: Bits::new(count),
+            budget: self.budget.clone(),
+            placed: Vec::new(),
+            released: Vec::new(),
+            claims: self.claims,
+        };
+        for (was, free) in self.free.chunks_exact(self.width.max(1)).enumerate() {
+            if let Some(node) = number(NodeId::from(was)).map(NodeId::index) {
+                start.free[node * self.width..(node + 1) * self.width].copy_from_slice(free);
+                if self.usable.contains(was) {
+                    start.usable.insert(node);
+                }
+            }
+        }
+        let placed = self.placed.iter().filter_map(|(class, target)| match target {
+            Target::Node(node) => Some((*class, Target::Node(number(*node)?))),
+            Target::Claim(_) => Some((*class, *target)),
+        });
+        start.placed = placed.collect();
+        let released = self.released.iter();
+        start.released = released
+            .filter_map(|(class, node)| Some((*class, number(*node)?)))
+            .collect();
+        start
+    }
+
     /// How this start differs from another one of the same nodes, NodePools and resources; `None` when limits or reservations leave something else, so
-    /// that every answer may differ. `class` says which class of this Snapshot a class of the other is. O(nodes × resources).
+    /// that every answer may differ. `others` are nodes, in order, that have become others: what they took they take no more, and the other way round. `class`
+    /// says which class of this Snapshot a class of the other is. O(nodes × resources).
     pub fn difference(
         &self,
         before: &Start,
+        others: &[NodeId],
         class: impl Fn(ClassId) -> Option<ClassId>,
     ) -> Option<Difference> {
         if self.width != before.width || self.free.len() != before.free.len() || self.budget != before.budget
@@ -81,15 +116,16 @@ impl Start {
         let rooms = rooms.zip(before.free.chunks_exact(self.width.max(1)));
         for (index, (now, then)) in rooms.enumerate() {
             let (takes, took) = (self.usable.contains(index), before.usable.contains(index));
-            if takes == took && (now == then || !takes) {
+            let node = NodeId::from(index);
+            let is_other = others.binary_search(&node).is_ok();
+            if takes == took && ((now == then && !is_other) || !takes) {
                 continue;
             }
-            let node = NodeId::from(index);
             let mut pairs = now.iter().zip(then);
-            if took && (!takes || pairs.clone().any(|(now, then)| now < then)) {
+            if took && (!takes || is_other || pairs.clone().any(|(now, then)| now < then)) {
                 difference.lost.push(node);
             }
-            if takes && (!took || pairs.any(|(now, then)| now > then)) {
+            if takes && (!took || is_other || pairs.any(|(now, then)| now > then)) {
                 difference.gained.push((node, ResourceVector(now.into())));
             }
         }

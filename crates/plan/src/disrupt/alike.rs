@@ -24,6 +24,9 @@ pub(super) struct Likeness {
     pods: Vec<(ClassId, RequestId)>,
 }
 
+/// So few likenesses are kept whether nodes are like them or not.
+const FEW: usize = 64;
+
 /// Likenesses, each once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Likenesses {
@@ -96,6 +99,14 @@ impl Likenesses {
         let likeness = Arc::new(likeness);
         self.known.insert(Arc::clone(&likeness), Arc::clone(&likeness));
         Some(likeness)
+    }
+
+    /// Forgets what no node is like any more, once there is more of that than there are nodes.
+    pub(super) fn forget_unused(&mut self, nodes: usize) {
+        if self.known.len() > 2 * nodes + FEW {
+            // Of each there is one as what is looked for and one as what is found.
+            self.known.retain(|_, likeness| Arc::strong_count(likeness) > 2);
+        }
     }
 
     fn rule(&self, pod: &PodView) -> Rules {

@@ -55,6 +55,17 @@ impl<'a> Ground<'a> {
         Ground::upon(snapshot, policy, now, own, Arc::new(register))
     }
 
+    /// The same for a second look at a command.
+    pub(super) fn of_second_look(
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        now: Timestamp,
+        own: &BTreeSet<&str>,
+    ) -> Self {
+        let register = Register::of_second_look(snapshot, now, own);
+        Ground::upon(snapshot, policy, now, own, Arc::new(register))
+    }
+
     /// The same with the register of this Snapshot, at this time and for these nodes.
     pub(super) fn upon(
         snapshot: &'a Snapshot,

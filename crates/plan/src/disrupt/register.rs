@@ -11,7 +11,7 @@ use super::cost;
 use super::evaluate::qualifies;
 use super::ground::{changed_at, drifted_since};
 use super::hurdle::{Hurdle, Lifted};
-use super::kept::{Delta, Renumbered};
+use super::kept::{Delta, NodeNumbers, Renumbered};
 use super::rounds::has_leaving_pods;
 use super::signature::Signature;
 use jiff::Timestamp;
@@ -140,12 +140,9 @@ impl Register {
             likenesses: Likenesses::of(&snapshot.classes),
             ..Register::default()
         };
-        let in_own = Lifted::from([Hurdle::InCommand]);
-        let nothing = Lifted::new();
+        let of_own = LiftedOfOwn::new(own);
         for node in snapshot.node_ids() {
-            let is_own = own.contains(snapshot.node(node).provider_id.as_str());
-            let lifted = if is_own { &in_own } else { &nothing };
-            let (entry, candidate) = register.judge(snapshot, node, now, lifted);
+            let (entry, candidate) = register.judge(snapshot, node, now, of_own.of(snapshot, node));
             register.entries.push(entry);
             register.graceful.push(candidate);
         }
@@ -158,10 +155,28 @@ impl Register {
         register
     }
 
+    /// The same for a second look, which asks for single nodes and sums: without what only passes look at.
+    pub(super) fn of_second_look(snapshot: &Snapshot, now: Timestamp, own: &BTreeSet<&str>) -> Self {
+        let of_own = LiftedOfOwn::new(own);
+        let judged = snapshot
+            .node_ids()
+            .map(|node| judged(snapshot, node, now, of_own.of(snapshot, node)));
+        let (entries, graceful) = judged.unzip();
+        Register {
+            entries,
+            graceful,
+            ..Register::default()
+        }
+    }
+
     /// Becomes the register of another Snapshot, which differs in so much; says of which nodes the candidate may be another.
     pub(super) fn renew(&mut self, snapshot: &Snapshot, now: Timestamp, delta: &Delta) -> Vec<NodeId> {
         self.signature.renew(snapshot, delta);
         self.renew_restless(snapshot, &delta.pods);
+        let has_other_nodes = !delta.nodes.are_same();
+        if has_other_nodes {
+            self.renumber_nodes(snapshot, &delta.nodes);
+        }
         if delta.are_shapes_renumbered() {
             self.likenesses = Likenesses::of(&snapshot.classes);
             for (index, entry) in self.entries.iter_mut().enumerate() {
@@ -172,7 +187,7 @@ impl Register {
         }
         let mut changed = Vec::new();
         let mut touched = delta.touched.iter().copied().peekable();
-        let mut has_other_prices = false;
+        let mut has_other_prices = has_other_nodes;
         for (index, node) in snapshot.node_ids().enumerate() {
             let known = &self.entries[index];
             let is_touched = touched.next_if_eq(&node).is_some();
@@ -205,7 +220,31 @@ impl Register {
         if has_other_prices {
             self.list_prices();
         }
+        self.likenesses.forget_unused(self.entries.len());
         changed
+    }
+
+    /// Gives nodes the numbers that they have now. What is said of those that have come is to be judged.
+    fn renumber_nodes(&mut self, snapshot: &Snapshot, nodes: &NodeNumbers) {
+        let entries = std::mem::take(&mut self.entries).into_iter();
+        let both = entries.zip(std::mem::take(&mut self.graceful));
+        let mut known: Vec<Option<(Entry, Result<Candidate, Hurdle>)>> = Vec::new();
+        known.resize_with(snapshot.nodes.len(), || None);
+        for (was, (entry, mut candidate)) in (0..).map(NodeId).zip(both) {
+            let Some(node) = nodes.of(was) else { continue };
+            if let Ok(candidate) = &mut candidate {
+                candidate.node = node;
+            }
+            known[node.index()] = Some((entry, candidate));
+        }
+        for (node, known) in snapshot.node_ids().zip(known) {
+            let (entry, candidate) =
+                known.unwrap_or_else(|| (Entry::of(snapshot, node), Err(Hurdle::NotManaged)));
+            self.entries.push(entry);
+            self.graceful.push(candidate);
+        }
+        let order = std::mem::take(&mut self.order);
+        self.order = order.into_iter().filter_map(|was| nodes.of(was)).collect();
     }
 
     /// What is known of a node, and whether it is a candidate.
@@ -216,9 +255,7 @@ impl Register {
         now: Timestamp,
         lifted: &Lifted,
     ) -> (Entry, Result<Candidate, Hurdle>) {
-        let mut entry = Entry::of(snapshot, node);
-        let class = DisruptionClass::Graceful;
-        let candidate = checked_with(snapshot, node, class, now, lifted, Some(&entry));
+        let (mut entry, candidate) = judged(snapshot, node, now, lifted);
         let qualifies = |candidate: &Candidate| qualifies(snapshot, candidate, &Lifted::new()).is_ok();
         entry.is_qualified = candidate.as_ref().is_ok_and(qualifies);
         if candidate.is_ok() && entry.is_plain() {
@@ -340,6 +377,41 @@ impl Register {
     pub(super) fn unused(&self) -> impl Iterator<Item = u64> + '_ {
         let unused = self.entries.iter().filter(|entry| entry.reschedulable == 0);
         unused.map(|entry| entry.digest)
+    }
+}
+
+/// What is known of a node, besides what only passes look at, and whether it is a candidate.
+fn judged(
+    snapshot: &Snapshot,
+    node: NodeId,
+    now: Timestamp,
+    lifted: &Lifted,
+) -> (Entry, Result<Candidate, Hurdle>) {
+    let entry = Entry::of(snapshot, node);
+    let class = DisruptionClass::Graceful;
+    let candidate = checked_with(snapshot, node, class, now, lifted, Some(&entry));
+    (entry, candidate)
+}
+
+/// What is thought away of nodes: of those of a command that they are in one.
+struct LiftedOfOwn<'o> {
+    own: &'o BTreeSet<&'o str>,
+    in_own: Lifted,
+    nothing: Lifted,
+}
+
+impl<'o> LiftedOfOwn<'o> {
+    fn new(own: &'o BTreeSet<&'o str>) -> Self {
+        LiftedOfOwn {
+            own,
+            in_own: Lifted::from([Hurdle::InCommand]),
+            nothing: Lifted::new(),
+        }
+    }
+
+    fn of(&self, snapshot: &Snapshot, node: NodeId) -> &Lifted {
+        let is_own = self.own.contains(snapshot.node(node).provider_id.as_str());
+        if is_own { &self.in_own } else { &self.nothing }
     }
 }
 

@@ -75,8 +75,8 @@ pub fn validate(command: &Command, snapshot: &Snapshot, policy: &Policy, now: Ti
     let settled = headroom::settle(snapshot, policy, now);
     let snapshot = settled.as_ref().unwrap_or(snapshot);
     let look = Look {
-        ground: Ground::new(snapshot, policy, now, &own),
-        ids: ids(snapshot),
+        ground: Ground::of_second_look(snapshot, policy, now, &own),
+        ids: ids(snapshot, &own),
         command,
     };
     match command.method {
@@ -125,16 +125,17 @@ fn released(snapshot: &Snapshot, own: &BTreeSet<&str>) -> Option<Snapshot> {
     })
 }
 
-fn ids(snapshot: &Snapshot) -> BTreeMap<String, NodeId> {
-    snapshot
+/// The nodes of these provider IDs.
+fn ids<'a>(snapshot: &'a Snapshot, own: &BTreeSet<&str>) -> BTreeMap<&'a str, NodeId> {
+    let nodes = snapshot
         .node_ids()
-        .map(|node| (snapshot.node(node).provider_id.clone(), node))
-        .collect()
+        .map(|node| (snapshot.node(node).provider_id.as_str(), node));
+    nodes.filter(|(id, _)| own.contains(id)).collect()
 }
 
 struct Look<'a> {
     ground: Ground<'a>,
-    ids: BTreeMap<String, NodeId>,
+    ids: BTreeMap<&'a str, NodeId>,
     command: &'a Command,
 }
 
@@ -147,7 +148,7 @@ impl Look<'_> {
         is_fit: impl Fn(&Candidate) -> bool,
         find: impl Fn(NodeId) -> Result<Candidate, Hurdle>,
     ) -> Result<Candidate, Rejection> {
-        let id = self.ids.get(&node.provider_id).ok_or(Rejection::Churn)?;
+        let id = self.ids.get(node.provider_id.as_str()).ok_or(Rejection::Churn)?;
         let same = self.ground.snapshot.node(*id).claim.as_ref();
         if same.is_none_or(|claim| claim.uid() != node.node_claim_uid) {
             return Err(Rejection::Churn);

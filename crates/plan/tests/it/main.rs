@@ -31,6 +31,7 @@ mod disruption_policies;
 mod eviction_turns;
 mod expiry;
 mod kept;
+mod kept_nodes;
 mod last_look;
 mod ledger;
 mod named_nodes;

@@ -1,149 +1,20 @@
-//! Nodes and pods as a pass has read them, small enough to be remembered, and what has become of them on another Snapshot.
+//! Pods as a pass has read them, small enough to be remembered, and what has become of them on another Snapshot.
 //!
 //! Objects are compared by identity first: while they are held here no other object has their address. It decides nothing.
 
 use super::counts::Recounted;
+use super::nodes::NodeNumbers;
 use super::pieces::Pieces;
 use crate::disrupt::register::is_restless;
 use crate::disrupt::signature::shape;
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
 use rustc_hash::FxHashMap;
-use spokeshave_api::NodeClaim;
 use spokeshave_model::constraints::{Constraints, PodProblem};
 use spokeshave_model::pod::DoNotDisrupt;
-use spokeshave_model::snapshot::{
-    ClassId, KindId, NodeId, NodeView, PodId, PodView, PoolId, RequestId, Snapshot,
-};
+use spokeshave_model::snapshot::{ClassId, NodeId, PodId, PodView, RequestId, Snapshot};
 use spokeshave_model::vector::ResourceVector;
-use spokeshave_model::{Classes, Pod, Price};
+use spokeshave_model::{Classes, Pod};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// A node, as far as what-ifs read it beside the pods that are on it.
-#[derive(Clone)]
-pub(super) struct NodeMark {
-    node: Option<Arc<Node>>,
-    claim: Option<Arc<NodeClaim>>,
-    facts: NodeFacts,
-    attach_limits: BTreeMap<String, i64>,
-    /// What-ifs do not read it.
-    nominated_until: Option<Timestamp>,
-}
-
-/// How a node differs from what it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Follows {
-    /// In nothing.
-    Same,
-    /// In something that what-ifs do not read.
-    Touched,
-    /// In something that they do.
-    Other,
-}
-
-/// What is not in the objects of a node alone.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct NodeFacts {
-    kind: KindId,
-    pool: Option<PoolId>,
-    instance_type: Option<usize>,
-    price: Price,
-    registered: bool,
-    initialized: bool,
-    marked_for_deletion: bool,
-    in_command: bool,
-}
-
-impl NodeFacts {
-    fn of(view: &NodeView) -> Self {
-        NodeFacts {
-            kind: view.kind,
-            pool: view.pool,
-            instance_type: view.instance_type,
-            price: view.price,
-            registered: view.registered,
-            initialized: view.initialized,
-            marked_for_deletion: view.marked_for_deletion,
-            in_command: view.in_command,
-        }
-    }
-}
-
-impl NodeMark {
-    pub(super) fn of(view: &NodeView) -> Self {
-        NodeMark {
-            node: view.node.clone(),
-            claim: view.claim.clone(),
-            facts: NodeFacts::of(view),
-            attach_limits: view.attach_limits.clone(),
-            nominated_until: view.nominated_until,
-        }
-    }
-
-    /// Becomes the mark of a node, and says how it differs.
-    pub(super) fn follow(&mut self, view: &NodeView) -> Follows {
-        let has_same_node = match (&self.node, &view.node) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        let has_same_claim = match (&self.claim, &view.claim) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        let has_same_objects = has_same_node && has_same_claim;
-        let has_same_facts = self.facts == NodeFacts::of(view) && self.attach_limits == view.attach_limits;
-        if has_same_objects && has_same_facts && self.nominated_until == view.nominated_until {
-            return Follows::Same;
-        }
-        let is_same = has_same_facts && (has_same_objects || self.is_alike(view));
-        *self = NodeMark::of(view);
-        if is_same { Follows::Touched } else { Follows::Other }
-    }
-
-    /// Whether what-ifs read the same of the objects of a node.
-    fn is_alike(&self, view: &NodeView) -> bool {
-        let is_same_node = match (&self.node, &view.node) {
-            (Some(one), Some(other)) => is_same_node(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        let is_same_claim = match (&self.claim, &view.claim) {
-            (Some(one), Some(other)) => is_same_claim(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        is_same_node && is_same_claim
-    }
-}
-
-/// All but conditions and what else a kubelet says again and again.
-fn is_same_node(one: &Node, other: &Node) -> bool {
-    let (meta, known) = (&one.metadata, &other.metadata);
-    let capacity = |node: &Node| {
-        let status = node.status.as_ref();
-        status.map(|status| (status.capacity.clone(), status.allocatable.clone()))
-    };
-    meta.name == known.name
-        && meta.labels == known.labels
-        && one.spec == other.spec
-        && capacity(one) == capacity(other)
-}
-
-/// All but conditions and when pods came or went.
-fn is_same_claim(one: &NodeClaim, other: &NodeClaim) -> bool {
-    let (meta, known) = (&one.metadata, &other.metadata);
-    let status = |claim: &NodeClaim| {
-        let status = claim.status.as_ref();
-        status.map(|status| {
-            let names = (status.node_name.clone(), status.provider_id.clone());
-            (names, status.capacity.clone(), status.allocatable.clone())
-        })
-    };
-    meta.name == known.name
-        && meta.labels == known.labels
-        && one.spec == other.spec
-        && status(one) == status(other)
-}
 
 /// A pod, as far as what-ifs read it. Small, because what comes or goes moves those behind it.
 #[derive(Clone)]
@@ -166,13 +37,20 @@ struct Rare {
 struct PodFacts {
     class: ClassId,
     request: RequestId,
-    /// The number of its node; `NONE` without one.
+    /// The number of its node; `NONE` without one, `GONE` where that is there no more.
     node: u32,
     traits: u8,
 }
 
 /// No node.
 const NONE: u32 = u32::MAX;
+/// A node that is there no more.
+const GONE: u32 = u32::MAX - 1;
+
+/// The number of a node, or `NONE`.
+fn number(node: Option<NodeId>) -> u32 {
+    node.map_or(NONE, |node| node.0)
+}
 
 const ACTIVE: u8 = 1;
 const TERMINAL: u8 = 2;
@@ -204,7 +82,7 @@ impl PodFacts {
         PodFacts {
             class: view.class,
             request: view.request,
-            node: view.node.map_or(NONE, |node| node.0),
+            node: number(view.node),
             traits: traits.fold(0, |all, (one, _)| all | one),
         }
     }
@@ -214,7 +92,13 @@ impl PodFacts {
     }
 
     fn node(&self) -> Option<NodeId> {
-        (self.node != NONE).then_some(NodeId(self.node))
+        (self.node < GONE).then_some(NodeId(self.node))
+    }
+
+    /// The number that its node has now.
+    fn node_by(&self, nodes: &NodeNumbers) -> u32 {
+        self.node()
+            .map_or(self.node, |node| nodes.of(node).map_or(GONE, |node| node.0))
     }
 }
 
@@ -243,10 +127,10 @@ impl PodMark {
     fn is_unchanged(&self, view: &PodView) -> bool {
         let facts = &self.facts;
         let object = Arc::as_ptr(&self.object).addr() ^ Arc::as_ptr(&view.object).addr();
-        let node = facts.node ^ view.node.map_or(NONE, |node| node.0);
+        let node = facts.node ^ number(view.node);
         let numbers = (facts.class.0 ^ view.class.0) | (facts.request.0 ^ view.request.0) | node;
         let is_surely = (object == 0) & (numbers == 0) & facts.has(COMMON) & view.is_common();
-        is_surely || self.is(view, Some(facts.class), Some(facts.request))
+        is_surely || self.is(view, Some(facts.class), Some(facts.request), facts.node)
     }
 
     fn has_rarities_of(&self, view: &PodView) -> bool {
@@ -256,12 +140,12 @@ impl PodMark {
 
     /// Whether it is this pod, where its numbers have become these. What follows from the object alone is the same for the same object.
     #[inline]
-    fn is(&self, view: &PodView, class: Option<ClassId>, request: Option<RequestId>) -> bool {
+    fn is(&self, view: &PodView, class: Option<ClassId>, request: Option<RequestId>, node: u32) -> bool {
         let facts = &self.facts;
         let is_same = Arc::ptr_eq(&self.object, &view.object)
             && class == Some(view.class)
             && request == Some(view.request)
-            && facts.node == view.node.map_or(NONE, |node| node.0)
+            && node == number(view.node)
             && if view.is_common() {
                 facts.has(COMMON) || self.has_rarities_of(view)
             } else {
@@ -285,7 +169,7 @@ pub(super) struct Pods {
 /// What has become of a pod.
 #[derive(Clone)]
 struct Changed {
-    /// As it was; none when it is new.
+    /// As it was, with the number that its node has now; none when it is new.
     before: Option<PodMark>,
     /// What it is; none when it is gone.
     now: Option<PodId>,
@@ -386,7 +270,7 @@ impl Renumbered {
                 !view.attachments().is_empty() || opens(&snapshot.classes[view.class.index()])
             });
             let in_place = changed.before.as_ref().zip(now).is_some_and(|(mark, view)| {
-                mark.facts.node() == view.node
+                mark.facts.node == number(view.node)
                     && mark.facts.has(TERMINAL) == view.terminal
                     && mark.attaches_as(view)
                     && classes[mark.facts.class.index()].host_ports
@@ -407,12 +291,12 @@ impl Renumbered {
             // What has ended, or soon will, does not count. What waits has no node, but may keep others away from the one that it will get.
             let before = changed.before.as_ref().map(|mark| mark.facts);
             let before = before.filter(|facts| facts.has(COUNTED)).map(|facts| {
-                let place = (&*classes[facts.class.index()], facts.node());
+                let place = (&*classes[facts.class.index()], facts.node);
                 (place, facts.has(ACTIVE))
             });
             let now = changed.now.map(|pod| (pod, snapshot.pod(pod)));
             let now = now.filter(|(_, view)| view.is_counted());
-            let now = now.map(|(pod, view)| ((snapshot.constraints(pod), view.node), view.active));
+            let now = now.map(|(pod, view)| ((snapshot.constraints(pod), number(view.node)), view.active));
             if before == now {
                 continue;
             }
@@ -420,7 +304,7 @@ impl Renumbered {
             let both = before.into_iter().chain(now);
             recounted.extend(both.map(|((constraints, node), is_active)| Recounted {
                 constraints,
-                node,
+                node: (node < GONE).then_some(NodeId(node)),
                 by_spreads: is_active,
                 by_terms: has_moved,
             }));
@@ -438,11 +322,12 @@ impl Pods {
     }
 
     /// Becomes the pods of another Snapshot, and says what has become of each; none when more than so many have changed. `classes` says which class each class
-    /// of before is now, if not the same.
+    /// of before is now, if not the same, and `nodes` which node each node is.
     pub(super) fn follow(
         &mut self,
         snapshot: &Snapshot,
         classes: Option<&[Option<ClassId>]>,
+        nodes: &NodeNumbers,
         most: usize,
     ) -> Option<Renumbered> {
         let requests = if self.requests == snapshot.requests {
@@ -454,13 +339,19 @@ impl Pods {
             None => Some(request),
             Some(new) => new[request.index()].map(RequestId),
         };
-        let is_renumbered = classes.is_some() || requests.is_some();
+        let is_renumbered = classes.is_some() || requests.is_some() || !nodes.are_same();
         let class = |class: ClassId| match classes {
             None => Some(class),
             Some(new) => new.get(class.index()).copied().flatten(),
         };
         let is_same = |mark: &PodMark, view: &PodView| {
-            mark.is(view, class(mark.facts.class), request(mark.facts.request))
+            let facts = &mark.facts;
+            mark.is(
+                view,
+                class(facts.class),
+                request(facts.request),
+                facts.node_by(nodes),
+            )
         };
         let (mut old, mut new) = (0, 0);
         let mut steps: Vec<Step> = Vec::new();
@@ -489,24 +380,25 @@ impl Pods {
             old += usize::from(order != Ordering::Greater);
             new += usize::from(order != Ordering::Less);
         }
-        let mut result = self.replace(snapshot, &steps);
+        let mut result = self.replace(snapshot, &steps, nodes);
         result.has_other_requests = requests.is_some();
         self.requests = Arc::clone(&snapshot.requests);
         if is_renumbered {
             for (mark, view) in self.marks.iter_mut().zip(&snapshot.pods) {
                 (mark.facts.class, mark.facts.request) = (view.class, view.request);
+                mark.facts.node = number(view.node);
             }
         }
         Some(result)
     }
 
     /// Takes in what was found to have changed.
-    fn replace(&mut self, snapshot: &Snapshot, steps: &[Step]) -> Renumbered {
+    fn replace(&mut self, snapshot: &Snapshot, steps: &[Step], nodes: &NodeNumbers) -> Renumbered {
         let mut result = Renumbered::by(steps);
         // From the back, so that positions before stay what they are.
         for (at, now, takes) in steps.iter().rev().copied() {
             let mark = now.map(|now| PodMark::of(&snapshot.pods[now]));
-            let before = match (mark, takes) {
+            let mut before = match (mark, takes) {
                 (Some(mark), true) => self.marks.replace(at, mark),
                 (Some(mark), false) => {
                     self.marks.insert(at, mark);
@@ -514,6 +406,9 @@ impl Pods {
                 }
                 (None, _) => self.marks.remove(at),
             };
+            if let Some(before) = &mut before {
+                before.facts.node = before.facts.node_by(nodes);
+            }
             result.changed.push(Changed {
                 before,
                 now: now.map(PodId::from),

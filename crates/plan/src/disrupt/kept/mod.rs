@@ -5,18 +5,20 @@
 //! took them, the least that one of those asks for that no node took, and the classes whose rules of topology it followed. An answer is dropped
 //!
 //! - when its node, its pods or their price have changed;
-//! - when a node that took one of its pods has less room. Where another node has less room, nothing changes: pods take the first node that has room, and
+//! - when a node that took one of its pods has less room, has become another or is gone. Where another node has less room, nothing changes: pods take the first node that has room, and
 //!   each node before that one had too little already;
-//! - when a node has more room, and a pod that looked at it before it found a place, or that found none, may fit there now;
-//! - when pods came or went that a rule of its pods counts, or whose anti-affinity keeps its pods away.
+//! - when a node has more room, has become another or has come, and a pod that looked at it before it found a place, or that found none, may fit there now;
+//! - when pods came or went that a rule of its pods counts, or whose anti-affinity keeps its pods away; and where there are other nodes, when any rule binds its
+//!   pods, or it says why one has no place.
 //!
 //! Of nearly all answers a glance says that they hold ([`singles`]); events about nodes are kept beside them.
 //!
-//! When anything else differs (NodePools, instance types, limits, DaemonSets, nodes that join, leave or change, settings), everything is dropped. So a pass with
-//! kept answers decides what one without decides, bit for bit; debug builds compare the two for small clusters. It knows no clock.
+//! What was said about sets is dropped when nodes have other numbers. When anything else differs (NodePools, instance types, limits, DaemonSets, settings),
+//! everything is. So a pass with kept answers decides what one without decides, bit for bit; debug builds compare the two for small clusters. It knows no clock.
 
 mod counts;
 mod marks;
+mod nodes;
 mod pieces;
 mod reads;
 mod seen;
@@ -24,6 +26,7 @@ mod sets;
 mod singles;
 
 pub(super) use marks::Renumbered;
+pub(super) use nodes::NodeNumbers;
 pub(super) use reads::Reads;
 pub(super) use seen::Delta;
 pub(super) use sets::{KeptSets, LONGEST_SWEEP};
@@ -39,6 +42,7 @@ use reads::Asked;
 use seen::Seen;
 use spokeshave_model::snapshot::{NodeId, PodId, PodView, Snapshot};
 use spokeshave_schedule::{Difference, Start};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -88,10 +92,12 @@ struct Read<'r> {
     snapshot: &'r Snapshot,
     difference: &'r Difference,
     recounts: &'r Recounts,
+    /// Nodes have come, gone or become others.
+    has_other_nodes: bool,
 }
 
 /// More nodes with other room than this are not looked at one by one: everything is dropped.
-const MOST_CHANGES: usize = 64;
+const MOST_CHANGES: usize = 256;
 
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -251,7 +257,10 @@ impl Read<'_> {
     /// Whether an answer about these nodes that has read so much stays what it is; `tells_counts` when it may say how many pods are where.
     fn is_same(&self, nodes: &[NodeId], asked: &Asked, reads: &Reads, tells_counts: bool) -> bool {
         let classes = asked.classes();
-        asked.survives(reads, self.difference)
+        // Why a pod has no place may be told by the nodes that there are.
+        let is_named = tells_counts && self.has_other_nodes;
+        !is_named
+            && asked.survives(reads, self.difference)
             && !self
                 .recounts
                 .may_change(self.snapshot, classes, nodes, tells_counts)
@@ -274,12 +283,21 @@ impl Answers {
     fn renewed(mut self, ground: &Ground<'_>, start: &Start, news: &News) -> Option<Self> {
         let (snapshot, delta) = (ground.snapshot, &news.delta);
         let is_special = self.base_is_special || has_special_base(ground);
-        // A pass that panicked has not put its answers back.
-        let is_whole = self.alone.is_of(snapshot);
-        if is_special || !is_whole || !delta.has_same_nodes || self.policy != of_answers(ground.policy) {
+        if is_special || self.policy != of_answers(ground.policy) {
             return None;
         }
-        let difference = start.difference(&self.start, |class| delta.class(class))?;
+        let mut before = Cow::Borrowed(&self.start);
+        if !delta.nodes.are_same() {
+            before = Cow::Owned(before.renumbered(snapshot.nodes.len(), |node| delta.nodes.of(node)));
+            let alone = std::mem::take(&mut self.alone);
+            self.alone = alone.renumber_nodes(snapshot, &delta.nodes);
+            self.sets = KeptSets::default();
+        }
+        // A pass that panicked has not put its answers back.
+        if !self.alone.is_of(snapshot) {
+            return None;
+        }
+        let difference = start.difference(&before, &delta.others, |class| delta.class(class))?;
         if difference.lost.len() + difference.gained.len() > MOST_CHANGES {
             return None;
         }
@@ -290,13 +308,15 @@ impl Answers {
         let recounted = delta.pods.recounted(&delta.classes, snapshot);
         let is_leaving = |node: NodeId| ground.register.entry(node).is_leaving();
         let mut recounts = Recounts::of(snapshot, &recounted, is_leaving);
-        if difference.base {
+        let has_other_nodes = !delta.others.is_empty() || !delta.nodes.are_same();
+        if difference.base || has_other_nodes {
             recounts.add_bound(snapshot);
         }
         let read = Read {
             snapshot,
             difference: &difference,
             recounts: &recounts,
+            has_other_nodes,
         };
         self.alone.renew(news, &read);
         self.sets.renew(news, &read);

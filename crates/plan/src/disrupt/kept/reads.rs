@@ -2,8 +2,10 @@
 //!
 //! It says when an answer may change. What the answer is, it does not know.
 
+use super::nodes::NodeNumbers;
 use super::seen::Delta;
-use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
+use rustc_hash::FxHashSet;
+use spokeshave_model::snapshot::{ClassId, NodeId, PodId, RequestId, Snapshot};
 use spokeshave_model::vector::ResourceVector;
 use spokeshave_schedule::Difference;
 
@@ -25,6 +27,14 @@ impl Reads {
     /// By resource, the least that one of those pods asks for that have looked at all nodes in vain.
     pub(super) fn in_vain(&self) -> Option<&ResourceVector> {
         self.in_vain.as_ref()
+    }
+
+    /// Gives nodes the numbers that they have now; none when one of them is not there any more.
+    pub(super) fn renumber(&mut self, nodes: &NodeNumbers) -> Option<()> {
+        for one in &mut self.nodes {
+            *one = nodes.of(*one)?;
+        }
+        Some(())
     }
 
     /// Takes in which nodes took pods, and the least that one of those asks for that looked at all nodes in vain.
@@ -68,11 +78,14 @@ impl Asked {
     pub(super) fn by(snapshot: &Snapshot, pods: impl Iterator<Item = PodId>) -> Self {
         let mut classes: Vec<ClassId> = Vec::new();
         let mut least: Option<ResourceVector> = None;
+        let mut known: FxHashSet<(ClassId, RequestId)> = FxHashSet::default();
         for pod in pods {
-            let class = snapshot.pod(pod).class;
-            if classes.last() != Some(&class) {
-                classes.push(class);
+            let view = snapshot.pod(pod);
+            // There are many pods, and few of them are not like others.
+            if !known.insert((view.class, view.request)) {
+                continue;
             }
+            classes.push(view.class);
             let requests = snapshot.requests(pod);
             match &mut least {
                 None => least = Some(requests.clone()),

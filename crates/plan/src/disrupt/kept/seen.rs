@@ -2,9 +2,10 @@
 //!
 //! It says what has changed. What follows from that for an answer, it does not know.
 
-use super::marks::{Follows, NodeMark, Pods, Renumbered, renumbered_classes};
+use super::marks::{Pods, Renumbered, renumbered_classes};
+use super::nodes::{NodeNumbers, Nodes};
 use spokeshave_model::Classes;
-use spokeshave_model::snapshot::{BudgetView, ClassId, DaemonView, NodeId, NodeKind, PoolView, Snapshot};
+use spokeshave_model::snapshot::{BudgetView, ClassId, DaemonView, NodeId, PoolView, Snapshot};
 use spokeshave_model::vector::ResourceTable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,11 +16,10 @@ pub(super) struct Seen {
     resources: ResourceTable,
     well_known: BTreeSet<String>,
     pools: Vec<PoolView>,
-    kinds: Vec<NodeKind>,
     daemons: Vec<DaemonView>,
     budgets: Vec<BudgetView>,
     classes: Classes,
-    nodes: Vec<NodeMark>,
+    nodes: Nodes,
     pods: Pods,
 }
 
@@ -33,14 +33,15 @@ pub(in crate::disrupt) struct Delta {
     numbers: Option<Vec<Option<ClassId>>>,
     /// PodDisruptionBudgets have changed.
     pub(in crate::disrupt) budgets: bool,
-    /// Nodes that have changed or whose pods have, in order.
+    pub(in crate::disrupt) nodes: NodeNumbers,
+    /// Nodes that have come or changed, or whose pods have, in order.
     pub(in crate::disrupt) touched: Vec<NodeId>,
-    /// What-ifs read the same of all nodes, besides their pods.
-    pub(super) has_same_nodes: bool,
+    /// Nodes that have come, or of which what-ifs read something else besides their pods, in order.
+    pub(super) others: Vec<NodeId>,
 }
 
 /// More changed pods than this are not looked at one by one: everything is new.
-const MOST_PODS: usize = 256;
+const MOST_PODS: usize = 1_024;
 
 impl Delta {
     /// Which class a class of before is now; none when it is not there any more.
@@ -68,11 +69,10 @@ impl Seen {
             resources: snapshot.resources.clone(),
             well_known: snapshot.well_known.clone(),
             pools: snapshot.pools.clone(),
-            kinds: snapshot.kinds.clone(),
             daemons: snapshot.daemons.clone(),
             budgets: snapshot.budgets.clone(),
             classes: snapshot.classes.clone(),
-            nodes: snapshot.nodes.iter().map(NodeMark::of).collect(),
+            nodes: Nodes::of(snapshot),
             pods: Pods::of(snapshot),
         }
     }
@@ -82,26 +82,19 @@ impl Seen {
     pub(super) fn follow(&mut self, snapshot: &Snapshot) -> Option<Delta> {
         let mut pools = self.pools.iter().zip(&snapshot.pools);
         let is_same = self.pools.len() == snapshot.pools.len()
-            && self.nodes.len() == snapshot.nodes.len()
             && pools.all(|(one, other)| is_same_pool(one, other))
-            && self.kinds == snapshot.kinds
             && self.daemons == snapshot.daemons
             && self.resources == snapshot.resources
             && self.well_known == snapshot.well_known;
         if !is_same {
             return None;
         }
-        let mut touched = Vec::new();
-        let mut has_same_nodes = true;
-        for ((mark, view), node) in self.nodes.iter_mut().zip(&snapshot.nodes).zip((0..).map(NodeId)) {
-            let follows = mark.follow(view);
-            has_same_nodes &= follows != Follows::Other;
-            if follows != Follows::Same {
-                touched.push(node);
-            }
-        }
+        let nodes = self.nodes.follow(snapshot);
+        let mut touched = nodes.touched;
         let numbers = renumbered_classes(&self.classes, &snapshot.classes);
-        let pods = self.pods.follow(snapshot, numbers.as_deref(), MOST_PODS)?;
+        let pods = self
+            .pods
+            .follow(snapshot, numbers.as_deref(), &nodes.numbers, MOST_PODS)?;
         touched.extend(pods.nodes(snapshot));
         touched.sort_unstable();
         touched.dedup();
@@ -114,8 +107,9 @@ impl Seen {
             classes: std::mem::replace(&mut self.classes, snapshot.classes.clone()),
             numbers,
             budgets,
+            nodes: nodes.numbers,
             touched,
-            has_same_nodes,
+            others: nodes.others,
         })
     }
 }

@@ -5,6 +5,7 @@
 //! alone; only where it cannot tell is the answer asked.
 //! It decides nothing: whether an answer holds is said by [`Read`], and what it is worth now by `consolidate`.
 
+use super::nodes::NodeNumbers;
 use super::reads::{Asked, Reads};
 use super::{News, Read};
 use crate::disrupt::bare::{Bare, Numbered as _};
@@ -210,6 +211,38 @@ impl Singles {
         (self.bares[node], self.asked[node]) = (None, None);
     }
 
+    /// Gives nodes the numbers that they have now. What is said of nodes that are not there any more goes, and so does what has read one of them.
+    pub(super) fn renumber_nodes(mut self, snapshot: &Snapshot, nodes: &NodeNumbers) -> Self {
+        let width = self.width;
+        let mut new = Singles::of(snapshot);
+        if !self.least.is_empty() {
+            new.least.resize(new.bares.len() * width, 0);
+            new.in_vain.resize(new.bares.len() * width, 0);
+        }
+        for was in 0..self.bares.len() {
+            let Some(node) = nodes.of(NodeId::from(was)).map(NodeId::index) else {
+                continue;
+            };
+            new.told[node] = std::mem::take(&mut self.told[was]);
+            let (Some(mut bare), Some(asked)) = (self.bares[was].take(), self.asked[was].take()) else {
+                continue;
+            };
+            new.glances[node] = self.glances[was];
+            let read = bare.reads.nodes();
+            if read.iter().any(|read| nodes.of(*read) != Some(*read)) {
+                if Arc::make_mut(&mut bare).reads.renumber(nodes).is_none() {
+                    continue;
+                }
+                new.glances[node] = Glance::of(&bare).reading(&bare.reads, asked.classes());
+            }
+            let (from, to) = (was * width..(was + 1) * width, node * width..(node + 1) * width);
+            new.least[to.clone()].copy_from_slice(&self.least[from.clone()]);
+            new.in_vain[to].copy_from_slice(&self.in_vain[from]);
+            (new.bares[node], new.asked[node]) = (Some(bare), Some(asked));
+        }
+        new
+    }
+
     /// Drops what does not hold on another Snapshot, and takes its numbers.
     pub(super) fn renew(&mut self, news: &News, read: &Read<'_>) {
         for node in &news.changed {
@@ -257,7 +290,7 @@ impl Singles {
             fits(&self.in_vain[row.clone()], room)
                 || (at.0 < glance.end && fits(&self.least[row.clone()], room))
         };
-        let is_renumbered = looked_at.renumbers_all || (looked_at.renumbers_pods && glance.names_pods);
+        let is_renumbered = looked_at.renumbers_all || (looked_at.unsettles_named && glance.names_pods);
         let may_have_changed = is_renumbered
             || glance.nodes.meets(&looked_at.lost)
             || glance.classes.meets(&looked_at.classes)
@@ -308,7 +341,8 @@ struct LookedAt<'r> {
     gained: &'r [(NodeId, ResourceVector)],
     classes: Bloom,
     renumbers_all: bool,
-    renumbers_pods: bool,
+    /// What names pods may have to name others, or say otherwise why they have no place.
+    unsettles_named: bool,
 }
 
 impl<'r> LookedAt<'r> {
@@ -318,7 +352,7 @@ impl<'r> LookedAt<'r> {
             gained: &read.difference.gained,
             classes: Bloom::default(),
             renumbers_all: !news.delta.has_same_classes(),
-            renumbers_pods: !news.delta.pods.is_same(),
+            unsettles_named: !news.delta.pods.is_same() || read.has_other_nodes,
         };
         for node in &read.difference.lost {
             looked_at.lost.insert(node.index());
