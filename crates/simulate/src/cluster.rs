@@ -2,7 +2,7 @@
 //!
 //! Owns the objects and their indexes. It never decides and never waits: the engine schedules what follows from a write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -46,12 +46,14 @@ pub(crate) struct Machine {
     pub(crate) is_launching: bool,
     /// The pods that it was made for, with their UIDs, until it has an instance.
     pub(crate) assigned: Vec<(String, PodId)>,
-    /// When the NodeClaim is reconciled next, in milliseconds.
-    pub(crate) claim_look_ms: Option<u64>,
+    /// When the NodeClaim is reconciled next, in milliseconds, and the place among those of the same instant.
+    pub(crate) claim_look: Option<(u64, u64)>,
     /// When the Node is reconciled next, in milliseconds.
     pub(crate) node_look_ms: Option<u64>,
     /// The state of the offerings at the last drift check.
     pub(crate) drift_seen: Option<u64>,
+    /// When the operator last looked whether the node has what was promised of it, in milliseconds.
+    pub(crate) checked_ms: Option<u64>,
     /// The daemons were started.
     pub(crate) has_daemons: bool,
     /// The cloud has announced that it takes the instance back.
@@ -72,6 +74,15 @@ impl Machine {
     }
 }
 
+/// NodeClaims that were made for pods and have no instance yet, as planning sees them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct InFlight {
+    /// UIDs of the pods that wait for such a NodeClaim, with the provider ID of its stand-in, on which they are seen.
+    pub(crate) assigned: BTreeMap<String, (PodId, Arc<str>)>,
+    /// Those of whose pods some do not wait any more: the others, and those that have come in their place, are planned onto them.
+    pub(crate) with_room: BTreeSet<u32>,
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
@@ -84,7 +95,7 @@ pub(crate) struct Cluster {
     pub(crate) commands: BTreeMap<u32, Arc<Disruption>>,
     commands_made: u32,
     /// Machines with pods assigned.
-    launching: std::collections::BTreeSet<u32>,
+    launching: BTreeSet<u32>,
 }
 
 impl Cluster {
@@ -127,16 +138,24 @@ impl Cluster {
         machine.assigned = pods;
     }
 
-    /// The pods that NodeClaims without an instance were made for, by UID, each with the provider ID of what stands in for its NodeClaim.
-    pub(crate) fn assigned(&self) -> BTreeMap<String, (PodId, Arc<str>)> {
-        let mut assigned = BTreeMap::new();
-        for machine in self.launching.iter().filter_map(|id| self.machines.get(id)) {
+    /// What is known of NodeClaims without an instance that were made for pods; `waits` says of which pods a place is still sought.
+    pub(crate) fn in_flight(&self, waits: impl Fn(PodId) -> bool) -> InFlight {
+        let mut known = InFlight::default();
+        for id in &self.launching {
+            let Some(machine) = self.machines.get(id) else {
+                continue;
+            };
             let Some(claim) = &machine.claim else { continue };
+            if !machine.assigned.iter().all(|(_, pod)| waits(*pod)) {
+                known.with_room.insert(*id);
+                continue;
+            }
             let stand_in: Arc<str> = stand_in_id(claim.uid()).into();
             let pods = machine.assigned.iter();
-            assigned.extend(pods.map(|(uid, pod)| (uid.clone(), (*pod, Arc::clone(&stand_in)))));
+            let pods = pods.map(|(uid, pod)| (uid.clone(), (*pod, Arc::clone(&stand_in))));
+            known.assigned.extend(pods);
         }
-        assigned
+        known
     }
 
     /// How many NodeClaims were ever made.

@@ -42,9 +42,48 @@ pub(crate) struct OwnerState {
     pub(crate) zones: BTreeMap<u64, String>,
     /// The specification of pods whose volumes are in a zone, by zone.
     pinned: BTreeMap<String, Arc<PodSpec>>,
+    /// Jobs that have lost pods and are not over, by their number.
+    losers: BTreeMap<u64, Loser>,
 }
 
+/// A Job that has lost a pod.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Loser {
+    /// How often it has.
+    times: u32,
+    /// How long its pods run once they are ready.
+    pub(crate) runs_ms: Option<u64>,
+    /// When a pod of it was last evicted voluntarily.
+    pub(crate) moved_ms: Option<u64>,
+}
+
+/// How long the Job controller waits with the successor of the first pod that failed, in milliseconds; twice as long after each further one, up to six minutes.
+const FIRST_JOB_PAUSE_MS: u64 = 10_000;
+const LONGEST_JOB_PAUSE_MS: u64 = 360_000;
+
 impl OwnerState {
+    /// A Job has lost its pod: how long its controller waits with the next one.
+    pub(crate) fn job_lost(&mut self, number: u64, runs_ms: Option<u64>, moved_ms: Option<u64>) -> u64 {
+        let before = self.losers.get(&number).map_or(0, |loser| loser.times);
+        let loser = Loser {
+            times: before.saturating_add(1),
+            runs_ms,
+            moved_ms,
+        };
+        self.losers.insert(number, loser);
+        (FIRST_JOB_PAUSE_MS << before.min(16)).min(LONGEST_JOB_PAUSE_MS)
+    }
+
+    /// A Job is over: it makes no more pods.
+    pub(crate) fn job_ends(&mut self, number: u64) {
+        self.losers.remove(&number);
+    }
+
+    /// The Job that has lost a pod and is not over.
+    pub(crate) fn loser(&self, number: u64) -> Option<Loser> {
+        self.losers.get(&number).copied()
+    }
+
     pub(crate) fn new(owner: &Owner, index: usize) -> Self {
         let template = owner.template.metadata.clone().unwrap_or_default();
         let labels = pod_labels(owner);
@@ -68,6 +107,7 @@ impl OwnerState {
             has_volumes: !owner.claims.is_empty(),
             zones: BTreeMap::new(),
             pinned: BTreeMap::new(),
+            losers: BTreeMap::new(),
         }
     }
 

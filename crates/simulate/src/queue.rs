@@ -19,6 +19,8 @@ pub(crate) enum Wake {
     PodEnds(PodId),
     /// A deleted pod has terminated.
     PodStopped(PodId),
+    /// A Job makes another pod of this number, by position of its owner.
+    JobGoesOn(u32, u64),
     /// The scheduler looks at pods that wait.
     Schedule,
     /// The cloud answers a launch.
@@ -35,6 +37,8 @@ pub(crate) enum Wake {
     InstanceEnds(u32),
     /// A NodeClaim is reconciled.
     Claim(u32),
+    /// The timer of NodeClaims, by its number.
+    Claims(u64),
     /// A pod event that came too soon after another is written on the NodeClaim of its node.
     PodEvent(u32),
     /// A Node that is being deleted is reconciled.
@@ -47,8 +51,10 @@ pub(crate) enum Wake {
     Urge,
     /// Pods that still wait ask for another provisioning pass.
     Retrigger,
-    /// The disruption loop takes a turn.
-    Turn,
+    /// The nodes of a NodePool are counted, by its position.
+    Count(usize),
+    /// The disruption loop takes a turn, by its number.
+    Turn(u64),
     /// A command in progress is advanced.
     Command(u32),
     /// The offerings that the cloud has capacity for, or that the operator believes it has, change.
@@ -90,7 +96,7 @@ mod tests {
     #[test]
     fn entries_of_one_instant_come_out_in_the_order_in_which_they_went_in() {
         let mut queue = Queue::default();
-        queue.at(5, Wake::Turn);
+        queue.at(5, Wake::Turn(1));
         queue.at(3, Wake::Schedule);
         queue.at(5, Wake::Timeline);
         queue.at(5, Wake::Claim(0));
@@ -99,7 +105,7 @@ mod tests {
         let expected = [
             (3, Wake::Schedule),
             (5, Wake::Command(1)),
-            (5, Wake::Turn),
+            (5, Wake::Turn(1)),
             (5, Wake::Timeline),
             (5, Wake::Claim(0)),
         ];

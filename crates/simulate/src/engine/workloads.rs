@@ -47,6 +47,7 @@ impl Engine<'_> {
                 Change::Replicas(replicas) => self.scale(owner, *replicas),
                 Change::Begin { pod, runs_ms } => self.birth(owner, *pod, *runs_ms, Predecessor::default()),
                 Change::End { pod } => {
+                    self.owners[owner as usize].job_ends(*pod);
                     if let Some(id) = self.owners[owner as usize].active.get(pod).copied() {
                         self.stop(id, None);
                     }
@@ -155,7 +156,7 @@ impl Engine<'_> {
         let uid = pod_uid(owner, number, self.now_ms);
         let mut name = state.pod_name(number);
         if matches!(state.kind, OwnerKind::Job | OwnerKind::Other) && predecessor.is_there {
-            // The pod that was evicted still has the name.
+            // The pod that was lost may still have the name.
             name = format!("{name}r{}", self.now_ms);
         }
         let zone = state.zones.get(&number).cloned();
@@ -391,6 +392,7 @@ impl Engine<'_> {
             let state = &mut self.owners[owner as usize];
             state.active.remove(&number);
             state.ready = state.ready.saturating_sub(1);
+            state.job_ends(number);
         }
         if let Some(machine) = pod.machine {
             self.pod_disturbs(id, machine);
@@ -457,7 +459,11 @@ impl Engine<'_> {
         self.stop(id, grace_seconds);
         match self.owners[owner as usize].kind {
             OwnerKind::Deployment => self.fill(owner, predecessor),
-            OwnerKind::Job | OwnerKind::Other => self.birth(owner, number, runs_ms, predecessor),
+            OwnerKind::Job => {
+                let pause_ms = self.owners[owner as usize].job_lost(number, runs_ms, predecessor.moved_ms);
+                self.wake_in(pause_ms, Wake::JobGoesOn(owner, number));
+            }
+            OwnerKind::Other => self.birth(owner, number, runs_ms, predecessor),
             // Its successor has the same name, and comes when it is gone.
             OwnerKind::StatefulSet => {
                 self.operator
@@ -465,6 +471,17 @@ impl Engine<'_> {
                     .insert((owner, number), predecessor.moved_ms);
             }
             OwnerKind::Bare => {}
+        }
+    }
+
+    /// A Job that has lost its pod makes another, unless it is over.
+    pub(crate) fn job_goes_on(&mut self, owner: u32, number: u64) {
+        if let Some(loser) = self.owners[owner as usize].loser(number) {
+            let predecessor = Predecessor {
+                is_there: true,
+                moved_ms: loser.moved_ms,
+            };
+            self.birth(owner, number, loser.runs_ms, predecessor);
         }
     }
 

@@ -2,12 +2,14 @@
 //!
 //! Owns the looks at NodeClaims and the writes to NodeClaims and Nodes, with what follows from them for others.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, DRIFTED, INITIALIZED, LAUNCHED};
-use spokeshave_api::constants::POD_EVENT_DEDUPLICATION;
+use spokeshave_api::constants::{CONSISTENCY_PERIOD, POD_EVENT_DEDUPLICATION};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::labels::{self, disrupted_taint};
 use spokeshave_api::{NodeClaim, NodePool};
@@ -36,31 +38,82 @@ pub(crate) enum Launch {
     Refused(&'static str),
 }
 
+/// NodeClaims that are looked at later.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    /// When, each with its place among those of one instant, and at which machine.
+    due: BTreeSet<((u64, u64), u32)>,
+    /// How many were asked for.
+    asked: u64,
+    /// The timer that stands: those that were set before it bring nothing.
+    timer: u64,
+}
+
 impl Engine<'_> {
     /// The NodePool of a claim.
     pub(super) fn pool_of(&self, claim: &NodeClaim) -> Option<Arc<NodePool>> {
         self.operator.node_pools.get(claim.node_pool()?).cloned()
     }
 
-    /// A timer of a NodeClaim has run out.
+    /// A NodeClaim is to be looked at now.
     pub(crate) fn claim_is_due(&mut self, machine: u32) {
         let now_ms = self.now_ms;
         if let Some(found) = self.cluster.machine_mut(machine)
-            && found.claim_look_ms.take_if(|due| *due <= now_ms).is_some()
+            && let Some(look) = found.claim_look.take_if(|(due_ms, _)| *due_ms <= now_ms)
         {
+            self.operator.looks.due.remove(&(look, machine));
             self.look_at_claim_now(machine);
         }
     }
 
+    /// NodeClaims share one timer, as keys of one work queue do: who is woken by what comes of one has what comes of all.
+    pub(crate) fn claims_are_due(&mut self, timer: u64) {
+        if self.operator.looks.timer != timer {
+            return;
+        }
+        let later = self.operator.looks.due.split_off(&((self.now_ms + 1, 0), 0));
+        let due = std::mem::replace(&mut self.operator.looks.due, later);
+        for (look, machine) in due {
+            if let Some(found) = self.cluster.machine_mut(machine)
+                && found.claim_look.take_if(|known| *known == look).is_some()
+            {
+                self.look_at_claim_now(machine);
+            }
+        }
+        self.set_timer_of_claims();
+    }
+
     fn look_at_claim_in(&mut self, machine: u32, milliseconds: u64) {
-        let due = self.now_ms.saturating_add(milliseconds);
+        let due_ms = self.now_ms.saturating_add(milliseconds);
+        let looks = &mut self.operator.looks;
         let Some(found) = self.cluster.machine_mut(machine) else {
             return;
         };
-        if found.claim_look_ms.is_none_or(|known| due < known) {
-            found.claim_look_ms = Some(due);
-            self.wake_at(due, Wake::Claim(machine));
+        if found.claim_look.is_some_and(|(known_ms, _)| known_ms <= due_ms) {
+            return;
         }
+        looks.asked += 1;
+        let look = (due_ms, looks.asked);
+        if let Some(before) = found.claim_look.replace(look) {
+            looks.due.remove(&(before, machine));
+        }
+        looks.due.insert((look, machine));
+        if milliseconds == 0 {
+            self.queue.at_once(due_ms, Wake::Claim(machine));
+        } else {
+            self.set_timer_of_claims();
+        }
+    }
+
+    /// Whoever serves a queue sleeps anew after each key.
+    fn set_timer_of_claims(&mut self) {
+        let looks = &mut self.operator.looks;
+        let Some(((due_ms, _), _)) = looks.due.first() else {
+            return;
+        };
+        looks.timer += 1;
+        self.queue
+            .at((*due_ms).max(self.now_ms), Wake::Claims(looks.timer));
     }
 
     /// One look at a NodeClaim, and as many more as follow at once.
@@ -76,9 +129,23 @@ impl Engine<'_> {
                 self.live_claim(machine, &claim)
             };
             if !again {
-                return;
+                break;
             }
         }
+        self.set_timer_of_claims();
+    }
+
+    /// The time to the next look at what a node has. Nodes here have what was promised of them, but whoever waits for the next NodeClaim sleeps anew.
+    fn until_check(&mut self, machine: u32) -> Duration {
+        let (now_ms, period_ms) = (self.now_ms, milliseconds(CONSISTENCY_PERIOD));
+        let Some(found) = self.cluster.machine_mut(machine) else {
+            return CONSISTENCY_PERIOD;
+        };
+        let checked_ms = found.checked_ms.get_or_insert(now_ms);
+        if now_ms - *checked_ms >= period_ms {
+            *checked_ms = now_ms;
+        }
+        Duration::from_millis(*checked_ms + period_ms - now_ms)
     }
 
     /// True when another look follows at once.
@@ -124,7 +191,8 @@ impl Engine<'_> {
         if is_initialized && self.look_for_drift(machine, claim, pool.as_deref()) {
             return true;
         }
-        for due in [window, lifecycle::until_expiry(claim, now)]
+        let check = is_initialized.then(|| self.until_check(machine));
+        for due in [window, check, lifecycle::until_expiry(claim, now)]
             .into_iter()
             .flatten()
         {
@@ -322,6 +390,7 @@ impl Engine<'_> {
         let finalizers = after.metadata.finalizers.as_deref().unwrap_or_default();
         if after.is_deleting() && finalizers.is_empty() {
             self.cluster.remove_claim(machine);
+            self.count_later(&before);
             self.log.add(self.now_ms, "gone", before.name_of(), "");
             self.node_changed(machine);
             self.command_of_claim_changes(&before);
@@ -342,6 +411,7 @@ impl Engine<'_> {
         }
         self.cluster.set_claim(machine, after);
         self.node_changed(machine);
+        self.count_later(&before);
         if concerns_command {
             self.command_of_claim_changes(&before);
         }
@@ -499,6 +569,7 @@ impl Engine<'_> {
             .to_owned();
         self.log.add(self.now_ms, "nodeclaim", claim.name_of(), &more);
         self.operator.last_launch_ms = Some(self.now_ms);
+        self.count_later(&claim);
         let machine = self.cluster.add_claim(claim);
         self.cluster.assign(machine, assigned);
         self.node_changed(machine);

@@ -12,7 +12,7 @@ use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::Price;
 use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance, needs_pods_of_server};
-use spokeshave_plan::disrupt::history::expired;
+use spokeshave_plan::disrupt::history::{expired, finished_at};
 use spokeshave_plan::disrupt::{LastLook, last_look_in};
 use spokeshave_plan::disruption_policy::{frozen, keep};
 
@@ -45,18 +45,23 @@ impl Engine<'_> {
             return;
         };
         let after = patched(&**before, patch);
-        let is_finished = after.is_finished();
+        let ended = after.is_finished().then(|| finished_at(&after));
         let phase = format!("{:?}", after.phase());
         self.cluster.commands.insert(id, Arc::new(after));
         self.log.add(self.now_ms, "phase", name, &phase);
         self.changed_commands();
-        if is_finished {
+        // Its own write brings the next look, before anybody else acts on what it has done.
+        self.queue.at_once(self.now_ms, Wake::Command(id));
+        if let Some(ended) = ended {
+            let passed = self.now().duration_since(ended).as_millis();
+            let left_ms = milliseconds(DISRUPTION_HISTORY).saturating_sub(u64::try_from(passed).unwrap_or(0));
+            self.wake_in(left_ms, Wake::Command(id));
             self.cut_ledger();
             self.turn_now();
         }
     }
 
-    /// Drops finished commands that are too old or too many.
+    /// Drops finished commands that are too old or too many: what is gone from the ledger is looked at anew.
     fn cut_ledger(&mut self) {
         let now = self.now();
         let policies = &self.policy.disruption_policies;
@@ -70,9 +75,14 @@ impl Engine<'_> {
         .into_iter()
         .map(|target| target.name)
         .collect();
+        if gone.is_empty() {
+            return;
+        }
         self.cluster
             .commands
             .retain(|_, command| !gone.contains(command.name_of()));
+        self.changed_commands();
+        self.turn_now();
     }
 
     /// A NodeClaim has changed, or pods on its node have: its commands are advanced.
@@ -103,6 +113,7 @@ impl Engine<'_> {
             return;
         };
         if command.is_finished() {
+            self.cut_ledger();
             return;
         }
         let now = self.now();
@@ -125,7 +136,7 @@ impl Engine<'_> {
             }
         }
         if let Some(again) = next.report.again {
-            self.wake_in(milliseconds(again), Wake::Command(id));
+            self.wake_at(self.now_ms.saturating_add(milliseconds(again)), Wake::Command(id));
         }
     }
 

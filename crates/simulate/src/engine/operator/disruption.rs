@@ -12,7 +12,7 @@ use spokeshave_plan::disrupt::steps::cleanup_actions;
 use spokeshave_plan::disrupt::{BudgetMapping, Command, Destination, disrupt_keeping, is_calm, validate};
 use spokeshave_plan::limit_exceeded;
 
-use super::{Pending, models};
+use super::{NextTurn, Pending, models};
 use crate::engine::Engine;
 use crate::queue::Wake;
 use crate::world::{Model, milliseconds};
@@ -44,31 +44,57 @@ impl Engine<'_> {
         POLL_MS.max(self.meter.nodes() * PAUSE_PER_NODE_MS)
     }
 
-    /// A turn now, not at the next poll.
-    pub(crate) fn turn_now(&mut self) {
-        let pause_ms = self.pause_ms();
-        if pause_ms > POLL_MS {
-            self.turn_at(self.now_ms.max(self.operator.last_turn_ms + pause_ms));
-        } else {
-            self.turn_at(self.now_ms);
-        }
+    /// The loop turns more rarely than the operator's.
+    pub(super) fn is_large(&self) -> bool {
+        self.pause_ms() > POLL_MS
     }
 
-    fn turn_at(&mut self, due_ms: u64) {
+    /// A turn now, not at the next poll: before everything else that is due at this instant, which is another's time.
+    pub(crate) fn turn_now(&mut self) {
+        if self.is_large() {
+            let pause_ms = self.pause_ms();
+            self.turn_at(self.now_ms.max(self.operator.last_turn_ms + pause_ms));
+            return;
+        }
         if self.policy.model == Model::None {
             return;
         }
-        if self.operator.turn_ms.is_none_or(|known| due_ms < known) {
-            self.operator.turn_ms = Some(due_ms);
-            self.wake_at(due_ms, Wake::Turn);
+        if self.operator.turn.is_some_and(|turn| turn.is_at_once) {
+            self.operator.is_woken_again = self.policy.model == Model::Ours;
+            return;
         }
+        let wake = self.next_turn(self.now_ms, true);
+        self.queue.at_once(self.now_ms, wake);
     }
 
-    /// One turn: second looks that are due, then a pass if anything has changed.
-    pub(crate) fn turn(&mut self) {
-        let now_ms = self.now_ms;
-        if self.operator.turn_ms.take_if(|due| *due <= now_ms).is_none() {
+    /// A turn then, as a timer would have it: where that is now, after what was due at this instant before.
+    fn turn_at(&mut self, due_ms: u64) {
+        if self.policy.model == Model::None || self.operator.turn.is_some_and(|turn| turn.due_ms <= due_ms) {
             return;
+        }
+        let wake = self.next_turn(due_ms, false);
+        self.queue.at(due_ms.max(self.now_ms), wake);
+    }
+
+    fn next_turn(&mut self, due_ms: u64, is_at_once: bool) -> Wake {
+        self.operator.turns_asked += 1;
+        let number = self.operator.turns_asked;
+        self.operator.turn = Some(NextTurn {
+            due_ms,
+            number,
+            is_at_once,
+        });
+        Wake::Turn(number)
+    }
+
+    /// One turn, unless another was asked for since: second looks that are due, then a pass if anything has changed.
+    pub(crate) fn turn(&mut self, number: u64) {
+        let now_ms = self.now_ms;
+        if self.operator.turn.take_if(|turn| turn.number == number).is_none() {
+            return;
+        }
+        if std::mem::take(&mut self.operator.is_woken_again) {
+            self.turn_now();
         }
         self.operator.last_turn_ms = now_ms;
         self.second_looks();
@@ -78,8 +104,9 @@ impl Engine<'_> {
             self.turn_of_model();
             return;
         }
+        self.look_at_nominations();
         self.operator.frontier.version = Some(self.operator.version);
-        let is_large = self.pause_ms() > POLL_MS;
+        let is_large = self.is_large();
         // In a large cluster, what is only a refresh is left out: it finds nothing new.
         let is_settled =
             self.operator.frontier.is_settled(now) || is_large && self.operator.frontier.is_refresh();
@@ -89,6 +116,16 @@ impl Engine<'_> {
         }
         let wait_ms = self.rest_ms();
         self.turn_at(now_ms.saturating_add(wait_ms));
+    }
+
+    /// That nodes are kept for pods, for longer or no more, is a change.
+    fn look_at_nominations(&mut self) {
+        self.forget_nominations();
+        let nominated = self.nominated();
+        if nominated != self.operator.nominated_before {
+            self.operator.nominated_before = nominated;
+            self.operator.version += 1;
+        }
     }
 
     /// How long the loop rests after a turn that has found nothing.
@@ -171,7 +208,7 @@ impl Engine<'_> {
 
     /// When nodes are judged no decision depends on, but when the operator looks again does.
     fn judge(&mut self, has_nodes: bool) {
-        if self.pause_ms() > POLL_MS {
+        if self.is_large() {
             return;
         }
         let judged = self.operator.judged_ms;

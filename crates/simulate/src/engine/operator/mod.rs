@@ -5,6 +5,7 @@
 
 mod claims;
 mod commands;
+mod counters;
 mod disruption;
 mod drains;
 mod models;
@@ -38,6 +39,16 @@ pub(crate) struct Pending {
     due_ms: u64,
 }
 
+/// When the disruption loop takes its next turn.
+#[derive(Clone, Copy, Debug)]
+struct NextTurn {
+    due_ms: u64,
+    /// So that the entry of a turn that another has come before does not bring one more.
+    number: u64,
+    /// Something has woken the loop at this instant.
+    is_at_once: bool,
+}
+
 /// What the operator remembers.
 #[derive(Debug)]
 pub(crate) struct Operator {
@@ -61,6 +72,10 @@ pub(crate) struct Operator {
     last_turn_ms: u64,
     /// When the operator last judged every node.
     judged_ms: Option<u64>,
+    /// Which nodes were kept for pods at the last turn, and until when.
+    nominated_before: BTreeMap<String, Timestamp>,
+    /// What the status of each NodePool says, in their order.
+    counted: Vec<counters::Counted>,
     /// NodePools whose pods have begun to move since commands began to wait: pods that come and go there are no news to those that still wait.
     moving: BTreeSet<String>,
     /// The version in which a model has found nothing to do.
@@ -69,8 +84,14 @@ pub(crate) struct Operator {
     unneeded: BTreeMap<String, u64>,
     /// When a NodeClaim was last created.
     last_launch_ms: Option<u64>,
-    /// When the next turn is due.
-    turn_ms: Option<u64>,
+    /// NodeClaims that are looked at later.
+    looks: claims::Looks,
+    /// The next turn of the disruption loop.
+    turn: Option<NextTurn>,
+    /// Something has woken the loop once more before that turn: another follows at once.
+    is_woken_again: bool,
+    /// How many turns have been asked for.
+    turns_asked: u64,
     /// Pod events of nodes that are not written yet, and the pauses between writes (D-036).
     pub(crate) pod_events: BTreeMap<u32, PodEvents>,
     /// Who waits for larger pods to be evicted (W-63).
@@ -113,8 +134,11 @@ impl Operator {
             let pool = ready(pool, world.start);
             (pool.metadata.name.clone().unwrap_or_default(), Arc::new(pool))
         });
+        let node_pools: BTreeMap<String, Arc<NodePool>> = pools.collect();
         Operator {
-            node_pools: pools.collect(),
+            nominated_before: BTreeMap::new(),
+            counted: node_pools.keys().map(|_| counters::Counted::default()).collect(),
+            node_pools,
             version: 0,
             live: snapshots::Live::default(),
             nominations: BTreeMap::new(),
@@ -130,7 +154,10 @@ impl Operator {
             modelled: None,
             unneeded: BTreeMap::new(),
             last_launch_ms: None,
-            turn_ms: None,
+            looks: claims::Looks::default(),
+            turn: None,
+            is_woken_again: false,
+            turns_asked: 0,
             pod_events: BTreeMap::new(),
             turns: Turns::default(),
             savings: Savings::default(),

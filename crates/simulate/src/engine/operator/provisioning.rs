@@ -2,15 +2,17 @@
 //!
 //! Owns when a pass takes place. What is launched is the answer of `plan::provision`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use spokeshave_model::Snapshot;
+use spokeshave_model::placement::PlannedClaim;
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::{limit_exceeded, provision, to_node_claim};
 
 use crate::engine::Engine;
 use crate::pods::PodId;
 use crate::queue::Wake;
-use crate::world::milliseconds;
+use crate::world::{Model, milliseconds};
 
 impl Engine<'_> {
     /// A pod that the scheduler could not place asks for a pass.
@@ -100,15 +102,13 @@ impl Engine<'_> {
         let version = self.operator.version;
         let snapshot = self.freeze(&[]);
         let outcome = provision(&snapshot, &self.policy.settings, now);
+        let mut nominates = false;
         for (node, _) in outcome.nominated_nodes(&snapshot) {
             let id = snapshot.node(node).provider_id.clone();
             self.nominate(id);
+            nominates = true;
         }
-        let waiting = self.waiting.iter().filter_map(|(.., id)| {
-            let uid = self.pods.get(*id)?.object.metadata.uid.clone()?;
-            Some((uid, *id))
-        });
-        let known: BTreeMap<String, PodId> = waiting.collect();
+        let known = self.pods_of(&snapshot, &outcome.placements.claims);
         let mut delayed = false;
         for planned in &outcome.placements.claims {
             let view = snapshot.pool(planned.pool);
@@ -128,15 +128,33 @@ impl Engine<'_> {
             let pods = pods.collect();
             self.create_claim(claim, pods);
         }
-        let is_fruitless = !delayed && self.operator.version == version;
+        // A nomination is to be renewed.
+        let is_fruitless = !delayed && !nominates && self.operator.version == version;
         self.operator.batch.fruitless = is_fruitless.then_some(version);
+    }
+
+    /// The pods that NodeClaims are planned for, by UID: those that wait, and those on nodes that go.
+    fn pods_of(&self, snapshot: &Snapshot, planned: &[PlannedClaim]) -> BTreeMap<String, PodId> {
+        let planned = planned.iter().flat_map(|claim| &claim.pods);
+        let uids: BTreeSet<&str> = planned.map(|id| snapshot.pod(*id).uid()).collect();
+        if uids.is_empty() {
+            return BTreeMap::new();
+        }
+        let pods = self.pods.iter().filter_map(|(id, pod)| {
+            let uid = pod.object.metadata.uid.as_deref()?;
+            uids.contains(uid).then(|| (uid.to_owned(), id))
+        });
+        pods.collect()
     }
 
     /// D-027: a node is kept for the pods that are expected on it.
     pub(super) fn nominate(&mut self, provider_id: String) {
         let until = self.policy.settings.nominated_until(self.now());
         self.operator.nominations.insert(provider_id, until);
-        self.changed();
+        // Ours looks at all that are kept, by whatever.
+        if self.policy.model != Model::Ours {
+            self.changed();
+        }
     }
 
     fn disrupted_nodes(&self) -> Vec<String> {

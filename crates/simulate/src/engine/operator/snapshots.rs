@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
@@ -17,13 +17,16 @@ use spokeshave_plan::disrupt::record::unmade_claim;
 use spokeshave_plan::disrupt::revocable;
 use spokeshave_plan::in_flight::{Room, expected_on, stand_in, without_room};
 
-use crate::cluster::Named as _;
+use crate::cluster::{InFlight, Named as _};
 use crate::engine::Engine;
 use crate::pods::PodId;
 
 /// Debug builds compare Snapshots of up to so many pods with ones that are lowered from all objects.
 #[cfg(debug_assertions)]
 const MOST_PODS_COMPARED: usize = 60;
+
+/// So long the operator keeps replacements for the pods of nodes that drain.
+const KEPT_WHILE_DRAINING: SignedDuration = SignedDuration::from_mins(10);
 
 /// The Snapshot, what it shows, and what has changed since.
 #[derive(Debug, Default)]
@@ -41,8 +44,7 @@ pub(crate) struct Live {
     held: BTreeSet<String>,
     nominated: BTreeMap<String, Timestamp>,
     revocable: Vec<Revocable>,
-    /// UIDs of the pods that a NodeClaim without an instance was made for, with the provider ID of its stand-in, on which they are seen.
-    assigned: BTreeMap<String, (PodId, Arc<str>)>,
+    in_flight: InFlight,
 }
 
 impl Engine<'_> {
@@ -93,8 +95,7 @@ impl Engine<'_> {
 
     /// The Snapshot of now, with these commands as if they were written down already.
     pub(super) fn freeze(&mut self, pending: &[Arc<Disruption>]) -> Arc<Snapshot> {
-        let now = self.now();
-        self.operator.nominations.retain(|_, until| *until > now);
+        self.forget_nominations();
         if self.operator.live.snapshot.is_none() {
             self.show_everything();
         }
@@ -135,7 +136,7 @@ impl Engine<'_> {
                 .iter()
                 .map(|(id, nomination)| (id.clone(), nomination.until))
                 .collect(),
-            assigned: self.cluster.assigned(),
+            in_flight: self.in_flight(),
             shown: self
                 .cluster
                 .machines()
@@ -162,20 +163,27 @@ impl Engine<'_> {
                 is_virtual: false,
             });
         }
-        let assigned = self.cluster.assigned();
+        let in_flight = self.in_flight();
         // Pods that begin or end to be seen on a stand-in.
-        let before = live.assigned.iter();
+        let (known, assigned) = (&live.in_flight.assigned, &in_flight.assigned);
+        let before = known.iter();
         let before = before.filter(|(uid, place)| assigned.get(*uid) != Some(*place));
         let now = assigned.iter();
-        let now = now.filter(|(uid, place)| live.assigned.get(*uid) != Some(*place));
-        let differing: Vec<PodId> = before.chain(now).map(|(_, (id, _))| *id).collect();
+        let now = now.filter(|(uid, place)| known.get(*uid) != Some(*place));
+        let differing = before.chain(now).map(|(_, (id, _))| *id);
         live.pods.extend(differing);
-        live.assigned = assigned;
+        // NodeClaims that begin or end to have room.
+        let differing = live
+            .in_flight
+            .with_room
+            .symmetric_difference(&in_flight.with_room);
+        live.machines.extend(differing);
+        live.in_flight = in_flight;
         for id in std::mem::take(&mut live.pods) {
             let Some(pod) = self.pods.get(id) else {
                 continue;
             };
-            changes.push(Change::Pod(as_seen(&pod.object, &live.assigned)));
+            changes.push(Change::Pod(as_seen(&pod.object, &live.in_flight.assigned)));
         }
         let unmade = self.unmade(pending);
         for name in live.unmade.iter().filter(|name| !unmade.contains_key(*name)) {
@@ -237,7 +245,8 @@ impl Engine<'_> {
         let node = found.and_then(|found| found.node.as_ref());
         if let Some(claim) = claim {
             let is_torn = claim.is_true(INITIALIZED) && node.is_none();
-            changes.push(Change::NodeClaim(self.as_planned(claim, is_torn)));
+            let has_room = live.in_flight.with_room.contains(&id);
+            changes.push(Change::NodeClaim(self.as_planned(claim, is_torn, has_room)));
         }
         if let Some(node) = node {
             changes.push(Change::Node(Arc::clone(node)));
@@ -297,9 +306,17 @@ impl Engine<'_> {
 
     /// The pods as planning sees them.
     fn planned_pods(&self) -> Vec<Arc<Pod>> {
-        let assigned = self.cluster.assigned();
+        let assigned = self.in_flight().assigned;
         let pods = self.pods.iter();
         pods.map(|(_, pod)| as_seen(&pod.object, &assigned)).collect()
+    }
+
+    /// Who is on a node waits for no NodeClaim any more.
+    fn in_flight(&self) -> InFlight {
+        self.cluster.in_flight(|id| {
+            let pod = self.pods.get(id);
+            pod.is_some_and(|pod| planned_node::is_provisionable(&pod.object))
+        })
     }
 
     /// The NodeClaims that commands have yet to make, by name.
@@ -310,7 +327,7 @@ impl Engine<'_> {
         let missing = replacements.filter(|one| self.cluster.of_claim(&one.node_claim).is_none());
         missing
             .map(|replacement| {
-                let planned = self.as_planned(&Arc::new(unmade_claim(replacement)), false);
+                let planned = self.as_planned(&Arc::new(unmade_claim(replacement)), false, false);
                 (replacement.node_claim.clone(), planned)
             })
             .collect()
@@ -318,15 +335,16 @@ impl Engine<'_> {
 
     /// The NodeClaims as planning sees them: those without an instance, and placeholders for those that commands will create.
     fn planned_claims(&self, pending: &[Arc<Disruption>]) -> Vec<Arc<NodeClaim>> {
-        let there = self.cluster.machines().filter_map(|(_, found)| {
+        let with_room = self.in_flight().with_room;
+        let there = self.cluster.machines().filter_map(|(id, found)| {
             let claim = found.claim.as_ref()?;
             let is_torn = claim.is_true(INITIALIZED) && found.node.is_none();
-            Some(self.as_planned(claim, is_torn))
+            Some(self.as_planned(claim, is_torn, with_room.contains(&id)))
         });
         there.chain(self.unmade(pending).into_values()).collect()
     }
 
-    fn as_planned(&self, claim: &Arc<NodeClaim>, is_torn: bool) -> Arc<NodeClaim> {
+    fn as_planned(&self, claim: &Arc<NodeClaim>, is_torn: bool, has_room: bool) -> Arc<NodeClaim> {
         if claim.provider_id().is_some() {
             return if is_torn {
                 Arc::new(without_room(claim))
@@ -338,7 +356,8 @@ impl Engine<'_> {
             return Arc::clone(claim);
         }
         let types = claim.node_pool().and_then(|pool| self.cloud.seen(pool));
-        let room = if claim.annotation(labels::DISRUPTION).is_some() {
+        // A replacement is there for the pods of its command, which planning sees on the nodes that go.
+        let room = if has_room || claim.annotation(labels::DISRUPTION).is_some() {
             Room::Open
         } else {
             Room::Taken
@@ -347,7 +366,7 @@ impl Engine<'_> {
     }
 
     /// Provider IDs of nodes in commands.
-    fn held_nodes(&self, pending: &[Arc<Disruption>]) -> BTreeSet<String> {
+    pub(super) fn held_nodes(&self, pending: &[Arc<Disruption>]) -> BTreeSet<String> {
         let holding = self
             .cluster
             .commands
@@ -367,23 +386,42 @@ impl Engine<'_> {
         commands.filter_map(|command| revocable(command, claim)).collect()
     }
 
+    /// Forgets nominations that have ended.
+    pub(super) fn forget_nominations(&mut self) {
+        let now = self.now();
+        self.operator.nominations.retain(|_, until| *until > now);
+    }
+
     /// Until when nodes are kept for pods: by nomination, or because they replace nodes of a command under way.
-    fn nominated(&self) -> BTreeMap<String, Timestamp> {
+    pub(super) fn nominated(&self) -> BTreeMap<String, Timestamp> {
         let mut nominated = self.operator.nominations.clone();
         let unfinished = self
             .cluster
             .commands
             .values()
             .filter(|command| !command.is_finished());
-        for replacement in unfinished.flat_map(|command| &command.spec.replacements) {
-            let machine = self.cluster.of_claim(&replacement.node_claim);
-            let claim = machine.and_then(|machine| self.cluster.machine(machine)?.claim.as_ref());
-            if let Some(id) = claim.and_then(|claim| claim.provider_id()) {
-                nominated.insert(id.to_owned(), Timestamp::MAX);
+        for command in unfinished {
+            let until = kept_until(command);
+            for replacement in &command.spec.replacements {
+                let machine = self.cluster.of_claim(&replacement.node_claim);
+                let claim = machine.and_then(|machine| self.cluster.machine(machine)?.claim.as_ref());
+                if let Some(id) = claim.and_then(|claim| claim.provider_id()) {
+                    let known = nominated.entry(id.to_owned()).or_insert(until);
+                    *known = until.max(*known);
+                }
             }
         }
         nominated
     }
+}
+
+/// Until when the replacements of a command are kept for the pods of its nodes: for as long as it waits for them, and for a while once its nodes drain.
+fn kept_until(command: &Disruption) -> Timestamp {
+    let status = command.status.as_ref();
+    let deleted = status.and_then(|status| status.deleted_at.as_ref());
+    let deleted = deleted.filter(|_| command.phase() == DisruptionPhase::Draining);
+    let until = deleted.and_then(|deleted| deleted.0.checked_add(KEPT_WHILE_DRAINING).ok());
+    until.unwrap_or(Timestamp::MAX)
 }
 
 /// A pod as planning sees it: on what stands in for its NodeClaim, as long as it waits for that.
@@ -419,4 +457,39 @@ fn differences(one: &Snapshot, other: &Snapshot) -> Vec<&'static str> {
     ];
     let differing = parts.into_iter().filter(|(_, same)| !same);
     differing.map(|(part, _)| part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// As the operator has it: a drain that hangs keeps no empty replacement from going.
+    #[test]
+    fn replacements_are_kept_while_they_are_waited_for_and_ten_minutes_into_a_drain() {
+        let command = |status| {
+            let object = json!({
+                "apiVersion": "spokeshave.dev/v1alpha1", "kind": "Disruption", "metadata": {"name": "d"},
+                "spec": {
+                    "method": "SingleNodeConsolidation", "reason": "Underutilized", "decision": "Replace",
+                    "decidedAt": "2026-03-02T00:00:00.000000Z", "nodes": [], "priceBefore": "2", "priceAfter": "1",
+                    "savings": "1", "evictions": 0, "nodeSummary": "", "replacementSummary": "",
+                },
+                "status": status,
+            });
+            serde_json::from_value::<Disruption>(object).unwrap()
+        };
+        let until = |status| kept_until(&command(status));
+        let deleted = "2026-03-02T01:00:00.000000Z";
+        assert_eq!(until(json!({"phase": "Replacing"})), Timestamp::MAX);
+        assert_eq!(
+            until(json!({"phase": "Deleting", "deletedAt": deleted})),
+            Timestamp::MAX
+        );
+        assert_eq!(
+            until(json!({"phase": "Draining", "deletedAt": deleted})),
+            "2026-03-02T01:10:00Z".parse().unwrap()
+        );
+    }
 }
