@@ -89,6 +89,30 @@ fn commands_are_those_of_the_operator() {
     assert!(told.commands().len() > 10, "{}", told.commands().len());
 }
 
+/// Jobs of which pods are evicted: their controller waits with the next one, longer each time.
+#[test]
+fn jobs_that_lose_their_pods_go_on_alike() {
+    let told = agree("3-jobs", 1, 3);
+    assert!(told.commands().len() > 10, "{}", told.commands().len());
+}
+
+/// NodeClaims that come to rest in one instant bring one turn, and a rollback is through before the scheduler binds what has waited.
+#[test]
+fn what_happens_in_one_instant_happens_in_one_order() {
+    for (name, seed, hours) in [("4-budgets", 2, 6), ("2-rising", 1, 4)] {
+        let told = agree(name, seed, hours);
+        assert!(!told.commands().is_empty(), "{name}");
+    }
+}
+
+/// Expiry evicts pods of StatefulSets, whose successors come when they are gone: to the nodes that were launched for those that went.
+#[test]
+fn pods_of_expired_nodes_get_one_node_in_both() {
+    let told = agree("8-ordinals", 1, 7);
+    assert!(told.evictions() > 0);
+    assert_eq!(told.commands(), [""; 0], "nothing is launched in vain");
+}
+
 /// Pods that tolerate every taint are not evicted: they go with the instances that consolidation ends, and are counted as moved by it.
 #[test]
 fn d_319_pods_that_tolerate_the_taint_are_moved_by_what_removes_their_node() {
