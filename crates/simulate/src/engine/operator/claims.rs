@@ -106,7 +106,7 @@ impl Engine<'_> {
     }
 
     /// Whoever serves a queue sleeps anew after each key.
-    fn set_timer_of_claims(&mut self) {
+    pub(super) fn set_timer_of_claims(&mut self) {
         let looks = &mut self.operator.looks;
         let Some(((due_ms, _), _)) = looks.due.first() else {
             return;
@@ -416,7 +416,7 @@ impl Engine<'_> {
             self.command_of_claim_changes(&before);
         }
         if wakes {
-            self.turn_now();
+            self.turn_for_claim();
         }
     }
 

@@ -214,7 +214,9 @@ impl Engine<'_> {
             .filter_map(|claim| claim.node_name());
         let mut names: BTreeSet<&str> = there.chain(new).collect();
         for other in self.cluster.commands.values() {
-            if other.phase() != DisruptionPhase::RolledBack {
+            // A node that is there now only has the name of one that went before.
+            let ended_before = other.is_finished() && finished_at(other) <= command.spec.decided_at.0;
+            if other.phase() != DisruptionPhase::RolledBack && !ended_before {
                 for node in &other.spec.nodes {
                     names.remove(node.name.as_str());
                 }

@@ -67,6 +67,12 @@ impl Engine<'_> {
         self.queue.at_once(self.now_ms, wake);
     }
 
+    /// The same, because of what was written to a NodeClaim: whose look that was, sleeps only after the turn.
+    pub(super) fn turn_for_claim(&mut self) {
+        self.operator.is_woken_by_claim = true;
+        self.turn_now();
+    }
+
     /// A turn then, as a timer would have it: where that is now, after what was due at this instant before.
     fn turn_at(&mut self, due_ms: u64) {
         if self.policy.model == Model::None || self.operator.turn.is_some_and(|turn| turn.due_ms <= due_ms) {
@@ -96,6 +102,7 @@ impl Engine<'_> {
         if std::mem::take(&mut self.operator.is_woken_again) {
             self.turn_now();
         }
+        let is_woken_by_claim = std::mem::take(&mut self.operator.is_woken_by_claim);
         self.operator.last_turn_ms = now_ms;
         self.second_looks();
         self.learn();
@@ -116,6 +123,9 @@ impl Engine<'_> {
         }
         let wait_ms = self.rest_ms();
         self.turn_at(now_ms.saturating_add(wait_ms));
+        if is_woken_by_claim {
+            self.set_timer_of_claims();
+        }
     }
 
     /// That nodes are kept for pods, for longer or no more, is a change.

@@ -90,6 +90,8 @@ pub(crate) struct Operator {
     turn: Option<NextTurn>,
     /// Something has woken the loop once more before that turn: another follows at once.
     is_woken_again: bool,
+    /// A NodeClaim has woken it.
+    is_woken_by_claim: bool,
     /// How many turns have been asked for.
     turns_asked: u64,
     /// Pod events of nodes that are not written yet, and the pauses between writes (D-036).
@@ -157,6 +159,7 @@ impl Operator {
             looks: claims::Looks::default(),
             turn: None,
             is_woken_again: false,
+            is_woken_by_claim: false,
             turns_asked: 0,
             pod_events: BTreeMap::new(),
             turns: Turns::default(),
