@@ -57,9 +57,10 @@ pub(crate) struct Loser {
     pub(crate) moved_ms: Option<u64>,
 }
 
-/// How long the Job controller waits with the successor of the first pod that failed, in milliseconds; twice as long after each further one, up to six minutes.
+/// How long the Job controller waits with the successor of the first pod that failed, in milliseconds; twice as long after each further one, up to ten minutes:
+/// its documentation says six.
 const FIRST_JOB_PAUSE_MS: u64 = 10_000;
-const LONGEST_JOB_PAUSE_MS: u64 = 360_000;
+const LONGEST_JOB_PAUSE_MS: u64 = 600_000;
 
 impl OwnerState {
     /// A Job has lost its pod: how long its controller waits with the next one.
@@ -174,6 +175,30 @@ fn reference(owner: &Owner, index: usize) -> Option<OwnerReference> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As the Job controller: `DefaultJobPodFailureBackOff` and `MaxJobPodFailureBackOff`.
+    #[test]
+    fn a_job_waits_ten_minutes_at_most_and_ten_seconds_again_once_it_is_over() {
+        let owner = Owner {
+            namespace: "shop".to_owned(),
+            name: "batch".to_owned(),
+            kind: OwnerKind::Job,
+            template: Arc::default(),
+            ready: spokeshave_scenario::Spread {
+                median_ms: 0,
+                p99_ms: 0,
+            },
+            budget: None,
+            claims: Vec::new(),
+        };
+        let mut state = OwnerState::new(&owner, 0);
+        let pauses: Vec<u64> = (0..9).map(|_| state.job_lost(7, None, None) / 1_000).collect();
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
+        assert_eq!(state.job_lost(8, None, None), 10_000, "another Job");
+        state.job_ends(7);
+        assert!(state.loser(7).is_none());
+        assert_eq!(state.job_lost(7, None, None), 10_000);
+    }
 
     #[test]
     fn owners_of_one_name_have_pods_of_different_names() {

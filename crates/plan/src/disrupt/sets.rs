@@ -22,6 +22,7 @@ use spokeshave_api::constants::MULTI_NODE_CANDIDATES;
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{PodId, PoolId};
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
 
@@ -69,8 +70,8 @@ pub(super) struct Search<'s, 'a> {
     /// In order of savings ratio; none of them rests.
     candidates: &'s [&'s Candidate],
     answers: &'s [&'s Alone<'s>],
-    /// By node, the pods of each candidate in their turn: sweeps ask for them again and again.
-    moving: Vec<Vec<PodId>>,
+    /// By node, the pods of each candidate in their turn, once a sweep has asked for them: sweeps ask again and again, and those that are kept never.
+    moving: Vec<OnceCell<Vec<PodId>>>,
     /// Steps left.
     steps: usize,
     /// Which seeds come next.
@@ -116,11 +117,8 @@ impl<'s, 'a> Search<'s, 'a> {
     /// The best set found; where there is none, the scores of the last set that was not worth it.
     pub(super) fn run(mut self, what_if: &mut WhatIf<'a>) -> Result<Found, Vec<PoolScore>> {
         if self.candidates.len() >= 2 {
-            let snapshot = self.ground.snapshot;
-            self.moving.resize(snapshot.nodes.len(), Vec::new());
-            for candidate in self.candidates {
-                self.moving[candidate.node.index()] = moving_in_turn(snapshot, candidate);
-            }
+            let nodes = self.ground.snapshot.nodes.len();
+            self.moving.resize_with(nodes, OnceCell::new);
             self.search(what_if);
         }
         let best = self.best.take().and_then(|best| self.written(best));
@@ -397,13 +395,15 @@ impl<'s, 'a> Search<'s, 'a> {
         let mut offers = offers;
         let (mut tried, mut fits, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
         let keeps = self.kept.is_some();
-        let (register, moving) = (&self.ground.register, &self.moving);
+        let (ground, moving) = (self.ground, &self.moving);
         let in_vain = what_if.watched_sweep(
             claims,
             follow,
             |candidate| {
-                let pods = moving[candidate.node.index()].as_slice();
-                (Cow::Borrowed(pods), register.likeness(candidate.node))
+                let known = &moving[candidate.node.index()];
+                let pods = known.get_or_init(|| moving_in_turn(ground.snapshot, candidate));
+                let likeness = ground.register.likeness(candidate.node);
+                (Cow::Borrowed(pods.as_slice()), likeness)
             },
             |was_kept, taken| {
                 if keeps && tried.len() <= LONGEST_SWEEP {

@@ -100,6 +100,28 @@ impl World {
         self.state.pods.push(Arc::new(pod));
     }
 
+    /// Another machine under the name of one that is gone, with or without its provider ID, its size and its pods.
+    fn replace(&mut self) {
+        let index = self.dice.below(self.state.nodes.len());
+        let name = self.state.nodes[index].metadata.name.clone().unwrap_or_default();
+        self.names += 1;
+        let (size, zone) = (self.dice.below(self.types.len()), *self.dice.pick(&["a", "b"]));
+        let (mut node, mut claim) = node("default", &name, &self.types[size], zone, "on-demand");
+        node.metadata.uid = Some(format!("uid-{name}-{}", self.names));
+        claim.metadata.uid = Some(format!("uid-claim-{name}-{}", self.names));
+        if self.dice.below(2) == 0 {
+            let id = format!("kwok://{name}-{}", self.names);
+            node.spec.get_or_insert_default().provider_id = Some(id.clone());
+            claim.status.get_or_insert_default().provider_id = Some(id);
+        }
+        self.state.nodes[index] = Arc::new(node);
+        self.state.node_claims[index] = Arc::new(claim);
+        if self.dice.below(2) == 0 {
+            let is_there = |pod: &Arc<spokeshave_model::Pod>| pod.node_name.as_deref() == Some(name.as_str());
+            self.state.pods.retain(|pod| !is_there(pod));
+        }
+    }
+
     fn change(&mut self) {
         match self.dice.below(10) {
             0 => self.join(true),
@@ -116,6 +138,7 @@ impl World {
                 }
             }
             6 | 7 => self.pod_comes(),
+            _ if self.state.pods.is_empty() => self.pod_comes(),
             _ => {
                 let index = self.dice.below(self.state.pods.len());
                 self.state.pods.remove(index);
@@ -156,6 +179,31 @@ fn what_is_kept_of_other_nodes_is_what_is_said_anew() {
     println!("{kept_answers} kept answers, {commands} commands");
     assert!(kept_answers > 500, "{kept_answers} kept answers");
     assert!(commands > 100, "{commands} commands");
+}
+
+/// A name that comes again is another node, also where others come and go at the same moment.
+#[test]
+fn what_is_kept_of_a_node_is_not_said_of_another_of_its_name() {
+    let mut kept_answers = 0;
+    for seed in 0..40 {
+        let mut world = World::new(1_000 + seed);
+        let mut policy = Policy::default();
+        policy.disrupt.rounds = seed % 2 == 0;
+        let (mut kept, mut frontier) = (Kept::default(), Frontier::default());
+        for step in 0..20 {
+            let (snapshot, now) = (lower(&world.state), later(7_200));
+            let with = disrupt_keeping(&snapshot, &policy, now, &frontier, &mut kept, &mut |_| {});
+            let without = disrupt(&snapshot, &policy, now, &frontier);
+            assert_eq!(decided(&with), decided(&without), "seed {seed}, step {step}");
+            kept_answers += with.statistics.kept;
+            frontier = with.frontier;
+            world.replace();
+            for _ in 0..world.dice.below(3) {
+                world.change();
+            }
+        }
+    }
+    assert!(kept_answers > 0, "nothing is kept");
 }
 
 /// Nodes are full but for one, so that nothing is said of the others that another node would change.

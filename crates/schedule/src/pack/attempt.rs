@@ -122,7 +122,12 @@ impl Engine<'_> {
             if !needs.fits(&left) {
                 return false;
             }
-            left.subtract(needs);
+            for (left, needs) in left.0.iter_mut().zip(&needs.0) {
+                // A sum beyond all numbers is as good as endless: what it falls short of the truth is not known.
+                if *left != i64::MAX {
+                    *left = left.saturating_sub(*needs);
+                }
+            }
         }
         true
     }

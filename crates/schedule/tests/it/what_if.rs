@@ -1,10 +1,12 @@
 //! A what-if by fork and revert is the same as packing anew, whatever was asked before, on any number of threads.
 
-use spokeshave_example::{Dice, Shape, cluster, random_world};
+use serde_json::json;
+use spokeshave_example::{Dice, Shape, cluster, instance_type, node_pool, pending_pod, random_world};
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_schedule::{
     MinValuesPolicy, PackOptions, PackRequest, Packing, PreferencePolicy, ReservedPolicy, Simulation, pack,
+    sort_by_turn,
 };
 
 fn options(seed: u64) -> PackOptions {
@@ -142,6 +144,66 @@ fn whether_all_fit_is_told_early_and_right() {
         }
     }
     assert!(told.iter().all(|count| *count > 500), "{told:?}");
+}
+
+/// What has no room before its node is gone has no place after it, on nodes and on the NodeClaims that may be planned, in sweeps of several nodes.
+#[test]
+fn what_may_not_have_room_does_not_fit() {
+    let mut told = [0, 0];
+    for seed in 0..250 {
+        let (snapshot, options) = (lower(&random_world(seed)), options(seed));
+        let mut simulation = Simulation::new(&snapshot, &options);
+        simulation.base(&[]);
+        for claims in 0..3 {
+            let outer = simulation.fork();
+            for node in snapshot.node_ids() {
+                let mut pods = movable(&snapshot, node);
+                sort_by_turn(&snapshot, &mut pods);
+                let may_open = simulation.claim_count_since(&outer) < claims;
+                let may_fit = may_open || simulation.may_have_room(&pods, &outer);
+                let step = simulation.fork();
+                simulation.remove_node(node);
+                let fits = simulation.fits_within(&pods, &outer, claims);
+                assert!(may_fit || !fits, "seed {seed}, {claims} claims, without {node:?}");
+                if !may_open {
+                    told[usize::from(may_fit)] += 1;
+                }
+                if fits {
+                    simulation.commit(step);
+                } else {
+                    simulation.revert(step);
+                }
+            }
+            simulation.revert(outer);
+        }
+    }
+    assert!(told.iter().all(|count| *count > 0), "{told:?}");
+}
+
+/// Two NodeClaims of which each can hold more than half of the greatest number: together they hold no less than each.
+#[test]
+fn a_sum_of_rooms_that_is_too_large_for_a_number_is_no_bound() {
+    let six_exbibytes = 6 << 30;
+    let types = vec![instance_type("vast", 2, six_exbibytes, &["a"])];
+    let mut state = ClusterState::default().with_pool(node_pool("default"), types);
+    for (name, cpu, memory) in [
+        ("a", "1500m", "1Gi"),
+        ("b", "1500m", "1Gi"),
+        ("c", "100m", "5Ei"),
+        ("d", "100m", "5Ei"),
+    ] {
+        state = state.with_pod(pending_pod(name, cpu, memory, &json!({})));
+    }
+    let (snapshot, options) = (lower(&state), PackOptions::default());
+    let mut simulation = Simulation::new(&snapshot, &options);
+    simulation.base(&[]);
+    let pods: Vec<PodId> = snapshot.pod_ids().collect();
+    let outer = simulation.fork();
+    assert!(simulation.fits_within(&pods[..2], &outer, 2));
+    assert_eq!(simulation.claim_count_since(&outer), 2, "they cannot share one");
+    assert!(simulation.may_have_room(&pods[2..], &outer));
+    assert!(simulation.fits_within(&pods[2..], &outer, 2));
+    simulation.revert(outer);
 }
 
 /// What a used simulation says after pending pods were placed is what a fresh one says; forks nest.

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
@@ -20,7 +21,10 @@ use crate::cluster::{Named as _, patched};
 use crate::engine::Engine;
 use crate::log::command_text;
 use crate::queue::Wake;
-use crate::world::milliseconds;
+use crate::world::{HOUR_MS, milliseconds};
+
+/// What is kept in the ledger for longer is looked at again after so long, in milliseconds.
+const KEPT_LOOK_MS: u64 = HOUR_MS;
 
 impl Engine<'_> {
     /// Writes a command down.
@@ -53,12 +57,16 @@ impl Engine<'_> {
         // Its own write brings the next look, before anybody else acts on what it has done.
         self.queue.at_once(self.now_ms, Wake::Command(id));
         if let Some(ended) = ended {
-            let passed = self.now().duration_since(ended).as_millis();
-            let left_ms = milliseconds(DISRUPTION_HISTORY).saturating_sub(u64::try_from(passed).unwrap_or(0));
-            self.wake_in(left_ms, Wake::Command(id));
+            self.wake_in(self.left_in_ledger_ms(ended), Wake::Command(id));
             self.cut_ledger();
             self.turn_now();
         }
+    }
+
+    /// For how long a command that has ended then is kept in any case.
+    fn left_in_ledger_ms(&self, ended: Timestamp) -> u64 {
+        let passed = self.now().duration_since(ended).as_millis();
+        milliseconds(DISRUPTION_HISTORY).saturating_sub(u64::try_from(passed).unwrap_or(0))
     }
 
     /// Drops finished commands that are too old or too many: what is gone from the ledger is looked at anew.
@@ -113,7 +121,13 @@ impl Engine<'_> {
             return;
         };
         if command.is_finished() {
-            self.cut_ledger();
+            // Looks that were asked for while it was under way come now, too: of these nobody needs to know.
+            if self.left_in_ledger_ms(finished_at(&command)) == 0 {
+                self.cut_ledger();
+                if self.cluster.commands.contains_key(&id) {
+                    self.wake_in(KEPT_LOOK_MS, Wake::Command(id));
+                }
+            }
             return;
         }
         let now = self.now();
@@ -136,7 +150,9 @@ impl Engine<'_> {
             }
         }
         if let Some(again) = next.report.again {
-            self.wake_at(self.now_ms.saturating_add(milliseconds(again)), Wake::Command(id));
+            // Less than a millisecond is one: what has to wait does not look again in the same instant for ever.
+            let pause_ms = milliseconds(again).max(u64::from(!again.is_zero()));
+            self.wake_at(self.now_ms.saturating_add(pause_ms), Wake::Command(id));
         }
     }
 

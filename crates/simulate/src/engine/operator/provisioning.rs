@@ -140,11 +140,16 @@ impl Engine<'_> {
         if uids.is_empty() {
             return BTreeMap::new();
         }
-        let pods = self.pods.iter().filter_map(|(id, pod)| {
-            let uid = pod.object.metadata.uid.as_deref()?;
+        let find = |id: PodId| {
+            let uid = self.pods.get(id)?.object.metadata.uid.as_deref()?;
             uids.contains(uid).then(|| (uid.to_owned(), id))
-        });
-        pods.collect()
+        };
+        let waiting = self.waiting.iter().filter_map(|(.., id)| find(*id));
+        let mut pods: BTreeMap<String, PodId> = waiting.collect();
+        if pods.len() < uids.len() {
+            pods.extend(self.pods.iter().filter_map(|(id, _)| find(id)));
+        }
+        pods
     }
 
     /// D-027: a node is kept for the pods that are expected on it.
