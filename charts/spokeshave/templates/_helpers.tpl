@@ -68,7 +68,7 @@ annotations:
 {{/* The Lease by which a leader is elected; nothing where none is: a shadow leads nowhere, and a single replica may do without. */}}
 {{- define "spokeshave.lease" -}}
 {{- if not .Values.shadow -}}
-{{- include "spokeshave.leaseOf" (dict "container" .Values.controller "namespace" .Release.Namespace) | base | trimPrefix "." -}}
+{{- include "spokeshave.leaseOf" (dict "container" .Values.controller "namespace" .Release.Namespace) | splitList "/" | last -}}
 {{- end -}}
 {{- end -}}
 

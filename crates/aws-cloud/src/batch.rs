@@ -201,10 +201,8 @@ impl Fleets {
             (fleet, number)
         });
         drop(known);
-        let types = locked(&fleet).types.clone();
         Ticket {
             fleet,
-            types,
             number,
             uid: uid.to_owned(),
             ec2,
@@ -228,8 +226,6 @@ impl Fleets {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     fleet: Arc<Mutex<Fleet>>,
-    /// The types that the call names, as they were before it was made: what is for sale when its answer comes may be something else.
-    pub(crate) types: Arc<[InstanceType]>,
     number: u64,
     uid: String,
     ec2: Arc<dyn Ec2>,
@@ -274,6 +270,11 @@ impl Ticket {
     pub(crate) fn is_asked(&self) -> bool {
         let fleet = locked(&self.fleet);
         !fleet.is_open() && fleet.members.contains_key(&self.number)
+    }
+
+    /// The types that the call names, as they were before it was made: what is for sale when its answer comes may be something else.
+    pub(crate) fn types(&self) -> Arc<[InstanceType]> {
+        locked(&self.fleet).types.clone()
     }
 
     /// Whether EC2 has said what it has done.

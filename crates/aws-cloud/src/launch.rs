@@ -177,14 +177,14 @@ impl Inner {
     }
 
     /// Launches an instance for a NodeClaim from these types. A call that EC2 does not answer stays in `flight`: who comes with it goes on with that call,
-    /// whatever would be launched now.
+    /// whatever would be launched now. One that EC2 was never asked for does not come here.
     async fn launch(
         &self,
         claim: &NodeClaim,
         types: Option<&[InstanceType]>,
         flight: &mut Option<Flight>,
     ) -> Result<NodeClaim, CloudError> {
-        if let Some(going) = flight.as_mut().filter(|going| going.ticket.is_asked()) {
+        if let Some(going) = flight {
             match self.resume(claim, going).await {
                 // EC2 has launched nothing.
                 Err(Asked::TemplateGone) => {}
@@ -353,9 +353,9 @@ impl Inner {
 
     fn claim(&self, claim: &NodeClaim, going: &Flight, launched: &Launched) -> Result<NodeClaim, CloudError> {
         let (place, capacity_type) = (&launched.place, going.asked.capacity_type);
+        let types = going.ticket.types();
         let found = going.template(place).and_then(|template| {
-            let mut types = going.ticket.types.iter();
-            let instance_type = types.find(|one| one.name == place.instance_type)?;
+            let instance_type = types.iter().find(|one| one.name == place.instance_type)?;
             let mut offerings = instance_type.offerings.iter();
             let offering = offerings.find(|offering| {
                 offering.zone() == Some(place.zone.as_str())

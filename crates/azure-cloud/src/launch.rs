@@ -171,7 +171,8 @@ impl Inner {
         begun: &mut Begun,
     ) -> Result<NodeClaim, CloudError> {
         let (claim, class) = (launch.claim, launch.class);
-        let (mut last, since): (Option<CloudError>, _) = (None, self.clock().now());
+        let since = self.clock().now();
+        let mut last: Option<CloudError> = None;
         for _ in 0..ATTEMPTS {
             let sold;
             let types = match given {
@@ -470,17 +471,18 @@ impl Inner {
             capacity_type: choice.capacity_type,
         };
         let (name, size) = (launch.claim.name(), &choice.instance_type.name);
-        let Some(failure) = launch_failure(error, &attempt) else {
-            tracing::debug!(NodeClaim = name, size, %error, "a launch was refused");
-            return Refused::Final(cloud_error("launching a machine", error));
-        };
+        let failure = launch_failure(error, &attempt);
+        let mark = |failure: &Failure| self.market.mark(&failure.marks, self.clock().now());
         // Of many launches that meet the same shortage, the first says so.
-        if self.market.mark(&failure.marks, self.clock().now()) {
+        if failure.as_ref().is_some_and(mark) {
             let (zone, capacity_type) = (choice.zone, choice.capacity_type.as_str());
             tracing::warn!(NodeClaim = name, size, zone, capacity_type, %error, "Azure refuses a machine; what has run out is left out for a while");
         } else {
             tracing::debug!(NodeClaim = name, size, %error, "a launch was refused");
         }
+        let Some(failure) = failure else {
+            return Refused::Final(cloud_error("launching a machine", error));
+        };
         match failure.verdict {
             Verdict::InsufficientCapacity(message) => {
                 Refused::Final(CloudError::InsufficientCapacity(message))

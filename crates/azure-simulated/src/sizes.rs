@@ -1,9 +1,9 @@
 //! Sizes as the Resource SKUs list has them.
 //!
-//! Owns how the list spells them. What sizes have are facts of `provider-azure`.
+//! Owns what they can be given besides. What sizes have, and how the list spells it, is `provider-azure`'s.
 
 use serde_json::{Value, json};
-use spokeshave_provider_azure::skus::{Capability, Sku, ZoneDetails};
+use spokeshave_provider_azure::skus::{Capability, ZoneDetails};
 
 use crate::azure::Azure;
 use crate::state::State;
@@ -26,23 +26,8 @@ impl Azure {
     }
 }
 
-/// The service names zones under `Name`, which is not what its documents say.
-fn spelled(sku: &Sku) -> Value {
-    let mut row = json!(sku);
-    let infos = row["locationInfo"].as_array_mut().into_iter().flatten();
-    let details = infos
-        .filter_map(|info| info["zoneDetails"].as_array_mut())
-        .flatten();
-    for fields in details.filter_map(Value::as_object_mut) {
-        if let Some(zones) = fields.remove("name") {
-            fields.insert("Name".to_owned(), zones);
-        }
-    }
-    row
-}
-
 impl State {
     pub(crate) fn sizes(&self) -> Vec<Value> {
-        self.skus.iter().map(spelled).collect()
+        self.skus.iter().map(|sku| json!(sku)).collect()
     }
 }

@@ -8,15 +8,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use spokeshave_runtime::{
-    Api, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue,
-};
+use spokeshave_runtime::{Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue};
 
 use crate::objects::{controller_of, is_deleting, is_ready, name, namespace, selects, time, uid};
 use crate::shares::{Rounded, share};
-use crate::world::{World, noted};
+use crate::world::World;
 
 /// A disruption that was granted and not seen counts for so long.
 const GRANT: Duration = Duration::from_secs(120);
@@ -82,16 +79,7 @@ async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileErr
     if let Some(status) = status {
         let patch =
             json!({"metadata": {"resourceVersion": budget.metadata.resource_version}, "status": status});
-        let api: Api<PodDisruptionBudget> =
-            Api::namespaced(world.client.clone(), namespace(&budget.metadata));
-        let answer = api
-            .patch_status(
-                name(&budget.metadata),
-                &PatchParams::default(),
-                &Patch::Merge(patch),
-            )
-            .await;
-        noted(&world.budgets, answer)?;
+        world.patch_status(&world.budgets, &*budget, patch).await?;
     }
     Ok(wait.map_or(Requeue::Done, Requeue::After))
 }

@@ -1,7 +1,7 @@
 //! Taints that follow a node's readiness, the pods that do not tolerate them, pods for which nobody answers any more, and the end of pods whose node is gone.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::objects::{
     node_of, node_readiness, time, uid,
 };
 use crate::rules;
-use crate::world::{World, deletion_of, ignore_races, noted};
+use crate::world::{World, deletion_of, ignore_races, lock, noted};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -104,7 +104,7 @@ async fn sync(
     node_name: String,
 ) -> Result<Requeue, ReconcileError> {
     let Some(node) = world.nodes.get_named(&node_name) else {
-        locked(&exposed).0.remove(&node_name);
+        lock(&exposed).0.remove(&node_name);
         collect(&world, world.pods_by_node.get(&node_name)).await?;
         return Ok(Requeue::Done);
     };
@@ -131,10 +131,6 @@ async fn sync(
         .await;
     noted(&world.nodes, answer)?;
     Ok(Requeue::Done)
-}
-
-fn locked(exposed: &Mutex<Exposed>) -> MutexGuard<'_, Exposed> {
-    exposed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Nobody answers for the pods of a node whose kubelet has fallen silent: they are not Ready, whatever it said last.
@@ -182,7 +178,7 @@ async fn drive_out(world: &World, exposed: &Mutex<Exposed>, node: &Node) -> Resu
     let mut pods = world.pods_by_node.get(node_name);
     pods.retain(|pod| tainted && !is_deleting(&pod.metadata) && !has_ended(pod));
     let uids = pods.iter().map(|pod| uid(&pod.metadata));
-    let since = locked(exposed).note(node_name, uids, world.clock.now());
+    let since = lock(exposed).note(node_name, uids, world.clock.now());
     let mut wait: Option<Duration> = None;
     let mut due = Vec::new();
     for (pod, since) in pods.iter().zip(since) {

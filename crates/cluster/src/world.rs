@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -14,8 +15,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Client, Resource};
 use serde_json::{Value, json};
 use spokeshave_ports::{Entropy, SharedClock, causes, is_conflict};
 use spokeshave_runtime::{
@@ -235,6 +236,42 @@ impl World {
             _ => &self.client,
         };
         client.clone()
+    }
+
+    /// Writes a change of an object in a namespace. Whether it was written: another writer may have been faster.
+    pub(crate) async fn patch<K>(
+        &self,
+        store: &Store<K>,
+        object: &K,
+        patch: Value,
+    ) -> Result<bool, ReconcileError>
+    where
+        K: Object + Resource<Scope = NamespaceResourceScope>,
+    {
+        let metadata = object.meta();
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace(metadata));
+        let answer = api
+            .patch(name(metadata), &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        noted(store, answer)
+    }
+
+    /// The same with its status.
+    pub(crate) async fn patch_status<K>(
+        &self,
+        store: &Store<K>,
+        object: &K,
+        patch: Value,
+    ) -> Result<bool, ReconcileError>
+    where
+        K: Object + Resource<Scope = NamespaceResourceScope>,
+    {
+        let metadata = object.meta();
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace(metadata));
+        let answer = api
+            .patch_status(name(metadata), &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        noted(store, answer)
     }
 
     /// Writes a change of a pod with this client to the pod's status. Whether it was written: another writer may have been faster.

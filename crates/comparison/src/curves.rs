@@ -40,7 +40,7 @@ impl MeanCurve {
         let stretch = length.div_ceil(POINTS).max(1);
         let last: u64 = longest
             .lengths()
-            .skip((length.max(1) - 1) / stretch * stretch)
+            .skip(length.saturating_sub(1) / stretch * stretch)
             .sum();
         let dollars = |of: fn(&Curve) -> &Vec<u64>| average(&curves, of, 1e6, stretch);
         let count = |of: fn(&Curve) -> &Vec<u64>| average(&curves, of, 1e3, stretch);

@@ -104,13 +104,7 @@ pub fn relative(share: f64, interval: Option<Interval>) -> String {
 
 /// A difference in its unit, with its sign: `+$0.42`.
 pub fn difference(number: f64, unit: Unit) -> String {
-    let text = value(number, unit);
-    let zero = !text.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
-    if number > 0.0 && !zero {
-        format!("+{text}")
-    } else {
-        text
-    }
+    with_plus(number, value(number, unit))
 }
 
 /// The difference of two shares, in percentage points: `+0.9 points`.
@@ -120,7 +114,11 @@ pub fn points(difference: f64) -> String {
 
 /// `+1.9`, `−0.3`, `0.0`.
 fn signed(number: f64, decimals: usize) -> String {
-    let text = grouped(number, decimals);
+    with_plus(number, grouped(number, decimals))
+}
+
+/// A number as it is written, with a plus before one that is larger than zero and is not written as zero.
+fn with_plus(number: f64, text: String) -> String {
     let zero = !text.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
     if number > 0.0 && !zero {
         format!("+{text}")

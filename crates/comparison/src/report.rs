@@ -109,13 +109,13 @@ impl Comparison {
         }
     }
 
-    /// `is costlier than now: +1.5 % [+0.9, +2.1]; evictions −57 %; no difference shown in pending p99.`
+    /// `is dearer than now: +1.5 % [+0.9, +2.1]; evictions −57 %; no difference shown in pending p99.`
     fn sentence(&self, policy: &PolicyResult) -> Markup {
         let Some(cost) = against(policy, "cost") else {
             return html! { "has no completed run to compare." };
         };
         let baseline = &self.setting.baseline;
-        let change = change(cost, Unit::Dollars);
+        let change = change(cost);
         let others = [
             ("evictionsPerPodDay", "evictions"),
             ("pendingP99", "pending p99"),

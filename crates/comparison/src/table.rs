@@ -286,23 +286,22 @@ impl Comparison {
             return Vec::new();
         };
         let left = |less: &PolicyResult, more: &PolicyResult| {
-            let shown = |left: f64| match numbers::value(left, Unit::Count) {
+            let shown = |left: f64| match numbers::value(left, Unit::Count).as_str() {
+                "0" => "none".to_owned(),
                 // One in more than twenty runs.
-                none if none == "0.0" => "less than 0.1".to_owned(),
-                number => number,
+                "0.0" => "less than 0.1".to_owned(),
+                number => number.to_owned(),
             };
             let number = shown(less.left_out);
             let pods = match number.as_str() {
                 "1" => "pod a run was",
                 _ => "pods a run were",
             };
-            let others = match shown(more.left_out) {
-                none if none == "0" => "none".to_owned(),
-                others => others,
-            };
             format!(
-                "{}: {number} {pods} left without a node, {others} under {}",
-                less.name, more.name
+                "{}: {number} {pods} left without a node, {} under {}",
+                less.name,
+                shown(more.left_out),
+                more.name
             )
         };
         let told = self.policies.iter().filter_map(|policy| match policy.work {
@@ -463,7 +462,7 @@ pub(crate) fn against(policy: &PolicyResult) -> String {
     let Some(difference) = policy.values.get("cost").and_then(|cost| cost.against.as_ref()) else {
         return String::new();
     };
-    let change = change(difference, Unit::Dollars);
+    let change = change(difference);
     match difference.verdict {
         Verdict::TooFewSeeds => change,
         Verdict::NoDifferenceShown => format!("≈ {change}"),
@@ -471,15 +470,14 @@ pub(crate) fn against(policy: &PolicyResult) -> String {
     }
 }
 
-/// `+1.9 % [+1.6, +2.1]`, or in its unit where the baseline's mean is 0, of which nothing is a share: `+$0.42 [+$0.38, +$0.46]`.
-pub(crate) fn change(difference: &Difference, unit: Unit) -> String {
+/// Of a difference in cost: `+1.9 % [+1.6, +2.1]`, or in dollars where the baseline's mean is 0, of which nothing is a share: `+$0.42 [+$0.38, +$0.46]`.
+pub(crate) fn change(difference: &Difference) -> String {
     let Some(relative) = relative(difference) else {
-        let mean = numbers::difference(difference.mean, unit);
-        let interval = difference.interval.map(|interval| {
-            let [low, high] = [interval.low, interval.high].map(|end| numbers::difference(end, unit));
-            format!(" [{low}, {high}]")
-        });
-        return mean + &interval.unwrap_or_default();
+        let dollars = |number: f64| numbers::difference(number, Unit::Dollars);
+        let interval = difference
+            .interval
+            .map(|interval| format!(" [{}, {}]", dollars(interval.low), dollars(interval.high)));
+        return dollars(difference.mean) + &interval.unwrap_or_default();
     };
     let interval = difference
         .relative_interval

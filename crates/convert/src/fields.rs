@@ -4,6 +4,15 @@ use serde_json::{Map, Value, json};
 
 use crate::report::Notes;
 
+/// The path of a field below another; at the top it is its name.
+pub(crate) fn below(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
 /// The fields of an object that have not been taken yet.
 pub(crate) struct Fields {
     path: String,
@@ -29,11 +38,7 @@ impl Fields {
 
     /// The path of a field.
     pub(crate) fn path(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        below(&self.path, key)
     }
 
     /// Takes a field; null is as absent.

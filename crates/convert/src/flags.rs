@@ -180,23 +180,23 @@ fn protections(found: &Flags, notes: &mut Notes) {
         return;
     }
     for (name, nodes) in PROTECTIONS {
-        let flag = last(found, name);
-        let field = flag.map_or("", |flag| flag.field.as_str());
-        let said = match flag.map(|flag| boolean(&flag.value)) {
-            Some(Some(false)) => {
-                notes.dropped(field, format!("false: {nodes} are emptied here, too"));
+        let (field, said) = match last(found, name).map(|flag| (flag, boolean(&flag.value))) {
+            None => ("", format!("true, the default of {name},")),
+            Some((flag, Some(true))) => (flag.field.as_str(), "true".to_owned()),
+            Some((flag, Some(false))) => {
+                notes.dropped(&flag.field, format!("false: {nodes} are emptied here, too"));
                 continue;
             }
-            Some(Some(true)) => "true".to_owned(),
-            Some(None) => {
-                let found = flag.map_or("", |flag| flag.value.as_str());
+            Some((flag, None)) => {
                 notes.unknown(
-                    field,
-                    format!("expected true or false, found {found:?}; the default, true, is what counts"),
+                    &flag.field,
+                    format!(
+                        "expected true or false, found {:?}; the default, true, is what counts",
+                        flag.value
+                    ),
                 );
                 continue;
             }
-            None => format!("true, the default of {name},"),
         };
         let text = format!(
             "not written: {said} kept {nodes}; here they are emptied: protect the pods that must stay, with karpenter.sh/do-not-disrupt or a PodDisruptionBudget"
@@ -371,11 +371,11 @@ fn others(found: &Flags, read_elsewhere: &[&str], notes: &mut Notes) {
         "gpu-total",
     ];
     for (name, flags) in found {
+        let is_protection = PROTECTIONS.iter().any(|(known, _)| known == name);
+        if is_protection || READ.contains(&name.as_str()) || read_elsewhere.contains(&name.as_str()) {
+            continue;
+        }
         for flag in flags {
-            let is_protection = PROTECTIONS.iter().any(|(known, _)| known == name);
-            if is_protection || READ.contains(&name.as_str()) || read_elsewhere.contains(&name.as_str()) {
-                continue;
-            }
             if name == "scale-down-enabled" {
                 match boolean(&flag.value) {
                     Some(true) => notes.dropped(&flag.field, "true is the default"),

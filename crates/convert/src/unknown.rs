@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::fields::below;
+
 /// Paths of fields that the schema does not know, with their values, in order.
 pub(crate) fn fields(schema: &Value, object: &Value) -> Vec<String> {
     let mut found = Vec::new();
@@ -18,11 +20,7 @@ fn walk(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
             let known = schema["properties"].as_object();
             let any = &schema["additionalProperties"];
             for (key, value) in map {
-                let path = if path.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{path}.{key}")
-                };
+                let path = below(path, key);
                 match known.and_then(|known| known.get(key)) {
                     Some(schema) => walk(schema, value, &path, found),
                     // A bare `type: object`, as metadata's, says nothing about its fields.

@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::fields::below;
 use crate::names::{self, Bearer};
 use crate::report::Notes;
 
@@ -32,9 +33,8 @@ pub(crate) fn convert(object: &mut Value, notes: &mut Notes) {
     }
     if let Some(path) = pod_of(&kind) {
         let pointer: String = path.iter().map(|key| format!("/{key}")).collect();
-        let prefix: String = path.iter().map(|key| format!("{key}.")).collect();
         if let Some(found) = object.pointer_mut(&pointer) {
-            pod(found, &prefix, &kind, notes);
+            pod(found, &path.join("."), &kind, notes);
             return;
         }
     }
@@ -46,15 +46,15 @@ pub(crate) fn convert(object: &mut Value, notes: &mut Notes) {
 }
 
 /// A pod, or the template of one.
-fn pod(pod: &mut Value, prefix: &str, kind: &str, notes: &mut Notes) {
+fn pod(pod: &mut Value, path: &str, kind: &str, notes: &mut Notes) {
     let bearer = if is_daemon(pod, kind) {
         Bearer::DaemonPod
     } else {
         Bearer::Pod
     };
-    in_metadata(pod, "annotations", prefix, Some(bearer), notes);
+    in_metadata(pod, "annotations", path, Some(bearer), notes);
     if let Some(spec) = pod.get_mut("spec") {
-        names::rename_in_pod_spec(spec, &format!("{prefix}spec"), notes);
+        names::rename_in_pod_spec(spec, &below(path, "spec"), notes);
     }
 }
 
@@ -73,19 +73,15 @@ fn is_daemon(pod: &Value, kind: &str) -> bool {
 /// kind of the innermost manifest that the value is in: an object may hold others whole.
 fn other_kind(value: &mut Value, path: &str, kind: &str, owner: &str, notes: &mut Notes) {
     if value.pointer("/spec/containers").is_some_and(Value::is_array) {
-        let prefix = if path.is_empty() {
-            String::new()
-        } else {
-            format!("{path}.")
-        };
-        pod(value, &prefix, owner, notes);
+        pod(value, path, owner, notes);
         // Beside the fields of a pod there may be others, such as podMetadata of a Prometheus.
         if let Some(Value::Object(spec)) = value.get_mut("spec") {
+            let place = below(path, "spec");
             let others = spec
                 .iter_mut()
                 .filter(|(name, _)| !names::OF_POD_SPEC.contains(&name.as_str()));
             for (name, value) in others {
-                entry(name, value, &format!("{prefix}spec"), kind, owner, notes);
+                entry(name, value, &place, kind, owner, notes);
             }
         }
         return;
@@ -119,11 +115,7 @@ fn entry(name: &str, value: &mut Value, path: &str, kind: &str, owner: &str, not
     if SELECTORS_OF_PODS.contains(&name) {
         return;
     }
-    let field = if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    };
+    let field = below(path, name);
     match names::retired(name).or_else(|| names::retired_protection(name, value)) {
         Some(what) => left(&field, &what, kind, notes),
         None => other_kind(value, &field, kind, owner, notes),
@@ -142,7 +134,7 @@ fn node(object: &mut Value, notes: &mut Notes) {
     in_metadata(object, "labels", "", None, notes);
 }
 
-fn in_metadata(object: &mut Value, place: &str, prefix: &str, bearer: Option<Bearer>, notes: &mut Notes) {
+fn in_metadata(object: &mut Value, place: &str, path: &str, bearer: Option<Bearer>, notes: &mut Notes) {
     let Some(entries) = object
         .get_mut("metadata")
         .and_then(|metadata| metadata.get_mut(place))
@@ -150,7 +142,7 @@ fn in_metadata(object: &mut Value, place: &str, prefix: &str, bearer: Option<Bea
     else {
         return;
     };
-    let path = format!("{prefix}metadata.{place}");
+    let path = below(path, &format!("metadata.{place}"));
     names::rename_keys(entries, &path, notes);
     if let Some(bearer) = bearer {
         names::autoscaler_annotations(entries, &path, bearer, notes);

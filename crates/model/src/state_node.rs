@@ -45,7 +45,7 @@ pub(crate) fn join(state: &ClusterState, pools: &[PoolView]) -> Vec<NodeView> {
 }
 
 /// The order of nodes (P §6.1): initialised first, then by name.
-pub(crate) fn order(view: &NodeView) -> (Reverse<bool>, &str, &str) {
+pub fn order(view: &NodeView) -> (Reverse<bool>, &str, &str) {
     (Reverse(view.initialized), &view.name, &view.provider_id)
 }
 

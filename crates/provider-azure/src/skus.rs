@@ -24,13 +24,14 @@ pub struct Capability {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "SaidOfZones")]
 pub struct ZoneDetails {
-    /// The zones.
+    /// The zones. The service says `Name`, which is not what its documents say.
+    #[serde(rename = "Name")]
     pub name: Vec<String>,
     /// What they have.
     pub capabilities: Vec<Capability>,
 }
 
-/// The same as the list has it: the service says `Name`, its documents `name`, and who passes on what it read may say both.
+/// The same as it may be read: as the service says it, as its documents do, and as both from whoever passes on what it read.
 #[derive(Deserialize)]
 struct SaidOfZones {
     #[serde(default)]

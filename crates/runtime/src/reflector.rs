@@ -241,17 +241,18 @@ impl Watching {
         self.failures.inc(&[kind]);
         let delay = self.backoff.next_delay();
         // One line per outage is enough; the counter has the rest.
-        if self.backoff.failures() == 1 && is_unknown(error) && !self.is_defined {
-            tracing::warn!(
-                kind,
-                "the API server does not serve this kind of Kubernetes itself in the version that is read here; until it does, nothing is ready"
-            );
-        } else if self.backoff.failures() == 1 && is_unknown(error) {
+        let is_first = self.backoff.failures() == 1;
+        if is_first && is_unknown(error) && self.is_defined {
             tracing::warn!(
                 kind,
                 "the API server does not know this kind: install its CustomResourceDefinition (`spokeshave crds | kubectl apply -f -`); until then nothing is ready"
             );
-        } else if self.backoff.failures() == 1 && !is_expired(error) {
+        } else if is_first && is_unknown(error) {
+            tracing::warn!(
+                kind,
+                "the API server does not serve this kind of Kubernetes itself in the version that is read here; until it does, nothing is ready"
+            );
+        } else if is_first && !is_expired(error) {
             tracing::warn!(kind, error = %causes(error), "watch failed, retrying");
         } else {
             tracing::debug!(kind, error = %causes(error), failures = self.backoff.failures(), "watch failed, retrying");

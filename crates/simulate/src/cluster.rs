@@ -86,7 +86,7 @@ pub(crate) struct InFlight {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
-    /// Entries are never removed, so positions are stable; most are empty after a long time.
+    /// By number, of which none is used twice.
     machines: BTreeMap<u32, Machine>,
     made: u32,
     by_claim: BTreeMap<String, u32>,

@@ -120,6 +120,11 @@ fn nanos(price: Price) -> u64 {
     u64::try_from(price.0).unwrap_or(0)
 }
 
+/// Milliseconds of a wait, as lists of waits have them.
+fn wait(waited_ms: u64) -> u32 {
+    u32::try_from(waited_ms).unwrap_or(u32::MAX)
+}
+
 impl Meter {
     /// A meter at the start; what happens in the warm-up does not count.
     pub fn new(warmup_ms: u64, step_ms: u64) -> Self {
@@ -256,12 +261,12 @@ impl Meter {
         self.level.pending = self.level.pending.saturating_sub(1);
         self.level.bound_pods += 1;
         if self.counts_wait(waited_ms) {
-            let waited = u32::try_from(waited_ms).unwrap_or(u32::MAX);
-            if replaces {
-                self.counted.pending_moved_ms.push(waited);
+            let list = if replaces {
+                &mut self.counted.pending_moved_ms
             } else {
-                self.counted.pending_born_ms.push(waited);
-            }
+                &mut self.counted.pending_born_ms
+            };
+            list.push(wait(waited_ms));
         }
     }
 
@@ -276,12 +281,12 @@ impl Meter {
         if !self.counts() || waited_ms == 0 {
             return;
         }
-        let waited = u32::try_from(waited_ms).unwrap_or(u32::MAX);
-        if self.counts_wait(waited_ms) {
-            self.counted.pending_left_ms.push(waited);
+        let list = if self.counts_wait(waited_ms) {
+            &mut self.counted.pending_left_ms
         } else {
-            self.counted.left_since_warmup_ms.push(waited);
-        }
+            &mut self.counted.left_since_warmup_ms
+        };
+        list.push(wait(waited_ms));
     }
 
     /// A workload pod was evicted.
@@ -312,12 +317,14 @@ impl Meter {
         // Nano-dollars per hour times milliseconds.
         let micros = |sum: u128| narrow(sum / hour / 1_000);
         let sum = self.sum;
-        let counted: Vec<(bool, u32)> = waiting
-            .map(|waited| {
-                let length = u32::try_from(waited).unwrap_or(u32::MAX);
-                (self.counts_wait(waited), length)
-            })
-            .collect();
+        for waited_ms in waiting {
+            let list = if self.counts_wait(waited_ms) {
+                &mut self.counted.pending_at_end_ms
+            } else {
+                &mut self.counted.waiting_since_warmup_ms
+            };
+            list.push(wait(waited_ms));
+        }
         let mut measured = self.counted;
         measured.span_ms = self.now_ms.saturating_sub(self.warmup_ms);
         measured.cost_on_demand_micros = micros(sum.price[0]);
@@ -332,13 +339,6 @@ impl Meter {
         measured.idle_node_ms = sum.idle;
         measured.node_ms = sum.nodes;
         measured.single_replica_down_ms = sum.down;
-        for (counts, waited) in counted {
-            if counts {
-                measured.pending_at_end_ms.push(waited);
-            } else {
-                measured.waiting_since_warmup_ms.push(waited);
-            }
-        }
         for list in [
             &mut measured.pending_born_ms,
             &mut measured.pending_moved_ms,

@@ -1,4 +1,4 @@
-//! Workload controllers: how many pods each owner has, and what these are called.
+//! Workload controllers: how many pods each owner has, what these are called, and how long a Job waits with the next one.
 //!
 //! Owns the counting. It never creates or deletes a pod: the engine does what follows.
 
@@ -63,28 +63,6 @@ const FIRST_JOB_PAUSE_MS: u64 = 10_000;
 const LONGEST_JOB_PAUSE_MS: u64 = 600_000;
 
 impl OwnerState {
-    /// A Job has lost its pod: how long its controller waits with the next one.
-    pub(crate) fn job_lost(&mut self, number: u64, runs_ms: Option<u64>, moved_ms: Option<u64>) -> u64 {
-        let before = self.losers.get(&number).map_or(0, |loser| loser.times);
-        let loser = Loser {
-            times: before.saturating_add(1),
-            runs_ms,
-            moved_ms,
-        };
-        self.losers.insert(number, loser);
-        (FIRST_JOB_PAUSE_MS << before.min(16)).min(LONGEST_JOB_PAUSE_MS)
-    }
-
-    /// A Job is over: it makes no more pods.
-    pub(crate) fn job_ends(&mut self, number: u64) {
-        self.losers.remove(&number);
-    }
-
-    /// The Job that has lost a pod and is not over.
-    pub(crate) fn loser(&self, number: u64) -> Option<Loser> {
-        self.losers.get(&number).copied()
-    }
-
     pub(crate) fn new(owner: &Owner, index: usize) -> Self {
         let template = owner.template.metadata.clone().unwrap_or_default();
         let labels = pod_labels(owner);
@@ -127,6 +105,28 @@ impl OwnerState {
             Arc::new(spec)
         });
         Arc::clone(pinned)
+    }
+
+    /// A Job has lost its pod: how long its controller waits with the next one.
+    pub(crate) fn job_lost(&mut self, number: u64, runs_ms: Option<u64>, moved_ms: Option<u64>) -> u64 {
+        let before = self.losers.get(&number).map_or(0, |loser| loser.times);
+        let loser = Loser {
+            times: before.saturating_add(1),
+            runs_ms,
+            moved_ms,
+        };
+        self.losers.insert(number, loser);
+        (FIRST_JOB_PAUSE_MS << before.min(16)).min(LONGEST_JOB_PAUSE_MS)
+    }
+
+    /// A Job is over: it makes no more pods.
+    pub(crate) fn job_ends(&mut self, number: u64) {
+        self.losers.remove(&number);
+    }
+
+    /// The Job that has lost a pod and is not over.
+    pub(crate) fn loser(&self, number: u64) -> Option<Loser> {
+        self.losers.get(&number).copied()
     }
 }
 

@@ -11,6 +11,10 @@ fn program() -> Command {
 }
 
 fn on_file(file: &Path, format: &str) -> Output {
+    on_file_with(file, format, &[])
+}
+
+fn on_file_with(file: &Path, format: &str, more: &[&str]) -> Output {
     program()
         .args([
             "adopt",
@@ -22,6 +26,7 @@ fn on_file(file: &Path, format: &str) -> Output {
             "-f",
         ])
         .arg(file)
+        .args(more)
         .output()
         .expect("the program runs")
 }
@@ -102,21 +107,7 @@ fn a_cluster_is_looked_at_as_its_own_provider_would_or_the_one_that_is_asked_for
     let file = directory.path().join("dump.yaml");
     let asked = |text: &str, more: &[&str]| {
         std::fs::write(&file, text).expect("written");
-        let command = [
-            "adopt",
-            "--check",
-            "-o",
-            "json",
-            "--now",
-            "2026-01-02T00:00:00Z",
-            "-f",
-        ];
-        let output = program()
-            .args(command)
-            .arg(&file)
-            .args(more)
-            .output()
-            .expect("the program runs");
+        let output = on_file_with(&file, "json", more);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let Ok(answer) = serde_json::from_slice::<Value>(&output.stdout) else {
             return Err((output.status.code(), said));

@@ -99,10 +99,7 @@ async fn an_update_may_give_an_object_an_owner_that_is_not_there() {
 #[tokio::test]
 async fn an_owner_that_is_elsewhere_or_another_is_none() {
     let client = Client::new();
-    client
-        .post(NAMESPACES, json!({"metadata": {"name": "other"}}))
-        .await
-        .ok();
+    client.namespace("other").await;
     let elsewhere = format!("{NAMESPACES}/other/configmaps");
     let far = client
         .post(&elsewhere, json!({"metadata": {"name": "far"}}))

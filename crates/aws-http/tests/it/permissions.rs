@@ -16,6 +16,19 @@ fn policy() -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
+fn cloud_formation() -> String {
+    fs::read_to_string(repository().join("deploy/aws/cloudformation.yaml")).unwrap()
+}
+
+/// What the rules of EventBridge pass on.
+fn rules(cloud_formation: &str) -> Vec<&str> {
+    let detail_type = Regex::new(r"detail-type: \[([^\]]+)\]").unwrap();
+    detail_type
+        .captures_iter(cloud_formation)
+        .map(|found| found.extract::<1>().1[0])
+        .collect()
+}
+
 fn texts(value: &Value) -> Vec<&str> {
     match value {
         Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
@@ -107,7 +120,7 @@ fn a_122_every_call_that_the_provider_could_make_is_made_by_it() {
 
 #[test]
 fn a_122_d_274_cloud_formation_and_terraform_have_the_same_policy_and_rules() {
-    let cloud_formation = fs::read_to_string(repository().join("deploy/aws/cloudformation.yaml")).unwrap();
+    let cloud_formation = cloud_formation();
     let start = cloud_formation.find("          - |\n").unwrap() + "          - |\n".len();
     let lines = cloud_formation[start..]
         .lines()
@@ -120,11 +133,7 @@ fn a_122_d_274_cloud_formation_and_terraform_have_the_same_policy_and_rules() {
     );
 
     let terraform = fs::read_to_string(repository().join("deploy/aws/main.tf")).unwrap();
-    let detail_type = Regex::new(r"detail-type: \[([^\]]+)\]").unwrap();
-    let rules: Vec<String> = detail_type
-        .captures_iter(&cloud_formation)
-        .map(|found| found[1].to_owned())
-        .collect();
+    let rules = rules(&cloud_formation);
     assert_eq!(rules.len(), 5);
     for rule in rules {
         assert!(
@@ -189,12 +198,9 @@ fn a_122_the_page_of_the_migration_names_what_karpenters_first_policy_lacks() {
             lacking.extend(kinds.filter(|kind| !LAUNCHED_FROM.contains(kind)));
         }
     }
-    let cloud_formation = fs::read_to_string(repository().join("deploy/aws/cloudformation.yaml")).unwrap();
-    let detail_type = Regex::new(r"detail-type: \[([^\]]+)\]").unwrap();
-    let rules = detail_type
-        .captures_iter(&cloud_formation)
-        .map(|found| found.extract::<1>().1[0]);
-    lacking.extend(rules.filter(|rule| !RULES.contains(rule)));
+    let cloud_formation = cloud_formation();
+    let rules = rules(&cloud_formation);
+    lacking.extend(rules.into_iter().filter(|rule| !RULES.contains(rule)));
     assert!(lacking.len() > 6, "{lacking:?}");
     for name in lacking {
         assert!(

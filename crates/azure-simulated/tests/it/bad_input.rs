@@ -298,16 +298,6 @@ fn no_end_of_rows(request: &Request, reply: Response) -> Response {
     body(reply, &page)
 }
 
-/// The token that was asked with, again.
-fn same_rows(request: &Request, reply: Response) -> Response {
-    if !request.url.contains("Microsoft.ResourceGraph") {
-        return reply;
-    }
-    let mut page: Value = serde_json::from_slice(&reply.body).unwrap();
-    page["$skipToken"] = json!("1");
-    body(reply, &page)
-}
-
 fn of_graph(request: &Request, reply: Response, key: &str, value: Value) -> Response {
     if !request.url.contains("Microsoft.ResourceGraph") {
         return reply;
@@ -315,6 +305,11 @@ fn of_graph(request: &Request, reply: Response, key: &str, value: Value) -> Resp
     let mut page: Value = serde_json::from_slice(&reply.body).unwrap();
     page[key] = value;
     body(reply, &page)
+}
+
+/// The token that was asked with, again.
+fn same_rows(request: &Request, reply: Response) -> Response {
+    of_graph(request, reply, "$skipToken", json!("1"))
 }
 
 /// Rows are left out, and nothing says where to go on.

@@ -22,7 +22,7 @@ use spokeshave_ports::{CloudProvider as _, SharedClock, TokioClock};
 use spokeshave_provider_azure::bootstrap::KUBEADM;
 use spokeshave_runtime::{ClientWrites, read_only};
 
-use crate::world::{claim, pool, provider_options, shown};
+use crate::world::{claim, outside, pool, provider_options, shown};
 
 pub(crate) struct OnCluster {
     pub(crate) client: kube::Client,
@@ -53,10 +53,7 @@ impl OnCluster {
 
     /// What another provider of the same Azure is given.
     pub(crate) fn outside(&self) -> Outside {
-        Outside {
-            http: Arc::new(self.azure.clone()),
-            assertion: Arc::new(self.azure.clone()),
-        }
+        outside(&self.azure)
     }
 
     pub(crate) fn clock(&self) -> SharedClock {
@@ -76,10 +73,7 @@ impl OnCluster {
                 .unwrap();
         }
         let azure = Azure::new(options, clock.clone());
-        let outside = Outside {
-            http: Arc::new(azure.clone()),
-            assertion: Arc::new(azure.clone()),
-        };
+        let outside = outside(&azure);
         let provider = AzureProvider::of_cluster(outside, read_only(client.clone()), clock.clone(), settings);
         let leading = provider.clone();
         let writes = Arc::new(ClientWrites::new(client.clone()));
@@ -319,23 +313,20 @@ async fn z_053_z_055_what_nodes_say() {
     };
     assert_eq!(drift(&class).await, None, "it is what was asked for");
 
+    let says = async |condition: &str, reason: &str, message: &str| {
+        let patch = json!({"status": {
+            "conditions": [{"type": condition, "status": "True", "reason": reason, "message": message}],
+        }});
+        let patched = nodes
+            .patch_status("aks-a", &PatchParams::default(), &Patch::Merge(&patch))
+            .await;
+        patched.unwrap();
+    };
     // The machine survives this one, which is no news.
     let freeze = "Freeze Scheduled: Tue, 01 Sep 2026 00:03:00 GMT. DurationInSeconds: 5. EventId: e-0";
-    let condition = json!({"status": {
-        "conditions": [{"type": "VMEventScheduled", "status": "True", "reason": "VMEventScheduled", "message": freeze}],
-    }});
-    let patched = nodes
-        .patch_status("aks-a", &PatchParams::default(), &Patch::Merge(&condition))
-        .await;
-    patched.unwrap();
+    says("VMEventScheduled", "VMEventScheduled", freeze).await;
     cluster.pass(5).await;
-    let condition = json!({"status": {
-        "conditions": [{"type": "PreemptionScheduled", "status": "True", "reason": "SpotEvictionIncoming", "message": message}],
-    }});
-    let patched = nodes
-        .patch_status("aks-a", &PatchParams::default(), &Patch::Merge(&condition))
-        .await;
-    patched.unwrap();
+    says("PreemptionScheduled", "SpotEvictionIncoming", message).await;
     let mut told = cluster.provider.interruptions().unwrap();
     let notice = told.next().await.unwrap();
     assert_eq!(notice.kind, Ok(InterruptionKind::SpotInterrupted));

@@ -10,7 +10,7 @@ use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_model::{InstanceType, Price};
 use spokeshave_ports::{CloudError, CloudProvider as _};
 
-use crate::world::{World, claim, on_demand, on_demand_of, pool, provider_options, with_aks};
+use crate::world::{World, claim, on_demand, on_demand_of, outside, pool, provider_options, with_aks};
 
 const MACHINE: &str =
     "PUT /subscriptions/sub/resourceGroups/Nodes/providers/Microsoft.Compute/virtualMachines/aks-a";
@@ -126,7 +126,7 @@ async fn z_031_what_is_adopted_before_sizes_are_known_is_written_down_whole() {
         assert_eq!(made.label(labels::ARCH), Some("amd64"));
         let types = world.provider.instance_types(&pool()).await.unwrap();
         let settings = provider_options(&options);
-        let successor = AzureProvider::new(world.outside(), world.clock.clone(), settings);
+        let successor = AzureProvider::new(outside(&world.azure), world.clock.clone(), settings);
         successor.put_class(world.class("class", AKSNodeClassSpec::default()).await);
         let error = successor.create(&claim).await.unwrap_err();
         assert!(

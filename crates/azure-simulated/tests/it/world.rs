@@ -85,6 +85,14 @@ pub(crate) fn provider_options(options: &Options) -> AzureOptions {
     }
 }
 
+/// What a provider of this Azure is given.
+pub(crate) fn outside(azure: &Azure) -> Outside {
+    Outside {
+        http: Arc::new(azure.clone()),
+        assertion: Arc::new(azure.clone()),
+    }
+}
+
 /// A class as core shows it to the provider.
 pub(crate) fn shown(class: &AKSNodeClass) -> DynamicObject {
     let value = serde_json::to_value(class).unwrap();
@@ -109,11 +117,7 @@ impl World {
         let clock = TokioClock::new("2026-09-01T00:00:00Z".parse().unwrap(), 1.0).shared();
         let provider_options = provider_options(&options);
         let azure = Azure::new(options, clock.clone());
-        let outside = Outside {
-            http: Arc::new(azure.clone()),
-            assertion: Arc::new(azure.clone()),
-        };
-        let provider = AzureProvider::new(outside, clock.clone(), provider_options);
+        let provider = AzureProvider::new(outside(&azure), clock.clone(), provider_options);
         World {
             azure,
             provider,
@@ -122,20 +126,12 @@ impl World {
         }
     }
 
-    /// What another provider of the same Azure is given.
-    pub(crate) fn outside(&self) -> Outside {
-        Outside {
-            http: Arc::new(self.azure.clone()),
-            assertion: Arc::new(self.azure.clone()),
-        }
-    }
-
     /// Another provider at the same Azure, which leads from now on and has a class that is ready.
     pub(crate) async fn give_provider(&mut self, options: AzureOptions) {
         if let Some(leader) = self.leader.take() {
             leader.abort();
         }
-        self.provider = AzureProvider::new(self.outside(), self.clock.clone(), options);
+        self.provider = AzureProvider::new(outside(&self.azure), self.clock.clone(), options);
         let provider = self.provider.clone();
         self.leader = Some(tokio::spawn(
             async move { provider.lead(Arc::new(NoWrites)).await },

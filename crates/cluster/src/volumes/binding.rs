@@ -64,15 +64,7 @@ async fn assign_default_class(
     };
     let patch =
         json!({"metadata": {"uid": claim.metadata.uid}, "spec": {"storageClassName": name(&class.metadata)}});
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), namespace(&claim.metadata));
-    let answer = api
-        .patch(
-            name(&claim.metadata),
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
-        .await;
-    noted(&world.claims, answer)?;
+    world.patch(&world.claims, claim, patch).await?;
     Ok(Requeue::Done)
 }
 
@@ -189,8 +181,6 @@ async fn finish_binding(
     volume: &PersistentVolume,
 ) -> Result<Requeue, ReconcileError> {
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
-    let claims: Api<PersistentVolumeClaim> =
-        Api::namespaced(world.client.clone(), namespace(&claim.metadata));
     let parameters = PatchParams::default();
     let volume_name = name(&volume.metadata);
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
@@ -214,10 +204,7 @@ async fn finish_binding(
             "metadata": {"uid": claim.metadata.uid, "annotations": {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}},
             "spec": {"volumeName": volume_name},
         });
-        let answer = claims
-            .patch(name(&claim.metadata), &parameters, &Patch::Merge(patch))
-            .await;
-        if !noted(&world.claims, answer)? {
+        if !world.patch(&world.claims, claim, patch).await? {
             return Ok(Requeue::Done);
         }
     }
@@ -233,10 +220,7 @@ async fn finish_binding(
         let patch = json!({"status": {
             "phase": "Bound", "accessModes": spec.and_then(|spec| spec.access_modes.clone()), "capacity": spec.and_then(|spec| spec.capacity.clone()),
         }});
-        let answer = claims
-            .patch_status(name(&claim.metadata), &parameters, &Patch::Merge(patch))
-            .await;
-        noted(&world.claims, answer)?;
+        world.patch_status(&world.claims, claim, patch).await?;
     }
     Ok(Requeue::Done)
 }

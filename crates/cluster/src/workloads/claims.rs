@@ -8,7 +8,6 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::Resource;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use spokeshave_runtime::{Api, Change, Index, Object, ObjectKey, ReconcileError, Store};
 
@@ -16,7 +15,7 @@ use super::is_active;
 use super::pods::{Deed, of_a_stateful_set, usual};
 use super::stateful_sets::ordinal_of;
 use crate::objects::{controller_of, is_deleting, name, namespace, owner, selects, uid};
-use crate::world::{World, noted, orphans};
+use crate::world::{World, orphans};
 
 /// A controller that owns what it selects.
 pub(super) trait Claimant: Object + Resource<Scope = NamespaceResourceScope> {
@@ -258,11 +257,8 @@ where
     D: Object + Resource<Scope = NamespaceResourceScope>,
 {
     let known = object.meta();
-    let api: Api<D> = Api::namespaced(world.client.clone(), namespace(known));
     let metadata = json!({
         "uid": known.uid, "resourceVersion": known.resource_version, "ownerReferences": owners,
     });
-    let patch = Patch::Merge(json!({"metadata": metadata}));
-    let answer = api.patch(name(known), &PatchParams::default(), &patch).await;
-    noted(store, answer)
+    world.patch(store, object, json!({"metadata": metadata})).await
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
@@ -13,7 +13,7 @@ use super::deployment_status::{SET_REFUSED, refused, status};
 use super::rollout::{self, Limits, Side};
 use super::{still, template_hash, write_status};
 use crate::objects::{controller_of, is_deleting, name, namespace, uid};
-use crate::world::{World, ignore_races, is_namespace_ending, is_race, noted, said};
+use crate::world::{World, ignore_races, is_namespace_ending, is_race, said};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -228,16 +228,8 @@ async fn write_revision(
     deployment: &Deployment,
     revision: &str,
 ) -> Result<(), ReconcileError> {
-    let deployments: Api<Deployment> = Api::namespaced(world.client.clone(), namespace(&deployment.metadata));
     let patch = json!({"metadata": {"annotations": {REVISION: revision}}});
-    let answer = deployments
-        .patch(
-            name(&deployment.metadata),
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
-        .await;
-    noted(&world.deployments, answer)?;
+    world.patch(&world.deployments, deployment, patch).await?;
     Ok(())
 }
 
@@ -258,15 +250,7 @@ async fn keep_up(
         write_revision(world, deployment, &current).await?;
         return Ok(true);
     };
-    let api: Api<ReplicaSet> = Api::namespaced(world.client.clone(), namespace(&newest.metadata));
-    let answer = api
-        .patch(
-            name(&newest.metadata),
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
-        .await;
-    noted(&world.replica_sets, answer)?;
+    world.patch(&world.replica_sets, newest, patch).await?;
     Ok(true)
 }
 
@@ -358,14 +342,10 @@ async fn scale(
     if before == wanted {
         return Ok(());
     }
-    let api: Api<ReplicaSet> = Api::namespaced(world.client.clone(), namespace(&set.metadata));
     let annotations: BTreeMap<String, String> = sizes(deployment).into();
     let metadata = json!({"resourceVersion": set.metadata.resource_version, "annotations": annotations});
     let patch = json!({"metadata": metadata, "spec": {"replicas": wanted}});
-    let answer = api
-        .patch(name(&set.metadata), &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-    if !noted(&world.replica_sets, answer)? {
+    if !world.patch(&world.replica_sets, set, patch).await? {
         return Ok(());
     }
     let way = if before < wanted { "up" } else { "down" };

@@ -20,14 +20,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use kube::api::{Patch, PatchParams};
 use serde_json::Value;
-use spokeshave_runtime::{
-    Api, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue,
-};
+use spokeshave_runtime::{Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue};
 
-use crate::objects::{condition, controller_of, has_ended, is_deleting, name, namespace};
-use crate::world::{World, noted};
+use crate::objects::{condition, controller_of, has_ended, is_deleting, namespace};
+use crate::world::World;
 use claims::Claimant;
 
 const WORKERS: usize = 8;
@@ -256,13 +253,8 @@ where
     if merged == *before {
         return Ok(Requeue::Done);
     }
-    let metadata = object.meta();
-    let api: Api<K> = Api::namespaced(world.client.clone(), namespace(metadata));
-    let patch = serde_json::json!({"metadata": {"uid": metadata.uid}, "status": after});
-    let answer = api
-        .patch_status(name(metadata), &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-    noted(store, answer)?;
+    let patch = serde_json::json!({"metadata": {"uid": object.meta().uid}, "status": after});
+    world.patch_status(store, object, patch).await?;
     Ok(Requeue::Done)
 }
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError};
 
 use super::claims::{self, Claimant};
 use crate::objects::{name, namespace, uid};
-use crate::world::{World, ignore_races, is_namespace_ending, is_race, noted};
+use crate::world::{World, ignore_races, is_namespace_ending, is_race};
 
 /// The label of a pod with its revision.
 pub(super) const REVISION: &str = "controller-revision-hash";
@@ -139,13 +139,9 @@ async fn create<C: Versioned>(
 
 /// An older template is the newest again.
 async fn raise(world: &World, revision: &ControllerRevision, number: i64) -> Result<bool, ReconcileError> {
-    let known = &revision.metadata;
-    let api: Api<ControllerRevision> = Api::namespaced(world.client.clone(), namespace(known));
-    let patch = json!({"metadata": {"resourceVersion": known.resource_version}, "revision": number});
-    let answer = api
-        .patch(name(known), &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-    noted(&world.revisions, answer)
+    let version = &revision.metadata.resource_version;
+    let patch = json!({"metadata": {"resourceVersion": version}, "revision": number});
+    world.patch(&world.revisions, revision, patch).await
 }
 
 async fn delete(world: &World, revision: &ControllerRevision) -> Result<(), ReconcileError> {

@@ -52,7 +52,7 @@ pub(super) fn main_table(comparison: &Comparison) -> Markup {
                     tr .baseline[policy.baseline] {
                         th scope="row" { (key(place, policy)) @if let Some(summary) = &policy.summary { div .note { (summary) } } }
                         td .number { (cost(policy)) }
-                        td { (against(policy, "cost")) }
+                        td { (against(policy)) }
                         @for (name, _) in MAIN { td .number { (with_change(policy, name)) } }
                     }
                 }
@@ -74,8 +74,9 @@ fn cost(policy: &PolicyResult) -> Markup {
     }
 }
 
-/// `costlier +1.5 % [+0.9, +2.1]`.
-fn against(policy: &PolicyResult, name: &str) -> Markup {
+/// Of the cost: `dearer +1.5 % [+0.9, +2.1]`.
+fn against(policy: &PolicyResult) -> Markup {
+    let name = "cost";
     let Some(against) = super::against(policy, name) else {
         return html! { @if policy.baseline { span .note { "the baseline" } } };
     };
@@ -84,7 +85,7 @@ fn against(policy: &PolicyResult, name: &str) -> Markup {
         @if let Some(relative) = against.relative {
             (datum(&policy.name, name, "relative", relative, &numbers::relative(relative, against.relative_interval)))
         }
-        @else { (super::change(against, Unit::Dollars)) }
+        @else { (super::change(against)) }
         @if let Some(interval) = against.relative_interval {
             " " span .interval {
                 (datum(&policy.name, name, "low", interval.low, ""))

@@ -219,7 +219,8 @@ pub(crate) async fn follow(
     if !cluster.options.nominate_pods {
         return Vec::new();
     }
-    let nominations = Nominations::of(snapshot, outcome, cluster.now());
+    let now = cluster.now();
+    let nominations = Nominations::of(snapshot, outcome, now);
     let about: BTreeSet<&str> = outcome.pods.iter().map(|pod| snapshot.pod(*pod).uid()).collect();
     let (coming, joined) = part(cluster, nominations.expected);
     let places = coming.into_iter().map(|(pod, claim)| {
@@ -237,7 +238,6 @@ pub(crate) async fn follow(
         .actions
         .into_iter()
         .partition(|action| named(action).is_some());
-    let now = cluster.now();
     names.extend(
         joined
             .iter()

@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn seen(snapshot: &Snapshot, before: Option<&Calm>) -> Calm {
-        let register = Register::of(snapshot, Timestamp::UNIX_EPOCH, &BTreeSet::new());
+        let register = Register::of(snapshot, Timestamp::UNIX_EPOCH);
         observe(snapshot, &register, before).expect("nothing is under way")
     }
 

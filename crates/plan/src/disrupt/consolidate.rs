@@ -21,7 +21,6 @@ use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::{Event, Price};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What a candidate can do alone.
@@ -129,7 +128,7 @@ pub enum Stage {
 /// Decides about each candidate of single-node consolidation alone, in one thread, as a pass does, and calls `seen` on the way: for whoever wants to
 /// know how long a decision takes. The answers are those of a pass, and dropped.
 pub fn decide_each_alone(snapshot: &Snapshot, policy: &Policy, now: Timestamp, mut seen: impl FnMut(Stage)) {
-    let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
+    let ground = Ground::new(snapshot, policy, now);
     let options = what_if_options(policy);
     let mut what_if = WhatIf::new(snapshot, &options, now, &ground.withheld);
     seen(Stage::Begun);

@@ -44,29 +44,23 @@ pub(super) struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// `own` names nodes by provider ID that count as candidates although they are in a command.
-    pub(super) fn new(
-        snapshot: &'a Snapshot,
-        policy: &'a Policy,
-        now: Timestamp,
-        own: &BTreeSet<&str>,
-    ) -> Self {
-        let register = Register::of(snapshot, now, own);
-        Ground::upon(snapshot, policy, now, own, Arc::new(register))
+    pub(super) fn new(snapshot: &'a Snapshot, policy: &'a Policy, now: Timestamp) -> Self {
+        let register = Register::of(snapshot, now);
+        Ground::upon(snapshot, policy, now, &BTreeSet::new(), Arc::new(register))
     }
 
-    /// The same for a second look at a command.
+    /// The same for a second look at a command, on a Snapshot in which its nodes, `own` by provider ID, are in none.
     pub(super) fn of_second_look(
         snapshot: &'a Snapshot,
         policy: &'a Policy,
         now: Timestamp,
         own: &BTreeSet<&str>,
     ) -> Self {
-        let register = Register::of_second_look(snapshot, now, own);
+        let register = Register::of_second_look(snapshot, now);
         Ground::upon(snapshot, policy, now, own, Arc::new(register))
     }
 
-    /// The same with the register of this Snapshot, at this time and for these nodes.
+    /// The same with the register of this Snapshot at this time. Nodes of `own`, by provider ID, are those that are asked about: they use up no budget.
     pub(super) fn upon(
         snapshot: &'a Snapshot,
         policy: &'a Policy,

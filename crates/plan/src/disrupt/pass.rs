@@ -102,12 +102,11 @@ fn pass(
     let mut kept = Kept::only_if(settled.is_none(), kept);
     let snapshot = settled.as_ref().unwrap_or(snapshot);
     let options = what_if_options(policy);
-    let nobody = BTreeSet::new();
     let register = match &mut kept {
         Some(kept) => kept.register(snapshot, now),
-        None => Arc::new(Register::of(snapshot, now, &nobody)),
+        None => Arc::new(Register::of(snapshot, now)),
     };
-    let ground = Ground::upon(snapshot, policy, now, &nobody, register);
+    let ground = Ground::upon(snapshot, policy, now, &BTreeSet::new(), register);
     let unlimited = Unlimited::new();
     let (closed, rounds) = if policy.disrupt.rounds {
         rounds::observe(snapshot, &ground.busy_pools(), &frontier.rounds, now)
@@ -155,7 +154,7 @@ pub fn judge(snapshot: &Snapshot, policy: &Policy, now: Timestamp, node: NodeId)
     let settled = headroom::settle(snapshot, policy, now);
     let snapshot = settled.as_ref().unwrap_or(snapshot);
     let options = what_if_options(policy);
-    let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
+    let ground = Ground::new(snapshot, policy, now);
     let unlimited = Unlimited::new();
     let what_if = WhatIf::new(snapshot, &options, now, &ground.withheld);
     Judge::new(&ground, &options, &unlimited, what_if).verdict(node, None)

@@ -20,7 +20,6 @@ use spokeshave_model::Price;
 use spokeshave_model::pod::DoNotDisrupt;
 use spokeshave_model::snapshot::{NodeId, PodId, PodView, PoolId, Snapshot};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// All nodes and their candidates.
@@ -130,8 +129,8 @@ pub(super) fn is_restless(view: &PodView) -> bool {
 }
 
 impl Register {
-    /// Of all nodes. Those of `own`, by provider ID, count as candidates although they are in a command.
-    pub(super) fn of(snapshot: &Snapshot, now: Timestamp, own: &BTreeSet<&str>) -> Self {
+    /// Of all nodes.
+    pub(super) fn of(snapshot: &Snapshot, now: Timestamp) -> Self {
         let restless = snapshot.pods.iter().enumerate();
         let restless = restless.filter(|(_, view)| is_restless(view));
         let mut register = Register {
@@ -140,9 +139,8 @@ impl Register {
             likenesses: Likenesses::of(&snapshot.classes),
             ..Register::default()
         };
-        let of_own = LiftedOfOwn::new(own);
         for node in snapshot.node_ids() {
-            let (entry, candidate) = register.judge(snapshot, node, now, of_own.of(snapshot, node));
+            let (entry, candidate) = register.judge(snapshot, node, now);
             register.entries.push(entry);
             register.graceful.push(candidate);
         }
@@ -155,12 +153,9 @@ impl Register {
         register
     }
 
-    /// The same for a second look, which asks for single nodes and sums: without what only passes look at.
-    pub(super) fn of_second_look(snapshot: &Snapshot, now: Timestamp, own: &BTreeSet<&str>) -> Self {
-        let of_own = LiftedOfOwn::new(own);
-        let judged = snapshot
-            .node_ids()
-            .map(|node| judged(snapshot, node, now, of_own.of(snapshot, node)));
+    /// The same for a second look at a command, whose nodes are in none on this Snapshot. It asks for single nodes and sums: without what only passes look at.
+    pub(super) fn of_second_look(snapshot: &Snapshot, now: Timestamp) -> Self {
+        let judged = snapshot.node_ids().map(|node| judged(snapshot, node, now));
         let (entries, graceful) = judged.unzip();
         Register {
             entries,
@@ -201,7 +196,7 @@ impl Register {
                 continue;
             }
             renumber(&mut self.graceful[index], &delta.pods);
-            let (entry, candidate) = self.judge(snapshot, node, now, &Lifted::new());
+            let (entry, candidate) = self.judge(snapshot, node, now);
             let known = &self.entries[index];
             if is_touched || entry != *known || candidate != self.graceful[index] {
                 has_other_prices |= (entry.digest, entry.price, entry.is_managed)
@@ -253,9 +248,8 @@ impl Register {
         snapshot: &Snapshot,
         node: NodeId,
         now: Timestamp,
-        lifted: &Lifted,
     ) -> (Entry, Result<Candidate, Hurdle>) {
-        let (mut entry, candidate) = judged(snapshot, node, now, lifted);
+        let (mut entry, candidate) = judged(snapshot, node, now);
         let qualifies = |candidate: &Candidate| qualifies(snapshot, candidate, &Lifted::new()).is_ok();
         entry.is_qualified = candidate.as_ref().is_ok_and(qualifies);
         if candidate.is_ok() && entry.is_plain() {
@@ -381,38 +375,11 @@ impl Register {
 }
 
 /// What is known of a node, besides what only passes look at, and whether it is a candidate.
-fn judged(
-    snapshot: &Snapshot,
-    node: NodeId,
-    now: Timestamp,
-    lifted: &Lifted,
-) -> (Entry, Result<Candidate, Hurdle>) {
+fn judged(snapshot: &Snapshot, node: NodeId, now: Timestamp) -> (Entry, Result<Candidate, Hurdle>) {
     let entry = Entry::of(snapshot, node);
     let class = DisruptionClass::Graceful;
-    let candidate = checked_with(snapshot, node, class, now, lifted, Some(&entry));
+    let candidate = checked_with(snapshot, node, class, now, &Lifted::new(), Some(&entry));
     (entry, candidate)
-}
-
-/// What is thought away of nodes: of those of a command that they are in one.
-struct LiftedOfOwn<'o> {
-    own: &'o BTreeSet<&'o str>,
-    in_own: Lifted,
-    nothing: Lifted,
-}
-
-impl<'o> LiftedOfOwn<'o> {
-    fn new(own: &'o BTreeSet<&'o str>) -> Self {
-        LiftedOfOwn {
-            own,
-            in_own: Lifted::from([Hurdle::InCommand]),
-            nothing: Lifted::new(),
-        }
-    }
-
-    fn of(&self, snapshot: &Snapshot, node: NodeId) -> &Lifted {
-        let is_own = self.own.contains(snapshot.node(node).provider_id.as_str());
-        if is_own { &self.in_own } else { &self.nothing }
-    }
 }
 
 /// Where more nodes than this have changed, all are sorted.

@@ -80,8 +80,14 @@ impl Builder {
         }
     }
 
+    /// What is not told, in sentences.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        let workloads = self.note_of_workloads().into_iter();
+        workloads.chain(self.note_of_budgets())
+    }
+
     /// What is not told about workloads that changed.
-    pub(crate) fn note(&self) -> Option<String> {
+    fn note_of_workloads(&self) -> Option<String> {
         let ((_, namespace, name), at_ms) = self.changed.iter().min_by_key(|(_, at_ms)| **at_ms)?;
         Some(format!(
             "{} workloads change the specification of their pods, the first of them {namespace}/{name} after {} minutes: their pods are taken to stay as they were first",
@@ -119,7 +125,7 @@ impl Builder {
     }
 
     /// What is not told about PodDisruptionBudgets: there are none that come or go.
-    pub(crate) fn note_of_budgets(&self) -> Option<String> {
+    fn note_of_budgets(&self) -> Option<String> {
         let ((namespace, name), at_ms) = self.unsteady.iter().min_by_key(|(_, at_ms)| **at_ms)?;
         Some(format!(
             "{} PodDisruptionBudgets come, change or go, the first of them {namespace}/{name} after {} minutes: they are taken to be there from the start to the end, as they were first",

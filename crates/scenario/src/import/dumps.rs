@@ -174,8 +174,7 @@ impl Dumps {
         let Some(base) = self.base_ms else {
             return Err(ImportError::whole("there is no dump"));
         };
-        let mut notes = Vec::from_iter(self.builder.note());
-        notes.extend(self.builder.note_of_budgets());
+        let notes = self.builder.notes().collect();
         Ok(Recorded {
             timeline: self.builder.finish(),
             recorded_ms: looked_ms(base, self.last_ms, self.step_ms),

@@ -23,7 +23,7 @@ pub(crate) const READY: Spread = Spread {
     median_ms: 5_000,
     p99_ms: 20_000,
 };
-/// How long a Job runs that has never been seen to end.
+/// How long a Job is taken to run that has never been seen to end.
 pub(crate) const RUNS_MS: u64 = 10 * 60_000;
 /// Labels by which controllers distinguish versions of a template; a simulated owner has one template.
 const VERSION_LABELS: [&str; 4] = [

@@ -123,7 +123,7 @@ pub(crate) struct Prometheus {
     /// Of the answer that is being read: its owners, and the least that is between two points of one series.
     asked: (BTreeSet<Key>, Option<i64>),
     /// The labels of the series that was read last of each owner.
-    labels: BTreeMap<Key, BTreeMap<String, String>>,
+    labels: BTreeMap<Key, Labels>,
     /// Owners of which two scrapes have told different counts of one instant.
     contradicted: BTreeSet<Key>,
     /// Points of replica counts that were read.
@@ -348,7 +348,7 @@ impl Prometheus {
                 self.replicas.len()
             ));
         }
-        notes.extend(builder.note());
+        notes.extend(builder.notes());
         if let Some(warning) = self.warnings.first() {
             notes.push(format!(
                 "Prometheus warns of its answers ({}), the first of them {warning:?}: a workload that they lack is taken to have been gone",
@@ -456,7 +456,7 @@ fn is_of_the_scrape(label: &str) -> bool {
 }
 
 /// In which labels two series differ, but for those of the scrape.
-fn difference(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> Option<String> {
+fn difference(one: &Labels, other: &Labels) -> Option<String> {
     let names = one.keys().chain(other.keys());
     let names: BTreeSet<&String> = names.filter(|name| !is_of_the_scrape(name)).collect();
     let differ = names
@@ -464,7 +464,7 @@ fn difference(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) 
         .filter(|name| one.get(*name) != other.get(*name));
     let shown: Vec<String> = differ
         .map(|name| {
-            let value = |labels: &BTreeMap<String, String>| labels.get(name).cloned().unwrap_or_default();
+            let value = |labels: &Labels| labels.get(name).cloned().unwrap_or_default();
             format!("{name} {:?} and {:?}", value(one), value(other))
         })
         .collect();

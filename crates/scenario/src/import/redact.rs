@@ -80,6 +80,9 @@ pub(crate) fn is_read(annotation: &str) -> bool {
 #[must_use]
 pub fn redacted(object: &Value) -> Option<Value> {
     let kind = object["kind"].as_str().unwrap_or_default();
+    if kind == "EC2NodeClass" {
+        return Some(ec2_node_class(object));
+    }
     let mut kept = Map::new();
     for key in ["apiVersion", "kind"] {
         kept.insert(key.to_owned(), object[key].clone());
@@ -110,6 +113,26 @@ pub fn redacted(object: &Value) -> Option<Value> {
         _ => return None,
     }
     Some(Value::Object(kept))
+}
+
+/// What a plan reads of an EC2NodeClass: what instances run at boot and what they are tagged with stays where it is.
+fn ec2_node_class(item: &Value) -> Value {
+    let mut class = serde_json::json!({
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": item["metadata"]["name"]},
+        "spec": item["spec"],
+        "status": {},
+    });
+    if let Some(spec) = class["spec"].as_object_mut() {
+        spec.retain(|key, _| !matches!(key.as_str(), "userData" | "tags" | "context"));
+    }
+    for key in ["subnets", "conditions"] {
+        if let Some(value) = item["status"].get(key) {
+            class["status"][key] = value.clone();
+        }
+    }
+    class
 }
 
 fn only(value: &Value, keys: &[&str]) -> Map<String, Value> {
@@ -239,6 +262,25 @@ mod tests {
             json!({"schedule": "*/5 * * * *", "concurrencyPolicy": "Forbid", "startingDeadlineSeconds": 100});
         let object = json!({"kind": "CronJob", "metadata": {"name": "tick"}, "spec": spec});
         assert_eq!(redacted(&object).expect("a CronJob")["spec"], spec);
+    }
+
+    #[test]
+    fn of_an_ec2_node_class_the_boot_script_and_tags_are_left_out() {
+        let item = json!({
+            "metadata": {"name": "default", "annotations": {"note": "secret"}},
+            "spec": {"amiFamily": "AL2023", "userData": "secret", "tags": {"team": "secret"}, "kubelet": {"maxPods": 58}},
+            "status": {"subnets": [{"id": "subnet-1", "zone": "eu-central-1a"}], "amis": []},
+        });
+        assert_eq!(
+            ec2_node_class(&item),
+            json!({
+                "apiVersion": "karpenter.k8s.aws/v1",
+                "kind": "EC2NodeClass",
+                "metadata": {"name": "default"},
+                "spec": {"amiFamily": "AL2023", "kubelet": {"maxPods": 58}},
+                "status": {"subnets": [{"id": "subnet-1", "zone": "eu-central-1a"}]},
+            })
+        );
     }
 
     #[test]

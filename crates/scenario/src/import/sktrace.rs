@@ -12,11 +12,12 @@ use rmpv::Value;
 use spokeshave_api::Cron;
 
 use super::crons::Crons;
+use super::inventory::RUNS_MS;
 use super::lines::reader;
 use super::objects::{Concurrency, Object};
 use super::packed::{Broken, Packed};
 use super::runs::Turns;
-use super::stream::{RUNS_MS, Stream};
+use super::stream::Stream;
 use super::{ImportError, Place};
 use crate::generate::hits_in;
 

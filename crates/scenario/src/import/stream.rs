@@ -4,13 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::inventory::{Inventory, Maker, is_living};
+use super::inventory::{Inventory, Maker, RUNS_MS, is_living};
 use super::objects::{Object, OwnerReference, Pod, Workload};
 use super::{Builder, ImportError, Key, Recorded};
 use crate::timeline::{Change, OwnerId, OwnerKind};
-
-/// How long a Job is taken to run whose end is not in the recording.
-pub(crate) const RUNS_MS: u64 = 10 * 60_000;
 
 /// Kind, namespace and name of an object.
 type Identity = (String, String, String);
@@ -359,8 +356,7 @@ impl Stream {
                 self.unknown
             ));
         }
-        notes.extend(self.builder.note());
-        notes.extend(self.builder.note_of_budgets());
+        notes.extend(self.builder.notes());
         let length = self.base_ms.map_or(0, |base| self.last_ms.saturating_sub(base));
         Ok(Recorded {
             timeline: self.builder.finish(),

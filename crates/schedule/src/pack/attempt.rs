@@ -86,7 +86,7 @@ impl Engine<'_> {
     }
 
     /// Whether some existing node that takes pods has room for this one; a pod that finds none has looked in vain.
-    pub(crate) fn has_room(&mut self, pod: PodId) -> bool {
+    fn has_room(&mut self, pod: PodId) -> bool {
         let request = self.tables.snapshot.pod(pod).request;
         let needs = &self.tables.snapshot.requests[request.index()];
         let total = self.ledgers.rooms().usable().word_count();

@@ -98,19 +98,19 @@ impl Engine<'_> {
         }
         self.release(pods);
         self.most_claims = Some(most_claims);
-        let is_through = self.place_until(pods, |engine| {
-            engine.unplaced.is_empty() && engine.claim_count() <= most_claims
-        });
+        let is_through = self.place_all(pods);
         self.most_claims = None;
         is_through
     }
 
-    fn place_all(&mut self, pods: &[PodId]) {
-        self.place_until(pods, |_| true);
+    /// Whether the caller wants more: where it gives up early, not after a pod that has no place for good, or a claim too many.
+    fn goes_on(&self) -> bool {
+        self.most_claims
+            .is_none_or(|most| self.unplaced.is_empty() && self.claim_count() <= most)
     }
 
-    /// Places pods for as long as `goes_on` says after each; whether it did to the end.
-    fn place_until(&mut self, pods: &[PodId], goes_on: impl Fn(&Self) -> bool) -> bool {
+    /// Places pods, and after each looks whether to go on; whether it did to the end.
+    fn place_all(&mut self, pods: &[PodId]) -> bool {
         let mut queue = std::mem::take(&mut self.queue);
         queue.waiting.clear();
         queue.failed.clear();
@@ -119,9 +119,9 @@ impl Engine<'_> {
         self.sort(pods, &mut queue);
         self.place_nominated(&mut queue.waiting);
         loop {
-            let is_through = self.place_in_rounds(&mut queue, &goes_on);
+            let is_through = self.place_in_rounds(&mut queue);
             let placements = queue.placements;
-            if !is_through || !self.place_elsewhere(&mut queue, &goes_on) {
+            if !is_through || !self.place_elsewhere(&mut queue) {
                 self.queue = queue;
                 return false;
             }
@@ -141,7 +141,7 @@ impl Engine<'_> {
     }
 
     /// Tries pods until a whole round makes no progress; whether it goes on.
-    fn place_in_rounds(&mut self, queue: &mut Queue, goes_on: &impl Fn(&Self) -> bool) -> bool {
+    fn place_in_rounds(&mut self, queue: &mut Queue) -> bool {
         while let Some((pod, pushed_at)) = queue.waiting.pop_front() {
             if pushed_at == queue.waiting.len() + 1 {
                 // A whole round without progress.
@@ -151,7 +151,7 @@ impl Engine<'_> {
             let no_place = self.place_or_recall(pod, queue, false);
             let length = queue.waiting.len() + 1;
             self.note(pod, no_place, length, queue);
-            if !goes_on(self) {
+            if !self.goes_on() {
                 return false;
             }
         }
@@ -159,7 +159,7 @@ impl Engine<'_> {
     }
 
     /// Tries each pod that is left once, with every domain and every place for its volumes; whether it goes on. O(pods) where none had a choice.
-    fn place_elsewhere(&mut self, queue: &mut Queue, goes_on: &impl Fn(&Self) -> bool) -> bool {
+    fn place_elsewhere(&mut self, queue: &mut Queue) -> bool {
         for _ in 0..queue.waiting.len() {
             let Some((pod, _)) = queue.waiting.pop_front() else {
                 break;
@@ -171,7 +171,7 @@ impl Engine<'_> {
                 None => self.place_or_recall(pod, queue, true),
             };
             self.note(pod, no_place, FRESH, queue);
-            if !goes_on(self) {
+            if !self.goes_on() {
                 return false;
             }
         }

@@ -323,9 +323,7 @@ async fn volumes_follow_their_pods_and_leave_with_their_claims() {
             "template": {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [
                 {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}, "volumeMounts": [{"name": "data", "mountPath": "/data"}]},
             ]}},
-            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
-                "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
-            }}],
+            "volumeClaimTemplates": [volume_claim("data")],
         },
     });
     cluster.create::<StatefulSet>(set).await;

@@ -40,7 +40,7 @@ async fn a_daemon_set_covers_nodes_and_rolls_one_at_a_time() {
         .map(|pod| pod.spec.as_ref().unwrap().node_name.clone())
         .collect();
     assert_eq!(nodes.len(), 3, "one a node");
-    let patch = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
+    let patch = json!({"spec": {"template": second_version()}});
     cluster.patch::<DaemonSet>("d", patch).await;
     let mut fewest = 3;
     cluster
@@ -217,7 +217,7 @@ async fn a_stateful_set_keeps_its_order() {
         })
         .await;
     assert_eq!(names(&cluster).await, ["s-0", "s-1", "s-2"]);
-    let patch = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
+    let patch = json!({"spec": {"template": second_version()}});
     cluster.patch::<StatefulSet>("s", patch).await;
     let mut order: Vec<String> = Vec::new();
     cluster

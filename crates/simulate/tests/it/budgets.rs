@@ -7,7 +7,7 @@ use spokeshave_scenario::{Budget, Change, DisruptionBudget, Owner, OwnerKind, Ti
 use spokeshave_simulate::{ObjectsAt, Watch, live, live_watched};
 
 use crate::promises::report::Entry;
-use crate::small::{HOUR, owner, policy, pool, timeline, world};
+use crate::small::{HOUR, expiring, owner, policy, timeline, world};
 
 /// A workload whose pods have another label of their app than its name.
 fn of_app(app: &str, kind: OwnerKind, name: &str, cpu: &str) -> Owner {
@@ -44,10 +44,6 @@ fn d_017_brokers_under_one_budget_go_one_after_the_other() {
     let events = (0..3).map(|owner| (0, owner, Change::Replicas(1)));
     let mut timeline = timeline(owners.into(), events.collect());
     protect(&mut timeline, "kafka", most("1"));
-    let mut pool = pool();
-    pool.spec.template.spec.expire_after = serde_json::from_value(json!("1h")).unwrap();
-    let mut policy = policy();
-    policy.node_pools = vec![Arc::new(pool)];
     let mut world = world(2);
     world.duration_ms = HOUR + HOUR / 2;
     let mut log: Vec<Entry> = Vec::new();
@@ -56,7 +52,7 @@ fn d_017_brokers_under_one_budget_go_one_after_the_other() {
         lines: Some(&mut take),
         objects: None,
     };
-    live_watched(&world, &timeline, &policy, 1, &|| false, watch);
+    live_watched(&world, &timeline, &expiring("1h"), 1, &|| false, watch);
     let mut away = Vec::new();
     let mut told = Vec::new();
     for entry in log.iter().filter(|entry| entry.at_ms >= HOUR) {

@@ -6,7 +6,7 @@ use serde_json::json;
 use spokeshave_scenario::{Budget, Change, OwnerKind, Timeline};
 use spokeshave_simulate::{Model, Run, Watch, live, live_watched};
 
-use crate::small::{HOUR, SECOND, owner, policy, pool, timeline, world};
+use crate::small::{HOUR, SECOND, expiring, owner, policy, pool, timeline, world};
 
 /// One job of an hour.
 fn one_job() -> Timeline {
@@ -171,15 +171,11 @@ fn d_017_a_budget_that_allows_nothing_keeps_both_nodes() {
 /// `expireAfter` is forceful: the pod is evicted at one hour of age, its successor waits for a second node, and the first costs exactly its drain more.
 #[test]
 fn d_245_expiry_evicts_and_another_node_comes() {
-    let mut pool = pool();
-    pool.spec.template.spec.expire_after = serde_json::from_value(json!("1h")).unwrap();
-    let mut policy = policy();
-    policy.node_pools = vec![Arc::new(pool)];
     let web = owner(OwnerKind::Deployment, "web", "1");
     let timeline = timeline(vec![web], vec![(0, 0, Change::Replicas(1))]);
     let mut world = world(2);
     world.duration_ms = HOUR + HOUR / 2;
-    let run = live(&world, &timeline, &policy, 1);
+    let run = live(&world, &timeline, &expiring("1h"), 1);
     let measured = &run.measured;
     assert_eq!(
         (measured.evictions_voluntary, measured.evictions_involuntary),
@@ -285,10 +281,6 @@ fn pods_with_volumes_stay_in_their_zone() {
     spec.topology_spread_constraints = serde_json::from_value(spread).unwrap();
     db.template = Arc::new(template);
     db.claims = vec![Default::default()];
-    let mut pool = pool();
-    pool.spec.template.spec.expire_after = serde_json::from_value(json!("1h")).unwrap();
-    let mut policy = policy();
-    policy.node_pools = vec![Arc::new(pool)];
     let mut world = world(4);
     world.instance_types = vec![spokeshave_example::instance_type(
         "c4",
@@ -318,7 +310,7 @@ fn pods_with_volumes_stay_in_their_zone() {
         lines: Some(&mut sink),
         ..Watch::default()
     };
-    let run = live_watched(&world, &timeline, &policy, 3, &|| false, watch);
+    let run = live_watched(&world, &timeline, &expiring("1h"), 3, &|| false, watch);
     assert!(
         run.measured.evictions_involuntary >= 4,
         "{}",

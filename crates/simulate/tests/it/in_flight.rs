@@ -1,12 +1,9 @@
 //! What becomes of a NodeClaim without an instance when the pod that it was made for is gone.
 
-use std::sync::Arc;
-
-use serde_json::json;
 use spokeshave_scenario::{Change, OwnerKind, Spread};
-use spokeshave_simulate::{Line, Policy, Watch, World, live, live_watched};
+use spokeshave_simulate::{Line, Watch, World, live, live_watched};
 
-use crate::small::{SECOND, owner, policy, pool, timeline, world};
+use crate::small::{SECOND, expiring, owner, policy, timeline, world};
 
 /// The cloud answers a launch after half a minute.
 fn slow() -> World {
@@ -44,9 +41,6 @@ fn what_is_launched_for_a_pod_that_waits_takes_no_other() {
 fn the_pod_of_a_stateful_set_gets_one_node_when_its_own_expires() {
     let mut world = slow();
     world.delays.pod_stop_ms = 5 * SECOND;
-    let mut pool = pool();
-    pool.spec.template.spec.expire_after = serde_json::from_value(json!("10m")).unwrap();
-    let policy = Policy::new("now", vec![Arc::new(pool)]);
     let events = vec![(0, 0, Change::Replicas(1))];
     let timeline = timeline(vec![owner(OwnerKind::StatefulSet, "db", "3")], events);
     let mut expired = 0;
@@ -55,7 +49,7 @@ fn the_pod_of_a_stateful_set_gets_one_node_when_its_own_expires() {
         lines: Some(&mut sink),
         ..Watch::default()
     };
-    let run = live_watched(&world, &timeline, &policy, 1, &|| false, watch);
+    let run = live_watched(&world, &timeline, &expiring("10m"), 1, &|| false, watch);
     assert!(expired >= 4, "{expired}");
     assert_eq!(run.measured.launches, 1 + expired);
 }

@@ -1,21 +1,11 @@
 //! Jobs whose pods are lost: their controller waits with the next one, as Kubernetes' does.
 
-use std::sync::Arc;
-
-use serde_json::json;
 use spokeshave_scenario::{Change, OwnerKind};
-use spokeshave_simulate::{Line, Policy, Watch, live_watched};
+use spokeshave_simulate::{Line, Watch, live_watched};
 
-use crate::small::{HOUR, SECOND, owner, pool, timeline, world};
+use crate::small::{HOUR, SECOND, expiring, owner, timeline, world};
 
-/// Nodes expire after ten minutes, whatever runs on them.
-fn expiring() -> Policy {
-    let mut pool = pool();
-    pool.spec.template.spec.expire_after = serde_json::from_value(json!("10m")).unwrap();
-    Policy::new("now", vec![Arc::new(pool)])
-}
-
-/// When the pods of a Job that takes an hour were born and evicted. It is deleted after `until_ms`.
+/// When the pods of a Job that takes an hour were born and evicted, on nodes that expire after ten minutes. It is deleted after `until_ms`.
 fn lived(until_ms: u64) -> (Vec<u64>, Vec<u64>) {
     let (mut born, mut evicted) = (Vec::new(), Vec::new());
     let mut sink = |line: Line<'_>| match line.what {
@@ -33,7 +23,7 @@ fn lived(until_ms: u64) -> (Vec<u64>, Vec<u64>) {
         lines: Some(&mut sink),
         ..Watch::default()
     };
-    live_watched(&world(1), &timeline, &expiring(), 1, &|| false, watch);
+    live_watched(&world(1), &timeline, &expiring("10m"), 1, &|| false, watch);
     (born, evicted)
 }
 

@@ -40,6 +40,13 @@ pub fn policy() -> Policy {
     Policy::new("now", vec![Arc::new(pool())])
 }
 
+/// The same where nodes expire after so long, whatever runs on them.
+pub fn expiring(after: &str) -> Policy {
+    let mut pool = pool();
+    pool.spec.template.spec.expire_after = serde_json::from_value(json!(after)).unwrap();
+    Policy::new("now", vec![Arc::new(pool)])
+}
+
 fn template(name: &str, cpu: &str, memory: &str) -> Arc<PodTemplateSpec> {
     let template = json!({
         "metadata": {"labels": {"app": name}},

@@ -5,17 +5,24 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
-use spokeshave_api::NodeClassRef;
+use spokeshave_api::{AKSNodeClass, EC2NodeClass, KWOKNodeClass, NodeClassRef};
 use spokeshave_model::ClusterState;
+use spokeshave_provider_kwok::keys::PROVIDER_ID_PREFIX;
 
 use super::AdoptArgs;
 use crate::arguments::{CloudProviderName, Misuse};
 
 /// Providers of this program, with their kind of NodeClass as (group, kind).
 const PROVIDERS: [(CloudProviderName, (&str, &str)); 3] = [
-    (CloudProviderName::Kwok, ("karpenter.kwok.sh", "KWOKNodeClass")),
-    (CloudProviderName::Aws, ("karpenter.k8s.aws", "EC2NodeClass")),
-    (CloudProviderName::Azure, ("karpenter.azure.com", "AKSNodeClass")),
+    (
+        CloudProviderName::Kwok,
+        (KWOKNodeClass::GROUP, KWOKNodeClass::KIND),
+    ),
+    (CloudProviderName::Aws, (EC2NodeClass::GROUP, EC2NodeClass::KIND)),
+    (
+        CloudProviderName::Azure,
+        (AKSNodeClass::GROUP, AKSNodeClass::KIND),
+    ),
 ];
 
 /// A kind of NodeClass, as (group, kind).
@@ -43,7 +50,7 @@ impl CloudProviderName {
     /// How its provider IDs begin; of a provider in another process nothing is known.
     pub(super) const fn provider_id_prefix(self) -> &'static str {
         match self {
-            Self::Kwok => "kwok://",
+            Self::Kwok => PROVIDER_ID_PREFIX,
             Self::Aws => "aws:///",
             Self::Azure => "azure:///",
             Self::Grpc => "",

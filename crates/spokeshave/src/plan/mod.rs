@@ -187,7 +187,7 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     dump.written = pools;
     let types = catalog.instance_types();
     let gaps = match origin {
-        Origin::Files { .. } => notes::gaps(&dump),
+        Origin::Files { .. } | Origin::Scenario { .. } => notes::gaps(&dump),
         Origin::Cluster => Vec::new(),
     };
     let profiles = Arc::clone(&scheduler.profiles);

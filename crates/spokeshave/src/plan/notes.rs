@@ -117,7 +117,7 @@ fn orphans(dump: &Dump, origin: Origin) -> Vec<String> {
             ("belong", "they are")
         };
         let (missing, price) = match origin {
-            Origin::Files { .. } => (
+            Origin::Files { .. } | Origin::Scenario { .. } => (
                 "which is not in the file",
                 ", with no price but what a NodeClaim says",
             ),

@@ -38,6 +38,11 @@ pub(crate) enum Origin {
         /// Instance types and prices are those that the user names.
         own_catalog: bool,
     },
+    /// The files of a scenario, which names a catalog itself: no option does.
+    Scenario {
+        /// It names one.
+        own_catalog: bool,
+    },
     /// The current cluster, whose operator decides.
     Cluster,
 }
@@ -378,7 +383,7 @@ fn foreign_classes(
 ) -> Vec<String> {
     let is_known = |pool: &NodePool| match origin {
         Origin::Cluster => is_one_of(pool, supported) && !(knows_ec2 && is_elsewhere(pool)),
-        Origin::Files { .. } => is_kwok(pool) || knows_ec2 && ec2::is_ec2(pool),
+        Origin::Files { .. } | Origin::Scenario { .. } => is_kwok(pool) || knows_ec2 && ec2::is_ec2(pool),
     };
     let mut foreign: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for pool in dump.node_pools.iter().filter(|pool| !is_known(pool)) {
@@ -401,6 +406,16 @@ fn foreign_classes(
             plural(pools.len(), "NodePool", "NodePools"),
             some_of(&pools, 5)
         );
+        let of_catalog = |catalog: &str| {
+            format!(
+                "{named} {refer} to {kind} ({group}): planned with the instance types and prices of {catalog}"
+            )
+        };
+        let of_kwok = |catalog: &str| {
+            format!(
+                "{named} {refer} to {kind} ({group}), of whose provider no instance types or prices are known: planned with those of the kwok provider; {catalog} names others"
+            )
+        };
         match origin {
             Origin::Cluster if supported.contains(&(group.to_owned(), kind.to_owned())) => format!(
                 "instance types and prices of {kind} ({group}) are known to the operator only: nothing is planned for {named}; --catalog FILE names some"
@@ -410,12 +425,10 @@ fn foreign_classes(
                 KWOKNodeClass::KIND,
                 KWOKNodeClass::GROUP
             ),
-            Origin::Files { own_catalog: true } => format!(
-                "{named} {refer} to {kind} ({group}): planned with the instance types and prices of --catalog"
-            ),
-            Origin::Files { own_catalog: false } => format!(
-                "{named} {refer} to {kind} ({group}), of whose provider no instance types or prices are known: planned with those of the kwok provider; --catalog FILE names others"
-            ),
+            Origin::Files { own_catalog: true } => of_catalog("--catalog"),
+            Origin::Files { own_catalog: false } => of_kwok("--catalog FILE"),
+            Origin::Scenario { own_catalog: true } => of_catalog("the scenario's `catalog`"),
+            Origin::Scenario { own_catalog: false } => of_kwok("`catalog` of a scenario's `cluster`"),
         }
     };
     foreign.into_iter().map(note).collect()

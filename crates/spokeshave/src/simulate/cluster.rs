@@ -84,7 +84,7 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     }
     let ec2 = Ec2::unless(scenario.cluster.catalog.as_deref().map(Path::new), None)?;
     let ec2 = ec2.map(Ec2::of_scenario);
-    let origin = Origin::Files {
+    let origin = Origin::Scenario {
         own_catalog: scenario.cluster.catalog.is_some(),
     };
     // Pods are the business of the timeline.
@@ -118,7 +118,6 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     let of_policies = shop.notes().iter().filter(|note| !notes.contains(note));
     let of_policies: Vec<String> = of_policies.cloned().collect();
     notes.extend(of_policies);
-    let mut notes: Vec<String> = notes.iter().map(|note| in_scenario(note)).collect();
     notes.extend(idle);
     Ok(Setting {
         world,
@@ -126,18 +125,6 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         budgets: read.state.pod_disruption_budgets,
         notes,
     })
-}
-
-/// A note as `plan` has it, with what a scenario has in place of an option.
-fn in_scenario(note: &str) -> String {
-    note.replace(
-        "--catalog FILE names others",
-        "`catalog` of a scenario's `cluster` names others",
-    )
-    .replace(
-        "instance types and prices of --catalog",
-        "instance types and prices of the scenario's `catalog`",
-    )
 }
 
 /// What the figures leave out of the NodePools of policies, or take for granted of them: each sentence once, whichever policies it is about.

@@ -14,10 +14,10 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use spokeshave_comparison::Input;
 use spokeshave_plan::report::{count, some_of};
-use spokeshave_scenario::import::{Recorded, Recording, bend};
+use spokeshave_scenario::import::{Recorded, Recording, bend, objects};
 use spokeshave_scenario::source::{FORMATS, Format, Source};
 use spokeshave_scenario::workload::{Kind, Workload};
-use spokeshave_scenario::{Budget, DisruptionBudget, Timeline};
+use spokeshave_scenario::{DisruptionBudget, Timeline};
 
 use super::cluster::{beside, paths_of, shown};
 use super::document::Document;
@@ -339,25 +339,22 @@ fn told(budget: &PodDisruptionBudget) -> Option<((String, String), DisruptionBud
         IntOrString::Int(number) => number.to_string(),
         IntOrString::String(text) => text.clone(),
     };
-    let most = spec
-        .max_unavailable
-        .as_ref()
-        .map(text)
-        .map(Budget::MaxUnavailable);
-    let least = spec.min_available.as_ref().map(text).map(Budget::MinAvailable);
-    let namespace = metadata.namespace.as_deref().unwrap_or("default");
-    let name = metadata.name.clone().unwrap_or_default();
-    let told = DisruptionBudget {
+    let budget = objects::Budget {
+        namespace: metadata.namespace.as_deref().unwrap_or("default").to_owned(),
+        name: metadata.name.clone().unwrap_or_default(),
         selector: spec.selector.clone()?,
-        amount: most.or(least),
+        max_unavailable: spec.max_unavailable.as_ref().map(text),
+        min_available: spec.min_available.as_ref().map(text),
+        created: None,
     };
-    Some(((namespace.to_owned(), name), told))
+    Some(budget.told())
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
     use serde_json::json;
+    use spokeshave_scenario::Budget;
 
     use super::*;
 

@@ -47,6 +47,9 @@ pub(crate) fn notes(world: &World, policies: &[Policy], timeline: &Timeline) -> 
         }
         known.push((policy, reasons));
     }
+    if told.is_empty() {
+        return Vec::new();
+    }
     let numbers = numbers(timeline);
     let mut owners: BTreeMap<(Vec<&str>, String), Vec<String>> = BTreeMap::new();
     for ((owner, reason), under) in told {

@@ -124,7 +124,6 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         let check = Check::of(scenario, &names, seeds, &timeline);
         return crate::print(&check.print(args.output)?).map(|()| ExitCode::SUCCESS);
     }
-    drop(timeline);
     let jobs = args.jobs.map_or_else(cores, usize::from);
     let facts = Setting {
         scenario: scenario.name.clone(),
@@ -148,7 +147,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     let working = {
         let stop = Arc::clone(&stop);
-        tokio::task::spawn_blocking(move || plan.live(jobs, &stop, &outputs))
+        tokio::task::spawn_blocking(move || plan.live(timeline, jobs, &stop, &outputs))
     };
     let interrupt = {
         let stop = Arc::clone(&stop);

@@ -77,47 +77,16 @@ const SETTINGS: [(&str, &str, bool); 4] = [
 ];
 
 /// They say of which region prices are, and what becomes of its instance types.
-const EC2_NODE_CLASSES: &str = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses";
+const EC2_NODE_CLASSES: (&str, &str, bool) =
+    ("/apis/karpenter.k8s.aws/v1/ec2nodeclasses", "EC2NodeClass", true);
 
 /// EC2NodeClasses, where there are any. Who may not list them gets the rest without.
 async fn ec2_node_classes(client: &Client) -> Vec<Value> {
-    let pages = match live::list(client, EC2_NODE_CLASSES, true).await {
-        Ok(pages) => pages,
-        Err(error) => {
-            say(&format!(
-                "note: the cluster does not list {EC2_NODE_CLASSES}: {error:#}; the dump has none"
-            ));
-            return Vec::new();
-        }
-    };
-    let lists = pages
-        .iter()
-        .filter_map(|page| serde_json::from_str::<Value>(page).ok());
-    let items = lists.flat_map(|mut list| match list["items"].take() {
-        Value::Array(items) => items,
-        _ => Vec::new(),
-    });
-    items.map(|item| ec2_node_class(&item)).collect()
-}
-
-/// What a plan reads of an EC2NodeClass: what instances run at boot and what they are tagged with stays where it is.
-fn ec2_node_class(item: &Value) -> Value {
-    let mut class = json!({
-        "apiVersion": "karpenter.k8s.aws/v1",
-        "kind": "EC2NodeClass",
-        "metadata": {"name": item["metadata"]["name"]},
-        "spec": item["spec"],
-        "status": {},
-    });
-    if let Some(spec) = class["spec"].as_object_mut() {
-        spec.retain(|key, _| !matches!(key.as_str(), "userData" | "tags" | "context"));
-    }
-    for key in ["subnets", "conditions"] {
-        if let Some(value) = item["status"].get(key) {
-            class["status"][key] = value.clone();
-        }
-    }
-    class
+    let found = objects(client, &[EC2_NODE_CLASSES]).await;
+    found.unwrap_or_else(|error| {
+        say(&format!("note: {error:#}; the dump has none"));
+        Vec::new()
+    })
 }
 
 /// Objects of some lists, redacted.
@@ -343,25 +312,6 @@ mod tests {
             "{error}"
         );
         assert_eq!(std::fs::read_to_string(&path).expect("still there"), "{}\n");
-    }
-
-    #[test]
-    fn of_an_ec2_node_class_the_boot_script_and_tags_are_left_out() {
-        let item = json!({
-            "metadata": {"name": "default", "annotations": {"note": "secret"}},
-            "spec": {"amiFamily": "AL2023", "userData": "secret", "tags": {"team": "secret"}, "kubelet": {"maxPods": 58}},
-            "status": {"subnets": [{"id": "subnet-1", "zone": "eu-central-1a"}], "amis": []},
-        });
-        assert_eq!(
-            ec2_node_class(&item),
-            json!({
-                "apiVersion": "karpenter.k8s.aws/v1",
-                "kind": "EC2NodeClass",
-                "metadata": {"name": "default"},
-                "spec": {"amiFamily": "AL2023", "kubelet": {"maxPods": 58}},
-                "status": {"subnets": [{"id": "subnet-1", "zone": "eu-central-1a"}]},
-            })
-        );
     }
 
     #[test]

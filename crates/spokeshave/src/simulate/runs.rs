@@ -52,13 +52,14 @@ impl RunList {
         Ok(timeline)
     }
 
-    /// Lives every policy under every seed; after an interrupt only what had begun, marked as partial. The runs come with the first failure to write a file of
-    /// theirs, which is no reason to lose them.
+    /// Lives every policy under every seed, of which the first has been made; after an interrupt only what had begun, marked as partial. The runs come with the
+    /// first failure to write a file of theirs, which is no reason to lose them.
     ///
     /// # Errors
     /// A timeline does not fit into memory.
     pub(crate) fn live(
         &self,
+        first: Timeline,
         jobs: usize,
         stop: &AtomicBool,
         outputs: &Outputs,
@@ -66,10 +67,11 @@ impl RunList {
         let seeds = u64::from(self.seeds);
         let policies = self.policies.len();
         let whole = policies * self.seeds as usize;
+        let mut first = Some(Arc::new(first));
         let shared: BTreeMap<u64, Mutex<Shared>> = (1..=seeds)
             .map(|seed| {
                 let shared = Shared {
-                    timeline: None,
+                    timeline: first.take(),
                     users: policies,
                 };
                 (seed, Mutex::new(shared))
@@ -121,7 +123,7 @@ impl RunList {
         Ok((runs, unwritten.or(written.err())))
     }
 
-    /// The timeline of a seed: made by the first policy that needs it, given back with the last.
+    /// The timeline of a seed: made by the first policy that needs it, unless it is there, and given back with the last.
     fn take(&self, shared: &BTreeMap<u64, Mutex<Shared>>, seed: u64) -> Result<Arc<Timeline>> {
         let shared = shared
             .get(&seed)

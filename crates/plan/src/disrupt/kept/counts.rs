@@ -4,8 +4,8 @@
 //! pods: affinity and anti-affinity do, so that one pod of several makes no difference to them.
 
 use spokeshave_model::constraints::{Constraints, PodTerm};
-use spokeshave_model::labels;
 use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
+use spokeshave_model::{Classes, labels};
 
 /// The classes that some rule binds: their own, or the anti-affinity of others.
 fn bound(snapshot: &Snapshot) -> Vec<bool> {
@@ -103,21 +103,31 @@ impl Recounts {
                     }
                 }
             }
-            let keeps_away = other.constraints.anti_affinity.iter();
-            for term in keeps_away.filter(|_| other.by_terms) {
-                for class in classes.selected(&term.selector) {
-                    let namespace = &classes[class.index()].namespace;
-                    recounts.differs[class.index()] |= term.namespaces.contains(namespace);
-                }
-            }
+            recounts.add_kept_away(classes, other);
         }
         recounts
     }
 
-    /// All classes that some rule binds count as such.
-    pub(super) fn add_bound(&mut self, snapshot: &Snapshot) {
-        for (class, is_bound) in self.differs.iter_mut().zip(bound(snapshot)) {
-            *class |= is_bound;
+    /// The same where every class that some rule binds counts as such: no pod is counted, only those are looked for that others kept away.
+    pub(super) fn of_all_bound(snapshot: &Snapshot, recounted: &[Recounted<'_>]) -> Self {
+        let mut recounts = Recounts {
+            differs: bound(snapshot),
+            thinned: Vec::new(),
+        };
+        for other in recounted {
+            recounts.add_kept_away(&snapshot.classes, other);
+        }
+        recounts
+    }
+
+    /// The classes that a pod keeps away.
+    fn add_kept_away(&mut self, classes: &Classes, other: &Recounted<'_>) {
+        let keeps_away = other.constraints.anti_affinity.iter();
+        for term in keeps_away.filter(|_| other.by_terms) {
+            for class in classes.selected(&term.selector) {
+                let namespace = &classes[class.index()].namespace;
+                self.differs[class.index()] |= term.namespaces.contains(namespace);
+            }
         }
     }
 

@@ -14,7 +14,8 @@
 //! Of nearly all answers a glance says that they hold ([`singles`]); events about nodes are kept beside them.
 //!
 //! What was said about sets is dropped when nodes have other numbers. When anything else differs (NodePools, instance types, limits, DaemonSets, settings),
-//! everything is. So a pass with kept answers decides what one without decides, bit for bit; debug builds compare the two for small clusters. It knows no clock.
+//! everything is, and so it is after a pass that has asked for no answer, because a method before consolidation had a command. So a pass with kept answers
+//! decides what one without decides, bit for bit; debug builds compare the two for small clusters. It knows no clock.
 
 mod counts;
 mod marks;
@@ -43,7 +44,6 @@ use seen::Seen;
 use spokeshave_model::snapshot::{NodeId, PodId, PodView, Snapshot};
 use spokeshave_schedule::{Difference, Start};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ impl Kept {
             let changed = Arc::make_mut(&mut last.register).renew(snapshot, now, &delta);
             #[cfg(debug_assertions)]
             if snapshot.pods.len() <= super::pass::COMPARED_PODS {
-                let anew = Register::of(snapshot, now, &BTreeSet::new());
+                let anew = Register::of(snapshot, now);
                 assert_eq!(
                     *last.register, anew,
                     "a register that was kept is one that is made anew"
@@ -138,7 +138,7 @@ impl Kept {
             last.news = Some(News { delta, changed });
             return Arc::clone(&last.register);
         }
-        let register = Arc::new(Register::of(snapshot, now, &BTreeSet::new()));
+        let register = Arc::new(Register::of(snapshot, now));
         self.0 = Some(Box::new(Last {
             seen: Seen::of(snapshot),
             register: Arc::clone(&register),
@@ -306,12 +306,13 @@ impl Answers {
         }
         // What the pods that are gone kept away is known from their classes of before alone.
         let recounted = delta.pods.recounted(&delta.classes, snapshot);
-        let is_leaving = |node: NodeId| ground.register.entry(node).is_leaving();
-        let mut recounts = Recounts::of(snapshot, &recounted, is_leaving);
         let has_other_nodes = !delta.others.is_empty() || !delta.nodes.are_same();
-        if difference.base || has_other_nodes {
-            recounts.add_bound(snapshot);
-        }
+        let recounts = if difference.base || has_other_nodes {
+            Recounts::of_all_bound(snapshot, &recounted)
+        } else {
+            let is_leaving = |node: NodeId| ground.register.entry(node).is_leaving();
+            Recounts::of(snapshot, &recounted, is_leaving)
+        };
         let read = Read {
             snapshot,
             difference: &difference,

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::NodeClaim;
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{KindId, NodeId, NodeKind, NodeView, PoolId, Snapshot};
+use spokeshave_model::state_node::order;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,14 +163,14 @@ impl NodeFacts {
     }
 }
 
-/// Where a node stands among all.
-fn order(view: &NodeView) -> (Reverse<bool>, &str, &str) {
-    (Reverse(view.initialized), &view.name, &view.provider_id)
-}
-
-fn is_one<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+/// Whether there is neither of two objects, or both are and are the same.
+fn agree<T>(
+    one: Option<&Arc<T>>,
+    other: Option<&Arc<T>>,
+    is_same: impl Fn(&Arc<T>, &Arc<T>) -> bool,
+) -> bool {
     match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (Some(one), Some(other)) => is_same(one, other),
         (one, other) => one.is_none() && other.is_none(),
     }
 }
@@ -187,15 +188,15 @@ impl NodeMark {
         }
     }
 
-    /// Where it stood among all.
+    /// Where it stood among all, as [`order`] has it.
     fn order(&self) -> (Reverse<bool>, &str, &str) {
         (Reverse(self.facts.initialized), &self.name, &self.provider_id)
     }
 
     fn has_objects_of(&self, view: &NodeView) -> bool {
         self.facts.initialized == view.initialized
-            && is_one(self.node.as_ref(), view.node.as_ref())
-            && is_one(self.claim.as_ref(), view.claim.as_ref())
+            && agree(self.node.as_ref(), view.node.as_ref(), Arc::ptr_eq)
+            && agree(self.claim.as_ref(), view.claim.as_ref(), Arc::ptr_eq)
     }
 
     /// Whether it is this node, in the same place.
@@ -213,8 +214,7 @@ impl NodeMark {
         if is_same_kind(self.facts.kind, view.kind) {
             self.facts.kind = view.kind;
         }
-        let has_same_objects = is_one(self.node.as_ref(), view.node.as_ref())
-            && is_one(self.claim.as_ref(), view.claim.as_ref());
+        let has_same_objects = self.has_objects_of(view);
         let has_same_facts = self.facts == NodeFacts::of(view) && self.attach_limits == view.attach_limits;
         if has_same_objects && has_same_facts && self.nominated_until == view.nominated_until {
             return Follows::Same;
@@ -226,15 +226,9 @@ impl NodeMark {
 
     /// Whether what-ifs read the same of the objects of a node.
     fn is_alike(&self, view: &NodeView) -> bool {
-        let is_same_node = match (&self.node, &view.node) {
-            (Some(one), Some(other)) => is_same_node(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        let is_same_claim = match (&self.claim, &view.claim) {
-            (Some(one), Some(other)) => is_same_claim(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        is_same_node && is_same_claim
+        let (node, claim) = (self.node.as_ref(), self.claim.as_ref());
+        agree(node, view.node.as_ref(), |one, other| is_same_node(one, other))
+            && agree(claim, view.claim.as_ref(), |one, other| is_same_claim(one, other))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the looks at NodeClaims and the writes to NodeClaims and Nodes, with what follows from them for others.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ pub(crate) enum Launch {
 /// NodeClaims that are looked at later.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    /// When, each with its place among those of one instant, and at which machine.
-    due: BTreeSet<((u64, u64), u32)>,
+    /// At which machine; by when, and the place among those of one instant.
+    due: BTreeMap<(u64, u64), u32>,
     /// How many were asked for.
     asked: u64,
     /// The timer that stands: those that were set before it bring nothing.
@@ -61,7 +61,7 @@ impl Engine<'_> {
         if let Some(found) = self.cluster.machine_mut(machine)
             && let Some(look) = found.claim_look.take_if(|(due_ms, _)| *due_ms <= now_ms)
         {
-            self.operator.looks.due.remove(&(look, machine));
+            self.operator.looks.due.remove(&look);
             self.look_at_claim_now(machine);
         }
     }
@@ -71,7 +71,7 @@ impl Engine<'_> {
         if self.operator.looks.timer != timer {
             return;
         }
-        let later = self.operator.looks.due.split_off(&((self.now_ms + 1, 0), 0));
+        let later = self.operator.looks.due.split_off(&(self.now_ms + 1, 0));
         let due = std::mem::replace(&mut self.operator.looks.due, later);
         for (look, machine) in due {
             if let Some(found) = self.cluster.machine_mut(machine)
@@ -83,6 +83,7 @@ impl Engine<'_> {
         self.set_timer_of_claims();
     }
 
+    /// A NodeClaim is to be looked at in so many milliseconds. Where that is later, it is for who looks now to set the timer anew.
     fn look_at_claim_in(&mut self, machine: u32, milliseconds: u64) {
         let due_ms = self.now_ms.saturating_add(milliseconds);
         let looks = &mut self.operator.looks;
@@ -95,20 +96,18 @@ impl Engine<'_> {
         looks.asked += 1;
         let look = (due_ms, looks.asked);
         if let Some(before) = found.claim_look.replace(look) {
-            looks.due.remove(&(before, machine));
+            looks.due.remove(&before);
         }
-        looks.due.insert((look, machine));
+        looks.due.insert(look, machine);
         if milliseconds == 0 {
             self.queue.at_once(due_ms, Wake::Claim(machine));
-        } else {
-            self.set_timer_of_claims();
         }
     }
 
     /// Whoever serves a queue sleeps anew after each key.
     pub(super) fn set_timer_of_claims(&mut self) {
         let looks = &mut self.operator.looks;
-        let Some(((due_ms, _), _)) = looks.due.first() else {
+        let Some(((due_ms, _), _)) = looks.due.first_key_value() else {
             return;
         };
         looks.timer += 1;
@@ -387,10 +386,10 @@ impl Engine<'_> {
         else {
             return;
         };
+        self.count_later(&before);
         let finalizers = after.metadata.finalizers.as_deref().unwrap_or_default();
         if after.is_deleting() && finalizers.is_empty() {
             self.cluster.remove_claim(machine);
-            self.count_later(&before);
             self.log.add(self.now_ms, "gone", before.name_of(), "");
             self.node_changed(machine);
             self.command_of_claim_changes(&before);
@@ -411,7 +410,6 @@ impl Engine<'_> {
         }
         self.cluster.set_claim(machine, after);
         self.node_changed(machine);
-        self.count_later(&before);
         if concerns_command {
             self.command_of_claim_changes(&before);
         }

@@ -141,17 +141,16 @@ impl Engine<'_> {
     /// How long the loop rests after a turn that has found nothing.
     fn rest_ms(&self) -> u64 {
         let now = self.now();
-        let pause_ms = self.pause_ms();
         let left = |until: jiff::Timestamp| {
             let left = until.duration_since(now).as_millis();
             u64::try_from(left).unwrap_or(0)
         };
         // The end of a nomination or of a back-off need not wait for the next poll.
         let unsettled = self.operator.frontier.settled_until().map(left);
-        let unsettled = unsettled.filter(|left| *left > LEAST_POLL_MS && pause_ms == POLL_MS);
+        let unsettled = unsettled.filter(|left| *left > LEAST_POLL_MS && !self.is_large());
         let due = self.operator.pending.iter().map(|pending| pending.due_ms).min();
         let due = due.map(|due| due.saturating_sub(self.now_ms));
-        due.into_iter().chain(unsettled).fold(pause_ms, u64::min)
+        due.into_iter().chain(unsettled).fold(self.pause_ms(), u64::min)
     }
 
     /// Second looks at commands that are due.

@@ -267,7 +267,7 @@ impl Engine<'_> {
     }
 
     fn cluster_state(&self, pending: &[Arc<Disruption>]) -> ClusterState {
-        let in_command = self.held_nodes(pending);
+        let (in_command, in_flight) = (self.held_nodes(pending), self.in_flight());
         // The pods of all of them need a new place (D-098).
         let marked_for_deletion = in_command.clone();
         let has_policies = !self.policy.disruption_policies.is_empty();
@@ -279,11 +279,11 @@ impl Engine<'_> {
                 .machines()
                 .filter_map(|(_, found)| found.node.clone())
                 .collect(),
-            pods: self.planned_pods(),
+            pods: self.planned_pods(&in_flight),
             daemon_sets: self.world.daemon_sets.clone(),
             pod_disruption_budgets: self.budgets.objects(),
             node_pools: self.operator.node_pools.values().cloned().collect(),
-            node_claims: self.planned_claims(pending),
+            node_claims: self.planned_claims(pending, &in_flight),
             instance_types: self
                 .cloud
                 .all_seen()
@@ -305,10 +305,10 @@ impl Engine<'_> {
     }
 
     /// The pods as planning sees them.
-    fn planned_pods(&self) -> Vec<Arc<Pod>> {
-        let assigned = self.in_flight().assigned;
+    fn planned_pods(&self, in_flight: &InFlight) -> Vec<Arc<Pod>> {
         let pods = self.pods.iter();
-        pods.map(|(_, pod)| as_seen(&pod.object, &assigned)).collect()
+        pods.map(|(_, pod)| as_seen(&pod.object, &in_flight.assigned))
+            .collect()
     }
 
     /// Who is on a node waits for no NodeClaim any more.
@@ -334,12 +334,11 @@ impl Engine<'_> {
     }
 
     /// The NodeClaims as planning sees them: those without an instance, and placeholders for those that commands will create.
-    fn planned_claims(&self, pending: &[Arc<Disruption>]) -> Vec<Arc<NodeClaim>> {
-        let with_room = self.in_flight().with_room;
+    fn planned_claims(&self, pending: &[Arc<Disruption>], in_flight: &InFlight) -> Vec<Arc<NodeClaim>> {
         let there = self.cluster.machines().filter_map(|(id, found)| {
             let claim = found.claim.as_ref()?;
             let is_torn = claim.is_true(INITIALIZED) && found.node.is_none();
-            Some(self.as_planned(claim, is_torn, with_room.contains(&id)))
+            Some(self.as_planned(claim, is_torn, in_flight.with_room.contains(&id)))
         });
         there.chain(self.unmade(pending).into_values()).collect()
     }

@@ -126,19 +126,19 @@ pub struct Workload {
     pub events: Vec<(u64, Change)>,
 }
 
+impl Workload {
+    /// Somebody says how many pods there are to be.
+    pub fn is_scaled(&self) -> bool {
+        matches!(self.kind, OwnerKind::Deployment | OwnerKind::StatefulSet)
+    }
+}
+
 /// A PodDisruptionBudget over the pods of several workloads.
 #[derive(Clone, Debug)]
 pub struct Shared {
     pub amount: Budget,
     /// Which workloads, by their numbers.
     pub over: Vec<usize>,
-}
-
-impl Workload {
-    /// Somebody says how many pods there are to be.
-    pub fn is_scaled(&self) -> bool {
-        matches!(self.kind, OwnerKind::Deployment | OwnerKind::StatefulSet)
-    }
 }
 
 /// A world.
