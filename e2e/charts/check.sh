@@ -82,6 +82,55 @@ fi
 ignored --values "$folder/values/defaults.yaml" --set unheardOf=1 >"$rendered"
 grep -q "unheardOf: no chart knows" "$rendered" || { echo "the notes do not name an unknown value" >&2; exit 1; }
 
+# What other Deployments in the cluster lead with, by image and words; only a cluster could be asked for them, so that they are values here.
+cat >"$copy/chart/templates/leaders.yaml" <<'LEADERS'
+leases:
+{{- range .Values.deployments }}
+- case: {{ .case | squote }}
+{{- range include "spokeshave.leaders" .deployment | fromYamlArray }}
+  lease: {{ include "spokeshave.leaseOf" (dict "container" . "namespace" .namespace) | quote }}
+{{- end }}
+{{- end }}
+LEADERS
+echo "deployments:" >"$copy/deployments.yaml"
+echo "leases:" >"$copy/leases.yaml"
+# leads LEASE IMAGE WORDS [ENVIRONMENT]: a Deployment there with this container waits for this Lease, for none ("") or does not lead (-); words and environment
+# are lists in JSON.
+leads() {
+    local containers='{"containers": [{"name": "c", "image": "%s", "args": %s, "env": %s}]}'
+    local deployment='{"metadata": {"name": "other", "namespace": "there"}, "spec": {"template": {"spec": '"$containers"'}}}'
+    printf -- "- case: '%s'\n  deployment: $deployment\n" "$2 $3 ${4:-}" "$2" "$3" "${4:-[]}" >>"$copy/deployments.yaml"
+    printf -- "- case: '%s'\n" "$2 $3 ${4:-}" >>"$copy/leases.yaml"
+    [ "$1" = - ] || printf '  lease: "%s"\n' "$1" >>"$copy/leases.yaml"
+}
+ours=registry.example.com:5000/tools/spokeshave
+theirs=public.ecr.aws/karpenter/controller
+for image in spokeshave "$ours" "$ours:v1" "$ours@sha256:00" "$ours:v1@sha256:00"; do
+    leads there/karpenter-leader-election "$image" '["operator"]'
+done
+# An image that only ends like ours is none of ours, and says nothing of what it does.
+for image in myspokeshave example.com/myspokeshave:v1 example.com/my-spokeshave example.com/spokeshave/other; do
+    leads - "$image" '["operator"]'
+done
+leads there/karpenter-leader-election example.com/myspokeshave '["operator"]' '[{"name": "KARPENTER_SERVICE", "value": "karpenter"}]'
+for image in "$ours" "$theirs"; do
+    leads there/one "$image" '["operator", "--leader-election-name=one"]'
+    leads there/one "$image" '["operator", "-leader-election-name", "one"]'
+    leads here/one "$image" '["operator", "--leader-election-namespace", "here", "--leader-election-name", "one"]'
+    leads here/karpenter-leader-election "$image" '["operator", "--leader-election-namespace=here", "--leader-election-name="]'
+    leads there/two "$image" '["operator", "--leader-election-name=one", "--leader-election-name", "two"]'
+    # A value is no flag, and a flag counts before its variable.
+    leads there/--disable-leader-election "$image" '["operator", "--leader-election-name", "--disable-leader-election"]'
+    leads here/one "$image" '["operator", "--leader-election-name=one"]' \
+        '[{"name": "LEADER_ELECTION_NAME", "value": "two"}, {"name": "LEADER_ELECTION_NAMESPACE", "value": "here"}]'
+    leads "" "$image" '["operator", "--leader-election-name=one", "--disable-leader-election"]'
+    leads there/karpenter-leader-election "$image" '["operator", "--leader-election-named=one"]'
+done
+"$HELM" template spokeshave "$copy/chart" "${pretended[@]}" --show-only templates/leaders.yaml \
+    --values "$folder/values/defaults.yaml" --values "$copy/deployments.yaml" |
+    grep -v '^---$\|^#' >"$rendered"
+diff -u "$copy/leases.yaml" "$rendered" || { echo "other operators are not known by what they are started with" >&2; exit 1; }
+
 # The recommended values are those that are rendered above.
 diff <(grep -v '^#' charts/spokeshave/recommended.yaml) <(grep -v '^#\|^controller:' "$folder/values/recommended.yaml")
 

@@ -32,7 +32,7 @@ with it Argo CD, sees none.
 {{- $name := dig "labels" "app.kubernetes.io/name" "" .metadata -}}
 {{- $containers := default (list) .spec.template.spec.containers -}}
 {{- $isOurs := eq $name "spokeshave" -}}
-{{- range $containers -}}{{- if regexMatch "spokeshave(:[^/]*)?(@.*)?$" (toString .image) -}}{{- $isOurs = true -}}{{- end -}}{{- end -}}
+{{- range $containers -}}{{- if regexMatch "(^|/)spokeshave(:[^/]*)?(@.*)?$" (toString .image) -}}{{- $isOurs = true -}}{{- end -}}{{- end -}}
 {{- $known := list -}}
 {{- range $containers -}}
 {{- $words := concat (default (list) .command) (default (list) .args) -}}
@@ -63,8 +63,23 @@ with it Argo CD, sees none.
 {{- if eq .name "LEADER_ELECTION_NAMESPACE" -}}{{- $namespace = default $namespace .value -}}{{- end -}}
 {{- if and (eq .name "DISABLE_LEADER_ELECTION") (has (toString .value) $true) -}}{{- $elects = false -}}{{- end -}}
 {{- end -}}
+{{- /* Flags come before variables, the last of each before those ahead of it; the value may be a word of its own. */ -}}
+{{- $given := dict -}}
+{{- $awaited := "" -}}
 {{- range default (list) .container.args -}}
-{{- if regexMatch "^--?disable-leader-election(=(1|t|T|true|TRUE|True))?$" (toString .) -}}{{- $elects = false -}}{{- end -}}
+{{- $word := toString . -}}
+{{- $flag := regexFind "^--?leader-election-name(space)?(=|$)" $word | trimAll "-=" -}}
+{{- if $awaited -}}
+{{- $_ := set $given $awaited $word -}}{{- $awaited = "" -}}
+{{- else if and $flag (contains "=" $word) -}}
+{{- $_ := set $given $flag (regexReplaceAll "^[^=]*=" $word "") -}}
+{{- else if $flag -}}
+{{- $awaited = $flag -}}
+{{- else if regexMatch "^--?disable-leader-election(=(1|t|T|true|TRUE|True))?$" $word -}}
+{{- $elects = false -}}
 {{- end -}}
+{{- end -}}
+{{- $name = default $name (get $given "leader-election-name") -}}
+{{- $namespace = default $namespace (get $given "leader-election-namespace") -}}
 {{- if $elects -}}{{- printf "%s/%s" $namespace $name -}}{{- end -}}
 {{- end -}}

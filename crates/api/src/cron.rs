@@ -1,7 +1,9 @@
-//! Five-field cron in UTC, as the budgets of NodePools mean it (D-189…D-194).
+//! Five-field cron in UTC, as the budgets of NodePools mean it (D-189…D-194); `clocks` has it by the clocks of a time zone, as CronJobs do.
 //!
 //! Owns a grammar that is exactly robfig/cron's standard parser without time zones. General cron crates accept more (`7`, `L`, six
 //! fields) and less (`@midnight`, `5/15`), and a budget that means something else than upstream's is worse than one that is refused.
+
+mod clocks;
 
 use std::str::FromStr;
 

@@ -242,7 +242,7 @@ fn price_of(snapshot: &Snapshot, node: NodeId) -> Price {
             offering.zone() == label(labels::ZONE)
                 && offering.capacity_type().map(CapacityType::as_str) == label(labels::CAPACITY_TYPE)
         })?;
-        let is_free = offering.available || instance_type.overlaid.price;
+        let is_free = offering.available || offering.overlaid;
         let is_priced = offering.price.is_known() || (is_free && offering.price == Price::ZERO);
         is_priced.then_some(offering.price)
     };

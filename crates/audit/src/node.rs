@@ -3,10 +3,10 @@
 use crate::pods;
 use spokeshave_model::constraints::HostPort;
 use spokeshave_model::placement::{Launch, PlannedClaim};
-use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, PodId, PoolView, Snapshot};
 use spokeshave_model::taint::Taint;
-use spokeshave_model::{InstanceType, Offering, Requirement, Resources, labels};
-use std::collections::BTreeMap;
+use spokeshave_model::{CapacityType, InstanceType, Offering, Requirement, Requirements, Resources, labels};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A node as the scheduler of Kubernetes would see it.
 pub(crate) struct ConcreteNode {
@@ -63,7 +63,7 @@ fn claim_node(snapshot: &Snapshot, claim: &PlannedClaim, launch: &Launch) -> Res
             .iter()
             .map(|index| &instance_type.offerings[*index]);
         let usable: Vec<&Offering> = offerings
-            .filter(|offering| can_buy(claim, instance_type, offering))
+            .filter(|offering| can_buy(&claim.requirements, instance_type, offering))
             .collect();
         if usable.is_empty() {
             continue;
@@ -113,9 +113,9 @@ fn claim_node(snapshot: &Snapshot, claim: &PlannedClaim, launch: &Launch) -> Res
     })
 }
 
-fn can_buy(claim: &PlannedClaim, instance_type: &InstanceType, offering: &Offering) -> bool {
+fn can_buy(wanted: &Requirements, instance_type: &InstanceType, offering: &Offering) -> bool {
     let allows = |declared: &Requirement| {
-        claim.requirements.find(declared.key()).is_none_or(|wanted| {
+        wanted.find(declared.key()).is_none_or(|wanted| {
             (declared.is_satisfied_by_absence() && wanted.is_satisfied_by_absence())
                 || wanted.has_intersection(declared)
         })
@@ -127,6 +127,43 @@ fn can_buy(claim: &PlannedClaim, instance_type: &InstanceType, offering: &Offeri
             .iter()
             .filter(|declared| !offering.requirements.contains(declared.key()))
             .all(allows)
+}
+
+/// The domains in which there is something to be had now of what a NodePool may launch.
+pub(crate) fn domains_sold(snapshot: &Snapshot, pool: &PoolView, key: &str) -> BTreeSet<String> {
+    let wanted = &pool.requirements;
+    let mut found = BTreeSet::new();
+    for instance_type in pool.instance_types.iter() {
+        for group in instance_type.allocatable_groups() {
+            if group.allocatable.iter().any(|(_, amount)| amount < 0) {
+                continue;
+            }
+            for offering in group
+                .offerings
+                .iter()
+                .map(|index| &instance_type.offerings[*index])
+            {
+                // A reservation that cannot be told from others is not used.
+                let is_reserved = offering.capacity_type() == Some(CapacityType::Reserved);
+                let is_sold = can_buy(wanted, instance_type, offering)
+                    && (!is_reserved || offering.reservation_id().is_some())
+                    && wanted
+                        .compatible(&offering.requirements, &snapshot.well_known)
+                        .is_ok();
+                let of_type = instance_type.requirements.find(key);
+                let declared = offering.requirements.find(key).or(of_type);
+                if let Some(value) = declared.and_then(Requirement::single_value).filter(|_| is_sold)
+                    && [of_type, wanted.find(key)]
+                        .into_iter()
+                        .flatten()
+                        .all(|other| other.has(value))
+                {
+                    found.insert(value.to_owned());
+                }
+            }
+        }
+    }
+    found
 }
 
 /// The labels that the node would carry: the offering's, the type's, the pool's, and the claim's.

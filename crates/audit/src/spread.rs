@@ -1,13 +1,16 @@
 //! Topology spread and attach limits, and reservations: counted afresh over the finished plan.
 //!
-//! A spread constraint promises something about the moment of each placement; the finished plan shows it only where every pod that is counted
+//! A spread constraint promises something about the moment of each placement; the finished plan shows it only where every pod that comes and is counted
 //! is bound by an equal constraint. Those are checked; others are left alone rather than accused wrongly.
 
+use crate::node::domains_sold;
+use crate::pods::untolerated;
 use crate::suspects::RESERVATION;
 use crate::{Host, Violation};
-use spokeshave_model::constraints::Spread;
+use spokeshave_model::constraints::{Constraints, Spread};
 use spokeshave_model::placement::Placements;
-use spokeshave_model::snapshot::{PodId, Snapshot};
+use spokeshave_model::scheduler_profiles::SchedulerProfile;
+use spokeshave_model::snapshot::{ClassId, PodId, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The one domain of a host, if it is certain.
@@ -92,59 +95,143 @@ fn counts(snapshot: &Snapshot, spread: &Spread, owner: PodId, other: PodId) -> b
         && spread.selector.matches(&right.labels.clone().unwrap_or_default())
 }
 
-/// Where every counted pod is new and bound by the same constraint and nothing else restricts it, the finished counts must be even.
+/// No pod that comes ends in a domain that is more than maxSkew above the emptiest. Counts only grow while a plan is made, so what held when the last pod came
+/// to a domain holds at the end. Judged is where counting is certain: all pods that are counted have a place, and those that come ask for nothing else that
+/// tells domains apart.
 fn check_zones(
     snapshot: &Snapshot,
     hosts: &[Host],
     placed: &[(usize, PodId, bool)],
     violations: &mut Vec<Violation>,
 ) {
-    let mut seen: Vec<&Spread> = Vec::new();
-    for (number, pod, _) in placed.iter().filter(|(_, _, arrives)| *arrives) {
-        let constraints = snapshot.constraints(*pod);
+    let has_place: BTreeSet<PodId> = placed.iter().map(|(_, pod, _)| *pod).collect();
+    let mut sold = Sold::new();
+    let mut seen: Vec<(&Spread, Option<&String>, bool)> = Vec::new();
+    for (_, owner, _) in placed.iter().filter(|(_, _, arrives)| *arrives) {
+        let constraints = snapshot.constraints(*owner);
+        let namespace = snapshot.pod(*owner).object.metadata.namespace.as_ref();
         for spread in constraints
             .spreads
             .iter()
-            .filter(|spread| spread.required && spread.min_domains.is_none())
+            .filter(|spread| spread.required && spread.topology_key != spokeshave_model::labels::HOSTNAME)
         {
-            if seen.contains(&spread) || spread.topology_key == spokeshave_model::labels::HOSTNAME {
+            let which = (spread, namespace, constraints.is_virtual);
+            if seen.contains(&which) {
                 continue;
             }
-            seen.push(spread);
-            let counted: Vec<&(usize, PodId, bool)> = placed
+            seen.push(which);
+            let is_left_out = |pod: &PodId| {
+                !has_place.contains(pod)
+                    && snapshot.pod(*pod).active
+                    && counts(snapshot, spread, *owner, *pod)
+            };
+            let counted: Vec<(usize, PodId, bool)> = placed
                 .iter()
-                .filter(|(_, other, _)| counts(snapshot, spread, *pod, *other))
+                .filter(|(_, other, _)| counts(snapshot, spread, *owner, *other))
+                .copied()
                 .collect();
-            let uniform = counted.iter().all(|(_, other, arrives)| {
-                let peer = snapshot.constraints(*other);
-                *arrives
-                    && peer.spreads == [spread.clone()]
-                    && peer.node_selector.is_empty()
-                    && peer.required_terms.is_empty()
-            });
-            if !uniform {
-                continue;
-            }
-            let mut numbers: BTreeMap<String, i64> = BTreeMap::new();
-            for (host, _, _) in counted {
-                if let Some(domain) = domain(&hosts[*host], *host, &spread.topology_key) {
-                    *numbers.entry(domain).or_insert(0) += 1;
+            let mut all = counted.iter();
+            let is_certain = all.all(|(host, pod, arrives)| {
+                if *arrives {
+                    asks_only(snapshot, spread, constraints, *pod)
+                } else {
+                    is_counted_for_sure(snapshot, spread, *host)
                 }
-            }
-            let (least, most) = (
-                numbers.values().min().copied().unwrap_or(0),
-                numbers.values().max().copied().unwrap_or(0),
-            );
-            // The emptiest domain of all may be one without pods, so this bound is necessary, not sufficient.
-            if most - least > i64::from(spread.max_skew) {
-                let problem = format!(
-                    "spread over {}: between {least} and {most} pods per domain, maxSkew {}",
-                    spread.topology_key, spread.max_skew
-                );
-                violations.push(violation(snapshot, &hosts[*number], *pod, problem));
+            });
+            if is_certain && !snapshot.pod_ids().any(|pod| is_left_out(&pod)) {
+                violations.extend(unevenness(snapshot, hosts, spread, &counted, &mut sold));
             }
         }
     }
+}
+
+/// Whether a pod that comes is bound by a constraint, counts the same as another that is, and may be in every domain that there is.
+fn asks_only(snapshot: &Snapshot, spread: &Spread, owner: &Constraints, pod: PodId) -> bool {
+    let constraints = snapshot.constraints(pod);
+    let profile = snapshot.scheduler_profiles.of(&snapshot.pod(pod).object);
+    constraints.spreads.contains(spread)
+        && constraints.is_virtual == owner.is_virtual
+        && (!spread.honor_taints || constraints.tolerations == owner.tolerations)
+        && constraints.node_selector.is_empty()
+        && constraints.required_terms.is_empty()
+        && constraints.preferred_terms.is_empty()
+        && constraints.volume_terms.is_empty()
+        && profile.and_then(SchedulerProfile::required_affinity).is_none()
+}
+
+/// Whether a constraint counts what is on a host, whatever its taints: one that is going may count no more.
+fn is_counted_for_sure(snapshot: &Snapshot, spread: &Spread, host: usize) -> bool {
+    let node = snapshot.nodes.get(host);
+    !spread.honor_taints && node.is_some_and(|node| !node.marked_for_deletion)
+}
+
+/// Domains in which NodePools, by their numbers, sell something, by topology key.
+type Sold = BTreeMap<(usize, String), BTreeSet<String>>;
+
+/// What is wrong with the fullest domain that one of the counted pods comes to.
+fn unevenness(
+    snapshot: &Snapshot,
+    hosts: &[Host],
+    spread: &Spread,
+    counted: &[(usize, PodId, bool)],
+    sold: &mut Sold,
+) -> Option<Violation> {
+    let (key, max_skew) = (&spread.topology_key, i64::from(spread.max_skew));
+    let mut numbers: BTreeMap<String, i64> = BTreeMap::new();
+    for (host, _, _) in counted {
+        if let Some(domain) = domain(&hosts[*host], *host, key) {
+            *numbers.entry(domain).or_insert(0) += 1;
+        }
+    }
+    let comes_to = |(host, pod, arrives): &(usize, PodId, bool)| {
+        let domain = domain(&hosts[*host], *host, key).filter(|_| *arrives)?;
+        Some((*numbers.get(&domain)?, *host, *pod))
+    };
+    let (most, host, pod) = counted
+        .iter()
+        .filter_map(comes_to)
+        .max_by_key(|(count, _, _)| *count)?;
+    // No domain has less than nothing.
+    if most <= max_skew {
+        return None;
+    }
+    let arrivals = counted.iter().filter(|(_, _, arrives)| *arrives);
+    let offered = offered(snapshot, key, arrivals.map(|(_, pod, _)| *pod), sold);
+    let is_empty = offered.iter().any(|domain| !numbers.contains_key(domain));
+    let least = if is_empty {
+        0
+    } else {
+        numbers.values().min().copied()?
+    };
+    (most - least > max_skew).then(|| {
+        let problem =
+            format!("spread over {key}: between {least} and {most} pods per domain, maxSkew {max_skew}");
+        violation(snapshot, &hosts[host], pod, problem)
+    })
+}
+
+/// Domains in which some NodePool sells something to all of these pods, so that they count although nothing is there. Those in doubt are left out: too many would
+/// accuse plans that are right.
+fn offered(
+    snapshot: &Snapshot,
+    key: &str,
+    pods: impl Iterator<Item = PodId>,
+    sold: &mut Sold,
+) -> BTreeSet<String> {
+    // Pods of a class tolerate the same.
+    let classes: BTreeMap<ClassId, PodId> = pods.map(|pod| (snapshot.pod(pod).class, pod)).collect();
+    let mut found = BTreeSet::new();
+    for (number, pool) in snapshot.pools.iter().enumerate() {
+        let mut pods = classes.values();
+        let takes_all = pods.all(|pod| untolerated(&snapshot.pod(*pod).object, &pool.taints).is_none());
+        if takes_all && pool.is_provisionable() && !pool.requirements.has_min_values() {
+            let domains = sold
+                .entry((number, key.to_owned()))
+                .or_insert_with(|| domains_sold(snapshot, pool, key));
+            found.extend(domains.iter().cloned());
+        }
+    }
+    found
 }
 
 fn violation(snapshot: &Snapshot, host: &Host, pod: PodId, problem: String) -> Violation {

@@ -315,6 +315,60 @@ fn uneven_spread() {
     );
 }
 
+/// What is said of a pod that comes to a new node of zone `a`, where some pods of its kind are, and where zone `b` has none. Of `waiting` more pods nothing is planned.
+fn uneven(there: usize, waiting: usize, zones: &[&str], change: &Value) -> Vec<String> {
+    let mut spread = json!({"maxSkew": 1, "topologyKey": labels::ZONE, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}}});
+    if let (Some(spread), Some(change)) = (spread.as_object_mut(), change.as_object()) {
+        spread.extend(change.clone());
+    }
+    let spec = json!({"topologySpreadConstraints": [spread]});
+    let web = |name: String| labelled(pending_pod(&name, "100m", "1Mi", &spec), &[("app", "web")]);
+    let coming = (0..=waiting).map(|index| web(format!("a-{index}")));
+    let there = (0..there).map(|index| bound(web(format!("b-{index}")), "n"));
+    let large = instance_type("large", 16, 32, zones);
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), vec![large.clone()])
+        .with_node(node("default", "n", &large, "a", "spot"))
+        .with_pods(coming.chain(there));
+    let placements = Placements {
+        claims: vec![claim(&[0], &[0], Some("a"))],
+        ..Placements::default()
+    };
+    let found = check_placements(&lower(&state), &[PodId(0)], &placements);
+    found.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn p_101_p_102_pods_that_are_there_count_and_so_do_zones_that_are_for_sale() {
+    let nothing = json!({});
+    let words = "spread over topology.kubernetes.io/zone: between 0 and 2 pods per domain, maxSkew 1";
+    assert!(uneven(0, 0, &ZONES, &nothing).is_empty(), "the first of all");
+    assert_finds(&uneven(1, 0, &ZONES, &nothing), words);
+    assert_finds(&uneven(1, 0, &ZONES, &json!({"minDomains": 2})), words);
+    assert!(uneven(1, 0, &ZONES, &json!({"maxSkew": 2})).is_empty());
+    assert!(
+        uneven(1, 0, &["a"], &nothing).is_empty(),
+        "there is no other zone"
+    );
+    assert!(
+        uneven(1, 1, &ZONES, &nothing).is_empty(),
+        "somebody may be in the other zone by then"
+    );
+    let pods = vec![
+        json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": labels::ZONE, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}}}]});
+        4
+    ];
+    let snapshot = snapshot(node_pool("default"), &pods);
+    let two_and = |zone: &str| vec![claim(&[1], &[0, 1], Some("a")), claim(&[1], &[2, 3], Some(zone))];
+    assert_finds(
+        &problems(&snapshot, two_and("a"), &[]),
+        "between 0 and 4 pods per domain, maxSkew 1",
+    );
+    assert!(problems(&snapshot, two_and("b"), &[]).is_empty());
+}
+
 #[test]
 fn reservations_are_not_promised_twice() {
     const LABEL: &str = "example.com/reservation-id";

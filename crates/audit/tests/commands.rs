@@ -505,8 +505,10 @@ fn w_07_d_364_a_price_of_nothing_is_one_where_something_is_sold_for_it_or_an_ove
         let mut small = instance_type("small", 2, 4, &["a"]);
         for offering in &mut small.offerings {
             (offering.price, offering.available) = (Price::ZERO, is_sold);
+            offering.overlaid = is_overlaid;
         }
-        small.overlaid.price = is_overlaid;
+        // Of another offering an overlay says something in each case.
+        small.overlaid.price = true;
         let types: Vec<InstanceType> = vec![small, sold_at("other", Some(SMALL / 2), None)];
         state
             .instance_types

@@ -26,8 +26,16 @@ type Read<T> = (Timestamp, Vec<T>);
 pub(crate) struct Galleries {
     community: Mutex<BTreeMap<(&'static str, &'static str), Read<ImageVersion>>>,
     of_aks: Mutex<Option<Read<NodeImageVersion>>>,
-    /// Images of which there is no version now, since when.
-    missing: std::sync::Mutex<BTreeMap<Definition, Timestamp>>,
+    /// Images of which there is no version now.
+    missing: std::sync::Mutex<BTreeMap<Definition, Missing>>,
+}
+
+/// An image of which there is no version.
+#[derive(Debug)]
+struct Missing {
+    since: Timestamp,
+    /// It was said that classes keep theirs. One without any says nothing of it: it may be the first that looks.
+    is_told: bool,
 }
 
 fn held<T: Clone>(read: Option<&Read<T>>, now: Timestamp) -> Option<Vec<T>> {
@@ -78,15 +86,61 @@ impl Galleries {
             missing.remove(definition);
             return found;
         }
-        let is_new = !missing.contains_key(definition);
-        let since = *missing.entry(*definition).or_insert(now);
-        let kept = known().filter(|_| now.duration_since(since) < GONE_AFTER);
-        if is_new && kept.is_some() {
+        let entry = missing.entry(*definition).or_insert(Missing {
+            since: now,
+            is_told: false,
+        });
+        let kept = known().filter(|_| now.duration_since(entry.since) < GONE_AFTER);
+        if kept.is_some() && !std::mem::replace(&mut entry.is_told, true) {
             tracing::warn!(
                 image = definition.name,
                 "there is no version of the image in this location any more; classes that have one keep it for an hour"
             );
         }
         kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spokeshave_api::aks_node_class::{AKSNodeClass, AKSNodeClassSpec};
+    use spokeshave_provider_azure::images;
+
+    use super::*;
+
+    #[test]
+    fn z_012_that_an_image_is_missing_is_told_once_and_not_for_a_class_that_has_none() {
+        let class = AKSNodeClass::new("a", AKSNodeClassSpec::default());
+        let definition = images::definitions(&class, "1.34.0").unwrap()[0];
+        let galleries = Galleries::default();
+        let image = || Some(NodeImage::default());
+        let look = |found: Option<NodeImage>, known: Option<NodeImage>, second: i64| {
+            let now = Timestamp::from_second(second).unwrap();
+            let kept = galleries.kept(&definition, found, || known, now);
+            let missing = galleries.missing.lock().unwrap();
+            (kept.is_some(), missing.get(&definition).map(|one| one.is_told))
+        };
+        assert_eq!(
+            look(None, None, 0),
+            (false, Some(false)),
+            "it has nothing to keep"
+        );
+        assert_eq!(look(None, image(), 60), (true, Some(true)));
+        assert_eq!(look(None, image(), 120), (true, Some(true)));
+        assert_eq!(look(None, image(), 3599), (true, Some(true)));
+        assert_eq!(
+            look(None, image(), 3600),
+            (false, Some(true)),
+            "an hour after it was first missed"
+        );
+        assert_eq!(look(image(), image(), 3700), (true, None));
+        assert_eq!(
+            look(None, image(), 3800),
+            (true, Some(true)),
+            "it is missing anew"
+        );
+        let other = Galleries::default();
+        let kept = other.kept(&definition, None, image, Timestamp::UNIX_EPOCH);
+        assert!(kept.is_some() && other.missing.lock().unwrap()[&definition].is_told);
     }
 }

@@ -1,7 +1,9 @@
 //! Kubelets of fake nodes: nodes become ready, pods start, run, end and stop. Which of their containers run is said in `containers`, how probes pass and fail in
-//! `probes`, and what statuses say in `pod_status`.
+//! `probes`, what statuses say in `pod_status`, and which pods a kubelet does not take in `admission`.
 //!
 //! A kubelet whose node's readiness is unknown is gone with its machine: it starts and stops nothing, and says nothing, until somebody says that it is back.
+
+mod admission;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -36,7 +38,7 @@ const STATUS_PERIOD: Duration = Duration::from_secs(10);
 const STAGE: &str = "kwok.x-k8s.io/stage";
 pub(crate) const VERSION: &str = "v1.36.0";
 const WORKERS: usize = 64;
-/// How long a pod waits before it looks again whether another node has its volumes.
+/// How long a pod waits before it looks again whether its claims have volumes, and whether another node has these.
 const VOLUMES_PAUSE: Duration = Duration::from_secs(1);
 /// Reason and message of a pod that has run for as long as it may.
 const OVERDUE: (&str, &str) = (
@@ -227,7 +229,7 @@ async fn sync_pod(world: Arc<World>, asked: Asked, key: ObjectKey) -> Result<Req
     if has_begun(&pod) {
         keep_running(&world, &pod, &failing).await
     } else {
-        begin(&world, &pod, &failing).await
+        begin(&world, &pod, &node, &failing).await
     }
 }
 
@@ -301,7 +303,7 @@ fn has_begun(pod: &Pod) -> bool {
     phase(pod) == "Running" || status.is_some_and(|status| status.pod_ip.is_some())
 }
 
-async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, ReconcileError> {
+async fn begin(world: &World, pod: &Pod, node: &Node, failing: &Failing) -> Result<Requeue, ReconcileError> {
     // A pod that was made with its node never met a scheduler: it starts from its creation.
     let bound = condition(pod, "PodScheduled")
         .and_then(|condition| condition.last_transition_time.as_ref())
@@ -311,7 +313,10 @@ async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, R
     if let Some(left) = left_until(world, |pace| pace.pod_starts(pod), bound, delay) {
         return Ok(Requeue::After(left));
     }
-    if world.options.volumes && volumes::are_elsewhere(world, pod) {
+    if let Some(rejection) = admission::rejection(world, pod, node) {
+        return reject(world, pod, &rejection).await;
+    }
+    if world.options.volumes && (volumes::are_unbound(world, pod) || volumes::are_elsewhere(world, pod)) {
         return Ok(Requeue::After(VOLUMES_PAUSE));
     }
     let now = world.clock.now();
@@ -404,6 +409,19 @@ async fn give_up(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
     let (reason, message) = OVERDUE;
     world.tell(NAME, pod, "Normal", reason, message).await;
     write_status(world, pod, failed(pod, &findings, OVERDUE, now)).await
+}
+
+/// A pod that the node does not take has failed before anything of it ran.
+async fn reject(
+    world: &World,
+    pod: &Pod,
+    (reason, message): &admission::Rejection,
+) -> Result<Requeue, ReconcileError> {
+    world.tell(NAME, pod, "Warning", reason, message).await;
+    let status = json!({
+        "phase": "Failed", "reason": reason, "message": format!("Pod was rejected: {message}"), "startTime": time(world.clock.now()),
+    });
+    write_status(world, pod, status).await
 }
 
 async fn write_status(world: &World, pod: &Pod, status: Value) -> Result<Requeue, ReconcileError> {

@@ -2,16 +2,20 @@
 //!
 //! Everything is counted once a pod; after that a node costs a few look-ups, whatever the number of pods.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::objects::{name, namespace, selects};
 use crate::rules::{self, Labels, domain, term_selects, with_keys};
 
 /// A pod and the node that it has.
 pub type Placed = (Arc<Pod>, Arc<Node>);
+
+/// How many pods are in each domain of a topology key.
+type Domains = BTreeMap<String, usize>;
 
 const SPREAD: &str = "node(s) didn't match pod topology spread constraints";
 const SPREAD_NO_LABEL: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
@@ -23,11 +27,14 @@ const OTHERS: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 #[derive(Debug, Default)]
 pub struct Neighbours {
     spreads: Vec<Spread>,
-    /// By the key of each required affinity term, the domains that have a pod of which all the terms speak; `None` when any domain will do.
-    together: Vec<(String, Option<BTreeSet<String>>)>,
-    apart: Vec<(String, BTreeSet<String>)>,
-    /// Domains that the anti-affinity of other pods forbids.
-    forbidden: BTreeSet<(String, String)>,
+    /// By the key of each required affinity term, the pods of which all the terms speak.
+    together: Vec<(String, Domains)>,
+    /// Whether the terms speak of the pod itself.
+    is_of_its_group: bool,
+    /// By the key of each required anti-affinity term, the pods of which it speaks.
+    apart: Vec<(String, Domains)>,
+    /// By topology key, the pods whose anti-affinity forbids a domain.
+    forbidden: BTreeMap<String, Domains>,
     /// Weights of preferred terms, by topology key and domain; negative for anti-affinity.
     preferred: BTreeMap<(String, String), i64>,
 }
@@ -42,6 +49,101 @@ struct Spread {
     own: i32,
 }
 
+/// What pods that would leave a node count for in the rules of another pod, in the order of these.
+#[derive(Debug, Default)]
+pub struct Leaving {
+    spreads: Vec<i32>,
+    together: usize,
+    apart: Vec<usize>,
+    forbidden: BTreeMap<String, usize>,
+}
+
+impl Leaving {
+    /// Counts pods of `node` for `pod`.
+    pub fn new(
+        pod: &Pod,
+        spec: &PodSpec,
+        node: &Node,
+        gone: &[Arc<Pod>],
+        namespaces: &BTreeMap<String, Labels>,
+    ) -> Self {
+        let count = |is_meant: &dyn Fn(&Pod) -> bool| gone.iter().filter(|other| is_meant(other)).count();
+        let spreads = spec.topology_spread_constraints.iter().flatten();
+        let spreads = spreads.map(|constraint| {
+            if !counts_node(spec, node, constraint) {
+                return 0;
+            }
+            let selector = selector_of(pod, constraint);
+            let left = count(&|other| counts_pod(pod, selector.as_ref(), other));
+            i32::try_from(left).unwrap_or(i32::MAX)
+        });
+        let terms = rules::required_affinity(spec);
+        let is_meant = |other: &Pod| {
+            let mut terms = terms.iter();
+            terms.all(|term| term_selects(term, pod, other, namespaces))
+        };
+        let apart = rules::required_anti_affinity(spec).iter();
+        let mut this = Self {
+            spreads: spreads.collect(),
+            together: if terms.is_empty() { 0 } else { count(&is_meant) },
+            apart: apart
+                .map(|term| count(&|other| term_selects(term, pod, other, namespaces)))
+                .collect(),
+            forbidden: BTreeMap::new(),
+        };
+        for other in gone {
+            let Some(theirs) = &other.spec else { continue };
+            for term in rules::required_anti_affinity(theirs) {
+                if term_selects(term, other, pod, namespaces) {
+                    *this.forbidden.entry(term.topology_key.clone()).or_insert(0) += 1;
+                }
+            }
+        }
+        this
+    }
+
+    /// Whether they count in none of the rules.
+    pub fn is_nothing(&self) -> bool {
+        self.together == 0
+            && self.forbidden.is_empty()
+            && self.spreads.iter().all(|left| *left == 0)
+            && self.apart.iter().all(|left| *left == 0)
+    }
+}
+
+/// Whether a domain has pods, once so many of them have left it.
+fn has_more(domains: &Domains, here: &str, left: usize) -> bool {
+    domains.get(here).is_some_and(|count| *count > left)
+}
+
+/// Whether there are no pods in any domain, once so many have left this one.
+fn is_empty_without(domains: &Domains, here: Option<&str>, left: usize) -> bool {
+    let mut all = domains.iter();
+    all.all(|(domain, count)| here == Some(domain.as_str()) && *count <= left)
+}
+
+/// Which pods a spread counts.
+fn selector_of(pod: &Pod, constraint: &TopologySpreadConstraint) -> Option<LabelSelector> {
+    let keys = constraint.match_label_keys.as_deref();
+    with_keys(constraint.label_selector.as_ref(), keys, pod)
+}
+
+/// Whether a spread of `pod` counts another.
+fn counts_pod(pod: &Pod, selector: Option<&LabelSelector>, other: &Pod) -> bool {
+    namespace(&other.metadata) == namespace(&pod.metadata)
+        && other.metadata.deletion_timestamp.is_none()
+        && selects(selector, other.metadata.labels.as_ref())
+}
+
+/// Whether a spread looks at a node.
+fn counts_node(spec: &PodSpec, node: &Node, constraint: &TopologySpreadConstraint) -> bool {
+    let affinity =
+        constraint.node_affinity_policy.as_deref() == Some("Ignore") || rules::accepts_node(spec, node);
+    let taints = constraint.node_taints_policy.as_deref() != Some("Honor")
+        || rules::untolerated(spec, node, &["NoSchedule", "NoExecute"]).is_none();
+    affinity && taints
+}
+
 impl Neighbours {
     /// Counts for `pod`. `shy` are those of `placed` that have a required anti-affinity of their own.
     pub fn new(
@@ -52,13 +154,11 @@ impl Neighbours {
         shy: &[Placed],
         namespaces: &BTreeMap<String, Labels>,
     ) -> Self {
-        let domains = |term: &PodAffinityTerm| -> Vec<String> {
+        let domains = |term: &PodAffinityTerm| -> Domains {
             let others = placed
                 .iter()
                 .filter(|(other, _)| term_selects(term, pod, other, namespaces));
-            others
-                .filter_map(|(_, node)| domain(node, &term.topology_key).map(str::to_owned))
-                .collect()
+            counted(others.filter_map(|(_, node)| domain(node, &term.topology_key)))
         };
         let terms = rules::required_affinity(spec);
         // Whom only some of the terms speak of is none that the pod looks for.
@@ -71,23 +171,15 @@ impl Neighbours {
         if !terms.is_empty() {
             meant.extend(placed.iter().filter(|(other, _)| is_meant(other)));
         }
-        let found: Vec<(String, BTreeSet<String>)> = terms
-            .iter()
-            .map(|term| {
-                let found = meant
-                    .iter()
-                    .filter_map(|(_, node)| domain(node, &term.topology_key));
-                (term.topology_key.clone(), found.map(str::to_owned).collect())
-            })
-            .collect();
-        // The first of a group that looks for itself may go anywhere.
-        let first = found.iter().all(|(_, found)| found.is_empty()) && is_meant(pod);
-        let together = found
-            .into_iter()
-            .map(|(key, found)| (key, (!first).then_some(found)));
+        let together = terms.iter().map(|term| {
+            let found = meant
+                .iter()
+                .filter_map(|(_, node)| domain(node, &term.topology_key));
+            (term.topology_key.clone(), counted(found))
+        });
         let apart = rules::required_anti_affinity(spec)
             .iter()
-            .map(|term| (term.topology_key.clone(), domains(term).into_iter().collect()));
+            .map(|term| (term.topology_key.clone(), domains(term)));
         let mut this = Self {
             spreads: spec
                 .topology_spread_constraints
@@ -96,6 +188,7 @@ impl Neighbours {
                 .map(|constraint| Spread::new(pod, spec, nodes, placed, constraint))
                 .collect(),
             together: together.collect(),
+            is_of_its_group: is_meant(pod),
             apart: apart.collect(),
             ..Self::default()
         };
@@ -105,46 +198,69 @@ impl Neighbours {
                 if let Some(here) = domain(node, &term.topology_key)
                     && term_selects(term, other, pod, namespaces)
                 {
-                    this.forbidden
-                        .insert((term.topology_key.clone(), here.to_owned()));
+                    let domains = this.forbidden.entry(term.topology_key.clone()).or_default();
+                    *domains.entry(here.to_owned()).or_insert(0) += 1;
                 }
             }
         }
         for (weight, term) in rules::preferred_pod_terms(spec) {
-            for here in domains(term) {
+            for (here, count) in domains(term) {
                 *this
                     .preferred
                     .entry((term.topology_key.clone(), here))
-                    .or_insert(0) += weight;
+                    .or_insert(0) += weight.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX));
             }
         }
         this
     }
 
+    /// Whether no neighbour keeps the pod from any node.
+    pub fn is_free(&self) -> bool {
+        !self.spreads.iter().any(|spread| spread.hard)
+            && self.together.is_empty()
+            && self.apart.is_empty()
+            && self.forbidden.is_empty()
+    }
+
     /// Why a node cannot have the pod.
     pub fn refusal(&self, node: &Node) -> Option<&'static str> {
-        for spread in self.spreads.iter().filter(|spread| spread.hard) {
-            let Some(here) = domain(node, &spread.key) else {
-                return Some(SPREAD_NO_LABEL);
-            };
-            if spread.counts.get(here).copied().unwrap_or(0) + spread.own - spread.least > spread.max_skew {
-                return Some(SPREAD);
+        self.refusal_without(&Leaving::default(), node)
+    }
+
+    /// The same once some of its pods have left the node.
+    pub fn refusal_without(&self, leaving: &Leaving, node: &Node) -> Option<&'static str> {
+        for (index, spread) in self.spreads.iter().enumerate() {
+            let left = leaving.spreads.get(index).copied().unwrap_or(0);
+            if spread.hard
+                && let Some(why) = spread.refusal(node, left)
+            {
+                return Some(why);
             }
         }
+        // The first of a group that looks for itself may go anywhere.
+        let is_first = self.is_of_its_group
+            && self
+                .together
+                .iter()
+                .all(|(key, found)| is_empty_without(found, domain(node, key), leaving.together));
         let together = self.together.iter().all(|(key, found)| {
-            domain(node, key).is_some_and(|here| found.as_ref().is_none_or(|found| found.contains(here)))
+            domain(node, key).is_some_and(|here| is_first || has_more(found, here, leaving.together))
         });
         if !together {
             return Some(AFFINITY);
         }
-        let near = |(key, found): &(String, BTreeSet<String>)| {
-            domain(node, key).is_some_and(|here| found.contains(here))
+        let is_near = |(index, (key, found)): (usize, &(String, Domains))| {
+            let left = leaving.apart.get(index).copied().unwrap_or(0);
+            domain(node, key).is_some_and(|here| has_more(found, here, left))
         };
-        if self.apart.iter().any(near) {
+        if self.apart.iter().enumerate().any(is_near) {
             return Some(ANTI_AFFINITY);
         }
-        let banned = |(key, value): &(String, String)| domain(node, key) == Some(value);
-        self.forbidden.iter().any(banned).then_some(OTHERS)
+        let is_banned = |(key, found): (&String, &Domains)| {
+            let left = leaving.forbidden.get(key).copied().unwrap_or(0);
+            domain(node, key).is_some_and(|here| has_more(found, here, left))
+        };
+        self.forbidden.iter().any(is_banned).then_some(OTHERS)
     }
 
     /// How much the pod likes a node because of its neighbours: preferred terms, and few pods where a soft spread asks for it.
@@ -165,6 +281,15 @@ impl Neighbours {
     }
 }
 
+/// How many pods are in each of the domains that were found.
+fn counted<'a>(found: impl Iterator<Item = &'a str>) -> Domains {
+    let mut domains = Domains::new();
+    for here in found {
+        *domains.entry(here.to_owned()).or_insert(0) += 1;
+    }
+    domains
+}
+
 impl Spread {
     fn new(
         pod: &Pod,
@@ -174,29 +299,16 @@ impl Spread {
         constraint: &TopologySpreadConstraint,
     ) -> Self {
         let key = &constraint.topology_key;
-        let selector = with_keys(
-            constraint.label_selector.as_ref(),
-            constraint.match_label_keys.as_deref(),
-            pod,
-        );
-        let counted_node = |node: &Node| {
-            let affinity = constraint.node_affinity_policy.as_deref() == Some("Ignore")
-                || rules::accepts_node(spec, node);
-            let taints = constraint.node_taints_policy.as_deref() != Some("Honor")
-                || rules::untolerated(spec, node, &["NoSchedule", "NoExecute"]).is_none();
-            affinity && taints
-        };
+        let selector = selector_of(pod, constraint);
         let counted: BTreeMap<&str, &str> = nodes
             .iter()
-            .filter(|node| counted_node(node))
+            .filter(|node| counts_node(spec, node, constraint))
             .filter_map(|node| Some((name(&node.metadata), domain(node, key)?)))
             .collect();
         let mut counts: BTreeMap<String, i32> =
             counted.values().map(|here| ((*here).to_owned(), 0)).collect();
         for (other, node) in placed {
-            if namespace(&other.metadata) == namespace(&pod.metadata)
-                && other.metadata.deletion_timestamp.is_none()
-                && selects(selector.as_ref(), other.metadata.labels.as_ref())
+            if counts_pod(pod, selector.as_ref(), other)
                 && let Some(count) = counted
                     .get(name(&node.metadata))
                     .and_then(|here| counts.get_mut(*here))
@@ -220,6 +332,21 @@ impl Spread {
             counts,
             least,
         }
+    }
+
+    /// Why a node cannot have the pod, once so many of the pods that count have left it.
+    fn refusal(&self, node: &Node, left: i32) -> Option<&'static str> {
+        let Some(here) = domain(node, &self.key) else {
+            return Some(SPREAD_NO_LABEL);
+        };
+        let count = (self.counts.get(here).copied().unwrap_or(0) - left).max(0);
+        // With fewer pods its domain may be the one that has the fewest.
+        let least = if left > 0 {
+            self.least.min(count)
+        } else {
+            self.least
+        };
+        (count + self.own - least > self.max_skew).then_some(SPREAD)
     }
 }
 
@@ -286,6 +413,46 @@ mod tests {
             let [(a, _), (b, _)] = judge(pod, there);
             assert_eq!([a, b], expected, "{:?} beside {:?}", pod.spec, there.spec);
         }
+    }
+
+    /// Who makes room for a pod by the end of others asks what holds without them.
+    #[test]
+    fn pods_that_leave_a_node_count_there_no_more() {
+        let plain = pod(json!({}));
+        let terms = |kind: &str| {
+            pod(json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term()]}}}))
+        };
+        let (shy, social) = (terms("podAntiAffinity"), terms("podAffinity"));
+        let mut guest = Pod::clone(&social);
+        guest.metadata.labels = serde_json::from_value(json!({"app": "other"})).unwrap();
+        let guest = Arc::new(guest);
+        let even = pod(spread("DoNotSchedule"));
+        let (a, b) = (node("a"), node("b"));
+        for (pod, there, others, expected) in [
+            (&shy, &plain, 1, [Some(ANTI_AFFINITY), None]),
+            (&shy, &plain, 2, [Some(ANTI_AFFINITY); 2]),
+            (&plain, &shy, 1, [Some(OTHERS), None]),
+            (&plain, &shy, 2, [Some(OTHERS); 2]),
+            (&even, &plain, 1, [Some(SPREAD), None]),
+            (&even, &plain, 2, [Some(SPREAD); 2]),
+            (&social, &plain, 1, [None, None]),
+            (&guest, &plain, 1, [None, Some(AFFINITY)]),
+            (&guest, &plain, 2, [None, None]),
+        ] {
+            let placed = vec![(there.clone(), a.clone()); others];
+            let spec = pod.spec.as_ref().unwrap();
+            let namespaces = BTreeMap::new();
+            let rules = Neighbours::new(pod, spec, &[&a, &b], &placed, &placed, &namespaces);
+            assert!(!rules.is_free());
+            let leaving = Leaving::new(pod, spec, &a, std::slice::from_ref(there), &namespaces);
+            assert!(!leaving.is_nothing());
+            let found = [rules.refusal(&a), rules.refusal_without(&leaving, &a)];
+            assert_eq!(found, expected, "{others} of {:?} for {spec:?}", there.spec);
+        }
+        let spec = plain.spec.as_ref().unwrap();
+        assert!(Leaving::new(&plain, spec, &a, std::slice::from_ref(&plain), &BTreeMap::new()).is_nothing());
+        let rules = Neighbours::new(&plain, spec, &[&a], &[], &[], &BTreeMap::new());
+        assert!(rules.is_free());
     }
 
     #[test]

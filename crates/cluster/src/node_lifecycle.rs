@@ -1,4 +1,4 @@
-//! Taints that follow a node's readiness, the pods that do not tolerate them, pods for which nobody answers any more, and the end of pods whose node is gone.
+//! Taints that follow a node's conditions, the pods that do not tolerate them, pods for which nobody answers any more, and the end of pods whose node is gone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,6 +20,13 @@ use crate::world::{World, deletion_of, ignore_races, lock, noted};
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// Conditions of a node that keep pods away from it while they are true, and by which taint.
+const TROUBLES: [(&str, &str); 4] = [
+    ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "node.kubernetes.io/pid-pressure"),
+    ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
+];
 const NAME: &str = "node-controller";
 const WORKERS: usize = 16;
 
@@ -154,18 +161,18 @@ fn is_abandoned(pod: &Pod, node: &Node) -> bool {
     is_deleting(&pod.metadata) && !is_node_ready(node) && is_out_of_service(node)
 }
 
-/// How long a pod tolerates a node's NoExecute taints: `None` without limit, the shortest `tolerationSeconds` otherwise, zero when it does not tolerate one.
+/// How long a pod tolerates a node's NoExecute taints: `None` without limit, the shortest `tolerationSeconds` otherwise, zero when it does not tolerate one. Of
+/// several tolerations of a taint the first counts.
 fn bears(pod: &Pod, node: &Node) -> Option<Duration> {
     let spec = pod.spec.as_ref()?;
     if rules::untolerated(spec, node, &["NoExecute"]).is_some() {
         return Some(Duration::ZERO);
     }
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
-    let seconds = no_execute(node).into_iter().flat_map(|taint| {
-        let used = tolerations
-            .iter()
-            .filter(|toleration| rules::tolerates(toleration, taint));
-        used.filter_map(|toleration| toleration.toleration_seconds)
+    let seconds = no_execute(node).into_iter().filter_map(|taint| {
+        let mut tolerations = tolerations.iter();
+        let used = tolerations.find(|toleration| rules::tolerates(toleration, taint));
+        used.and_then(|toleration| toleration.toleration_seconds)
     });
     let shortest = seconds.min()?;
     Some(Duration::from_secs(u64::try_from(shortest).unwrap_or(0)))
@@ -196,6 +203,21 @@ async fn drive_out(world: &World, exposed: &Mutex<Exposed>, node: &Node) -> Resu
     Ok(wait.map_or(Requeue::Done, Requeue::After))
 }
 
+fn has_trouble(node: &Node, kind: &str) -> bool {
+    let status = node.status.as_ref();
+    let mut conditions = status
+        .into_iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == kind && condition.status == "True")
+}
+
+/// Whether a taint follows from what the node says of itself. Those of conditions do so with one effect only.
+fn is_ours(taint: &Taint) -> bool {
+    let key = taint.key.as_str();
+    let is_of_trouble = TROUBLES.iter().any(|(_, own)| *own == key);
+    matches!(key, NOT_READY | UNREACHABLE | UNSCHEDULABLE) || is_of_trouble && taint.effect == "NoSchedule"
+}
+
 /// The node's taints with ours brought up to date.
 fn wanted(node: &Node, before: &[Taint]) -> Vec<Taint> {
     let taint = |key: &str, effect: &str| Taint {
@@ -212,10 +234,12 @@ fn wanted(node: &Node, before: &[Taint]) -> Vec<Taint> {
     if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
         ours.push(taint(UNSCHEDULABLE, "NoSchedule"));
     }
+    let in_trouble = TROUBLES.iter().filter(|(kind, _)| has_trouble(node, kind));
+    ours.extend(in_trouble.map(|(_, key)| taint(key, "NoSchedule")));
     let mut taints: Vec<Taint> = before
         .iter()
         .filter(|taint| {
-            !matches!(taint.key.as_str(), NOT_READY | UNREACHABLE | UNSCHEDULABLE)
+            !is_ours(taint)
                 || ours
                     .iter()
                     .any(|own| own.key == taint.key && own.effect == taint.effect)
@@ -265,5 +289,72 @@ mod tests {
         assert!(exposed.note("n", [], at(4)).is_empty());
         assert_eq!(exposed.0.keys().collect::<Vec<_>>(), ["m"]);
         assert_eq!(exposed.note("n", ["b"], at(5)), [at(5)], "it has begun anew");
+    }
+
+    fn node(taints: &serde_json::Value, conditions: &serde_json::Value) -> Node {
+        serde_json::from_value(json!({"spec": {"taints": taints}, "status": {"conditions": conditions}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn the_first_toleration_of_a_taint_says_for_how_long() {
+        let taints =
+            json!([{"key": NOT_READY, "effect": "NoExecute"}, {"key": "own", "effect": "NoExecute"}]);
+        let node = node(&taints, &json!([]));
+        let all = json!({"operator": "Exists"});
+        let short =
+            json!({"key": NOT_READY, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30});
+        let own = json!({"key": "own", "operator": "Exists", "tolerationSeconds": 60});
+        for (tolerations, expected) in [
+            (json!([all, short]), None),
+            (json!([short, all]), Some(30)),
+            (json!([own, short, all]), Some(30)),
+            (json!([own, all, short]), Some(60)),
+            (json!([own]), Some(0)),
+        ] {
+            let spec = json!({"containers": [], "tolerations": tolerations});
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            assert_eq!(
+                bears(&pod, &node),
+                expected.map(Duration::from_secs),
+                "{tolerations}"
+            );
+        }
+    }
+
+    #[test]
+    fn taints_follow_conditions() {
+        let told = |taints: serde_json::Value, conditions: serde_json::Value| {
+            let node = node(&taints, &conditions);
+            let before = node.spec.as_ref().unwrap().taints.clone().unwrap();
+            let after = wanted(&node, &before).into_iter();
+            after
+                .map(|taint| format!("{}:{}", taint.key, taint.effect))
+                .collect::<Vec<_>>()
+        };
+        let is = |kind: &str, status: &str| json!({"type": kind, "status": status});
+        let (well, full) = (is("Ready", "True"), is("DiskPressure", "True"));
+        let disk = "node.kubernetes.io/disk-pressure";
+        let before = json!([{"key": disk, "effect": "NoSchedule"}, {"key": disk, "effect": "NoExecute"}, {"key": "own", "effect": "NoSchedule"}]);
+        assert_eq!(
+            told(json!([]), json!([well, full, is("MemoryPressure", "False")])),
+            [format!("{disk}:NoSchedule")]
+        );
+        assert_eq!(
+            told(before, json!([well, is("DiskPressure", "False")])),
+            [format!("{disk}:NoExecute"), "own:NoSchedule".to_owned()],
+            "what somebody else has set stays"
+        );
+        assert_eq!(
+            told(
+                json!([]),
+                json!([is("Ready", "False"), is("NetworkUnavailable", "True")])
+            ),
+            [
+                format!("{NOT_READY}:NoSchedule"),
+                format!("{NOT_READY}:NoExecute"),
+                "node.kubernetes.io/network-unavailable:NoSchedule".to_owned(),
+            ]
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, PodSpec, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use serde_json::json;
@@ -23,9 +23,9 @@ use crate::objects::{
 };
 use crate::quantities::{self, Amounts};
 use crate::rules::{self, Labels};
-use crate::volumes;
+use crate::volumes::{self, Wanted};
 use crate::world::{World, is_race};
-use nominations::{Promise, nomination};
+use nominations::{Promise, named_host, nomination};
 
 const NAME: &str = crate::world::SCHEDULER;
 /// A pause is at least this many times as long as the preparation of the pass before, so that passes never take most of a processor when the
@@ -229,12 +229,10 @@ impl Scheduler {
                     let text = message(hosts.len(), &refusals);
                     self.refuse(&pod, &text).await;
                     if lowest.is_some_and(|lowest| lowest < priority(&pod)) {
-                        match self.preempt(&pod, spec, &hosts, &neighbours).await {
+                        let made = self.preempt(&pod, spec, &hosts, &neighbours, &namespaces).await;
+                        match made {
                             // Pods that come later in the queue matter no more than this one: they leave it the room that is made for it.
-                            Some(index) => {
-                                nominations::redeem(&mut hosts, &pod);
-                                hosts[index].take(spec);
-                            }
+                            Some(index) => nominations::keep(&mut hosts, index, &pod),
                             None => self.forget_nomination(&pod).await,
                         }
                     } else {
@@ -319,10 +317,13 @@ impl Scheduler {
 
     async fn bind(&self, pod: &Pod, node: &Node) -> bool {
         let (pod_name, node_name) = (name(&pod.metadata), name(&node.metadata));
-        if let Err(error) = volumes::select_node(&self.world, pod, node).await {
-            if !is_race(&error) {
-                tracing::warn!(pod = key(&pod.metadata), node = node_name, %error, "choosing the node of a volume; the next pass tries again");
-            }
+        let selected = volumes::select_node(&self.world, pod, node).await;
+        if let Err(error) = &selected
+            && !is_race(error)
+        {
+            tracing::warn!(pod = key(&pod.metadata), node = node_name, %error, "choosing the node of a volume; the next pass tries again");
+        }
+        if !matches!(selected, Ok(true)) {
             self.dirty.notify_one();
             return false;
         }
@@ -435,20 +436,19 @@ fn choose(
 ) -> Result<usize, Refusals> {
     let requests = quantities::pod_requests(spec);
     let ports = rules::host_ports(spec);
-    let csi_volumes = attach_limits::volumes_of(world, pod);
+    let (wanted_volumes, csi_volumes) = (Wanted::of(world, pod), attach_limits::volumes_of(world, pod));
     let obstacle = |host: &Host| {
         refusal(spec, host, &requests, &ports)
             .or_else(|| refusal(spec, &host.with_promises(pod)?, &requests, &ports))
             .or_else(|| neighbours.refusal(&host.node).map(str::to_owned))
-            .or_else(|| volumes::refusal(world, pod, &host.node).map(str::to_owned))
+            .or_else(|| wanted_volumes.refusal(&host.node).map(str::to_owned))
             .or_else(|| {
                 attach_limits::are_exceeded(&host.volume_limits, &host.volumes, &csi_volumes)
                     .then(|| "node(s) exceed max volume count".to_owned())
             })
     };
     // The node that a pod names comes first, whatever its score.
-    if let Some(named) = nomination(pod)
-        && let Some(index) = hosts.iter().position(|host| name(&host.node.metadata) == named)
+    if let Some(index) = named_host(pod, hosts)
         && obstacle(&hosts[index]).is_none()
     {
         return Ok(index);
@@ -476,14 +476,7 @@ fn refusal(
     ports: &[(String, i32, String)],
 ) -> Option<String> {
     let node = &host.node;
-    let tolerates_cordon = spec.tolerations.iter().flatten().any(|toleration| {
-        toleration.operator.as_deref() == Some("Exists")
-            && matches!(
-                toleration.key.as_deref(),
-                None | Some("" | "node.kubernetes.io/unschedulable")
-            )
-    });
-    if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) && !tolerates_cordon {
+    if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) && !tolerates_cordon(spec) {
         return Some("node(s) were unschedulable".to_owned());
     }
     if let Some(taint) = rules::untolerated(spec, node, &["NoSchedule", "NoExecute"]) {
@@ -517,6 +510,17 @@ fn refusal(
         return Some("node(s) were not ready".to_owned());
     }
     None
+}
+
+/// Whether a pod may go to a cordoned node: as if it tolerated the taint of one, which comes a moment later.
+fn tolerates_cordon(spec: &PodSpec) -> bool {
+    let cordon = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    let mut tolerations = spec.tolerations.iter().flatten();
+    tolerations.any(|toleration| rules::tolerates(toleration, &cordon))
 }
 
 /// Most free first, or most used; preferences before that.
@@ -553,4 +557,29 @@ fn message(nodes: usize, refusals: &Refusals) -> String {
         return format!("0/{nodes} nodes are available.");
     }
     format!("0/{nodes} nodes are available: {}.", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cordon_is_tolerated_as_its_taint_is() {
+        const KEY: &str = "node.kubernetes.io/unschedulable";
+        for (toleration, expected) in [
+            (json!({"operator": "Exists"}), true),
+            (json!({"key": KEY, "operator": "Exists"}), true),
+            (json!({"key": KEY, "effect": "NoSchedule"}), true),
+            (json!({"key": KEY, "value": "yes"}), false),
+            (
+                json!({"key": KEY, "operator": "Exists", "effect": "NoExecute"}),
+                false,
+            ),
+            (json!({"key": "other", "operator": "Exists"}), false),
+        ] {
+            let spec = json!({"containers": [], "tolerations": [toleration]});
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            assert_eq!(tolerates_cordon(&spec), expected, "{:?}", spec.tolerations);
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! Volumes: claims get their volumes, volumes of claims that are gone go, and CSI volumes are attached to the nodes that use them.
 //!
-//! Never decides where a pod runs: for `WaitForFirstConsumer` it follows the node that the scheduler wrote on the claim.
+//! Never decides where a pod runs: for `WaitForFirstConsumer` it follows the node that the scheduler wrote on the claim, or the volume that it keeps for
+//! the claim.
 
 mod attachments;
 mod binding;
+mod wanted;
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -21,9 +23,11 @@ use crate::objects::{
 use crate::rules;
 use crate::world::{World, noted};
 use attachments::{Memory, sync_attachments};
-use binding::{sync_claim, sync_volume};
+use binding::{keep, sync_claim, sync_volume};
+use wanted::Served;
 
 pub(crate) use attachments::are_elsewhere;
+pub(crate) use wanted::Wanted;
 
 /// The node that the scheduler chose for a claim's first pod.
 pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -74,11 +78,19 @@ impl Volumes {
                 }
             }
         });
-        let (claims, volumes) = (this.claims.clone(), this.volumes.clone());
+        let (claims, volumes, store) = (this.claims.clone(), this.volumes.clone(), world.claims.clone());
         world.volumes.on_change(move |change| {
             volumes.add(change.key.name.clone());
-            if let Some(key) = change.object().and_then(|volume| claim_of(volume)) {
-                claims.add(key);
+            let Some(volume) = change.object() else { return };
+            match claim_of(volume) {
+                Some(key) => claims.add(key),
+                // Somebody has made it beforehand: it may be what a claim waits for, or names.
+                None => store.for_each(|key, claim| {
+                    let named = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
+                    if named.is_none_or(|named| *named == change.key.name) {
+                        claims.add(key.clone());
+                    }
+                }),
             }
         });
         let (attachments, ephemeral) = (this.attachments.clone(), this.ephemeral.clone());
@@ -247,31 +259,6 @@ pub(crate) fn topology_accepts(class: &StorageClass, node: &Node) -> bool {
         })
 }
 
-/// Why a node cannot have a pod because of its volumes.
-pub(crate) fn refusal(world: &World, pod: &Pod, node: &Node) -> Option<&'static str> {
-    for claim_name in claim_names(pod) {
-        let key = ObjectKey::namespaced(namespace(&pod.metadata), claim_name);
-        let Some(claim) = world.claims.get(&key) else {
-            continue;
-        };
-        let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
-        if let Some(volume) = bound.and_then(|volume| world.volumes.get_named(volume)) {
-            if !reaches(&volume, node) {
-                return Some("node(s) didn't match PersistentVolume's node affinity");
-            }
-            continue;
-        }
-        // A pod before this one has chosen already, and its volume is being made.
-        let chosen = selected_node(&claim).and_then(|chosen| world.nodes.get_named(chosen));
-        if chosen.is_some_and(|chosen| zone(&chosen) != zone(node))
-            || class_of(world, &claim).is_some_and(|class| !topology_accepts(&class, node))
-        {
-            return Some("node(s) didn't find available persistent volumes to bind");
-        }
-    }
-    None
-}
-
 /// Why no node at all can have a pod because of its volumes.
 pub(crate) fn refusal_everywhere(world: &World, pod: &Pod) -> Option<String> {
     for claim_name in claim_names(pod) {
@@ -296,25 +283,51 @@ pub(crate) fn refusal_everywhere(world: &World, pod: &Pod) -> Option<String> {
     None
 }
 
-/// Writes the chosen node on those of a pod's claims that wait for it.
-pub(crate) async fn select_node(world: &World, pod: &Pod, node: &Node) -> Result<(), kube::Error> {
-    for claim_name in claim_names(pod) {
-        let key = ObjectKey::namespaced(namespace(&pod.metadata), claim_name);
-        let Some(claim) = world.claims.get(&key) else {
-            continue;
-        };
-        let bound = claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some());
-        if bound || selected_node(&claim).is_some() {
-            continue;
+/// Those of a pod's claims that wait for its node get it: free volumes that are there are kept for them, and on the others the node is written, so that volumes
+/// are made for it. Whether the node can have all of them: another claim may have been faster.
+pub(crate) async fn select_node(world: &World, pod: &Pod, node: &Node) -> Result<bool, kube::Error> {
+    let wanted = Wanted::of(world, pod);
+    let Some(served) = wanted.served(node) else {
+        return Ok(false);
+    };
+    for (waiting, served) in served {
+        let claim = &waiting.claim;
+        match served {
+            Served::Free(volume) => {
+                let written = keep(world.scheduler_client.clone(), volume, claim).await?;
+                world.volumes.note_written(written);
+            }
+            Served::Coming if waiting.has_node() => {}
+            Served::Coming => {
+                let place = namespace(&claim.metadata);
+                let api: Api<PersistentVolumeClaim> = Api::namespaced(world.scheduler_client.clone(), place);
+                let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: name(&node.metadata)}}});
+                let written = api
+                    .patch(
+                        name(&claim.metadata),
+                        &PatchParams::default(),
+                        &Patch::Merge(patch),
+                    )
+                    .await?;
+                world.claims.note_written(written);
+            }
         }
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(world.scheduler_client.clone(), &key.namespace);
-        let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: name(&node.metadata)}}});
-        let written = api
-            .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
-            .await?;
-        world.claims.note_written(written);
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Whether a claim of a pod has no volume yet: no container can mount it.
+pub(crate) fn are_unbound(world: &World, pod: &Pod) -> bool {
+    let is_unbound = |claim_name: String| {
+        let claim = world
+            .claims
+            .get(&ObjectKey::namespaced(namespace(&pod.metadata), claim_name));
+        claim.is_some_and(|claim| {
+            let status = claim.status.as_ref();
+            status.and_then(|status| status.phase.as_deref()) != Some("Bound")
+        })
+    };
+    claim_names(pod).into_iter().any(is_unbound)
 }
 
 fn reaches(volume: &PersistentVolume, node: &Node) -> bool {

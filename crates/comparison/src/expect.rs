@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::metric::{METRICS, Metric};
-use crate::raw::Table;
+use crate::raw::{Endless, Table};
 use crate::statistics::{Interval, interval, mean};
 use crate::work::Work;
 
@@ -124,20 +124,12 @@ impl Expectation {
         let (left, right) = (self.left.values(table), self.right.values(table));
         let differences = self.differences(left.as_ref(), right.as_ref());
         let seen = interval(&differences, misses);
-        let left_most = self.differences(self.left.at_most(table).as_ref(), right.as_ref());
-        let right_most = self.differences(left.as_ref(), self.right.at_most(table).as_ref());
         // Toward which side the difference has to lie.
         let (wanted_low, strict) = match self.relation {
             Relation::Less => (true, true),
             Relation::AtMost => (true, false),
             Relation::Greater => (false, true),
             Relation::AtLeast => (false, false),
-        };
-        // Waits that did not end make a side larger than it was seen: on one side that speaks against the answer, on the other for it.
-        let (against, in_favour) = if wanted_low {
-            (left_most, right_most)
-        } else {
-            (right_most, left_most)
         };
         let is_shown = |bound: &[f64], is_so: fn(Interval, bool) -> bool| {
             [seen, bounded(bound, misses)].into_iter().all(|interval| {
@@ -146,22 +138,42 @@ impl Expectation {
                 low.is_some_and(|interval| is_so(interval, strict))
             })
         };
+        let answered = |endless: Endless| {
+            let left_most = self.differences(self.left.at_most(table, endless).as_ref(), right.as_ref());
+            let right_most = self.differences(left.as_ref(), self.right.at_most(table, endless).as_ref());
+            // Waits that did not end make a side larger than it was seen: on one side that speaks against the answer, on the other for it.
+            let (against, in_favour) = if wanted_low {
+                (left_most, right_most)
+            } else {
+                (right_most, left_most)
+            };
+            if is_shown(&against, satisfies) {
+                Answer::Holds
+            } else if is_shown(&in_favour, violates) {
+                Answer::Contradicted
+            } else {
+                Answer::NotShown
+            }
+        };
         let (low, high) = if wanted_low {
             (&self.left, &self.right)
         } else {
             (&self.right, &self.left)
         };
+        let seen_so = answered(Endless::Counted);
         // A figure that is low because pods were left out proves nothing.
-        let (seen_so, why) = if is_shown(&against, satisfies) {
-            (Answer::Holds, low.left_out_more(high, table, baseline, misses))
-        } else if is_shown(&in_favour, violates) {
-            (
-                Answer::Contradicted,
-                high.left_out_more(low, table, baseline, misses),
-            )
-        } else {
-            (Answer::NotShown, None)
+        let rests_on = match seen_so {
+            Answer::Holds => Some((low, high)),
+            Answer::Contradicted => Some((high, low)),
+            Answer::NotShown => None,
         };
+        let why = rests_on.and_then(|(side, other)| {
+            let left_out = side.left_out_more(other, table, baseline, misses);
+            left_out.or_else(|| {
+                let is_open = answered(Endless::All) != seen_so;
+                is_open.then(|| side.waiting_since_warmup()).flatten()
+            })
+        });
         let answer = if why.is_some() { Answer::NotShown } else { seen_so };
         Expected {
             expression: self.expression.clone(),
@@ -214,9 +226,17 @@ impl Side {
     }
 
     /// The most that it may have been; `None` of a number.
-    fn at_most(&self, table: &Table<'_>) -> Option<Values> {
+    fn at_most(&self, table: &Table<'_>, endless: Endless) -> Option<Values> {
         let (policy, metric) = self.of.as_ref()?;
-        Some(self.scaled(table.at_most(policy, metric)))
+        Some(self.scaled(table.at_most(policy, metric, endless)))
+    }
+
+    /// That pods of the policy of this side have waited since the warm-up, of which its figure says nothing; `None` of a number.
+    fn waiting_since_warmup(&self) -> Option<String> {
+        let (policy, metric) = self.of.as_ref()?;
+        Some(format!(
+            "pods that {policy} left without a node since the warm-up are not in {metric}, and could change it"
+        ))
     }
 
     /// That the policy of this side left out more pods than that of the other side, or than the baseline where that is a number; `None` where it did not, or

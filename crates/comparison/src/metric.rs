@@ -37,7 +37,17 @@ impl Metric {
     /// The largest that the run's number may be: as if pods that still waited at the end, or left before they had a node, had waited for ever. Infinite where
     /// the number is theirs; `None` where it is not defined.
     pub fn at_most(&self, measured: &Measured) -> Option<f64> {
-        let unended = measured.pending_left_ms.len() + measured.pending_at_end_ms.len();
+        self.at_most_beside(measured, 0)
+    }
+
+    /// The same if pods that have waited since the warm-up, and had no node after it either, were among those of the percentiles.
+    pub(crate) fn at_most_of_all(&self, measured: &Measured) -> Option<f64> {
+        let others = measured.left_since_warmup_ms.len() + measured.waiting_since_warmup_ms.len();
+        self.at_most_beside(measured, others)
+    }
+
+    fn at_most_beside(&self, measured: &Measured, others: usize) -> Option<f64> {
+        let unended = measured.pending_left_ms.len() + measured.pending_at_end_ms.len() + others;
         match share_of(self.name) {
             Some(share) if unended > 0 => {
                 let mut all = measured.pending_born_ms.clone();

@@ -30,6 +30,9 @@ pub struct RawRun {
     /// The largest that a value may be, where it may be larger than what was seen; `None` where nothing limits it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub at_most: BTreeMap<&'static str, Option<f64>>,
+    /// The same if pods that have waited since the warm-up were among those of the percentiles.
+    #[serde(skip)]
+    pub(crate) at_most_of_all: BTreeMap<&'static str, f64>,
     /// Pods that were left without a node: at the end, or until they were deleted, for longer than `leftOutAfterMs` of the method.
     pub left_out: u64,
 }
@@ -37,8 +40,14 @@ pub struct RawRun {
 impl RawRun {
     pub(crate) fn of(run: &Run, patience_ms: u32) -> Self {
         let (mut values, mut at_least, mut at_most) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        let mut at_most_of_all = BTreeMap::new();
         for metric in METRICS {
-            let Some(value) = metric.of(&run.measured) else {
+            let value = metric.of(&run.measured);
+            // Also where all pods that waited have waited since the warm-up, so that there is no figure.
+            let of_all = metric.at_most_of_all(&run.measured);
+            let of_all = of_all.filter(|most| value.is_none_or(|value| *most > value));
+            at_most_of_all.extend(of_all.map(|most| (metric.name, most)));
+            let Some(value) = value else {
                 continue;
             };
             values.insert(metric.name, value);
@@ -60,9 +69,19 @@ impl RawRun {
             values,
             at_least,
             at_most,
+            at_most_of_all,
             left_out: left_out(&run.measured, patience_ms),
         }
     }
+}
+
+/// Which waits of which no end was seen may have been endless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Endless {
+    /// Those that the figures count: they began after the warm-up.
+    Counted,
+    /// Those that began in it, too.
+    All,
 }
 
 /// The completed raw runs, for pairing.
@@ -91,13 +110,16 @@ impl<'a> Table<'a> {
         own.map(|((_, seed), run)| (*seed, run.left_out as f64)).collect()
     }
 
-    /// The largest that the values of a policy may be, by seed; infinite where nothing limits them.
-    pub(crate) fn at_most(&self, policy: &str, metric: &str) -> BTreeMap<u64, f64> {
+    /// The largest that the values of a policy may be, by seed; infinite where nothing limits them. A run without a value has one where pods would make it one.
+    pub(crate) fn at_most(&self, policy: &str, metric: &str, endless: Endless) -> BTreeMap<u64, f64> {
         let own = self.0.iter().filter(|((name, _), _)| *name == policy);
         own.filter_map(|((_, seed), run)| {
-            let value = *run.values.get(metric)?;
-            let most = run.at_most.get(metric);
-            Some((*seed, most.map_or(value, |most| most.unwrap_or(f64::INFINITY))))
+            let value = run.values.get(metric).copied();
+            let most = match endless {
+                Endless::Counted => run.at_most.get(metric).map(|most| most.unwrap_or(f64::INFINITY)),
+                Endless::All => run.at_most_of_all.get(metric).copied(),
+            };
+            Some((*seed, most.or(value)?))
         })
         .collect()
     }

@@ -29,6 +29,9 @@ use crate::state::distress::Failures;
 use crate::state::store_list::Wanted;
 use crate::state::stores::Stores;
 
+/// How long events are written after all else of a term has ended.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+
 /// Why the operator has ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperatorError {
@@ -233,10 +236,12 @@ impl Operator {
             self.options.dynamic_resources = served;
         }
         let writer = client::fenced(self.client.clone(), leadership.clone(), epoch.clone());
-        let mut tasks = TaskGroup::new();
+        let (mut tasks, mut telling) = (TaskGroup::new(), TaskGroup::new());
         let (recorder, event_writer) = self.event_recorder(&writer);
-        let until = shutdown.clone();
-        tasks.spawn("events", async move { event_writer.run(until).await });
+        // What is finished at shutdown is told too.
+        let all_is_done = Shutdown::new();
+        let until = all_is_done.clone();
+        telling.spawn("events", async move { event_writer.run(until).await });
         let term = self.term(&writer, recorder, Some((leadership, epoch.clone())));
         let cluster = &term.cluster;
         let controllers = controllers(&term, &self.metrics);
@@ -267,7 +272,18 @@ impl Operator {
             until.cut(cloud.lead(writes)).await;
         });
         let begin = |tasks: &mut TaskGroup| controllers.start(tasks, shutdown);
-        self.work(cluster, wanted, tasks, shutdown, begin).await
+        let mut work = std::pin::pin!(self.work(cluster, wanted, tasks, shutdown, begin));
+        let outcome = tokio::select! {
+            biased;
+            outcome = &mut work => outcome,
+            name = telling.panicked() => {
+                shutdown.request();
+                work.await.and(Err(OperatorError::TaskPanicked(name)))
+            }
+        };
+        all_is_done.request();
+        self.end_in_time(telling, LAST_EVENTS).await;
+        outcome
     }
 
     /// Waits for the stores that are watched, begins, and goes on until shutdown. A task that panics ends it, and requests that all of it ends.
@@ -297,11 +313,16 @@ impl Operator {
                 Err(OperatorError::TaskPanicked(name))
             }
         };
-        let late = tasks.drain(&self.clock, self.options.shutdown_limit).await;
+        self.end_in_time(tasks, self.options.shutdown_limit).await;
+        outcome
+    }
+
+    /// Waits for tasks that were asked to end, and cuts off those that are late.
+    async fn end_in_time(&self, tasks: TaskGroup, limit: Duration) {
+        let late = tasks.drain(&self.clock, limit).await;
         if !late.is_empty() {
             tracing::warn!(tasks = late.join(", "), "cut off at shutdown");
         }
-        outcome
     }
 
     fn event_recorder(&self, writer: &Client) -> (EventRecorder, EventWriter) {

@@ -123,10 +123,7 @@ fn entry(name: &str, value: &mut Value, path: &str, kind: &str, owner: &str, not
 }
 
 fn left(field: &str, what: &str, kind: &str, notes: &mut Notes) {
-    notes.manual(
-        field,
-        format!("{what}; {kind} is not a kind that is known here, and this is left as it is"),
-    );
+    notes.manual(field, format!("{what}; in {kind} it is left as it is"));
 }
 
 fn node(object: &mut Value, notes: &mut Notes) {
@@ -333,6 +330,14 @@ mod tests {
             told(&lines),
             expected.each_ref().map(|field| (Change::Manual, field.as_str()))
         );
+        // Kinds without pods are told in the same way: a ConfigMap is well known.
+        let texts = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "karpenter.sh/provisioner-name"}});
+        let (found, lines) = converted(texts.clone());
+        assert_eq!(found, texts);
+        assert_eq!(told(&lines), [(Change::Manual, "data.key")]);
+        let text =
+            "karpenter.sh/provisioner-name is karpenter.sh/nodepool in v1; in ConfigMap it is left as it is";
+        assert_eq!(lines[0].text, text);
         // Who has a definition here has a conversion of its own.
         let class = json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "spec": {"tags": {"karpenter.sh/provisioner-name": "a"}}});
         assert!(converted(class).1.is_empty());

@@ -8,6 +8,7 @@ use crate::Pod;
 use crate::default_spread::DefaultSpread;
 use crate::distress::Distress;
 use crate::instance_type::InstanceType;
+use crate::ordinals::Ordinals;
 use crate::scheduler_profiles::SchedulerProfiles;
 use crate::snapshot::InstanceTypesProblem;
 use crate::volumes::VolumeObjects;
@@ -66,6 +67,8 @@ pub struct ClusterState {
     pub in_command: BTreeSet<String>,
     /// What owners of pods ask for their pods by annotation, by `Deployment/shop/web`.
     pub owner_annotations: BTreeMap<String, BTreeMap<String, String>>,
+    /// Which members StatefulSets want, by `StatefulSet/shop/db`; of one that is missing here nobody knows.
+    pub stateful_sets: Arc<BTreeMap<String, Ordinals>>,
     /// They have not been read yet, although a policy asks for them.
     pub owners_unknown: bool,
     /// What has failed lately around the cluster.

@@ -99,6 +99,9 @@ pub struct Offering {
     pub reservation_id_label: Option<String>,
     /// Capacity and overhead under this offering, if they differ from the type's.
     pub overrides: Option<Overrides>,
+    /// Its price is what NodeOverlays say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overlaid: bool,
 }
 
 impl Offering {
@@ -116,6 +119,13 @@ impl Offering {
             .and_then(Requirement::single_value)?
             .parse()
             .ok()
+    }
+
+    /// Its price where somebody knows it. A cloud gives 0 for a price that it does not know, and sells nothing for it; what is sold for nothing, or by an overlay
+    /// has no price, costs nothing (D-364).
+    pub fn known_price(&self) -> Option<Price> {
+        let is_free = self.price == Price::ZERO && (self.available || self.overlaid);
+        (is_free || self.price.is_known()).then_some(self.price)
     }
 
     /// The reservation's ID, for reserved offerings.
@@ -300,12 +310,9 @@ impl InstanceType {
         Some(offering.price)
     }
 
-    /// The same where somebody knows it. A cloud gives 0 for a price that it does not know, and sells nothing for it; what is sold for nothing, or by an overlay
-    /// has no price, costs nothing (D-364).
+    /// The same where somebody knows it.
     pub fn known_price_of(&self, zone: &str, capacity_type: &str) -> Option<Price> {
-        let offering = self.offering_of(zone, capacity_type)?;
-        let is_free = offering.price == Price::ZERO && (offering.available || self.overlaid.price);
-        (is_free || offering.price.is_known()).then_some(offering.price)
+        self.offering_of(zone, capacity_type)?.known_price()
     }
 
     fn offering_of(&self, zone: &str, capacity_type: &str) -> Option<&Offering> {

@@ -14,6 +14,7 @@ pub mod instance_type;
 pub mod interruption;
 pub mod labels;
 mod lower;
+mod ordinals;
 pub mod placement;
 mod plan;
 pub mod planned_node;
@@ -43,6 +44,7 @@ pub use instance_type::{
     AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overlaid, Overrides, still_sold,
 };
 pub use lower::{Applied, Change, LiveSnapshot, lower};
+pub use ordinals::Ordinals;
 pub use plan::Plan;
 pub use pod_object::Pod;
 pub use price::{ParsePriceError, Price};

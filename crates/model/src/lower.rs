@@ -146,6 +146,7 @@ fn lower_whole(state: &ClusterState) -> Whole {
         kinds,
         budgets,
         workload_annotations: workload_annotations::of(state),
+        stateful_sets: Arc::clone(&state.stateful_sets),
         scheduler_profiles: Arc::clone(&state.scheduler_profiles),
         distress: state.distress.clone(),
         owners_unknown: state.owners_unknown,
@@ -472,12 +473,16 @@ fn lower_budget(budget: &PodDisruptionBudget) -> BudgetView {
     let is_understood = understood.is_some();
     let allowed = status.and_then(|status| status.disruptions_allowed).unwrap_or(0);
     let disruptions_allowed = if is_understood { allowed } else { 0 };
+    let expected = status.and_then(|status| status.expected_pods);
+    let desired = status.and_then(|status| status.desired_healthy);
+    let counted = expected.filter(|expected| *expected > 0).zip(desired);
     let never = unavailable == "0" || unavailable == "\"0%\"" || available == "\"100%\"";
     BudgetView {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         selector: understood.unwrap_or_else(Selector::everything),
         disruptions_allowed,
+        most_away: counted.map(|(expected, desired)| expected.saturating_sub(desired)),
         // A workload that was scaled down has more healthy pods than it wants, and for so long the API server lets some go.
         fully_blocking: never && disruptions_allowed <= 0,
         always_allows_unhealthy: is_understood && policy == Some("AlwaysAllow"),

@@ -11,6 +11,7 @@ use crate::classes::Classes;
 use crate::constraints::{Constraints, PodProblem};
 use crate::distress::Distress;
 use crate::instance_type::InstanceType;
+use crate::ordinals::Ordinals;
 use crate::pod::DoNotDisrupt;
 use crate::price::Price;
 use crate::requirements::Requirements;
@@ -157,9 +158,7 @@ impl Seniority {
             uid_head: u64::from_be_bytes(head),
         }
     }
-}
 
-impl Seniority {
     /// When the pod was created, where that is known.
     pub fn created(self) -> Option<Timestamp> {
         let nanoseconds = Some(self.created_nanoseconds).filter(|nanoseconds| *nanoseconds != i64::MIN)?;
@@ -251,6 +250,8 @@ pub struct BudgetView {
     pub selector: Selector,
     /// `status.disruptionsAllowed`.
     pub disruptions_allowed: i32,
+    /// How many pods may be away at once when all are healthy, whatever is left of that now; nobody knows before its status says it.
+    pub most_away: Option<i32>,
     /// It can never allow a disruption (D-020), and does not do so now.
     pub fully_blocking: bool,
     /// `unhealthyPodEvictionPolicy: AlwaysAllow`.
@@ -474,6 +475,8 @@ pub struct Snapshot {
     pub disruption_policies: Vec<Arc<DisruptionPolicy>>,
     /// What owners of pods and namespaces ask for their pods, by `Deployment/shop/web` and `Namespace/shop`: only annotations that policies read.
     pub workload_annotations: BTreeMap<String, BTreeMap<String, String>>,
+    /// Which members StatefulSets want, by `StatefulSet/shop/db`, of those that are known.
+    pub stateful_sets: Arc<BTreeMap<String, Ordinals>>,
     /// What kube-scheduler is configured to add to pods, which their constraints and requests have taken in.
     pub scheduler_profiles: Arc<SchedulerProfiles>,
     /// What has failed lately around the cluster.
@@ -573,11 +576,8 @@ impl Snapshot {
             [only] => {
                 let budget = &self.budgets[only.index()];
                 let exempt = budget.always_allows_unhealthy && pod.ready_false;
-                if budget.disruptions_allowed > 0 || exempt {
-                    &[]
-                } else {
-                    pod.budgets()
-                }
+                let may_go = budget.disruptions_allowed > 0 || exempt;
+                if may_go { &[] } else { pod.budgets() }
             }
             several => several,
         }

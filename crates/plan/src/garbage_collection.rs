@@ -102,8 +102,15 @@ pub fn leaked_instances(
             .get(id)
             .is_some_and(|instance| is_of_another(instance, claim)),
     });
-    let (names, uids): (BTreeSet<&str>, BTreeSet<&str>) =
+    let (names, mut uids): (BTreeSet<&str>, BTreeSet<&str>) =
         owners.map(|claim| (claim.name(), claim.uid())).unzip();
+    // A recorded ID that the cloud does not list may be the same one, written otherwise: what carries the claim's UID ends with the claim at the latest. A name
+    // alone is not enough, as a second machine may have it.
+    let is_listed = |id: &str| listed.contains_key(id);
+    let unlisted = claims
+        .iter()
+        .filter(|claim| claim.provider_id().is_some_and(|id| !is_listed(id)));
+    uids.extend(unlisted.map(|claim| claim.uid()));
     let is_owned = |instance: &NodeClaim| {
         let uid = instance.uid();
         names.contains(instance.name()) || !uid.is_empty() && uids.contains(uid)
@@ -395,6 +402,24 @@ mod tests {
             ["u-y"],
             "what is recorded is enough"
         );
+    }
+
+    /// All of its instances would end at once.
+    #[test]
+    fn d_252_a_cloud_that_writes_ids_otherwise_than_before_keeps_what_carries_the_uid_of_a_claim() {
+        let instances = [
+            with_uid("a", "u-a", Some("cloud:///a-1")),
+            with_uid("", "u-b", Some("cloud:///b-1")),
+            with_uid("a", "", Some("cloud:///c-1")),
+        ];
+        let ended = |claims: &[Arc<NodeClaim>]| -> Vec<String> {
+            let found = leaked_instances(&instances, claims, &none(), at(60));
+            let ids = found.iter().filter_map(NodeClaim::provider_id);
+            ids.map(str::to_owned).collect()
+        };
+        let claims = [Arc::new(with_uid("a", "u-a", Some("cloud:///A-1")))];
+        assert_eq!(ended(&claims), ["cloud:///b-1", "cloud:///c-1"]);
+        assert_eq!(ended(&[]).len(), 3, "its claim is gone");
     }
 
     #[test]

@@ -451,7 +451,7 @@ pub enum Liveness {
     TimedOut(&'static str),
 }
 
-/// P-169.
+/// P-169. A claim that was launched late, because nobody was there to do it in its time, leaves its Node as long as one that was launched at the last moment.
 #[must_use]
 pub fn liveness(claim: &NodeClaim, now: Timestamp) -> Liveness {
     if claim.is_true(REGISTERED) {
@@ -462,10 +462,15 @@ pub fn liveness(claim: &NodeClaim, now: Timestamp) -> Liveness {
         .creation_timestamp
         .as_ref()
         .map_or(now, |time| time.0);
+    let launched = claim.true_condition(LAUNCHED);
+    let in_time = launched.and_then(|launched| {
+        let latest = launched.last_transition_time.saturating_sub(LAUNCH_TIMEOUT);
+        latest.ok()
+    });
     let since = |type_: &str| {
-        claim
-            .condition(type_)
-            .map_or(created, |condition| condition.last_transition_time)
+        let said = claim.condition(type_);
+        let since = said.map_or(created, |condition| condition.last_transition_time);
+        in_time.map_or(since, |in_time| since.max(in_time))
     };
     let mut left = Duration::MAX;
     let checks = [

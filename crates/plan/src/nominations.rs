@@ -59,8 +59,7 @@ impl Nominations {
         let view = snapshot.node(node);
         match view.node_name() {
             Some(name) if view.registered => self.actions.extend(name_or_give_up(object, name, view, now)),
-            // Pods name a Node just before it is registered: the plan has not changed in between.
-            Some(name) if planned_node::said(object).is_some_and(|(said, _)| said == name) => {}
+            _ if named_since(object, view).is_some() => {}
             _ => {
                 self.actions
                     .extend(take_back(object, TakenBack::PlanChanged, now));
@@ -95,18 +94,31 @@ pub fn after_loss(object: &Pod, node: &str, now: Timestamp) -> Option<Action> {
     wanted.then(|| name(object, node, now))
 }
 
+/// Since when a pod that is planned on a node names it. Pods name a Node just before it is registered: until then it counts what was said, as the plan has not
+/// changed in between.
+#[must_use]
+pub fn named_since(object: &Pod, node: &NodeView) -> Option<Timestamp> {
+    let known = if node.registered {
+        planned_node::planned(object)
+    } else {
+        planned_node::said(object)
+    };
+    let (name, since) = known?;
+    (node.node_name() == Some(name)).then_some(since)
+}
+
 fn name_or_give_up(object: &Pod, node: &str, view: &NodeView, now: Timestamp) -> Option<Action> {
-    match planned_node::planned(object) {
-        Some((known, since)) if known == node => {
+    match named_since(object, view) {
+        Some(since) => {
             let since = since.max(initialized_since(view)?);
             let is_over = now.duration_since(since) >= longest(object);
             is_over
                 .then(|| take_back(object, TakenBack::NotTaken, now))
                 .flatten()
         }
-        _ if is_due_again(object, node, view) => Some(name(object, node, now)),
-        _ if planned_node::is_spent(object, node) => take_back(object, TakenBack::PlanChanged, now),
-        _ => Some(name(object, node, now)),
+        None if is_due_again(object, node, view) => Some(name(object, node, now)),
+        None if planned_node::is_spent(object, node) => take_back(object, TakenBack::PlanChanged, now),
+        None => Some(name(object, node, now)),
     }
 }
 

@@ -121,7 +121,7 @@ fn provision_beside<T: Default>(
     let options = policy.pack_options();
     let mut packer = Packer::new(snapshot, &options);
     let asked = ask(&mut packer, &pods);
-    let packing = cheapest_packing(packer, &request);
+    let packing = cheapest_packing(snapshot, packer, &request);
     report.price = price(&packing);
     report.statistics = packing.statistics;
     report.skipped_pools = packing
@@ -145,17 +145,30 @@ const MOST_PODS_FOR_EVERY_ORDER: usize = 400;
 /// Up to this many pods several orders are tried; beyond it one is good enough, because what a node is rounded up to matters less.
 const MOST_PODS_FOR_SEVERAL_ORDERS: usize = 2_000;
 
-/// Packs in each order of claims and takes the cheapest result that places the most pods; of equal ones the first, which is upstream's order.
-fn cheapest_packing(packer: Packer<'_>, request: &PackRequest) -> Packing {
-    let count = request.pods.len();
-    let orders: &[ClaimOrder] = if count <= MOST_PODS_FOR_EVERY_ORDER {
+/// The orders of claims in which so many pods are packed, upstream's first.
+fn orders_of(count: usize) -> &'static [ClaimOrder] {
+    if count <= MOST_PODS_FOR_EVERY_ORDER {
         &ClaimOrder::ALL
     } else if count <= MOST_PODS_FOR_SEVERAL_ORDERS {
         &ClaimOrder::FIRST_FIT
     } else {
-        return packer.pack(request);
-    };
-    packer.pack_cheapest(request, orders)
+        &[ClaimOrder::FewestPods]
+    }
+}
+
+/// Packs in each order of claims and takes the cheapest result that places the most pods; of equal ones the first, which is upstream's order. How many orders are
+/// tried for pods that exist does not depend on how many virtual ones there are (P-186).
+fn cheapest_packing(snapshot: &Snapshot, packer: Packer<'_>, request: &PackRequest) -> Packing {
+    let pods = &request.pods;
+    let real = pods.iter().filter(|pod| !snapshot.pod(**pod).is_virtual).count();
+    let (orders, orders_of_real) = (orders_of(pods.len()), orders_of(real));
+    if real > 0 && orders_of_real.len() > orders.len() {
+        packer.pack_cheapest_beside_room(request, orders, orders_of_real)
+    } else if orders.len() > 1 {
+        packer.pack_cheapest(request, orders)
+    } else {
+        packer.pack(request)
+    }
 }
 
 /// What the planned claims cost at their cheapest, as far as prices are known.

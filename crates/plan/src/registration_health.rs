@@ -45,8 +45,20 @@ impl LaunchEnd {
 pub struct Ring(VecDeque<LaunchEnd>);
 
 impl Ring {
-    /// Takes in an end; the fifth pushes out the first.
-    pub fn record(&mut self, end: LaunchEnd) {
+    /// Takes in an end of a launch of this NodePool. After a restart, what its condition still tells has come before.
+    pub fn take_in(&mut self, pool: &NodePool, end: LaunchEnd) {
+        if self.0.is_empty()
+            && let Some(told) = pool.condition(NODE_REGISTRATION_HEALTHY)
+            // Of another template it says nothing, and the next look begins anew.
+            && told.observed_generation == pool.metadata.generation
+        {
+            self.seed(&told.status, &told.reason, &told.message);
+        }
+        self.record(end);
+    }
+
+    /// The fifth end pushes out the first.
+    fn record(&mut self, end: LaunchEnd) {
         if self.0.len() == REGISTRATION_HEALTH_ENTRIES {
             self.0.pop_front();
         }
@@ -219,5 +231,11 @@ mod tests {
             fresh.apply(&mut pool, Some(1), now());
             assert_eq!(health(&pool).0, expected);
         }
+        // A node joins before the NodePool is looked at.
+        pool.set(NODE_REGISTRATION_HEALTHY, Status::False, "R", "M", now());
+        let mut fresh = Ring::default();
+        fresh.take_in(&pool, LaunchEnd::Registered);
+        fresh.apply(&mut pool, Some(1), now());
+        assert_eq!(health(&pool), ("False", "R"));
     }
 }

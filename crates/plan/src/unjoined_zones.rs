@@ -18,7 +18,14 @@ pub const AVOIDED_FOR: SignedDuration = SignedDuration::from_hours(1);
 struct Zone {
     /// When a node last joined.
     joined: Option<Timestamp>,
-    avoided_until: Option<Timestamp>,
+    avoided: Option<Avoided>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Avoided {
+    /// When the NodeClaim was made whose Node never joined.
+    begun: Timestamp,
+    until: Timestamp,
 }
 
 /// What is known of the zones of each NodePool.
@@ -26,11 +33,11 @@ struct Zone {
 pub struct UnjoinedZones(BTreeMap<String, BTreeMap<String, Zone>>);
 
 impl UnjoinedZones {
-    /// The Node of a claim has joined: its zone is as good as any.
-    pub fn joined(&mut self, claim: &NodeClaim, now: Timestamp) {
+    /// The Node of a claim has joined, at this time: from then on its zone was as good as any. It may be told late.
+    pub fn joined(&mut self, claim: &NodeClaim, at: Timestamp) {
         if let Some(zone) = self.zone(claim) {
-            zone.joined = Some(now);
-            zone.avoided_until = None;
+            zone.joined = zone.joined.max(Some(at));
+            zone.avoided = zone.avoided.filter(|avoided| avoided.begun > at);
         }
     }
 
@@ -46,14 +53,14 @@ impl UnjoinedZones {
             return None;
         }
         let until = now.saturating_add(AVOIDED_FOR).unwrap_or(Timestamp::MAX);
-        zone.avoided_until = Some(until);
+        zone.avoided = Some(Avoided { begun, until });
         Some(until)
     }
 
     /// The zones that a NodePool avoids.
     pub fn avoided(&self, pool: &str, now: Timestamp) -> BTreeSet<String> {
         let zones = self.0.get(pool).into_iter().flatten();
-        let avoided = zones.filter(|(_, zone)| zone.avoided_until.is_some_and(|until| now < until));
+        let avoided = zones.filter(|(_, zone)| zone.avoided.is_some_and(|avoided| now < avoided.until));
         avoided.map(|(name, _)| name.clone()).collect()
     }
 
@@ -151,6 +158,27 @@ mod tests {
         assert!(zones.timed_out(&claim("a", 903), at(3000)).is_some());
         zones.retain(&BTreeSet::new());
         assert!(zones.avoided("p", at(3000)).is_empty());
+    }
+
+    /// After a restart, nodes are told in any order.
+    #[test]
+    fn a_node_that_is_told_late_counts_from_when_it_joined() {
+        let mut zones = UnjoinedZones::default();
+        assert!(zones.timed_out(&claim("a", 100), at(1000)).is_some());
+        zones.joined(&claim("a", 0), at(60));
+        assert_eq!(
+            zones.avoided("p", at(1000)).len(),
+            1,
+            "before that one was launched"
+        );
+        zones.joined(&claim("a", 0), at(150));
+        assert!(zones.avoided("p", at(1000)).is_empty());
+        zones.joined(&claim("a", 0), at(60));
+        assert_eq!(
+            zones.timed_out(&claim("a", 120), at(1020)),
+            None,
+            "the last one counts"
+        );
     }
 
     #[test]

@@ -206,6 +206,7 @@ fn sold_as(message: &wire::Offering, requirements: Requirements) -> Offering {
         reservation_capacity: message.reservation_capacity,
         reservation_id_label: Some(message.reservation_id_label.clone()).filter(|label| !label.is_empty()),
         overrides: None,
+        overlaid: false,
     }
 }
 

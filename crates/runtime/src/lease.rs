@@ -57,7 +57,7 @@ impl LeaseOptions {
     }
 }
 
-/// One term of one leader. No two terms are equal, unless the Lease is deleted.
+/// One term of one leader. No two terms are equal, unless the Lease is deleted: its leader goes on in the same term, and where none leads, counting begins anew.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch {
     /// `spec.leaseTransitions` of the term: grows with every change of the holder.
@@ -363,10 +363,18 @@ impl LeaderElection {
                     namespace: Some(self.options.namespace.clone()),
                     ..ObjectMeta::default()
                 };
-                let mut first = self.lease(metadata, &LeaseSpec::default(), now);
-                first.spec.get_or_insert_default().lease_transitions = Some(0);
+                let held = self.observed.as_ref().filter(|_| self.leadership.is_leader());
+                let lease = match held {
+                    // Somebody has deleted it. Had another led since, it would be there: the term goes on.
+                    Some(held) => self.lease(metadata, &held.spec(), now),
+                    None => {
+                        let mut first = self.lease(metadata, &LeaseSpec::default(), now);
+                        first.spec.get_or_insert_default().lease_transitions = Some(0);
+                        first
+                    }
+                };
                 let created = self
-                    .limited(self.api.create(&PostParams::default(), &first))
+                    .limited(self.api.create(&PostParams::default(), &lease))
                     .await?;
                 self.hold(created, start);
                 return Ok(true);

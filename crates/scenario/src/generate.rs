@@ -194,8 +194,7 @@ pub(crate) fn hits(
     })
 }
 
-/// The same by the clocks of a time zone, as the CronJob controller follows them: at each instant at which they show the time. One that a change of the clocks
-/// leaves out never comes, and one that comes twice counts twice.
+/// The same by the clocks of a time zone, as the CronJob controller follows them.
 pub(crate) fn hits_in(
     zone: &TimeZone,
     cron: &spokeshave_api::Cron,
@@ -204,31 +203,11 @@ pub(crate) fn hits_in(
 ) -> impl Iterator<Item = u64> {
     let first = start.as_millisecond();
     let end = first.saturating_add_unsigned(duration_ms);
-    let mut after = first - 1;
-    let mut offset = zone.to_offset(start);
-    let mut changes = zone.following(start).peekable();
-    std::iter::from_fn(move || {
-        loop {
-            // Until the clocks are changed the schedule is followed on their face, as if that were UTC.
-            let ahead = i64::from(offset.seconds()) * 1_000;
-            let face = Timestamp::from_millisecond(after + ahead).ok()?;
-            let hit = cron.next_after(face).ok()?.as_millisecond() - ahead;
-            let change = changes
-                .peek()
-                .map(|change| (change.timestamp().as_millisecond(), change.offset()));
-            match change {
-                Some((at, _)) if (end..=hit).contains(&at) => return None,
-                Some((at, next)) if at <= hit => {
-                    (after, offset) = (at - 1, next);
-                    changes.next();
-                }
-                _ => {
-                    after = hit;
-                    return (hit < end).then_some(hit.abs_diff(first));
-                }
-            }
-        }
-    })
+    let after = Timestamp::from_millisecond(first - 1).unwrap_or(start);
+    cron.hits_by(zone, after)
+        .map(Timestamp::as_millisecond)
+        .take_while(move |hit| *hit < end)
+        .map(move |hit| hit.abs_diff(first))
 }
 
 struct Drawing<'a> {

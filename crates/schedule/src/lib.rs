@@ -32,4 +32,5 @@ pub use pack::{ClaimOrder, PackRequest, Packer, pack, pack_cheapest, sort_by_tur
 pub use relax::PreferencePolicy;
 pub use simulation::{Fork, PlacedSummary, Simulation};
 pub use start::{Difference, Start};
+pub use tables::LentLimits;
 pub use template::{SkippedPool, TypeTables};

@@ -6,6 +6,7 @@
 
 mod attachments;
 
+pub use attachments::LentLimits;
 pub(crate) use attachments::{Attachments, are_attachable};
 
 use crate::algebra::{Algebra, SetId};

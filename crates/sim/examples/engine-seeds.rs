@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use spokeshave_sim::examples::{Patience, command, each, processors};
+use spokeshave_sim::examples::{Patience, command, each, log_of_one, processors};
 
 #[path = "../../simulate/tests/it/promises/mod.rs"]
 mod promises;
@@ -41,7 +41,7 @@ struct Arguments {
     /// Seeds at once; by default as many as there are processors
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
-    /// File for the event log of a single seed
+    /// File for the event log of a single seed: COUNT has to be 1
     #[arg(long, value_name = "FILE")]
     log: Option<String>,
 }
@@ -60,7 +60,13 @@ fn main() -> ExitCode {
     let patience = Patience::begin(arguments.seconds);
     let end = arguments.first.saturating_add(arguments.count);
     let jobs = arguments.jobs.map_or_else(processors, usize::from);
-    let file = arguments.log.as_deref().filter(|_| arguments.count == 1);
+    let file = match log_of_one(arguments.log.as_deref(), arguments.count) {
+        Ok(file) => file,
+        Err(problem) => {
+            eprintln!("engine-seeds: {problem}");
+            return ExitCode::from(2);
+        }
+    };
     let run = |seed: u64| {
         let judged = catch_unwind(AssertUnwindSafe(|| promises::judge(seed))).ok();
         let outcome = judged.map(|(lived, report)| Judged {

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use spokeshave_provider_grpc::Way;
-use spokeshave_sim::examples::{Patience, command, each, processors};
+use spokeshave_sim::examples::{Patience, command, each, log_of_one, processors};
 use spokeshave_sim::rehearsal;
 use spokeshave_sim::soak::{self, RunOptions, SeedResult};
 
@@ -42,7 +42,7 @@ struct Arguments {
     /// Seeds at once; by default as many as there are processors
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
-    /// File for the log of a single seed
+    /// File for the log of a single seed: COUNT has to be 1
     #[arg(long, value_name = "FILE")]
     log: Option<String>,
     /// The cloud that the seeds live on
@@ -147,6 +147,13 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let log = match log_of_one(arguments.log.as_deref(), arguments.count) {
+        Ok(log) => log,
+        Err(problem) => {
+            eprintln!("soak: {problem}");
+            return ExitCode::from(2);
+        }
+    };
     let patience = Patience::begin(arguments.seconds);
     let (first, source) = arguments.first_seed();
     let end = first.saturating_add(arguments.count);
@@ -161,9 +168,8 @@ fn main() -> ExitCode {
             .with_writer(std::io::stderr)
             .init();
     }
-    // Logs are large; only a single seed's is written.
     let options = RunOptions {
-        keep_log: arguments.log.is_some() && arguments.count == 1,
+        keep_log: log.is_some(),
         log_cluster: arguments.log_cluster,
         provider_way: arguments.way(),
         nominate_pods: arguments.nominate,
@@ -175,7 +181,7 @@ fn main() -> ExitCode {
         outcome
     };
     let outcomes = each(first..end, jobs, patience, run, progress);
-    if let Some(file) = &arguments.log
+    if let Some(file) = log
         && let Some(Ok(outcome)) = outcomes.values().next()
         && let Err(error) = std::fs::write(file, &outcome.log)
     {

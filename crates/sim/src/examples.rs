@@ -88,3 +88,33 @@ pub fn command(example: &str) -> String {
         format!("just {example}")
     }
 }
+
+/// The file for the log of a single seed, if one is asked for.
+///
+/// # Errors
+/// It is asked for although there are several seeds, or none: logs are large, and the file has room for one.
+pub fn log_of_one(file: Option<&str>, seeds: u64) -> Result<Option<&str>, String> {
+    if file.is_some() && seeds != 1 {
+        return Err(format!(
+            "--log writes the log of a single seed, and there are {seeds}; name it, as in `1 --first-seed SEED --log FILE`"
+        ));
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_that_of_a_single_seed() {
+        assert_eq!(log_of_one(Some("log"), 1), Ok(Some("log")));
+        for seeds in [0, 1, 20] {
+            assert_eq!(log_of_one(None, seeds), Ok(None));
+        }
+        for seeds in [0, 2, 20] {
+            let problem = log_of_one(Some("log"), seeds).unwrap_err();
+            assert!(problem.contains(&format!("there are {seeds};")), "{problem}");
+        }
+    }
+}

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
@@ -36,7 +37,7 @@ pub(crate) struct FreezeArgs {
     #[arg(value_name = "NODEPOOL")]
     node_pools: Vec<String>,
     /// The reason, shown wherever the freeze is reported
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     because: String,
     /// How long, such as 2h, 1h30m or 1d; by default until `thaw`
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]

@@ -97,6 +97,42 @@ fn one_node(class: &str, provider_id: &str) -> String {
     )
 }
 
+/// The page says by what the provider was found, so that nobody looks for NodePools that are not there.
+#[test]
+fn the_page_says_by_what_the_provider_was_found() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("dump.yaml");
+    let whole = one_node("karpenter.k8s.aws/EC2NodeClass", "aws:///us-east-1a/i-1");
+    let (pool, claim) = whole.split_once("---\n").expect("two objects");
+    let lonely = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
+    let cases: [(&str, &[&str], Option<&str>); 4] = [
+        (pool, &[], Some("aws would, by the NodeClasses of the NodePools;")),
+        (
+            claim,
+            &[],
+            Some("aws would, by the NodeClasses of the NodeClaims,"),
+        ),
+        (
+            lonely,
+            &[],
+            Some("kwok would, as there are neither NodePools nor NodeClaims"),
+        ),
+        (pool, &["--cloud-provider", "aws"], None),
+    ];
+    for (text, more, expected) in cases {
+        std::fs::write(&file, text).expect("written");
+        let output = on_file_with(&file, "table", more);
+        let page = String::from_utf8_lossy(&output.stdout);
+        let said = page
+            .lines()
+            .find(|line| line.starts_with("Looked at as the provider "));
+        match expected {
+            Some(words) => assert!(said.is_some_and(|line| line.contains(words)), "{text}: {page}"),
+            None => assert!(page.contains("NodePool") && said.is_none(), "{page}"),
+        }
+    }
+}
+
 /// Whoever is told of another provider than the one that takes over does not see what stands in its way.
 #[test]
 fn a_cluster_is_looked_at_as_its_own_provider_would_or_the_one_that_is_asked_for() {

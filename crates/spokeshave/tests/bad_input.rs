@@ -448,6 +448,14 @@ fn a_wrong_command_line_is_exit_code_2() {
             "standard input can be read only once",
         ),
         (vec!["record", "--every", "0s"], "expected at least 1s"),
+        (
+            vec!["freeze", "--because", ""],
+            "a value is required for '--because",
+        ),
+        (
+            vec!["explain", "pod", "shop/web-1", "-n", "default"],
+            "shop/web-1 is in namespace shop, and --namespace says default",
+        ),
         (vec!["convert", "--role", "x"], "--filename <FILE|DIR>|--live"),
     ] {
         let refusal = spokeshave(&arguments, &[]);

@@ -136,11 +136,20 @@ fn docs_plan_md_names_every_field_and_no_other() {
     let unknown: Vec<&String> = seen.iter().filter(|path| !is_documented(path)).collect();
     assert!(unknown.is_empty(), "not in docs/plan.md: {unknown:?}");
     let unseen: Vec<&String> = documented.difference(&seen).collect();
-    // What none of the examples has: a budget that cannot be evaluated, a DisruptionPolicy, something left for a later pass, a fixed number of nodes.
+    // What none of the examples has: a budget that cannot be evaluated, a DisruptionPolicy, something left for a later pass, a fixed number of nodes, nodes that are too
+    // old, a price that nobody knows.
     assert_eq!(
         unseen,
         [
             "disruption.budgets[].error",
+            "disruption.commands[].priceUnknown",
+            "disruption.expired[].evictions",
+            "disruption.expired[].held[].message",
+            "disruption.expired[].held[].node",
+            "disruption.expired[].nodePool",
+            "disruption.expired[].nodesWithoutPrice",
+            "disruption.expired[].nodes[]",
+            "disruption.expired[].price",
             "disruption.later[]",
             "disruption.scaleDown[].evictions",
             "disruption.scaleDown[].nodePool",
@@ -153,6 +162,7 @@ fn docs_plan_md_names_every_field_and_no_other() {
             "disruption.stops[].policy",
             "disruption.stops[].reasons[]",
             "disruption.stops[].until",
+            "disruption.verdicts[].priceUnknown",
             "provisioning.later[].nodePool",
             "provisioning.later[].nodes",
             "provisioning.later[].pods[]",

@@ -18,7 +18,7 @@ pub use facts::{CommandFact, Facts, at_most};
 pub use node::{node, untracked_node};
 pub use node_claim::node_claim;
 pub use node_pool::node_pool;
-pub use pending::way_out;
+pub use pending::{DAEMONS_GET_NO_NODES, STATIC_PODS_GET_NO_NODES, way_out};
 pub use pod::{awaited_pod, pod};
 
 use jiff::Timestamp;
@@ -282,16 +282,6 @@ fn tail(number: i64, unit: &str) -> String {
         0 => String::new(),
         number => format!("{number}{unit}"),
     }
-}
-
-/// A duration as users write it: `1h30m` where Go writes `1h30m0s`.
-fn short(duration: &impl std::fmt::Display) -> String {
-    let text = duration.to_string();
-    let text = text
-        .strip_suffix("m0s")
-        .map_or(text.clone(), |rest| format!("{rest}m"));
-    text.strip_suffix("h0m")
-        .map_or(text.clone(), |rest| format!("{rest}h"))
 }
 
 /// The names that the user may have meant: those that contain what was typed, then those that differ in few letters; at most five.

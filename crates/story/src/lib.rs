@@ -5,6 +5,8 @@
 
 pub mod adopt;
 pub mod doctor;
+mod durations;
+pub mod expired;
 pub mod explain;
 pub mod prices;
 pub mod replicas;

@@ -28,10 +28,29 @@ pub fn cost(snapshot: &Snapshot, node: &NodeView) -> Result<(Price, &'static str
     match (node.price, is_elsewhere) {
         (Price::ZERO, true) => Err("unknown: prices are known to the operator only"),
         (Price::ZERO, false) if is_free(node, &snapshot.pools) => Ok((Price::ZERO, "")),
-        (Price::ZERO, false) => Err("unknown: the catalogue has no offering of this type in this zone"),
+        (Price::ZERO, false) => Err(match pool.map(|pool| &pool.instance_types_problem) {
+            None => "unknown: its NodePool is not there",
+            Some(Some(_)) => "unknown: its NodePool has no instance types",
+            Some(None) => "unknown: the catalogue has no offering of this type in this zone",
+        }),
         // All that is left to decisions is what the NodeClaim says (W-07).
         (price, true) => Ok((price, ", the price when it was launched")),
         (price, false) => Ok((price, "")),
+    }
+}
+
+/// Whether nobody knows what a node costs: decisions take it to cost nothing, and sums are without it. What has not been launched yet costs nothing.
+pub fn is_unknown(snapshot: &Snapshot, node: &NodeView) -> bool {
+    let is_priced = node.price > Price::ZERO || instead(snapshot, node).is_some();
+    node.is_managed() && !node.is_stand_in() && !is_priced && cost(snapshot, node).is_err()
+}
+
+/// A sum over nodes: a lower bound while the prices of some are not known, and no price at all while none is. `money` is how an amount is written.
+pub fn known_sum(price: Price, without_price: usize, money: impl Fn(Price) -> String) -> String {
+    match (price, without_price) {
+        (Price::ZERO, 1..) => "price unknown".to_owned(),
+        (_, 0) => money(price),
+        _ => format!(">= {}", money(price)),
     }
 }
 
@@ -57,6 +76,12 @@ pub fn price_before(snapshot: &Snapshot, command: &Command) -> Price {
         .filter_map(|node| Some(node.price.saturating_sub(instead(snapshot, node)?)))
         .sum();
     command.price_before.saturating_sub(too_much)
+}
+
+/// The provider IDs of the nodes of which nobody knows what they cost. Who asks about many commands looks through all nodes once.
+pub fn unpriced(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let unknown = snapshot.nodes.iter().filter(|node| is_unknown(snapshot, node));
+    unknown.map(|node| node.provider_id.as_str()).collect()
 }
 
 /// Whether what comes instead of the nodes of a command is compared with them by prices of on-demand, although that is not what they cost.

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, LAUNCHABLE};
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::{NodeClaim, NodeClassRef, NodePool};
 use spokeshave_model::snapshot::{NodeId, Snapshot};
-use spokeshave_model::{ClusterState, Pod, pod};
+use spokeshave_model::{ClusterState, Pod, Price, pod};
 use spokeshave_plan::disrupt::Verdict;
 use spokeshave_plan::pool_conditions::STATIC_CAPACITY_DISABLED;
+use spokeshave_plan::standing::eligible;
 use spokeshave_plan::static_pools::{Held, ScaleUp, count, scale_down, scale_up};
 
 /// What would be done so that NodePools have as many nodes as they want.
@@ -122,6 +123,20 @@ impl Replicas {
     }
 }
 
+impl TooFew {
+    /// What each of the nodes that would be launched costs at its cheapest: their NodeClaims ask for no room, and any type of the NodePool will do. None where nobody
+    /// knows it, or none of its types can be bought. `snapshot` is made of the same state.
+    #[must_use]
+    pub fn price(&self, snapshot: &Snapshot) -> Option<Price> {
+        let pool = snapshot.pool(snapshot.find_pool(&self.node_pool)?);
+        let types = eligible(snapshot, pool).into_iter();
+        let cheapest =
+            types.filter_map(|one| one.cheapest_offering(&pool.requirements, &snapshot.well_known));
+        let price = cheapest.map(|offering| offering.price).min()?;
+        price.is_known().then_some(price)
+    }
+}
+
 impl TooMany {
     /// What becomes of each of its nodes that are too many.
     #[must_use]
@@ -136,30 +151,40 @@ impl TooMany {
     /// the same state.
     #[must_use]
     pub fn nodes(&self, snapshot: &Snapshot) -> Vec<(String, Option<NodeId>)> {
-        let ids = snapshot.node_ids();
-        let ids = ids.filter_map(|id| Some((snapshot.node(id).claim_name()?, id)));
-        let ids: BTreeMap<&str, NodeId> = ids.collect();
-        let named = |claim: &Arc<NodeClaim>| {
-            let id = ids.get(claim.name()).copied();
-            let name = id.map_or(claim.name(), |id| snapshot.node(id).name.as_str());
-            (name.to_owned(), id)
-        };
-        self.claims.iter().map(named).collect()
+        nodes_of(&self.claims, snapshot)
     }
+}
+
+/// The nodes of NodeClaims by their names; one that was never launched has only that of its NodeClaim. `snapshot` is made of the same state.
+#[must_use]
+pub fn nodes_of(claims: &[Arc<NodeClaim>], snapshot: &Snapshot) -> Vec<(String, Option<NodeId>)> {
+    let ids = snapshot.node_ids();
+    let ids = ids.filter_map(|id| Some((snapshot.node(id).claim_name()?, id)));
+    let ids: BTreeMap<&str, NodeId> = ids.collect();
+    let named = |claim: &Arc<NodeClaim>| {
+        let id = ids.get(claim.name()).copied();
+        let name = id.map_or(claim.name(), |id| snapshot.node(id).name.as_str());
+        (name.to_owned(), id)
+    };
+    claims.iter().map(named).collect()
+}
+
+/// Whether the operator looks after nodes of this class; where nobody says which classes it knows, it is taken to know all.
+pub(crate) fn is_looked_after(state: &ClusterState, class: &NodeClassRef) -> bool {
+    let kinds = &state.supported_node_classes;
+    let is_it = |(group, kind): &(String, String)| *group == class.group && *kind == class.kind;
+    kinds.is_empty() || kinds.iter().any(is_it)
 }
 
 /// A NodePool whose number of nodes the operator keeps.
 fn is_scaled(state: &ClusterState, pool: &NodePool) -> bool {
-    let class = &pool.spec.template.spec.node_class_ref;
-    let kinds = &state.supported_node_classes;
-    let is_ours = |(group, kind): &(String, String)| *group == class.group && *kind == class.kind;
     let is_switched_off = || {
         let condition = pool.condition(LAUNCHABLE);
         condition.is_some_and(|condition| condition.reason == STATIC_CAPACITY_DISABLED)
     };
     pool.is_static()
         && !pool.is_deleting()
-        && (kinds.is_empty() || kinds.iter().any(is_ours))
+        && is_looked_after(state, &pool.spec.template.spec.node_class_ref)
         && !is_switched_off()
 }
 

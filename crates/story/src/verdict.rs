@@ -14,7 +14,7 @@ use crate::prices;
 /// A verdict as it is told, wherever that is: by `plan`, `explain`, `top` and the page. One on a node that the same plan has just nominated is about the node as
 /// it was before. Upstream calls a NodePool "not found" also where it is there and has no instance types: what is missing is named instead.
 /// A spot node is told with its price at launch where prices of spot are not known and nothing comes instead: a replacement has the price of on-demand, and
-/// what it saves is told as a share of that.
+/// what it saves is told as a share of that. What a node saves of which nobody knows the price, nobody knows.
 #[must_use]
 pub fn told(
     snapshot: &Snapshot,
@@ -36,6 +36,7 @@ pub fn told(
         }
     }
     verdict.by_on_demand = prices::is_taken_for_on_demand(snapshot, node);
+    verdict.price_unknown = prices::is_unknown(snapshot, node);
     if let Some(price) = prices::instead(snapshot, node) {
         if verdict.is_keep() {
             verdict.price_after = price;

@@ -60,6 +60,17 @@ pub struct BudgetDay {
     pub reason: String,
     /// Stretches of constant allowance, as `spokeshave budgets -o json` has them.
     pub intervals: Vec<Interval>,
+    /// The same with one node, where the NodePool has none: shares of nothing are nothing, and say nothing of the days to come.
+    #[serde(skip)]
+    pub with_a_node: Option<Vec<Interval>>,
+}
+
+impl BudgetDay {
+    /// Whether nothing may go now for the one reason that the NodePool has no node: with one it might.
+    pub fn lacks_nodes_only(&self) -> bool {
+        let first = self.with_a_node.as_ref().and_then(|days| days.first());
+        first.is_some_and(|first| first.allowed > 0)
+    }
 }
 
 /// The calendar of one NodePool.
@@ -86,6 +97,12 @@ pub struct Budgets {
 }
 
 impl Budgets {
+    /// The calendar of what is allowed now.
+    pub fn day_of(&self, now: &BudgetNow) -> Option<&BudgetDay> {
+        let pool = self.calendar.iter().find(|pool| pool.pool == now.pool)?;
+        pool.reasons.iter().find(|day| day.reason == now.reason)
+    }
+
     pub(crate) fn of(judged: &Judged) -> Self {
         let (snapshot, now) = (&judged.snapshot, judged.world.now);
         let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
@@ -99,18 +116,15 @@ impl Budgets {
                 .saturating_add(SignedDuration::from_hours(24 * DAYS))
                 .unwrap_or(Timestamp::MAX),
         };
-        let counted = PoolNodes::counted(snapshot);
-        let policies = snapshot.disruption_policies.iter();
-        let forecast = Forecast::new(policies.map(|policy| &**policy), &counted, range);
+        let counted = Counted::of(snapshot, PoolNodes::counted(snapshot), range);
+        let filled = counted.filled(snapshot, range);
         let staying = staying(snapshot);
-        let supported = mappings[0].pools.keys();
-        let mut pools: Vec<_> = supported.map(|id| (*id, &counted[id.index()])).collect();
-        pools.sort_by(|(_, left), (_, right)| left.name.cmp(&right.name));
-        for (id, counted) in pools {
+        let mut pools: Vec<PoolId> = mappings[0].pools.keys().copied().collect();
+        pools.sort_by_key(|id| &snapshot.pool(*id).name);
+        for id in pools {
             let pool = Pool {
                 id,
                 view: snapshot.pool(id),
-                counted,
                 staying: staying.get(&id).map(Vec::as_slice).unwrap_or_default(),
             };
             let mut reasons = Vec::new();
@@ -118,9 +132,14 @@ impl Budgets {
                 let mut day = BudgetDay {
                     reason: mapping.reason.to_string(),
                     intervals: Vec::new(),
+                    with_a_node: None,
                 };
                 if is_known {
-                    let (now, intervals) = of_reason(&pool, mapping, &forecast, range);
+                    let (now, intervals) = of_reason(&pool, mapping, &counted, range);
+                    day.with_a_node = (now.nodes == 0).then(|| {
+                        let counted = filled.as_ref().unwrap_or(&counted);
+                        days_of(&pool, &mapping.reason, 1, counted, range)
+                    });
                     budgets.now.push(now);
                     day.intervals = intervals;
                 }
@@ -136,27 +155,63 @@ impl Budgets {
     }
 }
 
+/// What percentages are taken of, and what policies allow by it.
+struct Counted<'a> {
+    pools: Vec<PoolNodes>,
+    forecast: Forecast<'a>,
+}
+
+impl<'a> Counted<'a> {
+    fn of(snapshot: &'a Snapshot, pools: Vec<PoolNodes>, range: Window) -> Self {
+        let policies = snapshot.disruption_policies.iter();
+        let forecast = Forecast::new(policies.map(|policy| &**policy), &pools, range);
+        Self { pools, forecast }
+    }
+
+    /// The same as if no NodePool were without nodes; none where none is.
+    fn filled(&self, snapshot: &'a Snapshot, range: Window) -> Option<Self> {
+        if self.pools.iter().all(|pool| pool.nodes > 0) {
+            return None;
+        }
+        let pools = self.pools.iter().map(|pool| PoolNodes {
+            nodes: pool.nodes.max(1),
+            ..pool.clone()
+        });
+        Some(Self::of(snapshot, pools.collect(), range))
+    }
+}
+
 /// A NodePool, as all reasons see it.
 struct Pool<'a> {
     id: PoolId,
     view: &'a PoolView,
-    counted: &'a PoolNodes,
     /// Its nodes that are not on their way in or out; none where no policy selects it.
     staying: &'a [NodeId],
+}
+
+/// What a NodePool with so many nodes allows for a reason in the days to come.
+fn days_of(
+    pool: &Pool<'_>,
+    reason: &DisruptionReason,
+    nodes: usize,
+    counted: &Counted<'_>,
+    range: Window,
+) -> Vec<Interval> {
+    let further = counted.forecast.lanes(&counted.pools[pool.id.index()], reason);
+    let written = pool.view.object.budgets();
+    calendar_with(&written, further, reason, nodes, range).intervals
 }
 
 /// What a NodePool allows for a reason now, and in the days to come.
 fn of_reason(
     pool: &Pool<'_>,
     mapping: &BudgetMapping,
-    forecast: &Forecast<'_>,
+    counted: &Counted<'_>,
     range: Window,
 ) -> (BudgetNow, Vec<Interval>) {
     let budget = &mapping.pools[&pool.id];
     let reason = &mapping.reason;
-    let further = forecast.lanes(pool.counted, reason);
-    let written = pool.view.object.budgets();
-    let intervals = calendar_with(&written, further, reason, budget.nodes, range).intervals;
+    let intervals = days_of(pool, reason, budget.nodes, counted, range);
     let scheduled = intervals.first().map_or(UNLIMITED, |first| first.allowed);
     let allowed = budget.allowed.min(scheduled);
     let (left, policy) = left_by_policies(mapping, pool.staying);

@@ -34,11 +34,17 @@ pub struct Difference {
     pub could_save_before: Dollars,
     /// What could be saved then.
     pub could_save_after: Dollars,
+    /// Nodes that may go and whose price is not known: `could_save_before` is a lower bound while there are any.
+    #[serde(skip)]
+    pub savings_without_price_before: usize,
+    /// The same of `could_save_after`.
+    #[serde(skip)]
+    pub savings_without_price_after: usize,
     /// Nodes whose price is not known, those that would be launched included: `price_before` is a lower bound while there are any.
     pub nodes_without_price_before: usize,
     /// The same of `price_after`.
     pub nodes_without_price_after: usize,
-    /// Nodes that would be launched at once, and were not before.
+    /// Nodes that would be launched at once, for pods or for a fixed number of nodes, and were not before.
     pub launches: usize,
     /// Pods without any place now.
     pub unplaced_before: usize,
@@ -57,21 +63,49 @@ pub struct Difference {
     pub unknown: Vec<&'static str>,
 }
 
+/// Nodes that would be launched at once, for pods and for fixed numbers of nodes, each at its cheapest.
+struct Launches {
+    nodes: usize,
+    price: Price,
+    without_price: usize,
+}
+
+impl Launches {
+    fn of(judged: &Judged) -> Self {
+        let claims = &judged.provisioned.placements.claims;
+        let cheapest = claims.iter().filter_map(|claim| claim.launches.first());
+        let mut this = Self {
+            nodes: claims.len(),
+            price: judged.provisioned.report.price,
+            without_price: cheapest.filter(|launch| !launch.price.is_known()).count(),
+        };
+        for missing in &judged.replicas.missing {
+            this.nodes += missing.nodes;
+            match missing.price(&judged.snapshot) {
+                Some(price) => {
+                    let nodes = i64::try_from(missing.nodes).unwrap_or(i64::MAX);
+                    this.price = this.price.saturating_add(Price(price.0.saturating_mul(nodes)));
+                }
+                None => this.without_price += missing.nodes,
+            }
+        }
+        this
+    }
+}
+
 impl Difference {
     /// Compares what is with what would be.
     pub fn between(before: &Judged, after: &Judged) -> Self {
         let (left, right) = (Nodes::of(before), Nodes::of(after));
-        let price = |judged: &Judged| {
+        let (launched, launched_then) = (Launches::of(before), Launches::of(after));
+        let price = |judged: &Judged, launches: &Launches| {
             let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
             let nodes: Price = managed.filter_map(|node| judged.cost(node)).sum();
-            nodes.saturating_add(judged.provisioned.report.price)
+            nodes.saturating_add(launches.price)
         };
-        let without_price = |judged: &Judged| {
+        let without_price = |judged: &Judged, launches: &Launches| {
             let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
-            let launches = judged.provisioned.placements.claims.iter();
-            let cheapest = launches.filter_map(|claim| claim.launches.first());
-            managed.filter(|node| judged.cost(node).is_none()).count()
-                + cheapest.filter(|launch| !launch.price.is_known()).count()
+            managed.filter(|node| judged.cost(node).is_none()).count() + launches.without_price
         };
         let mut verdicts: Vec<VerdictChange> = left
             .0
@@ -95,16 +129,17 @@ impl Difference {
         let regrouped = left.0.iter().filter(is_regrouped);
         let could_save = |nodes: &Nodes, judged: &Judged| nodes.could_save().max(judged.next_savings());
         verdicts.sort_by(|left, right| (right.saves, &left.node).cmp(&(left.saves, &right.node)));
-        let claims = |judged: &Judged| judged.provisioned.placements.claims.len();
         let unplaced = |judged: &Judged| judged.provisioned.left_over().count();
         Self {
-            price_before: Dollars(price(before)),
-            price_after: Dollars(price(after)),
+            price_before: Dollars(price(before, &launched)),
+            price_after: Dollars(price(after, &launched_then)),
             could_save_before: Dollars(could_save(&left, before)),
             could_save_after: Dollars(could_save(&right, after)),
-            nodes_without_price_before: without_price(before),
-            nodes_without_price_after: without_price(after),
-            launches: claims(after).saturating_sub(claims(before)),
+            savings_without_price_before: left.savings_without_price(),
+            savings_without_price_after: right.savings_without_price(),
+            nodes_without_price_before: without_price(before, &launched),
+            nodes_without_price_after: without_price(after, &launched_then),
+            launches: launched_then.nodes.saturating_sub(launched.nodes),
             unplaced_before: unplaced(before),
             unplaced_after: unplaced(after),
             verdicts,

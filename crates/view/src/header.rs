@@ -53,6 +53,10 @@ pub struct Header {
     pub could_save: Dollars,
     /// The saving of the commands that would be decided now.
     pub next_saves: Dollars,
+    /// Nodes that may go, each on its own or by these commands, whose price is not known: `could_save` and `next_saves` are lower bounds while there are any. Programs find
+    /// them among the nodes.
+    #[serde(skip)]
+    pub savings_without_price: usize,
     /// NodePools.
     pub pools: usize,
     /// Nodes, those on their way in and out included.
@@ -67,7 +71,8 @@ pub struct Header {
     pub broken: usize,
     /// Nodes that are not managed by this operator.
     pub unmanaged: usize,
-    /// Pods with a node that have not ended, also those that are stopping: what `cpu` and `memory` are requested by.
+    /// Pods with a node that have not ended, also those that are stopping. They request what `cpu` and `memory` say, with those that a scheduler has named a node for and
+    /// that are counted as `unplanned`.
     pub pods: usize,
     /// Pods without a node that wait for one.
     pub pending: usize,
@@ -104,7 +109,7 @@ impl Header {
         let count = |phase: Phase| rows.iter().filter(|row| row.phase == phase).count();
         let managed = snapshot.nodes.iter().filter(|node| node.is_managed()).count();
         let paid = || snapshot.nodes.iter().filter(|node| is_paid(node));
-        let launched = rows.iter().filter(|row| row.is_launched);
+        let launched = rows.iter().filter(|row| row.is_launched && row.is_managed);
         let (mut cpu, mut memory) = (Use::default(), Use::default());
         for row in rows {
             cpu.add(row.cpu);
@@ -121,6 +126,7 @@ impl Header {
             idle: Dollars(launched.map(NodeRow::idle).sum()),
             could_save: Dollars(nodes.could_save()),
             next_saves: Dollars(judged.next_savings()),
+            savings_without_price: nodes.savings_without_price(),
             pools: snapshot.pools.len(),
             nodes: rows.len(),
             ready: count(Phase::Ready),

@@ -32,7 +32,7 @@ pub use ledger::{Entry, Ledger, Sums};
 pub use nodes::{NodeRow, Nodes, Phase, ReasonRow, price_of, share};
 pub use pending::{Group, Place};
 pub use spokeshave_api::UNLIMITED;
-pub use suppose::{Supposition, SuppositionError};
+pub use suppose::{MOST_SUPPOSED, Supposition, SuppositionError};
 pub use unknown::{AS_LAST_READ, Missing};
 pub use view::{API_VERSION, View};
 pub use world::{Judged, World};

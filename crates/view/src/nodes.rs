@@ -82,6 +82,9 @@ pub struct NodeRow {
     /// Whether its instance has been launched. Until then it costs nothing, whatever its price.
     #[serde(skip)]
     pub is_launched: bool,
+    /// Whether it is managed, or nobody knows: what others cost is no part of any sum, even where their labels name a price.
+    #[serde(skip)]
+    pub is_managed: bool,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// Its lifecycle phase.
@@ -100,7 +103,8 @@ pub struct NodeRow {
     pub saves: Option<Dollars>,
     /// The type of node that would come instead.
     pub replacement: Option<String>,
-    /// Why it does not go at once although it may; or that it goes without a command, because its NodePool has more nodes than `spec.replicas`.
+    /// Why it does not go at once although it may; or that it goes without a command, because its `expireAfter` has passed or its NodePool has more nodes than
+    /// `spec.replicas`.
     pub waits: Option<String>,
     /// Its blockers.
     pub reasons: Vec<Arc<ReasonRow>>,
@@ -136,11 +140,12 @@ pub fn share((allocatable, requested): (i64, i64)) -> i64 {
     i64::try_from(share).unwrap_or(i64::MAX)
 }
 
-/// What nodes cost together, as far as their prices are known, and of how many they are not. What has not been launched yet costs nothing.
+/// What nodes cost together, as far as their prices are known, and of how many they are not. What has not been launched yet costs nothing, and what nodes cost that are
+/// not managed is not known.
 pub fn price_of<'r>(rows: impl IntoIterator<Item = &'r NodeRow>) -> (Price, usize) {
     let (mut sum, mut without_price) = (Price::ZERO, 0);
     for row in rows.into_iter().filter(|row| row.is_launched) {
-        match row.price {
+        match row.price.filter(|_| row.is_managed) {
             Some(price) => sum = sum.saturating_add(price.0),
             None => without_price += 1,
         }
@@ -162,6 +167,7 @@ impl Nodes {
         let next = if is_known { next(judged) } else { BTreeMap::new() };
         let rows = judged.snapshot.node_ids().map(|id| {
             let mut row = row(judged, id, &mut known);
+            row.is_managed |= !is_managed_known;
             row.in_next = next.get(judged.snapshot.node(id).provider_id.as_str()).copied();
             if row.phase == Phase::Coming && !is_coming_known {
                 row.phase = Phase::Unknown;
@@ -181,6 +187,14 @@ impl Nodes {
         let staying = self.0.iter().filter(|row| row.phase != Phase::Leaving);
         let saves = staying.filter_map(|row| row.saves);
         saves.map(|saves| saves.0.max(Price::ZERO)).sum()
+    }
+
+    /// Nodes that are not on their way out and may go, each alone or in one of the next commands, whose price is not known: what they save is in no sum.
+    pub(crate) fn savings_without_price(&self) -> usize {
+        let staying = self.0.iter().filter(|row| row.phase != Phase::Leaving);
+        let may_go =
+            |row: &NodeRow| row.in_next.is_some() || matches!(row.verdict, Some("delete" | "replace"));
+        staying.filter(|row| row.price.is_none() && may_go(row)).count()
     }
 
     /// The row of a name.
@@ -237,6 +251,7 @@ fn row(judged: &Judged, id: NodeId, known: &mut BTreeSet<Arc<ReasonRow>>) -> Nod
         zone: label(labels::ZONE),
         price: price.map(Dollars),
         is_launched: !view.is_stand_in(),
+        is_managed: view.is_managed(),
         created: created
             .and_then(|meta| meta.creation_timestamp.as_ref())
             .map(|time| time.0),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use spokeshave_model::pod::{is_daemon, is_virtual, key, node_name};
 use spokeshave_model::snapshot::{ClassId, PodId, PodView, RequestId};
 use spokeshave_model::{Pod, ResourceName, Resources, planned_node};
-use spokeshave_story::explain::way_out;
+use spokeshave_story::explain::{DAEMONS_GET_NO_NODES, STATIC_PODS_GET_NO_NODES, way_out};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where pods of a group will run.
@@ -126,7 +126,10 @@ pub(crate) fn groups(judged: &Judged) -> Vec<Group> {
 fn why_unplanned(view: &PodView) -> String {
     let pod = &*view.object;
     if is_daemon(pod) {
-        return "pods of DaemonSets get no nodes of their own".to_owned();
+        return DAEMONS_GET_NO_NODES.to_owned();
+    }
+    if view.mirror {
+        return STATIC_PODS_GET_NO_NODES.to_owned();
     }
     let promised = planned_node::promised(pod).filter(|_| view.promised);
     if let Some(node) = promised {

@@ -16,8 +16,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Most things in one what-if.
-const MOST: usize = 64;
+/// Most things in one what-if: the pods of a full node, all of which may keep it.
+pub const MOST_SUPPOSED: usize = 256;
 
 /// Objects and blockers that are assumed away together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub enum SuppositionError {
     #[error("{0} is not in the cluster (any more)")]
     Absent(String),
     /// Too many.
-    #[error("{0} things at once; {MOST} are enough")]
+    #[error("{0} things at once; {MOST_SUPPOSED} are enough")]
     TooMany(usize),
 }
 
@@ -197,7 +197,7 @@ impl Supposition {
                 _ => Err(SuppositionError::Gone(text.to_owned())),
             })
             .collect::<Result<_, _>>()?;
-        if lifted.len() + gone.len() > MOST {
+        if lifted.len() + gone.len() > MOST_SUPPOSED {
             return Err(SuppositionError::TooMany(lifted.len() + gone.len()));
         }
         Ok(Self {

@@ -10,6 +10,7 @@ use spokeshave_model::{ClusterState, Price, lower};
 use spokeshave_plan::disrupt::{Frontier, Outcome, Verdict, disrupt};
 use spokeshave_plan::in_flight::is_expected;
 use spokeshave_plan::{Policy, Provisioned, provision};
+use spokeshave_story::expired::Expired;
 use spokeshave_story::explain::{CommandFact, Facts};
 use spokeshave_story::replicas::Replicas;
 use spokeshave_story::{prices, verdict};
@@ -55,13 +56,16 @@ impl World {
     }
 
     /// What NodePools with a fixed number of nodes have too few or too many of; nothing where something that it depends on could not be read. A command that nobody
-    /// has seen may be replacing what looks like one node too many.
+    /// has seen may be replacing what looks like one node too many; what is missing is missing without it, too.
     fn replicas(&self) -> Replicas {
-        if self.knows_commands() && self.knows("verdict") {
-            Replicas::of(&self.state, &self.disruptions, self.now)
-        } else {
-            Replicas::default()
+        if !self.knows("price") {
+            return Replicas::default();
         }
+        let mut replicas = Replicas::of(&self.state, &self.disruptions, self.now);
+        if !self.knows_commands() || !self.knows("verdict") {
+            replicas.excess.clear();
+        }
+        replicas
     }
 }
 
@@ -98,6 +102,7 @@ impl Judged {
         disrupted.verdicts = verdict::all_told(&snapshot, &policy, disrupted.verdicts, &nominated);
         let replicas = world.replicas();
         replicas.tell(&snapshot, &mut disrupted.verdicts);
+        Expired::of(&world.state, world.now).tell(&snapshot, &mut disrupted.verdicts);
         let by_node = disrupted.verdicts.iter().enumerate();
         Self {
             by_node: by_node.map(|(index, verdict)| (verdict.node, index)).collect(),

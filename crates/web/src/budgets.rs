@@ -2,16 +2,18 @@
 
 use crate::draw::count;
 use crate::query::Query;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, PreEscaped, html};
 use spokeshave_charts::units;
 use spokeshave_plan::calendar::Interval;
-use spokeshave_view::{BudgetNow, Budgets, PoolCalendar, View};
+use spokeshave_view::{BudgetDay, BudgetNow, Budgets, PoolCalendar, View};
 
 const WIDTH: f64 = 1000.0;
 const ROW: f64 = 36.0;
 /// NodePools that are drawn.
 const POOLS: usize = 25;
+/// A day of the week tells a day of a stretch that is shorter.
+const WEEK: SignedDuration = SignedDuration::from_hours(6 * 24);
 
 /// The panel.
 pub(crate) fn panel(view: &View, query: &Query) -> Markup {
@@ -58,8 +60,8 @@ fn pool_rows(pool: &PoolCalendar, budgets: &Budgets, query: &Query) -> Markup {
                 @for day in &pool.reasons {
                     tr {
                         th scope="row" { (day.reason.to_lowercase()) }
-                        td { @match now.iter().find(|now| now.reason == day.reason) { Some(now) => (state(now)), None => "?", } }
-                        td { (lane(&day.intervals, &pool.budgets)) }
+                        td { @match now.iter().find(|now| now.reason == day.reason) { Some(now) => (state(now, day)), None => "?", } }
+                        td { (lane(day.with_a_node.as_ref().unwrap_or(&day.intervals), &pool.budgets)) }
                     }
                 }
             }
@@ -67,7 +69,10 @@ fn pool_rows(pool: &PoolCalendar, budgets: &Budgets, query: &Query) -> Markup {
     }
 }
 
-fn state(now: &BudgetNow) -> Markup {
+fn state(now: &BudgetNow, day: &BudgetDay) -> Markup {
+    if now.error.is_none() && day.lacks_nodes_only() {
+        return html! { "no node to disrupt" br; span .note { "as with one:" } };
+    }
     let (allowed, remaining) = now.of_nodes();
     // Of no nodes none is left, whatever is allowed.
     let is_none = |remaining: i64| remaining == 0 && (now.nodes > 0 || now.remaining == Some(0));
@@ -115,12 +120,21 @@ fn lane(intervals: &[Interval], budgets: &[String]) -> Markup {
     };
     let whole = last.until.duration_since(first.from).as_secs_f64().max(1.0);
     let x = |at: Timestamp| at.duration_since(first.from).as_secs_f64() / whole * WIDTH;
-    let when = |at: Timestamp| at.strftime("%a %H:%M").to_string();
+    let when = |interval: &Interval| {
+        let is_long = interval.until.duration_since(interval.from) >= WEEK;
+        let format = if is_long { "%b %-d %H:%M" } else { "%a %H:%M" };
+        let [from, until] = [interval.from, interval.until].map(|at| at.strftime(format).to_string());
+        match (interval.from == first.from, interval.until == last.until) {
+            (true, true) => "all seven days".to_owned(),
+            (true, false) => format!("until {until}"),
+            (false, true) => format!("from {from} on"),
+            (false, false) => format!("{from} to {until}"),
+        }
+    };
     let words = |interval: &Interval| {
         format!(
-            "{} to {}: {} ({})",
-            when(interval.from),
-            when(interval.until),
+            "{}: {} ({})",
+            when(interval),
             allowed(interval),
             limited_by(interval, budgets)
         )

@@ -6,10 +6,13 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use spokeshave_model::Price;
 use spokeshave_story::explain::{Meaning, PodLine, StepState, Story};
-use spokeshave_view::{Detail, Toggle};
+use spokeshave_view::{Detail, MOST_SUPPOSED, Toggle};
 
 /// Pods that are listed.
 const PODS: usize = 40;
+
+/// A longer address is no link: the server reads 32 KiB of a request's head.
+const LONGEST_ADDRESS: usize = 24 << 10;
 
 /// The panel; `before` has the actual blockers, where something is assumed away.
 pub(crate) fn panel(
@@ -89,8 +92,8 @@ fn toggles(detail: &Detail, before: Option<&Detail>, query: &Query) -> Markup {
                 @for toggle in lifted { (line(toggle, true, query)) }
                 @for toggle in &left { (line(toggle, false, query)) }
             }
-            @if all.len() > 1 && all.len() == left.len() {
-                p { a href=(query.href(|query| query.without.extend(all.iter().map(|one| (*one).to_owned())))) { "think all of them away" } }
+            @if let Some(address) = all_away(&all, query).filter(|_| all.len() == left.len()) {
+                p { a href=(address) { "think all of them away" } }
             }
             @if !then.is_empty() { p .then { (then) } }
         }
@@ -98,6 +101,14 @@ fn toggles(detail: &Detail, before: Option<&Detail>, query: &Query) -> Markup {
             p .note { a href=(query.href(|query| query.gone.push(gone.clone()))) { "what if this node were gone?" } }
         }
     }
+}
+
+/// Where several blockers are assumed away at once. Of more than anybody supposes, what would happen is said all the same.
+fn all_away(all: &[&str], query: &Query) -> Option<String> {
+    let together = all.len() + query.without.len() + query.gone.len();
+    let further = all.iter().map(|one| (*one).to_owned());
+    let address = query.href(|query| query.without.extend(further));
+    (all.len() > 1 && together <= MOST_SUPPOSED && address.len() <= LONGEST_ADDRESS).then_some(address)
 }
 
 fn line(toggle: &Toggle, is_on: bool, query: &Query) -> Markup {

@@ -27,6 +27,16 @@ pub(crate) fn known_sum(price: Price, without_price: usize) -> String {
     }
 }
 
+/// `$1.20` of what nodes would save; a lower bound while the prices of some of them are not known, and no price at all while none is.
+pub(crate) fn known_saving(saved: Price, without_price: usize, is_priced: bool) -> String {
+    match (saved, without_price) {
+        (Price::ZERO, 1..) => "?".to_owned(),
+        (Price::ZERO, 0) if !is_priced => "?".to_owned(),
+        (_, 0) => dollars(saved),
+        _ => format!("≥ {}", dollars(saved)),
+    }
+}
+
 /// `−$0.42/h` for what is saved, `+$0.05/h` for what costs more.
 pub(crate) fn change(saved: Price) -> String {
     let sign = if saved.0 >= 0 { "−" } else { "+" };
@@ -233,6 +243,7 @@ mod tests {
             zone: None,
             price: None,
             is_launched: true,
+            is_managed: true,
             created: None,
             phase: Phase::Ready,
             cpu: (0, 0),
@@ -262,5 +273,14 @@ mod tests {
         assert_eq!(cost(0, 3), "price unknown");
         assert_eq!(cost(120, 3), "≥ $1.20/h");
         assert_eq!([cost(120, 0), cost(0, 0)], ["$1.20/h", "$0.00/h"]);
+    }
+
+    #[test]
+    fn z_024_what_nodes_save_whose_prices_nobody_knows_is_not_nothing() {
+        let saving =
+            |cents: i64, unknown, is_priced| known_saving(Price(cents * 10_000_000), unknown, is_priced);
+        assert_eq!([saving(0, 1, true), saving(0, 0, false)], ["?", "?"]);
+        assert_eq!([saving(120, 1, true), saving(120, 0, true)], ["≥ $1.20", "$1.20"]);
+        assert_eq!(saving(0, 0, true), "$0.00", "nothing may go");
     }
 }

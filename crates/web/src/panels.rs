@@ -1,6 +1,6 @@
 //! The header, the banner of what-ifs, and the pods that wait.
 
-use crate::draw::{change, count, dollars, known_sum, percent, time};
+use crate::draw::{change, count, dollars, known_saving, known_sum, percent, time};
 use crate::query::Query;
 use maud::{Markup, html};
 use spokeshave_model::Price;
@@ -126,13 +126,13 @@ fn idle(header: &Header) -> String {
 
 /// Of nodes whose price is not known nobody knows what they would save.
 fn could_save(header: &Header) -> Markup {
-    let possible = header.possible_savings();
+    let (possible, unknown) = (header.possible_savings(), header.savings_without_price);
     let is_some = possible > Price::ZERO;
     html! {
-        @if is_some || header.is_priced() {
-            b .good[is_some] { (dollars(possible)) "/h" }
+        @if is_some || (header.is_priced() && unknown == 0) {
+            b .good[is_some] { (known_saving(possible, unknown, true)) "/h" }
         } @else { b { "?" } }
-        @if header.next_saves.0 > Price::ZERO { " next " (dollars(header.next_saves.0)) }
+        @if header.next_saves.0 > Price::ZERO { " next " (known_saving(header.next_saves.0, unknown, true)) }
     }
 }
 
@@ -201,14 +201,6 @@ fn switches(query: &Query, difference: Option<&Difference>) -> Markup {
     }
 }
 
-/// What nodes would save, of which so many have no price.
-fn saving(price: Price, without_price: usize) -> String {
-    if price == Price::ZERO && without_price > 0 {
-        return "?".to_owned();
-    }
-    dollars(price)
-}
-
 fn told(difference: &Difference, query: &Query) -> Markup {
     let knows = |part: &str| !difference.unknown.contains(&part);
     let (unpriced, unpriced_then) = (
@@ -218,11 +210,22 @@ fn told(difference: &Difference, query: &Query) -> Markup {
     let saved = difference.price_before.0.saturating_sub(difference.price_after.0);
     // What comes and goes without a price is in no difference of prices.
     let is_told = saved.0 != 0 && unpriced == 0 && unpriced_then == 0;
+    let is_priced = |price: Price, unpriced: usize| price > Price::ZERO || unpriced == 0;
+    let could_save = known_saving(
+        difference.could_save_before.0,
+        difference.savings_without_price_before,
+        is_priced(difference.price_before.0, unpriced),
+    );
+    let could_save_then = known_saving(
+        difference.could_save_after.0,
+        difference.savings_without_price_after,
+        is_priced(difference.price_after.0, unpriced_then),
+    );
     html! {
         dl .numbers {
             div { dt { "could save" } dd {
                 @if knows("couldSave") {
-                    (saving(difference.could_save_before.0, unpriced)) " → " b { (saving(difference.could_save_after.0, unpriced_then)) "/h" }
+                    (could_save) " → " b { (could_save_then) "/h" }
                 } @else { b { "?" } }
             } }
             div { dt { "cost, with launches" } dd {

@@ -200,7 +200,7 @@ fn closed_words(one: &Stretch, pool: Option<&str>) -> String {
         Some(pool) => format!("budgets of {pool} allow nothing for {}", reasons.join(", ")),
         None if one.is_whole() => "budgets of all NodePools allow nothing".to_owned(),
         None => format!(
-            "{} of {} allow nothing for a reason",
+            "{} of {} allow nothing for some reason",
             one.closed,
             count(usize::try_from(one.budgets).unwrap_or_default(), "budget")
         ),
@@ -215,10 +215,15 @@ struct Band {
     words: String,
 }
 
-fn bands(axis: &TimeAxis, closures: &[Stretch], pool: Option<&str>) -> Vec<Band> {
+/// In which format instants of an axis are told.
+fn clock(axis: &TimeAxis) -> &'static str {
     // A day of the week tells a day of one week only.
     let is_long = axis.until.duration_since(axis.from) > SignedDuration::from_hours(6 * 24);
-    let format = if is_long { "%b %-d %H:%M" } else { "%a %H:%M" };
+    if is_long { "%b %-d %H:%M" } else { "%a %H:%M" }
+}
+
+fn bands(axis: &TimeAxis, closures: &[Stretch], pool: Option<&str>) -> Vec<Band> {
+    let format = clock(axis);
     let when = |at: Timestamp| at.strftime(format).to_string();
     let mut bands: Vec<Band> = Vec::new();
     for one in closures {
@@ -227,7 +232,10 @@ fn bands(axis: &TimeAxis, closures: &[Stretch], pool: Option<&str>) -> Vec<Band>
             Some(last) if until - last.until < NARROW && last.until - last.from < NARROW => {
                 last.until = until;
                 last.is_whole = false;
-                last.words = format!("until {}: budgets allow nothing now and then", when(one.until));
+                last.words = format!(
+                    "until {} UTC: budgets allow nothing now and then",
+                    when(one.until)
+                );
             }
             _ => {
                 let words = closed_words(one, pool);
@@ -235,7 +243,7 @@ fn bands(axis: &TimeAxis, closures: &[Stretch], pool: Option<&str>) -> Vec<Band>
                     from,
                     until,
                     is_whole: one.is_whole(),
-                    words: format!("{} to {}: {words}", when(one.from), when(one.until)),
+                    words: format!("{} to {} UTC: {words}", when(one.from), when(one.until)),
                 });
             }
         }
@@ -290,7 +298,10 @@ fn y(price: Price, top: f64) -> f64 {
 fn grid(axis: &TimeAxis, top: f64) -> Markup {
     let (marks, format) = axis.marks();
     let bottom = TOP + CHART;
+    let below = bottom + 8.0 + LANE * LANES as f64 + 12.0;
     html! {
+        // Whatever zone the reader chooses for other times.
+        text .axis x=(units(LEFT - 12.0)) y=(units(below)) text-anchor="end" { "UTC" }
         @for part in [0.0, 0.5, 1.0] {
             @let at = bottom - CHART * part;
             path .grid d=(format!("M{} {}H{WIDTH}", units(LEFT), units(at))) {}
@@ -300,7 +311,7 @@ fn grid(axis: &TimeAxis, top: f64) -> Markup {
             @let x = axis.x(mark);
             path .grid d=(format!("M{} {}V{}", units(x), units(TOP), units(bottom + 4.0))) {}
             @if x < WIDTH - 24.0 && x > LEFT + 10.0 {
-                text .axis x=(units(x)) y=(units(bottom + 8.0 + LANE * LANES as f64 + 12.0)) text-anchor="middle" { (mark.strftime(format).to_string()) }
+                text .axis x=(units(x)) y=(units(below)) text-anchor="middle" { (mark.strftime(format).to_string()) }
             }
         }
     }
@@ -331,6 +342,7 @@ fn waiting(axis: &TimeAxis, samples: &[Sample]) -> String {
 fn bars(axis: &TimeAxis, entries: &[&Entry]) -> Markup {
     let mut ends = [f64::NEG_INFINITY; LANES];
     let top = TOP + CHART + 8.0;
+    let format = clock(axis);
     let placed = entries.iter().map(|entry| {
         // What was decided just now is not beyond the edge.
         let from = axis.x(entry.decided).min(WIDTH - BAR);
@@ -346,7 +358,7 @@ fn bars(axis: &TimeAxis, entries: &[&Entry]) -> Markup {
     html! {
         @for (entry, from, until, y) in placed {
             rect .bar .(state(entry)) x=(units(from)) y=(units(y)) width=(units(until - from)) height=(units(LANE - 2.0)) rx="2" {
-                title { (words(entry)) }
+                title { (entry.decided.strftime(format).to_string()) " UTC: " (words(entry)) }
             }
         }
     }

@@ -175,14 +175,16 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
             .flatten()
             .any(|one| one["type"] == kind && one["status"] == "True")
     };
+    let is_going = !object["metadata"]["deletionTimestamp"].is_null();
     let shown = if is("Complete") {
         "Complete"
     } else if is("Failed") {
         "Failed"
-    } else if is("Suspended") {
-        "Suspended"
+    } else if is_going {
+        "Terminating"
     } else {
-        "Running"
+        let steps = ["Suspended", "FailureTarget", "SuccessCriteriaMet"];
+        steps.into_iter().find(|step| is(step)).unwrap_or("Running")
     };
     let completions = object["spec"]["completions"]
         .as_i64()
@@ -204,4 +206,38 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
         json!(duration),
     ];
     row(object, now, cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As kubectl's printer, which asks for the end first.
+    #[test]
+    fn a_job_that_stops_is_not_shown_as_running() {
+        let shown = |conditions: &[&str], deleted: Value| {
+            let conditions: Vec<Value> = conditions
+                .iter()
+                .map(|kind| json!({"type": kind, "status": "True"}))
+                .collect();
+            let job = json!({
+                "metadata": {"name": "j", "deletionTimestamp": deleted}, "spec": {}, "status": {"conditions": conditions},
+            });
+            let cells = cells(&job, Timestamp::UNIX_EPOCH);
+            cells[1].as_str().map(str::to_owned).unwrap_or_default()
+        };
+        for (conditions, expected) in [
+            (&[][..], "Running"),
+            (&["Suspended"][..], "Suspended"),
+            (&["FailureTarget"][..], "FailureTarget"),
+            (&["SuccessCriteriaMet"][..], "SuccessCriteriaMet"),
+            (&["FailureTarget", "Failed"][..], "Failed"),
+            (&["SuccessCriteriaMet", "Complete"][..], "Complete"),
+        ] {
+            assert_eq!(shown(conditions, Value::Null), expected, "{conditions:?}");
+        }
+        let deleted = || json!("2026-01-01T00:00:00Z");
+        assert_eq!(shown(&["FailureTarget"], deleted()), "Terminating");
+        assert_eq!(shown(&["Complete"], deleted()), "Complete");
+    }
 }

@@ -1,4 +1,4 @@
-//! StatefulSets: defaults, those of their volume claims included, what may change, and columns.
+//! StatefulSets: defaults, those of their volume claims included, strategies that are none, what may change, and columns.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,6 +9,9 @@ use super::keeping::all_but;
 use super::workload::{self, WIDE, ready, wide};
 use super::{KindRules, PLAIN, pod_template};
 use crate::cause::Cause;
+use crate::checks::text;
+use crate::error::ApiResult;
+use crate::store::state::State;
 
 /// Fields of the spec that may change.
 const CHANGEABLE: [&str; 7] = [
@@ -24,6 +27,8 @@ const CHANGEABLE: [&str; 7] = [
 pub(super) const RULES: KindRules = KindRules {
     default,
     check,
+    admit,
+    update,
     columns: COLUMNS,
     cells,
     ..PLAIN
@@ -56,8 +61,26 @@ fn default_spec(spec: &mut Value) {
     pod_template::default(&mut spec["template"]["spec"]);
 }
 
+fn admit(_: &State, object: &mut Value) -> ApiResult<()> {
+    drop_gated(object);
+    Ok(())
+}
+
+fn update(_: &Value, object: &mut Value) {
+    drop_gated(object);
+}
+
+/// Of a field whose feature gate is off (MaxUnavailableStatefulSet, by default up to 1.36) servers take no notice.
+fn drop_gated(object: &mut Value) {
+    let rolling = object.pointer_mut("/spec/updateStrategy/rollingUpdate");
+    if let Some(rolling) = rolling.and_then(Value::as_object_mut) {
+        rolling.remove("maxUnavailable");
+    }
+}
+
 fn check(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     workload::check("statefulset", new, old, causes);
+    check_strategy(&new["spec"]["updateStrategy"], causes);
     let Some(old) = old else { return };
     let (spec, before) = (&new["spec"], &old["spec"]);
     if all_but(spec, &CHANGEABLE) != all_but(before, &CHANGEABLE) {
@@ -67,6 +90,36 @@ fn check(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
             others.join(", ")
         );
         causes.push(Cause::forbidden("spec", &problem));
+    }
+}
+
+fn check_strategy(strategy: &Value, causes: &mut Vec<Cause>) {
+    let path = "spec.updateStrategy";
+    let rolling = &strategy["rollingUpdate"];
+    match text(&strategy["type"]) {
+        "RollingUpdate" => {
+            let partition = &rolling["partition"];
+            if partition.as_i64().is_some_and(|first| first < 0) {
+                causes.push(Cause::invalid(
+                    format_args!("{path}.rollingUpdate.partition"),
+                    partition,
+                    "must be greater than or equal to 0",
+                ));
+            }
+        }
+        "OnDelete" if rolling.is_null() => {}
+        "OnDelete" => causes.push(Cause::invalid(
+            format_args!("{path}.rollingUpdate"),
+            rolling,
+            "only allowed for updateStrategy 'RollingUpdate'",
+        )),
+        // Without a spec there is none, not even by default.
+        _ if strategy.is_null() => {}
+        _ => causes.push(Cause::invalid(
+            path,
+            strategy,
+            "must be 'RollingUpdate' or 'OnDelete'",
+        )),
     }
 }
 

@@ -176,6 +176,51 @@ async fn a_daemon_set_rolls_in_one_way() {
 }
 
 #[tokio::test]
+async fn a_stateful_set_rolls_from_a_partition_on_or_when_its_pods_are_deleted() {
+    let client = Client::new();
+    let sets = format!("{APPS}/statefulsets");
+    // What a new one may not say, an old one may not either.
+    let other = workload(json!({"updateStrategy": {"type": "Recreate"}}));
+    client.post(&sets, other).await.refused(422, "Invalid");
+    client.post(&sets, workload(json!({}))).await.ok();
+    let path = format!("{sets}/web");
+    let strategy = |strategy: Value| json!({"spec": {"updateStrategy": strategy}});
+    for (wrong, field, problem) in [
+        (
+            json!({"type": "Recreate"}),
+            "",
+            "must be 'RollingUpdate' or 'OnDelete'",
+        ),
+        (
+            json!({"rollingUpdate": {"partition": -1}}),
+            ".rollingUpdate.partition",
+            "Invalid value: -1: must be greater than or equal to 0",
+        ),
+        // What is there by default has to go.
+        (
+            json!({"type": "OnDelete"}),
+            ".rollingUpdate",
+            "only allowed for updateStrategy 'RollingUpdate'",
+        ),
+    ] {
+        let place = format!("spec.updateStrategy{field}");
+        refused_as(&client, &path, strategy(wrong), &place, problem).await;
+    }
+    // The gate of that field is off: what it says is neither kept nor looked at.
+    let rolling = json!({"rollingUpdate": {"partition": 2, "maxUnavailable": "0%"}});
+    let changed = client.patch(&path, MERGE, strategy(rolling.clone())).await.ok();
+    let kept = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 2}});
+    assert_eq!(changed["spec"]["updateStrategy"], kept);
+    let on_delete = json!({"type": "OnDelete", "rollingUpdate": null});
+    let changed = client.patch(&path, MERGE, strategy(on_delete)).await.ok();
+    assert_eq!(changed["spec"]["updateStrategy"], json!({"type": "OnDelete"}));
+    let mut more = workload(json!({"updateStrategy": rolling}));
+    more["metadata"]["name"] = json!("more");
+    let made = client.post(&sets, more).await.ok();
+    assert_eq!(made["spec"]["updateStrategy"], kept);
+}
+
+#[tokio::test]
 async fn secrets_keep_their_type_and_classes_of_storage_what_they_mean() {
     let client = Client::new();
     let secrets = format!("{CORE}/secrets");

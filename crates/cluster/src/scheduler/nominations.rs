@@ -16,6 +16,12 @@ pub(super) fn nomination(pod: &Pod) -> Option<&str> {
     (!node.is_empty()).then_some(node)
 }
 
+/// The host that a pod names.
+pub(super) fn named_host(pod: &Pod, hosts: &[Host]) -> Option<usize> {
+    let named = nomination(pod)?;
+    hosts.iter().position(|host| name(&host.node.metadata) == named)
+}
+
 /// Room on a node for a pod that names it.
 pub(super) struct Promise {
     pub(super) pod: Arc<Pod>,
@@ -47,10 +53,15 @@ pub(super) fn promise(hosts: &mut [Host], waiting: &[Arc<Pod>]) {
 
 /// A pod has a place: nothing is kept for it any more.
 pub(super) fn redeem(hosts: &mut [Host], pod: &Pod) {
-    let Some(node) = nomination(pod) else { return };
-    let host = hosts.iter_mut().find(|host| name(&host.node.metadata) == node);
-    if let Some(host) = host {
-        host.promised
+    if let Some(index) = named_host(pod, hosts) {
+        hosts[index]
+            .promised
             .retain(|promise| uid(&promise.pod.metadata) != uid(&pod.metadata));
     }
+}
+
+/// Room is made for a pod on a host: it is kept for it there, and nowhere else.
+pub(super) fn keep(hosts: &mut [Host], index: usize, pod: &Arc<Pod>) {
+    redeem(hosts, pod);
+    hosts[index].promised.push(Promise { pod: Arc::clone(pod) });
 }

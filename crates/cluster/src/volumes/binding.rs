@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
@@ -14,9 +15,16 @@ use super::{
     DETACH_DELAY, NO_PROVISIONER, ZONE, claim_of, class_of, default_class, reaches, selected_node, waits,
     zone,
 };
-use crate::objects::{is_deleting, name, namespace, uid};
+use crate::objects::{is_deleting, name, namespace, selects, uid};
 use crate::quantities;
 use crate::world::{World, ignore_races, noted};
+
+/// The mode of a volume that names none.
+const FILESYSTEM: &str = "Filesystem";
+/// Annotation of a claim that is bound.
+const COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// Annotation of a claim for which a volume was found here, and not by whoever made it.
+const BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
 pub(super) async fn sync_claim(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
     let Some(claim) = world.claims.get(&key) else {
@@ -40,10 +48,11 @@ pub(super) async fn sync_claim(world: Arc<World>, key: ObjectKey) -> Result<Requ
     }
     let class = class_of(&world, &claim);
     let node = selected_node(&claim).and_then(|node| world.nodes.get_named(node));
-    if waits(class.as_deref()) && node.is_none() {
+    let choice = Choice::of(&world, &claim);
+    if choice.kept.is_none() && waits(class.as_deref()) && node.is_none() {
         return Ok(Requeue::Done);
     }
-    let volume = match matching(&world, &claim, node.as_deref()) {
+    let volume = match choice.for_node(node.as_deref()) {
         Some(volume) => Some(volume),
         None if spec.storage_class_name.is_none() => return assign_default_class(&world, &claim).await,
         None => provision(&world, &claim, class.as_deref(), node.as_deref()).await?,
@@ -68,7 +77,8 @@ async fn assign_default_class(
     Ok(Requeue::Done)
 }
 
-fn requested(claim: &PersistentVolumeClaim) -> i128 {
+/// How much a claim asks for.
+pub(super) fn requested(claim: &PersistentVolumeClaim) -> i128 {
     let requests = claim
         .spec
         .as_ref()
@@ -78,46 +88,88 @@ fn requested(claim: &PersistentVolumeClaim) -> i128 {
         .map_or(0, quantities::milli)
 }
 
-/// The smallest free volume that does, or the one that was kept for the claim.
-fn matching(
-    world: &World,
-    claim: &PersistentVolumeClaim,
-    node: Option<&Node>,
-) -> Option<Arc<PersistentVolume>> {
-    let key = ObjectKey::of(claim);
-    let wanted = claim.spec.as_ref()?;
-    let size = |volume: &PersistentVolume| {
-        let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
-        capacity
-            .and_then(|capacity| capacity.get("storage"))
-            .map_or(0, quantities::milli)
-    };
-    let fits = |volume: &PersistentVolume| {
-        let Some(spec) = &volume.spec else { return false };
-        if let Some(reference) = &spec.claim_ref {
-            let same = reference
-                .uid
-                .as_deref()
-                .is_none_or(|kept| kept == uid(&claim.metadata));
-            return same && claim_of(volume).as_ref() == Some(&key);
+fn size(volume: &PersistentVolume) -> i128 {
+    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
+    capacity
+        .and_then(|capacity| capacity.get("storage"))
+        .map_or(0, quantities::milli)
+}
+
+/// The volumes that are there for a claim without one.
+pub(super) struct Choice {
+    /// The one that is kept for it.
+    pub(super) kept: Option<Arc<PersistentVolume>>,
+    /// Those that nobody has and that do, the smallest first.
+    pub(super) free: Vec<Arc<PersistentVolume>>,
+}
+
+impl Choice {
+    /// O(volumes).
+    pub(super) fn of(world: &World, claim: &PersistentVolumeClaim) -> Self {
+        let (mut kept, mut free) = (Vec::new(), Vec::new());
+        world.volumes.for_each(|_, volume| {
+            let is_kept = is_kept_for(volume, claim);
+            if !is_deleting(&volume.metadata) && (is_kept || is_free_for(volume, claim)) {
+                let list = if is_kept { &mut kept } else { &mut free };
+                list.push(Arc::clone(volume));
+            }
+        });
+        let order = |volume: &Arc<PersistentVolume>| (size(volume), name(&volume.metadata).to_owned());
+        free.sort_by_cached_key(order);
+        Self {
+            kept: kept.into_iter().min_by_key(order),
+            free,
         }
-        let modes = spec.access_modes.as_deref().unwrap_or_default();
-        let wanted_class = wanted.storage_class_name.as_deref().unwrap_or_default();
-        spec.storage_class_name.as_deref().unwrap_or_default() == wanted_class
-            && wanted
-                .access_modes
-                .iter()
-                .flatten()
-                .all(|mode| modes.contains(mode))
-            && size(volume) >= requested(claim)
-            && node.is_none_or(|node| reaches(volume, node))
+    }
+
+    /// The one that is kept for the claim, or the smallest that can be had on its node, if that is known.
+    fn for_node(self, node: Option<&Node>) -> Option<Arc<PersistentVolume>> {
+        let is_near = |volume: &Arc<PersistentVolume>| node.is_none_or(|node| reaches(volume, node));
+        self.kept.or_else(|| self.free.into_iter().find(is_near))
+    }
+}
+
+/// Whether a volume says that it is this claim's.
+fn is_kept_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let owner = reference.and_then(|reference| reference.uid.as_deref());
+    reference.is_some()
+        && owner.is_none_or(|owner| owner == uid(&claim.metadata))
+        && claim_of(volume) == Some(ObjectKey::of(claim))
+}
+
+/// Whether nobody has a volume, and it is what a claim asks for.
+fn is_free_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let (Some(spec), Some(wanted)) = (&volume.spec, &claim.spec) else {
+        return false;
     };
-    let mut volumes = world.volumes.snapshot();
-    volumes.retain(|volume| !is_deleting(&volume.metadata) && fits(volume));
-    volumes.into_iter().min_by_key(|volume| {
-        let free = volume.spec.as_ref().is_none_or(|spec| spec.claim_ref.is_none());
-        (free, size(volume), name(&volume.metadata).to_owned())
-    })
+    let (class, mode) = (spec.storage_class_name.as_deref(), spec.volume_mode.as_deref());
+    let wanted_class = wanted.storage_class_name.as_deref();
+    let wanted_mode = wanted.volume_mode.as_deref();
+    let modes = spec.access_modes.as_deref().unwrap_or_default();
+    let mut wanted_modes = wanted.access_modes.iter().flatten();
+    let selector = wanted.selector.as_ref();
+    spec.claim_ref.is_none()
+        && class.unwrap_or_default() == wanted_class.unwrap_or_default()
+        && mode.unwrap_or(FILESYSTEM) == wanted_mode.unwrap_or(FILESYSTEM)
+        && wanted_modes.all(|mode| modes.contains(mode))
+        && selector.is_none_or(|selector| selects(Some(selector), volume.metadata.labels.as_ref()))
+        && size(volume) >= requested(claim)
+}
+
+/// Keeps a volume that nobody has for a claim.
+pub(super) async fn keep(
+    client: Client,
+    volume: &PersistentVolume,
+    claim: &PersistentVolumeClaim,
+) -> Result<PersistentVolume, kube::Error> {
+    let patch = json!({"metadata": {"resourceVersion": volume.metadata.resource_version}, "spec": {"claimRef": {
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace(&claim.metadata), "name": name(&claim.metadata), "uid": uid(&claim.metadata),
+    }}});
+    let api: Api<PersistentVolume> = Api::all(client);
+    let parameters = PatchParams::default();
+    api.patch(name(&volume.metadata), &parameters, &Patch::Merge(patch))
+        .await
 }
 
 /// A new volume in the node's zone, or in the first zone that the class allows.
@@ -139,7 +191,7 @@ async fn provision(
     let mut volume = json!({
         "metadata": {"name": volume_name, "annotations": {"pv.kubernetes.io/provisioned-by": class.provisioner}},
         "spec": {
-            "accessModes": spec.access_modes, "volumeMode": spec.volume_mode.as_deref().unwrap_or("Filesystem"),
+            "accessModes": spec.access_modes, "volumeMode": spec.volume_mode.as_deref().unwrap_or(FILESYSTEM),
             "capacity": spec.resources.as_ref().and_then(|resources| resources.requests.clone()),
             "claimRef": {
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace(&claim.metadata), "name": name(&claim.metadata), "uid": uid(&claim.metadata),
@@ -188,20 +240,22 @@ async fn finish_binding(
         Some(owner) if owner != uid(&claim.metadata) => return Ok(Requeue::Done),
         Some(_) => {}
         None => {
-            let patch = json!({"metadata": {"resourceVersion": volume.metadata.resource_version}, "spec": {"claimRef": {
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace(&claim.metadata), "name": name(&claim.metadata), "uid": uid(&claim.metadata),
-            }}});
-            let answer = volumes
-                .patch(volume_name, &parameters, &Patch::Merge(patch))
-                .await;
+            let answer = keep(world.client.clone(), volume, claim).await;
             if !noted(&world.volumes, answer)? {
                 return Ok(Requeue::Done);
             }
         }
     }
-    if claim.spec.as_ref().is_none_or(|spec| spec.volume_name.is_none()) {
+    let is_named = claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some());
+    let annotations = claim.metadata.annotations.as_ref();
+    let is_completed = annotations.is_some_and(|annotations| annotations.contains_key(COMPLETED));
+    if !is_named || !is_completed {
+        let mut annotations = json!({COMPLETED: "yes"});
+        if !is_named {
+            annotations[BY_CONTROLLER] = json!("yes");
+        }
         let patch = json!({
-            "metadata": {"uid": claim.metadata.uid, "annotations": {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}},
+            "metadata": {"uid": claim.metadata.uid, "annotations": annotations},
             "spec": {"volumeName": volume_name},
         });
         if !world.patch(&world.claims, claim, patch).await? {

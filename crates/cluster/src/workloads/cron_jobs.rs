@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
-use spokeshave_api::Cron;
+use spokeshave_api::{Cron, DurationError, GoDuration};
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
 use super::write_status;
@@ -18,58 +18,77 @@ use crate::world::{World, ignore_races, is_race};
 /// When a Job was due, on the Job.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 const NAME: &str = "cronjob-controller";
-/// Missed times that are checked in order; the last of them is the one that runs.
-const MOST_MISSED: usize = 10_000;
+/// How far back the last of many missed times is looked for at first.
+const FIRST_REACH: SignedDuration = SignedDuration::from_hours(1);
 
-/// A schedule in its time zone.
-struct Schedule {
-    cron: Cron,
-    zone: TimeZone,
+/// When a CronJob runs.
+enum Schedule {
+    /// By the clocks of a time zone.
+    Clocks(Cron, TimeZone),
+    /// Again and again after so many seconds.
+    Every(i64),
 }
 
 impl Schedule {
     fn of(job: &CronJob) -> Result<Self, String> {
         let spec = &job.spec;
-        let cron = spec
-            .schedule
-            .parse::<Cron>()
-            .map_err(|error| format!("spec.schedule {:?}: {error}", spec.schedule))?;
         let zone = match spec.time_zone.as_deref() {
             None => TimeZone::UTC,
             Some(name) => TimeZone::get(name).map_err(|error| format!("spec.timeZone {name:?}: {error}"))?,
         };
-        Ok(Self { cron, zone })
-    }
-
-    /// The first time after another one. The schedule speaks of the clock on the wall, so it is asked as if that clock were UTC.
-    fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
-        let wall = after.to_zoned(self.zone.clone()).datetime();
-        let mut from = wall.to_zoned(TimeZone::UTC).ok()?.timestamp();
-        // An hour that comes twice may lead back.
-        for _ in 0..3 {
-            from = self.cron.next_after(from).ok()?;
-            let wall = from.to_zoned(TimeZone::UTC).datetime();
-            let hit = wall.to_zoned(self.zone.clone()).ok()?.timestamp();
-            if hit > after {
-                return Some(hit);
-            }
+        if let Some(period) = spec.schedule.strip_prefix("@every ") {
+            let period: GoDuration = period
+                .parse()
+                .map_err(|error: DurationError| format!("spec.schedule {:?}: {error}", spec.schedule))?;
+            // Whole seconds, and at least one.
+            return Ok(Self::Every((period.nanoseconds() / 1_000_000_000).max(1)));
         }
-        None
+        let cron = spec
+            .schedule
+            .parse::<Cron>()
+            .map_err(|error| format!("spec.schedule {:?}: {error}", spec.schedule))?;
+        Ok(Self::Clocks(cron, zone))
     }
 
     /// The last time that has come since, and the first that has not.
     fn due(&self, since: Timestamp, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
-        let (mut last, mut next) = (None, self.next_after(since));
-        for _ in 0..MOST_MISSED {
-            match next {
-                Some(hit) if hit <= now => {
-                    last = next;
-                    next = self.next_after(hit);
-                }
-                _ => break,
-            }
+        let (cron, zone) = match self {
+            Self::Clocks(cron, zone) => (cron, zone),
+            Self::Every(seconds) => return every(*seconds, since, now),
+        };
+        let first = cron.hits_by(zone, since).next();
+        if first.is_none_or(|first| first > now) {
+            return (None, first);
         }
-        (last, next)
+        // From the end, because nobody could walk through all that a schedule misses while it is suspended for years.
+        let mut reach = FIRST_REACH;
+        loop {
+            let from = now.checked_sub(reach).map_or(since, |from| from.max(since));
+            let mut hits = cron.hits_by(zone, from);
+            let (mut last, mut next) = (None, hits.next());
+            while let Some(hit) = next.filter(|hit| *hit <= now) {
+                last = Some(hit);
+                next = hits.next();
+            }
+            if last.is_some() || from == since {
+                return (last, next);
+            }
+            reach = reach.saturating_mul(2);
+        }
+    }
+}
+
+/// The same of a schedule that names a period, and no times.
+fn every(seconds: i64, since: Timestamp, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
+    let times = (now.as_second() - since.as_second()) / seconds;
+    let time = |number: i64| {
+        let passed = seconds.saturating_mul(number);
+        Timestamp::from_second(since.as_second().saturating_add(passed)).ok()
+    };
+    if times > 0 {
+        (time(times), time(times + 1))
+    } else {
+        (None, time(1))
     }
 }
 
@@ -188,6 +207,11 @@ async fn start(
     active: &mut Vec<Arc<Job>>,
 ) -> Result<Option<Option<Arc<Job>>>, ReconcileError> {
     let policy = cron_job.spec.concurrency_policy.as_deref();
+    let job = job_of(cron_job, due);
+    // Several times of a short period lie in one minute, and share its Job.
+    if active.iter().any(|one| one.metadata.name == job.metadata.name) {
+        return Ok(Some(None));
+    }
     if !active.is_empty() && policy == Some("Forbid") {
         return Ok(None);
     }
@@ -196,7 +220,6 @@ async fn start(
             delete(world, &job).await?;
         }
     }
-    let job = job_of(cron_job, due);
     let api: Api<Job> = Api::namespaced(world.client.clone(), namespace(&cron_job.metadata));
     match api.create(&PostParams::default(), &job).await {
         Ok(job) => {
@@ -250,4 +273,122 @@ pub(super) async fn delete(world: &World, job: &Job) -> Result<(), ReconcileErro
     let api: Api<Job> = Api::namespaced(world.client.clone(), namespace(&job.metadata));
     ignore_races(api.delete(name(&job.metadata), &DeleteParams::background()).await)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In New York the clocks are put forward on 8 March 2026 at 07:00 UTC, and back on 1 November at 06:00.
+    #[test]
+    fn schedules_follow_clocks_that_are_changed() {
+        let at = |text: &str| -> Timestamp { text.parse().unwrap() };
+        let due = |cron: &str, since: &str, now: &str| {
+            let spec = json!({"schedule": cron, "timeZone": "America/New_York", "jobTemplate": {}});
+            let job: CronJob = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+            Schedule::of(&job).unwrap().due(at(since), at(now))
+        };
+        for (cron, since, now, last, next) in [
+            // An hour that comes twice is no pause, and an hourly time in it comes twice.
+            (
+                "*/15 * * * *",
+                "2026-11-01T05:45:00Z",
+                "2026-11-01T05:50:00Z",
+                None,
+                "2026-11-01T06:00:00Z",
+            ),
+            (
+                "*/15 * * * *",
+                "2026-11-01T05:45:00Z",
+                "2026-11-01T06:20:00Z",
+                Some("2026-11-01T06:15:00Z"),
+                "2026-11-01T06:30:00Z",
+            ),
+            (
+                "30 1 * * *",
+                "2026-11-01T05:00:00Z",
+                "2026-11-01T05:30:00Z",
+                Some("2026-11-01T05:30:00Z"),
+                "2026-11-01T06:30:00Z",
+            ),
+            // A time that does not come is no time.
+            (
+                "30 2 * * *",
+                "2026-03-08T06:00:00Z",
+                "2026-03-08T12:00:00Z",
+                None,
+                "2026-03-09T06:30:00Z",
+            ),
+            (
+                "*/15 * * * *",
+                "2026-03-08T06:30:00Z",
+                "2026-03-08T06:50:00Z",
+                Some("2026-03-08T06:45:00Z"),
+                "2026-03-08T07:00:00Z",
+            ),
+        ] {
+            let expected = (last.map(at), Some(at(next)));
+            assert_eq!(due(cron, since, now), expected, "{cron} since {since}");
+        }
+    }
+
+    fn schedule(text: &str) -> Result<Schedule, String> {
+        let object = json!({"metadata": {}, "spec": {"schedule": text, "jobTemplate": {}}});
+        Schedule::of(&serde_json::from_value(object).unwrap())
+    }
+
+    fn due(text: &str, since: &str, now: &str) -> [Option<String>; 2] {
+        let time = |text: &str| -> Timestamp { text.parse().unwrap() };
+        let (last, next) = schedule(text).unwrap().due(time(since), time(now));
+        [last, next].map(|found| found.map(|found| found.to_string()))
+    }
+
+    fn times<const COUNT: usize>(times: [&str; COUNT]) -> [Option<String>; COUNT] {
+        times.map(|time| Some(time.to_owned()))
+    }
+
+    #[test]
+    fn a_period_counts_from_the_last_time() {
+        let since = "2026-03-02T10:00:07Z";
+        let first = due("@every 90s", since, "2026-03-02T10:01:36.9Z");
+        assert_eq!(first, [None, Some("2026-03-02T10:01:37Z".to_owned())]);
+        let second = due("@every 90s", since, "2026-03-02T10:01:37Z");
+        assert_eq!(second, times(["2026-03-02T10:01:37Z", "2026-03-02T10:03:07Z"]));
+        let missed = due("@every 1m30s", since, "2026-03-12T10:00:00Z");
+        assert_eq!(missed, times(["2026-03-12T09:58:37Z", "2026-03-12T10:00:07Z"]));
+        // Parts of seconds do not count, and less than one is one.
+        for (text, next) in [
+            ("@every 1999ms", "08"),
+            ("@every 1ms", "08"),
+            ("@every -1h", "08"),
+            ("@every 2s", "09"),
+        ] {
+            let found = due(text, since, since);
+            assert_eq!(found, [None, Some(format!("2026-03-02T10:00:{next}Z"))], "{text}");
+        }
+        // Later than any time.
+        assert_eq!(
+            due("@every 2562047h", "9990-01-01T00:00:00Z", "9990-01-02T00:00:00Z"),
+            [None, None]
+        );
+        for text in ["@every", "@every ", "@every soon", "@every 5"] {
+            assert!(
+                schedule(text).is_err_and(|problem| problem.contains(text)),
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn of_all_missed_times_the_last_is_due() {
+        let since = "2016-01-01T00:00:00Z";
+        let found = due("* * * * *", since, "2026-12-31T12:00:30Z");
+        assert_eq!(found, times(["2026-12-31T12:00:00Z", "2026-12-31T12:01:00Z"]));
+        let found = due("0 0 29 2 *", since, "2026-12-31T12:00:30Z");
+        assert_eq!(found, times(["2024-02-29T00:00:00Z", "2028-02-29T00:00:00Z"]));
+        let found = due("* * 1 1 *", since, "2026-12-31T12:00:30Z");
+        assert_eq!(found, times(["2026-01-01T23:59:00Z", "2027-01-01T00:00:00Z"]));
+        let found = due("0 0 31 2 *", since, "2026-12-31T12:00:30Z");
+        assert_eq!(found, [None, None]);
+    }
 }

@@ -300,6 +300,24 @@ mod tests {
     }
 
     #[test]
+    fn a_deployment_that_recreates_is_not_available_without_its_pods() {
+        let mut web = deployment();
+        let available = |web: &Deployment, ready: i32| {
+            let (status, _) = status(at(0), web, "web-a", &[set("web-a", 2, ready)]);
+            status["conditions"][1].clone()
+        };
+        web.spec.strategy = serde_json::from_value(json!({"type": "Recreate"})).unwrap();
+        for (ready, state) in [(0, "False"), (1, "False"), (2, "True")] {
+            let found = available(&web, ready);
+            assert_eq!(
+                [&found["type"], &found["status"]],
+                ["Available", state],
+                "{ready}"
+            );
+        }
+    }
+
+    #[test]
     fn the_deadline_does_not_run_while_the_deployment_is_paused() {
         let mut web = deployment();
         let none = [set("web-a", 2, 0)];

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
-use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
+use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue, Store};
 
 use super::claims::{self, Claimant as _};
 use super::deployment_status::{SET_REFUSED, refused, status};
-use super::rollout::{self, Limits, Side};
+use super::rollout::{self, DESIRED_REPLICAS, Limits, MAX_REPLICAS, Side, noted};
 use super::{still, template_hash, write_status};
-use crate::objects::{controller_of, is_deleting, name, namespace, uid};
+use crate::objects::{controller_of, has_ended, is_deleting, name, namespace, uid};
 use crate::world::{World, ignore_races, is_namespace_ending, is_race, said};
 
 const HASH: &str = "pod-template-hash";
@@ -20,8 +21,6 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 /// Revisions that a set has had before, and how long the list may be, in bytes.
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
 const LONGEST_HISTORY: usize = 2000;
-const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
-const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 /// Annotations of a Deployment that its sets do not get.
 const OWN_ANNOTATIONS: [&str; 6] = [
     REVISION,
@@ -31,6 +30,21 @@ const OWN_ANNOTATIONS: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "deprecated.deployment.rollback.to",
 ];
+
+/// The Deployment that makes no pods before this one has ended.
+pub(super) fn waiting_for(
+    pod: &Pod,
+    sets: &Store<ReplicaSet>,
+    deployments: &Store<Deployment>,
+) -> Option<ObjectKey> {
+    let place = namespace(&pod.metadata);
+    let owner = controller_of(&pod.metadata).filter(|owner| owner.kind == "ReplicaSet")?;
+    let set = sets.get(&ObjectKey::namespaced(place, &owner.name))?;
+    let owner = controller_of(&set.metadata).filter(|owner| owner.kind == "Deployment")?;
+    let key = ObjectKey::namespaced(place, &owner.name);
+    let deployment = deployments.get(&key)?;
+    Limits::of(&deployment).recreate.then_some(key)
+}
 
 pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
     let Some(deployment) = world.deployments.get(&key) else {
@@ -72,8 +86,8 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     {
         return Ok(Requeue::After(std::time::Duration::ZERO));
     }
-    if deployment.spec.paused == Some(true) {
-        resize(&world, &deployment, &sets).await?;
+    if deployment.spec.paused == Some(true) || is_scaled(&deployment, &sets) {
+        resize(&world, &deployment, newest.as_deref(), &sets).await?;
     } else if let Some(newest) = &newest {
         roll(&world, &deployment, newest, &sets).await?;
     }
@@ -98,6 +112,22 @@ fn revision(set: &ReplicaSet) -> i64 {
 
 fn replicas(set: &ReplicaSet) -> i32 {
     set.spec.replicas.unwrap_or(1)
+}
+
+/// How many pods of a set have not ended, those that are on their way out included.
+fn unended(world: &World, set: &ReplicaSet) -> usize {
+    let pods = world.pods_by_owner.get(uid(&set.metadata));
+    pods.iter().filter(|pod| !has_ended(pod)).count()
+}
+
+/// Whether another number of replicas is wanted than when the sets that have pods were given theirs. Where a Deployment recreates and several have some, its old
+/// ones are to have none first.
+fn is_scaled(deployment: &Deployment, sets: &[Arc<ReplicaSet>]) -> bool {
+    let limits = Limits::of(deployment);
+    let active: Vec<&Arc<ReplicaSet>> = sets.iter().filter(|set| replicas(set) > 0).collect();
+    let mut known = active.iter().filter_map(|set| noted(set, DESIRED_REPLICAS));
+    let is_another = known.any(|known| known != limits.wanted);
+    is_another && (active.len() == 1 || !limits.recreate)
 }
 
 /// Whether a set makes the pods that its Deployment wants now.
@@ -140,6 +170,13 @@ fn sizes(deployment: &Deployment) -> [(String, String); 2] {
         (DESIRED_REPLICAS.to_owned(), limits.wanted.to_string()),
         (MAX_REPLICAS.to_owned(), limits.most().to_string()),
     ]
+}
+
+/// Whether a set has these annotations.
+fn has_sizes(set: &ReplicaSet, deployment: &Deployment) -> bool {
+    let known = set.metadata.annotations.as_ref();
+    let mut sizes = sizes(deployment).into_iter();
+    sizes.all(|(key, value)| known.and_then(|known| known.get(&key)) == Some(&value))
 }
 
 async fn create_set(
@@ -305,29 +342,49 @@ async fn roll(
     newest: &ReplicaSet,
     sets: &[Arc<ReplicaSet>],
 ) -> Result<(), ReconcileError> {
+    let limits = Limits::of(deployment);
     let old: Vec<&Arc<ReplicaSet>> = sets
         .iter()
         .filter(|set| name(&set.metadata) != name(&newest.metadata))
         .collect();
-    let sides: Vec<Side> = old.iter().map(|set| Side::of(set)).collect();
-    let (of_newest, of_old) = rollout::next(&Limits::of(deployment), Side::of(newest), &sides);
-    scale(world, deployment, newest, of_newest).await?;
+    let side = |set: &Arc<ReplicaSet>| {
+        let side = Side::of(set);
+        if limits.recreate {
+            side.with_pods(unended(world, set))
+        } else {
+            side
+        }
+    };
+    let sides: Vec<Side> = old.iter().map(|set| side(set)).collect();
+    let (of_newest, of_old) = rollout::next(&limits, Side::of(newest), &sides);
+    if replicas(newest) != of_newest {
+        scale(world, deployment, newest, of_newest).await?;
+    }
     for (set, wanted) in old.into_iter().zip(of_old) {
-        scale(world, deployment, set, wanted).await?;
+        if replicas(set) != wanted {
+            scale(world, deployment, set, wanted).await?;
+        }
     }
     Ok(())
 }
 
-/// A paused Deployment still follows its number of replicas.
+/// The sets of a Deployment follow its number of replicas, in the middle of a rollout as well and while it is paused.
 async fn resize(
     world: &World,
     deployment: &Deployment,
+    newest: Option<&ReplicaSet>,
     sets: &[Arc<ReplicaSet>],
 ) -> Result<(), ReconcileError> {
+    let is_newest =
+        |set: &Arc<ReplicaSet>| newest.is_some_and(|newest| newest.metadata.uid == set.metadata.uid);
+    let newest = sets.iter().position(is_newest);
     let sides: Vec<Side> = sets.iter().map(|set| Side::of(set)).collect();
-    let resized = rollout::resized(&Limits::of(deployment), &sides);
+    let resized = rollout::resized(&Limits::of(deployment), newest, &sides);
     for (set, wanted) in sets.iter().zip(resized) {
-        scale(world, deployment, set, wanted).await?;
+        // That one keeps its number has to be noted as well, or nothing would ever be rolled.
+        if replicas(set) != wanted || (wanted > 0 && !has_sizes(set, deployment)) {
+            scale(world, deployment, set, wanted).await?;
+        }
     }
     Ok(())
 }
@@ -339,13 +396,10 @@ async fn scale(
     wanted: i32,
 ) -> Result<(), ReconcileError> {
     let before = replicas(set);
-    if before == wanted {
-        return Ok(());
-    }
     let annotations: BTreeMap<String, String> = sizes(deployment).into();
     let metadata = json!({"resourceVersion": set.metadata.resource_version, "annotations": annotations});
     let patch = json!({"metadata": metadata, "spec": {"replicas": wanted}});
-    if !world.patch(&world.replica_sets, set, patch).await? {
+    if !world.patch(&world.replica_sets, set, patch).await? || before == wanted {
         return Ok(());
     }
     let way = if before < wanted { "up" } else { "down" };
@@ -367,12 +421,15 @@ async fn prune(
     sets: &[Arc<ReplicaSet>],
 ) -> Result<(), ReconcileError> {
     let limit = usize::try_from(deployment.spec.revision_history_limit.unwrap_or(10)).unwrap_or(10);
+    // Of a set that is gone nobody could say whether its pods are.
+    let awaits = Limits::of(deployment).recreate;
     let empty: Vec<&Arc<ReplicaSet>> = sets
         .iter()
         .filter(|set| {
             name(&set.metadata) != name(&newest.metadata)
                 && replicas(set) == 0
                 && set.status.as_ref().is_none_or(|status| status.replicas == 0)
+                && (!awaits || unended(world, set) == 0)
         })
         .collect();
     for set in empty.iter().take(empty.len().saturating_sub(limit)) {
@@ -409,6 +466,36 @@ mod tests {
         assert_eq!(next(&sets[1]).as_deref(), Some("4"));
         assert_eq!(next(&sets[2]), None, "it has the highest");
         assert_eq!(owed(&deployment(None), &set("c", "7"), &sets), None);
+    }
+
+    #[test]
+    fn a_number_that_was_noted_with_another_total_is_to_be_changed() {
+        let set = |asked: i32, desired: &str| -> Arc<ReplicaSet> {
+            let annotations = json!({DESIRED_REPLICAS: desired, MAX_REPLICAS: "13"});
+            let object = json!({"metadata": {"annotations": annotations}, "spec": {"selector": {}, "replicas": asked}});
+            Arc::new(serde_json::from_value(object).unwrap())
+        };
+        let web = |strategy: Value| -> Deployment {
+            let spec = json!({"replicas": 10, "selector": {}, "template": {}, "strategy": strategy});
+            serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap()
+        };
+        let rolling = web(Value::Null);
+        assert!(!is_scaled(&rolling, &[set(8, "10"), set(5, "10")]));
+        assert!(is_scaled(&rolling, &[set(8, "10"), set(5, "30")]));
+        assert!(
+            !is_scaled(&rolling, &[set(8, "10"), set(0, "30")]),
+            "it has no pods"
+        );
+        assert!(
+            !is_scaled(&rolling, &[set(8, "many"), set(5, "-3")]),
+            "nobody knows"
+        );
+        assert!(has_sizes(&set(8, "10"), &rolling));
+        assert!(!has_sizes(&set(8, "30"), &rolling));
+        let recreate = web(json!({"type": "Recreate"}));
+        assert!(is_scaled(&recreate, &[set(8, "30"), set(0, "30")]));
+        assert!(!is_scaled(&recreate, &[set(8, "30"), set(5, "30")]));
+        assert!(!has_sizes(&set(8, "10"), &recreate), "it may not have thirteen");
     }
 
     #[test]

@@ -95,6 +95,19 @@ impl Workloads {
                 }
             }
         });
+        let (queue, sets, owners) = (
+            this.deployments.clone(),
+            world.replica_sets.clone(),
+            world.deployments.clone(),
+        );
+        world.pods.on_change(move |change| {
+            // The numbers of a set tell nothing of the end of a pod that was asked to go before.
+            let ended = change.new.as_ref().filter(|pod| has_ended(pod));
+            let ended = change.ended().or(ended);
+            if let Some(key) = ended.and_then(|pod| deployments::waiting_for(pod, &sets, &owners)) {
+                queue.add(key);
+            }
+        });
         follow_orphans(&world.pods, &world.replica_sets, &this.replica_sets);
         follow_orphans(&world.pods, &world.stateful_sets, &this.stateful_sets);
         follow_orphans(&world.pods, &world.daemon_sets, &this.daemon_sets);

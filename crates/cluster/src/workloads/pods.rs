@@ -6,7 +6,7 @@ use kube::api::PostParams;
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError};
 
 use super::claims::Claimant;
-use crate::objects::{is_deleting, name, namespace, uid};
+use crate::objects::{is_deleting, is_ready, name, namespace, node_of, phase, uid};
 use crate::world::{World, deletion_of, is_namespace_ending, is_race, said};
 
 /// What a controller does with a pod.
@@ -92,6 +92,12 @@ fn refusal(error: &kube::Error, pod: &Pod) -> String {
         Some(drawn) => text.replace(drawn, prefix),
         None => text,
     }
+}
+
+/// How far a pod has come; whoever has a pod too many does without one that has not come far: unassigned before assigned, pending before running, not ready before
+/// ready.
+pub(super) fn standing(pod: &Pod) -> (bool, bool, bool) {
+    (!node_of(pod).is_empty(), phase(pod) == "Running", is_ready(pod))
 }
 
 /// Deletes a pod of a controller.

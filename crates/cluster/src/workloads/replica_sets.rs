@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 
-use super::pods::{create_pod, delete_pod, pod_of};
+use super::pods::{create_pod, delete_pod, pod_of, standing};
 use super::{active, claims, count_available, still, write_status};
-use crate::objects::{is_deleting, is_ready, name, node_of, phase, time, uid};
+use crate::objects::{is_deleting, is_ready, name, node_of, time, uid};
 use crate::world::World;
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -120,9 +120,7 @@ fn least_valuable(pods: &[Arc<Pod>], count: usize) -> Vec<Arc<Pod>> {
     };
     ranked.sort_by_cached_key(|pod| {
         (
-            !node_of(pod).is_empty(),
-            phase(pod) == "Running",
-            is_ready(pod),
+            standing(pod),
             cost(pod),
             Reverse(neighbours(pod)),
             Reverse(pod.metadata.creation_timestamp.as_ref().map(|time| time.0)),

@@ -1,9 +1,22 @@
 //! How many pods each ReplicaSet of a Deployment is to have next: arithmetic only, so that a test can play a whole rollout.
 
+use std::cmp::Reverse;
+
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, RollingUpdateDeployment};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::shares::{Rounded, percentage, share};
+
+/// What a Deployment notes on a set together with its number: how many replicas were wanted of all sets, and how many there could be at once.
+pub(super) const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
+pub(super) const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
+
+/// A number that was noted on a set; none where somebody has written there what is none.
+pub(super) fn noted(set: &ReplicaSet, key: &str) -> Option<i32> {
+    let annotations = set.metadata.annotations.as_ref()?;
+    let number = annotations.get(key)?.parse::<i32>().ok();
+    number.filter(|number| *number >= 0)
+}
 
 /// A ReplicaSet as the arithmetic sees it.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +27,8 @@ pub(super) struct Side {
     running: i32,
     /// How many of those that it keeps are available.
     available: i32,
+    /// How many pods of all sets there could be when it was given its number, as far as that is known.
+    most: Option<i32>,
 }
 
 impl Side {
@@ -26,6 +41,27 @@ impl Side {
             running: status.map_or(0, |status| status.replicas),
             // The status lags behind the spec: what the spec has given away already cannot be given away again.
             available: available.min(asked),
+            most: noted(set, MAX_REPLICAS).filter(|most| *most > 0),
+        }
+    }
+
+    /// The same set, of which so many pods have not ended: its status does not tell of those that are on their way out.
+    pub(super) fn with_pods(self, unended: usize) -> Self {
+        let unended = i32::try_from(unended).unwrap_or(i32::MAX);
+        Self {
+            running: self.running.max(unended),
+            ..self
+        }
+    }
+
+    /// How many of `most` pods are this set's if it keeps its part of the whole, which is `running` pods where nobody knows better.
+    fn part_of(&self, most: i64, running: i64) -> i64 {
+        let asked = i64::from(self.asked);
+        match self.most.map_or(running, i64::from) {
+            _ if most == 0 => 0,
+            0 => asked,
+            // To the nearest number, halves up.
+            before => (2 * asked * most + before) / (2 * before),
         }
     }
 }
@@ -36,7 +72,8 @@ pub(super) struct Limits {
     pub(super) wanted: i32,
     surge: i32,
     pub(super) unavailable: i32,
-    recreate: bool,
+    /// Whether no new pod is made before the last old one has ended.
+    pub(super) recreate: bool,
 }
 
 impl Limits {
@@ -52,7 +89,8 @@ impl Limits {
         let surge = amount(|rolling| rolling.max_surge.as_ref(), Rounded::Up);
         let unavailable = amount(|rolling| rolling.max_unavailable.as_ref(), Rounded::Down);
         let (surge, unavailable) = match (surge, unavailable) {
-            _ if recreate => (0, wanted),
+            // Without pods it is not available, although all of them go at once.
+            _ if recreate => (0, 0),
             (0, 0) => (0, 1),
             both => both,
         };
@@ -130,36 +168,62 @@ fn next_of_old(limits: &Limits, newest: Side, old: &[Side]) -> Vec<i32> {
     asked
 }
 
-/// Replicas of the sets of a paused Deployment, which come in the order of their revisions: they follow the number that is wanted, but nothing
-/// moves from one to another.
-pub(super) fn resized(limits: &Limits, sets: &[Side]) -> Vec<i32> {
+/// Replicas of the sets of a Deployment of which another number is wanted, or that is paused; they come in the order of their revisions. Nothing is rolled: all
+/// sets with pods keep their parts of the whole.
+pub(super) fn resized(limits: &Limits, newest: Option<usize>, sets: &[Side]) -> Vec<i32> {
     let mut asked: Vec<i32> = sets.iter().map(|set| set.asked).collect();
-    let active = asked.iter().filter(|asked| **asked > 0).count();
-    let Some(largest) = largest(&asked) else {
-        return asked;
-    };
-    if active <= 1 {
-        asked[largest] = limits.wanted;
+    if asked.iter().filter(|asked| **asked > 0).count() <= 1 {
+        if let Some(only) = largest(&asked) {
+            asked[only] = limits.wanted;
+        }
         return asked;
     }
-    let all: i32 = asked.iter().sum();
-    if all < limits.wanted {
-        asked[largest] += limits.wanted - all;
+    let has_all = |set: &Side| set.asked == limits.wanted && set.available == limits.wanted;
+    if let Some(newest) = newest.filter(|newest| has_all(&sets[*newest])) {
+        asked.fill(0);
+        asked[newest] = limits.wanted;
+        return asked;
     }
+    if limits.recreate {
+        return asked;
+    }
+    spread(limits, sets)
+}
+
+/// Gives the sets with pods what is missing up to the most that there may be, or takes what is too much. What rounding leaves is the largest one's, and none gets
+/// more than are wanted of all: a genuine controller takes that back in its next look, unless the Deployment is paused.
+fn spread(limits: &Limits, sets: &[Side]) -> Vec<i32> {
+    let mut sizes: Vec<i64> = sets.iter().map(|set| i64::from(set.asked)).collect();
+    let running: i64 = sets.iter().map(|set| i64::from(set.running)).sum();
     let most = if limits.wanted == 0 {
         0
     } else {
-        limits.wanted + limits.surge
+        i64::from(limits.most())
     };
-    let mut surplus = all - most;
-    while surplus > 0
-        && let Some(largest) = self::largest(&asked)
-    {
-        let step = surplus.min(asked[largest]);
-        asked[largest] -= step;
-        surplus -= step;
+    let mut left = most - sizes.iter().sum::<i64>();
+    let grows = left > 0;
+    let mut order: Vec<usize> = (0..sets.len()).filter(|index| sizes[*index] > 0).collect();
+    // Of sets that are equally large the newest grows first, and the oldest shrinks first.
+    if grows {
+        order.reverse();
     }
-    asked
+    order.sort_by_key(|index| Reverse(sizes[*index]));
+    for index in &order {
+        if left == 0 {
+            break;
+        }
+        let step = sets[*index].part_of(most, running) - sizes[*index];
+        let step = if grows { step.min(left) } else { step.max(left) };
+        sizes[*index] += step;
+        left -= step;
+    }
+    if let Some(largest) = order.first() {
+        sizes[*largest] += left;
+    }
+    let sizes = sizes.into_iter();
+    sizes
+        .map(|size| i32::try_from(size.min(i64::from(limits.wanted)).max(0)).unwrap_or(limits.wanted))
+        .collect()
 }
 
 /// The largest set, of several the newest.
@@ -192,7 +256,16 @@ mod tests {
             asked,
             running,
             available: available.min(asked),
+            most: None,
         }
+    }
+
+    /// Sets of which all pods run, and which were given their numbers when there could be so many pods.
+    fn shared<const COUNT: usize>(most: i32, asked: [i32; COUNT]) -> [Side; COUNT] {
+        asked.map(|asked| Side {
+            most: Some(most),
+            ..side(asked, asked, asked)
+        })
     }
 
     /// Plays a rollout: `(fewest available pods, most pods, rounds)`. Every step is taken several times before a status catches up, as when
@@ -252,8 +325,9 @@ mod tests {
             assert_eq!(limits.most(), i32::MAX, "{surge}");
             let old = side(1100, 1100, 1100);
             assert_eq!(next(&limits, side(0, 0, 0), &[old]), (1000, vec![0]));
-            let sets = [side(600, 600, 600), side(500, 500, 500)];
-            assert_eq!(resized(&limits, &sets), [600, 500]);
+            let sets = shared(i32::MAX, [600, 500]);
+            let resized = resized(&limits, Some(1), &sets);
+            assert_eq!(resized, [1000, 500], "none gets more than are wanted of all");
         }
     }
 
@@ -266,22 +340,83 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_rollout_stays_where_it_is_and_follows_the_number_wanted() {
-        let sets = [side(0, 0, 0), side(6, 6, 6), side(5, 5, 5)];
-        assert_eq!(resized(&rolling(10, 1, 0), &sets), [0, 6, 5], "nothing moves");
-        assert_eq!(resized(&rolling(20, 1, 0), &sets), [0, 15, 5]);
-        assert_eq!(resized(&rolling(4, 1, 0), &sets), [0, 0, 5]);
-        assert_eq!(resized(&rolling(0, 1, 0), &sets), [0, 0, 0]);
+    fn pods_on_their_way_out_have_not_ended() {
+        let limits = limits(3, &json!({"type": "Recreate"}));
+        let told = side(0, 0, 0);
+        assert_eq!(next(&limits, told, &[told.with_pods(1)]), (0, vec![0]));
+        assert_eq!(next(&limits, told, &[told.with_pods(0)]), (3, vec![0]));
+        let lagging = side(0, 2, 0).with_pods(0);
         assert_eq!(
-            resized(&rolling(7, 1, 0), &[side(3, 3, 3), side(0, 0, 0)]),
+            next(&limits, told, &[lagging]),
+            (0, vec![0]),
+            "it was not noted yet"
+        );
+    }
+
+    #[test]
+    fn a_rollout_stays_where_it_is_when_another_number_is_wanted() {
+        let limits = |replicas: i32| rolling(replicas, 3, 2);
+        // Eight old pods run, and none of the five new ones is ready.
+        let sets = |most: i32, old: i32, new: i32| [shared(most, [old])[0], unready(most, new)];
+        assert_eq!(resized(&limits(10), Some(1), &sets(13, 8, 5)), [8, 5]);
+        assert_eq!(resized(&limits(30), Some(1), &sets(13, 8, 5)), [20, 13]);
+        assert_eq!(resized(&limits(10), Some(1), &sets(33, 20, 13)), [8, 5]);
+        assert_eq!(resized(&limits(0), Some(1), &sets(13, 8, 5)), [0, 0]);
+        let [old, new] = sets(33, 20, 13);
+        let settled = next(&limits(30), new, &[old]);
+        assert_eq!(settled, (13, vec![20]), "and it goes on from there");
+    }
+
+    /// A set of which no pod is available.
+    fn unready(most: i32, asked: i32) -> Side {
+        Side {
+            most: Some(most),
+            ..side(asked, asked, 0)
+        }
+    }
+
+    #[test]
+    fn what_rounding_leaves_is_the_largest_sets() {
+        let resized = |replicas: i32, sets: &[Side]| resized(&rolling(replicas, 1, 0), None, sets);
+        assert_eq!(resized(11, &shared(11, [4, 4, 3])), [4, 5, 3], "the newer grows");
+        assert_eq!(resized(9, &shared(11, [4, 4, 3])), [3, 4, 3], "the older shrinks");
+        // Nobody knows how many there could be: so many as there are.
+        let unknown = [side(6, 6, 6), side(5, 5, 5)];
+        assert_eq!(resized(20, &unknown), [11, 10]);
+        let unmade = [side(6, 0, 0), side(5, 0, 0)];
+        assert_eq!(resized(20, &unmade), [16, 5]);
+        assert_eq!(resized(0, &unmade), [0, 0]);
+    }
+
+    #[test]
+    fn where_the_newest_set_has_all_or_pods_are_recreated_nothing_is_spread() {
+        let sets = shared(13, [2, 10]);
+        assert_eq!(resized(&rolling(10, 3, 2), Some(1), &sets), [0, 10]);
+        assert_eq!(
+            resized(&rolling(10, 3, 2), Some(0), &sets),
+            [2, 10],
+            "it is not the newest"
+        );
+        let recreate = limits(10, &json!({"type": "Recreate"}));
+        assert_eq!(resized(&recreate, Some(1), &shared(10, [4, 5])), [4, 5]);
+        assert_eq!(resized(&recreate, Some(1), &shared(10, [4, 0])), [10, 0]);
+    }
+
+    #[test]
+    fn a_paused_rollout_stays_where_it_is_and_follows_the_number_wanted() {
+        let resized = |replicas: i32, sets: &[Side]| resized(&rolling(replicas, 1, 0), None, sets);
+        let sets = shared(11, [0, 6, 5]);
+        assert_eq!(resized(10, &sets), [0, 6, 5], "nothing moves");
+        assert_eq!(resized(20, &sets), [0, 11, 10]);
+        assert_eq!(resized(4, &sets), [0, 3, 2]);
+        assert_eq!(resized(0, &sets), [0, 0, 0]);
+        let unrolled = shared(4, [3, 0]);
+        assert_eq!(
+            resized(7, &unrolled),
             [7, 0],
             "a template that is not rolled out yet"
         );
-        assert_eq!(
-            resized(&rolling(2, 1, 0), &[side(0, 0, 0), side(0, 0, 0)]),
-            [0, 2],
-            "from nothing: the newest"
-        );
-        assert_eq!(resized(&rolling(2, 1, 0), &[]), [0; 0]);
+        assert_eq!(resized(2, &shared(1, [0, 0])), [0, 2], "from nothing: the newest");
+        assert_eq!(resized(2, &[]), [0; 0]);
     }
 }

@@ -212,6 +212,70 @@ fn a_wait_that_has_not_ended_cannot_fulfil_a_limit_but_can_break_one() {
     assert_eq!(judged("now.unplaced >= 1"), Answer::Holds);
 }
 
+/// Figures of waits count those that began after the warm-up. A pod that has waited all the time must not pass for none.
+#[test]
+fn a_wait_since_the_warm_up_cannot_fulfil_a_limit_of_waits() {
+    let answers = |waiting: usize, left: usize, texts: &[&str]| -> Vec<(Answer, bool)> {
+        let mut runs = runs(10);
+        for run in &mut runs {
+            run.measured.pending_born_ms = vec![70_000; 990];
+            if run.policy == "now" {
+                run.measured.waiting_since_warmup_ms = vec![7_200_000; waiting];
+                run.measured.left_since_warmup_ms = vec![60_000; left];
+            }
+        }
+        let comparison = Comparison::of(setting(&POLICIES), &runs, &expectations(texts)).unwrap();
+        let expected = comparison.expectations.iter();
+        expected.map(|one| (one.answer, one.why.is_some())).collect()
+    };
+    let (holds, open) = ((Answer::Holds, false), (Answer::NotShown, true));
+    let texts = [
+        "now.pendingMax < 100",
+        "now.pendingP99 < 100",
+        "now.pendingP50 < 100",
+        "now.pendingMax <= patient.pendingMax",
+        "patient.pendingMax < now.pendingMax",
+        "now.pendingMax > 60",
+        "patient.pendingMax < 100",
+    ];
+    let strict = (Answer::Contradicted, false);
+    assert_eq!(
+        answers(0, 0, &texts),
+        [holds, holds, holds, holds, strict, holds, holds]
+    );
+    // Nine of 999 are no hundredth; with eleven of 1,001 the 99th of a hundred may be one of them.
+    let expected = [open, holds, holds, open, open, holds, holds];
+    assert_eq!(answers(9, 0, &texts), expected);
+    assert_eq!(answers(0, 9, &texts), expected);
+    let expected = [open, open, holds, open, open, holds, holds];
+    assert_eq!(answers(5, 6, &texts), expected);
+    // What was seen is enough to break a limit, and nothing that waits makes it shorter.
+    assert_eq!(
+        answers(1, 0, &["now.pendingMax < 60"]),
+        [(Answer::Contradicted, false)]
+    );
+    assert_eq!(answers(1, 0, &["now.pendingMax > 100"]), [open]);
+}
+
+/// A run in which nothing waits but what has waited all the time has no figure: it must not drop out of the pairs as if it agreed with the others.
+#[test]
+fn a_run_of_which_no_wait_counts_does_not_let_the_others_fulfil_a_limit() {
+    let mut all = runs(10);
+    for run in all.iter_mut().filter(|run| run.policy == "now" && run.seed == 1) {
+        run.measured.pending_born_ms.clear();
+        run.measured.waiting_since_warmup_ms = vec![7_200_000];
+    }
+    let expected = expectations(&["now.pendingMax < 200", "now.pendingMax <= 2 * patient.pendingMax"]);
+    let comparison = Comparison::of(setting(&POLICIES), &all, &expected).unwrap();
+    for one in &comparison.expectations {
+        assert_eq!(
+            (one.answer, one.why.is_some()),
+            (Answer::NotShown, true),
+            "{one:?}"
+        );
+    }
+}
+
 /// A scale-down takes a few pods of hundreds away while they wait: however long they would have waited, most percentiles are known, or at least limited.
 #[test]
 fn a_few_pods_that_left_early_do_not_keep_percentiles_from_deciding() {

@@ -71,7 +71,7 @@ impl ExecuteError {
     }
 
     /// Nobody knows whether the request took effect: the server did not answer, or failed itself.
-    pub(super) fn is_unanswered(&self) -> bool {
+    pub(crate) fn is_unanswered(&self) -> bool {
         let is_answer = |source: &kube::Error| match source {
             kube::Error::Api(status) => status.code < 500,
             kube::Error::SerdeError(_) => true,

@@ -35,9 +35,9 @@ impl Zones {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The Node of a claim has joined.
-    pub(crate) fn joined(&self, claim: &NodeClaim, now: Timestamp) {
-        self.state().unjoined.joined(claim, now);
+    /// The Node of a claim has joined, at this time.
+    pub(crate) fn joined(&self, claim: &NodeClaim, at: Timestamp) {
+        self.state().unjoined.joined(claim, at);
     }
 
     /// A claim was given up because its Node never joined. Returns until when its zone is avoided, if it is.

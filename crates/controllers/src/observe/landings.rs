@@ -3,13 +3,14 @@
 //! Owns where the last pass has planned each pod that waits, until it is bound or gone, so that memory is bounded by the pods that wait. A pod whose plan is not
 //! known, such as one that was planned before a restart, is not counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spokeshave_model::Pod;
 use spokeshave_model::planned_node::waits;
 use spokeshave_model::pod::node_name;
-use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::snapshot::{NodeView, PodId, Snapshot};
 use spokeshave_plan::Provisioned;
 use spokeshave_runtime::{Change, Counter, ObjectKey};
 
@@ -26,6 +27,13 @@ enum Place {
 }
 
 impl Place {
+    fn on(node: &NodeView) -> Self {
+        match node.claim_name() {
+            Some(claim) => Self::Claim(claim.to_owned()),
+            None => Self::Node(node.name.clone()),
+        }
+    }
+
     /// Whether it is this Node.
     fn is(&self, node: &str, stores: &Stores) -> bool {
         match self {
@@ -83,29 +91,22 @@ impl Landings {
 
     /// What a pass has decided about its pods, but for those whose NodeClaims have yet to be created: of these nothing is known until they are.
     pub(crate) fn decided(&self, snapshot: &Snapshot, outcome: &Provisioned, stores: &Stores) {
-        let mut planned = self.lock();
-        for pod in outcome.real_pods(snapshot) {
-            planned.remove(snapshot.pod(pod).uid());
+        for (place, pods) in steps(snapshot, outcome) {
+            self.take(snapshot, place.as_ref(), &pods, stores);
         }
-        drop(planned);
-        for (node, pods) in outcome.nominated_nodes(snapshot) {
-            let view = snapshot.node(node);
-            let place = match view.claim_name() {
-                Some(claim) => Place::Claim(claim.to_owned()),
-                None => Place::Node(view.name.clone()),
+    }
+
+    /// These pods of a pass go there, or to no node that is there.
+    fn take(&self, snapshot: &Snapshot, place: Option<&Place>, pods: &[PodId], stores: &Stores) {
+        let mut planned = self.lock();
+        for pod in pods {
+            let view = snapshot.pod(*pod);
+            let Some(place) = place else {
+                planned.remove(view.uid());
+                continue;
             };
-            // Node by node: whoever hears of pods does not wait for tens of thousands.
-            let mut planned = self.lock();
-            for pod in pods {
-                let view = snapshot.pod(pod);
-                note(
-                    &mut planned,
-                    view.uid(),
-                    &ObjectKey::of(&*view.object),
-                    &place,
-                    stores,
-                );
-            }
+            let key = ObjectKey::of(&*view.object);
+            note(&mut planned, view.uid(), &key, place, stores);
         }
     }
 
@@ -119,6 +120,19 @@ impl Landings {
             }
         }
     }
+}
+
+/// Where the pods of a pass go, node by node: whoever hears of pods does not wait for tens of thousands. Each pod is in one step, so that one which is bound
+/// between two of them still has the place of the pass before. Those without a node that is there come first.
+fn steps(snapshot: &Snapshot, outcome: &Provisioned) -> impl Iterator<Item = (Option<Place>, Vec<PodId>)> {
+    let nominated = outcome.nominated_nodes(snapshot);
+    let placed: BTreeSet<PodId> = nominated.iter().flat_map(|(_, pods)| pods).copied().collect();
+    let mut others = outcome.real_pods(snapshot);
+    others.retain(|pod| !placed.contains(pod));
+    let on_nodes = nominated
+        .into_iter()
+        .map(|(node, pods)| (Some(Place::on(snapshot.node(node))), pods));
+    iter::once((None, others)).chain(on_nodes)
 }
 
 /// Remembers the place of a pod that still waits: one that was bound meanwhile is not heard of again, and one that has a node was planned for where it would go if
@@ -136,6 +150,8 @@ mod tests {
     use k8s_openapi::api::core::v1::Node;
     use serde_json::json;
     use spokeshave_api::{NodeClaim, NodeClaimSpec};
+    use spokeshave_model::snapshot::NodeId;
+    use spokeshave_model::{ClusterState, lower};
     use spokeshave_ports::TokioClock;
     use spokeshave_runtime::Metrics;
 
@@ -204,5 +220,65 @@ mod tests {
             landings.lock().is_empty(),
             "nothing is remembered of pods that do not wait"
         );
+    }
+
+    /// Pods are bound at any time, also while it is noted where a pass has planned them.
+    #[test]
+    fn w_62_a_pod_that_is_bound_while_the_next_pass_is_noted_is_counted() {
+        let kind = spokeshave_example::instance_type("m", 8, 32, &["a"]);
+        let pool = spokeshave_example::node_pool("default");
+        let mut state = ClusterState::default().with_pool(pool, vec![kind.clone()]);
+        let stores = Stores::new(false);
+        for name in ["x", "y"] {
+            let (mut node, mut claim) = spokeshave_example::node("default", name, &kind, "a", "on-demand");
+            node.metadata.resource_version = Some("1".to_owned());
+            claim.metadata.resource_version = Some("1".to_owned());
+            state = state.with_node((node.clone(), claim.clone()));
+            stores.nodes.note_written(node);
+            stores.node_claims.note_written(claim);
+        }
+        for name in ["first", "second", "third"] {
+            stores.pods.note_written(pod(name, "1", None));
+            state = state.with_pod(pod(name, "1", None));
+        }
+        let snapshot = lower(&state);
+        let pods: Vec<PodId> = snapshot.pod_ids().collect();
+        let on = |name: &str| {
+            let place = snapshot
+                .nodes
+                .iter()
+                .position(|node| node.node_name() == Some(name));
+            NodeId::from(place.unwrap())
+        };
+        let pass = |existing: Vec<(NodeId, Vec<PodId>)>| {
+            let mut outcome = Provisioned {
+                pods: pods.clone(),
+                ..Provisioned::default()
+            };
+            outcome.placements.existing = existing.into_iter().collect();
+            outcome
+        };
+
+        let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+        let landed = Metrics::new(clock).counter("landed", "Landed.", &["where"]);
+        let landings = Landings::new(landed.clone());
+        landings.listen(&stores);
+        landings.decided(&snapshot, &pass(vec![(on("x"), pods.clone())]), &stores);
+        assert_eq!(landings.lock().len(), 3);
+
+        let next = pass(vec![(on("x"), vec![pods[0]]), (on("y"), vec![pods[1]])]);
+        for (number, (place, of_step)) in steps(&snapshot, &next).enumerate() {
+            landings.take(&snapshot, place.as_ref(), &of_step, &stores);
+            if number == 0 {
+                // The second one goes where the first pass has planned it.
+                stores.pods.note_written(pod("second", "2", Some("x")));
+            }
+        }
+        assert_eq!(landed.get(&["planned"]), 1.0);
+        stores.pods.note_written(pod("first", "2", Some("x")));
+        stores.pods.note_written(pod("third", "2", Some("x")));
+        let counts = (landed.get(&["planned"]), landed.get(&["elsewhere"]));
+        assert_eq!(counts, (2.0, 0.0), "the third has no place any more");
+        assert!(landings.lock().is_empty());
     }
 }

@@ -4,6 +4,8 @@
 
 mod consistency_checks;
 mod prices;
+mod progress;
+mod tries;
 mod without_id;
 
 use std::collections::BTreeMap;
@@ -13,16 +15,18 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{Conditioned, INSTANCE_TERMINATING, LAUNCHED, REGISTERED};
+use spokeshave_api::constants::LAUNCH_TIMEOUT;
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{Action, Event, EventType, Price, Subresource};
 use spokeshave_plan::consolidatable::consolidatable;
-use spokeshave_plan::lifecycle::{self, Liveness, Progress, claim_ref};
-use spokeshave_plan::registration_health::LaunchEnd;
+use spokeshave_plan::lifecycle::{self, Liveness, claim_ref};
 use spokeshave_plan::termination::{self, ClaimStep};
 use spokeshave_plan::{blockers, identity};
 use spokeshave_ports::CloudError;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
+use self::progress::Notes;
+use self::tries::Tries;
 use crate::act::hands::Hands;
 use crate::act::instance_end::InstanceEnd;
 use crate::cloud::Measured;
@@ -36,9 +40,6 @@ use crate::state::cluster::Cluster;
 
 /// NodeClaims that are worked on at once, at one core and at sixty.
 const WORKERS: (usize, usize) = (1000, 5000);
-/// First and longest pause between two tries to launch (D-263).
-const FIRST_LAUNCH_RETRY: Duration = Duration::from_secs(1);
-const LAST_LAUNCH_RETRY: Duration = Duration::from_secs(60);
 
 /// The controller of NodeClaims.
 #[derive(Debug)]
@@ -46,12 +47,13 @@ pub(crate) struct Claims {
     cluster: Arc<Cluster>,
     hands: Hands,
     journal: Arc<Journal>,
-    /// Results of launches that are not written yet, by UID (P-162). Lost: the cloud is asked again and finds the same instance.
-    launches: Mutex<BTreeMap<String, NodeClaim>>,
-    /// How often launches have failed and when the next try is due, by UID: what a failure writes on the claim must not bring the next try early.
-    retries: Mutex<BTreeMap<String, (u32, Timestamp)>>,
+    /// Results of launches that are not written yet, and when they came, by UID (P-162). Lost: the cloud is asked again and finds the same instance.
+    launches: Mutex<BTreeMap<String, (NodeClaim, Timestamp)>>,
+    /// Tries of launches, by UID: what a failure writes on the claim must not bring the next try early.
+    tries: Mutex<BTreeMap<String, Tries>>,
     /// When claims were last checked for consistency, by UID. Lost: they are checked once more.
     checked: Mutex<BTreeMap<String, Timestamp>>,
+    notes: Notes,
     cloud: Measured,
 }
 
@@ -67,8 +69,9 @@ impl Claims {
             hands,
             journal,
             launches: Mutex::default(),
-            retries: Mutex::default(),
+            tries: Mutex::default(),
             checked: Mutex::default(),
+            notes: Notes::default(),
             cloud,
         })
     }
@@ -184,33 +187,55 @@ impl Claims {
             .unwrap_or_default()
     }
 
+    /// A claim is tried before it times out: whoever led before may have been down, or have launched it without being able to say so.
     async fn launch(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
-        let left = match lifecycle::liveness(claim, self.cluster.now()) {
-            Liveness::TimedOut(reason) => {
-                return self
-                    .time_out(claim, reason, "its launch did not succeed in time")
-                    .await;
-            }
-            Liveness::Within(left) => left,
-            Liveness::Fine => Duration::MAX,
-        };
+        let now = self.cluster.now();
         let known = lock(&self.launches).get(claim.uid()).cloned();
-        if let Some(instance) = known {
-            return self.launched(claim, &instance).await;
+        if let Some((instance, since)) = known {
+            // Without this word on the claim its Node cannot register either.
+            let launched = lifecycle::launched(claim, &instance, since);
+            return match lifecycle::liveness(&launched, now) {
+                Liveness::TimedOut(reason) => {
+                    let why = "that it is launched could not be written in time";
+                    self.time_out(claim, reason, why).await
+                }
+                Liveness::Within(_) | Liveness::Fine => self.launched(claim, &instance).await,
+            };
         }
-        let next = lock(&self.retries).get(claim.uid()).map(|(_, due)| *due);
-        if let Some(due) = next.filter(|due| *due > self.cluster.now()) {
-            return Ok(Requeue::After(self.cluster.clock.until(due).min(left)));
+        let tries = self.tries_of(claim, now);
+        let (left, longest_call) = match lifecycle::liveness(claim, now) {
+            Liveness::TimedOut(reason) => {
+                let left = tries.left_when_late(now);
+                if left.is_zero() {
+                    let why = "its launch did not succeed in time";
+                    return self.time_out(claim, reason, why).await;
+                }
+                (left, LAUNCH_TIMEOUT)
+            }
+            Liveness::Within(left) => (left, left),
+            Liveness::Fine => (Duration::MAX, Duration::MAX),
+        };
+        if tries.due > now {
+            return Ok(Requeue::After(self.cluster.clock.until(tries.due).min(left)));
         }
-        let error = match self.create_instance(claim, left).await {
+        match self.create_instance(claim, longest_call).await {
             Ok(instance) => {
                 let instance = self.priced(claim, instance).await;
-                lock(&self.launches).insert(claim.uid().to_owned(), instance.clone());
+                let since = self.cluster.now();
+                lock(&self.launches).insert(claim.uid().to_owned(), (instance.clone(), since));
                 self.cluster.memory().launches.succeeded(claim);
-                return self.launched(claim, &instance).await;
+                self.launched(claim, &instance).await
             }
-            Err(error) => error,
-        };
+            Err(error) => self.not_launched(claim, error).await,
+        }
+    }
+
+    /// A try has failed.
+    async fn not_launched(
+        &self,
+        claim: &Arc<NodeClaim>,
+        error: CloudError,
+    ) -> Result<Requeue, ReconcileError> {
         let (reason, message) = match &error {
             CloudError::InsufficientCapacity(_) => {
                 let text = error.short_message();
@@ -245,29 +270,16 @@ impl Claims {
         Err(Box::new(error))
     }
 
-    /// D-263: one second, doubling to a minute.
-    fn delay_launch(&self, claim: &NodeClaim) {
-        let mut retries = lock(&self.retries);
-        let (failures, due) = retries
-            .entry(claim.uid().to_owned())
-            .or_insert((0, Timestamp::MIN));
-        let delay = FIRST_LAUNCH_RETRY
-            .saturating_mul(1 << (*failures).min(6))
-            .min(LAST_LAUNCH_RETRY);
-        *failures = failures.saturating_add(1);
-        *due = self.cluster.now().saturating_add(delay).unwrap_or(Timestamp::MAX);
-    }
-
-    /// Asks the cloud, but not for longer than the claim has left: a call that never answers must not keep it for ever. The instance that such a call
+    /// Asks the cloud, but for so long at most: a call that never answers must not keep a claim for ever. The instance that such a call
     /// may still make is found by the claim's UID, or as leaked.
-    async fn create_instance(&self, claim: &NodeClaim, left: Duration) -> Result<NodeClaim, CloudError> {
+    async fn create_instance(&self, claim: &NodeClaim, longest: Duration) -> Result<NodeClaim, CloudError> {
         let pool = claim
             .node_pool()
             .and_then(|name| self.cluster.stores.node_pools.get_named(name));
         tokio::select! {
             biased;
             answer = self.cloud.launch(claim, pool.as_deref()) => answer,
-            () = self.cluster.clock.sleep(left) => Err(CloudError::Timeout(format!(
+            () = self.cluster.clock.sleep(longest) => Err(CloudError::Timeout(format!(
                 "the launch of NodeClaim {} had no answer before its time was over",
                 claim.name()
             ))),
@@ -302,7 +314,7 @@ impl Claims {
             return Ok(Requeue::Stale);
         }
         lock(&self.launches).remove(claim.uid());
-        lock(&self.retries).remove(claim.uid());
+        lock(&self.tries).remove(claim.uid());
         let after = lifecycle::launched(&current, instance, self.cluster.now());
         let label = |key: &str| after.label(key).unwrap_or_default().to_owned();
         let (kind, zone) = (label(labels::INSTANCE_TYPE), label(labels::ZONE));
@@ -328,36 +340,6 @@ impl Claims {
         Ok(Requeue::After(Duration::ZERO))
     }
 
-    fn progressed(&self, claim: &NodeClaim, progress: &[Progress]) {
-        let label = |key: &str| claim.label(key).unwrap_or_default();
-        for step in progress {
-            match step {
-                Progress::Registered { node } => {
-                    self.journal
-                        .families
-                        .nodes_created
-                        .inc(&[claim.node_pool().unwrap_or_default(), label(labels::ZONE)]);
-                    launch_ends::note(&self.cluster, &self.hands, claim, LaunchEnd::Registered);
-                    tracing::info!(NodeClaim = claim.name(), Node = node, "registered nodeclaim");
-                }
-                Progress::Rejoined { node } => {
-                    tracing::info!(NodeClaim = claim.name(), Node = node, "registered node again");
-                }
-                Progress::Initialized { node } => {
-                    self.cluster.memory().vain.came_up(claim.name());
-                    tracing::info!(NodeClaim = claim.name(), Node = node, "initialized nodeclaim");
-                    self.journal.note(
-                        DecisionKind::Ready,
-                        node,
-                        "can run pods",
-                        format!("nodeclaim {} is initialised", claim.name()),
-                        None,
-                    );
-                }
-            }
-        }
-    }
-
     /// Gives up a claim whose launch or Node took too long; its NodePool learns from it once.
     async fn time_out(
         &self,
@@ -365,11 +347,11 @@ impl Claims {
         reason: &str,
         why: &str,
     ) -> Result<Requeue, ReconcileError> {
-        let requeue = self.give_up(claim, reason, why).await?;
-        if requeue == Requeue::Done {
-            launch_ends::note(&self.cluster, &self.hands, claim, LaunchEnd::of_timed_out(claim));
+        // Before it goes: once it does it is not looked at like this again, and the answer to its deletion may be lost.
+        if self.notes.gives_up(claim) {
+            launch_ends::failed(&self.cluster, &self.hands, claim);
         }
-        Ok(requeue)
+        self.give_up(claim, reason, why).await
     }
 
     /// Deletes a claim that has no future.
@@ -562,16 +544,18 @@ impl Controller for Claims {
     /// One look at a NodeClaim.
     async fn reconcile(self: Arc<Self>, name: String) -> Looked {
         let Some(claim) = self.cluster.stores.node_claims.get_named(&name) else {
+            self.notes.forget(&name);
             return Ok(Requeue::Done);
         };
         if claim.is_deleting() {
             lock(&self.launches).remove(claim.uid());
-            lock(&self.retries).remove(claim.uid());
+            lock(&self.tries).remove(claim.uid());
             lock(&self.checked).remove(claim.uid());
         }
         if !self.cluster.is_ours(&claim) {
             return Ok(Requeue::Done);
         }
+        self.take_note(&claim);
         if claim.is_deleting() {
             self.end(&claim).await
         } else {

@@ -274,7 +274,7 @@ impl DisruptionLoop {
     async fn pass(&self, thread: &mut Thread, inputs: &Arc<Inputs>) -> bool {
         let snapshot = self.cluster.snapshot_of(inputs.clone());
         let now = self.cluster.now();
-        let is_news = !thread.frontier.is_refresh();
+        let is_news = !thread.frontier.is_repeated(now);
         self.journal
             .families
             .disruption_passes

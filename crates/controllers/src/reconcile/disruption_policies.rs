@@ -1,5 +1,6 @@
 //! What DisruptionPolicies say of themselves: status and events. The decisions are not made here; disruption asks `plan` by itself.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,8 +28,29 @@ const LEAST_PERIOD: Duration = Duration::from_secs(1);
 
 const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
 
-/// What contradictions follow from: names and generations of policies and NodePools, and the day.
-type Basis = (Vec<(String, Option<i64>)>, i64);
+/// What contradictions follow from: policies and NodePools, and the day.
+type Basis = (Vec<Version>, i64);
+
+/// What an object asks for. Neither are its labels in its generation, by which policies select NodePools, nor does one that is made again under its name begin with
+/// another.
+#[derive(Debug, PartialEq, Eq)]
+struct Version {
+    name: String,
+    uid: Option<String>,
+    generation: Option<i64>,
+    labels: BTreeMap<String, String>,
+}
+
+impl Version {
+    fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone(),
+            generation: meta.generation,
+            labels: meta.labels.clone().unwrap_or_default(),
+        }
+    }
+}
 
 /// Writes what policies come to.
 #[derive(Debug)]
@@ -129,6 +151,10 @@ impl DisruptionPolicies {
                 }
                 Err(error) => {
                     tracing::error!(DisruptionPolicy = policy.name(), %error, "writing the status of a policy");
+                    // If it is written nevertheless, no later look finds anything to tell. If it is not, the next one tells it in vain: equal events are one.
+                    if error.is_unanswered() {
+                        self.tell(target, policy, &after);
+                    }
                 }
             }
         }
@@ -139,12 +165,14 @@ impl DisruptionPolicies {
     /// Rules that leave a NodePool no time at all together.
     fn conflicts(&self, snapshot: &Snapshot) -> Arc<[NeverOpen]> {
         let now = self.cluster.now();
-        let named = |meta: &ObjectMeta| (meta.name.clone().unwrap_or_default(), meta.generation);
         let policies = snapshot
             .disruption_policies
             .iter()
-            .map(|policy| named(&policy.metadata));
-        let pools = snapshot.pools.iter().map(|pool| named(&pool.object.metadata));
+            .map(|policy| Version::of(&policy.metadata));
+        let pools = snapshot
+            .pools
+            .iter()
+            .map(|pool| Version::of(&pool.object.metadata));
         let basis: Basis = (policies.chain(pools).collect(), now.as_second() / SECONDS_PER_DAY);
         let mut known = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
         if known.0 != basis {

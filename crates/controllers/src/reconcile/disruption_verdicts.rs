@@ -49,7 +49,7 @@ impl Verdicts {
             .iter()
             .filter_map(|verdict| {
                 let name = snapshot.node(verdict.node).claim_name()?;
-                Some((name.to_owned(), VerdictCondition::of(verdict)?))
+                Some((name.to_owned(), VerdictCondition::in_pass(snapshot, verdict)?))
             })
             .collect();
     }

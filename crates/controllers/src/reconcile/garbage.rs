@@ -1,7 +1,7 @@
 //! Garbage collection: NodeClaims whose instance is gone, instances that no NodeClaim names (D §7.3), and NodeClaims whose Node was taken away.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -12,7 +12,7 @@ use spokeshave_model::{Action, Event, EventType};
 use spokeshave_plan::garbage_collection::{
     MissingNodes, claims_without_instance, given_up_event, leaked_instances, orphaned_replacements,
 };
-use spokeshave_plan::lifecycle::claim_ref;
+use spokeshave_plan::lifecycle::{claim_ref, node_ref};
 use spokeshave_plan::nodepool::pool_ref;
 use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_runtime::{ReconcileError, Requeue, SINGLETON, Singleton};
@@ -38,7 +38,21 @@ pub(crate) struct Garbage {
     journal: Arc<Journal>,
     passes: std::sync::atomic::AtomicU32,
     missing: Mutex<MissingNodes>,
+    /// Provider IDs of leaked instances that were ended, while a Node of theirs may be left. Lost: it stays until somebody who knows the machine deletes it.
+    ended: Mutex<BTreeSet<String>>,
     cloud: Measured,
+}
+
+/// What has failed first in a pass, all of which is done nevertheless.
+#[derive(Default)]
+struct Failure(Option<ReconcileError>);
+
+impl Failure {
+    fn note(&mut self, outcome: Result<(), ReconcileError>) {
+        if let Err(error) = outcome {
+            self.0.get_or_insert(error);
+        }
+    }
 }
 
 impl Garbage {
@@ -51,6 +65,7 @@ impl Garbage {
             cloud,
             passes: std::sync::atomic::AtomicU32::new(0),
             missing: Mutex::default(),
+            ended: Mutex::default(),
         })
     }
 
@@ -154,20 +169,82 @@ impl Garbage {
             "no NodeClaim names this instance",
             None,
         );
-        self.delete_node(id).await;
+        if !id.is_empty() {
+            self.ended().insert(id.to_owned());
+        }
         Ok(())
     }
 
-    /// D-252: the Node of a leaked instance goes with it.
-    async fn delete_node(&self, provider_id: &str) {
-        for node in self.cluster.stores.nodes_by_provider_id.get(provider_id) {
-            if let Err(error) = self
-                .hands
-                .run(&Action::delete(spokeshave_plan::lifecycle::node_ref(&node)))
-                .await
-            {
-                tracing::debug!(%error, "deleting the node of a leaked instance; the next pass tries again");
+    fn ended(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// D-252: the Node of a leaked instance goes with it, in this pass or in a later one: then the cloud lists the instance no more.
+    async fn delete_nodes(&self, provider_id: &str) -> Result<(), ReconcileError> {
+        let stores = &self.cluster.stores;
+        // A NodeClaim that has this ID by now ends its Node itself.
+        if stores.claims_by_provider_id.get(provider_id).is_empty() {
+            for node in stores.nodes_by_provider_id.get(provider_id) {
+                match self.hands.run(&Action::delete(node_ref(&node))).await {
+                    Ok(()) => {}
+                    Err(error) if error.is_not_found() || error.is_conflict() => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
+        }
+        self.ended().remove(provider_id);
+        Ok(())
+    }
+
+    /// D-249: registered NodeClaims whose instance is gone.
+    async fn collect_without_instance(
+        &self,
+        claims: &[Arc<NodeClaim>],
+        instances: &[NodeClaim],
+        nodes: &[Arc<Node>],
+        failure: &mut Failure,
+    ) {
+        for claim in claims_without_instance(claims, instances, nodes) {
+            if self.cluster.is_ours(&claim) {
+                failure.note(self.delete_claim(&claim, "its instance no longer exists").await);
+            }
+        }
+    }
+
+    /// What needs no list of the cloud: NodeClaims whose Node is missing for too long, and replacements whose command is no more.
+    async fn collect_forsaken(&self, claims: &[Arc<NodeClaim>], nodes: &[Arc<Node>], failure: &mut Failure) {
+        for claim in self.look_for_missing_nodes(nodes) {
+            self.hands.tell(&given_up_event(&claim));
+            let why = "its Node has been gone for too long";
+            failure.note(self.delete_claim(&claim, why).await);
+        }
+        let (commands, unread_commands) = self.cluster.stores.disruptions.with_rejected();
+        let commands = commands.into_iter().map(|one| (one.name().to_owned(), one));
+        let commands: BTreeMap<String, Arc<Disruption>> = commands.collect();
+        let command = |name: &str| commands.get(name).cloned();
+        for claim in orphaned_replacements(claims, command, &unread_commands, self.cluster.now()) {
+            if self.cluster.is_ours(&claim) {
+                let why = "the command that it was to replace nodes for is no more";
+                failure.note(self.delete_claim(&claim, why).await);
+            }
+        }
+    }
+
+    /// D-252: instances that no NodeClaim names, and their Nodes.
+    async fn collect_leaked(
+        &self,
+        instances: &[NodeClaim],
+        claims: Vec<Arc<NodeClaim>>,
+        unreadable: BTreeSet<String>,
+        failure: &mut Failure,
+    ) {
+        match self.leaked(instances, claims, unreadable).await {
+            Ok(leaked) => {
+                for instance in leaked {
+                    failure.note(self.end_leaked(&instance).await);
+                }
+            }
+            Err(error) => failure.note(Err(error)),
         }
     }
 }
@@ -189,58 +266,41 @@ impl Controller for Garbage {
     async fn reconcile(self: Arc<Self>, _: Singleton) -> Looked {
         // D-250: claims before instances for one direction, instances before claims for the other.
         let claims_before = self.cluster.stores.node_claims.snapshot();
+        let mut failure = Failure::default();
+        let mut postponed = None;
         let instances = match self.cloud.list().await {
+            Ok(instances) => Some(instances),
             // Nothing has failed: the cloud has just started, and says so.
             Err(CloudError::Postponed { message, again_after }) => {
-                tracing::info!(reason = message, "garbage is collected later");
-                return Ok(Requeue::After(again_after));
+                tracing::info!(reason = message, "instances are compared with nodeclaims later");
+                postponed = Some(again_after);
+                None
             }
-            listed => listed?,
+            Err(error) => {
+                failure.note(Err(Box::new(error)));
+                None
+            }
         };
         let (claims_after, unreadable) = self.cluster.stores.node_claims.with_rejected();
         let nodes = self.cluster.stores.nodes.snapshot();
-        let mut failure: Option<ReconcileError> = None;
-        for claim in claims_without_instance(&claims_before, &instances, &nodes) {
-            if self.cluster.is_ours(&claim)
-                && let Err(error) = self.delete_claim(&claim, "its instance no longer exists").await
-            {
-                failure.get_or_insert(error);
-            }
+        if let Some(instances) = &instances {
+            self.collect_without_instance(&claims_before, instances, &nodes, &mut failure)
+                .await;
         }
-        for claim in self.look_for_missing_nodes(&nodes) {
-            self.hands.tell(&given_up_event(&claim));
-            if let Err(error) = self
-                .delete_claim(&claim, "its Node has been gone for too long")
-                .await
-            {
-                failure.get_or_insert(error);
-            }
+        self.collect_forsaken(&claims_after, &nodes, &mut failure).await;
+        if let Some(instances) = &instances {
+            self.collect_leaked(instances, claims_after, unreadable, &mut failure)
+                .await;
         }
-        let (commands, unread_commands) = self.cluster.stores.disruptions.with_rejected();
-        let commands = commands.into_iter().map(|one| (one.name().to_owned(), one));
-        let commands: BTreeMap<String, Arc<Disruption>> = commands.collect();
-        let command = |name: &str| commands.get(name).cloned();
-        for claim in orphaned_replacements(&claims_after, command, &unread_commands, self.cluster.now()) {
-            if self.cluster.is_ours(&claim)
-                && let Err(error) = self
-                    .delete_claim(&claim, "the command that it was to replace nodes for is no more")
-                    .await
-            {
-                failure.get_or_insert(error);
-            }
+        let ended: Vec<String> = self.ended().iter().cloned().collect();
+        for id in &ended {
+            failure.note(self.delete_nodes(id).await);
         }
-        let leaked = self.leaked(&instances, claims_after, unreadable).await;
-        let leaked = leaked.unwrap_or_else(|error| {
-            failure.get_or_insert(error);
-            Vec::new()
-        });
-        for instance in leaked {
-            if let Err(error) = self.end_leaked(&instance).await {
-                failure.get_or_insert(error);
-            }
-        }
-        if let Some(error) = failure {
+        if let Some(error) = failure.0 {
             return Err(error);
+        }
+        if let Some(again_after) = postponed {
+            return Ok(Requeue::After(again_after));
         }
         let passes = self.passes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Ok(Requeue::After(if passes < FIRST_PASSES {

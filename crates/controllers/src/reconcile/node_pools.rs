@@ -1,10 +1,12 @@
 //! NodePools: hash, validation, readiness, counts (P §10).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use spokeshave_api::{NodeClaim, NodePool};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_plan::nodepool::{claim_hash_actions, count, pool_hash_action, status_action};
 use spokeshave_plan::pool_conditions::CannotLaunch;
 use spokeshave_ports::CloudProvider as _;
@@ -15,6 +17,7 @@ use crate::act::hands::Hands;
 use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;
+use crate::reconcile::static_pools;
 use crate::state::cluster::Cluster;
 
 /// Changes of nodes are counted together for this long (P §10).
@@ -73,6 +76,10 @@ impl NodePools {
         }
         if !self.cluster.options.feature_gates.static_capacity {
             return Some(CannotLaunch::gate_is_off());
+        }
+        // What was refused before it had enough says nothing any more, and is not tried again.
+        if !static_pools::is_short(&self.cluster, pool) {
+            return None;
         }
         self.cluster.launch_trouble(pool).await
     }
@@ -135,6 +142,17 @@ impl Controller for NodePools {
                 pool.map(str::to_owned)
             },
         );
+        // What a node has counts as its Node says, which may change without its NodeClaim.
+        on.change_after(
+            COUNT_DELAY,
+            |stores| &stores.nodes,
+            |_, change| {
+                let (old, new) = (change.old.as_deref(), change.new.as_deref());
+                let labels = new.or(old).and_then(|node| node.metadata.labels.as_ref());
+                let pool = labels.and_then(|labels| labels.get(labels::NODE_POOL).cloned());
+                pool.filter(|_| old.and_then(counted) != new.and_then(counted))
+            },
+        );
         on.node_classes("nodepool.nodeclasses", |stores| {
             stores.node_pools.keys().into_iter().map(|key| key.name)
         });
@@ -188,6 +206,15 @@ impl Controller for NodePools {
         stamped?;
         Ok(Requeue::Done)
     }
+}
+
+/// What of a Node counts for its NodePool: whose it is, what it has, and whether it says so for good.
+fn counted(node: &Node) -> Option<(&str, Option<&BTreeMap<String, WireQuantity>>, bool)> {
+    let id = node.spec.as_ref()?.provider_id.as_deref()?;
+    let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
+    let labels = node.metadata.labels.as_ref();
+    let is_initialized = labels.is_some_and(|labels| labels.contains_key(labels::INITIALIZED));
+    Some((id, capacity, is_initialized))
 }
 
 /// True for a change of nothing but the status.

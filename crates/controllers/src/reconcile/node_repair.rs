@@ -69,9 +69,13 @@ impl NodeRepair {
         }))
     }
 
-    /// Counts a change, and says whether the Node has become broken or is broken in another way (D-256).
+    /// Counts a change, and says whether the Node has become broken, is broken in another way (D-256), or belongs to another NodeClaim than before.
     fn note(&self, change: &Change<Node>) -> bool {
-        let sick = |node: Option<&Node>| node.and_then(|node| unhealthy(node, &self.policies));
+        let sick = |node: Option<&Node>| {
+            let node = node?;
+            let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+            Some((unhealthy(node, &self.policies)?, provider_id.map(str::to_owned)))
+        };
         let now = sick(change.new.as_deref());
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = change.old.as_deref() {
@@ -106,6 +110,22 @@ impl Controller for NodeRepair {
         on.change(
             |stores| &stores.nodes,
             move |_, change| this.note(change).then(|| change.key.name.clone()),
+        );
+        // A Node may have been broken before its NodeClaim was known, or while several said that it is theirs.
+        let this = self.clone();
+        on.change(
+            |stores| &stores.node_claims,
+            move |stores, change| {
+                let id = |claim: Option<&NodeClaim>| Some(claim?.provider_id()?.to_owned());
+                let (old, new) = (id(change.old.as_deref()), id(change.new.as_deref()));
+                let ids = if old == new { [None, None] } else { [old, new] };
+                let nodes = ids.map(|id| id.map(|id| stores.nodes_by_provider_id.get(&id)));
+                let mut nodes: Vec<Arc<Node>> = nodes.into_iter().flatten().flatten().collect();
+                nodes.retain(|node| unhealthy(node, &this.policies).is_some());
+                nodes
+                    .into_iter()
+                    .map(|node| node.metadata.name.clone().unwrap_or_default())
+            },
         );
     }
 

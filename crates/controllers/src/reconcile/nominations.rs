@@ -15,12 +15,12 @@ use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, REGISTERED};
-use spokeshave_model::planned_node::{is_provisionable, planned, said};
+use spokeshave_model::planned_node::{is_provisionable, planned};
 use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::{Action, Pod};
 use spokeshave_plan::Provisioned;
 use spokeshave_plan::lifecycle::Progress;
-use spokeshave_plan::nominations::{Nominations, after_loss, at_registration};
+use spokeshave_plan::nominations::{Nominations, after_loss, at_registration, named_since};
 use spokeshave_runtime::{Change, ObjectKey};
 use tokio::sync::Notify;
 
@@ -261,15 +261,8 @@ fn standing<'a>(
     let places = existing.flat_map(|(node, pods)| pods.iter().map(move |pod| (*pod, *node)));
     places.filter_map(move |(pod, node)| {
         let (pod, node) = (snapshot.pod(pod), snapshot.node(node));
-        let name = node.node_name()?;
-        let known = if node.registered {
-            planned(&pod.object)
-        } else {
-            said(&pod.object)
-        };
-        known
-            .is_some_and(|(known, _)| known == name)
-            .then(|| (pod.uid(), name))
+        named_since(&pod.object, node)?;
+        Some((pod.uid(), node.node_name()?))
     })
 }
 

@@ -120,7 +120,13 @@ impl Controller for PodEvents {
                     next = Requeue::After(left);
                 }
                 PodEventStep::Write(action) => match self.hands.run_unless_stale(&[action]).await {
-                    Ok(false) => {}
+                    Ok(false) => {
+                        // Another writer was quicker, unless it is gone.
+                        if stores.node_claims.get_named(claim.name()).is_some() {
+                            self.pending().note(&name, time);
+                            next = Requeue::Stale;
+                        }
+                    }
                     Ok(true) => {
                         self.pending().wrote(&name, now);
                         // The look after the pause forgets it.

@@ -2,6 +2,7 @@
 
 mod audited;
 mod batcher;
+mod passes;
 mod reports;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ use spokeshave_model::planned_node::waits;
 use spokeshave_model::snapshot::{PodId, PoolView, Snapshot};
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Action, Plan, Price, pod};
-use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
+use spokeshave_plan::buffers::{buffer_of, failed_event};
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::vain_launches::{Askers, Pause};
@@ -195,51 +196,7 @@ impl Provisioner {
             .await;
     }
 
-    async fn pass(&self) {
-        let elsewhere = self.cluster.snapshot_where_nodes_join().await;
-        let avoids_zones = elsewhere.is_some();
-        let snapshot = match elsewhere {
-            Some(snapshot) => Arc::new(snapshot),
-            None => self.cluster.snapshot().await,
-        };
-        let Some(mut decision) = self.decide_soundly(&snapshot, |_| true) else {
-            return;
-        };
-        let buffers = self.cluster.options.feature_gates.capacity_buffer;
-        let tallies = buffers.then(|| tally(&snapshot, &decision.outcome));
-        // Who has a place where nodes join goes there. The others are planned for in every zone.
-        let left = if avoids_zones {
-            decision.outcome.take_unschedulable()
-        } else {
-            Vec::new()
-        };
-        let mut zones = BTreeMap::new();
-        self.count_zones(&mut zones, &decision, &left);
-        let left: BTreeSet<String> = left
-            .into_iter()
-            .map(|pod| snapshot.pod(pod).uid().to_owned())
-            .collect();
-        self.carry_out(&snapshot, decision).await;
-        if !left.is_empty() {
-            self.carry_out_elsewhere(&left, zones).await;
-        }
-        // NodeClaims come first, and the next pass: what buffers say of their room may take its time, or not be writable at all.
-        if let Some(tallies) = tallies {
-            self.reports.add(tallies);
-        }
-    }
-
-    /// Plans for these pods in every zone, once the new NodeClaims of the others count. `zones` are those of the others.
-    async fn carry_out_elsewhere(&self, left: &BTreeSet<String>, mut zones: BTreeMap<String, usize>) {
-        let snapshot = self.cluster.snapshot().await;
-        let is_left = |pod| left.contains(snapshot.pod(pod).uid());
-        if let Some(decision) = self.decide_soundly(&snapshot, is_left) {
-            self.count_zones(&mut zones, &decision, &[]);
-            self.carry_out(&snapshot, decision).await;
-        }
-    }
-
-    /// Decides about the pods that are meant, counts them, and tells the zone they will be in.
+    /// Decides about the pods that are meant, counts those that are ignored, and tells the zone they will be in.
     fn decide(&self, snapshot: &Snapshot, is_meant: impl Fn(PodId) -> bool) -> (Provisioned, Zones) {
         let started = self.cluster.now();
         let run = self.runs.fetch_add(1, Ordering::Relaxed).to_string();
@@ -257,25 +214,15 @@ impl Provisioner {
             .families
             .scheduling_duration
             .observe(&["provisioner"], self.cluster.clock.since(started).as_secs_f64());
+        let ignored = outcome
+            .ignored
+            .iter()
+            .filter(|(pod, _)| !snapshot.pod(*pod).is_virtual);
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-        {
-            let ignored = outcome
-                .ignored
-                .iter()
-                .filter(|(pod, _)| !snapshot.pod(*pod).is_virtual);
-            self.journal
-                .families
-                .ignored_pods
-                .set(&[], ignored.count() as f64);
-            let failed = outcome
-                .unschedulable
-                .iter()
-                .filter(|one| !snapshot.pod(one.pod).is_virtual);
-            self.journal
-                .families
-                .unschedulable_pods
-                .set(&["provisioner"], failed.count() as f64);
-        }
+        self.journal
+            .families
+            .ignored_pods
+            .set(&[], ignored.count() as f64);
         (outcome, zones)
     }
 
@@ -322,26 +269,6 @@ impl Provisioner {
         families.unschedulable_pods.set(&["provisioner"], 0.0);
         families.ignored_pods.set(&[], 0.0);
         families.pods_by_effective_zone.replace_all(std::iter::empty());
-    }
-
-    /// P-123: adds the pods of a decision to those that the pass has decided about before, without those that are left for its next half. Also where there are
-    /// none: while a node drains there is a pass every few seconds, and those that waited before wait no longer.
-    fn count_zones(&self, counts: &mut BTreeMap<String, usize>, decision: &Decision, left: &[PodId]) {
-        for (zone, pods) in &decision.more {
-            // They are in pod order.
-            let own = pods.iter().filter(|pod| left.binary_search(pod).is_err());
-            let own = own.count();
-            if own > 0 {
-                *counts.entry(zone.clone()).or_default() += own;
-            }
-        }
-        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-        let series = |(zone, count): (&String, &usize)| {
-            let labels = vec!["provisioner".to_owned(), zone.clone()];
-            (labels, *count as f64)
-        };
-        let gauge = &self.journal.families.pods_by_effective_zone;
-        gauge.replace_all(counts.iter().map(series));
     }
 
     /// P-072: a line in the log for pods whose preferences can keep nodes alive, at most once a day for each pod.

@@ -22,6 +22,25 @@ use crate::observe::journal::Journal;
 use crate::reconcile::unreadable;
 use crate::state::cluster::Cluster;
 
+/// D-355, of those NodeClaims that count. One that cannot be read counts by its name.
+fn count_those(cluster: &Cluster, pool: &NodePool, counts: impl Fn(&NodeClaim) -> bool) -> Counts {
+    let stores = &cluster.stores;
+    let look = || stores.claims_by_pool.get(pool.name());
+    let (claims, mut unread) = unreadable::beside(&stores.node_claims, look);
+    unread.retain(|name| claims.iter().all(|claim| claim.name() != name.as_str()));
+    let in_command = cluster.held_nodes(&[]);
+    let counted = claims.iter().map(|claim| &**claim).filter(|claim| counts(claim));
+    let mut counts = count(counted, |id| in_command.contains(id));
+    counts.active += unreadable::of_pool(&unread, pool.name()).count();
+    counts
+}
+
+/// Whether a NodePool has fewer nodes than it asks for and its limits allow. What is being launched is not there yet: the cloud may refuse it once more.
+pub(crate) fn is_short(cluster: &Cluster, pool: &NodePool) -> bool {
+    let launched = count_those(cluster, pool, |claim| claim.provider_id().is_some());
+    matches!(scale_up(pool, launched), ScaleUp::Create(_))
+}
+
 /// The controller of static NodePools.
 #[derive(Debug)]
 pub(crate) struct StaticPools {
@@ -43,18 +62,6 @@ impl StaticPools {
         }))
     }
 
-    /// D-355. A NodeClaim that cannot be read counts by its name.
-    fn count(&self, pool: &NodePool) -> Counts {
-        let stores = &self.cluster.stores;
-        let look = || stores.claims_by_pool.get(pool.name());
-        let (claims, mut unread) = unreadable::beside(&stores.node_claims, look);
-        unread.retain(|name| claims.iter().all(|claim| claim.name() != name.as_str()));
-        let in_command = self.cluster.held_nodes(&[]);
-        let mut counts = count(claims.iter().map(|claim| &**claim), |id| in_command.contains(id));
-        counts.active += unreadable::of_pool(&unread, pool.name()).count();
-        counts
-    }
-
     fn at_limit(pool: &NodePool) -> Requeue {
         tracing::info!(NodePool = pool.name(), "nodepool node limit reached");
         Requeue::After(STATIC_POOL_PERIOD_AT_LIMIT)
@@ -67,7 +74,7 @@ impl StaticPools {
         let Some(current) = current.filter(|current| current.uid() == pool.uid()) else {
             return Ok(Requeue::Done);
         };
-        let missing = match scale_up(&current, self.count(&current)) {
+        let missing = match scale_up(&current, count_those(&self.cluster, &current, |_| true)) {
             ScaleUp::Create(missing) => missing,
             ScaleUp::AtLimit => return Ok(Self::at_limit(&current)),
             ScaleUp::None => return Ok(Requeue::After(STATIC_POOL_PERIOD)),
@@ -234,7 +241,7 @@ impl Controller for StaticPools {
         if !pool.is_static() || pool.is_deleting() || !ours {
             return Ok(Requeue::Done);
         }
-        match scale_up(&pool, self.count(&pool)) {
+        match scale_up(&pool, count_those(&self.cluster, &pool, |_| true)) {
             ScaleUp::Create(_) => self.create(&pool).await,
             ScaleUp::AtLimit => Ok(Self::at_limit(&pool)),
             ScaleUp::None => {

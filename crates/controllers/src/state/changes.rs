@@ -267,9 +267,15 @@ impl Cluster {
         if known.distress != inputs.distress {
             changes.push(Change::Distress(Distress::clone(&inputs.distress)));
         }
-        if marks.owners != before.owners || known.owners_unknown != inputs.owners_unknown {
-            let annotations = self.stores.owners.annotations();
-            changes.push(Change::Owners(annotations, inputs.owners_unknown));
+        // Policies say what of them is asked for.
+        if (marks.owners, marks.policies) != (before.owners, before.policies)
+            || known.owners_unknown != inputs.owners_unknown
+        {
+            changes.push(Change::Owners {
+                annotations: self.stores.owners.annotations(),
+                stateful_sets: self.stores.owners.ordinals(&self.stores.disruption_policies),
+                unknown: inputs.owners_unknown,
+            });
         }
     }
 }

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase};
+use spokeshave_api::disruption::{DisruptedNode, Disruption};
 use spokeshave_api::{DisruptionReason, NodeClaim, NodePool, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, Distress, Nomination, Revocable, lower};
 use spokeshave_plan::Policy;
-use spokeshave_plan::disrupt::revocable;
+use spokeshave_plan::disrupt::{kept_until, revocable};
 use spokeshave_plan::in_flight::stand_in_id;
 use spokeshave_plan::pool_conditions::CannotLaunch;
 use spokeshave_plan::static_pools::template_claim;
@@ -361,6 +361,7 @@ impl Cluster {
             revocable: inputs.revocable.clone(),
             in_command: inputs.in_command.clone(),
             owner_annotations: self.stores.owners.annotations(),
+            stateful_sets: self.stores.owners.ordinals(&self.stores.disruption_policies),
             owners_unknown: inputs.owners_unknown,
             distress: inputs.distress.clone(),
             disruptions: self.ledger(&inputs.pending),
@@ -515,22 +516,3 @@ fn takes_of(ledger: &[Arc<Disruption>], other: &Disruption) -> bool {
         .iter()
         .any(|one| one.is_counted() && one.spec.nodes.iter().any(is_of_other))
 }
-
-/// Until when the replacements of a command are kept for the pods of its nodes: for as long as it waits for them, and for a while once its nodes drain. A drain
-/// that hangs longer makes its pods wait, but does not keep an empty node from going, or a drifted one from being replaced.
-fn kept_until(disruption: &Disruption) -> Timestamp {
-    let deleted = disruption
-        .status
-        .as_ref()
-        .and_then(|status| status.deleted_at.as_ref());
-    match deleted {
-        Some(deleted) if disruption.phase() == DisruptionPhase::Draining => deleted
-            .0
-            .saturating_add(KEPT_WHILE_DRAINING)
-            .unwrap_or(Timestamp::MAX),
-        _ => Timestamp::MAX,
-    }
-}
-
-/// How long replacements are kept for pods of nodes that drain.
-const KEPT_WHILE_DRAINING: SignedDuration = SignedDuration::from_mins(10);

@@ -150,7 +150,7 @@ pub(crate) fn differences(one: &Snapshot, other: &Snapshot) -> Vec<&'static str>
         }};
     }
     let fields = compared!(
-        resources well_known pools nodes pods classes requests kinds daemons budgets workload_annotations scheduler_profiles distress owners_unknown disruption_policies disruptions synced
+        resources well_known pools nodes pods classes requests kinds daemons budgets workload_annotations stateful_sets scheduler_profiles distress owners_unknown disruption_policies disruptions synced
     );
     fields
         .into_iter()

@@ -9,66 +9,238 @@
 //! comparison, and after a tenth of the whole it is another market, in which plans are trusted again. Nor is a plan to blame for nodes that no command has taken
 //! away, because they were interrupted, have expired or were deleted by somebody, and for what came in their place: from there it begins anew. A node that has come and
 //! that no pod uses costs nothing here: it is what a command that was rolled back leaves, or what pods did not need after all, and it goes for being empty.
+//!
+//! A node that drifted or has expired is renewed whatever its successor costs: that, too, is nobody's disappointment, and ends none.
+//!
+//! The price says nothing while pods are on their way to their places. But some wait for ever: for a label that no node has, beyond a limit, for a node that never
+//! comes up or is launched again and again. In a cluster with such a pod there would be no judgement at all, or one that never ends. So pods are waited for
+//! so long and no longer; then they count neither for the workload nor, with what is launched for them in vain, for the price. A Job that makes such a pod again
+//! and again changes nothing either. Pods that a command has moved and that have no places after all that time have been disappointed. A node that hangs while it
+//! leaves is waited for as long, and then counts for nothing. Where there is always something younger than that, nothing is judged; what was known ends there after
+//! an hour, if the pods are others by then.
+//!
+//! Pods of Jobs are gone for a while when they were moved, and without them the cluster looks like another. They are awaited as long, and then it is another.
 
 use super::candidates::Candidate;
 use super::command::{Command, Destination};
 use super::ground::Ground;
 use super::outcome::Calm;
 use super::register::Register;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::hash::{digest, digest_of};
 use spokeshave_model::Price;
-use spokeshave_model::snapshot::{NodeView, PodId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, NodeView, PodId, PodView, Snapshot};
 use spokeshave_model::vector::ResourceVector;
 use spokeshave_model::{state_node, taint};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known about the price of the cluster after this Snapshot; unchanged while commands or pods are under way.
-pub(super) fn observe(snapshot: &Snapshot, register: &Register, before: Option<&Calm>) -> Option<Calm> {
-    let mut waiting = register.restless(snapshot);
-    let busy = register
-        .entries()
-        .any(|(_, entry)| entry.is_leaving() || !entry.is_initialized)
-        || waiting
-            .any(|(_, pod)| pod.provisionable && pod.active && pod.problem().is_none() && !pod.is_virtual);
-    if busy {
-        return before.cloned();
-    }
-    let workload = register.signature();
-    let prices = used_prices(register, before);
+pub(super) fn observe(
+    snapshot: &Snapshot,
+    register: &Register,
+    before: Option<&Calm>,
+    now: Timestamp,
+) -> Option<Calm> {
+    let Some(given_up) = GivenUp::of(snapshot, register, before, now) else {
+        let is_outdated = |calm: &Calm| {
+            let is_old = now.duration_since(calm.at) >= OUTDATED;
+            // What waits now did not have to wait then: those that have places may be the same.
+            let has_others = || {
+                let waiting: Vec<PodId> = waiting(snapshot, register).map(|(pod, _)| pod).collect();
+                calm.workload != register.signature_without(snapshot, &waiting)
+            };
+            calm.disappointed && is_old && calm.whole != register.signature() && has_others()
+        };
+        return before.filter(|calm| !is_outdated(calm)).cloned();
+    };
+    let prices = used_prices(register, before, &given_up.nodes);
     let price: Price = prices.iter().map(|(_, price)| *price).sum();
-    let present = (price, prices.len());
-    let fresh = |prices| Calm {
-        workload,
-        lowest: present,
+    let is_to_save = |node: &u64| before.is_some_and(|calm| calm.takes_to_save(*node));
+    let priced = |node: u64| (node, before.map_or(Price::ZERO, |calm| calm.price_of(node)));
+    let anew = Calm {
+        at: now,
+        workload: register.signature_without(snapshot, &given_up.pods),
+        whole: register.signature(),
+        placed: register.entries().map(|(_, entry)| entry.reschedulable).sum(),
+        lowest: (price, prices.len()),
         acted: false,
         taken: Vec::new(),
+        renewed: Vec::new(),
+        hanging: given_up
+            .nodes
+            .iter()
+            .copied()
+            .filter(is_to_save)
+            .map(priced)
+            .collect(),
+        awaits: None,
         disappointed: false,
         prices,
         shifted: Price::ZERO,
     };
-    let Some(calm) = before.filter(|calm| calm.workload == workload) else {
-        return Some(fresh(prices));
-    };
-    if has_other_nodes(calm, &prices) {
-        return Some(fresh(prices));
-    }
-    let shift = Shift::between(&calm.prices, &prices);
-    let shifted = shift.size.saturating_add(calm.shifted);
-    if i128::from(shifted.0) * ANOTHER_MARKET >= i128::from(price.0) && shifted > Price::ZERO {
-        return Some(fresh(prices));
-    }
-    let lowest = (calm.lowest.0.saturating_add(shift.sum), calm.lowest.1);
-    let worse = present > lowest || (calm.acted && present == lowest);
-    let disappointed = calm.disappointed || worse;
-    Some(Calm {
-        workload,
-        lowest: lowest.min(present),
-        acted: false,
-        taken: Vec::new(),
-        disappointed,
-        prices,
-        shifted: if disappointed { shifted } else { Price::ZERO },
+    Some(match before {
+        Some(calm) => judged(calm, anew, now),
+        None => anew,
     })
+}
+
+/// What is known now that the cluster is like this; `anew` is what would be known if nothing had been before.
+fn judged(calm: &Calm, anew: Calm, now: Timestamp) -> Calm {
+    if calm.workload != anew.workload && calm.whole != anew.whole {
+        // Pods that are away are fewer.
+        let is_awaited = anew.placed < calm.placed && calm.awaits.is_some_and(|until| now < until);
+        return if is_awaited { calm.clone() } else { anew };
+    }
+    // A node that has come says nothing: it may be what the pods of a command needed in the end.
+    let nodes = calm.prices.iter().map(|(node, _)| *node);
+    let gone: Vec<u64> = nodes.filter(|node| !anew.knows(*node)).collect();
+    if gone.iter().any(|node| calm.taken.binary_search(node).is_err()) {
+        return anew;
+    }
+    let is_renewed = gone.iter().any(|node| calm.renewed.binary_search(node).is_ok());
+    let waits_for_others = calm.workload != anew.workload;
+    if is_renewed || waits_for_others {
+        // The same pods. At what price they have places is another question: other ones are left out now, or a node was to be renewed at any price.
+        let have_lost_places = calm.acted && waits_for_others && anew.placed < calm.placed;
+        return Calm {
+            disappointed: calm.disappointed || have_lost_places,
+            ..anew
+        };
+    }
+    let shift = Shift::between(&calm.prices, &anew.prices);
+    let shifted = shift.size.saturating_add(calm.shifted);
+    let (price, _) = anew.lowest;
+    if i128::from(shifted.0) * ANOTHER_MARKET >= i128::from(price.0) && shifted > Price::ZERO {
+        return anew;
+    }
+    // A node that hung had been left out; now that it is gone, what its pods have instead is compared with it.
+    let hung: Vec<Price> = calm
+        .hanging
+        .iter()
+        .filter(|(node, _)| !anew.hangs(*node))
+        .map(|(_, price)| *price)
+        .collect();
+    let back = hung
+        .iter()
+        .fold(shift.sum, |sum, price| sum.saturating_add(*price));
+    let lowest = (calm.lowest.0.saturating_add(back), calm.lowest.1 + hung.len());
+    let acted = calm.acted || !hung.is_empty();
+    let worse = anew.lowest > lowest || (acted && anew.lowest == lowest);
+    let disappointed = calm.disappointed || worse;
+    Calm {
+        whole: calm.whole,
+        lowest: lowest.min(anew.lowest),
+        disappointed,
+        shifted: if disappointed { shifted } else { Price::ZERO },
+        ..anew
+    }
+}
+
+/// So long is a pod waited for. What is launched for it has registered by then, or is given up (W-29).
+const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+
+/// So long are plans distrusted in a cluster that never comes to rest and whose pods have changed: there is always a pod that is made or a node that leaves in it.
+const OUTDATED: SignedDuration = SignedDuration::from_hours(1);
+
+fn patience_ends(since: Timestamp) -> Timestamp {
+    since.saturating_add(PATIENCE).unwrap_or(Timestamp::MAX)
+}
+
+/// What nobody waits for any more.
+struct GivenUp {
+    /// They count neither for the workload nor for what has to be cheap.
+    pods: Vec<PodId>,
+    /// Nodes that leave and hang, by hashes of their provider IDs: their prices do not count.
+    nodes: BTreeSet<u64>,
+}
+
+impl GivenUp {
+    /// `None` while something is waited for.
+    fn of(snapshot: &Snapshot, register: &Register, before: Option<&Calm>, now: Timestamp) -> Option<Self> {
+        let is_over = |until: Option<Timestamp>| until.is_some_and(|until| until <= now);
+        let hanging: Option<Vec<NodeId>> = leaving(snapshot, register)
+            .map(|(node, until)| is_over(until).then_some(node))
+            .collect();
+        let waiting: Option<Vec<PodId>> = waiting(snapshot, register)
+            .map(|(pod, until)| is_over(until).then_some(pod))
+            .collect();
+        let (hanging, mut pods) = hanging.zip(waiting)?;
+        let mut nodes = BTreeSet::new();
+        for view in hanging.into_iter().map(|node| snapshot.node(node)) {
+            let node = digest(&view.provider_id);
+            nodes.insert(node);
+            // What somebody else has deleted, or what was to be renewed, is to blame for nothing once its pods move.
+            if before.is_none_or(|calm| !calm.takes_to_save(node)) {
+                pods.extend(view.present_pods());
+            }
+        }
+        Some(GivenUp { pods, nodes })
+    }
+}
+
+/// Nodes that leave, each with until when it is waited for. A pod that nobody may evict keeps one for days; as long as it is not being deleted, its command waits for
+/// replacements, and has limits of its own.
+fn leaving<'s>(
+    snapshot: &'s Snapshot,
+    register: &'s Register,
+) -> impl Iterator<Item = (NodeId, Option<Timestamp>)> + 's {
+    register.leaving().map(move |node| {
+        let view = snapshot.node(node);
+        let claim = view.claim.as_ref().map(|claim| &claim.metadata);
+        let meta = claim.or_else(|| view.node.as_ref().map(|node| &node.metadata));
+        let since = meta.and_then(|meta| meta.deletion_timestamp.as_ref());
+        (node, since.map(|since| patience_ends(since.0)))
+    })
+}
+
+/// Pods that wait for a place, each with until when it is waited for: those that are seen to wait, and those on what stands in for a NodeClaim without an instance.
+fn waiting<'s>(
+    snapshot: &'s Snapshot,
+    register: &'s Register,
+) -> impl Iterator<Item = (PodId, Option<Timestamp>)> + 's {
+    let restless = register.restless(snapshot);
+    let seen = restless.filter(|(_, pod)| pod.provisionable && pod.active && !pod.is_virtual);
+    let coming = register.entries().filter(|(_, entry)| !entry.is_initialized);
+    let stand_ins = coming.map(move |(node, _)| snapshot.node(node));
+    let stand_ins = stand_ins.filter(|view| view.is_stand_in());
+    let pods = stand_ins.flat_map(|view| view.pods.iter().copied());
+    let pods = pods.map(move |pod| (pod, snapshot.pod(pod)));
+    let expected = pods.filter(|(_, pod)| pod.active && !pod.is_virtual);
+    seen.chain(expected).map(|(id, pod)| {
+        // Nobody seeks a place for one that has a problem.
+        let waits_since = match pod.problem() {
+            Some(_) => Some(Timestamp::MIN),
+            None => pod.seniority.created(),
+        };
+        (id, waits_since.map(patience_ends))
+    })
+}
+
+/// When nothing that is waited for is so any more: until then nothing is judged.
+pub(super) fn end_of_patience(snapshot: &Snapshot, register: &Register, now: Timestamp) -> Option<Timestamp> {
+    let pods = waiting(snapshot, register).map(|(_, until)| until);
+    let mut ends = pods.chain(leaving(snapshot, register).map(|(_, until)| until));
+    let last = ends.try_fold(Timestamp::MIN, |last, until| Some(last.max(until?)))?;
+    (last > now).then_some(last)
+}
+
+/// Until when pods of these commands are awaited that are not there again at once.
+pub(super) fn end_of_absence(snapshot: &Snapshot, commands: &[Command], now: Timestamp) -> Option<Timestamp> {
+    let nodes = commands.iter().flat_map(|command| &command.nodes);
+    let nodes: BTreeSet<&str> = nodes.map(|node| node.provider_id.as_str()).collect();
+    let views = snapshot.nodes.iter();
+    let views = views.filter(|view| nodes.contains(view.provider_id.as_str()));
+    let mut pods = views
+        .flat_map(NodeView::present_pods)
+        .map(|pod| snapshot.pod(*pod));
+    let is_awaited = pods.any(|pod| pod.reschedulable && comes_back_late(pod));
+    is_awaited.then(|| patience_ends(now))
+}
+
+/// A Job makes a pod again after a back-off: by then others may have the place that it was to have.
+fn comes_back_late(pod: &PodView) -> bool {
+    let mut owners = pod.object.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true) && owner.kind == "Job")
 }
 
 /// What pods need places, and what the nodes with pods that would have to move are like, as far as it decides whether pods have places there and what these cost.
@@ -93,27 +265,20 @@ pub(super) fn standing(snapshot: &Snapshot, register: &Register) -> u64 {
     digest_of(facts.flat_map(u64::to_le_bytes))
 }
 
-/// What the nodes cost, without those that have come since and that no pod uses.
-fn used_prices(register: &Register, before: Option<&Calm>) -> Vec<(u64, Price)> {
+/// What the nodes cost, without those that leave and hang, and those that no pod uses and that have come since, or have yet to come up.
+fn used_prices(register: &Register, before: Option<&Calm>, hanging: &BTreeSet<u64>) -> Vec<(u64, Price)> {
     let prices = register.prices();
-    let Some(calm) = before.filter(|calm| !calm.prices.is_empty()) else {
-        return prices.to_vec();
-    };
-    if prices.iter().all(|(node, _)| calm.knows(*node)) {
+    let before = before.filter(|calm| !calm.prices.is_empty());
+    let is_known = |node: u64| before.is_none_or(|calm| calm.knows(node));
+    let mut left_out: BTreeSet<u64> = register.coming().collect();
+    left_out.extend(hanging);
+    if left_out.is_empty() && prices.iter().all(|(node, _)| is_known(*node)) {
         return prices.to_vec();
     }
     let unused: BTreeSet<u64> = register.unused().collect();
-    let counts = |(node, _): &&(u64, Price)| calm.knows(*node) || !unused.contains(node);
+    let counts =
+        |(node, _): &&(u64, Price)| !left_out.contains(node) && (is_known(*node) || !unused.contains(node));
     prices.iter().filter(counts).copied().collect()
-}
-
-/// Whether nodes are gone that no command has taken away. One that has come says nothing: it may be what the pods of a command needed in the end.
-fn has_other_nodes(calm: &Calm, prices: &[(u64, Price)]) -> bool {
-    let mut nodes = calm.prices.iter().map(|(node, _)| node);
-    nodes.any(|node| {
-        let is_gone = prices.binary_search_by_key(node, |(other, _)| *other).is_err();
-        is_gone && calm.taken.binary_search(node).is_err()
-    })
 }
 
 /// Prices that have changed by one part in so many of the whole make another market.
@@ -150,7 +315,7 @@ impl Shift {
 ///
 /// Others can keep a pod from a node only by filling some resource of it beyond what the pod leaves free. Per resource they have no more to
 /// fill with than their sum. So when the shares of that sum which it would take to close each fitting node add up to more than one per
-/// resource, some node stays open. Pods whose places depend on other pods are not vouched for.
+/// resource, some node stays open. Pods whose places depend on other pods are not vouched for, nor are those that come back late.
 pub(super) fn is_safe(ground: &Ground<'_>, set: &[&Candidate], command: &Command) -> bool {
     let snapshot = ground.snapshot;
     let all_on_replacement = command
@@ -236,6 +401,7 @@ fn is_independent(snapshot: &Snapshot, pod: PodId) -> bool {
         && constraints.host_ports.is_empty()
         && constraints.volume_terms.is_empty()
         && constraints.required_terms.len() <= 1
+        && !comes_back_late(snapshot.pod(pod))
 }
 
 fn accepts(snapshot: &Snapshot, view: &NodeView, pod: PodId) -> bool {
@@ -246,150 +412,4 @@ fn accepts(snapshot: &Snapshot, view: &NodeView, pod: PodId) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use jiff::Timestamp;
-    use spokeshave_example::{Shape, cluster};
-    use spokeshave_model::lower;
-
-    fn snapshot() -> Snapshot {
-        lower(&cluster(Shape::Plain, 40, 400, 1))
-    }
-
-    fn seen(snapshot: &Snapshot, before: Option<&Calm>) -> Calm {
-        let register = Register::of(snapshot, Timestamp::UNIX_EPOCH);
-        observe(snapshot, &register, before).expect("nothing is under way")
-    }
-
-    fn dearer(snapshot: &mut Snapshot, percent: i64) {
-        for view in &mut snapshot.nodes {
-            view.price = Price(view.price.0 * (100 + percent) / 100);
-        }
-    }
-
-    /// Another node in place of one, which costs so much more.
-    fn replaced(snapshot: &mut Snapshot, position: usize, more: i64) {
-        let view = &mut snapshot.nodes[position];
-        view.provider_id = format!("another-{position}");
-        view.price = Price(view.price.0 + more);
-    }
-
-    /// A command has taken this node.
-    fn acts_on(snapshot: &Snapshot, position: usize, calm: &mut Calm) {
-        calm.acted = true;
-        calm.taken.push(digest(&snapshot.nodes[position].provider_id));
-        calm.taken.sort_unstable();
-    }
-
-    fn is_disappointed(snapshot: &Snapshot, calm: &mut Calm) -> bool {
-        *calm = seen(snapshot, Some(calm));
-        calm.disappointed
-    }
-
-    #[test]
-    fn invariant_17_prices_that_change_by_themselves_are_no_disappointment() {
-        let mut world = snapshot();
-        let mut calm = seen(&world, None);
-        for percent in [2, -2, 25, -20, 1] {
-            dearer(&mut world, percent);
-            assert!(!is_disappointed(&world, &mut calm), "{percent} percent");
-        }
-        // A command whose replacement is cheaper, while all others become a little dearer.
-        acts_on(&world, 0, &mut calm);
-        dearer(&mut world, 1);
-        replaced(&mut world, 0, -10_000_000);
-        assert!(!is_disappointed(&world, &mut calm));
-        calm.acted = true;
-        assert!(
-            is_disappointed(&world, &mut calm),
-            "a command that has saved nothing"
-        );
-    }
-
-    #[test]
-    fn invariant_17_what_has_disappointed_is_trusted_again_in_another_market() {
-        let mut world = snapshot();
-        let mut calm = seen(&world, None);
-        acts_on(&world, 0, &mut calm);
-        replaced(&mut world, 0, 1);
-        assert!(is_disappointed(&world, &mut calm), "the same pods cost more");
-        for percent in [2, -2, 2, -2] {
-            assert!(is_disappointed(&world, &mut calm), "nothing has changed");
-            dearer(&mut world, percent);
-            assert!(is_disappointed(&world, &mut calm), "{percent} percent");
-        }
-        dearer(&mut world, 3);
-        assert!(!is_disappointed(&world, &mut calm), "a tenth in sum");
-        acts_on(&world, 1, &mut calm);
-        replaced(&mut world, 1, 1);
-        assert!(is_disappointed(&world, &mut calm), "trusted once");
-    }
-
-    #[test]
-    fn invariant_17_nodes_that_others_have_taken_are_no_disappointment() {
-        let mut world = snapshot();
-        let mut calm = seen(&world, None);
-        replaced(&mut world, 0, 50_000_000);
-        assert!(
-            !is_disappointed(&world, &mut calm),
-            "an interruption, and what came for its pods"
-        );
-        acts_on(&world, 1, &mut calm);
-        replaced(&mut world, 1, -1);
-        replaced(&mut world, 2, 50_000_000);
-        assert!(
-            !is_disappointed(&world, &mut calm),
-            "another one beside a command"
-        );
-        acts_on(&world, 3, &mut calm);
-        replaced(&mut world, 3, 1);
-        assert!(is_disappointed(&world, &mut calm), "the command's own");
-        replaced(&mut world, 4, 1);
-        assert!(
-            !is_disappointed(&world, &mut calm),
-            "and it begins anew with the next interruption"
-        );
-        acts_on(&world, 6, &mut calm);
-        let mut more = world.nodes[5].clone();
-        more.provider_id = "pods-have-scattered".to_owned();
-        world.nodes.push(more);
-        world.nodes[6].provider_id = "replacement".to_owned();
-        assert!(is_disappointed(&world, &mut calm), "a node more after a command");
-    }
-
-    #[test]
-    fn invariant_17_a_node_that_no_pod_uses_is_no_disappointment_until_one_does() {
-        let mut world = snapshot();
-        let mut calm = seen(&world, None);
-        // A command is rolled back when its replacement is there.
-        acts_on(&world, 0, &mut calm);
-        calm.taken.clear();
-        calm.acted = false;
-        let mut spare = world.nodes[5].clone();
-        spare.provider_id = "replacement".to_owned();
-        spare.pods = Default::default();
-        world.nodes.push(spare);
-        assert!(!is_disappointed(&world, &mut calm), "it came");
-        assert!(!is_disappointed(&world, &mut calm), "it stays");
-        let spare = world.nodes.pop().unwrap();
-        assert!(!is_disappointed(&world, &mut calm), "it went");
-        world.nodes.push(NodeView {
-            pods: world.nodes[5].pods.clone(),
-            ..spare
-        });
-        assert!(is_disappointed(&world, &mut calm), "pods use it");
-    }
-
-    #[test]
-    fn invariant_17_a_node_that_a_commands_pods_need_late_is_its_own() {
-        let mut world = snapshot();
-        let mut calm = seen(&world, None);
-        acts_on(&world, 0, &mut calm);
-        let gone = world.nodes.remove(0);
-        assert!(!is_disappointed(&world, &mut calm), "it has saved something");
-        let mut more = gone;
-        more.provider_id = "late".to_owned();
-        world.nodes.push(more);
-        assert!(is_disappointed(&world, &mut calm), "and lost it again");
-    }
-}
+mod tests;

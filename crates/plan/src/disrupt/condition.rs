@@ -4,11 +4,13 @@
 //! verdicts about a node and are never written.
 
 use super::command::Decision;
-use super::verdict::{BlockerKind, Verdict, money_text};
+use super::verdict::{BlockerKind, Verdict};
 use jiff::Timestamp;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, Status, VERDICT};
-use spokeshave_model::{Action, Subresource};
+use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::state_node::is_free;
+use spokeshave_model::{Action, Price, Subresource};
 
 /// Longest message; a NodeClaim is no place for a novel.
 const MESSAGE_CHARACTERS: usize = 1024;
@@ -41,7 +43,7 @@ impl VerdictCondition {
         if verdict.blockers.iter().any(|blocker| passing(blocker.kind)) {
             return None;
         }
-        let saved = verdict.price_before.saturating_sub(verdict.price_after);
+        let saves = verdict.saving_text();
         let method = verdict.method.map_or("", |method| method.as_str());
         let waits = verdict
             .waits
@@ -50,17 +52,13 @@ impl VerdictCondition {
             .unwrap_or_default();
         let (status, reason, message) = match verdict.decision {
             Decision::NoOp => (Status::False, "Keep", keep_text(verdict)),
-            Decision::Delete => (
-                Status::True,
-                "Delete",
-                format!("{method}: {}{waits}", money_text(saved)),
-            ),
+            Decision::Delete => (Status::True, "Delete", format!("{method}: {saves}{waits}")),
             Decision::Replace => {
                 let by = verdict.replacement.as_deref().unwrap_or("another node");
                 (
                     Status::True,
                     "Replace",
-                    format!("{method}: by {by}, {}{waits}", money_text(saved)),
+                    format!("{method}: by {by}, {saves}{waits}"),
                 )
             }
         };
@@ -69,6 +67,18 @@ impl VerdictCondition {
             status,
             reason,
             message,
+        })
+    }
+
+    /// The same of a verdict of a pass over this Snapshot. Decisions take a node to cost nothing whose price nobody knows: what it saves is not known then.
+    pub fn in_pass(snapshot: &Snapshot, verdict: &Verdict) -> Option<Self> {
+        let node = snapshot.node(verdict.node);
+        if node.price > Price::ZERO || is_free(node, &snapshot.pools) {
+            return Self::of(verdict);
+        }
+        Self::of(&Verdict {
+            price_unknown: true,
+            ..verdict.clone()
         })
     }
 
@@ -129,8 +139,9 @@ mod tests {
     use super::super::command::Method;
     use super::super::verdict::{Blocker, Counterfactual, Subject};
     use super::*;
-    use spokeshave_model::Price;
+    use spokeshave_example::{instance_type, node, node_pool};
     use spokeshave_model::snapshot::NodeId;
+    use spokeshave_model::{ClusterState, lower};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -164,6 +175,7 @@ mod tests {
                 replacement: None,
             }),
             by_on_demand: false,
+            price_unknown: false,
         }
     }
 
@@ -207,6 +219,44 @@ mod tests {
             message(&verdict),
             "SingleNodeConsolidation: saves $0.19/h; it rests after a command that failed"
         );
+    }
+
+    #[test]
+    fn z_024_what_nobody_knows_the_price_of_is_not_said_to_save_nothing() {
+        let mut verdict = keep(BlockerKind::Budget, 0.0);
+        verdict.decision = Decision::Delete;
+        verdict.method = Some(Method::Emptiness);
+        let message = |verdict: &Verdict| VerdictCondition::of(verdict).unwrap().message;
+        assert_eq!(message(&verdict), "Emptiness: saves nothing", "it is free");
+        verdict.price_unknown = true;
+        assert_eq!(message(&verdict), "Emptiness: saves an unknown amount");
+        verdict.decision = Decision::Replace;
+        verdict.method = Some(Method::Drift);
+        verdict.replacement = Some("m5.large".to_owned());
+        assert_eq!(
+            message(&verdict),
+            "Drift: by m5.large, changes the price by an unknown amount"
+        );
+        verdict.decision = Decision::NoOp;
+        assert!(message(&verdict).ends_with(": delete, saves an unknown amount"));
+    }
+
+    #[test]
+    fn z_024_a_pass_knows_of_which_nodes_nobody_knows_the_price() {
+        let [known, odd] = ["known", "odd"].map(|name| instance_type(name, 2, 8, &["a"]));
+        let state = ClusterState::default()
+            .with_pool(node_pool("default"), vec![known.clone()])
+            .with_node(node("default", "n", &known, "a", "spot"))
+            .with_node(node("default", "o", &odd, "a", "spot"));
+        let snapshot = lower(&state);
+        let mut verdict = keep(BlockerKind::Budget, 0.0);
+        verdict.decision = Decision::Delete;
+        verdict.method = Some(Method::Emptiness);
+        for (name, told) in [("n", "saves nothing"), ("o", "saves an unknown amount")] {
+            verdict.node = snapshot.find_node(name).unwrap();
+            let message = VerdictCondition::in_pass(&snapshot, &verdict).unwrap().message;
+            assert_eq!(message, format!("Emptiness: {told}"), "{name}");
+        }
     }
 
     #[test]

@@ -172,12 +172,12 @@ pub(super) fn approved(snapshot: &Snapshot, command: &Command, scores: &[PoolSco
 const REFRESH_SECONDS: i64 = 300;
 
 /// Until when a fruitless pass stays fruitless if no object changes: the end of the first nomination, protection, back-off, wait for a round or window, and the
-/// next minute where budgets have schedules. Five minutes at most, and then it is only a refresh: true.
+/// next minute where budgets have schedules. Five minutes at most, and then it is only a refresh. With it when the clock changes something, if it ever does.
 pub(super) fn next_change(
     ground: &Ground<'_>,
     back_offs: &BTreeMap<String, BackOff>,
     rounds: impl Iterator<Item = Timestamp>,
-) -> (Timestamp, bool) {
+) -> (Timestamp, Option<Timestamp>) {
     let (snapshot, now) = (ground.snapshot, ground.now);
     let register = &ground.register;
     let nominations = register.entries().filter_map(|(_, entry)| entry.nominated_until);
@@ -208,8 +208,5 @@ pub(super) fn next_change(
         .filter(|time| *time > now);
     let change = times.chain(scheduled.then_some(next_minute)).chain(soon).min();
     let refresh = after(REFRESH_SECONDS);
-    match change {
-        Some(change) if change <= refresh => (change, false),
-        _ => (refresh, true),
-    }
+    (change.map_or(refresh, |change| change.min(refresh)), change)
 }

@@ -111,6 +111,7 @@ impl<'g, 'a> Judge<'g, 'a> {
             waits: None,
             if_removed,
             by_on_demand: false,
+            price_unknown: false,
         };
         let mut best: Option<(Vec<Stop>, Counterfactual)> = None;
         let mut fixed: Option<Stop> = None;
@@ -416,6 +417,7 @@ fn acts(node: NodeId, method: Method, price: Price, act: Act) -> Verdict {
         waits: None,
         if_removed: None,
         by_on_demand: false,
+        price_unknown: false,
     }
 }
 

@@ -156,13 +156,26 @@ pub struct Frontier {
 /// The cluster at rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Calm {
+    /// When it was last seen so.
+    pub(crate) at: Timestamp,
+    /// What pods need places, without those that nobody waits for any more.
     pub(crate) workload: u64,
+    /// The same with them, as it was when this workload was seen for the first time.
+    pub(crate) whole: u64,
+    /// How many pods that need places are on nodes.
+    pub(crate) placed: usize,
     /// The lowest price, and the fewest nodes at that price.
     pub(crate) lowest: (Price, usize),
-    /// A command has been started since.
+    /// A command that is to save something has been started since.
     pub(crate) acted: bool,
     /// The nodes that commands have begun to take since, as `prices` has them, in order.
     pub(crate) taken: Vec<u64>,
+    /// Of these, those that go because they have drifted or expired, in order.
+    pub(crate) renewed: Vec<u64>,
+    /// Nodes that commands have taken before to save something and that hang while they leave, in order, each with what it cost.
+    pub(crate) hanging: Vec<(u64, Price)>,
+    /// Until when pods are awaited that commands have moved and that are not there again at once.
+    pub(crate) awaits: Option<Timestamp>,
     /// A command has not made things better.
     pub(crate) disappointed: bool,
     /// What each node cost, by a hash of its provider ID, in order: prices also change by themselves.
@@ -206,28 +219,62 @@ impl Calm {
             .is_ok()
     }
 
-    /// Commands are started. Those that take nothing but nodes that no pod has used have nothing to make better.
-    pub(crate) fn acts(&mut self, commands: &[Command]) {
-        for node in commands.iter().flat_map(|command| &command.nodes) {
-            let node = digest(&node.provider_id);
-            if !self.knows(node) {
-                continue;
-            }
-            self.acted = true;
-            if let Err(at) = self.taken.binary_search(&node) {
-                self.taken.insert(at, node);
+    /// The price of a node that it has, or that it has left out because the node hangs; otherwise zero.
+    pub(crate) fn price_of(&self, node: u64) -> Price {
+        let in_use = self.prices.iter().chain(&self.hanging);
+        let found = in_use.copied().find(|(other, _)| *other == node);
+        found.map_or(Price::ZERO, |(_, price)| price)
+    }
+
+    /// Whether it has left a node out because that hangs although a command has taken it.
+    pub(crate) fn hangs(&self, node: u64) -> bool {
+        self.hanging
+            .binary_search_by_key(&node, |(other, _)| *other)
+            .is_ok()
+    }
+
+    /// Whether a command has begun to take a node to save something, and it has not been seen to be gone.
+    pub(crate) fn takes_to_save(&self, node: u64) -> bool {
+        let is_in = |nodes: &[u64]| nodes.binary_search(&node).is_ok();
+        self.hangs(node) || (is_in(&self.taken) && !is_in(&self.renewed))
+    }
+
+    /// Commands are started; of their pods some are awaited until then. Those that take nothing but nodes that no pod has used have nothing to make better, nor
+    /// have those for drift and expiry.
+    pub(crate) fn acts(&mut self, commands: &[Command], awaits: Option<Timestamp>) {
+        for command in commands {
+            let renews = command.method.is_maintenance();
+            for node in command.nodes.iter().map(|node| digest(&node.provider_id)) {
+                if !self.knows(node) {
+                    continue;
+                }
+                self.acted |= !renews;
+                insert(&mut self.taken, node);
+                if renews {
+                    insert(&mut self.renewed, node);
+                }
             }
         }
+        self.awaits = self.awaits.max(awaits);
     }
 
     /// A command has not taken its nodes after all.
     fn spares(&mut self, command: &Command) {
-        for node in &command.nodes {
-            if let Ok(at) = self.taken.binary_search(&digest(&node.provider_id)) {
-                self.taken.remove(at);
+        for node in command.nodes.iter().map(|node| digest(&node.provider_id)) {
+            for nodes in [&mut self.taken, &mut self.renewed] {
+                if let Ok(at) = nodes.binary_search(&node) {
+                    nodes.remove(at);
+                }
             }
         }
-        self.acted &= !self.taken.is_empty();
+        self.acted &= self.taken.len() > self.renewed.len();
+    }
+}
+
+/// Adds a node to those that are in order.
+fn insert(nodes: &mut Vec<u64>, node: u64) {
+    if let Err(at) = nodes.binary_search(&node) {
+        nodes.insert(at, node);
     }
 }
 
@@ -236,8 +283,8 @@ impl Calm {
 pub(crate) struct Settled {
     pub(crate) version: u64,
     pub(crate) until: Timestamp,
-    /// Nothing that a decision reads changes at that time: the state is only looked at again.
-    pub(crate) is_refresh: bool,
+    /// When the clock alone changes something that a decision reads; none if it does not. The state may be looked at again before.
+    pub(crate) changes_at: Option<Timestamp>,
 }
 
 /// How long what has failed rests at first, in seconds.
@@ -261,7 +308,16 @@ impl Frontier {
     /// Whether the next pass only repeats a fruitless one: neither an object nor the time has changed an answer since (D-123).
     pub fn is_refresh(&self) -> bool {
         let settled = self.settled.as_ref();
-        settled.is_some_and(|settled| settled.is_refresh && self.version == Some(settled.version))
+        let is_early = |settled: &Settled| settled.changes_at.is_none_or(|change| settled.until < change);
+        settled.is_some_and(|settled| is_early(settled) && self.version == Some(settled.version))
+    }
+
+    /// Whether a pass at this time would only repeat a fruitless one, however long ago that was.
+    pub fn is_repeated(&self, now: Timestamp) -> bool {
+        let settled = self.settled.as_ref();
+        settled.is_some_and(|settled| {
+            self.version == Some(settled.version) && settled.changes_at.is_none_or(|change| now < change)
+        })
     }
 
     /// Nothing that a decision reads has changed up to this version: what was settled stays so.
@@ -364,7 +420,7 @@ impl Frontier {
     /// A rest that a fruitless pass has brought ends then at the latest: the caller left something for later.
     pub fn rest_until(&mut self, due: Timestamp) {
         if let Some(settled) = self.settled.as_mut().filter(|settled| due < settled.until) {
-            (settled.until, settled.is_refresh) = (due, true);
+            settled.until = due;
         }
     }
 

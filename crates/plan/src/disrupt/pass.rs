@@ -114,7 +114,7 @@ fn pass(
         Default::default()
     };
     let frontier = &Frontier {
-        calm: cautious::observe(snapshot, &ground.register, frontier.calm.as_ref()),
+        calm: cautious::observe(snapshot, &ground.register, frontier.calm.as_ref(), now),
         lost: frontier
             .lost
             .among(|| cautious::standing(snapshot, &ground.register)),
@@ -445,18 +445,30 @@ impl<'g, 'a> Pass<'_, 'g, 'a> {
             frontier.seed += 1;
             rounds::end(&mut frontier.rounds, now);
             if let Some(version) = frontier.version.filter(|_| frontier.seed >= self.rounds) {
-                let (until, is_refresh) =
-                    events::next_change(self.ground, &frontier.back_offs, self.closed.values().copied());
+                // Plans may be trusted again then.
+                let (snapshot, register) = (self.ground.snapshot, &self.ground.register);
+                let distrusts = frontier.calm.as_ref().filter(|calm| calm.disappointed);
+                let trusts = distrusts.map(|calm| {
+                    let patience = cautious::end_of_patience(snapshot, register, now);
+                    [calm.awaits, patience].into_iter().flatten()
+                });
+                let ends = self.closed.values().copied();
+                let ends = ends.chain(trusts.into_iter().flatten());
+                let (until, changes_at) = events::next_change(self.ground, &frontier.back_offs, ends);
                 frontier.settled = Some(Settled {
                     version,
                     until,
-                    is_refresh,
+                    changes_at,
                 });
             }
         } else {
             frontier.seed = 0;
             if let Some(calm) = &mut frontier.calm {
-                calm.acts(&self.outcome.commands);
+                let commands = &self.outcome.commands;
+                calm.acts(
+                    commands,
+                    cautious::end_of_absence(self.ground.snapshot, commands, now),
+                );
             }
         }
         self.outcome

@@ -363,6 +363,11 @@ impl Register {
         self.signature.value()
     }
 
+    /// The same without these pods.
+    pub(super) fn signature_without(&self, snapshot: &Snapshot, pods: &[PodId]) -> u64 {
+        self.signature.without(snapshot, pods)
+    }
+
     pub(super) fn prices(&self) -> &[(u64, Price)] {
         &self.prices
     }
@@ -371,6 +376,15 @@ impl Register {
     pub(super) fn unused(&self) -> impl Iterator<Item = u64> + '_ {
         let unused = self.entries.iter().filter(|entry| entry.reschedulable == 0);
         unused.map(|entry| entry.digest)
+    }
+
+    /// Of these, those that have yet to come up.
+    pub(super) fn coming(&self) -> impl Iterator<Item = u64> + '_ {
+        let coming = self
+            .entries
+            .iter()
+            .filter(|entry| entry.reschedulable == 0 && !entry.is_initialized);
+        coming.map(|entry| entry.digest)
     }
 }
 

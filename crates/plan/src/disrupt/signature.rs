@@ -6,7 +6,7 @@
 use super::kept::Delta;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_api::hash::digest_of;
-use spokeshave_model::snapshot::{ClassId, PodView, RequestId, Snapshot};
+use spokeshave_model::snapshot::{ClassId, PodId, PodView, RequestId, Snapshot};
 
 type Shape = (ClassId, RequestId);
 
@@ -57,10 +57,7 @@ impl Signature {
         } else {
             before.saturating_sub(1)
         };
-        let value = |count: u64| match count {
-            0 => 0,
-            count => of_shape(snapshot, shape, count),
-        };
+        let value = |count: u64| of_shape(snapshot, shape, count);
         self.sum = self.sum.wrapping_sub(value(before)).wrapping_add(value(*known));
         if *known == 0 {
             self.pods.remove(&shape);
@@ -70,6 +67,20 @@ impl Signature {
     pub(super) fn value(&self) -> u64 {
         self.sum
     }
+
+    /// The number that there would be without these of the pods that need places.
+    pub(super) fn without(&self, snapshot: &Snapshot, pods: &[PodId]) -> u64 {
+        let mut left_out: FxHashMap<Shape, u64> = FxHashMap::with_hasher(FxBuildHasher);
+        for shape in pods.iter().filter_map(|pod| shape(snapshot.pod(*pod))) {
+            *left_out.entry(shape).or_default() += 1;
+        }
+        left_out.into_iter().fold(self.sum, |sum, (shape, count)| {
+            let all = self.pods.get(&shape).copied().unwrap_or(0);
+            let value = |count: u64| of_shape(snapshot, shape, count);
+            sum.wrapping_sub(value(all))
+                .wrapping_add(value(all.saturating_sub(count)))
+        })
+    }
 }
 
 /// The shape of a pod that needs a place.
@@ -78,6 +89,9 @@ pub(super) fn shape(view: &PodView) -> Option<Shape> {
 }
 
 fn of_shape(snapshot: &Snapshot, (_, request): Shape, count: u64) -> u64 {
+    if count == 0 {
+        return 0;
+    }
     let amounts = &snapshot.requests[request.index()].0;
     let numbers = amounts.iter().map(|amount| amount.cast_unsigned());
     digest_of(numbers.chain([count]).flat_map(u64::to_le_bytes))

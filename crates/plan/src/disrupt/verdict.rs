@@ -173,6 +173,8 @@ pub struct Verdict {
     pub if_removed: Option<Counterfactual>,
     /// Whether what comes instead is compared by prices of on-demand, because those of spot, which is what the node costs, are not known to whoever tells it.
     pub by_on_demand: bool,
+    /// Whether nobody knows what the node costs, so that the prices here say nothing of what is saved; known to whoever tells it.
+    pub price_unknown: bool,
 }
 
 impl Verdict {
@@ -219,6 +221,8 @@ impl Verdict {
 
     fn in_words(&self, decision: Decision, before: Price, after: Price) -> String {
         match decision {
+            Decision::Replace if self.price_unknown => "changes the price by an unknown amount".to_owned(),
+            _ if self.price_unknown => "saves an unknown amount".to_owned(),
             Decision::Replace if self.by_on_demand => share_text(before, after),
             _ => money_text(before.saturating_sub(after)),
         }

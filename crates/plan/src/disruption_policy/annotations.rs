@@ -229,13 +229,14 @@ impl Wishes {
     }
 }
 
-/// Reads `Mon-Fri 22:00-06:00; Sat,Sun 00:00-24:00 Europe/Kyiv`: days, times, and at the end a time zone, without which the policy's is taken.
+/// Reads `Mon-Fri 22:00-06:00; Sat,Sun 00:00-24:00 Europe/Kyiv`: days, one stretch of time, and at the end a time zone, without which the policy's is taken. Days
+/// of one entry add up, with a comma or a space between them.
 ///
 /// # Errors
 /// What was expected.
 pub(super) fn windows(text: &str, zone: Option<&str>) -> Result<Windows, String> {
     let expected = || "write such as \"Mon-Fri 22:00-06:00; Sat,Sun 00:00-24:00 Europe/Kyiv\"".to_owned();
-    let mut zone = zone;
+    let mut named = None;
     let mut windows = Vec::new();
     let entries: Vec<&str> = text.split(';').collect();
     if entries.len() > MOST_WINDOWS || text.len() > MOST_WINDOW_BYTES {
@@ -247,11 +248,15 @@ pub(super) fn windows(text: &str, zone: Option<&str>) -> Result<Windows, String>
         let mut window = PolicyWindow::default();
         for word in entry.split_whitespace() {
             if let Some((from, to)) = word.split_once('-').filter(|_| word.contains(':')) {
+                // Of two stretches one would be left out, and nobody told.
+                if !window.from.is_empty() {
+                    return Err(expected());
+                }
                 (window.from, window.to) = (from.to_owned(), to.to_owned());
             } else if DAYS.iter().any(|day| word.starts_with(day)) && window.from.is_empty() {
-                window.days = days(word).ok_or_else(expected)?;
-            } else if position + 1 == entries.len() && !window.from.is_empty() {
-                zone = Some(word);
+                window.days.extend(days(word).ok_or_else(expected)?);
+            } else if position + 1 == entries.len() && !window.from.is_empty() && named.is_none() {
+                named = Some(word);
             } else {
                 return Err(expected());
             }
@@ -261,7 +266,7 @@ pub(super) fn windows(text: &str, zone: Option<&str>) -> Result<Windows, String>
         }
         windows.push(window);
     }
-    let zone = time_zone(zone)?;
+    let zone = time_zone(named.or(zone))?;
     Windows::read(zone, &windows, &[]).map_err(|faults| {
         let said: Vec<String> = faults.into_iter().map(|fault| fault.message).collect();
         said.join(", ")

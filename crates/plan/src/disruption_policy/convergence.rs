@@ -251,17 +251,16 @@ impl Facts {
         }
     }
 
-    /// Deletions of a NodePool that it took back by a launch within `within`: how many, and when the last was.
+    /// Launches of a NodePool within `within` of deletions, which they took back: how many, and when the last was. One counts once, however many deletions it
+    /// came after: those of a round start together.
     fn regretted(&self, pool: &str, within: SignedDuration) -> (usize, Option<Timestamp>) {
-        let (mut count, mut last) = (0, None);
-        for at in self.shrunk.get(pool).into_iter().flatten() {
-            let next = self.next_growth(pool, *at);
-            if let Some(next) = next.filter(|next| next.duration_since(*at) < within) {
-                count += 1;
-                last = last.max(Some(next));
-            }
-        }
-        (count, last)
+        let shrunk = self.shrunk.get(pool).into_iter().flatten();
+        let regrets = shrunk.filter_map(|at| {
+            let next = self.next_growth(pool, *at)?;
+            (next.duration_since(*at) < within).then_some(next)
+        });
+        let regrets: BTreeSet<Timestamp> = regrets.collect();
+        (regrets.len(), regrets.last().copied())
     }
 
     /// From when until when pods of commands came back elsewhere, of those that were at it after `earliest`.

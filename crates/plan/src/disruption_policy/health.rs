@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ContainerStatus;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED, INITIALIZED};
 use spokeshave_api::disruption_policy::{Rollout, RolloutStatus};
+use spokeshave_model::pod;
 use spokeshave_model::snapshot::{NodeId, NodeView, PodView, PoolId, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -217,7 +218,10 @@ impl Look<'_> {
             .find(|one| one.type_ == "Ready");
         let changed = ready.and_then(|one| one.last_transition_time.as_ref());
         let created = object.metadata.creation_timestamp.as_ref();
-        let since = changed.or(created).map(|time| time.0);
+        // Until its kubelet has written of it for the first time, it is there since it was bound: it may have waited for a node for long.
+        let bound = || pod::true_since(object, "PodScheduled");
+        let since = changed.map(|time| time.0).or_else(bound);
+        let since = since.or(created.map(|time| time.0));
         let mut problems = Vec::new();
         let containers = status.and_then(|status| status.container_statuses.as_deref());
         let restarting = containers.unwrap_or_default().iter();

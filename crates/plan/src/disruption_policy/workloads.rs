@@ -12,9 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::disruption::{DisruptedNode, Disruption, MovedWorkload};
 use spokeshave_api::disruption_policy::{StatefulSetMoves, WorkloadRules, WorkloadsStatus};
 use spokeshave_api::labels as api_labels;
-use spokeshave_model::Pod;
 use spokeshave_model::pod;
-use spokeshave_model::snapshot::{NodeId, NodeView, PodView, Snapshot};
+use spokeshave_model::snapshot::{BudgetId, NodeId, NodeView, PodView, Snapshot};
+use spokeshave_model::{Ordinals, Pod};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -228,13 +228,54 @@ fn add_quotas(
 /// One StatefulSet with where its members are.
 #[derive(Default)]
 struct Members {
-    nodes: BTreeSet<usize>,
+    nodes: BTreeMap<usize, Shared>,
     ordinals: BTreeSet<u64>,
     /// A member that is not there, not Ready, or on its way.
     busy: Option<String>,
 }
 
-/// Invariant 28: while a member is on its way or not Ready, no other is moved.
+/// Members of one StatefulSet on one node.
+#[derive(Default)]
+struct Shared {
+    members: usize,
+    /// PodDisruptionBudgets that select all of them and never let more than one be away: they go one after the other where there is such a budget.
+    turns: Vec<BudgetId>,
+}
+
+impl Shared {
+    fn add(&mut self, snapshot: &Snapshot, pod: &PodView) {
+        // What it allows now may be more as soon as another pod has recovered, and is more while there are pods too many.
+        let is_strict = |budget: &&BudgetId| {
+            let budget = &snapshot.budgets[budget.index()];
+            budget.disruptions_allowed <= 1 && budget.most_away.is_some_and(|most| most <= 1)
+        };
+        if self.members == 0 {
+            self.turns = pod.budgets().iter().filter(is_strict).copied().collect();
+        } else {
+            self.turns.retain(|budget| pod.budgets().contains(budget));
+        }
+        self.members += 1;
+    }
+
+    /// All of them would be evicted at once.
+    fn go_together(&self) -> bool {
+        self.members > 1 && self.turns.is_empty()
+    }
+}
+
+impl Members {
+    /// Whether none is missing, by what the StatefulSet wants where that is known, and else by those that are there: of these, one between others.
+    fn are_whole(&self, wanted: Option<&Ordinals>) -> bool {
+        if let Some(wanted) = wanted {
+            return wanted.are_among(&self.ordinals);
+        }
+        let ends = self.ordinals.first().zip(self.ordinals.last());
+        let span = ends.map_or(0, |(first, last)| (last - first).saturating_add(1));
+        span == self.ordinals.len() as u64
+    }
+}
+
+/// Invariant 28: while a member is on its way, not Ready or not there, no other is moved, and of several on one node none, unless they go one after the other.
 fn add_sets(scene: &Scene<'_>, workloads: &mut Workloads) {
     let mut sets: BTreeMap<String, Members> = BTreeMap::new();
     for view in scene
@@ -258,15 +299,24 @@ fn add_sets(scene: &Scene<'_>, workloads: &mut Workloads) {
         if let Some(why) = why_busy(scene, view, node.map(|(_, view)| view)) {
             members.busy.get_or_insert(format!("pod {} {why}", view.key()));
         }
-        members.nodes.extend(node.map(|(node, _)| node.index()));
+        if let Some((node, _)) = node {
+            members
+                .nodes
+                .entry(node.index())
+                .or_default()
+                .add(scene.snapshot, view);
+        }
     }
     for (name, members) in sets {
-        let (first, last) = (members.ordinals.first(), members.ordinals.last());
-        let span = first.zip(last).map_or(0, |(first, last)| last - first + 1);
-        let is_whole = span == members.ordinals.len() as u64;
+        let is_whole = members.are_whole(scene.snapshot.stateful_sets.get(&name));
         let busy = members
             .busy
             .or_else(|| (!is_whole).then(|| "a member is not there".to_owned()));
+        let together: Vec<usize> = members
+            .nodes
+            .iter()
+            .filter_map(|(node, shared)| shared.go_together().then_some(*node))
+            .collect();
         let index = workloads.counted.len();
         let now = busy.as_deref().unwrap_or("another is chosen");
         let message = format!("one member of {name} at a time, and {now}");
@@ -275,7 +325,22 @@ fn add_sets(scene: &Scene<'_>, workloads: &mut Workloads) {
             left: i64::from(busy.is_none()),
             is_unused: true,
         });
-        for node in members.nodes {
+        for node in members.nodes.into_keys() {
+            workloads.on.entry(node).or_default().push((index, 1));
+        }
+        if together.is_empty() {
+            continue;
+        }
+        let index = workloads.counted.len();
+        let message = format!(
+            "one member of {name} at a time, and several are on this node, without a PodDisruptionBudget that lets them go one by one"
+        );
+        workloads.counted.push(Counted {
+            rule: said(scene, message, None).into(),
+            left: 0,
+            is_unused: true,
+        });
+        for node in together {
             workloads.on.entry(node).or_default().push((index, 1));
         }
     }

@@ -443,6 +443,26 @@ fn p_169_d_263_d_264_w_48_b_57_timeouts_count_from_the_last_transition() {
     assert_eq!(liveness(&launched, at(5000)), Liveness::Fine);
 }
 
+/// Nobody was there to launch it for an hour: what it costs is not spent in vain.
+#[test]
+fn p_169_a_late_launch_leaves_its_node_as_long_as_one_at_the_last_moment() {
+    for (launched_at, until) in [(299, 900), (300, 900), (360, 960), (3600, 4200)] {
+        let mut late = claim();
+        late.clear(LAUNCHED);
+        late.initialize_conditions(at(0));
+        late.set_true(LAUNCHED, at(launched_at));
+        assert_eq!(
+            liveness(&late, at(until - 1)),
+            Liveness::Within(Duration::from_secs(1)),
+            "launched at {launched_at}"
+        );
+        assert_eq!(
+            liveness(&late, at(until)),
+            Liveness::TimedOut("registration_timeout")
+        );
+    }
+}
+
 #[test]
 fn d_245_d_246_p_174_expiry() {
     let mut claim = claim();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use spokeshave_api::NodeOverlay;
 use spokeshave_api::validation::{LabelRules, node_overlay_failures};
-use spokeshave_model::{InstanceType, Price, Requirements, Resources};
+use spokeshave_model::{InstanceType, Offering, Price, Requirements, Resources};
 
 /// A hundred percent, in the unit in which percentages are kept: a thousand-millionth of a percent.
 const WHOLE: i128 = 100 * 1_000_000_000;
@@ -21,6 +21,16 @@ pub(super) enum PriceChange {
 }
 
 impl PriceChange {
+    /// What it makes of the price of an offering; none where nobody knows that: more or less than what is not known is not known either.
+    fn on(self, offering: &Offering) -> Option<Price> {
+        match self {
+            PriceChange::Absolute(price) => Some(price),
+            PriceChange::Add(_) | PriceChange::Percent(_) => {
+                offering.known_price().map(|price| self.apply(price))
+            }
+        }
+    }
+
     /// The price after the change, never below zero.
     pub(super) fn apply(self, price: Price) -> Price {
         let changed = match self {
@@ -150,20 +160,22 @@ fn capacity(overlay: &NodeOverlay, failures: &mut Vec<String>) -> Resources {
     capacity
 }
 
-/// A type as these overlays correct it, heaviest first: of several prices for an offering the first counts, of several amounts of a resource too.
-/// `None` when none is about it. Capacity is that of the whole type, even if only some of its offerings match (P §13).
+/// A type as these overlays correct it, heaviest first: of several prices for an offering the first that comes to anything counts, of several amounts of a resource
+/// the first.
+/// `None` when none is about it, or it stays what it is. Capacity is that of the whole type, even if only some of its offerings match (P §13).
 pub(super) fn correct(
     effects: &[&Effect],
     known: &Requirements,
     instance_type: &InstanceType,
 ) -> Option<InstanceType> {
-    let mut prices: Vec<Option<PriceChange>> = vec![None; instance_type.offerings.len()];
+    let mut prices: Vec<Option<Price>> = vec![None; instance_type.offerings.len()];
     let mut capacity = Resources::new();
     for effect in effects {
         let mut concerned = false;
         for offering in effect.offerings(known, instance_type) {
             concerned = true;
-            prices[offering] = prices[offering].or(effect.price);
+            let change = || effect.price?.on(&instance_type.offerings[offering]);
+            prices[offering] = prices[offering].or_else(change);
         }
         if concerned {
             let mut merged = effect.capacity.clone();
@@ -179,9 +191,9 @@ pub(super) fn correct(
     corrected.overlaid.price = price;
     corrected.overlaid.capacity = !capacity.is_empty();
     corrected.capacity.override_with(&capacity);
-    for (offering, change) in corrected.offerings.iter_mut().zip(prices) {
-        if let Some(change) = change {
-            offering.price = change.apply(offering.price);
+    for (offering, price) in corrected.offerings.iter_mut().zip(prices) {
+        if let Some(price) = price {
+            (offering.price, offering.overlaid) = (price, true);
         }
         // An offering that says otherwise of the same resource is corrected as well; whatever else it says stays (B-49).
         for (name, amount) in capacity.iter() {

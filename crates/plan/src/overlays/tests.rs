@@ -131,6 +131,97 @@ fn p_187_prices_are_replaced_added_to_and_multiplied_and_never_negative() {
     assert_eq!(absurd, Price(i64::MAX), "saturates");
 }
 
+/// More or less than a price that nobody knows is not known either; only a price of the overlay's own takes its place.
+#[test]
+fn p_187_an_adjustment_makes_no_price_of_one_that_nobody_knows() {
+    for (price, available) in [(Price::UNKNOWN, true), (Price::ZERO, false)] {
+        let mut plain = instance_type("m5.large", 2, 8, &["a"]);
+        (plain.offerings[0].price, plain.offerings[0].available) = (price, available);
+        let of = |types: InstanceType, field: &str, change: &str| {
+            let offered = PoolTypes {
+                pool: Arc::new(node_pool("p")),
+                types: vec![types].into(),
+            };
+            let spec = json!({"requirements": of_type("m5.large"), field: change});
+            let evaluation = judge(&[overlay("o", spec)], std::slice::from_ref(&offered));
+            let types = evaluation.in_force.decorate(&offered.pool, &offered.types);
+            (Arc::ptr_eq(&types, &offered.types), types[0].clone())
+        };
+        for change in ["-30%", "+0.05", "-5", "-100%"] {
+            let (_, corrected) = of(plain.clone(), "priceAdjustment", change);
+            assert_eq!(corrected.offerings[0], plain.offerings[0], "{change}");
+            assert_eq!(corrected.known_price_of("a", "on-demand"), None, "{change}");
+            // What spot costs is known.
+            assert!(
+                corrected.offerings[1].overlaid && corrected.overlaid.price,
+                "{change}"
+            );
+            let mut alone = plain.clone();
+            alone.offerings.truncate(1);
+            let (is_same, _) = of(alone, "priceAdjustment", change);
+            assert!(is_same, "{change} changes nothing of it");
+        }
+        for own in ["0.3", "0"] {
+            let (_, corrected) = of(plain.clone(), "price", own);
+            let known = corrected.known_price_of("a", "on-demand");
+            assert_eq!(known, own.parse::<Price>().ok(), "{own}");
+        }
+    }
+    // A price that is known can be adjusted down to nothing, also while nothing is left to be had at it.
+    let mut sold_out = instance_type("m5.large", 2, 8, &["a"]);
+    sold_out.offerings[0].available = false;
+    let offered = PoolTypes {
+        pool: Arc::new(node_pool("p")),
+        types: vec![sold_out].into(),
+    };
+    let spec = json!({"requirements": of_type("m5.large"), "priceAdjustment": "-100%"});
+    let evaluation = judge(&[overlay("o", spec)], std::slice::from_ref(&offered));
+    let (_, corrected) = seen(&evaluation, &offered, "m5.large");
+    assert_eq!(corrected.known_price_of("a", "on-demand"), Some(Price::ZERO));
+}
+
+/// A heavier adjustment that comes to nothing leaves the place to a lighter price; where the price is known it counts from that, as ever.
+#[test]
+fn p_187_an_adjustment_of_a_price_that_nobody_knows_hides_no_lighter_price() {
+    let mut plain = instance_type("m5.large", 2, 8, &["a"]);
+    plain.offerings[0].price = Price::UNKNOWN;
+    let adjusted = plain.offerings[1].price;
+    let offered = PoolTypes {
+        pool: Arc::new(node_pool("p")),
+        types: vec![plain].into(),
+    };
+    let of = |field: &str, change: &str, weight: i32| {
+        let spec = json!({"requirements": of_type("m5.large"), field: change, "weight": weight});
+        overlay(&field.to_lowercase(), spec)
+    };
+    let overlays = [of("priceAdjustment", "-100%", 10), of("price", "1.2", 5)];
+    let evaluation = judge(&overlays, std::slice::from_ref(&offered));
+    let (_, corrected) = seen(&evaluation, &offered, "m5.large");
+    assert!(adjusted > Price::ZERO);
+    let known = ["on-demand", "spot"].map(|capacity_type| corrected.known_price_of("a", capacity_type));
+    assert_eq!(known, ["1.2".parse::<Price>().ok(), Some(Price::ZERO)]);
+}
+
+/// An overlay about some offerings says nothing of what the others of the type cost.
+#[test]
+fn w_07_a_price_of_0_is_an_overlays_only_where_it_is_about_the_offering() {
+    let mut plain = instance_type("m5.large", 2, 8, &["a"]);
+    for offering in &mut plain.offerings {
+        (offering.price, offering.available) = (Price::ZERO, false);
+    }
+    let offered = PoolTypes {
+        pool: Arc::new(node_pool("p")),
+        types: vec![plain].into(),
+    };
+    let spec = json!({"requirements": [
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}], "price": "0"});
+    let evaluation = judge(&[overlay("o", spec)], std::slice::from_ref(&offered));
+    let (_, corrected) = seen(&evaluation, &offered, "m5.large");
+    assert!(corrected.overlaid.price);
+    let known = ["spot", "on-demand"].map(|capacity_type| corrected.known_price_of("a", capacity_type));
+    assert_eq!(known, [Some(Price::ZERO), None]);
+}
+
 #[test]
 fn p_187_runtime_validation_names_what_is_wrong() {
     let any = || json!([{"key": "node.kubernetes.io/instance-type", "operator": "Exists"}]);

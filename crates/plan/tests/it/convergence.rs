@@ -243,6 +243,28 @@ fn a_nodepool_that_grows_right_after_it_has_shrunk_rests_as_a_whole() {
     assert_eq!(said(&world)["active"][0]["domain"], "default");
 }
 
+/// What a round takes away goes in several commands within seconds, and one node that comes afterwards is one launch.
+#[test]
+fn one_launch_after_several_deletions_of_a_round_is_chance() {
+    // As many nodes went as were launched two hours before, and one came five minutes later.
+    let world = |deletions: i64, minutes: i64| {
+        let world = World::new(on_demand_pool("default")).node("a", "small");
+        let world = (0..deletions).fold(world, |world, second| {
+            let gone = json!([{"name": "x", "nodeClaim": format!("c{second}"), "nodeClaimUID": "x", "providerID": format!("kwok://x{second}"), "nodePool": "default", "price": "0.08", "pods": 0,
+                               "createdAt": later(-120 * MINUTE).to_string()}]);
+            ledger(world, &format!("d{second}"), second, &json!({"reason": "Empty", "method": "Emptiness", "evictions": 0, "nodes": gone}))
+        });
+        at(
+            under(aged(world, "a", 5 * MINUTE), &json!({})),
+            (5 + minutes) * MINUTE,
+        )
+    };
+    for deletions in [1, 2, 5] {
+        assert_eq!(acts(&world(deletions, 11)).len(), 1, "{deletions} deletions");
+        assert_eq!(acts(&world(deletions, 9)).len(), 0, "launched recently");
+    }
+}
+
 #[test]
 fn a_move_has_to_earn_its_restarts_while_its_saving_lasts() {
     // One pod moves, $0.08 an hour is saved, four hours long: $0.32.

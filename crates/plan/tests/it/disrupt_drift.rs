@@ -1,10 +1,12 @@
 //! Drift of dynamic and static NodePools.
 
 use crate::support;
+use crate::support::executor::Executor;
 use crate::support::{
     World, dollars, nodes_of, on_demand_pool, only, pinned, text, three_types, zero_budget,
 };
 use serde_json::json;
+use spokeshave_model::lower;
 use spokeshave_plan::disrupt::record::record;
 use spokeshave_plan::disrupt::{Frontier, Method, disrupt, validate};
 use spokeshave_plan::static_pools::template_claim;
@@ -327,4 +329,34 @@ fn d_139_d_141_p_067_a_static_replacement_comes_from_the_template_and_the_cloud_
         .insert("default".to_owned(), Ok(types.into()));
     assert_eq!(requirements(&short), keys);
     assert_eq!(short.pass().commands.len(), 3);
+}
+
+/// Nobody vouches for the place of a pod that spreads: where plans are distrusted, it does not move.
+#[test]
+fn invariant_17_a_drifted_node_that_is_replaced_at_the_same_price_costs_no_trust() {
+    let spread = json!({"topologySpreadConstraints": [{"maxSkew": 9, "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "p"}}}]});
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .node("b", "small")
+        .node("old", "small")
+        .drifted("old", -60)
+        .pod_with("p", "a", "1", &spread)
+        .pod_with("r", "b", "500m", &pinned("b"))
+        .pod("w", "old", "1500m");
+    let mut executor = Executor {
+        state: world.state.clone(),
+        types: world.types.clone(),
+        scatter: false,
+        born: 0,
+    };
+    let mut frontier = Frontier::default();
+    for (method, node) in [(Method::Drift, "old"), (Method::SingleNodeConsolidation, "a")] {
+        let snapshot = lower(&executor.state);
+        let outcome = disrupt(&snapshot, &world.policy, world.now, &frontier);
+        frontier = outcome.frontier;
+        assert_eq!(nodes_of(&outcome.commands), [node]);
+        assert_eq!(outcome.commands[0].method, method);
+        executor.carry_out(&snapshot, &outcome.commands[0]);
+    }
 }

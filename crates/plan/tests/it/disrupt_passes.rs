@@ -390,6 +390,10 @@ fn d_123_what_was_found_fruitless_is_looked_at_again_after_five_minutes() {
         assert!(!outcome.statistics.idle && outcome.frontier.is_settled(later(599)));
         assert!(!outcome.frontier.is_settled(later(600)), "and again");
     }
+    let protected = settled(&full().annotate_pod("p", "karpenter.sh/do-not-disrupt", "10m"));
+    assert!(
+        protected.is_refresh() && protected.is_repeated(later(599)) && !protected.is_repeated(later(600))
+    );
     let mut judged = settled(&full());
     judged.rest_until(later(30));
     assert!(

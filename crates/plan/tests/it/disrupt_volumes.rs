@@ -1,12 +1,12 @@
 //! Nodes whose pods have volumes: which of them can go, and which are left alone because their pods had no places in the end.
 
-use crate::support::{DELETE_A, World, acts, later, on_demand_pool, only, pair, pinned};
+use crate::support::{DELETE_A, World, acts, later, on_demand_pool, only, pair, pinned, text};
 use serde_json::{Value, json};
 use spokeshave_api::disruption::RollBackCause;
 use spokeshave_example::instance_type;
 use spokeshave_model::{InstanceType, Price, Snapshot};
 use spokeshave_plan::disrupt::record::record;
-use spokeshave_plan::disrupt::{Frontier, Method, Outcome, disrupt};
+use spokeshave_plan::disrupt::{Frontier, Kept, Method, Outcome, disrupt, disrupt_keeping};
 use std::sync::Arc;
 
 /// A claim of a StorageClass `disk`, bound to a volume of its name.
@@ -93,6 +93,44 @@ fn p_117_two_nodes_do_not_become_one_that_cannot_attach_their_volumes() {
     assert_eq!(of(vec![large.clone()], 40), 1);
     assert_eq!(of(vec![large.clone()], 20), 0);
     assert_eq!(of(vec![large, larger], 20), 0);
+}
+
+/// Any node says what its type attaches, also one that takes no pods and that nobody has asked: what is kept of others follows.
+#[test]
+fn p_117_an_answer_is_asked_again_when_nodes_say_something_else_of_what_their_type_attaches() {
+    let mut world = World::new(on_demand_pool("default"))
+        .node("a", "large")
+        .node("x", "small")
+        .pod_with("full", "x", "1900m", &pinned("x"));
+    for claim in ["first", "second"] {
+        let csi = json!({"spec": {"csi": {"driver": "disk.example", "volumeHandle": claim}}});
+        world = with_claim(world, claim, csi).pod_with(claim, "a", "500m", &using(claim));
+    }
+    world.policy = only(Method::SingleNodeConsolidation);
+    let mut kept = Kept::default();
+    let mut decided = |world: &World| -> Vec<String> {
+        let (snapshot, frontier, policy) = (world.snapshot(), Frontier::default(), &world.policy);
+        let outcome = disrupt_keeping(&snapshot, policy, world.now, &frontier, &mut kept, &mut |_| {});
+        outcome.commands.iter().map(text).collect()
+    };
+    let replaced = ["SingleNodeConsolidation replace [a] by small|medium"];
+    assert_eq!(decided(&world), replaced);
+    let none: [&str; 0] = [];
+    for (limit, expected) in [(1, &none[..]), (2, &replaced[..]), (1, &none[..])] {
+        world = with_limit(world, "x", limit);
+        assert_eq!(decided(&world), expected, "{limit}");
+    }
+    // The only one that says something goes.
+    world
+        .state
+        .nodes
+        .retain(|node| node.metadata.name.as_deref() != Some("x"));
+    world.state.node_claims.retain(|claim| claim.name() != "claim-x");
+    world
+        .state
+        .pods
+        .retain(|pod| pod.node_name.as_deref() != Some("x"));
+    assert_eq!(decided(&world), replaced);
 }
 
 /// What a pass decides some time after a command was taken back because the places of its pods were lost.

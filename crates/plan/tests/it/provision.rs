@@ -10,6 +10,7 @@ use spokeshave_plan::{
     MinValuesPolicy, Policy, PreferencePolicy, limit_exceeded, nominated_event, provision, provision_by_zone,
     to_node_claim,
 };
+use spokeshave_schedule::{PackOptions, PackRequest, UnplacedPod, pack};
 use std::sync::Arc;
 
 const ZONES: [&str; 2] = ["a", "b"];
@@ -516,4 +517,52 @@ fn p_057_requests_that_are_negative_or_malformed_are_refused_with_a_reason() {
             .len(),
         1
     );
+}
+
+/// Two nodes are all that limits leave. Upstream's order gives each of them one of the small pods, and neither has room for the last one then; another order puts
+/// both on one node. That there is to be room for more pods than that is tried with changes nothing of it.
+#[test]
+fn p_186_no_number_of_virtual_pods_leaves_fewer_orders_to_pods_that_exist() {
+    let mut pool = node_pool("default");
+    let limits = Resources::parse([("nodes", "2")]).expect("limits");
+    pool.spec.limits = Some(limits.to_quantities());
+    let real = [
+        ("a", "3", "5Gi"),
+        ("b", "2900m", "5Gi"),
+        ("c", "1", "1Gi"),
+        ("d", "900m", "1Gi"),
+        ("e", "800m", "3300Mi"),
+    ];
+    let state = ClusterState::default()
+        .with_pool(pool, vec![instance_type("nine", 9, 9, &ZONES)])
+        .with_pods(real.map(|(name, cpu, memory)| pending_pod(name, cpu, memory, &json!({}))));
+    let with_room = |count: usize| {
+        let room = (0..count).map(|number| {
+            let mut one = pending_pod(&format!("room-{number}"), "500m", "500Mi", &json!({}));
+            let annotations = one.metadata.annotations.get_or_insert_default();
+            annotations.insert(
+                "karpenter.sh/capacity-buffer-fake-pod".to_owned(),
+                "true".to_owned(),
+            );
+            one
+        });
+        lower(&state.clone().with_pods(room.collect::<Vec<_>>()))
+    };
+    for count in [0, 10, 500, 2_001] {
+        let snapshot = with_room(count);
+        let left = |unplaced: &[UnplacedPod]| {
+            let left = unplaced.iter().map(|left| snapshot.pod(left.pod));
+            let real = left.filter(|view| !view.is_virtual);
+            real.map(|view| view.key()).collect::<Vec<_>>()
+        };
+        let request = PackRequest {
+            pods: snapshot.pod_ids().collect(),
+            ..PackRequest::default()
+        };
+        let plain = pack(&snapshot, &request, &PackOptions::default());
+        assert_eq!(left(&plain.unplaced), ["default/e"], "in upstream's order");
+        let outcome = provision(&snapshot, &Policy::default(), epoch());
+        assert_eq!(left(&outcome.unschedulable), Vec::<String>::new(), "{count}");
+        assert_eq!(outcome.report.virtual_pods, count);
+    }
 }

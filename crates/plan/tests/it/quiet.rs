@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::DisruptionPolicy;
 use spokeshave_api::disruption::Disruption;
+use spokeshave_model::Ordinals;
 use spokeshave_plan::disrupt::BlockerKind;
 use spokeshave_plan::disrupt::record::record;
 use spokeshave_plan::disruption_policy::status;
@@ -151,6 +152,13 @@ fn windows_of_pods_have_days_and_zones() {
         [DELETE_A],
         "over the end of the week"
     );
+    // 2026-01-10 is a Saturday.
+    for days in ["Sat Sun", "Sun Sat", "Sun Sat,Sun"] {
+        let value = format!("{days} 00:00-24:00");
+        assert_eq!(at("2026-01-10T10:00:00Z", &value), [DELETE_A], "{value}");
+        assert_eq!(at("2026-01-11T10:00:00Z", &value), [DELETE_A], "{value}");
+        assert_eq!(at("2026-01-09T10:00:00Z", &value), [""; 0], "{value}");
+    }
 }
 
 /// `number` nodes, each with a pod of StatefulSet `db` beside room for it elsewhere; all of them have drifted.
@@ -158,18 +166,31 @@ fn members(number: usize, workloads: &Value) -> World {
     let mut world = World::new(on_demand_pool("default"));
     for index in 0..number {
         let (node, pod) = (format!("n{index}"), format!("db-{index}"));
-        world = world
-            .node(&node, "small")
-            .pod(&pod, &node, "1500m")
-            .drifted(&node, -60);
-        world = world.edit_pod(&pod, |pod| {
-            let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u", "controller": true}]);
-            pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
-            let ready = json!([{"type": "Ready", "status": "True"}]);
-            pod.status.get_or_insert_default().conditions = serde_json::from_value(ready).unwrap();
-        });
+        world = member(
+            world.node(&node, "small").drifted(&node, -60),
+            &pod,
+            &node,
+            "1500m",
+        );
     }
     world.state.disruption_policies.push(policy(workloads));
+    world
+}
+
+/// A Ready pod of StatefulSet `db` on a node.
+fn member(world: World, pod: &str, node: &str, cpu: &str) -> World {
+    world.pod(pod, node, cpu).edit_pod(pod, |pod| {
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u", "controller": true}]);
+        pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        pod.status.get_or_insert_default().conditions = serde_json::from_value(ready).unwrap();
+    })
+}
+
+/// StatefulSet `db` wants so many members, from this one on.
+fn wants(mut world: World, start: u64, replicas: u64) -> World {
+    let ordinals = Ordinals { start, replicas };
+    Arc::make_mut(&mut world.state.stateful_sets).insert("StatefulSet/default/db".to_owned(), ordinals);
     world
 }
 
@@ -264,6 +285,75 @@ fn invariant_28_one_member_of_a_stateful_set_at_a_time() {
     assert_eq!(acts(&any).len(), 1);
 }
 
+/// Whichever it is: of those that are there nobody sees that the first or the last is not.
+#[test]
+fn invariant_28_no_member_is_moved_while_the_first_or_the_last_is_missing() {
+    let one = json!({"statefulSets": "OneAtATime"});
+    assert_eq!(acts(&wants(members(3, &one), 0, 3)).len(), 1, "all are there");
+    for missing in ["db-0", "db-1", "db-2"] {
+        let mut world = wants(members(3, &one), 0, 3);
+        world
+            .state
+            .pods
+            .retain(|pod| pod.metadata.name.as_deref() != Some(missing));
+        for index in (0..3).filter(|index| format!("db-{index}") != missing) {
+            let text = world.verdict(&format!("n{index}")).blockers[0].message.clone();
+            assert!(text.contains("a member is not there"), "{missing}: {text}");
+        }
+    }
+    let text = wants(members(3, &one), 1, 3).verdict("n0").blockers[0]
+        .message
+        .clone();
+    assert!(
+        text.contains("a member is not there"),
+        "the last of 1 to 3: {text}"
+    );
+    assert_eq!(
+        acts(&wants(members(3, &one), 0, 2)).len(),
+        1,
+        "one too many is on its way out"
+    );
+}
+
+/// Whoever goes with its node goes at once with all others there, unless a PodDisruptionBudget lets go one only.
+#[test]
+fn invariant_28_members_of_one_node_are_moved_one_after_the_other_or_not_at_all() {
+    let world = |number: usize| {
+        let world = World::new(on_demand_pool("default"))
+            .node("n", "small")
+            .drifted("n", -60);
+        let mut world = (0..number).fold(world, |world, index| {
+            member(world, &format!("db-{index}"), "n", "500m")
+        });
+        world
+            .state
+            .disruption_policies
+            .push(policy(&json!({"statefulSets": "OneAtATime"})));
+        world
+    };
+    assert_eq!(acts(&world(1)).len(), 1);
+    assert_eq!(acts(&world(2)), [""; 0]);
+    let text = world(2).verdict("n").blockers[0].message.clone();
+    assert!(text.contains("several are on this node"), "{text}");
+    let under = |most_away: i32, allowed: i32| {
+        let mut world = world(2).budget("db", &json!({}), allowed);
+        let status = Arc::make_mut(&mut world.state.pod_disruption_budgets[0])
+            .status
+            .as_mut();
+        let status = status.expect("a status");
+        (status.expected_pods, status.desired_healthy) = (Some(6), Some(6 - most_away));
+        acts(&world).len()
+    };
+    assert_eq!(under(1, 1), 1, "one after the other");
+    assert_eq!(under(2, 2), 0, "both at once");
+    assert_eq!(under(1, 2), 0, "both at once while there is a pod too many");
+    assert_eq!(
+        under(2, 1),
+        0,
+        "both at once as soon as another pod is healthy again"
+    );
+}
+
 #[test]
 fn a_broken_annotation_is_named_counts_as_the_ceiling_and_stops_nobody_else() {
     for (key, value) in [
@@ -273,6 +363,8 @@ fn a_broken_annotation_is_named_counts_as_the_ceiling_and_stops_nobody_else() {
         (WINDOWS, "at night"),
         (WINDOWS, "22:00-06:00 Mars/Base"),
         (WINDOWS, ""),
+        (WINDOWS, "Sat 08:00-12:00 20:00-23:00"),
+        (WINDOWS, "Sat 08:00-12:00 UTC Europe/Kyiv"),
     ] {
         let world = heard(&json!({})).annotate_pod("p", key, value);
         let faults = said(&world)["workloads"]["faults"].clone();

@@ -2,7 +2,7 @@
 
 use crate::rollouts::{after_the_canary, arrives, asked, born, gone, look, pass, six};
 use crate::support::{World, later, on_demand_pool};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_api::conditions::{Conditioned as _, ROLLOUT_HEALTHY};
@@ -43,6 +43,18 @@ fn ready(world: World, pod: &str, word: &str) -> World {
     world.edit_pod(pod, |pod| {
         let status = pod.status.get_or_insert_default();
         status.conditions = serde_json::from_value(conditions.clone()).expect("conditions");
+    })
+}
+
+/// A pod that was created before, and was bound to its node now: its kubelet has yet to write of it.
+fn bound_late(world: World, pod: &str, node: &str, created: Timestamp) -> World {
+    let conditions =
+        json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": world.now.to_string()}]);
+    world.pod(pod, node, "100m").edit_pod(pod, |pod| {
+        pod.metadata.creation_timestamp = Some(Time(created));
+        let status = pod.status.get_or_insert_default();
+        status.conditions = serde_json::from_value(conditions.clone()).expect("conditions");
+        trim::pod(pod);
     })
 }
 
@@ -122,6 +134,29 @@ fn after_a_halt_is_cleared_only_later_problems_count() {
     assert!(!halts(&mut world, "default"), "it has a while");
     pass(&mut world, 1);
     assert!(halts(&mut world, "default"), "it is not ready for five minutes");
+}
+
+/// It had no node for longer than new nodes' pods have to become ready: that is none of the new node's doing.
+#[test]
+fn a_pod_that_has_waited_for_a_node_has_its_time_from_when_it_is_bound() {
+    let world = after_the_canary(true, 0, 3);
+    let created = world.now - SignedDuration::from_mins(20);
+    let mut world = bound_late(world, "late", "new", created);
+    assert!(!halts(&mut world, "default"), "it was bound just now");
+    pass(&mut world, 4);
+    assert!(!halts(&mut world, "default"), "it has a while");
+    pass(&mut world, 1);
+    assert!(halts(&mut world, "default"), "it is not ready for five minutes");
+}
+
+/// Bound at this moment, it does not fail on the older node, so that its workload's failures on the new one count.
+#[test]
+fn a_pod_that_has_waited_for_an_older_node_excuses_nothing() {
+    let world = restarted(after_the_canary(true, 0, 3), "on-new", 3);
+    let created = world.now - SignedDuration::from_mins(20);
+    let world = bound_late(owned(world, "on-new"), "late", "b", created);
+    let mut world = owned(world, "late");
+    assert!(halts(&mut world, "default"));
 }
 
 /// What was forgiven on one node of the roll-out does not show that the workload fails anyway.

@@ -210,6 +210,37 @@ async fn a_lease_deleted_by_hand_is_made_again() {
     assert_eq!(spec(&world).await.holder_identity.as_deref(), Some("only"));
 }
 
+/// Also where others have led before it: what was decided in a term is still the leader's to carry out.
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_lease_is_deleted_goes_on_in_its_term() {
+    let world = World::new(7);
+    let first = candidate(&world, "first");
+    first.leadership.acquired().await;
+    first.shutdown.request();
+    assert_eq!(first.task.await.unwrap(), ElectionOutcome::Stopped);
+    let second = candidate(&world, "second");
+    let epoch = second.leadership.acquired().await;
+    assert_eq!(epoch.transitions, 1);
+    let before = spec(&world).await;
+    let api: Api<Lease> = Api::namespaced(world.client(), "kube-system");
+    api.delete("karpenter-leader-election", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+    world.pass(20).await;
+    assert_eq!(second.leadership.check(&epoch), Ok(()));
+    let after = spec(&world).await;
+    assert_eq!(after.lease_transitions, Some(1));
+    assert_eq!(after.acquire_time, before.acquire_time);
+    // With nobody to lead, counting begins anew.
+    second.shutdown.request();
+    assert_eq!(second.task.await.unwrap(), ElectionOutcome::Stopped);
+    api.delete("karpenter-leader-election", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+    let third = candidate(&world, "third");
+    assert_eq!(third.leadership.acquired().await.transitions, 0);
+}
+
 /// The Lease is renewed even if other threads are busy: here the main runtime is blocked for the length of five renewals.
 #[test]
 fn a_lease_on_a_thread_of_its_own_outlives_a_main_runtime_that_stands_still() {

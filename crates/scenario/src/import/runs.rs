@@ -64,6 +64,8 @@ pub(crate) struct Turns {
     over_ms: u64,
     /// The last time at which none could begin.
     missed_ms: Option<u64>,
+    /// Since when it is as it is: nothing is made up for before that.
+    since_ms: u64,
 }
 
 impl Turns {
@@ -74,6 +76,16 @@ impl Turns {
             starts_within_ms,
             ..self
         }
+    }
+
+    /// The same from then on.
+    pub(crate) fn since(self, since_ms: u64) -> Self {
+        Self { since_ms, ..self }
+    }
+
+    /// At this time of the schedule none began, because it was suspended.
+    pub(crate) fn missed(&mut self, at_ms: u64) {
+        self.missed_ms = Some(at_ms);
     }
 
     /// A run has begun that is over then.
@@ -101,13 +113,16 @@ impl Turns {
     /// A run that begins before this instant and after its time: the controller makes up for the last of those that were missed as soon as it can, unless it is
     /// too late for it.
     pub(crate) fn made_up_for(&mut self, before_ms: u64) -> Option<u64> {
-        if self.over_ms >= before_ms {
+        let at_ms = match self.concurrency {
+            Concurrency::Forbid => self.over_ms.max(self.since_ms),
+            _ => self.since_ms,
+        };
+        if at_ms >= before_ms {
             return None;
         }
         let missed_ms = self.missed_ms.take()?;
-        let over_ms = self.over_ms;
-        let is_in_time = |within_ms| over_ms <= missed_ms.saturating_add(within_ms);
-        self.starts_within_ms.is_none_or(is_in_time).then_some(over_ms)
+        let is_in_time = |within_ms| at_ms <= missed_ms.saturating_add(within_ms);
+        self.starts_within_ms.is_none_or(is_in_time).then_some(at_ms)
     }
 }
 

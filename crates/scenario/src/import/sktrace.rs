@@ -1,7 +1,7 @@
 //! Traces of SimKube, version 2: MessagePack of objects that were applied and deleted.
 //!
-//! Owns the format. CronJobs run by their schedule, time zone and `concurrencyPolicy` until they are suspended or deleted or the trace ends. Owners of other kinds
-//! are left out, with a note.
+//! Owns the format. CronJobs run by their schedule, time zone and `concurrencyPolicy` until they are deleted or the trace ends, but for the time in which they are
+//! suspended. Owners of other kinds are left out, with a note.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -31,12 +31,14 @@ const MOST_DEPTH: usize = 100;
 /// Runs of CronJobs in one trace.
 const MOST_RUNS: u64 = 5_000_000;
 
+/// How far back the last time of a schedule is looked for first.
+const LOOK_BACK_MS: i64 = 3_600_000;
+
 /// An existing CronJob.
 struct Scheduled {
     since: i64,
-    cron: Cron,
-    /// By whose clocks it runs.
-    zone: TimeZone,
+    /// Its schedule, and by whose clocks it runs; none while it is suspended.
+    when: Option<(Cron, TimeZone)>,
     /// In milliseconds since 1970, as is when its last run began.
     turns: Turns,
     last_ms: Option<u64>,
@@ -45,10 +47,10 @@ struct Scheduled {
 }
 
 impl Scheduled {
-    /// One that is applied. If there was one before, what it has begun still runs.
+    /// One that is applied. If there was one before, what it has begun still runs, and what was due while it was suspended was missed.
     fn new(
-        since: i64,
-        (cron, zone): (Cron, TimeZone),
+        instant: i64,
+        when: Option<(Cron, TimeZone)>,
         object: &serde_json::Value,
         before: Option<Self>,
     ) -> Self {
@@ -57,12 +59,23 @@ impl Scheduled {
         let seconds = object.pointer("/spec/startingDeadlineSeconds");
         let seconds = seconds.and_then(serde_json::Value::as_u64);
         let within_ms = seconds.map(|seconds| seconds.saturating_mul(1_000));
-        let (turns, last_ms) = before.map_or_else(Default::default, |before| (before.turns, before.last_ms));
+        let (turns, last_ms, suspended) = before.map_or_else(Default::default, |before| {
+            let suspended = before.when.is_none().then_some(before.since);
+            (before.turns, before.last_ms, suspended)
+        });
+        let mut turns: Turns = turns
+            .with(Concurrency::named(policy), within_ms)
+            .since(u64::try_from(instant).unwrap_or(0));
+        let missed = when.as_ref().zip(suspended);
+        let missed = missed.and_then(|((cron, zone), from)| last_between(cron, zone, from, instant));
+        if let Some(missed) = missed {
+            turns.missed(missed);
+        }
         Self {
-            since,
-            cron,
-            zone,
-            turns: turns.with(Concurrency::named(policy), within_ms),
+            // One that stays suspended is so since it was first.
+            since: suspended.filter(|_| when.is_none()).unwrap_or(instant),
+            when,
+            turns,
             last_ms,
             job: object.pointer("/spec/jobTemplate").cloned().unwrap_or_default(),
         }
@@ -70,6 +83,9 @@ impl Scheduled {
 
     /// When it begins runs after `from` and until `to`, each with the beginning of one that it ends then.
     fn begins(&mut self, from: i64, to: i64, runs: &mut u64) -> Result<Vec<(u64, Option<u64>)>, ImportError> {
+        let Some((cron, zone)) = &self.when else {
+            return Ok(Vec::new());
+        };
         let start = Timestamp::from_millisecond(from.max(self.since)).unwrap_or_default();
         let from = u64::try_from(start.as_millisecond()).unwrap_or(0);
         let after = u64::try_from(to).unwrap_or(0).saturating_add(1);
@@ -81,7 +97,7 @@ impl Scheduled {
             turns.until(at.saturating_add(RUNS_MS));
             found.push((at, before));
         };
-        for hit in hits_in(&self.zone, &self.cron, start, after.saturating_sub(from)) {
+        for hit in hits_in(zone, cron, start, after.saturating_sub(from)) {
             // What is due in the instant of an event ran before it.
             if hit == 0 {
                 continue;
@@ -104,6 +120,23 @@ impl Scheduled {
             begin(turns, late);
         }
         Ok(found)
+    }
+}
+
+/// The last time of a schedule after `from` and until `to`, sought further and further back: a schedule may be due each minute of a year.
+fn last_between(cron: &Cron, zone: &TimeZone, from: i64, to: i64) -> Option<u64> {
+    let mut back_ms = LOOK_BACK_MS;
+    loop {
+        let after = from.max(to.saturating_sub(back_ms));
+        let first = Timestamp::from_millisecond(after.saturating_add(1)).ok()?;
+        let last = hits_in(zone, cron, first, to.abs_diff(after)).last();
+        if let Some(hit) = last {
+            return u64::try_from(first.as_millisecond()).ok()?.checked_add(hit);
+        }
+        if after == from {
+            return None;
+        }
+        back_ms = back_ms.saturating_mul(8);
     }
 }
 
@@ -163,15 +196,20 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
                 let key = (namespace.to_owned(), text("/metadata/name").to_owned());
                 if kind == "CronJob" {
                     let before = crons.remove(&key);
-                    let suspend = object.pointer("/spec/suspend");
-                    if !is_there || suspend.and_then(serde_json::Value::as_bool) == Some(true) {
+                    if !is_there {
                         continue;
                     }
+                    let suspend = object.pointer("/spec/suspend");
+                    let is_suspended = suspend.and_then(serde_json::Value::as_bool) == Some(true);
                     let zone = object.pointer("/spec/timeZone");
                     let zone = zone.and_then(serde_json::Value::as_str);
-                    if let Some(when) = read_crons.schedule(&key, text("/spec/schedule"), zone) {
-                        crons.insert(key, Scheduled::new(instant, when, &object, before));
-                    }
+                    // What is suspended may say what it wants.
+                    let when =
+                        (!is_suspended).then(|| read_crons.schedule(&key, text("/spec/schedule"), zone));
+                    let Some(when) = when.map_or(Some(None), |read| read.map(Some)) else {
+                        continue;
+                    };
+                    crons.insert(key, Scheduled::new(instant, when, &object, before));
                     continue;
                 }
                 if !is_there {

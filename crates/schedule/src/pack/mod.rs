@@ -92,6 +92,8 @@ pub(crate) struct Engine<'a> {
     ledgers: Ledgers<'a>,
     failures: Failures,
     claim_order: ClaimOrder,
+    /// The order for virtual pods, where it is another one.
+    room_order: Option<ClaimOrder>,
     /// Claims are opened on this template and those after it (W-04).
     first_template: usize,
     /// Claims that refuse a pod at first are asked about every other domain and place for its volumes.
@@ -149,6 +151,7 @@ impl<'a> Engine<'a> {
             failures: Failures::new(snapshot.requests.len()),
             tables,
             claim_order: ClaimOrder::default(),
+            room_order: None,
             first_template: 0,
             looks_further: false,
             most_claims: None,

@@ -58,18 +58,21 @@ impl ClaimOrder {
     }
 }
 
-/// Pods without a place, price, number of claims: the lowest result counts.
-type Rank = (usize, Price, usize);
+/// Pods that exist without a place, virtual ones without one, price, number of claims: the lowest result counts. Room is kept of what pods that exist leave
+/// over, so that no number of virtual pods makes up for one of them (P-186).
+type Rank = (usize, usize, Price, usize);
 
 /// The result of one order.
 struct Decided {
+    order: ClaimOrder,
     rank: Rank,
     claims: Vec<Claim>,
     placed: Vec<Placement>,
     unplaced: Vec<UnplacedPod>,
 }
 
-/// Packs in each order of claims and takes the result that places the most pods at the lowest price; of equal ones the first.
+/// Packs in each order of claims and takes the result that places the most pods at the lowest price, pods that exist before virtual ones; of equal ones the
+/// first.
 pub fn pack_cheapest(
     snapshot: &Snapshot,
     request: &PackRequest,
@@ -83,26 +86,56 @@ impl Packer<'_> {
     /// Packs in each order of claims, as the function of this name does.
     pub fn pack_cheapest(self, request: &PackRequest, orders: &[ClaimOrder]) -> Packing {
         let mut engine = self.starting(request);
-        let mut best: Option<Decided> = None;
-        for order in orders {
-            engine.claim_order = *order;
-            #[cfg(debug_assertions)]
-            let before = engine.fingerprint_if_small();
-            let checkpoint = engine.fork();
-            engine.place(&request.pods);
-            let rank = engine.rank(checkpoint);
-            if best.as_ref().is_none_or(|best| rank < best.rank) {
-                best = Some(engine.decided(checkpoint, rank));
-            }
-            engine.revert(checkpoint);
-            #[cfg(debug_assertions)]
-            engine.assert_equals(before.as_ref());
+        let best = engine.cheapest_of(&request.pods, orders);
+        best.map_or_else(Packing::default, |best| engine.finish(best))
+    }
+
+    /// The same where there are too many virtual pods for some `orders_of_real`, which the pods that exist are few enough for: that of them which is best for these
+    /// alone is tried as well, for them alone. Room is kept in upstream's order then, so that the number of virtual pods costs no more than in that.
+    pub fn pack_cheapest_beside_room(
+        self,
+        request: &PackRequest,
+        orders: &[ClaimOrder],
+        orders_of_real: &[ClaimOrder],
+    ) -> Packing {
+        let mut engine = self.starting(request);
+        let snapshot = engine.tables.snapshot;
+        let mut real = request.pods.clone();
+        real.retain(|pod| !snapshot.pod(*pod).is_virtual);
+        let own = engine.cheapest_of(&real, orders_of_real).map(|best| best.order);
+        let mut best = engine.cheapest_of(&request.pods, orders);
+        if let Some(own) = own.filter(|own| !orders.contains(own)) {
+            engine.room_order = Some(ClaimOrder::default());
+            let other = engine.cheapest_of(&request.pods, &[own]);
+            engine.room_order = None;
+            // Of equal ones the first counts.
+            best = best.into_iter().chain(other).min_by_key(|decided| decided.rank);
         }
         best.map_or_else(Packing::default, |best| engine.finish(best))
     }
 }
 
 impl Engine<'_> {
+    /// The result that counts of those of these orders, each of which is undone.
+    fn cheapest_of(&mut self, pods: &[PodId], orders: &[ClaimOrder]) -> Option<Decided> {
+        let mut best: Option<Decided> = None;
+        for order in orders {
+            self.claim_order = *order;
+            #[cfg(debug_assertions)]
+            let before = self.fingerprint_if_small();
+            let checkpoint = self.fork();
+            self.place(pods);
+            let rank = self.rank(checkpoint);
+            if best.as_ref().is_none_or(|best| rank < best.rank) {
+                best = Some(self.decided(checkpoint, *order, rank));
+            }
+            self.revert(checkpoint);
+            #[cfg(debug_assertions)]
+            self.assert_equals(before.as_ref());
+        }
+        best
+    }
+
     /// Puts the pod where it adds least to the price: on a planned claim, or on a new one. O(claims that may take it).
     pub(super) fn try_least_cost(
         &mut self,
@@ -169,17 +202,30 @@ impl Engine<'_> {
             let claims = &packing.placements.claims;
             let cheapest = claims.iter().filter_map(|claim| claim.launches.first());
             let price = cheapest.map(|launch| launch.price).sum();
-            return (packing.unplaced.len(), price, claims.len());
+            let (real, room) = self.count_left(packing.unplaced.iter().map(|left| left.pod));
+            return (real, room, price, claims.len());
         }
         let claims = checkpoint.claims..self.claim_count();
         let count = claims.len();
         let price = claims.map(|claim| self.claim_price(claim)).sum();
-        (self.unplaced.len(), price, count)
+        let (real, room) = self.count_left(self.unplaced.iter().map(|left| left.pod));
+        (real, room, price, count)
     }
 
-    fn decided(&mut self, checkpoint: Checkpoint, rank: Rank) -> Decided {
+    /// How many of the pods left over exist, and how many are virtual. Where no pod is virtual none is looked at.
+    fn count_left(&self, left: impl ExactSizeIterator<Item = PodId>) -> (usize, usize) {
+        let (snapshot, count) = (self.tables.snapshot, left.len());
+        if count == 0 || !snapshot.classes.has_virtual() {
+            return (count, 0);
+        }
+        let room = left.filter(|pod| snapshot.pod(*pod).is_virtual).count();
+        (count - room, room)
+    }
+
+    fn decided(&mut self, checkpoint: Checkpoint, order: ClaimOrder, rank: Rank) -> Decided {
         let reasons = self.reasons().into_iter();
         Decided {
+            order,
             rank,
             claims: self.ledgers.claims().all().to_vec(),
             placed: self.ledgers.placed()[checkpoint.placed..].to_vec(),

@@ -83,7 +83,10 @@ impl Engine<'_> {
         let (headroom, real): (Vec<PodId>, Vec<PodId>) = pods.iter().partition(|pod| is_virtual(pod));
         self.place_all(&real);
         let left = std::mem::take(&mut self.unplaced);
+        let order = self.claim_order;
+        self.claim_order = self.room_order.unwrap_or(order);
         self.place_all(&headroom);
+        self.claim_order = order;
         self.unplaced.extend(left);
         self.unplaced.sort_unstable_by_key(|unplaced| unplaced.pod);
     }

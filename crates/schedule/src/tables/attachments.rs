@@ -42,6 +42,34 @@ pub(crate) struct Attachments {
     attaching: Bits,
 }
 
+/// What nodes say of attach limits that are not their own: of their instance types, and of types that no node says anything of. Values that outlive the
+/// Snapshot, for a caller who keeps answers: one about pods with volumes may be another where these differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LentLimits {
+    /// By instance type and driver.
+    of_types: BTreeMap<String, BTreeMap<String, i64>>,
+    /// By driver.
+    most: BTreeMap<String, i64>,
+}
+
+impl LentLimits {
+    /// What nodes say now. O(nodes), and next to nothing where none says anything.
+    #[must_use]
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let owned = |limits: BTreeMap<&str, i64>| -> BTreeMap<String, i64> {
+            let limits = limits.into_iter();
+            limits.map(|(driver, limit)| (driver.to_owned(), limit)).collect()
+        };
+        let of_types = limits_of_types(snapshot).into_iter();
+        LentLimits {
+            of_types: of_types
+                .map(|(name, limits)| (name.to_owned(), owned(limits)))
+                .collect(),
+            most: owned(most_of_drivers(snapshot)),
+        }
+    }
+}
+
 /// More volumes than any type attaches: of this driver, so many, of at most so many.
 pub(crate) struct TooMany {
     pub(crate) driver: u32,

@@ -5,15 +5,17 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use spokeshave_example::{Dice, random_world};
+use spokeshave_example::{Dice, instance_type, node_pool, pending_pod, random_world};
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
-use spokeshave_model::{ClusterState, lower};
+use spokeshave_model::{ClusterState, Resources, lower};
 use spokeshave_schedule::{
     MinValuesPolicy, PackOptions, PackRequest, PreferencePolicy, ReservedPolicy, Simulation,
     explain_left_over, pack,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use crate::support::{ZONES, left_by_cheapest, room};
 
 /// Values that no field is made for.
 fn nonsense(dice: &mut Dice) -> Value {
@@ -238,4 +240,33 @@ fn ten_thousand_labels_and_a_thousand_terms_are_only_long() {
         .collect();
     assert!(loud.iter().any(|key| key.ends_with("/loud")));
     check(&snapshot, &PackOptions::default(), 0);
+}
+
+/// Under a limit of nodes, orders of claims differ in whom they leave over, and room that is kept must not tip the scales.
+#[test]
+fn p_186_room_leaves_no_pod_over_that_would_have_a_place_without_it() {
+    let mut left_over = 0;
+    for seed in 0..200 {
+        let mut dice = Dice(seed);
+        let mut pool = node_pool("default");
+        pool.spec.limits = Resources::parse([("nodes", "3")])
+            .ok()
+            .map(|limits| limits.to_quantities());
+        let mut without = ClusterState::default().with_pool(pool, vec![instance_type("nine", 9, 9, &ZONES)]);
+        for number in 0..5 + dice.below(5) {
+            let (cpu, memory) = (1 + dice.below(5), 1 + dice.below(6));
+            let name = format!("real-{number}");
+            let pod = pending_pod(&name, &cpu.to_string(), &format!("{memory}Gi"), &json!({}));
+            without = without.with_pod(pod);
+        }
+        let with = without.clone().with_pods(room(20, "1", "512Mi"));
+        let (alone, beside_room) = (left_by_cheapest(&without).0, left_by_cheapest(&with).0);
+        assert_eq!(
+            alone.len(),
+            beside_room.len(),
+            "seed {seed}: {alone:?}, {beside_room:?}"
+        );
+        left_over += alone.len();
+    }
+    assert!(left_over > 50, "only {left_over} pods had no place");
 }

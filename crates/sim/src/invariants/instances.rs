@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use super::view::{Change, Instance, Pair, View};
+use super::view::{Change, Instance, Pair, View, later};
 use super::{Checker, Report, RequestInfo};
 
 /// Garbage collection looks every two minutes and asks the cloud; a call that hangs costs a minute.
 const LEAK_LIMIT: Duration = Duration::from_secs(10 * 60);
+/// For so long after a launch a cloud may answer that there is no such machine.
+const UNSEEN: Duration = Duration::from_secs(60);
 /// The registration time-out (15 minutes), and time to begin the end.
 const REGISTRATION_LIMIT: Duration = Duration::from_secs(20 * 60);
 
@@ -18,11 +20,16 @@ impl Checker for Instances {
     fn changed(&mut self, view: &View, change: &Change, request: &RequestInfo, report: &mut Report) {
         match change {
             Change::Instance(Pair {
-                before: None,
+                before,
                 after: Some(instance),
             }) => {
-                single(view, instance, report);
-                within_limits(view, instance, report);
+                if before.is_none() && instance.of_kwok {
+                    single(view, instance, report);
+                }
+                let was_known = before.as_ref().is_some_and(|before| !before.capacity.is_empty());
+                if !was_known && !instance.capacity.is_empty() {
+                    within_limits(view, instance, report);
+                }
             }
             Change::Claim(Pair {
                 before: Some(before),
@@ -32,8 +39,9 @@ impl Checker for Instances {
                 let alive = view
                     .instances
                     .values()
+                    .filter(|instance| is_visible(view, instance))
                     .find(|instance| instance.claim_uid == before.uid || instance.name == before.instance());
-                // Also where its launch was not written down: the cloud knows the instance by the NodeClaim's UID.
+                // Also where its launch was not written down: the kwok cloud knows the instance by the NodeClaim's UID.
                 if let Some(instance) = alive.filter(|_| !kept) {
                     report.fail(
                         14,
@@ -51,6 +59,7 @@ impl Checker for Instances {
                 if !kept
                     && view.claim_of_node(before).is_some()
                     && let Some(instance) = view.instances.get(before.instance())
+                    && is_visible(view, instance)
                 {
                     report.fail(
                         14,
@@ -70,7 +79,10 @@ impl Checker for Instances {
             .filter(|instance| instance.ending.is_none())
         {
             match view.claim_with_uid(&instance.claim_uid) {
-                None if view.has_lasted(instance.created, LEAK_LIMIT) && self.leaked(view, instance) => {
+                None if instance.of_kwok
+                    && view.has_lasted(instance.created, LEAK_LIMIT)
+                    && self.leaked(view, instance) =>
+                {
                     report.fail(
                         11,
                         format!("instance {}", instance.name),
@@ -125,6 +137,12 @@ impl Instances {
             .get(&instance.claim_uid)
             .is_none_or(|gone| view.has_lasted(*gone, LEAK_LIMIT))
     }
+}
+
+/// Whether its cloud tells of it whenever it is asked. Others than the kwok cloud may take a moment after a launch, and an operator that has died since has not
+/// told the next one of it.
+fn is_visible(view: &View, instance: &Instance) -> bool {
+    instance.of_kwok || later(instance.created, UNSEEN) <= view.now
 }
 
 /// 11: no second machine for a NodeClaim.

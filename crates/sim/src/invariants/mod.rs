@@ -4,6 +4,10 @@
 //! decisions, not their code. Each has the number of the invariant in its reports. What an operator cannot know yet (events travel, watches
 //! have gaps) is not held against it; what it must do in time is counted from the last disturbance.
 //!
+//! Machines of the kwok cloud are objects of the API server. A cloud that keeps its own books, such as a simulated EC2, is asked which it has
+//! ([`Invariants::machines_are`]) before each write of an operator that may depend on them is judged, and every few seconds; and the end of a machine is judged
+//! when the operator asks for it.
+//!
 //! | Checker | Invariants |
 //! |---|---|
 //! | `evictions` | 1 Eviction API and budgets, 30 order of the tiers, 31 grace |
@@ -16,8 +20,14 @@
 //! | `notices` | 33 instances that are reclaimed |
 //! | `leadership` | 36 only the leader writes, and asks its cloud |
 //!
+//! Of clouds with their own books these judge less: a second machine for a NodeClaim and leaked ones (11) are found in `rehearsal`, which sees each launch and what
+//! an operator that died was never told; a NodeClaim that was launched and names no machine has none here (14); and a limit (15) is compared once the NodeClaim
+//! says what its machine has. 36 sees no calls to such a cloud but those for the end of a machine. Of a cloud that nobody asks, nothing is judged that depends
+//! on its machines: what such a NodeClaim had may be gone.
+//!
 //! 37 is a test over all indexes of a kill, and 38 is that all of these hold with gaps in watches.
 
+mod clouds;
 mod endings;
 mod evictions;
 mod instances;
@@ -40,10 +50,11 @@ use jiff::Timestamp;
 use spokeshave_apiserver::Commit;
 use spokeshave_ports::SharedClock;
 
-use view::{Change, View};
+use view::{Change, Instance, Pair, View};
 
 pub(crate) use view::later;
 
+pub use clouds::{Census, Machine};
 pub use waiting::FITS;
 
 /// Who sends a request.
@@ -85,6 +96,15 @@ pub struct RequestInfo {
 }
 
 impl RequestInfo {
+    /// What somebody does without asking the API server.
+    fn without_request(actor: Actor) -> Self {
+        Self {
+            actor,
+            method: String::new(),
+            path: String::new(),
+        }
+    }
+
     fn by_operator(&self) -> bool {
         matches!(self.actor, Actor::Operator(_))
     }
@@ -186,9 +206,31 @@ pub struct Invariants {
 #[derive(Debug)]
 struct Inner {
     view: View,
+    /// The books of the cloud, if it keeps its own.
+    books: Option<clouds::Books>,
     checkers: Vec<Box<dyn Checker>>,
     report: Report,
     serving: Option<RequestInfo>,
+}
+
+impl Inner {
+    /// Tells the checkers what has changed, which the view contains.
+    fn tell(&mut self, change: &Change, request: &RequestInfo) {
+        for checker in &mut self.checkers {
+            checker.changed(&self.view, change, request, &mut self.report);
+        }
+    }
+
+    /// Folds in what a cloud that keeps its own books has now.
+    fn ask_cloud(&mut self) {
+        let Some(clouds::Books(census)) = &self.books else {
+            return;
+        };
+        let request = RequestInfo::without_request(Actor::Cloud);
+        for change in self.view.fold_machines(census()) {
+            self.tell(&change, &request);
+        }
+    }
 }
 
 impl Invariants {
@@ -208,6 +250,7 @@ impl Invariants {
         ];
         let inner = Inner {
             view: View::new(clock.now()),
+            books: None,
             checkers,
             report: Report::default(),
             serving: None,
@@ -251,26 +294,53 @@ impl Invariants {
     /// A write, from the server's observer.
     pub fn committed(&self, commit: &Commit<'_>) {
         let mut inner = self.lock();
-        let Inner {
-            view,
-            checkers,
-            report,
-            serving,
-        } = &mut *inner;
-        let change = view.fold(commit);
-        let request = serving.clone().unwrap_or(RequestInfo {
-            actor: Actor::Cluster,
-            method: String::new(),
-            path: String::new(),
-        });
-        for checker in checkers {
-            checker.changed(view, &change, &request, report);
+        let change = inner.view.fold(commit);
+        let request = inner
+            .serving
+            .clone()
+            .unwrap_or_else(|| RequestInfo::without_request(Actor::Cluster));
+        // Nobody else's writes are judged by what the cloud has.
+        if request.by_operator() && matches!(change, Change::Claim(_) | Change::Node(_)) {
+            inner.ask_cloud();
         }
+        inner.tell(&change, &request);
+    }
+
+    /// The cloud keeps its own books: this says which machines it has, whenever it is asked.
+    pub fn machines_are(&self, census: Census) {
+        self.lock().books = Some(clouds::Books(census));
+    }
+
+    /// Something has happened to machines of a cloud that keeps its own books.
+    pub fn ask_cloud(&self) {
+        self.lock().ask_cloud();
+    }
+
+    /// An operator asks such a cloud to end the machine with this provider ID: whatever comes of it, nobody must need it any more.
+    pub fn ends(&self, operator: &str, provider_id: &str) {
+        let mut inner = self.lock();
+        inner.ask_cloud();
+        let machine = view::instance_of(provider_id);
+        let before = inner.view.instances.get(&machine).cloned();
+        let Some(before) = before.filter(|before| !before.of_kwok && before.ending.is_none()) else {
+            return;
+        };
+        let after = Arc::new(Instance {
+            ending: Some(inner.view.now),
+            ..(*before).clone()
+        });
+        let change = Change::Instance(Pair {
+            before: Some(before),
+            after: Some(after),
+        });
+        let request = RequestInfo::without_request(Actor::CloudCalls(operator.to_owned()));
+        inner.tell(&change, &request);
     }
 
     /// Some time has passed.
     pub fn tick(&self) {
         let mut inner = self.lock();
+        inner.ask_cloud();
         let Inner {
             view,
             checkers,

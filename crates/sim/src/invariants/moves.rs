@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::places::{self, Leaving};
 use super::view::{Change, Claim, DISRUPTED, Node, Pair, Pod, Pool, RECENT, View, duration, later};
-use super::{Checker, Report, RequestInfo, places, windows};
+use super::{Checker, Report, RequestInfo, windows};
 
 /// A taint or condition that is set for this long without a deletion belongs to no command any more: a replacement may take a launch and a
 /// registration time-out to fail.
@@ -28,6 +29,8 @@ pub(super) struct Moves {
 #[derive(Debug)]
 struct Started {
     since: Timestamp,
+    /// Up to when operators must have known then what was written.
+    known_until: Timestamp,
     /// UIDs of the pods on it that a budget covered.
     guarded: BTreeSet<String>,
     /// UIDs of protected pods on it; for some the protection may have ended by the time the node is deleted.
@@ -100,6 +103,7 @@ impl Moves {
         };
         let started = Started {
             since: view.now,
+            known_until: view.known_until(),
             guarded: such(&covered),
             protected: such(&|pod| pod.protected_since(view.now).is_some()),
         };
@@ -128,20 +132,53 @@ impl Moves {
             && before.is("DisruptionReason", "True")
             && let Some(node) = view.node_of_claim(before)
             && !is_forced(view, before, node)
-            && let Some(started) = self.started.get(&node.name)
+            && !seeks_no_places(view, before)
+            && let Some(leaving) = self.leaving(view, before, node)
         {
-            // Those whom a budget keeps stay until the deadline then.
-            let keeps_guarded = asks_no_pods(view, before);
-            let guarded = |pod: &Pod| keeps_guarded && started.guarded.contains(&pod.uid);
-            let kept = |pod: &Pod| started.protected.contains(&pod.uid) || guarded(pod);
-            places::found(view, node, started.since, &kept, report);
+            let others = self.beside(view, before);
+            places::found(view, &leaving, &others, report);
         }
+    }
+
+    /// A node that goes for a command, with those who need another place.
+    fn leaving<'a>(&self, view: &'a View, claim: &Claim, node: &'a Node) -> Option<Leaving<'a>> {
+        let started = self.started.get(&node.name)?;
+        // Those whom a budget keeps stay until the deadline then.
+        let keeps_guarded = asks_no_pods(view, claim);
+        let guarded = |pod: &Pod| keeps_guarded && started.guarded.contains(&pod.uid);
+        let pods = view
+            .pods_on(&node.name)
+            .map(|pod| &**pod)
+            // What protects itself is not evicted before the deadline of its node.
+            .filter(|pod| pod.protected_since(view.now).is_none())
+            .filter(|pod| !started.protected.contains(&pod.uid) && !guarded(pod))
+            .filter(|pod| pod.moves() && pod.bound.is_some_and(|bound| bound < started.since));
+        Some(Leaving {
+            node,
+            pods: pods.collect(),
+            since: started.since,
+            known_until: started.known_until,
+        })
+    }
+
+    /// Nodes of the same command that are still to go. Whatever is deleted already has been judged, with this one beside it.
+    fn beside<'a>(&self, view: &'a View, claim: &Claim) -> Vec<Leaving<'a>> {
+        let chosen = view.chosen_by(claim);
+        let others = chosen.into_iter().flat_map(|chosen| &chosen.claims);
+        others
+            .filter_map(|uid| view.claim_with_uid(uid))
+            .filter(|other| other.uid != claim.uid && other.deletion.is_none())
+            .filter_map(|other| {
+                let node = view.node_of_claim(other)?;
+                (!is_forced(view, other, node)).then(|| self.leaving(view, other, node))?
+            })
+            .collect()
     }
 }
 
 /// Whether a node is removed for a reason that does not require places, even if a command chose it before. It has expired (D-209, D-241),
 /// the cloud is reclaiming its instance (invariant 33: its pods have the remaining time) or has reclaimed it, or it is dead. Another client may have
-/// begun to delete it: the rest follows.
+/// begun to delete it: the rest follows. Of a cloud that nobody asks it may be that.
 fn is_forced(view: &View, claim: &Claim, node: &Node) -> bool {
     let expired = claim.expiry.is_some_and(|expiry| expiry <= view.now);
     let instance = view.instances.get(claim.instance());
@@ -156,6 +193,12 @@ fn asks_no_pods(view: &View, claim: &Claim) -> bool {
         .chosen_by(claim)
         .is_none_or(|chosen| chosen.reason == "Drifted");
     claim.termination_grace.is_some() && claim.is("Drifted", "True") && is_drift
+}
+
+/// D-141: nodes of a fixed number are replaced one for one, whatever runs on them: what becomes of their pods such a command does not ask.
+fn seeks_no_places(view: &View, claim: &Claim) -> bool {
+    let chosen = view.chosen_by(claim);
+    chosen.is_some_and(|chosen| chosen.method.starts_with("Static"))
 }
 
 /// 9: no node goes as empty while the pods that it came for are still to come: as long as its command is under way, but not for as long as a drain hangs.

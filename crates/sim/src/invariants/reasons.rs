@@ -80,7 +80,7 @@ fn is_given_up(view: &View, claim: &Claim) -> bool {
     has_expired || !has_launched || is_late && !is_known_to_be(view, claim, "Registered")
 }
 
-/// Its machine is gone (D-249), ends, or is taken back (D-279). Those of other clouds than kwok are none that the checkers know.
+/// Its machine is gone (D-249), ends, or is taken back (D-279), or its cloud has said something else of it (D-282). Of a cloud that nobody asks it may be.
 fn has_no_machine(view: &View, claim: &Claim) -> bool {
     let machine = view.instances.get(claim.instance());
     machine.is_none_or(|machine| machine.is_going())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::moves::allowance;
-use super::view::{Node, Pod, View};
+use super::view::{Claim, Node, Pod, View};
 use super::{Checker, Expectations, Report, RequestInfo};
 
 /// Marks pods of which the scenario knows that some NodePool can hold them, whatever else happens.
@@ -13,6 +13,8 @@ const PLACED_WITHIN: Duration = Duration::from_secs(60 * 60);
 /// What each further machine of the cloud that never joins costs, and how many of them may follow each other.
 const JOINS_NOT_WITHIN: Duration = Duration::from_secs(16 * 60);
 const UNJOINED_IN_A_ROW: usize = 6;
+/// So many machines in a row that a pod could run on may come up without it: others were quicker, or its neighbours had moved.
+const IN_VAIN: usize = 4;
 /// consolidateAfter of a minute, the poll, the validation, and other nodes' turns.
 const EMPTY_GOES_WITHIN: Duration = Duration::from_secs(30 * 60);
 
@@ -86,14 +88,13 @@ impl Waiting {
         }
         let object = format!("pod {}/{}", pod.key.0, pod.key.1);
         let since = pod.created;
-        let launches = view.last_claim_made >= since || joins(view);
         let within = self.expectations.launch_within + view.left_out;
-        if view.has_lasted(launch_due_since(view, since), within) && !launches {
+        if view.has_lasted(launch_due_since(view, pod), within) && !joins(view, pod) {
             report.fail(
                 22,
                 object,
                 format!(
-                    "fits, has waited since {since}, and no NodeClaim was made: {}",
+                    "fits, has waited since {since}, and no NodeClaim that it could run on was made: {}",
                     pod.message
                 ),
             );
@@ -205,24 +206,29 @@ fn overhead(view: &View, pod: &Pod, report: &mut Report) {
     }
 }
 
-/// Whether a machine is on its way that was launched before a pod was made, which may wait for it: a Node that is deleted before it is registered
-/// stays away for as long as registration may take.
-fn joins(view: &View) -> bool {
-    let mut claims = view.claims.values();
-    claims.any(|claim| {
-        let may_still_join = |created| {
-            super::view::later(created, JOINS_NOT_WITHIN) >= view.now && !claim.is("Registered", "True")
-        };
-        claim.deletion.is_none() && !claim.provider_id.is_empty() && claim.created.is_some_and(may_still_join)
+/// Whether a machine is on its way on which a pod could run, as far as its NodeClaim says, also one that was launched before the pod was made: a Node that is
+/// deleted before it is registered stays away for as long as registration may take. What others wait for does not help this pod.
+fn joins(view: &View, pod: &Pod) -> bool {
+    view.claims.values().any(|claim| {
+        let is_young = |created| super::view::later(created, JOINS_NOT_WITHIN) >= view.now;
+        let is_coming = claim.deletion.is_none() && !claim.is("Initialized", "True");
+        is_coming && claim.created.is_some_and(is_young) && claim.may_hold(pod)
     })
 }
 
-/// When the time for a launch begins: when the pod is made, or when the last machine that never joined is given up. Such a machine may have been launched
-/// before the pod was made, which then waited for it.
-fn launch_due_since(view: &View, since: jiff::Timestamp) -> jiff::Timestamp {
-    view.unjoined
-        .last()
-        .map_or(since, |given_up| since.max(*given_up))
+/// When the time for a launch begins: when the pod is made, when the last machine that it could have run on is given up, or when one has come up without it,
+/// though not as often as machines come up. Such a machine may have been launched before the pod was made, which then waited for it.
+fn launch_due_since(view: &View, pod: &Pod) -> jiff::Timestamp {
+    let since = pod.created;
+    let mine = |claim: &Claim| claim.may_hold(pod);
+    let after = |came_up: bool| {
+        let settled = view.settled.iter();
+        settled.filter(move |one| one.at >= since && one.came_up == came_up)
+    };
+    let given_up = after(false).rev().find(|one| mine(&one.claim));
+    let come_up = after(true).filter(|one| mine(&one.claim)).take(IN_VAIN).last();
+    let settled = given_up.into_iter().chain(come_up).map(|one| one.at);
+    settled.fold(since, jiff::Timestamp::max)
 }
 
 /// What the cloud's machines that never joined have cost since then.

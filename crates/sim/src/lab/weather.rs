@@ -58,6 +58,8 @@ pub struct Weather {
 #[derive(Debug)]
 struct State {
     rates: Rates,
+    /// Nothing goes wrong by these rates from then on.
+    rates_until: Timestamp,
     chance: ChaCha8Rng,
     /// Watches stall until then.
     still_until: Timestamp,
@@ -86,6 +88,7 @@ impl Weather {
     ) -> Self {
         let state = State {
             rates: Rates::default(),
+            rates_until: Timestamp::MAX,
             chance,
             still_until: Timestamp::MIN,
             cut_until: Timestamp::MIN,
@@ -107,7 +110,18 @@ impl Weather {
 
     /// Sets how often requests go wrong.
     pub fn set(&self, rates: Rates) {
-        self.lock().rates = rates;
+        self.go_wrong(rates, Timestamp::MAX);
+    }
+
+    /// Requests go wrong so often for this long, whatever else happens meanwhile.
+    pub fn storm(&self, rates: Rates, length: Duration) {
+        self.go_wrong(rates, crate::invariants::later(self.clock.now(), length));
+    }
+
+    fn go_wrong(&self, rates: Rates, until: Timestamp) {
+        let mut state = self.lock();
+        state.rates = rates;
+        state.rates_until = until;
     }
 
     /// Watches stall for this long; the missed events arrive afterwards.
@@ -154,7 +168,7 @@ impl Weather {
     fn stroke(&self, write: bool) -> Option<Stroke> {
         let mut state = self.lock();
         let rates = state.rates;
-        if rates == Rates::default() {
+        if rates == Rates::default() || state.rates_until <= self.clock.now() {
             return None;
         }
         let mut drawn: f64 = state.chance.random();
@@ -314,4 +328,45 @@ fn exposed(answer: Response<ResponseBody>, weather: Weather) -> Response<Respons
         },
     );
     Response::from_parts(parts, StreamBody::new(frames).boxed_unsync())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::Expectations;
+    use spokeshave_ports::{Entropy, TokioClock};
+
+    fn weather() -> Weather {
+        let clock = TokioClock::new(Timestamp::UNIX_EPOCH, 1.0).shared();
+        let invariants = Invariants::new(clock.clone(), 1, Expectations::default());
+        let log = RunLog::new(clock.clone(), false);
+        Weather::new("a", Entropy::new(1).rng("weather"), clock, invariants, log)
+    }
+
+    /// Whoever begins a storm does not wait for its end, and need not end it.
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_lasts_as_long_as_it_is_to_and_no_longer() {
+        let all = Rates {
+            too_many: 1.0,
+            ..Rates::default()
+        };
+        let weather = weather();
+        assert_eq!(weather.stroke(true), None);
+        weather.storm(all, Duration::from_secs(60));
+        assert_eq!(weather.stroke(true), Some(Stroke::TooMany));
+        weather.clock.sleep(Duration::from_secs(59)).await;
+        assert_eq!(weather.stroke(true), Some(Stroke::TooMany));
+        weather.clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!(weather.stroke(true), None);
+        weather.set(all);
+        weather.clock.sleep(Duration::from_secs(3600)).await;
+        assert_eq!(
+            weather.stroke(true),
+            Some(Stroke::TooMany),
+            "until it is said otherwise"
+        );
+        weather.storm(all, Duration::from_secs(60));
+        weather.set(Rates::default());
+        assert_eq!(weather.stroke(true), None, "calm ends it at once");
+    }
 }

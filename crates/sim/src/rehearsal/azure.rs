@@ -21,9 +21,10 @@ use spokeshave_provider_azure::bootstrap::Cluster;
 use spokeshave_provider_azure::{labels, tags};
 use spokeshave_runtime::{Api, read_only};
 
-use super::stage::{Census, HasDied, Machine, Stage};
+use super::stage::{Census, HasDied, Machine, Stage, Words};
 use super::steps::{Step, failed};
 use super::{CLASS, CLUSTER};
+use crate::invariants::later;
 use crate::lab::Lab;
 use crate::soak::pick;
 
@@ -44,12 +45,18 @@ const TROUBLES: [Step; 11] = [
 /// What Azure refuses is left out for so long (Z6.5): when it has refused everything, no NodeClaim is made in that time.
 const LEFT_OUT: Duration = Duration::from_secs(3600);
 
+/// Between the notice of an eviction and the end of the machine.
+const EVICTION_NOTICE: Duration = Duration::from_secs(30);
+/// Notices stand on Nodes.
+const NOTICES_TAKE: Duration = Duration::from_secs(20);
+
 /// Requests whose replies are lost.
 const REQUESTS: [&str; 4] = ["PUT", "DELETE", "GET", "POST"];
 
-/// An Azure.
+/// An Azure, and what it has said of its machines.
 pub(super) struct OnAzure {
     azure: Azure,
+    words: Words,
     options: Options,
 }
 
@@ -57,6 +64,7 @@ impl OnAzure {
     pub(super) fn new(clock: SharedClock, options: Options) -> Self {
         OnAzure {
             azure: Azure::new(options.clone(), clock),
+            words: Words::default(),
             options,
         }
     }
@@ -95,6 +103,21 @@ impl OnAzure {
         (!machines.is_empty()).then(|| pick(chance, &machines).id.clone())
     }
 
+    /// A Node tells of it: a machine that has none, or that is no spot machine, is not evicted.
+    async fn take_back(&self, lab: &Lab, name: &str) -> Result<(), String> {
+        let machines = self.machines();
+        let is_spot = machines
+            .iter()
+            .any(|machine| machine.id == name && machine.is_spot);
+        // Nobody acts on the annotation before this goes on: the user's requests take no time, and the simulated Azure hears of it first.
+        if annotate(lab, name, "spot_evicted").await? && is_spot {
+            let ends_at = later(lab.clock.now(), EVICTION_NOTICE);
+            self.words.take_back(name, Some(ends_at));
+            lab.invariants.ask_cloud();
+        }
+        Ok(())
+    }
+
     async fn happen(&self, lab: &Lab, step: Step, chance: &mut ChaCha8Rng) -> Result<(), String> {
         if matches!(
             step,
@@ -107,10 +130,16 @@ impl OnAzure {
                 let Some(name) = self.some_machine(chance) else {
                     return Ok(());
                 };
-                lab.invariants.disturb();
+                // What follows from an eviction at once is judged (33).
+                if step != Step::Interrupt {
+                    lab.invariants.disturb();
+                }
                 match step {
-                    Step::Interrupt => annotate(lab, &name, "spot_evicted").await?,
-                    Step::Maintenance => annotate(lab, &name, "maintenance_scheduled").await?,
+                    Step::Interrupt => self.take_back(lab, &name).await?,
+                    Step::Maintenance => {
+                        self.words.warn(&name);
+                        annotate(lab, &name, "maintenance_scheduled").await?;
+                    }
                     _ => self.azure.evict(&name),
                 }
             }
@@ -176,22 +205,22 @@ impl OnAzure {
     }
 }
 
-/// Lets something happen to the machine of a Node, if that has joined.
-async fn annotate(lab: &Lab, machine: &str, message: &str) -> Result<(), String> {
+/// Lets something happen to the machine of a Node: whether that has joined.
+async fn annotate(lab: &Lab, machine: &str, message: &str) -> Result<bool, String> {
     let nodes: Vec<Node> = lab.list().await;
     let Some(node) = nodes
         .iter()
         .map(|node| node.name_any())
         .find(|name| name.eq_ignore_ascii_case(machine))
     else {
-        return Ok(());
+        return Ok(false);
     };
     let api: Api<Node> = Api::all(lab.client.clone());
     let patch = json!({"metadata": {"annotations": {MESSAGE: message}}});
     match lab.merge::<Node>(&api, &node, patch).await {
         // It may have ended in the meantime.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        patched => patched.map(drop).map_err(failed),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        patched => patched.map(|_| true).map_err(failed),
     }
 }
 
@@ -267,16 +296,24 @@ impl Stage for OnAzure {
     }
 
     fn census(&self) -> Census {
-        let azure = self.azure.clone();
+        let (azure, words) = (self.azure.clone(), self.words.clone());
         let text = |value: &Value| value.as_str().map(str::to_owned);
         Arc::new(move || {
             let found = azure.machines();
-            let machines = found.iter().map(|body| Machine {
-                id: text(&body["name"]).unwrap_or_default().to_lowercase(),
-                claim: text(&body["tags"][tags::NODE_CLAIM]),
-                is_ending: body["properties"]["provisioningState"] == "Deleting",
-                is_spot: body["properties"]["priority"] == "Spot",
-                is_held: false,
+            let machines = found.iter().map(|body| {
+                let id = text(&body["name"]).unwrap_or_default().to_lowercase();
+                let mut said = words.about(&id);
+                // A launch that has failed after all.
+                said.is_warned |= body["properties"]["provisioningState"] == "Failed";
+                Machine {
+                    claim: text(&body["tags"][tags::NODE_CLAIM]),
+                    is_ending: body["properties"]["provisioningState"] == "Deleting",
+                    is_spot: body["properties"]["priority"] == "Spot",
+                    is_held: false,
+                    launched_at: text(&body["properties"]["timeCreated"]).and_then(|text| text.parse().ok()),
+                    said,
+                    id,
+                }
             });
             machines.collect()
         })
@@ -311,8 +348,12 @@ impl Stage for OnAzure {
         self.happen(lab, step, chance).boxed()
     }
 
+    fn word_takes(&self) -> Duration {
+        NOTICES_TAKE
+    }
+
     fn interrupt<'a>(&'a self, lab: &'a Lab, machine: &'a str) -> BoxFuture<'a, Result<(), String>> {
-        annotate(lab, machine, "spot_evicted").boxed()
+        self.take_back(lab, machine).boxed()
     }
 
     fn heal(&self) {

@@ -18,9 +18,10 @@ use spokeshave_ports::{CloudProvider, SharedClock};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_runtime::read_only;
 
-use super::stage::{Census, HasDied, Machine, Stage};
+use super::stage::{Census, HasDied, Machine, Stage, Words};
 use super::steps::{Step, failed};
 use super::{CLASS, CLUSTER};
+use crate::invariants::later;
 use crate::lab::Lab;
 use crate::soak::pick;
 
@@ -29,6 +30,10 @@ const MINOR: u32 = 36;
 const ZONES: [&str; 4] = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d"];
 /// The tag of an instance with its NodeClaim.
 const CLAIM_TAG: &str = "karpenter.sh/nodeclaim";
+/// Messages stand in a queue, which is asked for ten at a time and may answer late.
+const MESSAGES_TAKE: Duration = Duration::from_secs(60);
+/// Between the notice of an interruption and the end of the instance.
+const SPOT_NOTICE: Duration = Duration::from_secs(120);
 
 const TROUBLES: [Step; 12] = [
     Step::Interrupt,
@@ -59,12 +64,12 @@ const CALLS: [&str; 10] = [
     "ReceiveMessage",
 ];
 
-/// An EC2.
-pub(super) struct Ec2(SimulatedEc2);
+/// An EC2, and what it has said of its machines.
+pub(super) struct Ec2(SimulatedEc2, Words);
 
 impl Ec2 {
     pub(super) fn new(clock: SharedClock, options: Options) -> Self {
-        Ec2(SimulatedEc2::new(clock, options))
+        Ec2(SimulatedEc2::new(clock, options), Words::default())
     }
 
     /// One that answers at once, or takes its time.
@@ -104,6 +109,15 @@ impl Ec2 {
         (!instances.is_empty()).then(|| pick(chance, &instances).id.clone())
     }
 
+    /// EC2's notice does not say when the instance ends, and it always ends as long after it.
+    fn take_back(&self, lab: &Lab, id: &str) {
+        if self.0.interrupt(id) {
+            let ends_at = later(lab.clock.now(), SPOT_NOTICE);
+            self.1.take_back(id, Some(ends_at));
+            lab.invariants.ask_cloud();
+        }
+    }
+
     fn happen(&self, lab: &Lab, step: Step, chance: &mut ChaCha8Rng) -> Result<(), String> {
         let cloud = &self.0;
         match step {
@@ -115,14 +129,21 @@ impl Ec2 {
                 let Some(id) = self.some_instance(chance) else {
                     return Ok(());
                 };
-                lab.invariants.disturb();
+                // What follows from an interruption at once is judged (33).
+                if step != Step::Interrupt {
+                    lab.invariants.disturb();
+                }
                 match step {
-                    Step::Interrupt => drop(cloud.interrupt(&id)),
+                    Step::Interrupt => self.take_back(lab, &id),
                     Step::TerminateByHand => drop(cloud.terminate(&id)),
                     Step::Impair => {
                         cloud.impair(&id, *pick(chance, &[Check::Instance, Check::System]), true);
+                        self.1.warn(&id);
                     }
-                    Step::Maintenance => cloud.announce_maintenance(&id),
+                    Step::Maintenance => {
+                        cloud.announce_maintenance(&id);
+                        self.1.warn(&id);
+                    }
                     _ => cloud.keep_from_joining(&id),
                 }
             }
@@ -230,7 +251,7 @@ impl Stage for Ec2 {
     }
 
     fn census(&self) -> Census {
-        let cloud = self.0.clone();
+        let (cloud, words) = (self.0.clone(), self.1.clone());
         Arc::new(move || {
             let instances = cloud.instances().into_iter();
             let machines = instances.map(|instance| Machine {
@@ -238,6 +259,8 @@ impl Stage for Ec2 {
                 is_ending: instance.state == "shutting-down",
                 is_spot: instance.lifecycle == "spot",
                 is_held: cloud.is_shifted(&instance.zone),
+                launched_at: instance.launched_at,
+                said: words.about(&instance.id),
                 id: instance.id,
             });
             machines.collect()
@@ -268,8 +291,12 @@ impl Stage for Ec2 {
         std::future::ready(self.happen(lab, step, chance)).boxed()
     }
 
-    fn interrupt<'a>(&'a self, _lab: &'a Lab, machine: &'a str) -> BoxFuture<'a, Result<(), String>> {
-        self.0.interrupt(machine);
+    fn word_takes(&self) -> Duration {
+        MESSAGES_TAKE
+    }
+
+    fn interrupt<'a>(&'a self, lab: &'a Lab, machine: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        self.take_back(lab, machine);
         std::future::ready(Ok(())).boxed()
     }
 

@@ -17,7 +17,7 @@ use spokeshave_provider_grpc::Way;
 use spokeshave_runtime::Api;
 
 use super::steps::failed;
-use super::{CloudName, World, checks, violations};
+use super::{CloudName, World, checks};
 use crate::lab::{self, Asked, LabOptions, Operators};
 
 /// The NodePools: the policy names the first.
@@ -46,7 +46,7 @@ async fn story(
         provider_way,
         ..LabOptions::new(SEED)
     };
-    let mut world = World::new(options, cloud, (SEED, false)).await?;
+    let mut world = World::watched(options, cloud, (SEED, false)).await?;
     world.make_class().await?;
     let policies: Api<DisruptionPolicy> = Api::all(world.lab.client.clone());
     let freeze = json!({"metadata": {"name": "calm"}, "spec": {
@@ -196,7 +196,7 @@ async fn end(world: &mut World) -> Result<Operators, String> {
     }
     world.delete_class().await?;
     checks::until(world, LOOK, async |world| Ok(checks::left(world).await)).await?;
-    let found = violations(&world.lab);
+    let found = world.lab.invariants.violations();
     let operators = world.lab.end().await;
     found
         .first()

@@ -17,7 +17,7 @@ use spokeshave_runtime::Api;
 use super::kill_stories::CloudStory;
 use super::stage::HasDied;
 use super::steps::failed;
-use super::{OPERATOR, World, checks, violations};
+use super::{OPERATOR, World, checks};
 use crate::lab::{self, LabOptions, Operators};
 
 /// Longest time that a part of the story may take.
@@ -59,7 +59,7 @@ pub(super) struct Teller {
 
 async fn telling(story: &CloudStory, dies_at: u64, operators: &mut Operators) -> Result<u64, String> {
     const SEED: u64 = 11;
-    let mut world = World::new(LabOptions::new(SEED), story.cloud, (SEED, false)).await?;
+    let mut world = World::watched(LabOptions::new(SEED), story.cloud, (SEED, false)).await?;
     (story.prepare)(&world)?;
     let life = Some(world.start_mortal(dies_at));
     let mut teller = Teller {
@@ -104,7 +104,7 @@ async fn telling(story: &CloudStory, dies_at: u64, operators: &mut Operators) ->
     let Teller {
         mut world, mut found, ..
     } = teller;
-    found.extend(violations(&world.lab).iter().map(ToString::to_string));
+    found.extend(world.lab.invariants.violations().iter().map(ToString::to_string));
     let calls = world.cloud.calls().into_iter().map(|(_, count)| count).sum();
     *operators = world.lab.end().await;
     match found.first() {

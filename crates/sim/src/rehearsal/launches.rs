@@ -1,4 +1,4 @@
-//! Who was launched for whom: the provider as it is called, and what each launch answered.
+//! Who was launched for whom: the provider as it is called, and what each launch answered. The checkers of every seed are told of the end of a machine here.
 //!
 //! Owns the ledger behind "no double launch". It does not go by tags, which a machine may get when its Node has joined: it sees the call of every launch and
 //! every machine that is there, so that a second machine for one NodeClaim is found when the launch answers, and a machine that nobody asked for at the next look.
@@ -23,14 +23,17 @@ use spokeshave_ports::{
     RegistrationHook, RepairPolicy, SharedWrites,
 };
 
+use super::OPERATOR;
 use super::checks::machine_of;
 use super::stage::{Census, Machine};
+use crate::invariants::Invariants;
 
-/// What launches have answered.
+/// What launches have answered, and who is told of ends.
 #[derive(Clone)]
 pub(super) struct Launches {
     book: Arc<Mutex<Book>>,
     census: Census,
+    invariants: Invariants,
 }
 
 #[derive(Debug, Default)]
@@ -103,10 +106,11 @@ impl Book {
 }
 
 impl Launches {
-    pub(super) fn new(census: Census) -> Self {
+    pub(super) fn new(census: Census, invariants: Invariants) -> Self {
         Launches {
             book: Arc::default(),
             census,
+            invariants,
         }
     }
 
@@ -204,7 +208,13 @@ impl CloudProvider for Told {
             .boxed()
     }
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
-        self.provider.delete(claim)
+        async move {
+            if let Some(id) = claim.provider_id() {
+                self.launches.invariants.ends(OPERATOR, id);
+            }
+            self.provider.delete(claim).await
+        }
+        .boxed()
     }
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
         self.provider.get(provider_id)
@@ -256,6 +266,7 @@ impl CloudProvider for Told {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stage::Said;
     use super::*;
 
     fn machine(id: &str) -> Machine {
@@ -265,6 +276,8 @@ mod tests {
             is_ending: false,
             is_spot: false,
             is_held: false,
+            launched_at: None,
+            said: Said::default(),
         }
     }
 

@@ -2,9 +2,12 @@
 //!
 //! Owns the interface only. What may happen on a cloud is said by its stage; when it happens is drawn in `steps`.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use kube::Client;
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
@@ -28,6 +31,49 @@ pub(super) struct Machine {
     pub(super) is_spot: bool,
     /// Whether it must not be terminated now.
     pub(super) is_held: bool,
+    /// When it was launched, if its cloud says so.
+    pub(super) launched_at: Option<Timestamp>,
+    /// What its cloud has said of it.
+    pub(super) said: Said,
+}
+
+/// What a cloud has said of a machine, as far as operators end it for that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// That it takes the machine back.
+    pub(super) is_taken_back: bool,
+    /// When it does so, if it has said that.
+    pub(super) ends_at: Option<Timestamp>,
+    /// Anything else.
+    pub(super) is_warned: bool,
+}
+
+/// What a cloud has said so far, by machine. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Words(Arc<Mutex<BTreeMap<String, Said>>>);
+
+impl Words {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Said>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It takes this machine back, and has perhaps said when.
+    pub(super) fn take_back(&self, machine: &str, ends_at: Option<Timestamp>) {
+        let mut all = self.all();
+        let said = all.entry(machine.to_lowercase()).or_default();
+        said.is_taken_back = true;
+        said.ends_at = said.ends_at.or(ends_at);
+    }
+
+    /// It has said something else of this machine.
+    pub(super) fn warn(&self, machine: &str) {
+        self.all().entry(machine.to_lowercase()).or_default().is_warned = true;
+    }
+
+    /// What it has said of this machine.
+    pub(super) fn about(&self, machine: &str) -> Said {
+        self.all().get(machine).copied().unwrap_or_default()
+    }
 }
 
 /// Says which machines there are.
@@ -56,6 +102,8 @@ pub(super) trait Stage {
     fn mortal_provider(&self, lab: &Lab, client: Client, calls: u64) -> (Arc<dyn CloudProvider>, HasDied);
     /// Counts the machines that are there, whenever it is called.
     fn census(&self) -> Census;
+    /// How long its words about machines may be on their way to an operator.
+    fn word_takes(&self) -> Duration;
     /// Machines that are there.
     fn machines(&self) -> Vec<Machine> {
         self.census()()

@@ -15,7 +15,7 @@ use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 
 use super::steps::failed;
-use super::{CloudName, OPERATOR, World, checks, violations};
+use super::{CloudName, OPERATOR, World, checks};
 use crate::lab::{self, LabOptions, Operators};
 
 const PODS: usize = 4;
@@ -76,7 +76,7 @@ async fn fleet(world: &World) -> Fleet {
 
 async fn story(operators: &mut Operators) -> Result<(), String> {
     const SEED: u64 = 5;
-    let mut world = World::new(LabOptions::new(SEED), CloudName::Aws, (SEED, false)).await?;
+    let mut world = World::watched(LabOptions::new(SEED), CloudName::Aws, (SEED, false)).await?;
     let deployments = run_pods(&mut world).await?;
     world.lab.stop(OPERATOR).await;
     give_back_to_karpenter(&world).await?;
@@ -208,7 +208,7 @@ async fn end(world: &mut World, deployments: &Api<Deployment>) -> Result<Operato
     pools.delete("p", &parameters).await.map_err(failed)?;
     world.delete_class().await?;
     checks::until(world, LOOK, async |world| Ok(checks::left(world).await)).await?;
-    let found = violations(&world.lab);
+    let found = world.lab.invariants.violations();
     let operators = world.lab.end().await;
     found
         .first()

@@ -13,7 +13,7 @@ use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 
 use super::stage::HasDied;
-use super::{CloudName, OPERATOR, World, checks, violations};
+use super::{CloudName, OPERATOR, World, checks};
 use crate::lab::{self, LabOptions};
 
 /// Longest time that the cluster may take to come to rest.
@@ -103,7 +103,7 @@ async fn story(
     const SEED: u64 = 17;
     let mut options = LabOptions::new(SEED);
     options.keep_log = false;
-    let mut world = World::new(options, CloudName::Aws, (SEED, false)).await?;
+    let mut world = World::watched(options, CloudName::Aws, (SEED, false)).await?;
     world.make_class().await?;
     let text = |error: kube::Error| format!("the API server refuses an object: {error}");
     let pools: Api<NodePool> = Api::all(world.lab.client.clone());
@@ -209,7 +209,7 @@ async fn story(
             world.cloud.messages()
         ));
     }
-    let found = violations(&world.lab);
+    let found = world.lab.invariants.violations();
     *all = world.lab.end().await;
     match found.first() {
         Some(one) => Err(format!("{} promise(s) broken: {one}", found.len())),

@@ -258,12 +258,12 @@ impl Days {
                 )
             }
             Step::Protect => self.protect(lab).await,
+            // It is still there when something else happens.
             Step::Storm => {
                 let name = self.replica();
-                let weather = lab.weather(name);
-                weather.set(self.scenario.rates);
-                self.pass(lab, 20, 240).await;
-                weather.set(Rates::default());
+                let seconds = self.chance.random_range(20..=240);
+                lab.weather(name)
+                    .storm(self.scenario.rates, Duration::from_secs(seconds));
                 Ok(())
             }
             Step::WatchGap => {

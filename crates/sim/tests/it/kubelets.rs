@@ -43,7 +43,7 @@ async fn a_pod_made_with_its_node_is_started_there() {
     cluster.until_running(1).await;
     let node = cluster.node_of("web").await;
     cluster
-        .pod("direct", "1", json!({"spec": {"nodeName": node}}))
+        .pod("direct", "100m", json!({"spec": {"nodeName": node}}))
         .await;
     let took = cluster.until_running(2).await;
     assert!(took < Duration::from_secs(5), "{took:?}");
@@ -58,6 +58,28 @@ async fn a_pod_made_with_its_node_is_started_there() {
             .any(|message| message.contains("direct")),
         "no scheduler has assigned it"
     );
+}
+
+/// One that the node has no room for, or that asks for another node, has failed, and takes nothing from those that come with it.
+#[tokio::test(start_paused = true)]
+async fn a_pod_made_with_a_node_that_cannot_have_it_is_refused_there() {
+    let cluster = Cluster::undisturbed(50).await;
+    cluster.run("web", 1, "1").await;
+    let node = cluster.node_of("web").await;
+    let there = json!({"spec": {"nodeName": node}});
+    cluster.pod("huge", "500", there.clone()).await;
+    cluster.pod("small", "100m", there).await;
+    let strange = json!({"spec": {"nodeName": node, "nodeSelector": {"disk": "none"}}});
+    cluster.pod("strange", "100m", strange).await;
+    cluster.until_running_of("small", 1).await;
+    cluster.pass(5).await;
+    for (name, reason) in [("huge", "OutOfcpu"), ("strange", "NodeAffinity")] {
+        let status = cluster.get::<Pod>(name).await.status.unwrap();
+        assert_eq!(status.phase.as_deref(), Some("Failed"), "{name}");
+        assert_eq!(status.reason.as_deref(), Some(reason));
+        assert_eq!(cluster.events(reason).await.len(), 1);
+    }
+    assert_eq!(cluster.running().await, 2);
 }
 
 async fn with_probe(seed: u64, probes: Value) -> Cluster {

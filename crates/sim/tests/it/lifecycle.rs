@@ -13,6 +13,7 @@ mod lost_ids;
 mod namesakes;
 mod orphan_nodes;
 mod other_clouds;
+mod outages;
 mod prices_at_launch;
 mod readiness;
 mod repair;

@@ -1,5 +1,8 @@
 //! What the simulated components promise: workloads that change, pods that are driven out, preempted or bring claims of their own.
 
+mod jobs;
+mod rollouts;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

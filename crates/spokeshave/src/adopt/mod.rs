@@ -20,8 +20,8 @@ use spokeshave_story::adopt::{Successor, Surroundings, TakeOver, check};
 use crate::arguments::{CloudProviderName, OutputFormat};
 use crate::doctor::{not_looked_at, table};
 use crate::plan::{self, SourceArgs};
-use crate::text::count;
-use provider::Provider;
+use crate::text::{count, visible};
+use provider::{Ground, Provider};
 
 /// Shown after the help.
 pub(crate) const EXAMPLES: &str = "\
@@ -113,7 +113,12 @@ pub(crate) async fn run(args: &AdoptArgs) -> Result<Answer> {
         take_over: &take_over,
     };
     let text = match args.output {
-        OutputFormat::Table => page(&take_over, args, provider.name, loaded.client.is_some()),
+        OutputFormat::Table => page(
+            &take_over,
+            provider.name,
+            provider.ground,
+            loaded.client.is_some(),
+        ),
         OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&document)?),
         OutputFormat::Yaml => serde_saphyr::to_string(&document)?,
     };
@@ -129,7 +134,7 @@ fn adoptable(nodes: &[Arc<Node>]) -> Vec<String> {
     nodes.filter_map(|node| node.metadata.name.clone()).collect()
 }
 
-fn page(take_over: &TakeOver, args: &AdoptArgs, provider: CloudProviderName, is_cluster: bool) -> String {
+fn page(take_over: &TakeOver, provider: CloudProviderName, ground: Ground, is_cluster: bool) -> String {
     let mut out = format!(
         "{}, {}: {} would become drifted, {} would be stamped\n",
         count(take_over.node_pools, "NodePool"),
@@ -137,11 +142,11 @@ fn page(take_over: &TakeOver, args: &AdoptArgs, provider: CloudProviderName, is_
         count(take_over.would_drift, "NodeClaim"),
         count(take_over.would_stamp, "object"),
     );
-    if args.cloud_provider.is_none() {
+    if let Some(why) = ground.words() {
         let provider = provider.word();
         let _ = writeln!(
             out,
-            "Looked at as the provider {provider} would, by the NodeClasses of the NodePools; --cloud-provider names another."
+            "Looked at as the provider {provider} would, {why}; --cloud-provider names another."
         );
     }
     if !is_cluster {
@@ -156,5 +161,5 @@ fn page(take_over: &TakeOver, args: &AdoptArgs, provider: CloudProviderName, is_
             out.push_str("None of this is a blocker.\n");
         }
     }
-    out
+    visible(&out).into_owned()
 }

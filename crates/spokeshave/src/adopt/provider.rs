@@ -28,10 +28,36 @@ const PROVIDERS: [(CloudProviderName, (&str, &str)); 3] = [
 /// A kind of NodeClass, as (group, kind).
 type Class = (String, String);
 
+/// By what it is known who takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ground {
+    /// It was asked for.
+    Asked,
+    /// The NodeClasses that NodePools refer to.
+    NodePools,
+    /// Without NodePools, those that NodeClaims refer to.
+    NodeClaims,
+    /// Nothing refers to a NodeClass.
+    Nothing,
+}
+
+impl Ground {
+    /// Why it is that one, for a sentence; `None` of one that was asked for.
+    pub(super) const fn words(self) -> Option<&'static str> {
+        match self {
+            Self::Asked => None,
+            Self::NodePools => Some("by the NodeClasses of the NodePools"),
+            Self::NodeClaims => Some("by the NodeClasses of the NodeClaims, as there are no NodePools"),
+            Self::Nothing => Some("as there are neither NodePools nor NodeClaims to say which it is"),
+        }
+    }
+}
+
 /// Who takes over.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Provider {
     pub(super) name: CloudProviderName,
+    pub(super) ground: Ground,
     /// The kinds of NodeClasses that it supports.
     pub(super) node_classes: Vec<Class>,
 }
@@ -74,43 +100,53 @@ impl Provider {
         match args.cloud_provider {
             Some(CloudProviderName::Grpc) => Ok(Self {
                 name: CloudProviderName::Grpc,
+                ground: Ground::Asked,
                 node_classes: args.node_classes.clone(),
             }),
             _ if !args.node_classes.is_empty() => {
                 let said = "--node-class is for --cloud-provider grpc: the other providers have a NodeClass of their own";
                 Err(Misuse(said.to_owned()).into())
             }
-            Some(name) => Ok(Self::known(name)),
-            None => Self::found(&named(state)),
+            Some(name) => Ok(Self::known(name, Ground::Asked)),
+            None => {
+                let (ground, classes) = named(state);
+                Self::found(ground, &classes)
+            }
         }
     }
 
-    fn known(name: CloudProviderName) -> Self {
+    fn known(name: CloudProviderName, ground: Ground) -> Self {
         let classes = PROVIDERS.into_iter().filter(|(known, _)| *known == name);
         let node_classes = classes.map(|(_, (group, kind))| (group.to_owned(), kind.to_owned()));
         Self {
             name,
+            ground,
             node_classes: node_classes.collect(),
         }
     }
 
-    fn found(classes: &BTreeSet<Class>) -> Result<Self> {
+    fn found(ground: Ground, classes: &BTreeSet<Class>) -> Result<Self> {
         let mut names: Vec<CloudProviderName> = classes.iter().map(CloudProviderName::of).collect();
         names.dedup();
         match names[..] {
-            [] => Ok(Self::known(CloudProviderName::Kwok)),
+            [] => Ok(Self::known(CloudProviderName::Kwok, ground)),
             [CloudProviderName::Grpc] => Ok(Self {
                 name: CloudProviderName::Grpc,
+                ground,
                 node_classes: classes.iter().cloned().collect(),
             }),
-            [name] => Ok(Self::known(name)),
+            [name] => Ok(Self::known(name, ground)),
             _ => {
                 let classes: Vec<String> = classes
                     .iter()
                     .map(|(group, kind)| format!("{group}/{kind}"))
                     .collect();
+                let referring = match ground {
+                    Ground::NodeClaims => "NodeClaims",
+                    _ => "NodePools",
+                };
                 bail!(
-                    "NodePools refer to NodeClasses of several providers ({}), and one of them takes over: name it with --cloud-provider",
+                    "{referring} refer to NodeClasses of several providers ({}), and one of them takes over: name it with --cloud-provider",
                     classes.join(", ")
                 )
             }
@@ -118,18 +154,24 @@ impl Provider {
     }
 }
 
-/// The kinds of NodeClasses that NodePools refer to, or, where there are none, NodeClaims.
-fn named(state: &ClusterState) -> BTreeSet<Class> {
+/// The kinds of NodeClasses that NodePools refer to, or, where there are none, NodeClaims; and which of them.
+fn named(state: &ClusterState) -> (Ground, BTreeSet<Class>) {
     let class = |class: &NodeClassRef| (class.group.clone(), class.kind.clone());
     let pools = state.node_pools.iter();
     let of_pools: BTreeSet<Class> = pools
         .map(|pool| class(&pool.spec.template.spec.node_class_ref))
         .collect();
     if !of_pools.is_empty() {
-        return of_pools;
+        return (Ground::NodePools, of_pools);
     }
     let claims = state.node_claims.iter();
-    claims.map(|claim| class(&claim.spec.node_class_ref)).collect()
+    let of_claims: BTreeSet<Class> = claims.map(|claim| class(&claim.spec.node_class_ref)).collect();
+    let ground = if of_claims.is_empty() {
+        Ground::Nothing
+    } else {
+        Ground::NodeClaims
+    };
+    (ground, of_claims)
 }
 
 /// `GROUP/KIND` of the command line.
@@ -146,35 +188,49 @@ pub(super) fn node_class(text: &str) -> Result<Class, String> {
 mod tests {
     use super::*;
 
-    fn found(classes: &[(&str, &str)]) -> Result<Provider> {
+    fn found(ground: Ground, classes: &[(&str, &str)]) -> Result<Provider> {
         let classes = classes
             .iter()
             .map(|(group, kind)| ((*group).to_owned(), (*kind).to_owned()));
-        Provider::found(&classes.collect())
+        Provider::found(ground, &classes.collect())
     }
 
     #[test]
     fn the_provider_is_the_one_of_the_nodeclasses() {
         for (name, class) in PROVIDERS {
-            assert_eq!(found(&[class]).expect("one provider"), Provider::known(name));
+            for ground in [Ground::NodePools, Ground::NodeClaims] {
+                assert_eq!(
+                    found(ground, &[class]).expect("one provider"),
+                    Provider::known(name, ground)
+                );
+            }
         }
         let theirs = [("example.com", "BigNodeClass"), ("example.com", "SmallNodeClass")];
-        let provider = found(&theirs).expect("one provider");
+        let provider = found(Ground::NodePools, &theirs).expect("one provider");
         assert_eq!(
             (provider.name, provider.node_classes.len()),
             (CloudProviderName::Grpc, 2)
         );
         assert_eq!(
-            found(&[]).expect("no class"),
-            Provider::known(CloudProviderName::Kwok)
+            found(Ground::Nothing, &[]).expect("no class"),
+            Provider::known(CloudProviderName::Kwok, Ground::Nothing)
         );
-        let several = found(&[PROVIDERS[0].1, PROVIDERS[1].1])
-            .expect_err("two providers")
-            .to_string();
-        assert!(
-            several.contains("karpenter.k8s.aws/EC2NodeClass, karpenter.kwok.sh/KWOKNodeClass"),
-            "{several}"
-        );
+        for (ground, referring) in [
+            (Ground::NodePools, "NodePools"),
+            (Ground::NodeClaims, "NodeClaims"),
+        ] {
+            let several = found(ground, &[PROVIDERS[0].1, PROVIDERS[1].1])
+                .expect_err("two providers")
+                .to_string();
+            assert!(
+                several.starts_with(&format!("{referring} refer to ")),
+                "{several}"
+            );
+            assert!(
+                several.contains("karpenter.k8s.aws/EC2NodeClass, karpenter.kwok.sh/KWOKNodeClass"),
+                "{several}"
+            );
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_plan::calendar::Window;
 
 use crate::arguments::OutputFormat;
+use crate::text::visible;
 pub(crate) use args::{BudgetsArgs, EXAMPLES};
 use report::Report;
 
@@ -38,16 +39,20 @@ pub(crate) async fn run(args: BudgetsArgs) -> Result<Answer> {
         let now = args.now.unwrap_or_else(Timestamp::now);
         (source::from_files(&args.filenames, now)?, now)
     };
-    let source::Found { pools, policies } = found;
+    let source::Found {
+        pools,
+        policies,
+        refused,
+    } = found;
     let known = report::known(&pools, args.nodes);
     let pools = select(pools, &args.node_pools)?;
     let range = Window {
         from: now,
         until: now.saturating_add(SignedDuration::from_hours(24 * i64::from(args.days)))?,
     };
-    let report = Report::new(&pools, &policies, &known, args.nodes, range);
+    let report = Report::new(&pools, &policies, refused, &known, args.nodes, range);
     let text = match args.output {
-        OutputFormat::Table => table::render(&report),
+        OutputFormat::Table => visible(&table::render(&report)).into_owned(),
         OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
         OutputFormat::Yaml => serde_saphyr::to_string(&report)?,
     };

@@ -12,6 +12,7 @@ use spokeshave_plan::disruption_policy::forecast::{Forecast, PoolNodes};
 use spokeshave_plan::disruption_policy::lint as lint_policies;
 
 use super::source::Pool;
+use crate::plan::schema::Refused;
 
 /// Everything about all pools. Documented in `docs/budgets.md`.
 #[derive(Debug, Serialize)]
@@ -90,11 +91,14 @@ impl Report {
     pub(crate) fn new(
         pools: &[Pool],
         policies: &[Arc<DisruptionPolicy>],
+        refused: Vec<Refused>,
         known: &[PoolNodes],
         nodes: Option<usize>,
         range: Window,
     ) -> Self {
         let forecast = Forecast::new(policies.iter().map(|policy| &**policy), known, range);
+        let mut disruption_policies = policy_reports(policies, known, range.from);
+        disruption_policies.extend(refused.into_iter().map(refused_report));
         Report {
             api_version: "plan.spokeshave.dev/v1alpha1",
             kind: "BudgetCalendar",
@@ -105,7 +109,7 @@ impl Report {
                 .iter()
                 .map(|pool| pool_report(pool, policies, &forecast, known, nodes, range))
                 .collect(),
-            disruption_policies: policy_reports(policies, known, range.from),
+            disruption_policies,
         }
     }
 
@@ -172,6 +176,31 @@ fn policy_reports(
     }
     reports.sort_by(|left, right| left.name.cmp(&right.name));
     reports
+}
+
+/// It selects nothing, and is in no calendar.
+fn refused_report(refused: Refused) -> PolicyReport {
+    let finding = Finding {
+        level: Level::Error,
+        code: "policy-refused",
+        field: refused.field,
+        message: format!(
+            "it has no effect anywhere, because the API server would refuse it: {}",
+            refused.why
+        ),
+        suggestion: None,
+    };
+    PolicyReport {
+        findings: vec![Located {
+            object: format!("DisruptionPolicy/{}", refused.name),
+            file: Some(refused.file),
+            line: Some(refused.line),
+            finding,
+        }],
+        name: refused.name,
+        node_pools: Vec::new(),
+        not_in_calendar: Vec::new(),
+    }
 }
 
 /// Parts of a policy that follow from what happens.

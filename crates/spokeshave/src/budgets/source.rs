@@ -19,6 +19,7 @@ use spokeshave_plan::disruption_policy::forecast::PoolNodes;
 use crate::cluster::Cluster;
 use crate::lines::Lines;
 use crate::plan::dump::Dump;
+use crate::plan::schema::{self, Refused};
 use crate::plan::world::is_outdated;
 use crate::plan::{Written, files, live};
 use crate::text::{count as counted, say};
@@ -36,6 +37,8 @@ pub(crate) struct Found {
     pub(crate) pools: Vec<Pool>,
     /// DisruptionPolicies, by name.
     pub(crate) policies: Vec<Arc<DisruptionPolicy>>,
+    /// DisruptionPolicies of files that an API server would refuse: no cluster ever has them.
+    pub(crate) refused: Vec<Refused>,
 }
 
 /// One NodePool as written.
@@ -66,8 +69,12 @@ pub(crate) struct Origin {
 /// # Errors
 /// Names the file and what is wrong with it; there is no NodePool of karpenter.sh/v1.
 pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Found> {
-    let dump = files::read(paths)?;
+    let mut dump = files::read(paths)?;
     name_unreadable(&dump);
+    let mut refused = schema::refused(&dump.written);
+    refused.retain(|one| one.kind == DisruptionPolicy::KIND);
+    let is_refused = |policy: &DisruptionPolicy| refused.iter().any(|one| one.name == policy.name());
+    dump.disruption_policies.retain(|policy| !is_refused(policy));
     let outdated = outdated(&dump.written);
     let mut pools: Vec<Pool> = Vec::new();
     for written in dump.written.into_iter().filter(Written::is_node_pool) {
@@ -104,6 +111,7 @@ pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Found> {
     Ok(Found {
         pools,
         policies: by_name(dump.disruption_policies),
+        refused,
     })
 }
 
@@ -175,6 +183,7 @@ pub(super) async fn listed(client: &Client, now: Timestamp) -> Result<Found> {
     Ok(Found {
         pools,
         policies: by_name(beside.disruption_policies),
+        refused: Vec::new(),
     })
 }
 

@@ -15,7 +15,7 @@ use spokeshave_story::doctor::{self, Finding, Level};
 use crate::arguments::OutputFormat;
 use crate::plan::world::World;
 use crate::plan::{self, SourceArgs, live};
-use crate::text::say;
+use crate::text::{say, visible};
 
 /// Shown after the help.
 pub(crate) const EXAMPLES: &str = "\
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &DoctorArgs) -> Result<Answer> {
     }
     let diagnosis = Diagnosis::of(&loaded.world, loaded.now);
     let text = match args.output {
-        OutputFormat::Table => table::render(&diagnosis.findings),
+        OutputFormat::Table => visible(&table::render(&diagnosis.findings)).into_owned(),
         OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),
         OutputFormat::Yaml => serde_saphyr::to_string(&diagnosis)?,
     };

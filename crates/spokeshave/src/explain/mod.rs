@@ -17,6 +17,7 @@ use spokeshave_model::lower;
 use spokeshave_model::snapshot::NodeId;
 use spokeshave_plan::disrupt::{Verdict, judge};
 use spokeshave_plan::{Policy, provision};
+use spokeshave_story::expired::Expired;
 use spokeshave_story::explain::{self, Document, Facts, Story};
 use spokeshave_story::verdict;
 
@@ -26,6 +27,7 @@ use object::{Kind, Wanted};
 use source::Source;
 
 use crate::arguments::OutputFormat;
+use crate::text::visible;
 
 /// Runs the command and returns the text for standard output.
 ///
@@ -47,7 +49,7 @@ pub(crate) async fn run(args: &ExplainArgs) -> Result<String> {
         },
     };
     match args.output {
-        OutputFormat::Table => Ok(table::render(&story, source.now)),
+        OutputFormat::Table => Ok(visible(&table::render(&story, source.now)).into_owned()),
         output => {
             let document = Document::of(&story, source.now);
             match output {
@@ -75,11 +77,13 @@ fn tell(source: &Source, wanted: &Wanted) -> Result<Story> {
         replicas: &source.replicas,
         now: source.now,
     };
+    let expired = Expired::of(&source.state, source.now);
     let verdict = |id: Option<NodeId>| -> Option<Verdict> {
         let id = id.filter(|id| snapshot.node(*id).is_managed())?;
         let found = judge(&snapshot, &policy, source.now, id);
         let mut told = verdict::told(&snapshot, &policy, found, &nominated);
         source.replicas.tell(&snapshot, std::slice::from_mut(&mut told));
+        expired.tell(&snapshot, std::slice::from_mut(&mut told));
         Some(told)
     };
     let (kind, name) = wanted.find(&source.state)?;

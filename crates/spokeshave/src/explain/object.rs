@@ -106,6 +106,13 @@ impl Wanted {
         if name.is_empty() {
             return misuse("expected a name after the kind");
         }
+        if let (Some(Kind::Pod), Some((own, _)), Some(asked)) = (kind, name.split_once('/'), &namespace)
+            && own != asked
+        {
+            return misuse(format!(
+                "{name} is in namespace {own}, and --namespace says {asked}: give one of them"
+            ));
+        }
         Ok(Wanted {
             kind,
             name,
@@ -268,10 +275,26 @@ mod tests {
             find(&["pod", "api-1"], None),
             Ok((Kind::Pod, "default/api-1".to_owned()))
         );
-        assert_eq!(
-            find(&["pod", "api-1"], Some("shop")),
-            Ok((Kind::Pod, "shop/api-1".to_owned()))
-        );
+        for words in [&["pod", "api-1"][..], &["pod", "shop/api-1"], &["shop/api-1"]] {
+            let found = find(words, Some("shop"));
+            assert_eq!(found, Ok((Kind::Pod, "shop/api-1".to_owned())), "{words:?}");
+        }
+    }
+
+    /// Not silently one of two namespaces.
+    #[test]
+    fn a_pod_of_another_namespace_than_the_one_that_is_asked_for_is_refused() {
+        for words in [
+            &["pod", "default/api-1"][..],
+            &["pod/default/api-1"],
+            &["default/api-1"],
+        ] {
+            let said = find(words, Some("shop")).expect_err("two namespaces");
+            assert_eq!(
+                said,
+                "default/api-1 is in namespace default, and --namespace says shop: give one of them"
+            );
+        }
     }
 
     #[test]

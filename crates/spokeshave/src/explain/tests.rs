@@ -185,15 +185,18 @@ const NODES: [(&str, &str); 5] = [
     ("drift.yaml", "new-1"),
 ];
 
+/// When the examples play.
+const PLAYED: &str = "2026-01-01T01:00:00Z";
+
 /// Of one of the examples that the README leads to.
 fn example(file: &str, words: &[&str]) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../examples")
         .join(file);
+    let mut arguments = on(&file, words, OutputFormat::Table);
+    arguments.source.now = Some(PLAYED.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime
-        .block_on(run(&on(&file, words, OutputFormat::Table)))
-        .unwrap()
+    runtime.block_on(run(&arguments)).unwrap()
 }
 
 #[test]
@@ -229,7 +232,7 @@ fn of_changed(
     let file = folder.path().join("dump.json");
     std::fs::write(&file, dump.to_string()).unwrap();
     let mut arguments = on(&file, words, OutputFormat::Json);
-    arguments.source.now = Some("2026-01-01T01:00:00Z".parse().unwrap());
+    arguments.source.now = Some(PLAYED.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     serde_json::from_str(&runtime.block_on(run(&arguments)).unwrap()).unwrap()
 }
@@ -306,6 +309,40 @@ fn d_357_d_358_nodes_that_a_smaller_number_of_replicas_deletes_are_named() {
         }));
     });
     assert_eq!(fact(&unread, "too many"), "");
+}
+
+/// Their nodes are too old a month later: what keeps one from a command keeps it from nothing, and do-not-disrupt holds its drain alone.
+#[test]
+fn d_247_d_322_a_node_that_has_expired_goes_whatever_keeps_it() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/consolidation.yaml");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let story = |now: &str, words: &[&str]| -> serde_json::Value {
+        let mut arguments = on(&file, words, OutputFormat::Json);
+        arguments.source.now = Some(now.parse().unwrap());
+        serde_json::from_str(&runtime.block_on(run(&arguments)).unwrap()).unwrap()
+    };
+    let (before, due) = ("2026-01-30T23:59:59Z", "2026-01-31T00:00:00Z");
+    let goes = "is deleted at once, whatever budgets and do-not-disrupt say: expireAfter 720h has passed";
+    let held = format!(
+        "{goes}; its drain waits for Pod shop/batch-1 (do-not-disrupt) however long that takes: it has no terminationGracePeriod"
+    );
+    let kept = story(before, &["node", "night-d"]);
+    assert_eq!(kept["summary"], "stays because of Pod shop/batch-1");
+    let gone = story(due, &["node", "night-d"]);
+    assert_eq!(gone["verdict"]["decision"], "keep");
+    assert_eq!(
+        (&gone["summary"], &gone["verdict"]["waits"]),
+        (&held.as_str().into(), &held.as_str().into())
+    );
+    let claim = story(due, &["nodeclaim", "night-d"]);
+    let said = claim["summary"].as_str().unwrap();
+    assert!(said.ends_with(&format!("; it {goes}")), "{said}");
+    let pool = ["nodepool", "default"];
+    assert_eq!(fact(&story(before, &pool), "expired"), "");
+    assert_eq!(
+        fact(&story(due, &pool), "expired"),
+        "4 nodes, deleted at once whatever budgets and do-not-disrupt say: night-a, night-b, night-c, night-d"
+    );
 }
 
 /// `plan` and `explain` advise the same, whatever NodePools say first that would not take the pod anyway.

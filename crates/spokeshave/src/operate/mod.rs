@@ -55,6 +55,10 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         // It was told to stop before it had begun.
         None => Ok(()),
     };
+    if let Err(error) = &outcome {
+        // Whoever reads the log may not have standard error.
+        tracing::error!(error = format!("{error:#}"), "ended by an error");
+    }
     shutdown.request();
     drop(tasks.drain(&clock, STOP_LIMIT).await);
     outcome

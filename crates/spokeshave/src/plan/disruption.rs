@@ -32,14 +32,16 @@ pub(crate) fn decide(
 impl Disruption {
     pub(crate) fn of(snapshot: &Snapshot, outcome: &Outcome, verdicts: bool, now: Timestamp) -> Self {
         let budgets = outcome.budgets.iter();
+        let unpriced = prices::unpriced(snapshot);
         Self {
             commands: outcome
                 .commands
                 .iter()
-                .map(|command| command_view(snapshot, command))
+                .map(|command| command_view(snapshot, &unpriced, command))
                 .collect(),
             later: Vec::new(),
             is_cut: false,
+            expired: Vec::new(),
             scale_down: Vec::new(),
             verdicts: verdicts.then(|| {
                 let verdicts = outcome.verdicts.iter();
@@ -53,7 +55,8 @@ impl Disruption {
     }
 }
 
-pub(super) fn command_view(snapshot: &Snapshot, command: &Command) -> CommandView {
+/// `unpriced` are the nodes of the Snapshot of which nobody knows what they cost.
+pub(super) fn command_view(snapshot: &Snapshot, unpriced: &BTreeSet<&str>, command: &Command) -> CommandView {
     let uids = command.nodes.iter().map(|node| node.node_claim_uid.as_str());
     let mut known = KnownNames::default();
     CommandView {
@@ -69,6 +72,10 @@ pub(super) fn command_view(snapshot: &Snapshot, command: &Command) -> CommandVie
             .collect(),
         price_before: Dollars(prices::price_before(snapshot, command)),
         price_after: Dollars(command.price_after),
+        price_unknown: command
+            .nodes
+            .iter()
+            .any(|node| unpriced.contains(node.provider_id.as_str())),
         is_by_on_demand: prices::is_by_on_demand(snapshot, command),
         evictions: command.evictions(),
     }
@@ -81,6 +88,7 @@ fn verdict_view(snapshot: &Snapshot, verdict: &Verdict) -> VerdictView {
         method: verdict.method.map(Method::as_str),
         price_before: Dollars(verdict.price_before),
         price_after: Dollars(verdict.price_after),
+        price_unknown: verdict.price_unknown,
         is_by_on_demand: verdict.by_on_demand && verdict.decision == Decision::Replace,
         replacement: verdict.replacement.clone(),
         blockers: verdict

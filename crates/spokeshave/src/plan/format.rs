@@ -18,6 +18,8 @@ use spokeshave_plan::{Policy, Provisioned, skipped_pool_text};
 use spokeshave_story::explain::{at_most, way_out};
 use spokeshave_story::prices;
 
+use super::expired::ExpiredNodes;
+
 /// The version of the format.
 pub(crate) const API_VERSION: &str = "plan.spokeshave.dev/v1alpha1";
 
@@ -44,6 +46,7 @@ pub(crate) struct Cluster {
     pub(crate) pods: usize,
     pub(crate) pending_pods: usize,
     pub(crate) price: Dollars,
+    pub(crate) nodes_without_price: usize,
 }
 
 /// Nodes to launch, nodes to use, pods left over.
@@ -187,6 +190,8 @@ pub(crate) struct Disruption {
     #[serde(skip)]
     pub(crate) is_cut: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) expired: Vec<ExpiredNodes>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) scale_down: Vec<ScaleDown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) verdicts: Option<Vec<VerdictView>>,
@@ -207,6 +212,9 @@ pub(crate) struct CommandView {
     pub(crate) replacements: Vec<NodeClaimPlan>,
     pub(crate) price_before: Dollars,
     pub(crate) price_after: Dollars,
+    /// Of a node of it nobody knows the price, and `price_before` is without that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) price_unknown: bool,
     /// Both are prices of on-demand, which is not what spot nodes cost.
     #[serde(skip)]
     pub(crate) is_by_on_demand: bool,
@@ -221,6 +229,9 @@ pub(crate) struct ScaleDown {
     pub(crate) replicas: i64,
     pub(crate) nodes: Vec<String>,
     pub(crate) price: Dollars,
+    /// Of one of these nodes nobody knows the price, which is without it.
+    #[serde(skip)]
+    pub(crate) is_price_unknown: bool,
     pub(crate) evictions: usize,
 }
 
@@ -233,6 +244,8 @@ pub(crate) struct VerdictView {
     pub(crate) method: Option<&'static str>,
     pub(crate) price_before: Dollars,
     pub(crate) price_after: Dollars,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) price_unknown: bool,
     /// As of a command.
     #[serde(skip)]
     pub(crate) is_by_on_demand: bool,
@@ -576,6 +589,9 @@ impl Cluster {
                 .filter(|pod| pod.provisionable && pod.active)
                 .count(),
             price: Dollars(managed().map(price).sum()),
+            nodes_without_price: managed()
+                .filter(|node| prices::is_unknown(snapshot, node))
+                .count(),
         }
     }
 }

@@ -15,6 +15,7 @@ use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::record::{record, unmade_claim};
 use spokeshave_plan::disrupt::{Command, Destination, Outcome, disrupt, revocable};
 use spokeshave_plan::in_flight::{Room, stand_in};
+use spokeshave_story::prices;
 
 use super::disruption::command_view;
 use super::format::CommandView;
@@ -44,8 +45,9 @@ pub(super) fn commands(
         }
         let snapshot = live.snapshot();
         outcome = disrupt(snapshot, &policy, now, &outcome.frontier);
+        let unpriced = prices::unpriced(snapshot);
         let commands = outcome.commands.iter();
-        told.extend(commands.map(|command| command_view(snapshot, command)));
+        told.extend(commands.map(|command| command_view(snapshot, &unpriced, command)));
     }
     (told, !outcome.commands.is_empty())
 }

@@ -9,6 +9,7 @@ mod disruption;
 pub(crate) mod documents;
 pub(crate) mod dump;
 pub(crate) mod ec2;
+mod expired;
 pub(crate) mod files;
 pub(crate) mod format;
 mod further;
@@ -41,11 +42,12 @@ use spokeshave_model::{LiveSnapshot, Snapshot, trim};
 use spokeshave_plan::disrupt::{Outcome, Stage, decide_each_alone};
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
+use spokeshave_story::expired::Expired;
 use spokeshave_story::prices;
 use spokeshave_story::replicas::Replicas;
 
 use crate::arguments::OutputFormat;
-use crate::text::{count, say};
+use crate::text::{count, say, visible};
 use crate::{cluster, scheduler_config};
 use ec2::Ec2;
 use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats, WhatIfs};
@@ -106,6 +108,7 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
         // One that nobody knows may be replacing what looks like one node too many: an operator deletes none then.
         replicas.excess.clear();
     }
+    let expired = Expired::of(&world.state, now);
     let start = Instant::now();
     let mut live = LiveSnapshot::new(world.state);
     stats.lower_ns = nanoseconds(start);
@@ -119,8 +122,9 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
     // Nodes are lowered again when commands begin, pods are not.
     trim::lowered(snapshot);
     let policy = policy(args);
-    let (mut plan, disrupted) = decide(snapshot, &policy, &replicas, now, &mut stats);
+    let (mut plan, disrupted) = decide(snapshot, &policy, &replicas, &expired, now, &mut stats);
     replicas::tell(replicas, snapshot, &mut plan);
+    expired::tell(&expired, snapshot, &mut plan);
     if args.stats {
         stats.what_if_ns = candidates(snapshot, &policy, now);
     }
@@ -183,8 +187,8 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     let now = source.now.unwrap_or(now);
     let objects = dump.objects;
     let written = std::mem::take(&mut dump.written);
-    let (pools, written) = written.into_iter().partition(Written::is_node_pool);
-    dump.written = pools;
+    let (checked, written) = written.into_iter().partition(Written::is_checked);
+    dump.written = checked;
     let types = catalog.instance_types();
     let gaps = match origin {
         Origin::Files { .. } | Origin::Scenario { .. } => notes::gaps(&dump),
@@ -228,6 +232,7 @@ fn decide(
     snapshot: &mut Snapshot,
     policy: &Policy,
     replicas: &Replicas,
+    expired: &Expired,
     now: Timestamp,
     stats: &mut Stats,
 ) -> (Plan, Outcome) {
@@ -248,6 +253,7 @@ fn decide(
     let start = Instant::now();
     let mut disrupted = disruption::decide(snapshot, policy, now, &nominated);
     replicas.tell(snapshot, &mut disrupted.verdicts);
+    expired.tell(snapshot, &mut disrupted.verdicts);
     stats.disrupt_ns = nanoseconds(start);
     stats.what_ifs = disrupted.statistics.what_ifs;
     let plan = Plan {
@@ -292,7 +298,7 @@ impl Planned {
     /// What it is written to takes no more.
     pub(crate) fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         match self.output {
-            OutputFormat::Table => out.write_all(table::render(&self.plan).as_bytes()),
+            OutputFormat::Table => out.write_all(visible(&table::render(&self.plan)).as_bytes()),
             OutputFormat::Json => {
                 serde_json::to_writer_pretty(&mut *out, &self.plan)?;
                 out.write_all(b"\n")

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSetOrdinals};
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate, PodTemplateSpec, Service,
 };
@@ -122,6 +122,7 @@ impl Found {
     pub(super) fn kept_as_written(&self) -> Option<(Cow<'static, str>, Cow<'static, str>)> {
         match self {
             Found::NodePool(_) => Some(("karpenter.sh/v1".into(), "NodePool".into())),
+            Found::DisruptionPolicy(_) => Some((LEDGER.into(), "DisruptionPolicy".into())),
             Found::Disruption(_) => Some((LEDGER.into(), "Disruption".into())),
             Found::Unknown((kind, version)) | Found::Outdated((kind, version), _)
                 if AS_WRITTEN.contains(&kind.as_str()) =>
@@ -136,7 +137,7 @@ impl Found {
 /// The version of EC2NodeClasses that is read.
 const EC2_VERSION: &str = "karpenter.k8s.aws/v1";
 
-/// The version of the ledger that DisruptionPolicies look back on.
+/// The version of DisruptionPolicies, and of the ledger that they look back on.
 const LEDGER: &str = "spokeshave.dev/v1alpha1";
 
 /// Kinds that no decision reads but that are reported: older names and versions of NodePools, and kinds that only `explain` reads.
@@ -326,6 +327,7 @@ fn workload(kind: WorkloadKind, read: AnyController<LabelSelector>) -> Found {
         kind: kind.as_str(),
         has_status: read.status.observed_generation.is_some(),
         pods: i64::from(read.spec.replicas.unwrap_or(1)),
+        start: read.spec.ordinals.and_then(|ordinals| ordinals.start),
         template: template.clone(),
         claims: read.spec.volume_claim_templates,
         ..read.metadata.manifest()
@@ -496,6 +498,7 @@ struct ControllerSpec<S> {
     selector: Option<S>,
     template: Option<PodTemplateSpec>,
     replicas: Option<i32>,
+    ordinals: Option<StatefulSetOrdinals>,
     #[serde(default)]
     volume_claim_templates: Vec<PersistentVolumeClaim>,
 }
@@ -506,6 +509,7 @@ impl<S> ControllerSpec<S> {
             selector: None,
             template: None,
             replicas: None,
+            ordinals: None,
             volume_claim_templates: Vec::new(),
         }
     }

@@ -48,6 +48,7 @@ fn scale_down(one: &TooMany, snapshot: &Snapshot) -> ScaleDown {
         replicas: one.replicas,
         nodes: Vec::new(),
         price: Dollars(Price::ZERO),
+        is_price_unknown: false,
         evictions: 0,
     };
     for (name, node) in one.nodes(snapshot) {
@@ -56,6 +57,7 @@ fn scale_down(one: &TooMany, snapshot: &Snapshot) -> ScaleDown {
             let view = snapshot.node(node);
             let price = prices::instead(snapshot, view).unwrap_or(view.price);
             told.price = Dollars(told.price.0.saturating_add(price));
+            told.is_price_unknown |= prices::is_unknown(snapshot, view);
             told.evictions += CommandNode::of(snapshot, node).reschedulable_pods;
         }
     }

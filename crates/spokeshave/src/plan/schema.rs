@@ -1,14 +1,16 @@
-//! NodePools that an API server would refuse: checked with the schema and rules of the CustomResourceDefinition, and left out by name.
+//! NodePools and DisruptionPolicies that an API server would refuse: checked with the schema and rules of the CustomResourceDefinition, and left out by name.
 //!
 //! It speaks of objects that no cluster has seen. What is from a cluster has been accepted there, whatever this version's schema says.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
+use spokeshave_api::{DisruptionPolicy, NodePool};
 use spokeshave_apiserver::CompiledCrd;
 
 use super::dump::Dump;
 use super::unreadable::Unreadable;
+use super::written::Written;
 
 /// Causes that are named; an object with more is wrong all over.
 const MOST_CAUSES: usize = 3;
@@ -57,26 +59,74 @@ impl From<&Unreadable> for LeftOut {
     }
 }
 
-/// Takes the NodePools out of a dump that an API server would refuse, and says why.
+/// Takes the NodePools and DisruptionPolicies out of a dump that an API server would refuse, and says why. A field that does not exist may be the very one that says
+/// what a policy selects: without it, it would select everything.
 pub(crate) fn leave_out(dump: &mut Dump) -> Vec<LeftOut> {
-    let mut refused = Vec::new();
-    for written in dump.written.iter().filter(|written| written.is_node_pool()) {
-        let Some((field, why)) = refusal("NodePool", &written.object) else {
-            continue;
-        };
-        let name = written.name();
-        let known = dump.node_pools.len();
-        dump.node_pools.retain(|pool| pool.name() != name);
-        if dump.node_pools.len() < known {
-            refused.push(LeftOut {
-                object: format!("NodePool {name}"),
-                place: written.place_of(&field),
-                why: format!("the API server would refuse it: {why}"),
-                unread: None,
-            });
+    let mut left_out = Vec::new();
+    for one in refused(&dump.written) {
+        let pools = take_out(&mut dump.node_pools, |pool| {
+            one.kind == NodePool::KIND && pool.name() == one.name
+        });
+        let policies = take_out(&mut dump.disruption_policies, |policy| {
+            one.kind == DisruptionPolicy::KIND && policy.name() == one.name
+        });
+        if pools || policies {
+            left_out.push(one.left_out());
         }
     }
-    refused
+    left_out
+}
+
+/// Whether there was one.
+fn take_out<T>(objects: &mut Vec<Arc<T>>, is_it: impl Fn(&T) -> bool) -> bool {
+    let known = objects.len();
+    objects.retain(|object| !is_it(object));
+    objects.len() < known
+}
+
+/// An object of a file that an API server would refuse.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    /// `DisruptionPolicy`.
+    pub(crate) kind: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// The file that it is in.
+    pub(crate) file: String,
+    /// The line in it of the field, or of what the field would be part of.
+    pub(crate) line: u64,
+    /// The first field that is wrong.
+    pub(crate) field: String,
+    /// All that is wrong.
+    pub(crate) why: String,
+}
+
+impl Refused {
+    fn left_out(&self) -> LeftOut {
+        LeftOut {
+            object: format!("{} {}", self.kind, self.name),
+            place: format!("{}:{}", self.file, self.line),
+            why: format!("the API server would refuse it: {}", self.why),
+            unread: None,
+        }
+    }
+}
+
+/// What an API server would refuse of what was written.
+pub(crate) fn refused(written: &[Written]) -> Vec<Refused> {
+    let checked = written.iter().filter(|written| written.is_checked());
+    let found = checked.filter_map(|written| {
+        let (field, why) = refusal(&written.kind, &written.object)?;
+        Some(Refused {
+            kind: written.kind.clone(),
+            name: written.name().to_owned(),
+            file: written.file.clone(),
+            line: written.line_of(&field),
+            field,
+            why,
+        })
+    });
+    found.collect()
 }
 
 /// Whether an API server has given the object what only it gives.

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use spokeshave_model::Price;
 use spokeshave_plan::disrupt::share_text;
 use spokeshave_plan::report::some_of;
+use spokeshave_story::prices::known_sum;
 
 use crate::text::{count, wrap};
 
@@ -28,11 +29,11 @@ pub(crate) fn render(plan: &Plan) -> String {
     page.line(
         0,
         &format!(
-            "{}, {}, {} pending · {}/h",
+            "{}, {}, {} pending · {}",
             count(cluster.nodes, "node"),
             count(cluster.pods, "pod"),
             cluster.pending_pods,
-            money(cluster.price.0)
+            per_hour(cluster.price, cluster.nodes_without_price)
         ),
     );
     launches(&mut page, plan);
@@ -40,6 +41,7 @@ pub(crate) fn render(plan: &Plan) -> String {
     later(&mut page, plan);
     missing_replicas(&mut page, plan);
     left_over(&mut page, plan);
+    expired(&mut page, plan);
     scale_down(&mut page, plan);
     disruption(&mut page, plan);
     if let Some(verdicts) = plan
@@ -62,11 +64,15 @@ fn launches(page: &mut Page, plan: &Plan) {
         return;
     }
     let pods: usize = claims.iter().map(|claim| claim.pods.len()).sum();
+    let cheapest = claims.iter().filter_map(|claim| claim.cheapest.as_ref());
+    let without_price = cheapest.filter(|cheapest| cheapest.price.is_none()).count();
+    let price = known_sum(plan.provisioning.price.0, without_price, |price| {
+        format!("+{}/h", money(price))
+    });
     page.title(&format!(
-        "LAUNCH {} for {}: +{}/h",
+        "LAUNCH {} for {}: {price}",
         count(claims.len(), "node"),
         count(pods, "pod"),
-        money(plan.provisioning.price.0)
     ));
     let mut groups: Vec<(String, Vec<&NodeClaimPlan>)> = Vec::new();
     for claim in claims {
@@ -186,15 +192,48 @@ fn missing_replicas(page: &mut Page, plan: &Plan) {
     }
 }
 
+/// What goes for its age.
+fn expired(page: &mut Page, plan: &Plan) {
+    for one in &plan.disruption.expired {
+        let of = match &one.node_pool {
+            Some(pool) => format!("of NodePool {pool}"),
+            None => "of no NodePool".to_owned(),
+        };
+        page.title(&format!(
+            "EXPIRE {} {of} at once: expireAfter has passed",
+            count(one.nodes.len(), "node")
+        ));
+        let nodes: Vec<&String> = one.nodes.iter().collect();
+        page.wrapped(2, 6, &format!("nodes: {}", names(&nodes)));
+        let text = format!(
+            "{} would move · {} · neither budgets, DisruptionPolicies nor do-not-disrupt are asked",
+            count(one.evictions, "pod"),
+            per_hour(one.price, one.nodes_without_price)
+        );
+        page.wrapped(2, 6, &text);
+        for held in one.held.iter().take(MOST_ROWS) {
+            page.wrapped(2, 6, &format!("{}: {}", held.node, held.message));
+        }
+        page.rest(
+            one.held.len(),
+            "more drain that is held",
+            "more drains that are held",
+        );
+    }
+}
+
 /// What they have too many of.
 fn scale_down(page: &mut Page, plan: &Plan) {
     for one in &plan.disruption.scale_down {
+        let saved = match one.is_price_unknown {
+            true => saves_unknown("delete", one.price),
+            false => change(one.price.0),
+        };
         page.title(&format!(
-            "SCALE DOWN NodePool {} (spec.replicas {}): {} less, {}",
+            "SCALE DOWN NodePool {} (spec.replicas {}): {} less, {saved}",
             one.node_pool,
             one.replicas,
             count(one.nodes.len(), "node"),
-            change(one.price.0)
         ));
         let nodes: Vec<&String> = one.nodes.iter().collect();
         page.wrapped(2, 6, &format!("nodes: {}", names(&nodes)));
@@ -335,12 +374,15 @@ fn disruption(page: &mut Page, plan: &Plan) {
 
 fn disrupted(page: &mut Page, what: &str, command: &CommandView) {
     let by_on_demand = command.is_by_on_demand;
+    let saved = match command.price_unknown {
+        true => saves_unknown(command.decision, command.price_before),
+        false => saved(command.price_before, command.price_after, by_on_demand),
+    };
     page.title(&format!(
-        "{what} {}: {} ({}), {}",
+        "{what} {}: {} ({}), {saved}",
         count(command.nodes.len(), "node"),
         command.decision,
         command.reason,
-        saved(command.price_before, command.price_after, by_on_demand)
     ));
     let nodes: Vec<&String> = command.nodes.iter().collect();
     page.wrapped(2, 6, &format!("nodes: {}", names(&nodes)));
@@ -351,9 +393,9 @@ fn disrupted(page: &mut Page, what: &str, command: &CommandView) {
         2,
         6,
         &format!(
-            "{} would move · {}/h before, {}/h after{} · {} {}",
+            "{} would move · {} before, {}/h after{} · {} {}",
             count(command.evictions, "pod"),
-            money(command.price_before.0),
+            per_hour(command.price_before, usize::from(command.price_unknown)),
             money(command.price_after.0),
             if by_on_demand {
                 " by prices of on-demand"
@@ -379,7 +421,10 @@ fn judged(page: &mut Page, verdicts: &[VerdictView]) {
                     .as_ref()
                     .map(|name| format!(" by {name}"))
                     .unwrap_or_default();
-                let saved = saved(verdict.price_before, verdict.price_after, verdict.is_by_on_demand);
+                let saved = match verdict.price_unknown {
+                    true => saves_unknown(verdict.decision, verdict.price_before),
+                    false => saved(verdict.price_before, verdict.price_after, verdict.is_by_on_demand),
+                };
                 format!("{}{by} ({method}), {saved}", verdict.decision)
             }
             None => verdict.decision.to_owned(),
@@ -459,6 +504,20 @@ pub(crate) fn money(price: Price) -> String {
     let sign = if tenths_of_milli < 0 { "-" } else { "" };
     let magnitude = tenths_of_milli.abs();
     format!("{sign}${}.{:04}", magnitude / 10_000, magnitude % 10_000)
+}
+
+/// `$0.2172/h` of nodes; a lower bound while the prices of some are not known.
+fn per_hour(price: Dollars, without_price: usize) -> String {
+    known_sum(price.0, without_price, |price| format!("{}/h", money(price)))
+}
+
+/// What is saved where the price of a node that goes is not known.
+fn saves_unknown(decision: &str, known: Dollars) -> String {
+    match (decision, known.0) {
+        ("delete", Price::ZERO) => "saves an unknown amount".to_owned(),
+        ("delete", known) => format!("{} or more", change(known)),
+        _ => "changes the price by an unknown amount".to_owned(),
+    }
 }
 
 /// What is saved: by prices of on-demand only as a share, because it is not of what spot nodes cost.

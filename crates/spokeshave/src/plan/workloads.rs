@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use spokeshave_model::Pod;
 use spokeshave_model::pod::{default_requests, key};
+use spokeshave_model::{Ordinals, Pod};
 use spokeshave_plan::report::some_of;
 
 use super::autoscalers::{Autoscaler, by_target};
@@ -51,6 +51,8 @@ pub(crate) struct WorkloadManifest {
     pub(crate) has_status: bool,
     /// How many pods run at the same time.
     pub(crate) pods: i64,
+    /// The ordinal of the first member of a StatefulSet, where it says so.
+    pub(crate) start: Option<i32>,
     pub(crate) template: PodTemplateSpec,
     /// What it asks for its pods by annotation.
     pub(crate) annotations: BTreeMap<String, String>,
@@ -69,6 +71,17 @@ impl Dump {
     pub(crate) fn owner_annotations(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let asking = self.workloads.iter().filter(|one| !one.annotations.is_empty());
         asking.map(|one| (one.key(), one.annotations.clone())).collect()
+    }
+
+    /// Which members StatefulSets of a cluster want, by `StatefulSet/shop/db`. What no controller has reported on may never have been applied.
+    pub(crate) fn stateful_sets(&self) -> BTreeMap<String, Ordinals> {
+        let sets = self.workloads.iter();
+        let sets = sets.filter(|one| one.kind == "StatefulSet" && one.has_status);
+        let ordinals = |one: &WorkloadManifest| Ordinals {
+            start: one.start.and_then(|start| u64::try_from(start).ok()).unwrap_or(0),
+            replicas: u64::try_from(one.pods).unwrap_or(0),
+        };
+        sets.map(|one| (one.key(), ordinals(one))).collect()
     }
 }
 

@@ -78,6 +78,7 @@ impl World {
         now: Timestamp,
     ) -> Self {
         let owner_annotations = dump.owner_annotations();
+        let stateful_sets = dump.stateful_sets();
         let most_replicas = dump.most_replicas();
         let mut notes = notes(&dump, origin);
         let mut left_out: Vec<LeftOut> = dump.unreadable.iter().map(LeftOut::from).collect();
@@ -178,6 +179,7 @@ impl World {
             node_claims: values(latest(dump.node_claims, |claim| claim.name().to_owned())),
             instance_types,
             owner_annotations,
+            stateful_sets: Arc::new(stateful_sets),
             disruption_policies: latest(dump.disruption_policies, |policy| policy.name().to_owned())
                 .into_values()
                 .collect(),

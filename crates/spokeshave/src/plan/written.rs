@@ -1,10 +1,11 @@
 //! An object as a file has it: for what no type can hold, and for the lines of its fields. It reads nothing itself.
 
 use serde_json::Value;
+use spokeshave_api::DisruptionPolicy;
 
 use crate::lines::Lines;
 
-/// An object as it was written: a NodePool of any version, for what is wrong with it, and kinds that are only explained.
+/// An object as it was written: a NodePool of any version or a DisruptionPolicy, for what is wrong with it, and kinds that are only explained.
 #[derive(Debug)]
 pub(crate) struct Written {
     /// The file's name, as given.
@@ -32,8 +33,13 @@ impl Written {
         (self.api_version.as_str(), self.kind.as_str()) == ("karpenter.sh/v1", "NodePool")
     }
 
-    /// `FILE:LINE` of a field, or of what it would be part of.
-    pub(crate) fn place_of(&self, field: &str) -> String {
-        format!("{}:{}", self.file, self.lines.line_or(field, self.line))
+    /// A kind that is checked as an API server does, where no cluster has seen the object.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.is_node_pool() || self.kind == DisruptionPolicy::KIND
+    }
+
+    /// The line in its file of a field, or of what it would be part of.
+    pub(crate) fn line_of(&self, field: &str) -> u64 {
+        self.lines.line_or(field, self.line)
     }
 }

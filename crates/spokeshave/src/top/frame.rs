@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use spokeshave_model::Price;
+use spokeshave_story::prices;
 use spokeshave_view::{NodeRow, Phase, View, share};
 use spokeshave_web::Shown;
 
@@ -134,11 +135,7 @@ pub(super) fn money(price: Price) -> String {
 
 /// A sum over nodes; a lower bound while the prices of some are not known, and no price at all while none is.
 pub(super) fn known_sum(price: Price, without_price: usize) -> String {
-    match (price, without_price) {
-        (Price::ZERO, 1..) => "price unknown".to_owned(),
-        (_, 0) => format!("{}/h", money(price)),
-        _ => format!(">= {}/h", money(price)),
-    }
+    prices::known_sum(price, without_price, |price| format!("{}/h", money(price)))
 }
 
 /// The nodes that are asked for, in order.
@@ -197,7 +194,7 @@ pub(super) fn verdict(row: &NodeRow) -> (String, Tone) {
         .saves
         .map(|saves| format!(": {}/h", money(Price(saves.0.0.saturating_neg()))))
         .unwrap_or_default();
-    // Of its NodePool there are too many nodes, and what keeps it from a command keeps it from nothing.
+    // It is too old, or of its NodePool there are too many nodes, and what keeps it from a command keeps it from nothing.
     let goes = row.waits.as_ref().filter(|_| row.verdict == Some("keep"));
     match (row.phase, row.verdict) {
         (Phase::Leaving, _) => ("leaving".to_owned(), Tone::Warn),
@@ -209,13 +206,13 @@ pub(super) fn verdict(row: &NodeRow) -> (String, Tone) {
         (Phase::Broken, _) => (format!("not ready; {}", goes.unwrap_or(&reason)), Tone::Bad),
         (Phase::Ready, None) => ("not managed".to_owned(), Tone::Dim),
         (Phase::Ready, Some("keep")) => match (row.in_next, goes) {
-            (Some(others @ 1..), _) => {
+            (_, Some(goes)) => (goes.clone(), Tone::Warn),
+            (Some(others @ 1..), None) => {
                 let others = count(others, "other");
                 let text = format!("goes with {others}; alone it would stay: {reason}");
                 (text, Tone::Good)
             }
-            (Some(0), _) => (format!("goes next: {reason}"), Tone::Good),
-            (None, Some(goes)) => (goes.clone(), Tone::Warn),
+            (Some(0), None) => (format!("goes next: {reason}"), Tone::Good),
             (None, None) => (format!("keep: {reason}"), Tone::Plain),
         },
         (Phase::Ready, Some(other)) => {
@@ -289,13 +286,16 @@ fn head(view: &View, width: usize) -> Vec<Line> {
         "?".to_owned()
     };
     first.push(piece(format!("  idle {idle}"), Tone::Plain));
-    if !header.knows("couldSave") {
+    let is_partly_unknown = header.savings_without_price > 0;
+    let least = if is_partly_unknown { ">= " } else { "" };
+    let savings = header.possible_savings();
+    if !header.knows("couldSave") || (is_partly_unknown && savings == Price::ZERO) {
         first.push(piece("  could save ?", Tone::Plain));
-    } else if header.possible_savings() > Price::ZERO {
-        let text = format!("  could save {}/h", money(header.possible_savings()));
+    } else if savings > Price::ZERO {
+        let text = format!("  could save {least}{}/h", money(savings));
         first.push(piece(text, Tone::Good));
         if header.next_saves.0 > Price::ZERO {
-            let text = format!(" next {}/h", money(header.next_saves.0));
+            let text = format!(" next {least}{}/h", money(header.next_saves.0));
             first.push(piece(text, Tone::Good));
         }
     }

@@ -1,5 +1,7 @@
 //! Lines of pieces: text with a tone, folded and cut to a width. Pure.
 
+use crate::text::on_one_line;
+
 /// How a piece looks, where there are colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
@@ -23,12 +25,12 @@ pub(super) struct Piece {
 pub(super) type Line = Vec<Piece>;
 
 pub(super) fn piece(text: impl Into<String>, tone: Tone) -> Piece {
-    let mut text: String = text.into();
-    // What objects say may hold anything: a terminal would carry it out.
-    if text.chars().any(char::is_control) {
-        text = text.replace(char::is_control, " ");
+    let text: String = text.into();
+    // What objects say may hold anything.
+    Piece {
+        text: on_one_line(&text).into_owned(),
+        tone,
     }
-    Piece { text, tone }
 }
 
 /// A line as it is, or where it is too long, in two or more, broken between pieces.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use spokeshave_story::explain::Story;
-use spokeshave_view::{NodeRow, Place, View, detail, price_of, share};
+use spokeshave_view::{BudgetDay, BudgetNow, NodeRow, Place, View, detail, price_of, share};
 use spokeshave_web::Shown;
 
 use super::frame::{Asked, Pane, known_sum};
@@ -168,10 +168,13 @@ fn budgets(view: &View) -> Lines {
         let text = "? what budgets allow depends on something that could not be read";
         return vec![(text.to_owned(), Tone::Dim)];
     }
-    let line = |now: &spokeshave_view::BudgetNow| {
+    let line = |now: &BudgetNow| {
         let (allowed, remaining) = now.of_nodes();
+        let day = view.budgets.day_of(now);
+        let lacks_nodes = now.error.is_none() && day.is_some_and(BudgetDay::lacks_nodes_only);
         let state = match (&now.error, allowed, remaining) {
             (Some(error), ..) => error.clone(),
+            _ if lacks_nodes => "no node to disrupt".to_owned(),
             (None, Some(allowed), Some(remaining)) => {
                 format!("{remaining} of {allowed} left, {} under way", now.disrupting)
             }
@@ -179,7 +182,7 @@ fn budgets(view: &View) -> Lines {
             _ => "no limit".to_owned(),
         };
         let policy = now.policy.as_ref().map(|policy| format!("; {policy}"));
-        let tone = if remaining == Some(0) {
+        let tone = if remaining == Some(0) && !lacks_nodes {
             Tone::Bad
         } else {
             Tone::Plain

@@ -293,6 +293,54 @@ fn d_195_of_two_nodes_no_fifty_may_go() {
     assert!(text.contains("default Empty: 2 of 2 left, 0 under way"), "{text}");
 }
 
+/// A share of no nodes is none, and closes nothing; what is closed with a node as well stays so.
+#[test]
+fn d_195_a_nodepool_without_nodes_is_not_told_as_closed() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let mut shut = node_pool("shut");
+    shut.spec.disruption.budgets = Some(vec![Budget::always("0")]);
+    let state = ClusterState::default()
+        .with_pool(node_pool("bare"), vec![kind.clone()])
+        .with_pool(shut, vec![kind]);
+    let shown = shown_with("kind: List\napiVersion: v1\nitems: []\n", |world| {
+        world.state = state;
+    });
+    let text = screen(&shown, Pane::Budgets);
+    assert!(text.contains("bare Empty: no node to disrupt"), "{text}");
+    assert!(text.contains("shut Empty: 0 of 0 left, 0 under way"), "{text}");
+}
+
+/// What it saves to take away a node whose price nobody knows is not nothing.
+#[test]
+fn z_024_savings_are_told_as_lower_bounds_while_a_node_without_a_price_may_go() {
+    let known = instance_type("small", 2, 8, &["a"]);
+    let odd = instance_type("odd", 2, 8, &["a"]);
+    for (kinds, told) in [
+        (&[&known, &odd][..], "could save >= $"),
+        (&[&odd][..], "could save ?"),
+        (&[&known][..], "could save $"),
+    ] {
+        let mut pool = node_pool("default");
+        pool.spec.disruption.budgets = Some(vec![Budget::always("50")]);
+        let mut state = ClusterState::default().with_pool(pool, vec![known.clone()]);
+        for kind in kinds {
+            state = state.with_node(node(
+                "default",
+                &format!("on-{}", kind.name),
+                kind,
+                "a",
+                "on-demand",
+            ));
+        }
+        let shown = shown_with("kind: List\napiVersion: v1\nitems: []\n", |world| {
+            world.state = state;
+            world.now = epoch() + jiff::SignedDuration::from_hours(2);
+        });
+        let text = screen(&shown, Pane::None);
+        assert!(text.contains(told), "{told}: {text}");
+    }
+}
+
 /// Whatever is below or above the nodes, the chosen one is among those on the screen, and PgDn goes by as many as are there.
 #[test]
 fn the_chosen_node_stays_on_the_screen() {
@@ -520,5 +568,5 @@ fn d_007_a_pod_that_no_one_plans_for_has_no_node() {
 #[test]
 fn control_characters_of_objects_do_not_reach_the_terminal() {
     let piece = piece("a\u{1b}[2Jb\nc", Tone::Plain);
-    assert_eq!(piece.text, "a [2Jb c");
+    assert_eq!(piece.text, r"a\u{1b}[2Jb c");
 }

@@ -39,6 +39,8 @@ pub struct TakeOver {
     pub node_claims: usize,
     /// NodeClaims that would become drifted and are not yet.
     pub would_drift: usize,
+    /// NodeClaims that are older than their `expireAfter`: they are deleted at once.
+    pub would_expire: usize,
     /// NodeClaims and NodePools whose hash annotations are from another version of the algorithm: they are updated, which causes no drift.
     pub would_stamp: usize,
     /// Blockers and notes, errors first.

@@ -1,4 +1,4 @@
-//! The effect of a takeover on NodeClaims and Nodes: kubelet settings, hash annotations, drift, incomplete commands, terminations, foreign instances.
+//! The effect of a takeover on NodeClaims and Nodes: kubelet settings, hash annotations, drift, expiry, incomplete commands, terminations, foreign instances.
 
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHED};
@@ -6,7 +6,8 @@ use spokeshave_api::{NodeClaim, NodePool, hash, labels};
 use spokeshave_model::ClusterState;
 
 use super::{Successor, TakeOver, some};
-use crate::doctor::{Finding, Level};
+use crate::doctor::{Finding, Level, expired};
+use crate::expired::Expired;
 use spokeshave_plan::drift;
 use spokeshave_plan::report::count;
 
@@ -17,6 +18,7 @@ pub(super) fn look(state: &ClusterState, successor: &Successor, now: Timestamp, 
     kubelets(state, take_over);
     stamps(state, take_over);
     drifts(state, now, take_over);
+    ages(state, successor, now, take_over);
     half_done(state, take_over);
     ending(state, take_over);
     launching(state, take_over);
@@ -136,6 +138,14 @@ fn drifts(state: &ClusterState, now: Timestamp, take_over: &mut TakeOver) {
     }
 }
 
+/// D-247: what is too old goes at once, all of it together.
+fn ages(state: &ClusterState, successor: &Successor, now: Timestamp, take_over: &mut TakeOver) {
+    let mut old = Expired::of(state, now);
+    old.claims.retain(|claim| is_supported(successor, claim));
+    take_over.would_expire = old.claims.len();
+    take_over.findings.extend(expired(&old));
+}
+
 /// D-070, D-071: a command that its operator held in memory only.
 fn half_done(state: &ClusterState, take_over: &mut TakeOver) {
     let mut tainted: Vec<String> = state
@@ -220,21 +230,21 @@ fn launching(state: &ClusterState, take_over: &mut TakeOver) {
     }
 }
 
+/// Whether the provider looks after a NodeClaim.
+fn is_supported(successor: &Successor, claim: &NodeClaim) -> bool {
+    let class = &claim.spec.node_class_ref;
+    let is_it = |(group, kind): &(String, String)| *group == class.group && *kind == class.kind;
+    let kinds = &successor.node_classes;
+    kinds.is_empty() || kinds.iter().any(is_it)
+}
+
 /// NodeClaims of another provider, and instances that this one has no record of.
 fn strangers(state: &ClusterState, successor: &Successor, take_over: &mut TakeOver) {
-    let supported = |claim: &NodeClaim| {
-        let class = &claim.spec.node_class_ref;
-        successor.node_classes.is_empty()
-            || successor
-                .node_classes
-                .iter()
-                .any(|(group, kind)| *group == class.group && *kind == class.kind)
-    };
     let (own, others): (Vec<&NodeClaim>, Vec<&NodeClaim>) = state
         .node_claims
         .iter()
         .map(|claim| &**claim)
-        .partition(|claim| supported(claim));
+        .partition(|claim| is_supported(successor, claim));
     if !others.is_empty() {
         let kinds: Vec<&str> = successor
             .node_classes

@@ -2,8 +2,9 @@
 //! ever, NodePools that nothing can use. Each finding with its object, its proof, what it costs and the line to change.
 //!
 //! It reads state and decides nothing. Arithmetic of PodDisruptionBudgets is in `pdb`, of NodePools in `pools`, of pods in `pods`;
-//! what is wrong with DisruptionPolicies, and with what workloads ask of them, in `policies`.
+//! NodeClaims that are too old in `ages`; what is wrong with DisruptionPolicies, and with what workloads ask of them, in `policies`.
 
+mod ages;
 pub mod pdb;
 mod pods;
 mod policies;
@@ -18,8 +19,10 @@ use spokeshave_api::conditions::{Conditioned as _, READY};
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{ClusterState, Price};
 
+pub(crate) use ages::expired;
 pub use spokeshave_plan::budget_lint::Level;
 
+use crate::expired::Expired;
 use crate::prices;
 
 /// Hours of an average month.
@@ -133,6 +136,7 @@ pub fn doctor(
     findings.extend(pods::findings(snapshot));
     findings.extend(pools::findings(&standing, snapshot, now));
     findings.extend(policies::findings(snapshot, now));
+    findings.extend(expired(&Expired::of(state, now)));
     sort(&mut findings);
     findings
 }

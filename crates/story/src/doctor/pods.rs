@@ -44,12 +44,16 @@ pub(super) fn by_owner(
 }
 
 /// D-011: `"true"` has no end; pods of a Job end on their own.
+pub(super) fn is_protected_for_ever(pod: &PodView) -> bool {
+    let is_always = *pod.do_not_disrupt() == DoNotDisrupt::Always && annotation(pod) == Some("true");
+    is_always && pod.active && !pod.mirror && !pod.is_virtual && !owner(pod).starts_with("Job ")
+}
+
+/// By what has made them.
 fn protected_pods(snapshot: &Snapshot) -> Vec<Finding> {
-    let groups = by_owner(snapshot, |pod| {
-        *pod.do_not_disrupt() == DoNotDisrupt::Always && annotation(pod) == Some("true")
-    });
-    let groups = groups.into_iter().filter(|(owner, _)| !owner.starts_with("Job "));
+    let groups = by_owner(snapshot, is_protected_for_ever);
     groups
+        .into_iter()
         .map(|(owner, pods)| {
             Finding::new(
                 Level::Warning,

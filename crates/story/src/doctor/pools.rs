@@ -6,12 +6,13 @@ use jiff::Timestamp;
 use spokeshave_api::Condition;
 use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, READY, VALIDATION_SUCCEEDED};
 use spokeshave_model::resources::{ResourceName, Resources};
-use spokeshave_model::snapshot::{InstanceTypesProblem, PodId, PoolId, PoolView, Snapshot};
+use spokeshave_model::snapshot::{InstanceTypesProblem, PodId, PodView, PoolId, PoolView, Snapshot};
 use spokeshave_model::taint::first_untolerated;
 use spokeshave_model::{InstanceType, Requirements, snapshot::DaemonView};
 use spokeshave_schedule::MinValuesPolicy;
 
 use super::pdb::{Standing, Verdict};
+use super::pods::is_protected_for_ever;
 use super::{Finding, Level, is_unjudged};
 use spokeshave_plan::budget_lint;
 use spokeshave_plan::pool_conditions::STATIC_CAPACITY_DISABLED;
@@ -304,42 +305,86 @@ fn budgets(pool: &PoolView, now: Timestamp) -> Vec<Finding> {
         .collect()
 }
 
-/// Nodes whose pods no budget ever lets go: a drain either ends by force, or never.
-fn drains(standing: &Standing, snapshot: &Snapshot, id: PoolId) -> Option<Finding> {
-    let pool = snapshot.pool(id);
+/// Why a pod is never evicted.
+#[derive(Clone, Copy)]
+enum Hold {
+    /// Its PodDisruptionBudgets.
+    Budget,
+    /// Its annotation.
+    DoNotDisrupt,
+}
+
+/// Nodes whose pods are never evicted: a drain either ends by force, or never (D-322).
+fn drains(standing: &Standing, snapshot: &Snapshot, id: PoolId) -> Vec<Finding> {
     let never = standing.keys_with(Verdict::Never);
-    let held: Vec<PodId> = snapshot
-        .pod_ids()
-        .filter(|pod| {
-            let pod = snapshot.pod(*pod);
-            let node = pod.node.map(|node| snapshot.node(node));
-            node.is_some_and(|node| node.pool == Some(id))
-                && never.contains(pod.key().as_str())
-                && !pod.tolerates_disrupted_taint
-        })
-        .collect();
-    let names: Vec<String> = held.iter().map(|pod| snapshot.pod(*pod).key()).collect();
-    if names.is_empty() {
-        return None;
+    let hold = |pod: &PodView| {
+        if pod.tolerates_disrupted_taint {
+            None
+        } else if never.contains(pod.key().as_str()) {
+            Some(Hold::Budget)
+        } else {
+            is_protected_for_ever(pod).then_some(Hold::DoNotDisrupt)
+        }
+    };
+    let (mut by_budget, mut by_annotation): (Vec<PodId>, Vec<PodId>) = (Vec::new(), Vec::new());
+    for pod in snapshot.pod_ids() {
+        let view = snapshot.pod(pod);
+        let node = view.node.map(|node| snapshot.node(node));
+        if node.is_none_or(|node| node.pool != Some(id)) {
+            continue;
+        }
+        match hold(view) {
+            Some(Hold::Budget) => by_budget.push(pod),
+            Some(Hold::DoNotDisrupt) => by_annotation.push(pod),
+            None => {}
+        }
     }
-    let template = &pool.object.spec.template.spec;
+    let pool = snapshot.pool(id);
+    let found = [(Hold::Budget, by_budget), (Hold::DoNotDisrupt, by_annotation)].into_iter();
+    found
+        .filter(|(_, held)| !held.is_empty())
+        .map(|(hold, held)| drain(snapshot, pool, hold, &held))
+        .collect()
+}
+
+fn drain(snapshot: &Snapshot, pool: &PoolView, hold: Hold, held: &[PodId]) -> Finding {
+    let names: Vec<String> = held.iter().map(|pod| snapshot.pod(*pod).key()).collect();
     let nodes: BTreeSet<_> = held.iter().filter_map(|pod| snapshot.pod(*pod).node).collect();
+    let (cause, overrules, level, protection, mend, whatever) = match hold {
+        Hold::Budget => (
+            "that no PodDisruptionBudget ever lets go",
+            "grace-period-overrules-pdb",
+            Level::Warning,
+            "that their PodDisruptionBudgets protect",
+            "mend the PodDisruptionBudgets",
+            "whatever their budgets say",
+        ),
+        // Who sets both may well mean it: so long, and no longer.
+        Hold::DoNotDisrupt => (
+            "with do-not-disrupt without an end",
+            "grace-period-overrules-do-not-disrupt",
+            Level::Note,
+            "that do-not-disrupt protects",
+            "give do-not-disrupt an end, such as \"4h\"",
+            "whatever their annotations say",
+        ),
+    };
     let proof = format!(
-        "{} that no PodDisruptionBudget ever lets go on {}: {}",
+        "{} {cause} on {}: {}",
         count(names.len(), "pod"),
         count(nodes.len(), "node"),
         some_of(&names, 3)
     );
+    let template = &pool.object.spec.template.spec;
     let finding = match &template.termination_grace_period {
         Some(period) => Finding::new(
-            Level::Warning,
-            "grace-period-overrules-pdb",
+            level,
+            overrules,
             object(pool),
-            format!("its terminationGracePeriod of {period} ends every drain of theirs by deleting pods that their PodDisruptionBudgets protect"),
+            format!("its terminationGracePeriod of {period} ends every drain of theirs by deleting pods {protection}"),
             proof,
         )
-        .field("spec.template.spec.terminationGracePeriod")
-        .suggest("mend the PodDisruptionBudgets, so that drains need no force"),
+        .suggest(format!("{mend}, so that drains need no force")),
         None => Finding::new(
             Level::Warning,
             "drain-never-ends",
@@ -347,8 +392,10 @@ fn drains(standing: &Standing, snapshot: &Snapshot, id: PoolId) -> Option<Findin
             "drains of its nodes never end: after expiry or a deletion by hand they wait for pods that may never go, and are paid for".to_owned(),
             proof,
         )
-        .field("spec.template.spec.terminationGracePeriod")
-        .suggest("mend the PodDisruptionBudgets; or set terminationGracePeriod, which deletes pods after that time whatever their budgets say"),
+        .suggest(format!(
+            "{mend}; or set terminationGracePeriod, which deletes pods after that time {whatever}"
+        )),
     };
-    Some(finding.keeps(snapshot, &held))
+    let finding = finding.field("spec.template.spec.terminationGracePeriod");
+    finding.keeps(snapshot, held)
 }

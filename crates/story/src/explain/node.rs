@@ -10,7 +10,9 @@ use spokeshave_model::taint;
 
 use super::facts::{dollars, pod_summary, requested, usage_text};
 use super::node_claim::{too_many, waits};
-use super::{BlockerLine, CommandFact, Facts, PodLine, Story, VerdictStory, age, ending, short, whole};
+use super::{BlockerLine, CommandFact, Facts, PodLine, Story, VerdictStory, age, ending, whole};
+use crate::durations::short;
+use crate::expired::{self, drain, is_expired};
 use crate::prices::cost;
 use spokeshave_plan::calendar::REASONS;
 use spokeshave_plan::consolidatable::consolidatable;
@@ -38,10 +40,15 @@ pub fn node(facts: &Facts<'_>, id: NodeId, verdict: Option<&Verdict>) -> Story {
     if let Some((command, replaces)) = command {
         under_way(command, replaces, &mut story);
     }
-    let goes = command.is_some_and(|(_, replaces)| !replaces);
-    if let Some(claim) = claim.filter(|_| !view.initialized && !goes) {
+    let is_taken = command.is_some_and(|(_, replaces)| !replaces);
+    if let Some(claim) = claim.filter(|_| !view.initialized && !is_taken) {
         starting(view, claim, &mut story);
         too_many(facts, claim, &mut story);
+        if is_expired(facts.state, claim, facts.now) {
+            let goes = expired::goes(claim);
+            story.summary = format!("{}; it {goes}", story.summary);
+            story.next(None, goes);
+        }
         return story.sorted();
     }
     // What is under way needs no further permission, and no verdict says more than the command itself. Once a replacement has come, it is a node like others.
@@ -287,7 +294,7 @@ fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>) -> Stri
             let by = verdict.replacement.as_deref().unwrap_or("another node");
             format!("would be replaced by {by}: {money}{waits}")
         }
-        // What keeps it from a command keeps it from nothing: a fixed number of nodes asks nobody.
+        // What keeps it from a command keeps it from nothing: its age and a fixed number of nodes ask nobody.
         (_, Some(goes)) => goes.clone(),
         (_, None) => match verdict.blockers.as_slice() {
             [] => match pods.iter().find(|pod| pod.blocks) {
@@ -376,17 +383,14 @@ pub(super) fn expiry(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {
         return;
     };
     let due = facts.now.saturating_add(left).unwrap_or(Timestamp::MAX);
-    let what = if left.is_zero() {
-        format!(
-            "expireAfter {} has passed: it is deleted whatever the budgets say",
-            short(&claim.spec.expire_after)
-        )
-    } else {
-        format!(
-            "expireAfter {}: it is deleted whatever the budgets say",
-            short(&claim.spec.expire_after)
-        )
-    };
+    let passed = if left.is_zero() { " has passed" } else { "" };
+    let view = facts.snapshot.find_node(claim.name());
+    let drain = view.and_then(|id| drain(facts.snapshot, facts.snapshot.node(id), facts.now, due));
+    let drain = drain.map(|drain| format!("; {drain}")).unwrap_or_default();
+    let what = format!(
+        "expireAfter {}{passed}: it is deleted whatever the budgets say{drain}",
+        short(&claim.spec.expire_after)
+    );
     story.next(Some(due), what);
 }
 

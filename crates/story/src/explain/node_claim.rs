@@ -9,6 +9,7 @@ use spokeshave_api::{NodeClaim, labels};
 use super::facts::dollars;
 use super::node::{expiry, verdict_story};
 use super::{Facts, Step, StepState, Story, Wait, age, ending, whole};
+use crate::expired::{goes, is_expired};
 use crate::prices::cost;
 use spokeshave_plan::disrupt::Verdict;
 use spokeshave_plan::lifecycle::{Liveness, liveness};
@@ -37,6 +38,7 @@ pub fn node_claim(facts: &Facts<'_>, claim: &NodeClaim, verdict: Option<&Verdict
     {
         story.fact("inconsistent", condition.message.clone());
     }
+    let is_too_old = is_expired(facts.state, claim, facts.now);
     match liveness(claim, facts.now) {
         Liveness::Fine => {}
         Liveness::Within(left) => {
@@ -51,6 +53,11 @@ pub fn node_claim(facts: &Facts<'_>, claim: &NodeClaim, verdict: Option<&Verdict
                 format!("is deleted if it is not {what} by then; its pods are planned for again"),
             );
         }
+        // Whoever led before may have been down, or have launched it without being able to say so. What is too old is not launched any more.
+        Liveness::TimedOut(reason) if !claim.is_true(LAUNCHED) && !is_too_old => story.next(
+            None,
+            format!("is deleted now: {reason}; an operator that has just started tries to launch it for a minute before"),
+        ),
         Liveness::TimedOut(reason) => story.next(None, format!("is deleted now: {reason}")),
     }
     expiry(facts, claim, &mut story);
@@ -64,6 +71,9 @@ pub fn node_claim(facts: &Facts<'_>, claim: &NodeClaim, verdict: Option<&Verdict
     too_many(facts, claim, &mut story);
     story.verdict = verdict.map(verdict_story);
     story.summary = summary(&story, facts.now);
+    if is_too_old {
+        story.summary = format!("{}; it {}", story.summary, goes(claim));
+    }
     story.hints = hints(claim, node.and_then(|node| node.metadata.name.as_deref()));
     story.sorted()
 }

@@ -1,14 +1,19 @@
 //! The story of a NodePool: whether it can launch, what is left of its limits, what its budgets allow now and next.
 
-use spokeshave_api::conditions::{Conditioned as _, DRIFTED, NODE_CLASS_READY, READY};
+use spokeshave_api::conditions::{
+    Conditioned as _, DRIFTED, NODE_CLASS_READY, NODE_REGISTRATION_HEALTHY, READY,
+};
 use spokeshave_api::{Condition, DisruptionReason, NodePool};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, PoolId};
 
 use super::facts::{dollars, short_amount};
-use super::{Facts, Story, Wait, age, count, short, whole};
+use super::{Facts, Story, Wait, age, count, whole};
 use crate::doctor::is_unjudged;
-use crate::prices::cost;
+use crate::durations::short;
+use crate::expired::Expired;
+use crate::prices::{cost, known_sum};
+use crate::replicas::nodes_of;
 use crate::stops::stops;
 use spokeshave_plan::budget_lint::{Level, NodeCounts, lint};
 use spokeshave_plan::calendar::REASONS;
@@ -57,8 +62,12 @@ pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
     story.sorted()
 }
 
-/// Whether a NodePool waits for a condition of its own. One that is not set yet does not make it unready.
+/// Whether a NodePool waits for a condition of its own. One that is not set yet does not make it unready; how registrations go is not known before there were any, and
+/// never makes it unready.
 fn is_waited_for(pool: &NodePool, condition: &Condition) -> bool {
+    if condition.type_ == NODE_REGISTRATION_HEALTHY {
+        return condition.status == "False";
+    }
     let is_unset = condition.status == "Unknown" && condition.reason == "AwaitingReconciliation";
     condition.status != "True" && !(is_unset && pool.is_true(READY))
 }
@@ -84,6 +93,20 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
             "too many",
             format!(
                 "{}, deleted without a command in this order: {}",
+                count(names.len(), "node"),
+                some_of(&names, 5)
+            ),
+        );
+    }
+    let expired = Expired::of(facts.state, facts.now);
+    let mut of_pools = expired.by_pool().into_iter();
+    if let Some((_, claims)) = of_pools.find(|(name, _)| *name == Some(pool.name.as_str())) {
+        let nodes = nodes_of(claims, facts.snapshot).into_iter();
+        let names: Vec<String> = nodes.map(|(name, _)| name).collect();
+        story.fact(
+            "expired",
+            format!(
+                "{}, deleted at once whatever budgets and do-not-disrupt say: {}",
                 count(names.len(), "node"),
                 some_of(&names, 5)
             ),
@@ -140,7 +163,11 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
 fn fleet(facts: &Facts<'_>, nodes: &[&NodeView], story: &mut Story) {
     let known = nodes.iter().filter_map(|node| cost(facts.snapshot, node).ok());
     let price: Price = known.map(|(price, _)| price).sum();
-    story.price_per_hour = Some(price.dollars());
+    let is_paid = |node: &&&NodeView| node.is_managed() && !node.is_stand_in();
+    let paid = nodes.iter().filter(is_paid);
+    let without_price = paid.filter(|node| cost(facts.snapshot, node).is_err()).count();
+    let is_known = price > Price::ZERO || without_price == 0;
+    story.price_per_hour = is_known.then(|| price.dollars());
     let number = |test: &dyn Fn(&NodeView) -> bool| nodes.iter().filter(|node| test(node)).count();
     let drifted = number(&|node| {
         let claim = node.claim.as_ref();
@@ -159,7 +186,8 @@ fn fleet(facts: &Facts<'_>, nodes: &[&NodeView], story: &mut Story) {
         (drifted, "drifted"),
         (number(&|node| node.consolidatable), "consolidatable"),
     ];
-    let mut text = format!("{}, {}", count(nodes.len(), "node"), dollars(price));
+    let price = known_sum(price, without_price, dollars);
+    let mut text = format!("{}, {price}", count(nodes.len(), "node"));
     for (number, what) in parts {
         if number > 0 {
             text.push_str(&format!(", {number} {what}"));

@@ -16,6 +16,12 @@ use spokeshave_plan::Provisioned;
 use spokeshave_plan::report::{planned_launch, some_of};
 use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
 
+/// Why no node is planned for a pod of a DaemonSet.
+pub const DAEMONS_GET_NO_NODES: &str = "pods of DaemonSets get no nodes of their own";
+
+/// Why none is planned for a static pod.
+pub const STATIC_PODS_GET_NO_NODES: &str = "static pods run where their kubelet is, and get no nodes";
+
 /// Where a pod without a node will run, or why nowhere.
 pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, story: &mut Story) {
     let view = facts.snapshot.pod(id);
@@ -40,8 +46,37 @@ pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, stor
         story.waits.push(wait("kube-scheduler", message.to_owned()));
         return;
     }
+    if !view.provisionable && view.daemon {
+        let status = view.object.status.as_ref();
+        let mut conditions = status
+            .and_then(|status| status.conditions.as_ref())
+            .into_iter()
+            .flatten();
+        // It may have room, and nobody has looked yet; or scheduling gates hold it.
+        let is_refused = conditions.any(|condition| {
+            condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+        });
+        let waits = if is_refused {
+            "waits for room on its node"
+        } else {
+            "has no node yet"
+        };
+        story.summary = format!("{waits}: {DAEMONS_GET_NO_NODES}");
+        story
+            .waits
+            .push(wait("kube-scheduler", not_provisionable(facts, id)));
+        if is_refused {
+            let hint = "larger instance types in the NodePool of its node, or a higher priority (priorityClassName: system-node-critical)";
+            push_hint(story, Some(hint.to_owned()));
+        }
+        return;
+    }
     if !view.provisionable {
-        story.summary = "is not reported unschedulable, so no node is planned for it".to_owned();
+        story.summary = if view.mirror {
+            format!("has no node yet: {STATIC_PODS_GET_NO_NODES}")
+        } else {
+            "is not reported unschedulable, so no node is planned for it".to_owned()
+        };
         story
             .waits
             .push(wait("kube-scheduler", not_provisionable(facts, id)));

@@ -98,17 +98,15 @@ fn bound(facts: &Facts<'_>, id: PodId, node: &str, verdict: Option<&Verdict>, st
         }
     };
     if line.blocks {
-        let mut object = format!("Pod {}", line.pod);
-        if let Some((budget, _)) = line
-            .message
-            .split_once(": ")
-            .filter(|_| line.meaning == Meaning::Budget)
-        {
-            object = budget.to_owned();
-        }
+        let of_budget = line.message.split_once(": ");
+        let of_budget = of_budget.filter(|_| line.meaning == Meaning::Budget);
+        let (object, message) = match of_budget {
+            Some((budget, message)) => (budget.to_owned(), message.to_owned()),
+            None => (format!("Pod {}", line.pod), line.message),
+        };
         story.waits.push(Wait {
             object,
-            message: line.message,
+            message,
             since: None,
         });
     }

@@ -346,6 +346,7 @@ fn kept() -> Verdict {
             replacement: None,
         }),
         by_on_demand: false,
+        price_unknown: false,
     }
 }
 

@@ -25,7 +25,7 @@ fn pool(version: &str, hash: &str) -> Value {
 /// A launched NodeClaim of upstream's making, changed by a closure.
 fn claim(name: &str, change: impl FnOnce(&mut Value)) -> Value {
     let mut claim = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
-        "metadata": {"name": name, "uid": name, "creationTimestamp": "2025-01-01T00:00:00Z",
+        "metadata": {"name": name, "uid": name, "creationTimestamp": "2025-12-31T00:00:00Z",
             "labels": {"karpenter.sh/nodepool": "default", "kubernetes.io/arch": "amd64"},
             "annotations": {"karpenter.sh/nodepool-hash": "123", "karpenter.sh/nodepool-hash-version": "v3"}},
         "spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}},
@@ -394,4 +394,37 @@ fn instances_of_karpenters_kwok_provider_get_a_record_and_stand_in_nobodys_way()
         object("unknown-instance"),
         Some((Level::Error, "NodeClaim vanished"))
     );
+}
+
+/// D-247: all of them go together; what the provider does not look after stays.
+#[test]
+fn d_247_nodeclaims_that_are_too_old_go_in_the_first_seconds() {
+    let created = |at: &str, claim: &mut Value| claim["metadata"]["creationTimestamp"] = json!(at);
+    // The default of `expireAfter` is 720h.
+    let old = |claim: &mut Value| created("2025-12-02T00:00:00Z", claim);
+    let claims = vec![
+        claim("young", |claim| created("2025-12-02T00:00:01Z", claim)),
+        claim("old", old),
+        claim("for-ever", |claim| {
+            old(claim);
+            claim["spec"]["expireAfter"] = json!("Never");
+        }),
+        claim("going", |claim| {
+            old(claim);
+            claim["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }),
+        claim("foreign", |claim| {
+            old(claim);
+            claim["spec"]["nodeClassRef"]["kind"] = json!("EC2NodeClass");
+        }),
+    ];
+    let state = state(pool("v3", "123"), claims, vec![]);
+    let names = ["young", "old", "for-ever", "going", "foreign"];
+    let take_over = check(&state, &Surroundings::default(), &successor(&names), epoch());
+    assert_eq!(take_over.would_expire, 1);
+    let told = take_over.findings.iter().find(|one| one.code == "expired");
+    let told = told.map(|one| (one.level, one.object.as_str(), one.proof.as_str()));
+    let proof =
+        "the oldest, old, was created 2025-12-02 00:00:00Z, expireAfter 720h; none of them is being deleted";
+    assert_eq!(told, Some((Level::Warning, "NodeClaim old", proof)));
 }

@@ -10,7 +10,7 @@ use spokeshave_plan::Policy;
 use spokeshave_view::{
     BudgetNow, Difference, Dollars, Entry, History, Judged, Ledger, Missing, Place, Range,
 };
-use spokeshave_view::{Supposition, View, World};
+use spokeshave_view::{Supposition, View, World, price_of};
 use std::sync::Arc;
 
 /// Whoever keeps what changes tell does not keep more commands than a view has.
@@ -146,6 +146,51 @@ fn a_cluster_without_a_managed_node_has_no_price() {
     View::take(&unmanaged, &mut ledger, &mut history, 3);
     let last = history.samples(Range::Hour).next_back().expect("a line");
     assert_eq!(last.price, Price::ZERO);
+}
+
+/// Labels may name a price also where nobody manages the node any more: it is in no sum, and what is idle is a part of the price.
+#[test]
+fn what_others_cost_is_in_no_sum() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), vec![kind.clone()])
+        .with_node(node("default", "ours", &kind, "a", "spot"))
+        .with_node(node("default", "theirs", &kind, "a", "on-demand"));
+    state.node_claims.retain(|claim| claim.name() == "claim-ours");
+    let seen = view(&judged(state), 1);
+    let header = &seen.header;
+    assert_eq!((header.nodes, header.unmanaged), (2, 1));
+    let priced = seen.nodes.0.iter().filter(|row| row.price.is_some());
+    assert_eq!(priced.count(), 2, "both have a price by their labels");
+    assert!(header.price.0 > Price::ZERO);
+    assert_eq!(header.idle, header.price, "nothing runs");
+    assert_eq!(price_of(&seen.nodes.0), (header.price.0, 1));
+}
+
+/// What it saves to take away a node whose price nobody knows is not nothing; one that goes already saves nothing more.
+#[test]
+fn z_024_savings_are_lower_bounds_while_a_node_without_a_price_may_go() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let odd = instance_type("odd", 2, 8, &["a"]);
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), vec![kind.clone()])
+        .with_node(node("default", "known", &kind, "a", "spot"))
+        .with_node(node("default", "odd", &odd, "a", "spot"));
+    let before = judged(state.clone());
+    let seen = view(&before, 1);
+    let rows = seen.nodes.0.iter();
+    let rows: Vec<_> = rows.map(|row| (row.verdict, row.saves.is_some())).collect();
+    assert_eq!(rows, [(Some("delete"), true), (Some("delete"), false)]);
+    assert!(seen.header.could_save.0 > Price::ZERO);
+    assert_eq!(seen.header.savings_without_price, 1);
+    let difference = Difference::between(&before, &before);
+    let without_price = (
+        difference.savings_without_price_before,
+        difference.savings_without_price_after,
+    );
+    assert_eq!(without_price, (1, 1));
+    mark(&mut state, "odd");
+    assert_eq!(view(&judged(state), 1).header.savings_without_price, 0);
 }
 
 /// What the page, `top` and the JSON say of budgets is what `spokeshave budgets` says: rules of DisruptionPolicies hold, too.

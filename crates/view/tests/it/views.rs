@@ -31,7 +31,7 @@ pub(crate) fn freeze(name: &str, pools: &[&str]) -> Arc<DisruptionPolicy> {
 }
 
 /// The same for a user who may not list a resource.
-fn unread(state: ClusterState, resource: &str) -> Judged {
+pub(crate) fn unread(state: ClusterState, resource: &str) -> Judged {
     let missing = vec![Missing {
         resource: resource.to_owned(),
         message: "forbidden".to_owned(),

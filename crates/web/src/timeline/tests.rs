@@ -107,7 +107,14 @@ fn a_bar_lies_from_where_its_command_was_decided_to_where_it_ended() {
         assert!(!above, "{decided} lies on another bar: {html}");
         lanes.push((from + width, lane));
         assert!(bar.starts_with(if ended.is_some() { "done" } else { "active" }));
+        let clock = at(HOUR + decided).strftime("%a %H:%M").to_string();
+        assert!(
+            bar.contains(&format!("<title>{clock} UTC: delete 1 node: empty")),
+            "{bar}"
+        );
     }
+    // What a reader in another zone would take for his own time.
+    assert!(html.contains(r#"text-anchor="end">UTC</text>"#), "{html}");
 }
 
 /// A part of the past is another address, of which nothing needs a script.
@@ -269,7 +276,7 @@ fn what_budgets_allowed_nothing_in_lies_behind_the_curve() {
     let all = drawn(view, "range=24h");
     let one = drawn(view, "range=24h&pool=calm");
     for (html, class, words) in [
-        (&all, "shut", "3 of 6 budgets allow nothing for a reason"),
+        (&all, "shut", "3 of 6 budgets allow nothing for some reason"),
         (
             &one,
             "shut whole",
@@ -283,7 +290,7 @@ fn what_budgets_allowed_nothing_in_lies_behind_the_curve() {
         // Ten hours, of which the second to the ninth are closed.
         let (x, width) = (number(bands[0], "x"), number(bands[0], "width"));
         assert_eq!((x, width), (146.8, 758.4), "{drawing}");
-        let title = format!("<title>Thu 09:00 to Thu 17:00: {words}</title>");
+        let title = format!("<title>Thu 09:00 to Thu 17:00 UTC: {words}</title>");
         assert!(bands[0].starts_with(&title), "{drawing}");
     }
     assert!(one.contains("budgets allowed nothing for 80 % of it"), "{one}");

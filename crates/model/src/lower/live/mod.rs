@@ -27,6 +27,7 @@ use crate::Pod;
 use crate::cluster_state::{ClusterState, Revocable};
 use crate::constraints::{Constraints, NamespaceLabels};
 use crate::distress::Distress;
+use crate::ordinals::Ordinals;
 use crate::pod;
 use crate::pod_object::{PodKey, pod_key};
 use crate::resources::{ResourceName, Resources};
@@ -94,8 +95,15 @@ pub enum Change {
     Disruptions(Vec<Arc<Disruption>>),
     /// What has failed lately.
     Distress(Distress),
-    /// What owners of pods ask for, and whether they have yet to be read.
-    Owners(BTreeMap<String, BTreeMap<String, String>>, bool),
+    /// The owners of pods, all of them.
+    Owners {
+        /// What they ask for.
+        annotations: BTreeMap<String, BTreeMap<String, String>>,
+        /// Which members StatefulSets want.
+        stateful_sets: Arc<BTreeMap<String, Ordinals>>,
+        /// They have yet to be read.
+        unknown: bool,
+    },
     /// Everything anew, for what has no change of its own. The Snapshot is made again.
     Everything(Box<ClusterState>),
 }
@@ -321,7 +329,11 @@ impl LiveSnapshot {
                 self.rest.distress = distress;
                 Arc::make_mut(&mut self.snapshot).distress = self.rest.distress.clone();
             }
-            Change::Owners(annotations, unknown) => self.set_owners(annotations, unknown),
+            Change::Owners {
+                annotations,
+                stateful_sets,
+                unknown,
+            } => self.set_owners(annotations, stateful_sets, unknown),
             Change::Everything(state) => *self = Self::new(*state),
         }
         Applied::InPlace

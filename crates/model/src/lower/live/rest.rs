@@ -2,6 +2,7 @@
 
 use super::super::{by_name, daemon_view, lower_budget, lower_daemon, lower_pool, meta_key, set_usage};
 use super::{Applied, LiveSnapshot};
+use crate::ordinals::Ordinals;
 use crate::workload_annotations;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use spokeshave_api::disruption::Disruption;
@@ -94,12 +95,15 @@ impl LiveSnapshot {
     pub(super) fn set_owners(
         &mut self,
         annotations: BTreeMap<String, BTreeMap<String, String>>,
+        stateful_sets: Arc<BTreeMap<String, Ordinals>>,
         unknown: bool,
     ) {
         self.rest.owner_annotations = annotations;
+        self.rest.stateful_sets = stateful_sets;
         self.rest.owners_unknown = unknown;
         let snapshot = Arc::make_mut(&mut self.snapshot);
         snapshot.workload_annotations = workload_annotations::of(&self.rest);
+        snapshot.stateful_sets = Arc::clone(&self.rest.stateful_sets);
         snapshot.owners_unknown = unknown;
     }
 

@@ -9,7 +9,9 @@
 //!   each node before that one had too little already;
 //! - when a node has more room, has become another or has come, and a pod that looked at it before it found a place, or that found none, may fit there now;
 //! - when pods came or went that a rule of its pods counts, or whose anti-affinity keeps its pods away; and where there are other nodes, when any rule binds its
-//!   pods, or it says why one has no place.
+//!   pods, or it says why one has no place;
+//! - when nodes say something else of what nodes of their type attach, and its pods have volumes: what would come instead is limited by it, and so is a node that
+//!   says nothing itself.
 //!
 //! Of nearly all answers a glance says that they hold ([`singles`]); events about nodes are kept beside them.
 //!
@@ -94,6 +96,8 @@ struct Read<'r> {
     recounts: &'r Recounts,
     /// Nodes have come, gone or become others.
     has_other_nodes: bool,
+    /// Nodes say something else of the attach limits of others.
+    has_other_lent_limits: bool,
 }
 
 /// More nodes with other room than this are not looked at one by one: everything is dropped.
@@ -259,12 +263,20 @@ impl Read<'_> {
         let classes = asked.classes();
         // Why a pod has no place may be told by the nodes that there are.
         let is_named = tells_counts && self.has_other_nodes;
+        let is_limited = self.has_other_lent_limits && attach(self.snapshot, nodes);
         !is_named
+            && !is_limited
             && asked.survives(reads, self.difference)
             && !self
                 .recounts
                 .may_change(self.snapshot, classes, nodes, tells_counts)
     }
+}
+
+/// Whether a pod of these nodes attaches a volume.
+fn attach(snapshot: &Snapshot, nodes: &[NodeId]) -> bool {
+    let mut pods = nodes.iter().flat_map(|node| &snapshot.node(*node).pods);
+    pods.any(|pod| !snapshot.pod(*pod).attachments().is_empty())
 }
 
 impl Answers {
@@ -306,7 +318,7 @@ impl Answers {
         }
         // What the pods that are gone kept away is known from their classes of before alone.
         let recounted = delta.pods.recounted(&delta.classes, snapshot);
-        let has_other_nodes = !delta.others.is_empty() || !delta.nodes.are_same();
+        let has_other_nodes = delta.has_other_nodes();
         let recounts = if difference.base || has_other_nodes {
             Recounts::of_all_bound(snapshot, &recounted)
         } else {
@@ -318,6 +330,7 @@ impl Answers {
             difference: &difference,
             recounts: &recounts,
             has_other_nodes,
+            has_other_lent_limits: delta.has_other_lent_limits,
         };
         self.alone.renew(news, &read);
         self.sets.renew(news, &read);

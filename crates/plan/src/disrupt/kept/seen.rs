@@ -7,6 +7,7 @@ use super::nodes::{NodeNumbers, Nodes};
 use spokeshave_model::Classes;
 use spokeshave_model::snapshot::{BudgetView, ClassId, DaemonView, NodeId, PoolView, Snapshot};
 use spokeshave_model::vector::ResourceTable;
+use spokeshave_schedule::LentLimits;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ pub(super) struct Seen {
     budgets: Vec<BudgetView>,
     classes: Classes,
     nodes: Nodes,
+    lent_limits: LentLimits,
     pods: Pods,
 }
 
@@ -38,6 +40,8 @@ pub(in crate::disrupt) struct Delta {
     pub(in crate::disrupt) touched: Vec<NodeId>,
     /// Nodes that have come, or of which what-ifs read something else besides their pods, in order.
     pub(super) others: Vec<NodeId>,
+    /// Nodes say something else of the attach limits of others.
+    pub(super) has_other_lent_limits: bool,
 }
 
 /// More changed pods than this are not looked at one by one: everything is new.
@@ -57,6 +61,11 @@ impl Delta {
         self.numbers.is_none()
     }
 
+    /// Nodes have come, gone or become others.
+    pub(super) fn has_other_nodes(&self) -> bool {
+        !self.others.is_empty() || !self.nodes.are_same()
+    }
+
     /// Classes or requests have other numbers than before.
     pub(in crate::disrupt) fn are_shapes_renumbered(&self) -> bool {
         self.numbers.is_some() || self.pods.has_other_requests
@@ -73,6 +82,7 @@ impl Seen {
             budgets: snapshot.budgets.clone(),
             classes: snapshot.classes.clone(),
             nodes: Nodes::of(snapshot),
+            lent_limits: LentLimits::of(snapshot),
             pods: Pods::of(snapshot),
         }
     }
@@ -102,7 +112,7 @@ impl Seen {
         if budgets {
             self.budgets.clone_from(&snapshot.budgets);
         }
-        Some(Delta {
+        let mut delta = Delta {
             pods,
             classes: std::mem::replace(&mut self.classes, snapshot.classes.clone()),
             numbers,
@@ -110,7 +120,15 @@ impl Seen {
             nodes: nodes.numbers,
             touched,
             others: nodes.others,
-        })
+            has_other_lent_limits: false,
+        };
+        // Whose limits and labels are what they were says what it did.
+        if delta.has_other_nodes() {
+            let lent_limits = LentLimits::of(snapshot);
+            delta.has_other_lent_limits = lent_limits != self.lent_limits;
+            self.lent_limits = lent_limits;
+        }
+        Some(delta)
     }
 }
 

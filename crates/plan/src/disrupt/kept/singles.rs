@@ -290,8 +290,8 @@ impl Singles {
             fits(&self.in_vain[row.clone()], room)
                 || (at.0 < glance.end && fits(&self.least[row.clone()], room))
         };
-        let is_renumbered = looked_at.renumbers_all || (looked_at.unsettles_named && glance.names_pods);
-        let may_have_changed = is_renumbered
+        let is_unsettled = looked_at.unsettles_all || (looked_at.unsettles_named && glance.names_pods);
+        let may_have_changed = is_unsettled
             || glance.nodes.meets(&looked_at.lost)
             || glance.classes.meets(&looked_at.classes)
             || looked_at.gained.iter().any(may_have_gained);
@@ -340,7 +340,8 @@ struct LookedAt<'r> {
     lost: Bloom,
     gained: &'r [(NodeId, ResourceVector)],
     classes: Bloom,
-    renumbers_all: bool,
+    /// Classes have other numbers, or nodes say something else of attach limits: which pods have volumes is not seen at a glance.
+    unsettles_all: bool,
     /// What names pods may have to name others, or say otherwise why they have no place.
     unsettles_named: bool,
 }
@@ -351,7 +352,7 @@ impl<'r> LookedAt<'r> {
             lost: Bloom::default(),
             gained: &read.difference.gained,
             classes: Bloom::default(),
-            renumbers_all: !news.delta.has_same_classes(),
+            unsettles_all: !news.delta.has_same_classes() || read.has_other_lent_limits,
             unsettles_named: !news.delta.pods.is_same() || read.has_other_nodes,
         };
         for node in &read.difference.lost {

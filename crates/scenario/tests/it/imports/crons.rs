@@ -34,17 +34,45 @@ fn traced(applied: &[(u64, Value)]) -> (Timeline, Vec<String>) {
 #[test]
 fn a_suspended_cron_job_of_a_trace_does_not_run() {
     let tick = |is_suspended: bool| cron("*/30 * * * *", "suspend", is_suspended.into());
-    for (applied, runs) in [
-        (vec![(0, tick(false))], 8),
-        (vec![(0, tick(true))], 0),
-        // At 30, 60 and 90 minutes, and from 150 minutes on.
+    let within = |seconds: u64| {
+        let mut tick = tick(false);
+        tick["spec"]["startingDeadlineSeconds"] = seconds.into();
+        tick
+    };
+    let every: Vec<u64> = (30..=240).step_by(30).collect();
+    let cases: [(Vec<(u64, Value)>, &[u64]); 7] = [
+        (vec![(0, tick(false))], &every),
+        (vec![(0, tick(true))], &[]),
+        // The controller makes up for the last that was missed, as soon as it may.
         (
-            vec![(0, tick(false)), (95, tick(true)), (125, tick(false))],
-            3 + 4,
+            vec![(0, tick(false)), (55, tick(true)), (125, tick(false))],
+            &[30, 125, 150, 180, 210, 240],
         ),
-    ] {
+        (
+            vec![(0, tick(true)), (55, tick(true)), (125, tick(false))],
+            &[125, 150, 180, 210, 240],
+        ),
+        (
+            vec![(0, tick(false)), (95, tick(true)), (115, tick(false))],
+            &[30, 60, 90, 120, 150, 180, 210, 240],
+        ),
+        (
+            vec![(0, tick(false)), (55, tick(true)), (125, within(300))],
+            &[30, 125, 150, 180, 210, 240],
+        ),
+        (
+            vec![(0, tick(false)), (55, tick(true)), (125, within(299))],
+            &[30, 150, 180, 210, 240],
+        ),
+    ];
+    for (applied, expected) in cases {
         let (found, _) = traced(&applied);
-        assert_eq!(facts(&found).1, runs, "{applied:?}");
+        let begins = found
+            .events
+            .iter()
+            .filter(|event| matches!(event.change, Change::Begin { .. }));
+        let minutes: Vec<u64> = begins.map(|event| event.at_ms / 60_000).collect();
+        assert_eq!(minutes, expected, "{applied:?}");
     }
 }
 
@@ -246,9 +274,16 @@ fn cron_jobs_of_a_trace_mind_their_last_run() {
         let (found, _) = traced(&[(0, tick.clone())]);
         let (_, born, most, ..) = facts(&found);
         assert_eq!((born, most), (births, peak), "{policy}");
-        // One that is applied again has begun what it had begun.
-        let (found, _) = traced(&[(0, tick.clone()), (7, tick)]);
-        let (_, born, most, ..) = facts(&found);
-        assert_eq!((born, most), (births, peak), "{policy}");
+        // One that is applied again, or was suspended between two times, has begun what it had begun.
+        let mut off = tick.clone();
+        off["spec"]["suspend"] = true.into();
+        for applied in [
+            vec![(0, tick.clone()), (7, tick.clone())],
+            vec![(0, tick.clone()), (6, off), (8, tick.clone())],
+        ] {
+            let (found, _) = traced(&applied);
+            let (_, born, most, ..) = facts(&found);
+            assert_eq!((born, most), (births, peak), "{policy} {applied:?}");
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! What a NodePool may still launch: readiness, limits, minValues, reserved capacity.
 
 use serde_json::json;
-use spokeshave_example::{instance_type, node, node_pool};
+use spokeshave_example::{instance_type, node, node_pool, pending_pod};
 use spokeshave_model::{CapacityType, ClusterState, InstanceType, Requirement, labels};
 use spokeshave_schedule::{MinValuesPolicy, PackOptions, SkippedPool};
 
 use super::{limited, pod, repelling, summary};
-use crate::support::{ZONES, run, run_with, types};
+use crate::support::{ZONES, left_by_cheapest, room, run, run_with, types};
 
 #[test]
 fn p_059_no_ready_pool() {
@@ -60,6 +60,41 @@ fn p_094_b_44_example_5_node_limit_holds_within_a_pass_too() {
         summary(&run(&state)),
         ["p: node limits have been exhausted for nodepool (NodePool=default)"]
     );
+}
+
+/// Two nodes hold the four pods in one order of claims, which leaves no room; another one leaves one of them over, and has a place for two virtual ones.
+#[test]
+fn p_186_no_number_of_virtual_pods_makes_up_for_one_that_exists() {
+    let real = [
+        ("a", "3", "2Gi"),
+        ("b", "2", "4Gi"),
+        ("c", "3", "4Gi"),
+        ("d", "3", "5Gi"),
+    ];
+    let without = ClusterState::default()
+        .with_pool(
+            limited("default", &[("nodes", "2")]),
+            vec![instance_type("nine", 9, 9, &ZONES)],
+        )
+        .with_pods(real.map(|(name, cpu, memory)| pending_pod(name, cpu, memory, &json!({}))));
+    assert_eq!(left_by_cheapest(&without), (Vec::new(), 0));
+    let with = without.with_pods(room(10, "1", "2Gi"));
+    assert_eq!(left_by_cheapest(&with), (Vec::new(), 10));
+}
+
+/// Among orders that place the pods that exist, the one counts that has a place for more virtual ones.
+#[test]
+fn p_186_of_orders_that_place_as_many_pods_that_exist_the_one_with_more_room_counts() {
+    let state = ClusterState::default()
+        .with_pool(
+            limited("default", &[("nodes", "2")]),
+            vec![instance_type("ten", 10, 10, &ZONES)],
+        )
+        .with_pods(["a", "b"].map(|name| pending_pod(name, "6", "1Gi", &json!({}))))
+        .with_pods(["c", "d"].map(|name| pending_pod(name, "1500m", "1Gi", &json!({}))))
+        .with_pods(room(1, "3500m", "1Gi"));
+    // Fewest pods first puts `c` and `d` apart, and leaves 2.4 cores on either node.
+    assert_eq!(left_by_cheapest(&state), (Vec::new(), 0));
 }
 
 /// NodePool `default`, whose NodeClaims must leave the choice between three instance types.

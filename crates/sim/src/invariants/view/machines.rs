@@ -1,6 +1,7 @@
 //! Nodes, NodeClaims, instances, NodePools and attached volumes, as the checkers see them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -19,10 +20,13 @@ pub(crate) struct Node {
     pub(crate) labels: Labels,
     pub(crate) taints: Vec<(String, String, String)>,
     pub(crate) provider_id: String,
+    /// The instance that the provider ID names.
+    machine: String,
     pub(crate) ready: bool,
     /// When readiness last changed.
     pub(crate) ready_changed: Timestamp,
-    pub(crate) unschedulable: bool,
+    /// Since when it has been cordoned.
+    pub(crate) unschedulable_since: Option<Timestamp>,
     pub(crate) created: Timestamp,
     pub(crate) deletion: Option<Timestamp>,
     pub(crate) has_finalizer: bool,
@@ -36,18 +40,12 @@ pub(crate) struct Node {
 impl Node {
     pub(super) fn read(value: &Value, before: Option<&Node>, now: Timestamp) -> Self {
         let metadata = &value["metadata"];
-        let taints: Vec<(String, String, String)> = value["spec"]["taints"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|taint| {
-                let part = |key: &str| text(taint, &[key]).to_owned();
-                (part("key"), part("value"), part("effect"))
-            })
-            .collect();
+        let taints = taints(&value["spec"]["taints"]);
         let conditions = value["status"]["conditions"].as_array();
         let disrupted = taints.iter().any(|taint| taint.0 == DISRUPTED);
         let protected = text(metadata, &["annotations", DO_NOT_DISRUPT]) == "true";
+        let unschedulable = value["spec"]["unschedulable"] == true;
+        let provider_id = text(value, &["spec", "providerID"]).to_owned();
         let ready = conditions
             .into_iter()
             .flatten()
@@ -55,12 +53,17 @@ impl Node {
         Self {
             name: text(metadata, &["name"]).to_owned(),
             labels: labels(&metadata["labels"]),
-            provider_id: text(value, &["spec", "providerID"]).to_owned(),
+            machine: instance_of(&provider_id),
+            provider_id,
             ready,
             ready_changed: before
                 .filter(|before| before.ready == ready)
                 .map_or(now, |before| before.ready_changed),
-            unschedulable: value["spec"]["unschedulable"] == true,
+            unschedulable_since: unschedulable.then(|| {
+                before
+                    .and_then(|before| before.unschedulable_since)
+                    .unwrap_or(now)
+            }),
             created: instant(&metadata["creationTimestamp"]).unwrap_or(now),
             deletion: instant(&metadata["deletionTimestamp"]),
             has_finalizer: has_finalizer(metadata),
@@ -91,13 +94,13 @@ impl Node {
 
     /// The instance that the provider ID names.
     pub(crate) fn instance(&self) -> &str {
-        instance_of(&self.provider_id)
+        &self.machine
     }
 }
 
-/// The last part of `kwok://instance`.
-pub(crate) fn instance_of(provider_id: &str) -> &str {
-    provider_id.rsplit('/').next().unwrap_or_default()
+/// The last part of `kwok://instance` or `aws:///zone/instance`. Some clouds do not tell names apart by case.
+pub(crate) fn instance_of(provider_id: &str) -> String {
+    provider_id.rsplit('/').next().unwrap_or_default().to_lowercase()
 }
 
 fn has_finalizer(metadata: &Value) -> bool {
@@ -126,6 +129,12 @@ pub(crate) struct Claim {
     pub(crate) deletion: Option<Timestamp>,
     pub(crate) has_finalizer: bool,
     pub(crate) provider_id: String,
+    /// The instance that the provider ID names.
+    machine: String,
+    pub(crate) labels: Labels,
+    pub(crate) shape: Arc<ClaimShape>,
+    /// What its instance has, as its status says.
+    pub(crate) capacity: Amounts,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) termination_grace: Option<Duration>,
     /// When its expireAfter has passed.
@@ -133,6 +142,52 @@ pub(crate) struct Claim {
     pub(crate) conditions: BTreeMap<String, Condition>,
     /// Limits of its pool when it was made.
     pub(crate) limits: Amounts,
+}
+
+/// What never changes in a NodeClaim.
+#[derive(Debug)]
+pub(crate) struct ClaimShape {
+    pub(crate) requirements: Vec<Requirement>,
+    /// Taints of its node to be, but for those of its start.
+    pub(crate) taints: Vec<(String, String, String)>,
+}
+
+/// What a NodeClaim asks of its node: a label, an operator and values.
+#[derive(Debug)]
+pub(crate) struct Requirement {
+    pub(crate) key: String,
+    pub(crate) operator: String,
+    pub(crate) values: Vec<String>,
+}
+
+impl ClaimShape {
+    fn read(value: &Value) -> Self {
+        let requirement = |one: &Value| Requirement {
+            key: text(one, &["key"]).to_owned(),
+            operator: text(one, &["operator"]).to_owned(),
+            values: strings(&one["values"]),
+        };
+        let requirements = value["spec"]["requirements"].as_array();
+        Self {
+            requirements: requirements.into_iter().flatten().map(requirement).collect(),
+            taints: taints(&value["spec"]["taints"]),
+        }
+    }
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    let all = value.as_array().into_iter().flatten();
+    all.filter_map(|one| one.as_str().map(str::to_owned)).collect()
+}
+
+/// Key, value and effect.
+fn taints(value: &Value) -> Vec<(String, String, String)> {
+    let all = value.as_array().into_iter().flatten();
+    all.map(|taint| {
+        let part = |key: &str| text(taint, &[key]).to_owned();
+        (part("key"), part("value"), part("effect"))
+    })
+    .collect()
 }
 
 /// A node may take 15 minutes to join (P-169), counted from a little before its launch and by an operator's own clock.
@@ -152,6 +207,7 @@ impl Claim {
         let uid = text(metadata, &["uid"]).to_owned();
         let before = before.filter(|before| before.uid == uid);
         let pool = text(metadata, &["labels", POOL]).to_owned();
+        let provider_id = text(value, &["status", "providerID"]).to_owned();
         let conditions = value["status"]["conditions"].as_array();
         let condition = |one: &Value| {
             let part = |key: &str| text(one, &[key]).to_owned();
@@ -171,7 +227,14 @@ impl Claim {
             created: instant(&metadata["creationTimestamp"]),
             deletion: instant(&metadata["deletionTimestamp"]),
             has_finalizer: has_finalizer(metadata),
-            provider_id: text(value, &["status", "providerID"]).to_owned(),
+            machine: instance_of(&provider_id),
+            provider_id,
+            labels: labels(&metadata["labels"]),
+            shape: before.map_or_else(
+                || Arc::new(ClaimShape::read(value)),
+                |before| before.shape.clone(),
+            ),
+            capacity: amounts(&value["status"]["capacity"]),
             deadline: instant(&metadata["annotations"][DEADLINE]),
             termination_grace: duration(text(value, &["spec", "terminationGracePeriod"])),
             expiry: instant(&metadata["creationTimestamp"])
@@ -200,17 +263,20 @@ impl Claim {
     }
 
     pub(crate) fn instance(&self) -> &str {
-        instance_of(&self.provider_id)
+        &self.machine
     }
 }
 
 const MESSAGE: &str = "kwok.spokeshave.dev/message";
 const ENDS_AT: &str = "kwok.spokeshave.dev/ends-at";
 
-/// A machine of the kwok cloud.
-#[derive(Debug, Clone)]
+/// A machine of the kwok cloud, or of one that keeps its own books.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Instance {
     pub(crate) name: String,
+    /// Whether the kwok cloud has it, which launches one for each NodeClaim whoever dies. How often others do, and what is leaked there, is judged where their
+    /// calls are seen.
+    pub(crate) of_kwok: bool,
     pub(crate) claim_uid: String,
     pub(crate) claim_name: String,
     pub(crate) pool: String,
@@ -219,6 +285,10 @@ pub(crate) struct Instance {
     /// Whether the cloud has said that it takes the instance back, and when it does so.
     pub(crate) taken_back: bool,
     pub(crate) ends_at: Option<Timestamp>,
+    /// Whether the cloud has said anything else for which operators end it.
+    pub(crate) warned: bool,
+    /// How long words of its cloud may be on their way.
+    pub(crate) word_takes: Duration,
     pub(crate) capacity: Amounts,
     /// Micro-dollars an hour.
     pub(crate) price: i64,
@@ -236,6 +306,7 @@ impl Instance {
             .or_else(|| instant(&value["metadata"]["deletionTimestamp"]));
         Self {
             name: part(&["metadata", "name"]),
+            of_kwok: true,
             claim_uid: part(&["spec", "nodeClaimUID"]),
             claim_name: part(&["spec", "nodeClaimName"]),
             pool: part(&["spec", "nodePool"]),
@@ -243,14 +314,16 @@ impl Instance {
             ending,
             taken_back: text(value, &["metadata", "annotations", MESSAGE]) == "spot_interrupted",
             ends_at: instant(&value["metadata"]["annotations"][ENDS_AT]),
+            warned: false,
+            word_takes: Duration::ZERO,
             capacity: amounts(&value["spec"]["capacity"]),
             price: price(text(value, &["spec", "price"])),
         }
     }
 
-    /// Whether it ends, or its cloud has said that it will.
+    /// Whether it ends, or its cloud has said that it will or should.
     pub(crate) fn is_going(&self) -> bool {
-        self.taken_back || self.ends_at.is_some() || self.ending.is_some()
+        self.taken_back || self.warned || self.ends_at.is_some() || self.ending.is_some()
     }
 }
 

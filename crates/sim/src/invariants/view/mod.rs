@@ -3,6 +3,8 @@
 //! Owns nothing of the controllers' code: every fact is read from the stored JSON, by the meaning that the Kubernetes and Karpenter APIs
 //! give it.
 
+mod clouds;
+mod launches;
 mod machines;
 mod names;
 mod owners;
@@ -21,7 +23,8 @@ use spokeshave_cluster::quantities::{self, Amounts};
 use self::names::Names;
 use self::owners::Owners;
 
-pub(crate) use machines::{Attachment, Claim, Instance, JOINS_WITHIN, Node, Pool};
+pub(crate) use launches::Settled;
+pub(crate) use machines::{Attachment, Claim, Instance, JOINS_WITHIN, Node, Pool, instance_of};
 pub(crate) use pods::{Budget, Pod};
 
 pub(crate) const DISRUPTED: &str = "karpenter.sh/disrupted";
@@ -117,6 +120,8 @@ pub(crate) struct Chosen {
     pub(crate) number: u64,
     /// What for.
     pub(crate) reason: String,
+    /// By which method.
+    pub(crate) method: String,
     /// UIDs of the NodeClaims that are to go.
     pub(crate) claims: BTreeSet<String>,
     /// When it was written down.
@@ -172,8 +177,8 @@ pub(crate) struct View {
     pub(crate) left_out: Duration,
     /// The latest time for which operators may not have seen what was written, from and to.
     pub(crate) blind: (Timestamp, Timestamp),
-    /// When NodeClaims were made last.
-    pub(crate) last_claim_made: Timestamp,
+    /// NodeClaims that have come up, or were given up before they did, in the order in which that was.
+    pub(crate) settled: Vec<Settled>,
     /// When NodeClaims were asked to go whose launched nodes had all the time to join and did not.
     pub(crate) unjoined: Vec<Timestamp>,
     /// UIDs of NodeClaims that are gone, with the time.
@@ -221,7 +226,7 @@ impl View {
             disturbed: now,
             left_out: Duration::ZERO,
             blind: (Timestamp::MIN, Timestamp::MIN),
-            last_claim_made: now,
+            settled: Vec::new(),
             unjoined: Vec::new(),
             gone_claims: BTreeMap::new(),
             vanished: Vec::new(),
@@ -231,13 +236,18 @@ impl View {
 
     /// Whether operators must have learnt by now what was written at `time`.
     pub(crate) fn is_known(&self, time: Timestamp) -> bool {
+        time <= self.known_until()
+    }
+
+    /// The latest time of which operators must have learnt by now what was written.
+    pub(crate) fn known_until(&self) -> Timestamp {
         let (from, to) = self.blind;
-        let travelled = |until: Timestamp| later(time, SOON) <= until;
-        if self.now > later(to, Duration::from_secs(60)) {
-            travelled(self.now)
+        let seen = if self.now > later(to, Duration::from_secs(60)) {
+            self.now
         } else {
-            travelled(from.min(self.now))
-        }
+            from.min(self.now)
+        };
+        seen.saturating_sub(SOON).unwrap_or(seen)
     }
 
     /// Whether what is done now may have been decided without what was written at `time`.
@@ -383,16 +393,8 @@ impl View {
                     if after.is_none() {
                         self.gone_claims.insert(before.uid.clone(), now);
                     }
-                } else {
-                    self.last_claim_made = now;
                 }
-                if let Some(after) = &after
-                    && after.deletion.is_some()
-                    && before.as_ref().is_some_and(|before| before.deletion.is_none())
-                    && after.never_joined(now)
-                {
-                    self.unjoined.push(now);
-                }
+                self.settle(before.as_ref(), after.as_ref());
                 if let Some(after) = &after {
                     self.claims_by_uid.insert(after.uid.clone(), key.1.clone());
                 }
@@ -528,6 +530,7 @@ impl View {
         let chosen = Chosen {
             number: self.commands_made,
             reason: text(value, &["spec", "reason"]).to_owned(),
+            method: text(value, &["spec", "method"]).to_owned(),
             claims,
             since: self.now,
             deleted,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
 
+use crate::faulty;
 use crate::killable::Cluster;
 use crate::killable::stories::*;
 use crate::words::*;
@@ -183,6 +184,45 @@ async fn a_policy_that_cannot_be_read_stops_disruption_until_it_is_corrected() {
     let corrected = policies.patch("calm", &PatchParams::default(), &corrected).await;
     corrected.unwrap();
     cluster.until_empty().await;
+}
+
+/// Labels of NodePools are in no generation, and policies select by them.
+#[tokio::test(start_paused = true)]
+async fn a_contradiction_is_told_while_labels_of_a_nodepool_make_one() {
+    let cluster = Cluster::new(207, at_once()).await;
+    let budgets = |from: &str, to: &str| json!([{"limit": "10%", "windows": [{"from": from, "to": to}]}]);
+    policy(&cluster, json!({"budgets": budgets("22:00", "06:00")})).await;
+    let shop = json!({"matchLabels": {"team": "shop"}});
+    let days = json!({"nodePools": shop, "budgets": budgets("10:00", "16:00")});
+    let days = json!({"metadata": {"name": "days"}, "spec": days});
+    let _: DisruptionPolicy = cluster.create(days).await;
+    let _operator = cluster.operator();
+    let is_told = async || {
+        cluster.pass(30).await;
+        let summary = said(&cluster).await["summary"].to_string();
+        summary.contains("is never open")
+    };
+    assert!(!is_told().await);
+    for (team, is_expected) in [(json!("shop"), true), (json!(null), false), (json!("shop"), true)] {
+        let labels = json!({"metadata": {"labels": {"team": team}}});
+        cluster.patch::<NodePool>("default", labels).await;
+        assert_eq!(is_told().await, is_expected, "{team}");
+    }
+}
+
+/// The status is written, and nobody hears that it is: no later look finds it changed.
+#[tokio::test(start_paused = true)]
+async fn what_a_policy_stops_is_told_though_the_answer_to_its_status_was_lost() {
+    let (cluster, _operator, _) = faulty::Cluster::one_node(208, json!({})).await;
+    *cluster.gate.lost.lock().unwrap() = Some("/disruptionpolicies/*/status");
+    let frozen = json!({"metadata": {"name": "calm"}, "spec": {"freeze": {"reason": "incident 42"}}});
+    let _: DisruptionPolicy = cluster.create(frozen).await;
+    cluster.pass(30).await;
+    *cluster.gate.lost.lock().unwrap() = None;
+    cluster.pass(30).await;
+    let told = cluster.events("DisruptionStopped").await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("incident 42"), "{told:?}");
 }
 
 /// Interruption, expiry and repair ignore policies: a NodeClaim that is deleted manually is removed during a freeze.

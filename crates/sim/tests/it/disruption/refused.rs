@@ -1,20 +1,22 @@
 //! Commands that the independent check refuses: nothing is done, somebody is told, and others go on.
 
 use k8s_openapi::api::core::v1::Node;
-use serde_json::{Value, json};
+use serde_json::json;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_api::{NodeClaim, NodePool};
 
 use crate::killable::Cluster;
 use crate::killable::stories::*;
+use crate::promises::bind;
 use crate::words::*;
 
-/// On a node, and with no place elsewhere.
-fn fits_nowhere_else(node: &str) -> Value {
+/// A pod that a scheduler of somebody else's has put on a node, and with no place elsewhere.
+async fn fits_nowhere_else(cluster: &Cluster, name: &str, node: &str) {
     let mut change = without_place();
-    change["spec"]["nodeName"] = json!(node);
-    change
+    change["spec"]["schedulerName"] = json!("elsewhere");
+    cluster.pod(name, "500m", change).await;
+    bind(cluster, name, node).await;
 }
 
 /// Nodes that have drifted, in the order in which they are to go.
@@ -42,7 +44,7 @@ async fn two_drifted_nodes(cluster: &Cluster, turn: usize) -> [String; 2] {
         .await;
     let mut nodes = drifted(cluster).await;
     let (kept, other) = (nodes.remove(turn), nodes.remove(0));
-    cluster.pod("odd", "500m", fits_nowhere_else(&kept)).await;
+    fits_nowhere_else(cluster, "odd", &kept).await;
     cluster.until_running(3).await;
     let open = json!({"spec": {"disruption": for_drift("100%")}});
     cluster.patch::<NodePool>("default", open).await;

@@ -35,6 +35,8 @@ pub struct Faults {
     pub deletions: AtomicU64,
     /// Deletions and questions never answer.
     pub hang: AtomicBool,
+    /// Lists fail with this text.
+    pub list_error: Mutex<Option<String>>,
     /// Instances that are left out of lists although they run, by provider ID.
     pub unlisted: Mutex<BTreeSet<String>>,
     /// Every instance is listed twice.
@@ -188,6 +190,10 @@ impl CloudProvider for Faulty {
 
     fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
         async move {
+            let error = self.faults.list_error.lock().unwrap().clone();
+            if let Some(error) = error {
+                return Err(CloudError::Other(error));
+            }
             let mut found = self.inner.list().await?;
             let unlisted = self.faults.unlisted.lock().unwrap().clone();
             found.retain(|one| !one.provider_id().is_some_and(|id| unlisted.contains(id)));

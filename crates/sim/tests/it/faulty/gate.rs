@@ -29,6 +29,8 @@ pub struct Gate {
     pub slow: Arc<Mutex<Option<(&'static str, Duration)>>>,
     /// The answer to each write to a path that ends with the text comes so long after the write.
     pub late: Arc<Mutex<Option<(String, Duration)>>>,
+    /// The server carries out each write whose path contains all the parts between `*`, and nobody hears of it.
+    pub lost: Arc<Mutex<Option<&'static str>>>,
     /// The lists of the pods of a node.
     pub lists: Arc<Lists>,
 }
@@ -101,6 +103,7 @@ where
             .any(|text| path.contains(text));
         let latency = if write { self.gate.latency(path) } else { None };
         let delay = if write { self.gate.delay(path) } else { None };
+        let is_lost = write && self.gate.loses(path);
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query.contains("watch=true");
         let lists_node = !is_watch && query.contains("spec.nodeName");
@@ -129,6 +132,9 @@ where
                 .into_answer();
             if let Some(delay) = delay {
                 tokio::time::sleep(delay).await;
+            }
+            if is_lost {
+                return Err(std::io::Error::other("the connection is cut"));
             }
             Ok(match watched {
                 Some(path) => gate.held(path, answer),
@@ -187,6 +193,12 @@ impl Gate {
         let late = self.late.lock().unwrap();
         let late = late.as_ref().filter(|(end, _)| path.ends_with(end.as_str()));
         late.map(|(_, long)| *long)
+    }
+
+    /// Whether the answer to a write to this path is lost.
+    fn loses(&self, path: &str) -> bool {
+        let lost = *self.lost.lock().unwrap();
+        lost.is_some_and(|parts| parts.split('*').all(|part| path.contains(part)))
     }
 
     /// A watch whose events are delayed while it is stalled.

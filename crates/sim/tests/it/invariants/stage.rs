@@ -77,11 +77,16 @@ impl Stage {
         json_patch::merge(&mut claim, &change);
         let claim = self.create::<NodeClaim>(claim).await;
         self.instance(name, &claim, cpu).await;
+        self.is_at(name, conditions, &format!("kwok://{name}")).await
+    }
+
+    /// Writes down how far a NodeClaim is, and which machine it has.
+    pub async fn is_at(&self, name: &str, conditions: &[&str], provider_id: &str) -> NodeClaim {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|kind| self.condition(kind, "True", kind))
             .collect();
-        let status = json!({"providerID": format!("kwok://{name}"), "conditions": conditions});
+        let status = json!({"providerID": provider_id, "conditions": conditions});
         self.patch_status(name, status).await
     }
 
@@ -99,11 +104,16 @@ impl Stage {
 
     /// A ready, initialised node on the instance of the same name.
     pub async fn node(&self, name: &str, annotations: Value) {
+        self.node_at(name, annotations, &format!("kwok://{name}")).await;
+    }
+
+    /// The same on another machine.
+    pub async fn node_at(&self, name: &str, annotations: Value, provider_id: &str) {
         let node = json!({
             "metadata": {"name": name, "annotations": annotations, "finalizers": ["karpenter.sh/termination"], "labels": {
                 "karpenter.sh/nodepool": "p", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
             }},
-            "spec": {"providerID": format!("kwok://{name}")},
+            "spec": {"providerID": provider_id},
         });
         self.create::<Node>(node).await;
         let status = json!({"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]});
@@ -194,12 +204,31 @@ impl Stage {
 
     /// A decision about one NodeClaim, written down.
     pub async fn command(&self, name: &str, claim: &str, reason: &str) {
-        let uid = self.get::<NodeClaim>(claim).await.metadata.uid;
+        self.command_of(name, &[claim], reason).await;
+    }
+
+    /// The same about several that go together.
+    pub async fn command_of(&self, name: &str, claims: &[&str], reason: &str) {
+        let method = if reason == "Empty" {
+            "Emptiness"
+        } else {
+            "SingleNodeConsolidation"
+        };
+        self.command_by(method, name, claims, reason).await;
+    }
+
+    /// The same by another method.
+    pub async fn command_by(&self, method: &str, name: &str, claims: &[&str], reason: &str) {
+        let mut nodes = Vec::new();
+        for claim in claims {
+            let known = self.get::<NodeClaim>(claim).await;
+            let (uid, machine) = (known.uid(), known.provider_id().unwrap_or_default());
+            nodes.push(json!({"name": claim, "nodeClaim": claim, "nodeClaimUID": uid, "providerID": machine, "nodePool": "p", "price": "0.1", "pods": 0}));
+        }
         let object = json!({"metadata": {"name": name}, "spec": {
-            "method": if reason == "Empty" { "Emptiness" } else { "SingleNodeConsolidation" }, "reason": reason, "decision": "Delete",
+            "method": method, "reason": reason, "decision": "Delete",
             "decidedAt": self.lab.clock.now().to_string(), "priceBefore": "0.1", "priceAfter": "0", "savings": "0.1", "evictions": 0,
-            "nodeSummary": claim, "replacementSummary": "-",
-            "nodes": [{"name": claim, "nodeClaim": claim, "nodeClaimUID": uid, "providerID": format!("kwok://{claim}"), "nodePool": "p", "price": "0.1", "pods": 0}],
+            "nodeSummary": claims.join(","), "replacementSummary": "-", "nodes": nodes,
         }});
         self.create::<Disruption>(object).await;
     }
@@ -268,6 +297,11 @@ fn workload() -> Value {
     json!({"selector": {"matchLabels": {"app": "w"}}, "template": {
         "metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "i"}]},
     }})
+}
+
+/// A pod that asks for so many CPUs.
+pub fn asking(cpu: &str) -> Value {
+    json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]}})
 }
 
 /// What says that a NodeClaim has come for a command.

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
+use spokeshave_api::NodeClaim;
 
 use super::stage::*;
 use crate::words::Objects as _;
@@ -48,10 +49,69 @@ async fn invariant_22_a_pod_that_fits_is_placed_in_the_end() {
     stage.claim("c", &["Launched"], "2").await;
     stage.pass(16 * 60).await;
     stage.delete_claim("c").await;
-    stage.pass(58 * 60).await;
+    // There is always another on its way, which cannot be launched.
+    for name in ["d", "e", "f", "g"] {
+        stage.claim(name, &[], "2").await;
+        stage.pass(14 * 60 + 30).await;
+        stage.delete_claim(name).await;
+    }
     assert!(!stage.broken().contains(&22), "an hour and a quarter");
+    stage.claim("h", &[], "2").await;
     stage.pass(4 * 60).await;
     assert!(stage.broken().contains(&22));
+}
+
+// What others wait for does not help a pod, and what is said of others' machines does not excuse that it is forgotten.
+#[tokio::test(start_paused = true)]
+async fn invariant_22_only_a_machine_that_a_pod_could_run_on_excuses() {
+    let zone =
+        |zone: &str| json!([{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]);
+    let taint = json!([{"key": "gpu", "effect": "NoSchedule"}]);
+    for (spec, status, may_wait) in [
+        (json!({}), json!({}), true),
+        (json!({"requirements": zone("here")}), json!({}), true),
+        (json!({"requirements": zone("there")}), json!({}), false),
+        (json!({"taints": taint}), json!({}), false),
+        (json!({}), json!({"capacity": {"cpu": "2"}}), true),
+        (json!({}), json!({"capacity": {"cpu": "500m"}}), false),
+    ] {
+        let stage = Stage::new().await;
+        stage.pool("p", json!({})).await;
+        stage
+            .claim_with("c", &["Launched"], "2", json!({"spec": spec}))
+            .await;
+        stage.patch_status::<NodeClaim>("c", status).await;
+        stage.pass(5).await;
+        let here = json!({
+            "metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}},
+            "spec": {"nodeSelector": {"topology.kubernetes.io/zone": "here"}},
+        });
+        stage.pod("w", "", here).await;
+        stage.pass(6 * 60).await;
+        if may_wait {
+            stage.assert_silent();
+        } else {
+            stage.assert_broken(22, "default/w");
+        }
+    }
+}
+
+// Others may be quicker than a pod for which a machine has come, but not for ever.
+#[tokio::test(start_paused = true)]
+async fn invariant_22_machines_that_come_up_excuse_a_few_times() {
+    let stage = Stage::new().await;
+    stage.pool("p", json!({})).await;
+    stage.pass(5).await;
+    pod_that_fits(&stage).await;
+    for name in ["a", "b", "c", "d"] {
+        stage.pass(4 * 60).await;
+        stage.claim(name, LIVE, "2").await;
+    }
+    stage.pass(4 * 60).await;
+    stage.assert_silent();
+    stage.claim("e", LIVE, "2").await;
+    stage.pass(2 * 60).await;
+    stage.assert_broken(22, "default/w");
 }
 
 // A Node is deleted before it is registered: pods wait for its machine until that is abandoned.

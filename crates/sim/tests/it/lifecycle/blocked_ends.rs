@@ -531,6 +531,23 @@ async fn d_328_d_334_a_deadline_is_kept_although_the_tries_before_it_failed() {
     cluster.until_running_of("web", 1).await;
 }
 
+// Another writer was quicker: the event is written with the next look.
+#[tokio::test(start_paused = true)]
+async fn d_036_a_pod_event_whose_write_meets_a_conflict_is_written_all_the_same() {
+    let (cluster, _operator, claim) = Cluster::one_node(40, json!({})).await;
+    let last = async || {
+        let status = cluster.get::<NodeClaim>(&claim).await.status.unwrap();
+        status.last_pod_event_time.unwrap().0
+    };
+    cluster.pass(60).await;
+    let before = last().await;
+    cluster.gate.trip("/nodeclaims/*/status", 409, 3);
+    cluster.pod("first", "10m", json!({})).await;
+    cluster.pass(15).await;
+    cluster.gate.assert_tripped();
+    assert!(last().await > before);
+}
+
 // W-42: upstream loses an event that comes soon after another, and consolidates the node as if it had been left alone.
 #[tokio::test(start_paused = true)]
 async fn d_036_w_42_a_pod_event_soon_after_another_is_written_late_and_once() {

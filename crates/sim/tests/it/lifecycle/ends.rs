@@ -44,6 +44,23 @@ async fn d_297_d_298_d_308_deleting_the_node_ends_its_claim_at_once_and_both_car
     cluster.assert_no_leak().await;
 }
 
+/// What was under way is finished, and told: nobody who leads later tells it.
+#[tokio::test(start_paused = true)]
+async fn d_034_an_eviction_that_is_finished_at_shutdown_is_told() {
+    let (cluster, operator, name) = Cluster::one_node(22, json!({})).await;
+    *cluster.gate.slow.lock().unwrap() = Some(("/eviction", Duration::from_secs(8)));
+    cluster.delete::<NodeClaim>(&name).await;
+    cluster.pass(4).await;
+    assert!(cluster.told("Evicted").await.is_empty());
+    operator.end().await;
+    assert_eq!(cluster.running_of("web").await, 0, "it was evicted");
+    let told = cluster.told("Evicted").await;
+    assert!(
+        told.iter().any(|(about, _)| about.starts_with("Pod/web-")),
+        "{told:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn d_310_a_node_on_its_way_out_takes_no_pods_and_no_traffic() {
     let (cluster, _operator, name) = Cluster::one_node(124, json!({})).await;

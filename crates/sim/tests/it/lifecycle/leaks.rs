@@ -70,6 +70,72 @@ async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
     cluster.assert_no_leak().await;
 }
 
+// D-252: then the cloud lists the instance no more, and its Node would be left.
+#[tokio::test(start_paused = true)]
+async fn d_252_the_node_of_a_leaked_instance_goes_though_its_deletion_fails_once() {
+    let cluster = Cluster::new(65).await;
+    cluster.pool("default", json!({})).await;
+    let at_once = || Setup::with_cloud(KwokOptions::default());
+    let first = cluster.operator(at_once());
+    let claim = cluster.run_one_pod().await;
+    let node = cluster.names::<Node>().await.remove(0);
+    first.end().await;
+    cluster.excuse(14);
+    cluster.pass(60).await;
+    cluster.remove_finalizers::<NodeClaim>(&claim).await;
+    cluster.delete_alone::<NodeClaim>(&claim).await;
+    cluster.gate.trip("/nodes/", 500, 1);
+    let _second = cluster.operator(at_once());
+    cluster.until_gone::<Node>(&node).await;
+    cluster.gate.assert_tripped();
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+/// What needs no list of the cloud: Nodes that were taken away, and replacements of commands that are no more.
+#[tokio::test(start_paused = true)]
+async fn d_253_w_33_a_cloud_that_cannot_list_keeps_no_other_garbage() {
+    let (cluster, first, claim) = Cluster::one_node(66, json!({})).await;
+    let node = cluster.names::<Node>().await.remove(0);
+    first.end().await;
+    cluster.excuse(14);
+    let denied = "not authorized to perform: ec2:DescribeInstances";
+    *cluster.faults.list_error.lock().unwrap() = Some(denied.to_owned());
+    cluster.remove_finalizers::<Node>(&node).await;
+    cluster.delete::<Node>(&node).await;
+    let _second = cluster.operator(Setup::default());
+    // A replacement whose launch never answers.
+    {
+        let mut hanging = cluster.faults.hanging_pools.lock().unwrap();
+        hanging.insert("other".to_owned());
+    }
+    cluster.pool("other", json!({"limits": {"cpu": "0"}})).await;
+    let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+    let requirements = json!([{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]);
+    let labels = json!({"karpenter.sh/nodepool": "other"});
+    let annotations = json!({"spokeshave.dev/disruption": "deleted"});
+    cluster
+        .create::<NodeClaim>(json!({
+            "metadata": {"name": "spare", "labels": labels, "annotations": annotations},
+            "spec": {"nodeClassRef": class, "expireAfter": "Never", "requirements": requirements},
+        }))
+        .await;
+    let took = cluster
+        .until("the replacement goes", async |cluster| {
+            let spare = cluster.find::<NodeClaim>("spare").await;
+            spare.is_none_or(|spare| spare.is_deleting())
+        })
+        .await;
+    let early = Duration::from_secs(200);
+    assert!(took < early, "before its launch times out: {took:?}");
+    let took = cluster.until_gone::<NodeClaim>(&claim).await;
+    assert!(took < Duration::from_secs(1_100), "{took:?}");
+    assert!(!cluster.events("NodeMissing").await.is_empty());
+    *cluster.faults.list_error.lock().unwrap() = None;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
 // D-252: a NodeClaim that cannot be read, as a later version may have written it, is not gone: what runs for it runs on, over a restart too.
 #[tokio::test(start_paused = true)]
 async fn d_252_the_instance_of_a_claim_that_cannot_be_read_is_not_leaked() {

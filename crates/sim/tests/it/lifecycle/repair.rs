@@ -1,5 +1,7 @@
 //! Broken nodes (D-254 to D-262): replaced after their time, but only behind the gate, and not when many are broken.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use serde_json::json;
@@ -162,6 +164,76 @@ async fn d_256_invariant_38_a_node_that_is_well_again_behind_a_watch_that_stands
     cluster.say_ready(&node, "Unknown").await;
     cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+/// Whose it is comes last, as with a cloud controller manager that sets provider IDs; nothing else of the Node changes after that.
+#[tokio::test(start_paused = true)]
+async fn d_256_a_node_that_was_broken_before_anybody_knew_whose_it_is_is_replaced() {
+    let setup = Setup {
+        kwok: KwokOptions {
+            never_register_failures: "first:1".parse().unwrap(),
+            termination_delay: Duration::from_secs(3),
+            ..KwokOptions::default()
+        },
+        ..repairing()
+    };
+    let (cluster, _operator) = Cluster::started_with(37, json!({}), setup).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster
+        .until("an instance", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            claims.iter().any(|claim| claim.provider_id().is_some())
+        })
+        .await;
+    let claim = cluster.list::<NodeClaim>().await.remove(0);
+    let taints = json!([{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]);
+    let node = json!({"metadata": {"name": "late"}, "spec": {"taints": taints}});
+    cluster.create::<Node>(node).await;
+    cluster.say_ready("late", "Unknown").await;
+    cluster.pass(1).await;
+    let id = json!({"spec": {"providerID": claim.provider_id()}});
+    cluster.patch::<Node>("late", id).await;
+    cluster
+        .until("it has joined", async |cluster| {
+            let joined = cluster.condition(claim.name(), "Registered").await;
+            joined.is_some_and(|(status, ..)| status == "True")
+        })
+        .await;
+    let took = cluster.until_gone::<NodeClaim>(claim.name()).await;
+    assert!(
+        (590..700).contains(&took.as_secs()),
+        "after its toleration: {took:?}"
+    );
+    assert!(!cluster.exists::<Node>("late").await);
+    cluster.assert_no_leak().await;
+}
+
+/// Two NodeClaims say that the instance is theirs when its Node breaks: it is looked at again when one of them is gone.
+#[tokio::test(start_paused = true)]
+async fn d_256_a_node_that_broke_while_two_nodeclaims_had_it_is_replaced() {
+    let (cluster, _operator) = Cluster::started_with(38, json!({}), repairing()).await;
+    // Somebody gives one NodeClaim the instance of the other, and its own is no longer known to it.
+    cluster.excuse(14);
+    cluster.run("web", 2, "6").await;
+    let claims = cluster.list::<NodeClaim>().await;
+    let [one, two] = &claims[..] else {
+        panic!("two claims: {claims:?}")
+    };
+    let (id, other) = (one.provider_id().unwrap(), two.provider_id().unwrap());
+    let node = one.status.as_ref().unwrap().node_name.clone().unwrap();
+    let provider_id = async |id: &str| {
+        let status = json!({"providerID": id});
+        cluster.patch_status::<NodeClaim>(two.name(), status).await;
+        cluster.pass(5).await;
+    };
+    provider_id(id).await;
+    cluster.say_ready(&node, "Unknown").await;
+    cluster.pass(1).await;
+    provider_id(other).await;
+    cluster.until_gone::<NodeClaim>(one.name()).await;
+    assert!(cluster.exists::<NodeClaim>(two.name()).await);
+    cluster.until_running_of("web", 2).await;
     cluster.assert_no_leak().await;
 }
 

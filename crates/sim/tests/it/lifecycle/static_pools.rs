@@ -153,6 +153,33 @@ async fn invariant_24_a_static_pool_is_whole_soon_after_a_shortage() {
     assert_eq!(pool_condition(&cluster, "fixed", LAUNCHABLE).await, None);
 }
 
+// Nothing is tried any more, and there is no trouble; while something is, there is, though it may be under way.
+#[tokio::test(start_paused = true)]
+async fn d_356_a_static_pool_that_has_what_it_asks_for_says_nothing_of_what_was_refused() {
+    let cluster = Cluster::new(129).await;
+    cluster.pool("fixed", json!({"replicas": 2})).await;
+    let _operator = cluster.operator(with_static_pools());
+    cluster
+        .until("two nodes", async |cluster| {
+            ready_claims(cluster).await.len() == 2
+        })
+        .await;
+    let short = cluster.faults.short_pools.clone();
+    short.lock().unwrap().insert("fixed".to_owned());
+    let scale = async |replicas: i64| {
+        let patch = json!({"spec": {"replicas": replicas}});
+        cluster.patch::<NodePool>("fixed", patch).await;
+        cluster.pass(60).await;
+    };
+    scale(4).await;
+    let (_, reason, _) = pool_condition(&cluster, "fixed", LAUNCHABLE).await.unwrap();
+    assert_eq!(reason, "LaunchesFail");
+    scale(2).await;
+    assert_eq!(pool_condition(&cluster, "fixed", LAUNCHABLE).await, None);
+    scale(3).await;
+    assert!(pool_condition(&cluster, "fixed", LAUNCHABLE).await.is_some());
+}
+
 // Invariant 24: a try that the API server does not let through has not asked the cloud, and the next one does not wait for a whole pause. Where nobody knows whether
 // it is under way, the next one does: there is one at a time.
 #[tokio::test(start_paused = true)]

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, PodTemplate};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use spokeshave_api::NodeClaim;
+use spokeshave_api::conditions::{Conditioned as _, LAUNCHED};
+use spokeshave_api::{CapacityBuffer, NodeClaim, NodePool};
+use spokeshave_controllers::FeatureGates;
 use spokeshave_provider_kwok::KwokOptions;
 
 use crate::faulty::{Cluster, Running, Setup};
@@ -109,6 +111,24 @@ async fn p_169_pods_that_can_run_nowhere_else_keep_nobody_back_and_are_tried_aga
     cluster.assert_no_leak().await;
 }
 
+// The NodeClaim is gone, and nobody has heard that its deletion was accepted.
+#[tokio::test(start_paused = true)]
+async fn p_169_a_node_that_did_not_join_counts_though_the_answer_to_its_end_was_lost() {
+    let (cluster, _operator) = cut_off(87, &[CUT_OFF]).await;
+    cluster.deploy("web", 1, "5").await;
+    cluster.pass(880).await;
+    let claim = cluster.names::<NodeClaim>().await.remove(0);
+    *cluster.gate.lost.lock().unwrap() = Some("/nodeclaims/");
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    *cluster.gate.lost.lock().unwrap() = None;
+    cluster.pass(10).await;
+    let told = cluster.told("ZoneAvoided").await;
+    assert!(
+        told.iter().any(|(about, _)| about == "NodePool/default"),
+        "{told:?}"
+    );
+}
+
 /// Those that go where nodes join are planned for first, and the others once the NodeClaims of these are created: whoever is planned for waits in one zone, and
 /// neither half hides the other.
 #[tokio::test(start_paused = true)]
@@ -129,6 +149,110 @@ async fn p_123_p_169_a_pass_that_avoids_zones_counts_each_pod_by_zone_once_it_is
     assert_eq!(by_zone(), [0.0, 1.0], "a NodeClaim of the first half is created");
     cluster.pass(22).await;
     assert_eq!(by_zone(), [1.0, 1.0], "one of the second half is");
+}
+
+/// The same with CapacityBuffers on, once the operator avoids the one zone.
+async fn avoiding(seed: u64, kwok: KwokOptions) -> (Cluster, Running) {
+    let gates = FeatureGates {
+        capacity_buffer: true,
+        ..FeatureGates::default()
+    };
+    let setup = Setup {
+        kwok: KwokOptions {
+            never_register: vec![format!("*/{CUT_OFF}").parse().unwrap()],
+            ..kwok
+        },
+        ..Setup::with_gates(gates)
+    };
+    let change = json!({"template": {"spec": {"requirements": requirements(&[CUT_OFF, SOUND])}}});
+    let (cluster, operator) = Cluster::started_with(seed, change, setup).await;
+    cluster.deploy_with("web", 2, rather_spread("web")).await;
+    cluster.until_running_of("web", 2).await;
+    (cluster, operator)
+}
+
+/// A CapacityBuffer for one pod that wants a node of its own.
+async fn keep_room(cluster: &Cluster) {
+    let chunk = json!({"metadata": {"name": "chunk"}, "template": template("chunk", "5", json!({}))});
+    cluster.create::<PodTemplate>(chunk).await;
+    let buffer =
+        json!({"metadata": {"name": "b"}, "spec": {"podTemplateRef": {"name": "chunk"}, "replicas": 1}});
+    cluster.create::<CapacityBuffer>(buffer).await;
+}
+
+/// Room for pods to come is planned where nodes join, and a pod that can only be in the other zone after that: the last node that limits leave is for the pod.
+#[tokio::test(start_paused = true)]
+async fn p_169_p_186_room_takes_no_node_from_a_pod_that_can_only_be_in_an_avoided_zone() {
+    let (cluster, operator) = avoiding(87, KwokOptions::default()).await;
+    let limits = |nodes: &str| json!({"spec": {"limits": {"nodes": nodes}}});
+    cluster.patch::<NodePool>("default", limits("2")).await;
+    keep_room(&cluster).await;
+    let pinned = template("pinned", "5", json!({"spec": {"nodeSelector": {ZONE: CUT_OFF}}}));
+    cluster.deploy_with("pinned", 1, pinned).await;
+    cluster.pass(30).await;
+    assert_eq!(cluster.list::<NodeClaim>().await.len(), 2, "both wait");
+    let failed = || {
+        value(
+            &operator.metrics,
+            "karpenter_scheduler_unschedulable_pods_count",
+            "",
+        )
+    };
+    assert_eq!(failed(), 1.0);
+    cluster.patch::<NodePool>("default", limits("3")).await;
+    cluster.pass(30).await;
+    let claims = cluster.list::<NodeClaim>().await;
+    assert_eq!(claims.len(), 3);
+    let is_cut_off = |claim: &&NodeClaim| claim.labels().get(ZONE).is_some_and(|zone| zone == CUT_OFF);
+    assert_eq!(claims.iter().filter(is_cut_off).count(), 1, "{claims:?}");
+    // Room that is planned for after it says nothing of pods that exist.
+    cluster.patch::<NodePool>("default", limits("4")).await;
+    cluster.pass(30).await;
+    assert_eq!(
+        cluster.list::<NodeClaim>().await.len(),
+        4,
+        "then there is room, too"
+    );
+    assert_eq!(failed(), 0.0);
+}
+
+/// While a pod has no place anywhere, room is planned for after all others. Some of these are neither bound nor waited for: the node that they will be on has been
+/// launched and has not joined. What they will take there is no room.
+#[tokio::test(start_paused = true)]
+async fn p_169_p_186_room_is_not_kept_where_a_pod_is_on_its_way() {
+    let kwok = KwokOptions {
+        registration_delay: Duration::from_secs(120),
+        ..KwokOptions::default()
+    };
+    let (cluster, _operator) = avoiding(88, kwok).await;
+    let nowhere = template(
+        "nowhere",
+        "5",
+        json!({"spec": {"nodeSelector": {ZONE: "elsewhere"}}}),
+    );
+    cluster.deploy_with("nowhere", 1, nowhere).await;
+    cluster.deploy("late", 1, "5").await;
+    cluster
+        .until("the third node is launched", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            claims.len() == 3 && claims.iter().all(|claim| claim.is_true(LAUNCHED))
+        })
+        .await;
+    keep_room(&cluster).await;
+    cluster.pass(40).await;
+    let fits = async || {
+        let buffer = cluster.get::<CapacityBuffer>("b").await;
+        let mut conditions = buffer.status.unwrap_or_default().conditions.into_iter();
+        conditions.any(|one| one.reason == "FitsExistingCapacity")
+    };
+    assert_eq!(
+        cluster.list::<Node>().await.len(),
+        2,
+        "the pod is still on its way"
+    );
+    assert!(!fits().await, "its node is not there yet");
+    assert_eq!(cluster.list::<NodeClaim>().await.len(), 4, "it is coming");
+    cluster.until("the room is there", async |_| fits().await).await;
 }
 
 // Two such zones: neither is forgotten before the other is known.

@@ -16,6 +16,26 @@ use super::with_object_metrics;
 use crate::faulty::{Cluster, Setup};
 use crate::words::*;
 
+/// What a device plugin reports late, or not any more, is counted although no NodeClaim changes.
+#[tokio::test(start_paused = true)]
+async fn p_183_the_usage_of_a_nodepool_follows_its_nodes() {
+    let (cluster, operator, _) = Cluster::one_node(56, json!({})).await;
+    cluster.pass(60).await;
+    let node = cluster.names::<Node>().await.remove(0);
+    for (capacity, counted) in [(json!("4"), "4"), (json!("2"), "2"), (json!(null), "0")] {
+        let capacity = json!({"capacity": {"example.com/gpu": capacity}});
+        cluster.patch_status::<Node>(&node, capacity).await;
+        cluster.pass(10).await;
+        let pool: NodePool = cluster.get("default").await;
+        let resources = pool.status.unwrap_or_default().resources;
+        let gpus = resources.get("example.com/gpu");
+        assert_eq!(gpus.map_or("0", |amount| amount.0.as_str()), counted);
+        let labels = "resource_type=\"example.com/gpu\"";
+        let usage = value(&operator.metrics, "karpenter_nodepools_usage", labels);
+        assert_eq!(usage.to_string(), counted);
+    }
+}
+
 /// Totals of pods include those of DaemonSets, and init containers count as the scheduler counts them.
 #[tokio::test(start_paused = true)]
 async fn p_207_totals_of_a_node_include_its_daemon_set_pods() {

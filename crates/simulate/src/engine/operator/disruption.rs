@@ -114,9 +114,9 @@ impl Engine<'_> {
         self.look_at_nominations();
         self.operator.frontier.version = Some(self.operator.version);
         let is_large = self.is_large();
-        // In a large cluster, what is only a refresh is left out: it finds nothing new.
+        // In a large cluster, what is only a refresh is left out: it finds nothing new before the clock changes something.
         let is_settled =
-            self.operator.frontier.is_settled(now) || is_large && self.operator.frontier.is_refresh();
+            self.operator.frontier.is_settled(now) || is_large && self.operator.frontier.is_repeated(now);
         if !is_settled && self.pass() {
             self.turn_at(now_ms);
             return;

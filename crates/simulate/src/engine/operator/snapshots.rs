@@ -6,16 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::disruption_policy::StatefulSetMoves;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{
-    Change, ClusterState, LiveSnapshot, Nomination, Pod, Revocable, Snapshot, planned_node,
+    Change, ClusterState, LiveSnapshot, Nomination, Ordinals, Pod, Revocable, Snapshot, planned_node,
 };
 use spokeshave_plan::disrupt::record::unmade_claim;
-use spokeshave_plan::disrupt::revocable;
+use spokeshave_plan::disrupt::{kept_until, revocable};
 use spokeshave_plan::in_flight::{Room, expected_on, stand_in, without_room};
+use spokeshave_scenario::OwnerKind;
 
 use crate::cluster::{InFlight, Named as _};
 use crate::engine::Engine;
@@ -24,9 +26,6 @@ use crate::pods::PodId;
 /// Debug builds compare Snapshots of up to so many pods with ones that are lowered from all objects.
 #[cfg(debug_assertions)]
 const MOST_PODS_COMPARED: usize = 60;
-
-/// So long the operator keeps replacements for the pods of nodes that drain.
-const KEPT_WHILE_DRAINING: SignedDuration = SignedDuration::from_mins(10);
 
 /// The Snapshot, what it shows, and what has changed since.
 #[derive(Debug, Default)]
@@ -44,6 +43,7 @@ pub(crate) struct Live {
     held: BTreeSet<String>,
     nominated: BTreeMap<String, Timestamp>,
     revocable: Vec<Revocable>,
+    stateful_sets: Arc<BTreeMap<String, Ordinals>>,
     in_flight: InFlight,
 }
 
@@ -136,6 +136,7 @@ impl Engine<'_> {
                 .iter()
                 .map(|(id, nomination)| (id.clone(), nomination.until))
                 .collect(),
+            stateful_sets: Arc::clone(&state.stateful_sets),
             in_flight: self.in_flight(),
             shown: self
                 .cluster
@@ -226,6 +227,15 @@ impl Engine<'_> {
             changes.push(Change::Revocable(revocable.clone()));
             live.revocable = revocable;
         }
+        let stateful_sets = self.ordinals();
+        if stateful_sets != live.stateful_sets {
+            changes.push(Change::Owners {
+                annotations: BTreeMap::new(),
+                stateful_sets: Arc::clone(&stateful_sets),
+                unknown: false,
+            });
+            live.stateful_sets = stateful_sets;
+        }
         for budget in std::mem::take(&mut live.budgets) {
             changes.push(Change::PodDisruptionBudget(self.budgets.object(budget)));
         }
@@ -294,6 +304,7 @@ impl Engine<'_> {
             marked_for_deletion,
             revocable: self.revocable(pending),
             in_command,
+            stateful_sets: self.ordinals(),
             disruptions: if has_policies {
                 self.cluster.commands.values().cloned().collect()
             } else {
@@ -302,6 +313,29 @@ impl Engine<'_> {
             disruption_policies: self.policy.disruption_policies.clone(),
             ..ClusterState::default()
         }
+    }
+
+    /// Which members StatefulSets want; none where no policy moves them one at a time.
+    fn ordinals(&self) -> Arc<BTreeMap<String, Ordinals>> {
+        let mut policies = self.policy.disruption_policies.iter();
+        let is_asked = policies.any(|policy| {
+            let rules = policy.spec.workloads.as_ref();
+            rules.is_some_and(|rules| rules.stateful_sets == Some(StatefulSetMoves::OneAtATime))
+        });
+        if !is_asked {
+            return Arc::default();
+        }
+        let owners = self.owners.iter();
+        let sets = owners.filter(|owner| owner.kind == OwnerKind::StatefulSet);
+        let ordinals = sets.map(|owner| {
+            let namespace = owner.metadata.namespace.as_deref().unwrap_or_default();
+            let wanted = Ordinals {
+                start: 0,
+                replicas: u64::from(owner.replicas),
+            };
+            (format!("StatefulSet/{namespace}/{}", owner.name), wanted)
+        });
+        Arc::new(ordinals.collect())
     }
 
     /// The pods as planning sees them.
@@ -414,15 +448,6 @@ impl Engine<'_> {
     }
 }
 
-/// Until when the replacements of a command are kept for the pods of its nodes: for as long as it waits for them, and for a while once its nodes drain.
-fn kept_until(command: &Disruption) -> Timestamp {
-    let status = command.status.as_ref();
-    let deleted = status.and_then(|status| status.deleted_at.as_ref());
-    let deleted = deleted.filter(|_| command.phase() == DisruptionPhase::Draining);
-    let until = deleted.and_then(|deleted| deleted.0.checked_add(KEPT_WHILE_DRAINING).ok());
-    until.unwrap_or(Timestamp::MAX)
-}
-
 /// A pod as planning sees it: on what stands in for its NodeClaim, as long as it waits for that.
 fn as_seen(object: &Arc<Pod>, assigned: &BTreeMap<String, (PodId, Arc<str>)>) -> Arc<Pod> {
     let uid = object.metadata.uid.as_deref().unwrap_or_default();
@@ -456,39 +481,4 @@ fn differences(one: &Snapshot, other: &Snapshot) -> Vec<&'static str> {
     ];
     let differing = parts.into_iter().filter(|(_, same)| !same);
     differing.map(|(part, _)| part).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    /// As the operator has it: a drain that hangs keeps no empty replacement from going.
-    #[test]
-    fn replacements_are_kept_while_they_are_waited_for_and_ten_minutes_into_a_drain() {
-        let command = |status| {
-            let object = json!({
-                "apiVersion": "spokeshave.dev/v1alpha1", "kind": "Disruption", "metadata": {"name": "d"},
-                "spec": {
-                    "method": "SingleNodeConsolidation", "reason": "Underutilized", "decision": "Replace",
-                    "decidedAt": "2026-03-02T00:00:00.000000Z", "nodes": [], "priceBefore": "2", "priceAfter": "1",
-                    "savings": "1", "evictions": 0, "nodeSummary": "", "replacementSummary": "",
-                },
-                "status": status,
-            });
-            serde_json::from_value::<Disruption>(object).unwrap()
-        };
-        let until = |status| kept_until(&command(status));
-        let deleted = "2026-03-02T01:00:00.000000Z";
-        assert_eq!(until(json!({"phase": "Replacing"})), Timestamp::MAX);
-        assert_eq!(
-            until(json!({"phase": "Deleting", "deletedAt": deleted})),
-            Timestamp::MAX
-        );
-        assert_eq!(
-            until(json!({"phase": "Draining", "deletedAt": deleted})),
-            "2026-03-02T01:10:00Z".parse().unwrap()
-        );
-    }
 }

@@ -196,6 +196,9 @@ pub struct State<'a> {
     /// Commands that have begun since something else than a command has changed anything, and the most nodes that there were.
     pub commands_since: usize,
     pub most_nodes: usize,
+    /// Pods of Jobs that were evicted and have come again since, by workload and number: a Job waits longer and longer before it makes them, and the room that was
+    /// kept for them may be given up by then.
+    pub returned_since: BTreeSet<(usize, String)>,
     /// What the timeline has yet to do.
     events: Vec<(u64, usize, Option<u32>)>,
     cursor: usize,
@@ -225,6 +228,7 @@ impl<'a> State<'a> {
             replicas: vec![0; scene.workloads.len()],
             commands_since: 0,
             most_nodes: 0,
+            returned_since: BTreeSet::new(),
             events,
             cursor: 0,
         }
@@ -253,6 +257,7 @@ impl<'a> State<'a> {
     /// Something else than a command has changed something.
     fn changes(&mut self) {
         self.commands_since = 0;
+        self.returned_since.clear();
         self.most_nodes = self.alive().count();
     }
 
@@ -460,6 +465,12 @@ impl<'a> State<'a> {
         let Some(workload) = name.and_then(|(owner, _)| workloads.position(|one| one.name == owner)) else {
             return false;
         };
+        // The pods that a Job makes first have no moment behind their numbers.
+        let again = name.and_then(|(_, rest)| rest.split_once('r'));
+        let is_job = self.scene.workloads[workload].kind == OwnerKind::Job;
+        if let Some((number, _)) = again.filter(|_| is_job) {
+            self.returned_since.insert((workload, number.to_owned()));
+        }
         let pod = Pod {
             workload,
             born_ms: entry.at_ms,

@@ -136,7 +136,7 @@ promises! {
     Cheaper,
     /// A command saves what it says.
     Savings,
-    /// As long as nothing else changes, commands are no more than a small multiple of the nodes.
+    /// As long as nothing else changes, commands are no more than a small multiple of the nodes, and one more for each pod that a Job makes again, once.
     Quiescence,
     /// Nodes expire when they are old enough, and then.
     Expiry,

@@ -2,6 +2,7 @@
 
 use super::ending::steps;
 use super::*;
+use spokeshave_api::conditions::NODE_REGISTRATION_HEALTHY;
 use spokeshave_model::snapshot::InstanceTypesProblem;
 use spokeshave_plan::disrupt::judge;
 
@@ -184,6 +185,30 @@ fn d_357_d_358_what_a_fixed_number_has_too_many_of_is_told_to_go() {
         node_claim(facts, facts.find_claim("claim-n3").unwrap(), None)
     });
     assert!(next(&claim).contains(&(None, goes)), "{claim:?}");
+}
+
+/// Only an operator that has just started still tries what is too late; what was launched and does not join nobody tries again.
+#[test]
+fn d_263_a_node_claim_that_is_too_late_may_still_be_tried() {
+    let mut claim = NodeClaim::new("late", Default::default());
+    claim.metadata.creation_timestamp = Some(Time(at("01:30:00")));
+    claim.initialize_conditions(at("01:30:00"));
+    let told = |claim: &NodeClaim| {
+        let mut state = world();
+        state.node_claims.push(Arc::new(claim.clone()));
+        let story = ask(&state, &[], &[], |facts| node_claim(facts, claim, None));
+        let whats = story.next.into_iter().map(|next| next.what);
+        whats.collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(
+        told(&claim),
+        "is deleted now: launch_timeout; an operator that has just started tries to launch it for a minute before"
+    );
+    let mut old = claim.clone();
+    old.spec.expire_after = "1m".parse().unwrap();
+    assert!(!told(&old).contains("tries to launch"), "{}", told(&old));
+    claim.set_true("Launched", at("01:31:00"));
+    assert_eq!(told(&claim), "is deleted now: registration_timeout");
 }
 
 #[test]
@@ -380,4 +405,83 @@ fn a_node_pool_that_is_not_ready_says_why() {
             "spokeshave budgets default"
         ]
     );
+}
+
+/// It is Unknown of every NodePool that has never launched anything, and has no part in `Ready`.
+#[test]
+fn how_registrations_go_is_in_the_way_only_where_they_go_wrong() {
+    let waits = |status: Status| {
+        let mut pool = node_pool("default");
+        pool.set(
+            NODE_REGISTRATION_HEALTHY,
+            status,
+            "AwaitingReconciliation",
+            "",
+            at("01:00:00"),
+        );
+        pool.set("Ready", Status::False, "NodeClassReady", "", at("01:00:00"));
+        let mut state = world();
+        state.node_pools = vec![Arc::new(pool)];
+        let story = ask(&state, &[], &[], node_pool_story);
+        let objects: Vec<String> = story.waits.into_iter().map(|wait| wait.object).collect();
+        objects.contains(&format!("condition {NODE_REGISTRATION_HEALTHY}"))
+    };
+    assert_eq!(
+        [Status::Unknown, Status::True, Status::False].map(waits),
+        [false, false, true]
+    );
+}
+
+/// A pod says which PodDisruptionBudget keeps it, once.
+#[test]
+fn a_pod_names_the_budget_that_keeps_it_once() {
+    let mut state = world().with_pod(pod_with("guarded", json!({})));
+    state.pod_disruption_budgets = vec![budget("guard", "guarded", 0)];
+    let story = ask(&state, &[], &[], |facts| {
+        let provisioned = provision(facts.snapshot, facts.policy, facts.now);
+        let id = facts.snapshot.pod_ids().next().unwrap();
+        pod(facts, id, &provisioned, None)
+    });
+    let waits: Vec<(&str, &str)> = story
+        .waits
+        .iter()
+        .map(|wait| (wait.object.as_str(), wait.message.as_str()))
+        .collect();
+    assert_eq!(
+        waits,
+        [(
+            "PodDisruptionBudget default/guard",
+            "0 of 3 may be down: minAvailable 3, 3 healthy"
+        )]
+    );
+}
+
+/// Not that the catalogue lacks the type, where it is the NodePool that has none.
+#[test]
+fn a_price_that_is_not_known_says_what_is_missing() {
+    let types = types();
+    let price = |state: &ClusterState| fact(&node_story(state, None), "price").to_owned();
+    let mut unsold = types[1].clone();
+    unsold.name = "unsold".to_owned();
+    let state = |kind: &InstanceType| {
+        ClusterState::default()
+            .with_pool(node_pool("default"), types.clone())
+            .with_node(spokeshave_example::node("default", "n1", kind, "a", "on-demand"))
+    };
+    let unlisted = state(&unsold);
+    assert_eq!(
+        price(&unlisted),
+        "unknown: the catalogue has no offering of this type in this zone"
+    );
+    let mut classless = state(&types[1]);
+    let absent = InstanceTypesProblem::Failed("KWOKNodeClass \"default\" is not in the file".to_owned());
+    classless.instance_types.insert("default".to_owned(), Err(absent));
+    assert_eq!(price(&classless), "unknown: its NodePool has no instance types");
+    let mut orphan = state(&types[1]);
+    orphan.node_pools.clear();
+    assert_eq!(price(&orphan), "unknown: its NodePool is not there");
+    // A sum without it is no sum of nothing.
+    let story = ask(&unlisted, &[], &[], node_pool_story);
+    assert_eq!(story.price_per_hour, None);
+    assert!(fact(&story, "nodes").starts_with("1 node, price unknown"));
 }

@@ -129,6 +129,47 @@ fn a_node_that_is_starting_names_its_start_up_taint() {
     );
     assert_eq!((story.verdict.is_none(), fact(&story, "budgets")), (true, ""));
     assert_eq!(story.hints, ["spokeshave explain nodeclaim claim-n1"]);
+    // It is older than it may be: that comes first as well, and not only below.
+    edit_claim(&mut state, |claim| {
+        claim.spec.expire_after = "1h".parse().unwrap()
+    });
+    let goes = "is deleted at once, whatever budgets and do-not-disrupt say: expireAfter 1h has passed";
+    let old = node_story(&state, None);
+    assert_eq!(old.summary, format!("{}; it {goes}", story.summary));
+    assert!(next(&old).contains(&(None, goes)), "{old:?}");
+}
+
+/// For some pods no node is ever planned, whatever kube-scheduler says of them.
+#[test]
+fn p_056_pods_that_get_no_nodes_of_their_own_say_so() {
+    let daemon = owned(
+        pending_pod("daemon", "1", "1Gi", &json!({})),
+        "apps/v1",
+        "DaemonSet",
+    );
+    let mut new = daemon.clone();
+    new.metadata.name = Some("new".to_owned());
+    new.metadata.uid = Some("new".to_owned());
+    if let Some(status) = &mut new.status {
+        status.conditions = None;
+    }
+    let fixed = owned(pending_pod("fixed", "1", "1Gi", &json!({})), "v1", "Node");
+    let state = world().with_pod(daemon).with_pod(new).with_pod(fixed);
+    let waits = pod_story(&state, "default/daemon");
+    assert_eq!(
+        waits.summary,
+        format!("waits for room on its node: {DAEMONS_GET_NO_NODES}")
+    );
+    assert!(!waits.hints.is_empty());
+    // Nobody has looked for room yet.
+    let new = pod_story(&state, "default/new");
+    assert_eq!(new.summary, format!("has no node yet: {DAEMONS_GET_NO_NODES}"));
+    assert_eq!(new.hints, Vec::<String>::new());
+    let fixed = pod_story(&state, "default/fixed");
+    assert_eq!(
+        fixed.summary,
+        format!("has no node yet: {STATIC_PODS_GET_NO_NODES}")
+    );
 }
 
 /// The labels that only one NodePool has are reported like its name, also in the event.

@@ -87,3 +87,58 @@ async fn d_195_of_two_nodes_no_fifty_may_go() {
         "{page}"
     );
 }
+
+/// Shares of no nodes are none, and of one node that one: what a NodePool without nodes allows is told as if it had one.
+#[tokio::test]
+async fn d_196_budgets_of_a_nodepool_without_nodes_are_not_closed() {
+    let mut empty = world(0, "small");
+    let page = page_of(empty.clone(), "").await;
+    assert_eq!(page.matches("no node to disrupt").count(), 3, "{page}");
+    let title = "<title>all seven days: 1 (budgets[0] nodes: 10%)</title>";
+    assert_eq!(page.matches(title).count(), 3, "{page}");
+    let bad = r#"<span class="bad">"#;
+    assert!(!page.contains(bad) && !page.contains("url(#p-closed)"), "{page}");
+    // What would be closed with nodes, too, is closed.
+    let pool = Arc::make_mut(&mut empty.state.node_pools[0]);
+    let budgets = serde_json::json!([{"nodes": "10%"}, {"nodes": "0", "reasons": ["Drifted"]}]);
+    pool.spec.disruption.budgets = serde_json::from_value(budgets).unwrap();
+    let page = page_of(empty, "").await;
+    assert_eq!(page.matches("no node to disrupt").count(), 2, "{page}");
+    assert_eq!(page.matches(bad).count(), 1, "{page}");
+    assert_eq!(page.matches("url(#p-closed)").count(), 1, "{page}");
+}
+
+/// Of seven days the last has the name of the first.
+#[tokio::test]
+async fn intervals_at_the_ends_of_the_calendar_are_told_by_their_other_ends() {
+    let closed = |schedule: &str, duration: &str| {
+        let mut closed = world(2, "small");
+        let pool = Arc::make_mut(&mut closed.state.node_pools[0]);
+        let budget = serde_json::json!([{"nodes": "0", "schedule": schedule, "duration": duration}]);
+        pool.spec.disruption.budgets = serde_json::from_value(budget).unwrap();
+        closed
+    };
+    let page = page_of(closed("0 9 2 1 *", "8h"), "").await;
+    for title in [
+        "<title>until Fri 09:00: no limit",
+        "<title>Fri 09:00 to Fri 17:00: 0 (",
+        "<title>from Fri 17:00 on: no limit",
+    ] {
+        assert_eq!(page.matches(title).count(), 3, "{title}: {page}");
+    }
+    let page = page_of(closed("0 1 1 1 *", "1h"), "").await;
+    let title = "<title>from Jan 1 02:00 on: no limit";
+    assert_eq!(page.matches(title).count(), 3, "{page}");
+}
+
+/// What a node saves whose price nobody knows is not nothing.
+#[tokio::test]
+async fn z_024_what_could_be_saved_is_a_lower_bound_while_a_price_is_not_known() {
+    let good = r#"<b class="good">"#;
+    assert!(page_of(world(1, "small"), "").await.contains(&format!("{good}$")));
+    let mut mixed = world(1, "small");
+    let odd = instance_type("odd", 2, 8, &["a"]);
+    mixed.state = mixed.state.with_node(node("default", "odd", &odd, "a", "spot"));
+    let page = page_of(mixed, "").await;
+    assert!(page.contains(&format!("{good}≥ $")), "{page}");
+}
