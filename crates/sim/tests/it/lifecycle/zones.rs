@@ -6,7 +6,6 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, PodTemplate};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use spokeshave_api::conditions::{Conditioned as _, LAUNCHED};
 use spokeshave_api::{CapacityBuffer, NodeClaim, NodePool};
 use spokeshave_controllers::FeatureGates;
 use spokeshave_provider_kwok::KwokOptions;
@@ -152,7 +151,7 @@ async fn p_123_p_169_a_pass_that_avoids_zones_counts_each_pod_by_zone_once_it_is
 }
 
 /// The same with CapacityBuffers on, once the operator avoids the one zone.
-async fn avoiding(seed: u64, kwok: KwokOptions) -> (Cluster, Running) {
+async fn avoiding(seed: u64) -> (Cluster, Running) {
     let gates = FeatureGates {
         capacity_buffer: true,
         ..FeatureGates::default()
@@ -160,7 +159,7 @@ async fn avoiding(seed: u64, kwok: KwokOptions) -> (Cluster, Running) {
     let setup = Setup {
         kwok: KwokOptions {
             never_register: vec![format!("*/{CUT_OFF}").parse().unwrap()],
-            ..kwok
+            ..KwokOptions::default()
         },
         ..Setup::with_gates(gates)
     };
@@ -183,7 +182,7 @@ async fn keep_room(cluster: &Cluster) {
 /// Room for pods to come is planned where nodes join, and a pod that can only be in the other zone after that: the last node that limits leave is for the pod.
 #[tokio::test(start_paused = true)]
 async fn p_169_p_186_room_takes_no_node_from_a_pod_that_can_only_be_in_an_avoided_zone() {
-    let (cluster, operator) = avoiding(87, KwokOptions::default()).await;
+    let (cluster, operator) = avoiding(87).await;
     let limits = |nodes: &str| json!({"spec": {"limits": {"nodes": nodes}}});
     cluster.patch::<NodePool>("default", limits("2")).await;
     keep_room(&cluster).await;
@@ -214,45 +213,6 @@ async fn p_169_p_186_room_takes_no_node_from_a_pod_that_can_only_be_in_an_avoide
         "then there is room, too"
     );
     assert_eq!(failed(), 0.0);
-}
-
-/// While a pod has no place anywhere, room is planned for after all others. Some of these are neither bound nor waited for: the node that they will be on has been
-/// launched and has not joined. What they will take there is no room.
-#[tokio::test(start_paused = true)]
-async fn p_169_p_186_room_is_not_kept_where_a_pod_is_on_its_way() {
-    let kwok = KwokOptions {
-        registration_delay: Duration::from_secs(120),
-        ..KwokOptions::default()
-    };
-    let (cluster, _operator) = avoiding(88, kwok).await;
-    let nowhere = template(
-        "nowhere",
-        "5",
-        json!({"spec": {"nodeSelector": {ZONE: "elsewhere"}}}),
-    );
-    cluster.deploy_with("nowhere", 1, nowhere).await;
-    cluster.deploy("late", 1, "5").await;
-    cluster
-        .until("the third node is launched", async |cluster| {
-            let claims = cluster.list::<NodeClaim>().await;
-            claims.len() == 3 && claims.iter().all(|claim| claim.is_true(LAUNCHED))
-        })
-        .await;
-    keep_room(&cluster).await;
-    cluster.pass(40).await;
-    let fits = async || {
-        let buffer = cluster.get::<CapacityBuffer>("b").await;
-        let mut conditions = buffer.status.unwrap_or_default().conditions.into_iter();
-        conditions.any(|one| one.reason == "FitsExistingCapacity")
-    };
-    assert_eq!(
-        cluster.list::<Node>().await.len(),
-        2,
-        "the pod is still on its way"
-    );
-    assert!(!fits().await, "its node is not there yet");
-    assert_eq!(cluster.list::<NodeClaim>().await.len(), 4, "it is coming");
-    cluster.until("the room is there", async |_| fits().await).await;
 }
 
 // Two such zones: neither is forgotten before the other is known.
