@@ -12,14 +12,14 @@ use spokeshave_runtime::{Api, ReconcileError, Requeue, Shutdown, TaskGroup, Work
 
 use crate::objects::{
     has_ended, is_deleting, is_node_ready, is_node_silent, is_out_of_service, is_ready, name, namespace,
-    node_of, node_readiness, time, uid,
+    node_condition, node_of, node_readiness, time, uid,
 };
 use crate::rules;
 use crate::world::{World, deletion_of, ignore_races, lock, noted};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+pub(crate) const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// Conditions of a node that keep pods away from it while they are true, and by which taint.
 const TROUBLES: [(&str, &str); 4] = [
     ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
@@ -203,14 +203,6 @@ async fn drive_out(world: &World, exposed: &Mutex<Exposed>, node: &Node) -> Resu
     Ok(wait.map_or(Requeue::Done, Requeue::After))
 }
 
-fn has_trouble(node: &Node, kind: &str) -> bool {
-    let status = node.status.as_ref();
-    let mut conditions = status
-        .into_iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|condition| condition.type_ == kind && condition.status == "True")
-}
-
 /// Whether a taint follows from what the node says of itself. Those of conditions do so with one effect only.
 fn is_ours(taint: &Taint) -> bool {
     let key = taint.key.as_str();
@@ -234,7 +226,9 @@ fn wanted(node: &Node, before: &[Taint]) -> Vec<Taint> {
     if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
         ours.push(taint(UNSCHEDULABLE, "NoSchedule"));
     }
-    let in_trouble = TROUBLES.iter().filter(|(kind, _)| has_trouble(node, kind));
+    let in_trouble = TROUBLES
+        .iter()
+        .filter(|(kind, _)| node_condition(node, kind) == Some("True"));
     ours.extend(in_trouble.map(|(_, key)| taint(key, "NoSchedule")));
     let mut taints: Vec<Taint> = before
         .iter()

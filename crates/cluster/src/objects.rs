@@ -67,11 +67,16 @@ pub fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
 }
 
+/// The status of a node's condition of this type, if it has one.
+pub fn node_condition<'a>(node: &'a Node, kind: &str) -> Option<&'a str> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some(found.status.as_str())
+}
+
 /// The status of a node's condition Ready, if it has one.
 pub fn node_readiness(node: &Node) -> Option<&str> {
-    let conditions = node.status.as_ref()?.conditions.as_ref()?;
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
-    Some(ready.status.as_str())
+    node_condition(node, "Ready")
 }
 
 /// Whether a node is Ready.

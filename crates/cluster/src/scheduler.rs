@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use crate::attach_limits::{self, CsiVolume};
 use crate::neighbours::{Neighbours, Placed};
+use crate::node_lifecycle::UNSCHEDULABLE;
 use crate::objects::{
     condition, has_ended, is_deleting, is_node_ready, key, name, namespace, node_of, time, uid,
 };
@@ -515,7 +516,7 @@ fn refusal(
 /// Whether a pod may go to a cordoned node: as if it tolerated the taint of one, which comes a moment later.
 fn tolerates_cordon(spec: &PodSpec) -> bool {
     let cordon = Taint {
-        key: "node.kubernetes.io/unschedulable".to_owned(),
+        key: UNSCHEDULABLE.to_owned(),
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };

@@ -23,7 +23,7 @@ use crate::objects::{
 use crate::rules;
 use crate::world::{World, noted};
 use attachments::{Memory, sync_attachments};
-use binding::{keep, sync_claim, sync_volume};
+use binding::{is_bound, keep, sync_claim, sync_volume};
 use wanted::Served;
 
 pub(crate) use attachments::are_elsewhere;
@@ -322,10 +322,7 @@ pub(crate) fn are_unbound(world: &World, pod: &Pod) -> bool {
         let claim = world
             .claims
             .get(&ObjectKey::namespaced(namespace(&pod.metadata), claim_name));
-        claim.is_some_and(|claim| {
-            let status = claim.status.as_ref();
-            status.and_then(|status| status.phase.as_deref()) != Some("Bound")
-        })
+        claim.is_some_and(|claim| !is_bound(&claim))
     };
     claim_names(pod).into_iter().any(is_unbound)
 }

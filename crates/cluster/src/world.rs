@@ -238,6 +238,13 @@ impl World {
         client.clone()
     }
 
+    fn api_of<K>(&self, object: &K) -> Api<K>
+    where
+        K: Object + Resource<Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace(object.meta()))
+    }
+
     /// Writes a change of an object in a namespace. Whether it was written: another writer may have been faster.
     pub(crate) async fn patch<K>(
         &self,
@@ -248,10 +255,9 @@ impl World {
     where
         K: Object + Resource<Scope = NamespaceResourceScope>,
     {
-        let metadata = object.meta();
-        let api: Api<K> = Api::namespaced(self.client.clone(), namespace(metadata));
+        let api = self.api_of(object);
         let answer = api
-            .patch(name(metadata), &PatchParams::default(), &Patch::Merge(patch))
+            .patch(name(object.meta()), &PatchParams::default(), &Patch::Merge(patch))
             .await;
         noted(store, answer)
     }
@@ -266,10 +272,9 @@ impl World {
     where
         K: Object + Resource<Scope = NamespaceResourceScope>,
     {
-        let metadata = object.meta();
-        let api: Api<K> = Api::namespaced(self.client.clone(), namespace(metadata));
+        let api = self.api_of(object);
         let answer = api
-            .patch_status(name(metadata), &PatchParams::default(), &Patch::Merge(patch))
+            .patch_status(name(object.meta()), &PatchParams::default(), &Patch::Merge(patch))
             .await;
         noted(store, answer)
     }

@@ -76,7 +76,7 @@ impl Expired {
 /// Whether the operator deletes a NodeClaim now for its age.
 pub(crate) fn is_expired(state: &ClusterState, claim: &NodeClaim, now: Timestamp) -> bool {
     !claim.is_deleting()
-        && is_looked_after(state, &claim.spec.node_class_ref)
+        && is_looked_after(&state.supported_node_classes, &claim.spec.node_class_ref)
         && until_expiry(claim, now).is_some_and(|left| left.is_zero())
 }
 

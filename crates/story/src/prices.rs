@@ -66,6 +66,11 @@ pub fn instead(snapshot: &Snapshot, node: &NodeView) -> Option<Price> {
     at_launch(node).filter(|_| is_taken_for_on_demand(snapshot, node))
 }
 
+/// What a node counts with in sums that are told: `instead`, or the price that decisions take.
+pub fn told(snapshot: &Snapshot, node: &NodeView) -> Price {
+    instead(snapshot, node).unwrap_or(node.price)
+}
+
 /// What the nodes of a command cost. Where nothing comes instead, spot nodes count with what they cost when they were launched, if that is known; what comes
 /// instead is priced by on-demand, and they are compared with it by the same prices.
 pub fn price_before(snapshot: &Snapshot, command: &Command) -> Price {

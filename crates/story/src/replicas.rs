@@ -169,9 +169,8 @@ pub fn nodes_of(claims: &[Arc<NodeClaim>], snapshot: &Snapshot) -> Vec<(String, 
     claims.iter().map(named).collect()
 }
 
-/// Whether the operator looks after nodes of this class; where nobody says which classes it knows, it is taken to know all.
-pub(crate) fn is_looked_after(state: &ClusterState, class: &NodeClassRef) -> bool {
-    let kinds = &state.supported_node_classes;
+/// Whether an operator that knows these kinds of NodeClasses looks after nodes of this class; where nobody says which it knows, it is taken to know all.
+pub(crate) fn is_looked_after(kinds: &[(String, String)], class: &NodeClassRef) -> bool {
     let is_it = |(group, kind): &(String, String)| *group == class.group && *kind == class.kind;
     kinds.is_empty() || kinds.iter().any(is_it)
 }
@@ -184,7 +183,10 @@ fn is_scaled(state: &ClusterState, pool: &NodePool) -> bool {
     };
     pool.is_static()
         && !pool.is_deleting()
-        && is_looked_after(state, &pool.spec.template.spec.node_class_ref)
+        && is_looked_after(
+            &state.supported_node_classes,
+            &pool.spec.template.spec.node_class_ref,
+        )
         && !is_switched_off()
 }
 

@@ -63,24 +63,30 @@ pub struct Difference {
     pub unknown: Vec<&'static str>,
 }
 
-/// Nodes that would be launched at once, for pods and for fixed numbers of nodes, each at its cheapest.
-struct Launches {
-    nodes: usize,
+/// What managed nodes cost, with those that would be launched at once, for pods and for fixed numbers of nodes, each at its cheapest.
+struct Bill {
+    launches: usize,
     price: Price,
     without_price: usize,
 }
 
-impl Launches {
+impl Bill {
     fn of(judged: &Judged) -> Self {
         let claims = &judged.provisioned.placements.claims;
         let cheapest = claims.iter().filter_map(|claim| claim.launches.first());
         let mut this = Self {
-            nodes: claims.len(),
+            launches: claims.len(),
             price: judged.provisioned.report.price,
             without_price: cheapest.filter(|launch| !launch.price.is_known()).count(),
         };
+        for node in judged.snapshot.nodes.iter().filter(|node| node.is_managed()) {
+            match judged.cost(node) {
+                Some(price) => this.price = this.price.saturating_add(price),
+                None => this.without_price += 1,
+            }
+        }
         for missing in &judged.replicas.missing {
-            this.nodes += missing.nodes;
+            this.launches += missing.nodes;
             match missing.price(&judged.snapshot) {
                 Some(price) => {
                     let nodes = i64::try_from(missing.nodes).unwrap_or(i64::MAX);
@@ -97,16 +103,7 @@ impl Difference {
     /// Compares what is with what would be.
     pub fn between(before: &Judged, after: &Judged) -> Self {
         let (left, right) = (Nodes::of(before), Nodes::of(after));
-        let (launched, launched_then) = (Launches::of(before), Launches::of(after));
-        let price = |judged: &Judged, launches: &Launches| {
-            let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
-            let nodes: Price = managed.filter_map(|node| judged.cost(node)).sum();
-            nodes.saturating_add(launches.price)
-        };
-        let without_price = |judged: &Judged, launches: &Launches| {
-            let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
-            managed.filter(|node| judged.cost(node).is_none()).count() + launches.without_price
-        };
+        let (bill, bill_then) = (Bill::of(before), Bill::of(after));
         let mut verdicts: Vec<VerdictChange> = left
             .0
             .iter()
@@ -131,15 +128,15 @@ impl Difference {
         verdicts.sort_by(|left, right| (right.saves, &left.node).cmp(&(left.saves, &right.node)));
         let unplaced = |judged: &Judged| judged.provisioned.left_over().count();
         Self {
-            price_before: Dollars(price(before, &launched)),
-            price_after: Dollars(price(after, &launched_then)),
+            price_before: Dollars(bill.price),
+            price_after: Dollars(bill_then.price),
             could_save_before: Dollars(could_save(&left, before)),
             could_save_after: Dollars(could_save(&right, after)),
             savings_without_price_before: left.savings_without_price(),
             savings_without_price_after: right.savings_without_price(),
-            nodes_without_price_before: without_price(before, &launched),
-            nodes_without_price_after: without_price(after, &launched_then),
-            launches: launched_then.nodes.saturating_sub(launched.nodes),
+            nodes_without_price_before: bill.without_price,
+            nodes_without_price_after: bill_then.without_price,
+            launches: bill_then.launches.saturating_sub(bill.launches),
             unplaced_before: unplaced(before),
             unplaced_after: unplaced(after),
             verdicts,

@@ -1,8 +1,8 @@
 //! When disruption budgets allow how many nodes: seven days, one row for each NodePool and reason, from the same intervals as `spokeshave budgets`.
 
-use crate::draw::count;
+use crate::draw::{clock, count};
 use crate::query::Query;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use maud::{Markup, PreEscaped, html};
 use spokeshave_charts::units;
 use spokeshave_plan::calendar::Interval;
@@ -12,8 +12,6 @@ const WIDTH: f64 = 1000.0;
 const ROW: f64 = 36.0;
 /// NodePools that are drawn.
 const POOLS: usize = 25;
-/// A day of the week tells a day of a stretch that is shorter.
-const WEEK: SignedDuration = SignedDuration::from_hours(6 * 24);
 
 /// The panel.
 pub(crate) fn panel(view: &View, query: &Query) -> Markup {
@@ -121,8 +119,7 @@ fn lane(intervals: &[Interval], budgets: &[String]) -> Markup {
     let whole = last.until.duration_since(first.from).as_secs_f64().max(1.0);
     let x = |at: Timestamp| at.duration_since(first.from).as_secs_f64() / whole * WIDTH;
     let when = |interval: &Interval| {
-        let is_long = interval.until.duration_since(interval.from) >= WEEK;
-        let format = if is_long { "%b %-d %H:%M" } else { "%a %H:%M" };
+        let format = clock(interval.until.duration_since(interval.from));
         let [from, until] = [interval.from, interval.until].map(|at| at.strftime(format).to_string());
         match (interval.from == first.from, interval.until == last.until) {
             (true, true) => "all seven days".to_owned(),

@@ -1,6 +1,6 @@
 //! Human-readable numbers, and elements that several panels share.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use spokeshave_model::Price;
 use spokeshave_view::{NodeRow, Phase};
@@ -56,6 +56,12 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
 /// A time that a script can show in the reader's own zone; with its date, if the format has one.
 pub(crate) fn time(at: Timestamp, format: &str) -> Markup {
     html! { time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()) data-date[format.contains("%d")] { (at.strftime(format).to_string()) } }
+}
+
+/// In which format the ends of a stretch of this length are told: a day of the week tells a day of one week only.
+pub(crate) fn clock(length: SignedDuration) -> &'static str {
+    let is_long = length >= SignedDuration::from_hours(6 * 24);
+    if is_long { "%b %-d %H:%M" } else { "%a %H:%M" }
 }
 
 /// A time of today without its date, any other with it.

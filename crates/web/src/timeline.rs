@@ -1,7 +1,7 @@
 //! Time: what the cluster cost, with the commands below it, pods that waited above, and behind it when budgets allowed nothing.
 
 use crate::boxes::choice;
-use crate::draw::{change, count, dollars, moment, percent, time};
+use crate::draw::{change, clock, count, dollars, moment, percent, time};
 use crate::panels::cost_words;
 use crate::query::{Query, Span};
 use jiff::{SignedDuration, Timestamp};
@@ -215,15 +215,8 @@ struct Band {
     words: String,
 }
 
-/// In which format instants of an axis are told.
-fn clock(axis: &TimeAxis) -> &'static str {
-    // A day of the week tells a day of one week only.
-    let is_long = axis.until.duration_since(axis.from) > SignedDuration::from_hours(6 * 24);
-    if is_long { "%b %-d %H:%M" } else { "%a %H:%M" }
-}
-
 fn bands(axis: &TimeAxis, closures: &[Stretch], pool: Option<&str>) -> Vec<Band> {
-    let format = clock(axis);
+    let format = clock(axis.until.duration_since(axis.from));
     let when = |at: Timestamp| at.strftime(format).to_string();
     let mut bands: Vec<Band> = Vec::new();
     for one in closures {
@@ -342,7 +335,7 @@ fn waiting(axis: &TimeAxis, samples: &[Sample]) -> String {
 fn bars(axis: &TimeAxis, entries: &[&Entry]) -> Markup {
     let mut ends = [f64::NEG_INFINITY; LANES];
     let top = TOP + CHART + 8.0;
-    let format = clock(axis);
+    let format = clock(axis.until.duration_since(axis.from));
     let placed = entries.iter().map(|entry| {
         // What was decided just now is not beyond the edge.
         let from = axis.x(entry.decided).min(WIDTH - BAR);

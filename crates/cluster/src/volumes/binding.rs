@@ -157,15 +157,23 @@ fn is_free_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool
         && size(volume) >= requested(claim)
 }
 
+/// How a volume says whose it is.
+fn reference_to(claim: &PersistentVolumeClaim) -> Value {
+    let metadata = &claim.metadata;
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace(metadata), "name": name(metadata), "uid": uid(metadata),
+    })
+}
+
 /// Keeps a volume that nobody has for a claim.
 pub(super) async fn keep(
     client: Client,
     volume: &PersistentVolume,
     claim: &PersistentVolumeClaim,
 ) -> Result<PersistentVolume, kube::Error> {
-    let patch = json!({"metadata": {"resourceVersion": volume.metadata.resource_version}, "spec": {"claimRef": {
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace(&claim.metadata), "name": name(&claim.metadata), "uid": uid(&claim.metadata),
-    }}});
+    let patch = json!({
+        "metadata": {"resourceVersion": volume.metadata.resource_version}, "spec": {"claimRef": reference_to(claim)},
+    });
     let api: Api<PersistentVolume> = Api::all(client);
     let parameters = PatchParams::default();
     api.patch(name(&volume.metadata), &parameters, &Patch::Merge(patch))
@@ -193,9 +201,7 @@ async fn provision(
         "spec": {
             "accessModes": spec.access_modes, "volumeMode": spec.volume_mode.as_deref().unwrap_or(FILESYSTEM),
             "capacity": spec.resources.as_ref().and_then(|resources| resources.requests.clone()),
-            "claimRef": {
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace(&claim.metadata), "name": name(&claim.metadata), "uid": uid(&claim.metadata),
-            },
+            "claimRef": reference_to(claim),
             "csi": {"driver": class.provisioner, "volumeHandle": volume_name},
             "persistentVolumeReclaimPolicy": class.reclaim_policy.as_deref().unwrap_or("Delete"),
             "storageClassName": name(&class.metadata),
@@ -268,8 +274,7 @@ async fn finish_binding(
             .await;
         noted(&world.volumes, answer)?;
     }
-    let claim_phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-    if claim_phase != Some("Bound") {
+    if !is_bound(claim) {
         let spec = volume.spec.as_ref();
         let patch = json!({"status": {
             "phase": "Bound", "accessModes": spec.and_then(|spec| spec.access_modes.clone()), "capacity": spec.and_then(|spec| spec.capacity.clone()),
@@ -277,6 +282,12 @@ async fn finish_binding(
         world.patch_status(&world.claims, claim, patch).await?;
     }
     Ok(Requeue::Done)
+}
+
+/// Whether a claim says that it has its volume.
+pub(super) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    let status = claim.status.as_ref();
+    status.and_then(|status| status.phase.as_deref()) == Some("Bound")
 }
 
 fn volume_phase(volume: &PersistentVolume) -> &str {

@@ -89,10 +89,9 @@ impl Garbage {
 
     /// D-249.
     async fn delete_claim(&self, claim: &NodeClaim, why: &str) -> Result<(), ReconcileError> {
-        match self.hands.run(&Action::delete(claim_ref(claim))).await {
-            Ok(()) => {}
-            Err(error) if error.is_not_found() || error.is_conflict() => return Ok(()),
-            Err(error) => return Err(error.into()),
+        let delete = Action::delete(claim_ref(claim));
+        if !self.hands.run_unless_stale(&[delete]).await? {
+            return Ok(());
         }
         self.journal.count_disrupted(claim, "garbage_collected");
         self.journal.count_initiated(claim, "garbage_collected");
@@ -185,11 +184,8 @@ impl Garbage {
         // A NodeClaim that has this ID by now ends its Node itself.
         if stores.claims_by_provider_id.get(provider_id).is_empty() {
             for node in stores.nodes_by_provider_id.get(provider_id) {
-                match self.hands.run(&Action::delete(node_ref(&node))).await {
-                    Ok(()) => {}
-                    Err(error) if error.is_not_found() || error.is_conflict() => {}
-                    Err(error) => return Err(error.into()),
-                }
+                let delete = Action::delete(node_ref(&node));
+                self.hands.run_unless_stale(&[delete]).await?;
             }
         }
         self.ended().remove(provider_id);

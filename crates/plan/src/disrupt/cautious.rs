@@ -55,8 +55,6 @@ pub(super) fn observe(
     };
     let prices = used_prices(register, before, &given_up.nodes);
     let price: Price = prices.iter().map(|(_, price)| *price).sum();
-    let is_to_save = |node: &u64| before.is_some_and(|calm| calm.takes_to_save(*node));
-    let priced = |node: u64| (node, before.map_or(Price::ZERO, |calm| calm.price_of(node)));
     let anew = Calm {
         at: now,
         workload: register.signature_without(snapshot, &given_up.pods),
@@ -66,13 +64,7 @@ pub(super) fn observe(
         acted: false,
         taken: Vec::new(),
         renewed: Vec::new(),
-        hanging: given_up
-            .nodes
-            .iter()
-            .copied()
-            .filter(is_to_save)
-            .map(priced)
-            .collect(),
+        hanging: given_up.to_save.into_iter().collect(),
         awaits: None,
         disappointed: false,
         prices,
@@ -152,6 +144,8 @@ struct GivenUp {
     pods: Vec<PodId>,
     /// Nodes that leave and hang, by hashes of their provider IDs: their prices do not count.
     nodes: BTreeSet<u64>,
+    /// Of these, those that commands have taken to save something, each with what it cost.
+    to_save: BTreeMap<u64, Price>,
 }
 
 impl GivenUp {
@@ -165,16 +159,18 @@ impl GivenUp {
             .map(|(pod, until)| is_over(until).then_some(pod))
             .collect();
         let (hanging, mut pods) = hanging.zip(waiting)?;
-        let mut nodes = BTreeSet::new();
+        let (mut nodes, mut to_save) = (BTreeSet::new(), BTreeMap::new());
         for view in hanging.into_iter().map(|node| snapshot.node(node)) {
             let node = digest(&view.provider_id);
             nodes.insert(node);
-            // What somebody else has deleted, or what was to be renewed, is to blame for nothing once its pods move.
-            if before.is_none_or(|calm| !calm.takes_to_save(node)) {
+            if let Some(price) = before.and_then(|calm| calm.price_to_save(node)) {
+                to_save.insert(node, price);
+            } else {
+                // What somebody else has deleted, or what was to be renewed, is to blame for nothing once its pods move.
                 pods.extend(view.present_pods());
             }
         }
-        Some(GivenUp { pods, nodes })
+        Some(GivenUp { pods, nodes, to_save })
     }
 }
 

@@ -214,29 +214,20 @@ impl LostPlaces {
 impl Calm {
     /// Whether it has the price of a node, by the hash of its provider ID.
     pub(crate) fn knows(&self, node: u64) -> bool {
-        self.prices
-            .binary_search_by_key(&node, |(other, _)| *other)
-            .is_ok()
-    }
-
-    /// The price of a node that it has, or that it has left out because the node hangs; otherwise zero.
-    pub(crate) fn price_of(&self, node: u64) -> Price {
-        let in_use = self.prices.iter().chain(&self.hanging);
-        let found = in_use.copied().find(|(other, _)| *other == node);
-        found.map_or(Price::ZERO, |(_, price)| price)
+        price_in(&self.prices, node).is_some()
     }
 
     /// Whether it has left a node out because that hangs although a command has taken it.
     pub(crate) fn hangs(&self, node: u64) -> bool {
-        self.hanging
-            .binary_search_by_key(&node, |(other, _)| *other)
-            .is_ok()
+        price_in(&self.hanging, node).is_some()
     }
 
-    /// Whether a command has begun to take a node to save something, and it has not been seen to be gone.
-    pub(crate) fn takes_to_save(&self, node: u64) -> bool {
+    /// What a node cost that a command has begun to take to save something, and that has not been seen to be gone.
+    pub(crate) fn price_to_save(&self, node: u64) -> Option<Price> {
         let is_in = |nodes: &[u64]| nodes.binary_search(&node).is_ok();
-        self.hangs(node) || (is_in(&self.taken) && !is_in(&self.renewed))
+        let is_taken = is_in(&self.taken) && !is_in(&self.renewed);
+        let taken = || price_in(&self.prices, node).filter(|_| is_taken);
+        price_in(&self.hanging, node).or_else(taken)
     }
 
     /// Commands are started; of their pods some are awaited until then. Those that take nothing but nodes that no pod has used have nothing to make better, nor
@@ -269,6 +260,12 @@ impl Calm {
         }
         self.acted &= self.taken.len() > self.renewed.len();
     }
+}
+
+/// The price of a node among those that are in order.
+fn price_in(prices: &[(u64, Price)], node: u64) -> Option<Price> {
+    let found = prices.binary_search_by_key(&node, |(other, _)| *other);
+    found.ok().map(|at| prices[at].1)
 }
 
 /// Adds a node to those that are in order.
@@ -307,17 +304,20 @@ impl Frontier {
 
     /// Whether the next pass only repeats a fruitless one: neither an object nor the time has changed an answer since (D-123).
     pub fn is_refresh(&self) -> bool {
-        let settled = self.settled.as_ref();
         let is_early = |settled: &Settled| settled.changes_at.is_none_or(|change| settled.until < change);
-        settled.is_some_and(|settled| is_early(settled) && self.version == Some(settled.version))
+        self.settled_here().is_some_and(is_early)
     }
 
     /// Whether a pass at this time would only repeat a fruitless one, however long ago that was.
     pub fn is_repeated(&self, now: Timestamp) -> bool {
+        self.settled_here()
+            .is_some_and(|settled| settled.changes_at.is_none_or(|change| now < change))
+    }
+
+    /// What was found fruitless, if that is the state of which the next Snapshot is made.
+    fn settled_here(&self) -> Option<&Settled> {
         let settled = self.settled.as_ref();
-        settled.is_some_and(|settled| {
-            self.version == Some(settled.version) && settled.changes_at.is_none_or(|change| now < change)
-        })
+        settled.filter(|settled| self.version == Some(settled.version))
     }
 
     /// Nothing that a decision reads has changed up to this version: what was settled stays so.
@@ -413,8 +413,7 @@ impl Frontier {
 
     /// Whether the state is the one that was found fruitless, and the clock has changed nothing since.
     pub fn is_settled(&self, now: Timestamp) -> bool {
-        let settled = self.settled.as_ref();
-        settled.is_some_and(|settled| self.version == Some(settled.version) && now < settled.until)
+        self.settled_here().is_some_and(|settled| now < settled.until)
     }
 
     /// A rest that a fruitless pass has brought ends then at the latest: the caller left something for later.

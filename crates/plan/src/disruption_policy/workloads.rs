@@ -307,6 +307,17 @@ fn add_sets(scene: &Scene<'_>, workloads: &mut Workloads) {
                 .add(scene.snapshot, view);
         }
     }
+    let mut add = |message: String, left: i64, nodes: Vec<usize>| {
+        let index = workloads.counted.len();
+        workloads.counted.push(Counted {
+            rule: said(scene, message, None).into(),
+            left,
+            is_unused: true,
+        });
+        for node in nodes {
+            workloads.on.entry(node).or_default().push((index, 1));
+        }
+    };
     for (name, members) in sets {
         let is_whole = members.are_whole(scene.snapshot.stateful_sets.get(&name));
         let busy = members
@@ -317,31 +328,15 @@ fn add_sets(scene: &Scene<'_>, workloads: &mut Workloads) {
             .iter()
             .filter_map(|(node, shared)| shared.go_together().then_some(*node))
             .collect();
-        let index = workloads.counted.len();
         let now = busy.as_deref().unwrap_or("another is chosen");
         let message = format!("one member of {name} at a time, and {now}");
-        workloads.counted.push(Counted {
-            rule: said(scene, message, None).into(),
-            left: i64::from(busy.is_none()),
-            is_unused: true,
-        });
-        for node in members.nodes.into_keys() {
-            workloads.on.entry(node).or_default().push((index, 1));
-        }
-        if together.is_empty() {
-            continue;
-        }
-        let index = workloads.counted.len();
-        let message = format!(
-            "one member of {name} at a time, and several are on this node, without a PodDisruptionBudget that lets them go one by one"
-        );
-        workloads.counted.push(Counted {
-            rule: said(scene, message, None).into(),
-            left: 0,
-            is_unused: true,
-        });
-        for node in together {
-            workloads.on.entry(node).or_default().push((index, 1));
+        let nodes = members.nodes.into_keys().collect();
+        add(message, i64::from(busy.is_none()), nodes);
+        if !together.is_empty() {
+            let message = format!(
+                "one member of {name} at a time, and several are on this node, without a PodDisruptionBudget that lets them go one by one"
+            );
+            add(message, 0, together);
         }
     }
 }

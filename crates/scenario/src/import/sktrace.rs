@@ -204,12 +204,14 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
                     let zone = object.pointer("/spec/timeZone");
                     let zone = zone.and_then(serde_json::Value::as_str);
                     // What is suspended may say what it wants.
-                    let when =
-                        (!is_suspended).then(|| read_crons.schedule(&key, text("/spec/schedule"), zone));
-                    let Some(when) = when.map_or(Some(None), |read| read.map(Some)) else {
-                        continue;
+                    let when = if is_suspended {
+                        None
+                    } else {
+                        read_crons.schedule(&key, text("/spec/schedule"), zone)
                     };
-                    crons.insert(key, Scheduled::new(instant, when, &object, before));
+                    if is_suspended || when.is_some() {
+                        crons.insert(key, Scheduled::new(instant, when, &object, before));
+                    }
                     continue;
                 }
                 if !is_there {

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1 as core;
 use kube::core::ObjectMeta;
 
 use super::Report;
-use super::view::{DISRUPTED, Node, POOL, Pod, RECENT, View, later};
+use super::view::{DISRUPTED, Node, POOL, Pod, RECENT, View, later, tainted};
 use spokeshave_cluster::neighbours::{Neighbours, Placed};
 use spokeshave_cluster::rules;
 
@@ -46,7 +46,7 @@ pub(super) fn found(view: &View, leaving: &Leaving<'_>, others: &[Leaving<'_>], 
     let nowhere = leaving.pods.iter().find(|pod| {
         let fits = targets
             .iter()
-            .any(|node| holds(&allocatable(node), &wanted(pod)) && accepts(pod, &as_node(node)));
+            .any(|node| holds(&allocatable(node), &wanted(pod)) && rules.selects(pod, node));
         !(fits && rules.accepts(pod, &moving, &targets))
     });
     let text = if let Some(pod) = nowhere {
@@ -62,15 +62,10 @@ pub(super) fn found(view: &View, leaving: &Leaving<'_>, others: &[Leaving<'_>], 
             .filter(|(_, at)| later(*at, RECENT) >= view.now)
             .map(|(node, _)| &**node)
             .filter(stays);
-        let takers: Vec<&Node> = nodes()
-            .filter(|node| may_be_target(view, node))
-            .chain(ended)
-            .collect();
-        let known_until = all.iter().map(|one| one.known_until).min();
-        let free = takers.iter().map(|node| {
-            let known_until = known_until.unwrap_or(leaving.known_until);
-            (before_that(node), left(view, node, known_until))
-        });
+        let takers = nodes().filter(|node| may_be_target(view, node)).chain(ended);
+        let known_until = others.iter().map(|one| one.known_until);
+        let known_until = known_until.fold(leaving.known_until, Timestamp::min);
+        let free = takers.map(|node| (before_that(node), left(view, node, known_until)));
         short_of_room(&moving, &free.collect::<Vec<_>>())
     };
     if let Some(text) = text {
@@ -240,10 +235,10 @@ impl Rules {
     /// depends on the other pod.
     fn accepts(&self, pod: &Pod, moving: &[&Pod], targets: &[&Node]) -> bool {
         let spec = &pod.shape.spec;
-        let free = spec.topology_spread_constraints.is_none()
-            && rules::required_affinity(spec).is_empty()
-            && rules::required_anti_affinity(spec).is_empty();
         let follows = !rules::required_affinity(spec).is_empty();
+        let free = !follows
+            && spec.topology_spread_constraints.is_none()
+            && rules::required_anti_affinity(spec).is_empty();
         let tied = !free
             && moving
                 .iter()
@@ -261,12 +256,15 @@ impl Rules {
             &BTreeMap::new(),
         );
         targets.iter().any(|target| {
-            accepts(pod, &as_node(target))
-                && self
-                    .nodes
-                    .get(&target.name)
-                    .is_some_and(|node| neighbours.refusal(node).is_none())
+            let node = self.nodes.get(&target.name);
+            node.is_some_and(|node| accepts(pod, node) && neighbours.refusal(node).is_none())
         })
+    }
+
+    /// Whether a node accepts a pod, whoever its neighbours are.
+    fn selects(&self, pod: &Pod, node: &Node) -> bool {
+        let node = self.nodes.get(&node.name);
+        node.is_some_and(|node| accepts(pod, node))
     }
 }
 
@@ -284,22 +282,13 @@ fn as_pod(pod: &Pod) -> core::Pod {
 }
 
 fn as_node(node: &Node) -> core::Node {
-    let taint = |(key, value, effect): &(String, String, String)| core::Taint {
-        key: key.clone(),
-        value: Some(value.clone()),
-        effect: effect.clone(),
-        ..core::Taint::default()
-    };
     core::Node {
         metadata: ObjectMeta {
             name: Some(node.name.clone()),
             labels: Some(node.labels.clone()),
             ..ObjectMeta::default()
         },
-        spec: Some(core::NodeSpec {
-            taints: Some(node.taints.iter().map(taint).collect()),
-            ..core::NodeSpec::default()
-        }),
+        spec: Some(tainted(&node.taints)),
         status: None,
     }
 }

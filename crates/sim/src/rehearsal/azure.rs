@@ -112,7 +112,7 @@ impl OnAzure {
         // Nobody acts on the annotation before this goes on: the user's requests take no time, and the simulated Azure hears of it first.
         if annotate(lab, name, "spot_evicted").await? && is_spot {
             let ends_at = later(lab.clock.now(), EVICTION_NOTICE);
-            self.words.take_back(name, Some(ends_at));
+            self.words.take_back(name, ends_at);
             lab.invariants.ask_cloud();
         }
         Ok(())

@@ -113,7 +113,7 @@ impl Ec2 {
     fn take_back(&self, lab: &Lab, id: &str) {
         if self.0.interrupt(id) {
             let ends_at = later(lab.clock.now(), SPOT_NOTICE);
-            self.1.take_back(id, Some(ends_at));
+            self.1.take_back(id, ends_at);
             lab.invariants.ask_cloud();
         }
     }

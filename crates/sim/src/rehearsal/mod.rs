@@ -115,7 +115,7 @@ impl World {
                 id: machine.id.to_lowercase(),
                 launched_at: machine.launched_at,
                 is_ending: machine.is_ending,
-                is_taken_back: machine.said.is_taken_back,
+                is_taken_back: machine.said.ends_at.is_some(),
                 ends_at: machine.said.ends_at,
                 is_warned: machine.said.is_warned,
                 word_takes,

@@ -40,9 +40,7 @@ pub(super) struct Machine {
 /// What a cloud has said of a machine, as far as operators end it for that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// That it takes the machine back.
-    pub(super) is_taken_back: bool,
-    /// When it does so, if it has said that.
+    /// When it takes the machine back, if it has said that it does.
     pub(super) ends_at: Option<Timestamp>,
     /// Anything else.
     pub(super) is_warned: bool,
@@ -57,12 +55,11 @@ impl Words {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It takes this machine back, and has perhaps said when.
-    pub(super) fn take_back(&self, machine: &str, ends_at: Option<Timestamp>) {
+    /// It takes this machine back then.
+    pub(super) fn take_back(&self, machine: &str, ends_at: Timestamp) {
         let mut all = self.all();
         let said = all.entry(machine.to_lowercase()).or_default();
-        said.is_taken_back = true;
-        said.ends_at = said.ends_at.or(ends_at);
+        said.ends_at = said.ends_at.or(Some(ends_at));
     }
 
     /// It has said something else of this machine.

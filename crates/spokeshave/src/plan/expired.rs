@@ -64,8 +64,7 @@ fn of_pool(
             continue;
         };
         let view = snapshot.node(id);
-        let price = prices::instead(snapshot, view).unwrap_or(view.price);
-        told.price = Dollars(told.price.0.saturating_add(price));
+        told.price = Dollars(told.price.0.saturating_add(prices::told(snapshot, view)));
         told.nodes_without_price += usize::from(prices::is_unknown(snapshot, view));
         told.evictions += CommandNode::of(snapshot, id).reschedulable_pods;
         if let Some(message) = expired.drain(snapshot, id) {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::{Obstacle, PoolRefusal, Reason};
-use spokeshave_model::snapshot::{NodeView, PodId, PoolId, Snapshot};
+use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
 use spokeshave_model::{Derivation, Price, ResourceName, Resources};
 use spokeshave_plan::report::instance_type_names;
 use spokeshave_plan::standing::{asked_pools, takes_no_part};
@@ -578,7 +578,6 @@ fn obstacle_kind(obstacle: &Obstacle) -> &'static str {
 impl Cluster {
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let managed = || snapshot.nodes.iter().filter(|node| node.is_managed());
-        let price = |node: &NodeView| prices::instead(snapshot, node).unwrap_or(node.price);
         Self {
             node_pools: snapshot.pools.len(),
             nodes: snapshot.nodes.len(),
@@ -588,7 +587,7 @@ impl Cluster {
                 .iter()
                 .filter(|pod| pod.provisionable && pod.active)
                 .count(),
-            price: Dollars(managed().map(price).sum()),
+            price: Dollars(managed().map(|node| prices::told(snapshot, node)).sum()),
             nodes_without_price: managed()
                 .filter(|node| prices::is_unknown(snapshot, node))
                 .count(),

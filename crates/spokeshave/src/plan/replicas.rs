@@ -55,8 +55,7 @@ fn scale_down(one: &TooMany, snapshot: &Snapshot) -> ScaleDown {
         told.nodes.push(name);
         if let Some(node) = node {
             let view = snapshot.node(node);
-            let price = prices::instead(snapshot, view).unwrap_or(view.price);
-            told.price = Dollars(told.price.0.saturating_add(price));
+            told.price = Dollars(told.price.0.saturating_add(prices::told(snapshot, view)));
             told.is_price_unknown |= prices::is_unknown(snapshot, view);
             told.evictions += CommandNode::of(snapshot, node).reschedulable_pods;
         }

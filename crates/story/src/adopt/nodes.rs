@@ -8,6 +8,7 @@ use spokeshave_model::ClusterState;
 use super::{Successor, TakeOver, some};
 use crate::doctor::{Finding, Level, expired};
 use crate::expired::Expired;
+use crate::replicas::is_looked_after;
 use spokeshave_plan::drift;
 use spokeshave_plan::report::count;
 
@@ -232,10 +233,7 @@ fn launching(state: &ClusterState, take_over: &mut TakeOver) {
 
 /// Whether the provider looks after a NodeClaim.
 fn is_supported(successor: &Successor, claim: &NodeClaim) -> bool {
-    let class = &claim.spec.node_class_ref;
-    let is_it = |(group, kind): &(String, String)| *group == class.group && *kind == class.kind;
-    let kinds = &successor.node_classes;
-    kinds.is_empty() || kinds.iter().any(is_it)
+    is_looked_after(&successor.node_classes, &claim.spec.node_class_ref)
 }
 
 /// NodeClaims of another provider, and instances that this one has no record of.

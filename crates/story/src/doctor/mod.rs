@@ -111,8 +111,7 @@ impl Finding {
             .filter(|node| node.is_managed());
         let mut price = Price::ZERO;
         for node in managed {
-            let own = prices::instead(snapshot, node).unwrap_or(node.price);
-            price = price.saturating_add(own);
+            price = price.saturating_add(prices::told(snapshot, node));
             self.nodes.push(node.name.clone());
         }
         self.nodes.sort();

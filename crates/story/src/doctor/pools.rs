@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use spokeshave_api::Condition;
 use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, READY, VALIDATION_SUCCEEDED};
 use spokeshave_model::resources::{ResourceName, Resources};
-use spokeshave_model::snapshot::{InstanceTypesProblem, PodId, PodView, PoolId, PoolView, Snapshot};
+use spokeshave_model::snapshot::{InstanceTypesProblem, PodId, PoolId, PoolView, Snapshot};
 use spokeshave_model::taint::first_untolerated;
 use spokeshave_model::{InstanceType, Requirements, snapshot::DaemonView};
 use spokeshave_schedule::MinValuesPolicy;
@@ -317,26 +317,17 @@ enum Hold {
 /// Nodes whose pods are never evicted: a drain either ends by force, or never (D-322).
 fn drains(standing: &Standing, snapshot: &Snapshot, id: PoolId) -> Vec<Finding> {
     let never = standing.keys_with(Verdict::Never);
-    let hold = |pod: &PodView| {
-        if pod.tolerates_disrupted_taint {
-            None
-        } else if never.contains(pod.key().as_str()) {
-            Some(Hold::Budget)
-        } else {
-            is_protected_for_ever(pod).then_some(Hold::DoNotDisrupt)
-        }
-    };
     let (mut by_budget, mut by_annotation): (Vec<PodId>, Vec<PodId>) = (Vec::new(), Vec::new());
     for pod in snapshot.pod_ids() {
         let view = snapshot.pod(pod);
         let node = view.node.map(|node| snapshot.node(node));
-        if node.is_none_or(|node| node.pool != Some(id)) {
+        if node.is_none_or(|node| node.pool != Some(id)) || view.tolerates_disrupted_taint {
             continue;
         }
-        match hold(view) {
-            Some(Hold::Budget) => by_budget.push(pod),
-            Some(Hold::DoNotDisrupt) => by_annotation.push(pod),
-            None => {}
+        if never.contains(view.key().as_str()) {
+            by_budget.push(pod);
+        } else if is_protected_for_ever(view) {
+            by_annotation.push(pod);
         }
     }
     let pool = snapshot.pool(id);

@@ -6,7 +6,7 @@ use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::derivation::Blocker;
 use spokeshave_model::reason::{FilterFailure, Obstacle, PoolRefusal, Reason, TopologyKind};
 use spokeshave_model::scheduler_profiles::SchedulerProfile;
-use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, PodId, PodView, PoolId, Snapshot};
 use spokeshave_model::{Requirements, Resources, planned_node, taint};
 
 use super::facts::requested;
@@ -46,40 +46,17 @@ pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, stor
         story.waits.push(wait("kube-scheduler", message.to_owned()));
         return;
     }
-    if !view.provisionable && view.daemon {
-        let status = view.object.status.as_ref();
-        let mut conditions = status
-            .and_then(|status| status.conditions.as_ref())
-            .into_iter()
-            .flatten();
-        // It may have room, and nobody has looked yet; or scheduling gates hold it.
-        let is_refused = conditions.any(|condition| {
-            condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
-        });
-        let waits = if is_refused {
-            "waits for room on its node"
-        } else {
-            "has no node yet"
-        };
-        story.summary = format!("{waits}: {DAEMONS_GET_NO_NODES}");
-        story
-            .waits
-            .push(wait("kube-scheduler", not_provisionable(facts, id)));
-        if is_refused {
-            let hint = "larger instance types in the NodePool of its node, or a higher priority (priorityClassName: system-node-critical)";
-            push_hint(story, Some(hint.to_owned()));
-        }
-        return;
-    }
     if !view.provisionable {
-        story.summary = if view.mirror {
-            format!("has no node yet: {STATIC_PODS_GET_NO_NODES}")
-        } else {
-            "is not reported unschedulable, so no node is planned for it".to_owned()
-        };
         story
             .waits
             .push(wait("kube-scheduler", not_provisionable(facts, id)));
+        if view.daemon {
+            of_daemon(view, story);
+        } else if view.mirror {
+            story.summary = format!("has no node yet: {STATIC_PODS_GET_NO_NODES}");
+        } else {
+            story.summary = "is not reported unschedulable, so no node is planned for it".to_owned();
+        }
         return;
     }
     if let Some(node) = planned_node::nominated_by_others(&view.object) {
@@ -121,6 +98,26 @@ pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, stor
         return;
     }
     no_place(facts, id, provisioned, story);
+}
+
+/// A pod of a DaemonSet, for which no node is planned.
+fn of_daemon(view: &PodView, story: &mut Story) {
+    let status = view.object.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref());
+    // It may have room, and nobody has looked yet; or scheduling gates hold it.
+    let is_refused = conditions.unwrap_or_default().iter().any(|condition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+    });
+    let waits = if is_refused {
+        "waits for room on its node"
+    } else {
+        "has no node yet"
+    };
+    story.summary = format!("{waits}: {DAEMONS_GET_NO_NODES}");
+    if is_refused {
+        let hint = "larger instance types in the NodePool of its node, or a higher priority (priorityClassName: system-node-critical)";
+        push_hint(story, Some(hint.to_owned()));
+    }
 }
 
 /// How many NodePools are listed individually if the pod selects none of them; of more only the number is shown.

@@ -61,10 +61,9 @@ pub(super) fn surplus(spec: &JobSpec, running: &[Arc<Pod>], wanted: usize) -> Ve
         let mut taken = BTreeSet::new();
         // Of several with one index the most valuable stays.
         ranked.reverse();
-        (ranked, going) = ranked.into_iter().partition(|pod| {
-            let index = index_of(pod).filter(|index| *index < indexes);
-            index.is_some_and(|index| taken.insert(index))
-        });
+        (ranked, going) = ranked
+            .into_iter()
+            .partition(|pod| takes_part(pod, indexes, &mut taken));
         ranked.reverse();
     }
     let more = ranked.len().saturating_sub(wanted);
@@ -78,10 +77,13 @@ fn have_own_parts(spec: &JobSpec, running: &[Arc<Pod>]) -> bool {
         return true;
     };
     let mut taken = BTreeSet::new();
-    running.iter().all(|pod| {
-        let index = index_of(pod).filter(|index| *index < indexes);
-        index.is_some_and(|index| taken.insert(index))
-    })
+    running.iter().all(|pod| takes_part(pod, indexes, &mut taken))
+}
+
+/// Takes the index of a pod. Whether that is one of so many, and none that was taken before.
+fn takes_part(pod: &Pod, indexes: usize, taken: &mut BTreeSet<usize>) -> bool {
+    let index = index_of(pod).filter(|index| *index < indexes);
+    index.is_some_and(|index| taken.insert(index))
 }
 
 /// Those that have come less far first, then those that have been ready for less long, then the young: as little work as possible is lost.

@@ -3,7 +3,7 @@
 //! Owns failures, successes and the pause after failures, for as long as the process and the Job live. Statuses are read and written elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use spokeshave_runtime::{Change, ObjectKey};
 
 use super::indexes::index_of;
 use crate::objects::{controller_of, is_deleting, namespace, phase, uid};
-use crate::world::World;
+use crate::world::{World, lock};
 
 /// How long a Job waits with the next pod when the first has failed; twice as long after each further one, up to ten minutes (by its code; documents say six).
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
@@ -100,7 +100,7 @@ impl Records {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Record>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

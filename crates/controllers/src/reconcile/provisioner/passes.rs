@@ -52,7 +52,6 @@ impl Provisioner {
             Some(snapshot) => Arc::new(snapshot),
             None => self.cluster.snapshot().await,
         };
-        let is_virtual = |pod: PodId| snapshot.pod(pod).is_virtual;
         let is_meant = |pod: PodId| match whom {
             Whom::All => true,
             Whom::Room(left) => !left.contains(snapshot.pod(pod).uid()),
@@ -66,7 +65,7 @@ impl Provisioner {
             }
         };
         if leaves_room {
-            decision = self.decide_soundly(&snapshot, |pod| !is_virtual(pod))?;
+            decision = self.decide_soundly(&snapshot, |pod| !snapshot.pod(pod).is_virtual)?;
         } else if self.cluster.options.feature_gates.capacity_buffer {
             found.tallies = Some(tally(&snapshot, &decision.outcome));
         }

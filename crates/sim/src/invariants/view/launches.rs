@@ -51,7 +51,7 @@ impl Claim {
         let spec = &pod.shape.spec;
         let mut selected = spec.node_selector.iter().flatten();
         self.is_large_enough(pod)
-            && self.tolerated_by(spec)
+            && rules::untolerated(spec, &self.shape.node, &["NoSchedule", "NoExecute"]).is_none()
             && selected.all(|(key, value)| self.may_be_one_of(key, std::slice::from_ref(value)))
             && self.may_be_chosen(spec)
     }
@@ -62,24 +62,6 @@ impl Claim {
         requests
             .filter_map(|(resource, wanted)| Some((wanted, self.capacity.get(resource)?)))
             .all(|(wanted, has)| wanted <= has)
-    }
-
-    fn tolerated_by(&self, spec: &core::PodSpec) -> bool {
-        let taint = |(key, value, effect): &(String, String, String)| core::Taint {
-            key: key.clone(),
-            value: Some(value.clone()),
-            effect: effect.clone(),
-            ..core::Taint::default()
-        };
-        let taints = self.shape.taints.iter().map(taint);
-        let node = core::Node {
-            spec: Some(core::NodeSpec {
-                taints: Some(taints.collect()),
-                ..core::NodeSpec::default()
-            }),
-            ..core::Node::default()
-        };
-        rules::untolerated(spec, &node, &["NoSchedule", "NoExecute"]).is_none()
     }
 
     /// Whether it may satisfy one of the terms of a required node affinity, if there are any.

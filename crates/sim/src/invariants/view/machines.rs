@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
 use serde_json::Value;
 
 use super::{
@@ -148,8 +149,8 @@ pub(crate) struct Claim {
 #[derive(Debug)]
 pub(crate) struct ClaimShape {
     pub(crate) requirements: Vec<Requirement>,
-    /// Taints of its node to be, but for those of its start.
-    pub(crate) taints: Vec<(String, String, String)>,
+    /// Its node to be, with no more than its taints, but for those of its start.
+    pub(crate) node: core::Node,
 }
 
 /// What a NodeClaim asks of its node: a label, an operator and values.
@@ -170,7 +171,10 @@ impl ClaimShape {
         let requirements = value["spec"]["requirements"].as_array();
         Self {
             requirements: requirements.into_iter().flatten().map(requirement).collect(),
-            taints: taints(&value["spec"]["taints"]),
+            node: core::Node {
+                spec: Some(tainted(&taints(&value["spec"]["taints"]))),
+                ..core::Node::default()
+            },
         }
     }
 }
@@ -188,6 +192,20 @@ fn taints(value: &Value) -> Vec<(String, String, String)> {
         (part("key"), part("value"), part("effect"))
     })
     .collect()
+}
+
+/// The spec of a node with these taints.
+pub(crate) fn tainted(taints: &[(String, String, String)]) -> core::NodeSpec {
+    let taint = |(key, value, effect): &(String, String, String)| core::Taint {
+        key: key.clone(),
+        value: Some(value.clone()),
+        effect: effect.clone(),
+        ..core::Taint::default()
+    };
+    core::NodeSpec {
+        taints: Some(taints.iter().map(taint).collect()),
+        ..core::NodeSpec::default()
+    }
 }
 
 /// A node may take 15 minutes to join (P-169), counted from a little before its launch and by an operator's own clock.

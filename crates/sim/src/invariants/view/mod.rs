@@ -24,7 +24,7 @@ use self::names::Names;
 use self::owners::Owners;
 
 pub(crate) use launches::Settled;
-pub(crate) use machines::{Attachment, Claim, Instance, JOINS_WITHIN, Node, Pool, instance_of};
+pub(crate) use machines::{Attachment, Claim, Instance, JOINS_WITHIN, Node, Pool, instance_of, tainted};
 pub(crate) use pods::{Budget, Pod};
 
 pub(crate) const DISRUPTED: &str = "karpenter.sh/disrupted";

@@ -28,11 +28,19 @@ fn requirements(zones: &[&str]) -> Value {
 
 /// A cluster with one NodePool in these zones, and a cloud whose instances never join in one of them.
 async fn cut_off(seed: u64, zones: &[&str]) -> (Cluster, Running) {
+    cut_off_with(seed, zones, FeatureGates::default()).await
+}
+
+/// The same with these features.
+async fn cut_off_with(seed: u64, zones: &[&str], gates: FeatureGates) -> (Cluster, Running) {
     let change = json!({"template": {"spec": {"requirements": requirements(zones)}}});
-    let setup = Setup::with_cloud(KwokOptions {
-        never_register: vec![format!("*/{CUT_OFF}").parse().unwrap()],
-        ..KwokOptions::default()
-    });
+    let setup = Setup {
+        kwok: KwokOptions {
+            never_register: vec![format!("*/{CUT_OFF}").parse().unwrap()],
+            ..KwokOptions::default()
+        },
+        ..Setup::with_gates(gates)
+    };
     Cluster::started_with(seed, change, setup).await
 }
 
@@ -156,15 +164,7 @@ async fn avoiding(seed: u64) -> (Cluster, Running) {
         capacity_buffer: true,
         ..FeatureGates::default()
     };
-    let setup = Setup {
-        kwok: KwokOptions {
-            never_register: vec![format!("*/{CUT_OFF}").parse().unwrap()],
-            ..KwokOptions::default()
-        },
-        ..Setup::with_gates(gates)
-    };
-    let change = json!({"template": {"spec": {"requirements": requirements(&[CUT_OFF, SOUND])}}});
-    let (cluster, operator) = Cluster::started_with(seed, change, setup).await;
+    let (cluster, operator) = cut_off_with(seed, &[CUT_OFF, SOUND], gates).await;
     cluster.deploy_with("web", 2, rather_spread("web")).await;
     cluster.until_running_of("web", 2).await;
     (cluster, operator)
