@@ -50,9 +50,9 @@ tidy:
 test:
     cargo test --workspace
 
-# The README's first command; it stops when the demo is finished.
+# The README's first command: it ends when the story is told, and fails when the demo cannot go on, a scene stands still, or the time is over before.
 smoke:
-    cargo {{cargo_options}} run -- up --demo --speed 20 --exit-after 90s
+    cargo {{cargo_options}} run -- up --demo --speed 20 --exit-after 300s
 
 # Runs N seeds of simulated cluster life, with the invariants checked at every step: fresh ones, derived from the commit (`--fresh`: random), unless
 # `--first-seed` names others. A failing seed prints the command that replays it.
@@ -70,8 +70,8 @@ simulations *options:
     {{build}}
     python3 -B e2e/simulations.py "$@"
 
-# What users have reported of autoscalers, lived again by models and by ours (e2e/simulations/stories); fails when a model does not show its pain or ours does
-# (`--write`: writes the table into docs/simulate-engine.md; give names of stories to run only those). A minute of processor time.
+# What users have reported of autoscalers, lived again by models and by ours (e2e/simulations/stories); fails when a model does not show its pain or ours does,
+# or when the table in docs/simulate-engine.md is another (`--write`: writes it; give names of stories to run only those). A minute of processor time.
 stories *options:
     {{build}}
     python3 -B e2e/stories.py "$@"

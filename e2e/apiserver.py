@@ -8,6 +8,9 @@ import ssl
 import tempfile
 import urllib.parse
 
+# Multiplies how long an answer may take, for machines that are busy with something else.
+PATIENCE = float(os.environ.get("PATIENCE", "1"))
+
 
 class Server:
     """One API server, reached as its kubeconfig says."""
@@ -37,9 +40,10 @@ class Server:
                 context.load_cert_chain(*paths)
         self.context = context
 
-    def send(self, method, path, body=None, content_type=None, accept="application/json", headers=None, anonymous=False):
+    def send(self, method, path, body=None, content_type=None, accept="application/json", headers=None, anonymous=False, answered=None):
+        """Status, headers and body of the answer. `answered`, an Event, is set as soon as the answer begins: a watch is open then."""
         context = self.anonymous if anonymous else self.context
-        connection = http.client.HTTPSConnection(self.host, self.port, context=context, timeout=20)
+        connection = http.client.HTTPSConnection(self.host, self.port, context=context, timeout=20 * PATIENCE)
         sent = {"User-Agent": self.user_agent, "Accept": accept}
         if self.token and not anonymous:
             sent["Authorization"] = f"Bearer {self.token}"
@@ -49,6 +53,8 @@ class Server:
         try:
             connection.request(method, path, body=body, headers=sent)
             response = connection.getresponse()
+            if answered:
+                answered.set()
             return response.status, response.headers, response.read()
         finally:
             connection.close()

@@ -2,6 +2,9 @@
 # The operator with --cloud-provider azure on the embedded API server, against our Azure over HTTP: the class becomes ready, a Deployment brings machines,
 # and when it is gone they end; then the same with the provider in a process of its own, which passes `provider-sanity` first. SPOKESHAVE names the program; the server is `cargo build -p spokeshave-azure-simulated --example arm`.
 set -euo pipefail
+patience=${PATIENCE:-1}
+# seconds COUNT: so many, times PATIENCE.
+seconds() { echo $(($1 * patience)); }
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 SPOKESHAVE=${SPOKESHAVE:-$target/release/spokeshave}
@@ -14,7 +17,7 @@ start_up --bare --no-operator
 mkfifo "$work/input"
 "$target/debug/examples/arm" <"$work/input" >"$work/arm.out" &
 exec 7>"$work/input"
-for _ in $(seq 100); do [ -s "$work/arm.out" ] && break; sleep 0.1; done
+for _ in $(seq "$(seconds 100)"); do [ -s "$work/arm.out" ] && break; sleep 0.1; done
 field() { python3 -c 'import json, sys; print(json.loads(open(sys.argv[1]).readline())[sys.argv[2]])' "$work/arm.out" "$1"; }
 url=$(field url)
 printf '{"resourceManagerEndpoint": "%s", "activeDirectoryEndpoint": "%s", "retailPricesEndpoint": "%s"}' "$url" "$url" "$url" >"$work/environment.json"
@@ -61,8 +64,8 @@ spec:
       - {key: karpenter.azure.com/sku-family, operator: In, values: [D]}
       - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
 END
-kubectl wait --for=condition=Ready aksnodeclass/default --timeout=60s
-kubectl wait --for=condition=Ready nodepool/default --timeout=60s
+kubectl wait --for=condition=Ready aksnodeclass/default --timeout="$(seconds 60)s"
+kubectl wait --for=condition=Ready nodepool/default --timeout="$(seconds 60)s"
 
 # Whether Azure has a machine of this NodeClaim. The answer is read whole: grep -q, which stops reading, would end what writes it with SIGPIPE.
 has_machine() { [[ "$(listed)" == *"\"$1\""* ]]; }
@@ -80,16 +83,16 @@ spec:
     spec:
       containers: [{name: web, image: web, resources: {requests: {cpu: "1", memory: 1Gi}}}]
 END
-    for _ in $(seq 60); do [ -n "$(kubectl get nodeclaims -o name)" ] && break; sleep 1; done
-    kubectl wait --for=condition=Launched nodeclaim --all --timeout=60s
+    for _ in $(seq "$(seconds 60)"); do [ -n "$(kubectl get nodeclaims -o name)" ] && break; sleep 1; done
+    kubectl wait --for=condition=Launched nodeclaim --all --timeout="$(seconds 60)s"
     local claim
     claim=$(kubectl get nodeclaims -o jsonpath='{.items[0].metadata.name}')
     has_machine "$claim" || { echo "Azure has no machine of NodeClaim $claim: $(listed)" >&2; exit 1; }
     kubectl get nodeclaim "$claim" -o jsonpath='{.metadata.labels.node\.kubernetes\.io/instance-type} {.status.providerID}{"\n"}'
 
     kubectl delete deployment web >/dev/null
-    kubectl delete nodeclaim --all --timeout=60s
-    for _ in $(seq 30); do
+    kubectl delete nodeclaim --all --timeout="$(seconds 60)s"
+    for _ in $(seq "$(seconds 30)"); do
         has_machine "$claim" || { echo "machine of $claim has ended"; return; }
     done
     echo "the machine of NodeClaim $claim is still there: $(listed)" >&2
@@ -100,7 +103,7 @@ story
 echo "the provider in a process of its own"
 end_all
 start e2e-azure-provider.log provider-serve --cloud-provider azure --socket "$work/azure.sock"
-for _ in $(seq 100); do [ -S "$work/azure.sock" ] && break; sleep 0.1; done
+for _ in $(seq "$(seconds 100)"); do [ -S "$work/azure.sock" ] && break; sleep 0.1; done
 # As the author of a provider checks it, before an operator comes.
 kubectl get aksnodeclass default -o json >"$work/class.json"
 "$SPOKESHAVE" provider-sanity --provider-socket "$work/azure.sock" --node-class-file "$work/class.json" \

@@ -16,15 +16,17 @@ fail() {
     tail -n 40 "$work/up.err" >&2
     exit 1
 }
+# seconds COUNT: so many, times PATIENCE, a whole number, for machines that are busy with something else.
+seconds() { echo $(($1 * ${PATIENCE:-1})); }
 # until_ WHAT COMMAND…: until the command succeeds, two minutes at the most; the cluster's clock runs thirty times as fast.
 until_() {
     local what=$1
     shift
-    for _ in $(seq 240); do
+    for _ in $(seq "$(seconds 240)"); do
         "$@" >/dev/null 2>&1 && { echo "$what"; return; }
         sleep 0.5
     done
-    fail "not within two minutes: $what"
+    fail "not within $(seconds 2) minutes: $what"
 }
 running() { [ "$(kubectl get pods -l "app=$1" --field-selector status.phase=Running -o name | wc -l)" -eq "$2" ]; }
 nodes() { kubectl get nodeclaims -l "$1" -o jsonpath='{range .items[*]}{.metadata.name}{"\n"}{end}'; }
@@ -42,7 +44,7 @@ deployment() {
 }
 
 start_up --cloud azure --speed 30 --no-web -f examples/azure/node-auto-provisioning.yaml
-kubectl wait --for=condition=Ready aksnodeclass/default nodepool/default --timeout=60s
+kubectl wait --for=condition=Ready aksnodeclass/default nodepool/default --timeout="$(seconds 60)s"
 # Business hours are when this runs, or not: the story needs a budget that does not depend on that.
 kubectl patch nodepool default --type=merge -p '{"spec":{"disruption":{"budgets":[{"nodes":"100%"}]}}}' >/dev/null
 
@@ -101,6 +103,6 @@ for finding in 'never-open.*broken-budgets.yaml' 'unlimited-between-windows.*bro
 done
 
 kubectl delete deployment web >/dev/null
-kubectl delete nodepool default --timeout=100s >/dev/null
+kubectl delete nodepool default --timeout="$(seconds 100)s" >/dev/null
 until_ "nothing is left" no_claims
-kubectl delete aksnodeclass default --timeout=60s
+kubectl delete aksnodeclass default --timeout="$(seconds 60)s"

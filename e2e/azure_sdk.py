@@ -2,12 +2,13 @@
 
     azure_sdk.py ARM    ARM is the program of `cargo build -p spokeshave-azure-simulated --example arm`
 
-Ends with 1 when something is not as it should be.
+Ends with 1 when something is not as it should be, or does not come to an end.
 """
 
 import json
 import subprocess
 import sys
+import threading
 import urllib.parse
 import urllib.request
 
@@ -21,6 +22,8 @@ from azure.mgmt.network import NetworkManagementClient
 from azure.mgmt.network import models as network_models
 
 GROUP = "Nodes"
+# Each of the two stories takes seconds.
+LONGEST = 240
 failed = 0
 
 
@@ -57,7 +60,7 @@ def log_in(start):
         "scope": start["url"] + "/.default",
     }
     url = f"{start['url']}/{start['tenant']}/oauth2/v2.0/token"
-    with urllib.request.urlopen(url, urllib.parse.urlencode(form).encode()) as reply:
+    with urllib.request.urlopen(url, urllib.parse.urlencode(form).encode(), timeout=60) as reply:
         return json.load(reply)["access_token"]
 
 
@@ -87,12 +90,22 @@ def refusal(call):
 def main():
     for arguments, story in (([], run), (["--aks"], run_aks)):
         program = subprocess.Popen([sys.argv[1], *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # Whoever waits for its words or its answers then learns that there are none.
+        watch = threading.Timer(LONGEST, ended, [program])
+        watch.daemon = True
+        watch.start()
         try:
             story(program)
         finally:
+            watch.cancel()
             program.stdin.close()
             program.wait(30)
     sys.exit(1 if failed else 0)
+
+
+def ended(program):
+    print(f"FAIL {' '.join(program.args)} hangs: it was ended after {LONGEST} s", flush=True)
+    program.kill()
 
 
 def introduced(program):

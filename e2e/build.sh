@@ -10,8 +10,8 @@
 #   e2e/build.sh helm | helm4 | promtool | actionlint   target/tools/…     what checks charts, rules and workflows
 #   e2e/build.sh boards         target/tools/boards             scrapes /metrics and answers the queries of boards with Prometheus's engine
 #
-# Ends with 3, and says why, where Go is missing or its modules cannot be fetched; with another status where a build fails. Kubernetes and Karpenter are
-# fetched as Go modules and never copied into the repository. GOFLAGS and GOPROXY are Go's own.
+# Ends with 3, and says why, where Go is missing or too old, or its modules cannot be fetched; with another status where the sources or their go.mod are wrong.
+# Kubernetes and Karpenter are fetched as Go modules and never copied into the repository. GOFLAGS and GOPROXY are Go's own.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/../target}
@@ -24,13 +24,20 @@ unavailable() {
     exit 3
 }
 
+# shellcheck source=e2e/go.sh
+. "$here/go.sh"
+
 # enter FOLDER PACKAGE…: goes to the sources, with the modules fetched that these packages need.
 enter() {
     command -v go >/dev/null || unavailable "no Go: building $what needs Go 1.26.6 or later (https://go.dev/dl)"
+    ! is_go_too_old || unavailable "Go is too old: building $what needs Go 1.26.6 or later (https://go.dev/dl)"
     cd "$here/$1"
     shift
     local said
-    said=$(go list -deps -test "$@" 2>&1 >/dev/null) || unavailable "the Go modules of $what cannot be fetched: $(tail -n 1 <<<"$said")"
+    said=$(go list -deps -test "$@" 2>&1 >/dev/null) && return
+    ! grep -qE "$not_to_be_had" <<<"$said" || unavailable "the Go modules of $what cannot be had: $(tail -n 1 <<<"$said")"
+    printf 'what %s is built from is wrong:\n%s\n' "$what" "$said" >&2
+    exit 1
 }
 
 # first FILE: says that it takes long, where it does.
@@ -96,7 +103,7 @@ helm | helm4 | promtool | actionlint)
     go build -o "$target/tools/$what" -ldflags "-s -w" "$package"
     ;;
 *)
-    echo "usage: e2e/build.sh controlplane | oracle | aws-oracle | suites | operator | helm | helm4 | promtool | actionlint | boards" >&2
+    echo "usage: e2e/build.sh controlplane | kubelet | oracle | aws-oracle | suites | operator | helm | helm4 | promtool | actionlint | boards" >&2
     exit 2
     ;;
 esac

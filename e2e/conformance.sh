@@ -9,7 +9,7 @@ ${CARGO:-cargo} build --quiet -p spokeshave-apiserver --example serve
 start_controlplane
 "${CARGO_TARGET_DIR:-target}/debug/examples/serve" "$work/ours" >"$work/ours.log" 2>&1 &
 children+=($!)
-for _ in $(seq 100); do
+for _ in $(seq $((100 * ${PATIENCE:-1}))); do
     [ -s "$work/ours" ] && break
     if ! kill -0 $! 2>/dev/null; then
         echo "our server ended before it was ready:" >&2

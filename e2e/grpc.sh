@@ -2,8 +2,10 @@
 # Providers as processes of their own: `provider-sanity` on the examples in Python and Go and on the kwok provider, then the operator with the one in Python, on `spokeshave up --bare --no-operator`.
 # SPOKESHAVE names the program, by default target/release/spokeshave.
 #
-# What cannot be had from the package indexes is skipped by name; a skip of both examples is an error.
+# What cannot be had from the package indexes is skipped by name: the example in Go without Go and its modules, and everything, with 3, without gRPC for Python, which
+# compiles the protocol. An example that does not compile fails. PATIENCE, a whole number, multiplies waits, for machines that are busy with something else.
 set -euo pipefail
+patience=${PATIENCE:-1}
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 spokeshave=${SPOKESHAVE:-$target/release/spokeshave}
@@ -15,10 +17,7 @@ finish() {
 trap finish EXIT
 
 proto=crates/provider-grpc/proto
-venv=$target/grpc-venv
-"$venv/bin/python" -c 'import grpc, grpc_tools' 2>/dev/null || {
-    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "grpcio>=1.76" "grpcio-tools>=1.76"
-} || { echo "skipped: grpcio and grpcio-tools cannot be installed, and they compile the protocol for both examples" >&2; exit 3; }
+. e2e/grpc/python.sh
 
 # serve NAME SOCKET COMMAND…: starts a provider and waits for its socket. $work/NAME.restart, the command of `provider-sanity --restart-command`, ends it
 # and starts it again.
@@ -29,7 +28,7 @@ serve() {
 rm -f '$socket'
 $(printf '%q ' "$@") >>'$work/$name.log' 2>&1 &
 echo \$! >'$work/$name.pid'
-for _ in \$(seq 100); do
+for _ in \$(seq $((100 * patience))); do
     [ -S '$socket' ] && exit 0
     kill -0 \$! 2>/dev/null || break
     sleep 0.1
@@ -56,28 +55,36 @@ export PYTHONPATH=$work/python
 serve python "$work/python.sock" "$venv/bin/python" -B examples/providers/python/provider.py --socket "$work/python.sock" --state "$work/machines"
 examples+=(python)
 
-build_go() {
-    command -v go >/dev/null || return 1
-    local tools=$target/tools
-    GOBIN=$tools go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11 || return 1
-    GOBIN=$tools go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2 || return 1
-    cp -r examples/providers/go "$work/go"
-    PATH=$tools:$PATH "$venv/bin/python" -m grpc_tools.protoc -I "$proto" --go_out="$work/go" --go_opt=module=spokeshave.sh/provider \
-        --go-grpc_out="$work/go" --go-grpc_opt=module=spokeshave.sh/provider provider.proto
-    (cd "$work/go" && go mod tidy && go vet ./... && go build -o "$work/go-provider" .)
+. e2e/go.sh
+cp -r examples/providers/go "$work/go"
+# fetch_go: whether there is what the example in Go is built with.
+fetch_go() {
+    command -v go >/dev/null || { echo "no Go"; return 1; }
+    ! is_go_too_old || { echo "no Go that is new enough"; return 1; }
+    GOBIN=$target/tools go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11 &&
+        GOBIN=$target/tools go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2 &&
+        (cd "$work/go" && go mod download)
 }
-if build_go >"$work/go-build.log" 2>&1; then
+# build_go: what fails here, with all of that, is the fault of the example or of the protocol. It is never called in a condition, in which `set -e` is off.
+build_go() {
+    PATH=$target/tools:$PATH "$venv/bin/python" -m grpc_tools.protoc -I "$proto" --go_out="$work/go" --go_opt=module=spokeshave.sh/provider \
+        --go-grpc_out="$work/go" --go-grpc_opt=module=spokeshave.sh/provider provider.proto
+    (cd "$work/go" && go vet ./... && go build -o "$work/go-provider" .)
+}
+if fetch_go >"$work/go.log" 2>&1; then
+    build_go
     serve go "$work/go.sock" "$work/go-provider" --socket "$work/go.sock" --state "$work/machines.json"
     examples+=(go)
 else
-    tail -n 5 "$work/go-build.log" >&2
-    echo "skipped: the example in Go cannot be built" >&2
+    tail -n 5 "$work/go.log" >&2
+    grep -qE "^no Go|$not_to_be_had" "$work/go.log" || exit 1
+    echo "skipped: the example in Go, because Go or its modules are missing" >&2
 fi
 
 # A provider of this workspace in a process of its own: kwok, whose machines are objects of an API server.
 "$spokeshave" up --bare --no-operator --kubeconfig "$work/kwok.kubeconfig" >"$work/up.log" 2>&1 &
 echo $! >"$work/up.pid"
-for _ in $(seq 100); do
+for _ in $(seq $((100 * patience))); do
     if [ -s "$work/kwok.kubeconfig" ]; then break; fi
     sleep 0.1
 done
@@ -125,7 +132,7 @@ port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
 "$spokeshave" provider-serve --cloud-provider kwok --kubeconfig "$work/kwok.kubeconfig" --listen-address "127.0.0.1:$port" \
     --client-ca "$work/authority.crt" --cert "$work/provider.crt" --key "$work/provider.key" >"$work/tcp.log" 2>&1 &
 echo $! >"$work/tcp.pid"
-for _ in $(seq 100); do
+for _ in $(seq $((100 * patience))); do
     if grep -q "the provider is served" "$work/tcp.log"; then break; fi
     sleep 0.1
 done

@@ -81,8 +81,8 @@ see "as names" '^node/' kubectl get nodes -o name
 see "as JSON path" '^[0-9]+$' kubectl get nodepool default -o jsonpath='{.status.nodes}'
 see "as custom columns" '^default +' kubectl get nodepools -o custom-columns=NAME:.metadata.name,POLICY:.spec.disruption.consolidationPolicy --no-headers
 see "sorted" 'web-' kubectl get pods --sort-by=.metadata.name -o name
-see "describe tells events" 'Type +Status|Events:' kubectl describe nodepool default
-see "describe a pod" 'Node: +.*' kubectl describe pod -l app=web
+see "describe tells events" '^ +Normal +NodeClassReady ' kubectl describe nodepool default
+see "describe a pod" '^Node: +kwok-' kubectl describe pod -l app=web
 
 see "explain speaks for the reader" 'GROUP: +karpenter\.sh' kubectl explain nodepool.spec.disruption
 see "explain goes deep" 'FIELD: nodes <string>' kubectl explain nodepool.spec.disruption.budgets.nodes
@@ -152,7 +152,7 @@ see "drain evicts under the budget" "node/$node drained" kubectl drain "$node" -
 see "the pods run elsewhere" 'successfully rolled out' kubectl rollout status deployment/web --timeout=120s
 
 see "events" 'Scheduled|Launched|Registered|Initialized|Nominated' kubectl events -A
-see "events of one object" 'nodepool|NodePool|No events found' kubectl events --for nodepool/default
+see "events of one object" 'ScalingReplicaSet +Deployment/web ' kubectl events --for deployment/web
 see "get events" 'LAST SEEN +TYPE +REASON +OBJECT +MESSAGE' kubectl get events
 
 refuse "logs say what is missing" 'no container runs behind pod' kubectl logs deployment/web

@@ -13,10 +13,7 @@ if [ -z "${KUBELET_BINARY:-}" ]; then
     need kubelet
     KUBELET_BINARY=$target/tools/kubelet
 fi
-venv=$target/grpc-venv
-"$venv/bin/python" -c 'import grpc, grpc_tools' 2>/dev/null || {
-    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "grpcio>=1.76" "grpcio-tools>=1.76"
-} || { echo "skipped: grpcio and grpcio-tools cannot be installed, and the provider needs them" >&2; exit 3; }
+. e2e/grpc/python.sh
 # What a kubelet that was killed has left mounted goes first: below it nothing can be removed.
 end_machines() {
     local place

@@ -6,16 +6,19 @@
 Each scenario of e2e/simulations/stories is lived with `spokeshave simulate`, and figures are taken from its event log. A policy shows a pain when in every seed
 each figure lies in the range stated below as reported, and is free of it when in every seed each lies in the other range. The model must show the pains that it
 is stated to show, and our policies that are stated to be free of them must be: otherwise the run fails. What is merely known of the other policies is in the
-table, and a change of it is told. `--write` writes the table into docs/simulate-engine.md. Names of stories, such as `swaps`, live these alone.
+table, and a change of it is told. The table in docs/simulate-engine.md has to be what was measured, as equal programs measure the same on every machine;
+`--write` writes it. Names of stories, such as `swaps`, live these alone.
 """
 
 import argparse
 import collections
+import difflib
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
+
+from simulations import told
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "simulations" / "stories"
 DOCUMENT = FOLDER.parents[2] / "docs" / "simulate-engine.md"
@@ -230,10 +233,7 @@ def live(program, scenario):
     """The runs of each policy, in order of seeds."""
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "events.jsonl"
-        command = [program, "simulate", str(FOLDER / f"{scenario}.yaml"), "--jobs", "1", "-o", "json", "--events", str(log)]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)} ended with {done.returncode}")
+        told([program, "simulate", str(FOLDER / f"{scenario}.yaml"), "--jobs", "1", "-o", "json", "--events", str(log)])
         found = collections.defaultdict(lambda: collections.defaultdict(Run))
         with log.open() as lines:
             for event in map(json.loads, lines):
@@ -281,12 +281,28 @@ def markdown(tables):
     return "\n".join(lines) + "\n"
 
 
+def document():
+    """What stands before the table, the table, and what stands behind it."""
+    before, rest = DOCUMENT.read_text().split(BEGIN)
+    return before, *rest.split(END)
+
+
 def write(table):
-    text = DOCUMENT.read_text()
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
+    before, _, after = document()
     DOCUMENT.write_text(before + BEGIN + table + END + after)
     print(f"written: {DOCUMENT}")
+
+
+def is_committed(tables):
+    """Whether the table of the document has these stories as they were measured; shows where it has not."""
+    _, committed, _ = document()
+    table = markdown(tables)
+    if len(tables) < len(STORIES):
+        parts = (markdown([one]).split("\n", 2)[2] for one in tables)
+        return all(part in committed for part in parts)
+    lines = (text.splitlines(keepends=True) for text in (committed, table))
+    sys.stdout.writelines(difflib.unified_diff(*lines, DOCUMENT.name, "now", n=0))
+    return table == committed
 
 
 def main():
@@ -317,6 +333,8 @@ def main():
         sys.exit("\n".join(["not as it must be:", *failed]))
     if arguments.write:
         write(table)
+    elif not is_committed(tables):
+        sys.exit("the table of docs/simulate-engine.md says something else; `just stories --write` writes it")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # Starts `spokeshave up` for a test; to be sourced. Ends it with the shell. Sets KUBECONFIG, UP (its process) and work (a folder to throw away).
 #
-# SPOKESHAVE names the program, by default the release build.
+# SPOKESHAVE names the program, by default the release build. PATIENCE, a whole number, multiplies waits, for machines that are busy with something else.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SPOKESHAVE=${SPOKESHAVE:-${CARGO_TARGET_DIR:-$root/target}/release/spokeshave}
@@ -21,7 +21,8 @@ start_up() {
     UP=$!
     trap end_up EXIT
     # The kubeconfig appears when the server answers.
-    for _ in $(seq 100); do
+    local seconds=$((10 * ${PATIENCE:-1}))
+    for _ in $(seq $((seconds * 10))); do
         [ -s "$work/kubeconfig" ] && break
         if ! kill -0 "$UP" 2>/dev/null; then
             echo "spokeshave up ended:" >&2
@@ -30,6 +31,6 @@ start_up() {
         fi
         sleep 0.1
     done
-    [ -s "$work/kubeconfig" ] || { echo "no kubeconfig within 10 s" >&2; exit 1; }
+    [ -s "$work/kubeconfig" ] || { echo "no kubeconfig within $seconds s" >&2; exit 1; }
     export KUBECONFIG=$work/kubeconfig
 }

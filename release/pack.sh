@@ -16,8 +16,9 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# A linker's note says whether it asks for an interpreter, which a static program does not.
-if readelf -l "$binary" | grep 'Requesting program interpreter' >/dev/null; then
+# A linker's note says whether it asks for an interpreter, which a static program does not. Without `readelf`, or where it cannot read the binary, nobody knows.
+headers=$(readelf -l "$binary") || { echo "readelf (binutils) cannot say whether $binary is static" >&2; exit 1; }
+if grep -q 'Requesting program interpreter' <<<"$headers"; then
     if [ "${ALLOW_DYNAMIC:-}" != 1 ]; then
         echo "$binary is not static: it would not start in an image without a C library" >&2
         exit 1
@@ -37,7 +38,10 @@ mkdir -p "$work/$name"/{man,completions}
 install -m 755 "$binary" "$work/$name/spokeshave"
 cp LICENSE "$work/$name/"
 "$binary" man >"$work/$name/man/spokeshave.1"
-for command in $("$binary" --help | awk '/^Commands:/ {on = 1; next} on && /^$/ {exit} on && /^  [a-z]/ {print $1}'); do
+help=$("$binary" --help)
+commands=$(sed -n '/^Commands:/,/^$/ s/^  \([a-z][a-z-]*\).*/\1/p' <<<"$help")
+[ -n "$commands" ] || { echo "$binary --help names no commands: there would be no manual pages" >&2; exit 1; }
+for command in $commands; do
     [ "$command" = help ] || "$binary" man "$command" >"$work/$name/man/spokeshave-$command.1"
 done
 "$binary" completions bash >"$work/$name/completions/spokeshave.bash"

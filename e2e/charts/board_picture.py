@@ -84,11 +84,12 @@ def legend_of(x, y, width, lines):
     return out
 
 
-def plot(x, y, width, height, lines, unit, end):
+def plot(x, y, width, height, lines, unit, end, least=None):
+    """`least` is where the axis begins, if the board says that: Grafana draws nothing below it."""
     if not lines:
         return [text(x + width / 2, y + height / 2, "no data", 13, "#777", "middle")]
     values = [value for _, samples in lines for _, value in samples]
-    low, high = min(0, *values), max(0, *values)
+    low, high = min(0, *values) if least is None else least, max(0, *values)
     high = high if high > low else low + 1
     marks = ticks(low, high)
     low, high = marks[0], marks[-1]
@@ -102,7 +103,7 @@ def plot(x, y, width, height, lines, unit, end):
     for at in range(0, int(end) + 1, 30):
         out.append(text(across(at), bottom + 14, f"{at} s", 10, "#777", "middle"))
     for index, (_, samples) in reversed(list(enumerate(lines))):
-        points = " ".join(f"{across(at):.1f},{up(value):.1f}" for at, value in samples)
+        points = " ".join(f"{across(at):.1f},{up(value):.1f}" for at, value in samples if least is None or value >= least)
         out.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[index % len(COLOURS)]}" stroke-width="1.6"/>')
     return out + legend_of(x + 12, bottom + 31, width - 24, lines)
 
@@ -126,10 +127,11 @@ def drawn(board, rows):
             out.append(text(x + 4, y + 20, panel["title"], 14, "#222", weight="bold"))
             continue
         inner_width, inner_height = place["w"] * COLUMN - GAP, place["h"] * ROW - GAP
-        unit = panel.get("fieldConfig", {}).get("defaults", {}).get("unit", "short")
+        defaults = panel.get("fieldConfig", {}).get("defaults", {})
+        unit = defaults.get("unit", "short")
         lines = lines_of(panel, rows)
         out.append(f'<rect x="{x}" y="{y}" width="{inner_width}" height="{inner_height}" rx="3" fill="#fff" stroke="#dcdcdc"/>')
         out.append(text(x + 10, y + 17, panel["title"], 12, "#222", weight="bold"))
-        body = stat(x, y + HEAD, inner_width, inner_height - HEAD, lines, unit) if panel["type"] == "stat" else plot(x, y + HEAD, inner_width, inner_height - HEAD, lines, unit, end)
+        body = stat(x, y + HEAD, inner_width, inner_height - HEAD, lines, unit) if panel["type"] == "stat" else plot(x, y + HEAD, inner_width, inner_height - HEAD, lines, unit, end, defaults.get("min"))
         out += body
     return "\n".join([*out, "</svg>", ""])

@@ -12,7 +12,7 @@ unavailable() {
     exit 3
 }
 command -v python3 >/dev/null || unavailable "no Python: the boards are read with Python 3.11 or later"
-if ! "$venv/bin/python" -c 'import grafana_foundation_sdk' 2>/dev/null; then
+if ! "$venv/bin/python" -c 'import sys; from importlib.metadata import version; sys.exit(version("grafana-foundation-sdk") != sys.argv[1])' "$version" 2>/dev/null; then
     python3 -m venv "$venv" || unavailable "no virtual environment can be made: install python3-venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check "grafana-foundation-sdk==$version" || unavailable "grafana-foundation-sdk cannot be installed"
 fi

@@ -50,7 +50,7 @@ done
 
 # What the notes call unknown is what values.yaml does not have.
 python3 -B - charts/spokeshave <<'KNOWN'
-import re, sys
+import json, re, sys
 values = open(f"{sys.argv[1]}/values.yaml", encoding="utf-8").read()
 notes = open(f"{sys.argv[1]}/templates/_ignored.tpl", encoding="utf-8").read()
 settings = values.split("\nsettings:\n", 1)[1].split("\n\n", 1)[0]
@@ -63,6 +63,26 @@ if len(lists) != 3 or not all(keys):
 # Helm itself makes `global`.
 wrong = [sorted(known - {"global"} ^ there) for known, there in zip(lists, keys)]
 if any(wrong):
+    sys.exit(f"_ignored.tpl and values.yaml differ in {wrong}")
+
+# Of every object in which the schema lets other keys stand.
+def below(path, text):
+    for depth, name in enumerate(path):
+        text = re.search(rf"(?m)^{'  ' * depth}{name}:\n((?:(?:{'  ' * (depth + 1)}.*)?\n)*)", text)[1]
+    return set(re.findall(rf"(?m)^{'  ' * len(path)}(\w+):", text))
+
+def opened(path, schema):
+    for name, one in schema.get("properties", {}).items():
+        if one.get("additionalProperties") is True:
+            yield ".".join([*path, name])
+        yield from opened([*path, name], one)
+
+named = {path: quoted(keys) for path, keys in re.findall(r'(?m)^  "([\w.]+)" \(list (.*)\)$', notes)}
+wanted = set(opened([], json.load(open(f"{sys.argv[1]}/values.schema.json", encoding="utf-8")))) - {"settings", "settings.featureGates"}
+if wanted - set(named) or len(wanted) < 5:
+    sys.exit(f"the schema lets other keys stand in {sorted(wanted - set(named))}, and _ignored.tpl does not look there")
+wrong = {path: sorted(keys ^ below(path.split("."), values)) for path, keys in named.items() if keys != below(path.split("."), values)}
+if wrong:
     sys.exit(f"_ignored.tpl and values.yaml differ in {wrong}")
 KNOWN
 
@@ -81,6 +101,23 @@ if grep -q "VALUES\|no chart knows" "$rendered"; then
 fi
 ignored --values "$folder/values/defaults.yaml" --set unheardOf=1 >"$rendered"
 grep -q "unheardOf: no chart knows" "$rendered" || { echo "the notes do not name an unknown value" >&2; exit 1; }
+unknown=(controller.resource.limits.cpu=1 controller.image.pullPolicy=Always serviceMonitor.interval=30s podDisruptionBudget.minAvailable=1 service.type=LoadBalancer serviceAccount.labels.team=a)
+ignored --values "$folder/values/defaults.yaml" "${unknown[@]/#/--set=}" --set=controller.logLevel=debug,settings.tags.team=a >"$rendered"
+for named in "controller.resource: no" "controller.image.pullPolicy: no" "serviceMonitor.interval: no" "podDisruptionBudget.minAvailable: no" "service.type: no" "serviceAccount.labels: no" \
+    "controller.logLevel: use logLevel" "settings.tags: use azure.additionalTags"; do
+    grep -q "^ *$named" "$rendered" || { echo "the notes do not say \"$named…\":" >&2; cat "$rendered" >&2; exit 1; }
+done
+# Rules without a scrape tell of a leader that is missing.
+mv "$copy/chart/templates/NOTES.txt" "$copy/chart/"
+printf 'notes: |2\n{{- tpl (.Files.Get "NOTES.txt") . | nindent 2 }}\n' >"$copy/chart/templates/notes.yaml"
+for sets in "1 prometheusRule.enabled=true" "0 prometheusRule.enabled=true,serviceMonitor.enabled=true" "0 prometheusRule.enabled=true,shadow=true" "0 shadow=false"; do
+    "$HELM" template spokeshave "$copy/chart" "${pretended[@]}" --show-only templates/notes.yaml --values "$folder/values/defaults.yaml" --set "${sets#* }" >"$rendered"
+    if [ "$(grep -c "SpokeshaveNoLeader tells" "$rendered")" != "${sets% *}" ]; then
+        echo "${sets#* }: the notes say of the scrape:" >&2
+        cat "$rendered" >&2
+        exit 1
+    fi
+done
 
 # What other Deployments in the cluster lead with, by image and words; only a cluster could be asked for them, so that they are values here.
 cat >"$copy/chart/templates/leaders.yaml" <<'LEADERS'
@@ -183,12 +220,32 @@ render --values "$folder/values/azure.yaml" --set 'controller.envFrom[0].configM
 if grep -q 'name: \(PROVISION_MODE\|LINUX_ADMIN_USERNAME\|NETWORK_PLUGIN_MODE\)' "$rendered"; then echo "defaults hide controller.envFrom" >&2; exit 1; fi
 # Where nobody is elected, no alert says so: a shadow, and a single replica without a Lease.
 for set in shadow=true "$(env 0 DISABLE_LEADER_ELECTION true)" "$(env 0 DISABLE_LEADER_ELECTION t)"; do
-    render --values "$folder/values/defaults.yaml" --set "prometheusRule.enabled=true,$set" --show-only templates/prometheusrule.yaml >"$rendered"
+    render --values "$folder/values/defaults.yaml" --set "prometheusRule.enabled=true,replicas=1,$set" --show-only templates/prometheusrule.yaml >"$rendered"
     if grep -q -- "- alert: SpokeshaveNoLeader" "$rendered" || ! [ "$(grep -c -- '- alert: ' "$rendered")" = "$(($(grep -c -- '- alert: ' charts/spokeshave/rules/alerts.yaml) - 1))" ]; then
         echo "$set: of the alerts, only SpokeshaveNoLeader is left out" >&2
         exit 1
     fi
 done
+# Without a Lease two lead: at every moment, and while one is replaced by the next.
+unelected=$(env 0 DISABLE_LEADER_ELECTION true)
+refused "replicas is 2, and DISABLE_LEADER_ELECTION is set in controller.env" --set "$unelected"
+for set in "$unelected" "$unelected,strategy.type=RollingUpdate" "$unelected,strategy=null"; do
+    render --values "$folder/values/defaults.yaml" --set "replicas=1,$set" --show-only templates/deployment.yaml >"$rendered"
+    if [ "$(grep -A1 "^  strategy:$" "$rendered")" != $'  strategy:\n    type: Recreate' ] || grep -q rollingUpdate "$rendered"; then
+        echo "$set: the next operator does not wait for the end of this one" >&2
+        exit 1
+    fi
+done
+for set in replicas=3 "shadow=true,$unelected" "$(env 0 DISABLE_LEADER_ELECTION false)"; do
+    render --values "$folder/values/defaults.yaml" --set "$set" --show-only templates/deployment.yaml >"$rendered"
+    if grep -q Recreate "$rendered"; then echo "$set: who waits for the Lease need not wait for the end" >&2; exit 1; fi
+done
+# The operator reads tags as a list with commas.
+refused "azure.additionalTags: the tag \"owner\", whose value is \"a,b=c\"" --values "$folder/values/azure.yaml" --set 'azure.additionalTags.owner=a\,b=c'
+refused "azure.additionalTags: the tag \"a,b\"" --values "$folder/values/azure.yaml" --set 'azure.additionalTags.a\,b=c'
+refused "azure.additionalTags: the tag \"a=b\"" --values "$folder/values/azure.yaml" --set-json 'azure.additionalTags={"a=b": "c"}'
+render --values "$folder/values/azure.yaml" --set 'azure.additionalTags.owner=a=b' >"$rendered"
+grep -q 'value: "owner=a=b,team=platform"' "$rendered" || { echo "a value of a tag may have an equals sign" >&2; exit 1; }
 refused "provider.nodeClasses: needed" --set cloudProvider=grpc
 refused "provider.certificatesSecret: needed" --values "$folder/values/provider.yaml" --set provider.address=host:7443
 refused "provider.socket: needed" --values "$folder/values/provider.yaml" --set provider.socket=
@@ -204,6 +261,15 @@ refused "digest" --set controller.image.digest=latest
 # What Karpenter's chart takes for nothing is nothing here, too.
 render --values "$folder/values/defaults.yaml" --set controller.securityContext=null --set settings.preferencePolicy= --set settings.minValuesPolicy= >"$rendered"
 if grep -q "PREFERENCE_POLICY\|MIN_VALUES_POLICY" "$rendered"; then echo "an empty policy is no policy" >&2; exit 1; fi
+# A key without a value is there without one: `additionalLabels:`, and below it only lines that are commented out, as in Karpenter's own file.
+for values in aws azure; do
+    set=(--values "$folder/values/$values.yaml" --set "controller.sidecarContainer[0].name=proxy,controller.sidecarContainer[0].image=registry.example/proxy")
+    render "${set[@]}" >"$copy/as-by-default"
+    for null in additionalLabels additionalAnnotations podLabels podAnnotations extraVolumes controller.containerName controller.extraVolumeMounts controller.sidecarVolumeMounts; do
+        render "${set[@]}" --set "$null=null" >"$rendered"
+        diff -u "$copy/as-by-default" "$rendered" || { echo "$values: $null without a value is not what it is by default" >&2; exit 1; }
+    done
+done
 # A text keeps its indentation, also that of its first line.
 text=$'  apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n'
 printf '%s' "$text" >"$copy/text"
@@ -214,9 +280,9 @@ render --values "$folder/values/azure.yaml" --set-file azure.bootstrapTemplate="
 }
 
 render --values "$folder/values/defaults.yaml" --set dashboards.enabled=true --show-only templates/dashboards.yaml >"$rendered"
+python3 -B "$folder/boards_check.py"
 boards=0
 for board in charts/spokeshave/dashboards/*.json; do
-    python3 -m json.tool "$board" >/dev/null
     grep -qF "  $(basename "$board"): |" "$rendered" || { echo "$board is in no ConfigMap" >&2; exit 1; }
     boards=$((boards + 1))
 done

@@ -93,6 +93,11 @@ class Faults:
     def holder(self):
         return self.cluster.call("GET", LEASE, accepted=(200, 404)).get("spec", {}).get("holderIdentity") or ""
 
+    def led_otherwise(self, name):
+        """Who leads, unless it is this replica."""
+        holder = self.holder()
+        return "" if holder.startswith(name) else f"{holder or 'nobody'} does"
+
     # The faults.
 
     def definitions(self):
@@ -266,7 +271,7 @@ class Faults:
     def old_leader(self):
         first = self.replica("first")
         self.until_ready(first)
-        self.story.wait("the first leads", 60, lambda: not self.holder().startswith("first") and self.holder())
+        self.story.wait("the first leads", 60, lambda: self.led_otherwise("first"))
         self.work()
         wait_running(self.cluster, self.story, "web", 12)
         self.second_install()
@@ -276,7 +281,7 @@ class Faults:
         second = self.replica("second")
         self.until_ready(second)
         first.process.send_signal(signal.SIGSTOP)
-        self.story.wait("the second leads", 60, lambda: not self.holder().startswith("second") and self.holder())
+        self.story.wait("the second leads", 60, lambda: self.led_otherwise("second"))
         before, mark = {claim["metadata"]["uid"] for claim in claims(self.cluster, "web")}, os.path.getsize(self.arguments.audit_log)
         self.cluster.apply(DEPLOYMENTS, "later", workload("later", "web", 2))
         first.process.send_signal(signal.SIGCONT)

@@ -2,7 +2,8 @@
 """Writes the golden cases: small worlds with what upstream Karpenter decides about them.
 
 `cargo test -p spokeshave --test golden` holds Spokeshave against them without the oracle. A world on which upstream
-disagrees with itself over several runs is left out, and so is one that is too large.
+disagrees with itself over several runs is left out, and so is one that is too large. A node that upstream keeps and ours disrupts needs a row with the reason
+there (DISRUPTED_BY_OURS_ALONE).
 """
 
 import json

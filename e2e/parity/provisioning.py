@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares what Spokeshave and upstream Karpenter would launch for the same pending pods.
 
-For each generated world: the same pods must find a place, and ours must not cost more. Differences are printed, and the
-world is kept in --keep DIR. See e2e/README.md for the oracle.
+For each generated world: the same pods must find a place, and ours must not cost more. Pods that only ours places are shown; in more than a few worlds they
+would mean that ours overlooks what upstream heeds. Differences are printed, and the world is kept in --keep DIR. See e2e/README.md for the oracle.
 """
 
 import argparse
@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 DEARER = "ours costs more"
+# In at most this share of the worlds, or in one, ours may place pods that upstream does not: one of 250 is known (docs/compat.md).
+MOST_WITH_MORE_PODS = 0.02
 
 
 def arguments(description):
@@ -56,7 +58,7 @@ def ours(options, path, *more):
 
 
 def compare(theirs, mine):
-    """Faults of ours and pods that only ours places, as sentences, and the two prices."""
+    """Faults of ours and pods that only ours places, as sentences, the two prices, and how many pods both place."""
     placed_theirs = {p for claim in theirs["new_node_claims"] for p in claim["pods"]}
     placed_theirs |= {p for node in theirs["existing_nodes"] for p in node["pods"]}
     provisioning = mine["provisioning"]
@@ -69,13 +71,13 @@ def compare(theirs, mine):
     errors = {e["pod"]: e["error"] for e in theirs["pod_errors"]}
     for pod in sorted(placed_theirs - placed_mine):
         problems.append(f"only upstream places {pod}: {reasons.get(pod, 'no reason')}")
-    # A pod that only ours places is no fault, but the prices then say nothing.
+    # A pod that only ours places is no fault of this world, but the prices then say nothing.
     extra = sorted(placed_mine - placed_theirs)
     notes = [f"only ours places {pod}: {errors.get(pod, 'no error')}" for pod in extra]
     # Our prices are whole nano-dollars, upstream's are floats: half a nano-dollar for each node, and 1e-9 for the sum.
     if price_mine > price_theirs + 1e-9 + 0.5e-9 * len(provisioning["nodeClaims"]) and not extra:
         problems.append(f"{DEARER}: {price_mine:.6f} against {price_theirs:.6f}")
-    return problems, notes, price_mine, price_theirs
+    return problems, notes, price_mine, price_theirs, len(placed_mine & placed_theirs)
 
 
 def check(options, directory, seed):
@@ -85,7 +87,7 @@ def check(options, directory, seed):
     try:
         theirs = upstream(options, path, "provision", "--solve-timeout", "0")
         mine = ours(options, path)
-        problems, notes, price, price_theirs = compare(theirs, mine)
+        problems, notes, price, price_theirs, placed = compare(theirs, mine)
         if problems and all(problem.startswith(DEARER) for problem in problems):
             # Upstream's own result depends on chance: is ours dearer than most of its runs?
             again = [upstream(options, path, "provision", "--solve-timeout", "0") for _ in range(8)]
@@ -93,21 +95,22 @@ def check(options, directory, seed):
             cheaper = sum(1 for found in results if found[0])
             median = sorted(found[3] for found in results)[len(results) // 2]
             if cheaper * 2 < len(results):
-                return name, world, path, [], [f"{DEARER} in {cheaper} of {len(results)} runs of upstream's"], price, median
+                return name, world, path, [], [f"{DEARER} in {cheaper} of {len(results)} runs of upstream's"], price, median, placed
             problems = [f"{problem} (in {cheaper} of {len(results)} runs)" for problem in problems]
     except RuntimeError as error:
-        return name, world, path, [str(error)], [], 0, 0
-    return name, world, path, problems, notes, price, price_theirs
+        return name, world, path, [str(error)], [], 0, 0, 0
+    return name, world, path, problems, notes, price, price_theirs, placed
 
 
 def main():
     options = arguments(__doc__)
-    equal = cheaper = more = within = 0
+    equal = cheaper = more = within = pods = 0
     differing = []
     total_mine = total_theirs = 0.0
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(options.jobs) as pool:
         seeds = range(options.first, options.first + options.worlds)
-        for name, world, path, problems, notes, mine, theirs in pool.map(lambda seed: check(options, directory, seed), seeds):
+        for name, world, path, problems, notes, mine, theirs, placed in pool.map(lambda seed: check(options, directory, seed), seeds):
+            pods += placed
             if problems:
                 differing.append(name)
                 print(f"{name} ({', '.join(sorted(set(world.traits)))}):")
@@ -131,9 +134,14 @@ def main():
     print(
         f"{equal} of {options.worlds} worlds agree: the same pods placed, at most upstream's price; {cheaper} of them cheaper; "
         f"in {more} more ours places pods that upstream does not; in {within} more ours costs more than some of upstream's own runs and no more than most; "
-        f"together ${total_mine:.4f}/h against ${total_theirs:.4f}/h"
+        f"together ${total_mine:.4f}/h against ${total_theirs:.4f}/h; {pods} pods are placed by both"
     )
-    sys.exit(1 if differing else 0)
+    is_far = more > max(1, MOST_WITH_MORE_PODS * options.worlds)
+    if is_far:
+        print(f"in {more} of {options.worlds} worlds ours places pods that upstream does not: ours overlooks what upstream heeds")
+    if not pods:
+        print("no pod is placed: nothing was compared")
+    sys.exit(1 if differing or is_far or not pods else 0)
 
 
 if __name__ == "__main__":

@@ -397,7 +397,7 @@ def main():
     options.oracle, options.controlplane = oracle(options.oracle), controlplane(options.controlplane)
     catalog = json.loads(subprocess.run([options.oracle, "catalog"], check=True, capture_output=True, text=True).stdout)
     types = {machine["name"]: machine for machine in catalog}
-    failed = pods_bound = as_planned = alike = launched = 0
+    failed = pods_planned = pods_bound = as_planned = alike = launched = 0
     with tempfile.TemporaryDirectory() as directory:
         child, kubeconfig = start(options.controlplane, directory, options.profile)
         cluster = Cluster(kubeconfig)
@@ -416,7 +416,9 @@ def main():
             plan = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["provisioning"]
             planned = build(cluster, world, plan, types, options.free)
             places, pods = settle(cluster, world, planned, options.patience)
-            refused = [key for key, place in places.items() if not place]
+            # One that is gone was preempted by another, so that not both had a place.
+            refused = [key for key in planned if not places.get(key)]
+            pods_planned += len(planned)
             pods_bound += len(planned) - len(refused)
             as_planned += sum(1 for key, place in places.items() if place == planned[key])
             alike += as_planned_but_for_names(planned, places, pods)
@@ -428,7 +430,7 @@ def main():
                 flush=True,
             )
             for key in refused[:4]:
-                print(f"  {key}, planned for {planned[key]}: {why(pods[key])[:300]}")
+                print(f"  {key}, planned for {planned[key]}: {why(pods[key])[:300] if key in pods else 'it is gone'}")
             cluster.clear()
         child.stdin.close()
         child.wait(60)
@@ -436,7 +438,11 @@ def main():
         f"{options.worlds - failed} of {options.worlds} worlds: every planned pod was bound by the kube-scheduler; {pods_bound} pods, "
         f"{as_planned} of them where they were planned, {alike} where one just like them was; {launched} nodes launched"
     )
-    sys.exit(1 if failed else 0)
+    # A world has two dozen pods that are planned on average.
+    is_idle = pods_planned < options.worlds
+    if is_idle:
+        print(f"{pods_planned} pods were planned: the plans say next to nothing")
+    sys.exit(1 if failed or is_idle else 0)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 """Runs upstream's end-to-end suites against Spokeshave (or upstream's own operator) on the embedded API server, and prints a table of specs.
 
 Ends with 1 when a spec fails that is not in known-failures.md. A spec that fails is run once more by itself, because the specs wait by the wall clock;
-what fails twice counts. Specs that an earlier failure of their container left out are run by themselves as well.
+what fails twice counts. Specs that an earlier failure of their container left out are run by themselves as well; one without a report then has failed, too.
+Only what the time did not suffice for is not judged, and a run that has judged no spec at all ends with 1.
 """
 
 import argparse
@@ -23,6 +24,12 @@ NAME = re.compile(r"^\| `(?P<spec>[^`]+)` \| (?P<operator>[a-z]+) \| (?P<reason>
 UNAVAILABLE = 3
 # A cluster is not begun with less time than this, in seconds.
 LEAST_SECONDS = 60
+# No spec takes as long by itself, in seconds: what is not through by then hangs.
+HANG_SECONDS = 3600
+# After so many runs in a row that were broken as a whole, the others would be, too.
+MOST_BROKEN = 3
+# What ginkgo says of a spec that it has ended because the time for everything was over.
+TIME_IS_OVER = "suite timeout"
 
 
 def arguments():
@@ -66,14 +73,27 @@ def program(options, focus, report, *more):
     return command + ([f"-ginkgo.focus-file={options.file}"] if options.file else [])
 
 
+def nodes(path):
+    """Ginkgo's reports: of specs, and of what surrounds them all."""
+    return [one for suite in json.loads(path.read_text()) for one in suite.get("SpecReports") or []]
+
+
 def reported(path):
     """Ginkgo's reports of the specs that were meant, by name."""
     specs = {}
-    for spec in (one for suite in json.loads(path.read_text()) for one in suite.get("SpecReports") or []):
+    for spec in nodes(path):
         if spec.get("LeafNodeType") == "It" and spec["State"] != "pending":
             text = " ".join([*(spec.get("ContainerHierarchyTexts") or []), spec.get("LeafNodeText", "")])
             specs[text] = spec
     return specs
+
+
+def broken_by(path):
+    """Which of the nodes that surround all specs (BeforeSuite, AfterSuite) has failed, and why."""
+    for node in nodes(path):
+        if node.get("LeafNodeType") != "It" and node["State"] not in ("passed", "skipped", "pending"):
+            return f"{node['LeafNodeType']}: {reason(node)}"
+    return None
 
 
 def listed(options, focus):
@@ -87,35 +107,86 @@ def listed(options, focus):
     return sorted(name for name, spec in reported(report).items() if spec["State"] == "passed")
 
 
+class Ran:
+    """How a run went: the reports of specs by name, whether its time was over before it was through, and what broke it as a whole, if something has."""
+
+    def __init__(self, specs, is_late=False, broken=None):
+        self.specs, self.broken = specs, broken
+        self.is_late = is_late or TIME_IS_OVER in (broken or "").lower() or any(is_late_report(spec) for spec in specs.values())
+
+
 def run(options, name, focus, seconds):
-    """Runs specs on a cluster of their own; gives their reports."""
+    """Runs specs on a cluster of their own."""
     folder = TARGET / "suites/run" / name
     started = subprocess.run([HERE / "cluster.sh", name, options.operator, str(options.port)])
     if started.returncode:
         sys.exit("the cluster did not come up")
-    report = folder / "report.json"
+    report, log = folder / "report.json", folder / "suite.log"
     limits = ["-test.timeout", "4h", "-ginkgo.grace-period", "20s", "-ginkgo.timeout", f"{max(int(seconds), LEAST_SECONDS)}s"]
     environment = {**os.environ, "KUBECONFIG": str(folder / "kubeconfig"), "OUTPUT_DIR": str(folder)}
     try:
-        with open(folder / "suite.log", "wb") as log:
-            subprocess.run(program(options, focus, report, *limits), env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT, timeout=seconds + 120)
+        with open(log, "wb") as output:
+            subprocess.run(program(options, focus, report, *limits), env=environment, cwd=folder, stdout=output, stderr=subprocess.STDOUT, timeout=seconds + 120)
+        return Ran(reported(report), broken=broken_by(report))
     except subprocess.TimeoutExpired:
-        pass
+        return Ran({}, is_late=True)
+    except (OSError, ValueError):
+        # It crashed, before the report or in the middle of it.
+        said = log.read_text(errors="replace").strip().splitlines()[-5:] if log.exists() else []
+        print(f"the suite wrote no report; see {log}", *said, sep="\n  ", file=sys.stderr)
+        return Ran({}, broken=f"the suite wrote no report: {said[-1] if said else 'it said nothing'}")
     finally:
         subprocess.run([HERE / "down.sh", name])
-    if not report.exists():
-        print(f"the suite wrote no report; see {folder}/suite.log", file=sys.stderr)
-        return {}
-    return reported(report)
+
+
+def alone(options, index, name, seconds):
+    """The report of a spec that is run by itself, and what broke that run. One that there is no report of has failed; it is None where the time was over."""
+    seconds = min(seconds, HANG_SECONDS)
+    ran = run(options, f"{options.name}-again-{index}", [f"{re.escape(name)}$"], seconds)
+    spec = ran.specs.get(name)
+    if not unjudged(spec):
+        return spec, ran.broken
+    if ran.is_late:
+        return failure(f"not through by itself after {seconds:.0f} s") if seconds == HANG_SECONDS else None, None
+    return failure(ran.broken or "it was left out when it was run by itself"), ran.broken
+
+
+def failure(text):
+    """A report of ours, of a spec that ginkgo has none of."""
+    return {"State": "failed", "Failure": {"Message": text}}
+
+
+def reason(spec):
+    """Why a node has failed, in a line."""
+    return ((spec.get("Failure") or {}).get("Message", "").strip().splitlines() or [spec["State"]])[0][:160]
 
 
 def passed(spec):
-    return spec["State"] == "passed"
+    return spec is not None and spec["State"] == "passed"
+
+
+def is_late_report(spec):
+    """Ended because the time for everything was over."""
+    return TIME_IS_OVER in (spec.get("Failure") or {}).get("Message", "").lower()
 
 
 def unjudged(spec):
     """Not run, or not to its end because the time for everything was over."""
-    return spec is None or spec["State"] == "skipped" or "suite timeout" in spec.get("Failure", {}).get("Message", "").lower()
+    return spec is None or spec["State"] == "skipped" or is_late_report(spec)
+
+
+def judge(name, first, second, known, why_not):
+    """(verdict, note) of a spec by its reports of the first run and of the one by itself, None where there is none; `why_not` is why none was tried any more."""
+    spec = second or first
+    if unjudged(spec):
+        return "not run", "ended with the time for everything" if spec and is_late_report(spec) else why_not
+    if passed(spec):
+        if name in known:
+            return "passed", "take it off known-failures.md"
+        return "passed", "at the second try" if second and not unjudged(first) else ""
+    if name in known:
+        return "failed", f"known: {known[name]}"
+    return "FAILED", reason(spec)
 
 
 def main():
@@ -134,39 +205,47 @@ def main():
     if not names:
         sys.exit("no spec has such a name")
     print(f"{len(names)} specs", flush=True)
-    specs = run(options, options.name, focus, left())
-    again = {}
+    ran = run(options, options.name, focus, left())
+    if ran.broken:
+        print(f"the run of all of them was broken: {ran.broken}", flush=True)
+    again, in_a_row = {}, 0
     for index, name in enumerate(names):
-        spec = specs.get(name)
-        if left() < LEAST_SECONDS:
+        spec = ran.specs.get(name)
+        if left() < LEAST_SECONDS or in_a_row == MOST_BROKEN:
             break
         if spec is None or (not passed(spec) and (name not in known or spec["State"] == "skipped")):
-            alone = run(options, f"{options.name}-again-{index}", [f"{re.escape(name)}$"], left())
-            again[name] = alone.get(name, spec)
-    failed, late, count = [], [], 0
+            again[name], broken = alone(options, index, name, left())
+            in_a_row = in_a_row + 1 if broken else 0
+    is_hopeless = in_a_row == MOST_BROKEN
+    verdicts = {}
     for name in names:
-        spec = again.get(name) or specs.get(name)
-        seconds, note = (spec or {}).get("RunTime", 0) / 1e9, ""
-        if unjudged(spec):
-            verdict, note = "not run", "no time left"
-            late.append(name)
-        elif passed(spec):
-            verdict = "passed"
-            count += 1
-            if name in known:
-                note = "take it off known-failures.md"
-            elif name in again and not unjudged(specs.get(name)):
-                note = "at the second try"
-        elif name in known:
-            verdict, note = "failed", f"known: {known[name]}"
-        else:
-            verdict, note = "FAILED", (spec.get("Failure", {}).get("Message", "").strip().splitlines() or [spec["State"]])[0][:160]
-            failed.append(name)
-        print(f"{verdict:8} {seconds:6.0f} s  {name}{'  (' + note + ')' if note else ''}")
-    print(f"\n{count} of {len(names)} specs passed with {options.operator}; {len(late)} not run; {len(failed)} failed that are not known to")
-    if failed:
+        first, second = ran.specs.get(name), again.get(name)
+        verdicts[name], note = judge(name, first, second, known, "not tried" if is_hopeless else "no time left")
+        seconds = (second or first or {}).get("RunTime", 0) / 1e9
+        print(f"{verdicts[name]:8} {seconds:6.0f} s  {name}{'  (' + note + ')' if note else ''}")
+    broken = ran.broken
+    if is_hopeless:
+        broken = f"{MOST_BROKEN} runs in a row, and no further spec was tried"
+    elif ran.is_late or (again and all(passed(spec) for spec in again.values())):
+        # The time was over, or what was left out has passed since.
+        broken = None
+    sys.exit(conclude(options, list(verdicts.values()), broken))
+
+
+def conclude(options, verdicts, broken):
+    """Prints the last line, and what it does not tell; gives the status."""
+    count = {verdict: verdicts.count(verdict) for verdict in ("passed", "failed", "FAILED", "not run")}
+    print(f"\n{count['passed']} of {len(verdicts)} specs passed with {options.operator}; {count['not run']} not run; {count['FAILED']} failed that are not known to")
+    wrong = count["FAILED"] > 0
+    if count["not run"] == len(verdicts):
+        print(f"no spec was judged in {options.seconds} s, so that nothing is said about {options.operator}")
+        wrong = True
+    if broken:
+        print(f"broken as a whole: {broken}")
+        wrong = True
+    if wrong:
         print(f"logs: {TARGET}/suites/run/{options.name}*", file=sys.stderr)
-        sys.exit(1)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ import json
 import os
 import re
 import shutil
+import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("SPOKESHAVE", str(ROOT / "target/release/spokeshave"))
+# A page whose cluster changes twice a second: an example of the crate of the page.
+CHANGING = os.environ.get("CHANGING", str(ROOT / "target/release/examples/changing"))
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
@@ -25,13 +27,13 @@ PATIENCE = float(os.environ.get("PATIENCE", "1"))
 class Running:
     """A program that serves a page; ended at the end of the block."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, program=PROGRAM):
         self.folder = tempfile.TemporaryDirectory()
         self.kubeconfig = Path(self.folder.name) / "kubeconfig"
-        if arguments[0] == "up":
+        if arguments[:1] == ("up",):
             arguments += ("--kubeconfig", str(self.kubeconfig))
         self.errors = open(Path(self.folder.name) / "errors", "w+", encoding="utf-8")
-        self.process = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=self.errors)
+        self.process = subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL, stderr=self.errors)
         self.url = self._find_url()
 
     def _find_url(self):
@@ -42,16 +44,20 @@ class Running:
             if found:
                 return found[1]
             if self.process.poll() is not None:
-                sys.exit(f"the program has ended: {text}")
+                raise AssertionError(f"the program has ended: {text}")
             time.sleep(0.1)
-        sys.exit(f"no page within {PATIENCE:g} minutes")
+        self.process.kill()
+        raise AssertionError(f"no page within {PATIENCE:g} minutes")
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(20)
+        try:
+            self.process.wait(20 * PATIENCE)
+        finally:
+            self.process.kill()
         self.errors.close()
         self.folder.cleanup()
 
@@ -202,11 +208,17 @@ def a_pod(name, app, milli_cpu, mebibytes, on, now):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
 
 
-def still(world):
+def still(world, *arguments):
     """A page of a dump."""
     file = Path(tempfile.mkdtemp()) / "shop.json"
     file.write_text(json.dumps(world), encoding="utf-8")
-    return Running("web", "-f", str(file), "--now", FIXED)
+    return Running("web", "-f", str(file), "--now", FIXED, *arguments)
+
+
+def free_port():
+    """A port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def until(page, expression, timeout=20000):

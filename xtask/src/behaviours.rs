@@ -17,11 +17,14 @@ const MOST_IDS: usize = 5;
 
 /// Adds a finding for every id without test and reason, and for every reason that has become pointless. Returns how many ids have a test.
 pub(crate) fn check(root: &Path, specification: &Specification, findings: &mut Vec<String>) -> Result<usize> {
-    let mut names = Vec::new();
+    let (mut names, mut idle) = (Vec::new(), Vec::new());
     for folder in ["crates", "xtask"] {
-        visit(&root.join(folder), &mut names)?;
+        visit(&root.join(folder), &mut names, &mut idle)?;
     }
     findings.extend(names.iter().filter_map(|name| overloaded(name)));
+    findings.extend(idle.iter().map(|name| {
+        format!("test {name}: may return before it has looked at anything, and bears ids; let it prove them, or run where it can")
+    }));
     let tested: BTreeSet<Id> = names.iter().flat_map(|name| ids(name)).collect();
     let path = root.join(FOLDER).join("coverage.md");
     let table = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -95,16 +98,21 @@ fn overloaded(name: &str) -> Option<String> {
     })
 }
 
-/// Collects the names of all tests.
-fn visit(folder: &Path, names: &mut Vec<String>) -> Result<()> {
+/// Collects the names of all tests, and of those with ids that may prove nothing.
+fn visit(folder: &Path, names: &mut Vec<String>, idle: &mut Vec<String>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     for entry in entries {
         let path = entry?.path();
         if path.is_dir() {
-            visit(&path, names)?;
+            visit(&path, names, idle)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             names.extend(tests(&text).map(|(name, _)| name.to_owned()));
+            idle.extend(
+                returning(&text)
+                    .filter(|name| !ids(name).is_empty())
+                    .map(str::to_owned),
+            );
         }
     }
     Ok(())
@@ -125,6 +133,18 @@ pub(crate) fn tests(text: &str) -> impl Iterator<Item = (&str, usize)> {
         let function = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
         let name = function.filter(|_| std::mem::take(&mut is_test))?;
         Some((name.split('(').next()?, number))
+    })
+}
+
+/// Names of tests whose first statement returns where something is not so.
+fn returning(text: &str) -> impl Iterator<Item = &str> {
+    tests(text).filter_map(move |(name, number)| {
+        let mut lines = text.lines().map(str::trim).skip(number - 1);
+        lines.find(|line| line.ends_with('{'))?;
+        let (condition, then) = (lines.next()?, lines.next().unwrap_or_default());
+        let returns =
+            condition.contains("{ return") || (condition.ends_with('{') && then.starts_with("return"));
+        (condition.starts_with("if ") && returns).then_some(name)
     })
 }
 
@@ -205,6 +225,19 @@ mod tests {
         assert_eq!(overloaded("d_022_to_d_030_the_twelve_checks"), None);
         let many = overloaded("d_001_d_002_d_003_d_004_d_005_d_006_words").expect("a finding");
         assert!(many.contains("spells 6 ids"), "{many}");
+    }
+
+    #[test]
+    fn a_test_that_may_return_at_once_is_found() {
+        let text = [
+            "#[test]\nfn d_001_asked(\n    one: u8,\n) {\n    if !is_asked() {\n        return;\n    }\n    assert!(true);\n}\n",
+            "#[test]\nfn d_002_in_a_line() {\n    if !is_asked() { return; }\n}\n",
+            "#[test]\nfn d_003_looks() {\n    let a = 1;\n    if a == 2 {\n        return;\n    }\n}\n",
+            "#[test]\nfn d_004_branches() {\n    if one() {\n        assert!(two());\n    }\n}\n",
+        ]
+        .concat();
+        let found: Vec<&str> = returning(&text).collect();
+        assert_eq!(found, ["d_001_asked", "d_002_in_a_line"]);
     }
 
     #[test]

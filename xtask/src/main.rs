@@ -2,6 +2,7 @@
 //!
 //! Owns what CI runs beside the compiler and what regenerates committed data. It is never a dependency of the product.
 
+mod architecture;
 mod behaviours;
 mod bill;
 mod circles;
@@ -9,8 +10,10 @@ mod citations;
 mod features;
 mod image;
 mod links;
+mod modules;
 mod openapi_facts;
 mod protobuf_facts;
+mod pure;
 mod scripts;
 mod specification;
 mod tidy;
@@ -21,7 +24,7 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
 commands:
-  tidy                           check dependency rules, licences, house rules, the ids of docs/spec both ways (cited ones exist, each has a test or a reason), and the links of documents
+  tidy                           check dependency rules, licences, house rules, that every source file is compiled, the ids of docs/spec both ways (cited ones exist, each has a test or a reason), and the links of documents
   openapi-facts FLAGS            regenerate the API server's table of core kinds from a real server's OpenAPI
   protobuf-facts FILE…           regenerate the API server's table of protobuf fields from Kubernetes' generated.proto files
   image FLAGS                    write a container image as an OCI layout, from static binaries

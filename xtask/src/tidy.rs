@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the house rules that a compiler does not check.
 //!
-//! Owns the table "which crate may depend on which" (the same as in ARCHITECTURE.md), the crates that pure code must never
-//! reach, the licences that we accept, and the rules about files. It only reads; it never changes a file.
+//! Owns the table "which crate may depend on which" (the same as in ARCHITECTURE.md), the licences that we accept, and the rules about files. It only reads;
+//! it never changes a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,8 +11,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::pure::{DRAWING, FORBIDDEN, PURE};
 use crate::specification::Specification;
-use crate::{behaviours, circles, citations, features, links, scripts};
+use crate::{architecture, behaviours, circles, citations, features, links, modules, pure, scripts};
 
 /// One row: a crate, and the crates of ours that its normal (not development) dependencies may name.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -231,40 +232,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates whose decisions must be functions of their arguments.
-const PURE: &[&str] = &[
-    "spokeshave-syntax",
-    "spokeshave-api",
-    "spokeshave-model",
-    "spokeshave-schedule",
-    "spokeshave-plan",
-    "spokeshave-story",
-    "spokeshave-audit",
-    "spokeshave-convert",
-    "spokeshave-charts",
-    "spokeshave-view",
-];
-
-/// Crates that draw from `ports::Entropy` and are otherwise held to the rules of pure crates: the same bans, and none of the crates below among their own
-/// dependencies.
-const DRAWING: &[&str] = &["spokeshave-scenario", "spokeshave-simulate"];
-
-/// What pure crates must not reach, even through others: runtimes, clients, sockets, chance.
-const FORBIDDEN_IN_PURE: &[&str] = &[
-    "tokio",
-    "async-std",
-    "kube",
-    "kube-client",
-    "kube-runtime",
-    "hyper",
-    "hyper-util",
-    "rustls",
-    "rand",
-    "rand_chacha",
-    "prometheus-client",
-    "tracing-subscriber",
-];
-
 /// Licences that we accept; an expression passes when one of its alternatives does.
 const LICENCES: &[&str] = &[
     "0BSD",
@@ -294,8 +261,11 @@ pub fn run() -> Result<()> {
     check_dependencies(&metadata, &mut findings)?;
     check_licences(&metadata, &mut findings)?;
     features::check(&root, &mut findings)?;
-    check_pure_lints(&root, &mut findings)?;
-    let files = check_files(&root, &mut findings)?;
+    let files = sources(&root)?;
+    check_files(&root, &files, &mut findings)?;
+    pure::check(&root, &files, &mut findings)?;
+    modules::check(&root, &metadata, &files, &mut findings)?;
+    architecture::check(&root, ALLOWED, &mut findings)?;
     let specification = Specification::read(&root)?;
     citations::check(&root, &specification, &mut findings)?;
     let ids = behaviours::check(&root, &specification, &mut findings)?;
@@ -304,8 +274,9 @@ pub fn run() -> Result<()> {
     links::check(&root, &documents(&root)?, &mut findings)?;
     if findings.is_empty() {
         println!(
-            "tidy: {} crates, {files} files, tests of {ids} of {} ids: no findings",
+            "tidy: {} crates, {} files, tests of {ids} of {} ids: no findings",
             ALLOWED.len() + 2,
+            files.len(),
             specification.ids.len()
         );
         return Ok(());
@@ -339,11 +310,13 @@ fn cargo_metadata(root: &Path) -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")
 }
 
-fn array<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+/// The entries of a list in JSON.
+pub(crate) fn array<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().into_iter().flatten()
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+/// A text in JSON.
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
@@ -383,7 +356,7 @@ fn check_dependencies(metadata: &Value, findings: &mut Vec<String>) -> Result<()
             for target in &edges[member] {
                 let target = names[target];
                 // `rand` brings the trait by which a generator of `ports::Entropy` is read.
-                if FORBIDDEN_IN_PURE.contains(&target) && target != "rand" {
+                if FORBIDDEN.contains(&target) && target != "rand" {
                     findings.push(format!(
                         "{name}: draws from seeds only and must not depend on {target}"
                     ));
@@ -393,7 +366,7 @@ fn check_dependencies(metadata: &Value, findings: &mut Vec<String>) -> Result<()
         if PURE.contains(&name) {
             for reached in reach(member, &edges) {
                 let reached = names[reached];
-                if FORBIDDEN_IN_PURE.contains(&reached) {
+                if FORBIDDEN.contains(&reached) {
                     findings.push(format!("{name}: is pure and must not reach {reached}"));
                 }
             }
@@ -437,38 +410,6 @@ fn check_licences(metadata: &Value, findings: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// All pure crates, and those that only draw, carry the same bans.
-fn check_pure_lints(root: &Path, findings: &mut Vec<String>) -> Result<()> {
-    let mut first: Option<String> = None;
-    for name in PURE.iter().chain(DRAWING) {
-        let path = root
-            .join("crates")
-            .join(name.trim_start_matches("spokeshave-"))
-            .join("clippy.toml");
-        let content = match fs::read_to_string(&path) {
-            Ok(content) => content,
-            Err(error) => {
-                findings.push(format!(
-                    "{}: {error}; every pure crate needs the bans",
-                    path.display()
-                ));
-                continue;
-            }
-        };
-        match &first {
-            None => first = Some(content),
-            Some(expected) if *expected != content => {
-                findings.push(format!(
-                    "{}: differs from the clippy.toml of the other pure crates",
-                    path.display()
-                ));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(())
-}
-
 /// Documents whose links are checked, from the root.
 fn documents(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
@@ -491,14 +432,19 @@ fn documents(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Rules about single files. Returns how many were read.
-fn check_files(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
+/// Every source file of ours.
+fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for folder in ["crates", "xtask"] {
+    for folder in ["crates", "xtask", "e2e"] {
         collect(&root.join(folder), &mut files)?;
     }
     files.sort();
-    for path in &files {
+    Ok(files)
+}
+
+/// Rules about single files.
+fn check_files(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) -> Result<()> {
+    for path in files {
         let content = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let shown = path.strip_prefix(root).unwrap_or(path).display().to_string();
         if !content.starts_with("//!") {
@@ -516,7 +462,7 @@ fn check_files(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
             }
         }
     }
-    Ok(files.len())
+    Ok(())
 }
 
 /// A file that has outgrown its subject.

@@ -6,7 +6,13 @@
 {{- range .Values.controller.env -}}{{- $_ := set $given .name (ternary (toString .value) "?" (hasKey . "value")) -}}{{- end -}}
 {{- $elsewhere := not (empty .Values.controller.envFrom) -}}
 {{- $tags := list -}}
-{{- range $key, $value := $azure.additionalTags -}}{{- $tags = append $tags (printf "%s=%s" $key (toString $value)) -}}{{- end -}}
+{{- range $key, $value := $azure.additionalTags -}}
+{{- /* The operator reads a list, as Karpenter's provider does: what follows a comma would be another tag. */ -}}
+{{- if or (contains "," $key) (contains "=" $key) (contains "," (tpl (toString $value) $)) -}}
+{{- fail (printf "azure.additionalTags: the tag %q, whose value is %q, cannot be written as KEY=VALUE between commas: no key may have a comma or an equals sign, and no value a comma. spec.tags of AKSNodeClasses takes any" $key (toString $value)) -}}
+{{- end -}}
+{{- $tags = append $tags (printf "%s=%s" $key (toString $value)) -}}
+{{- end -}}
 {{- $mode := default $azure.provisionMode (get $given "PROVISION_MODE") -}}
 {{- if not (has $mode (list "aksscriptless" "aksmachineapi" "?")) -}}
 {{- fail (printf "controller.env: PROVISION_MODE is %q; expected aksscriptless or aksmachineapi" $mode) -}}

@@ -27,10 +27,10 @@ labels:
   {{- include "spokeshave.selectorLabels" $root | nindent 2 }}
   app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
   app.kubernetes.io/managed-by: {{ $root.Release.Service }}
-  {{- with merge (dict) (default (dict) .labels) $root.Values.additionalLabels }}
+  {{- with merge (dict) (default (dict) .labels) (default (dict) $root.Values.additionalLabels) }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with merge (dict) (default (dict) .annotations) $root.Values.additionalAnnotations }}
+{{- with merge (dict) (default (dict) .annotations) (default (dict) $root.Values.additionalAnnotations) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -57,6 +57,10 @@ annotations:
 {{- end -}}
 {{- end -}}
 
+{{- define "spokeshave.containerName" -}}
+{{- default "controller" .Values.controller.containerName -}}
+{{- end -}}
+
 {{- define "spokeshave.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "spokeshave.fullname" .) .Values.serviceAccount.name -}}
@@ -65,11 +69,16 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{/* The Lease by which a leader is elected; nothing where none is: a shadow leads nowhere, and a single replica may do without. */}}
+{{/* The Lease by which a leader is elected, as NAMESPACE/NAME; nothing where none is: a shadow leads nowhere, and a single replica may do without. */}}
 {{- define "spokeshave.lease" -}}
 {{- if not .Values.shadow -}}
-{{- include "spokeshave.leaseOf" (dict "container" .Values.controller "namespace" .Release.Namespace) | splitList "/" | last -}}
+{{- include "spokeshave.leaseOf" (dict "container" .Values.controller "namespace" .Release.Namespace) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* "true" where the operator leads without a Lease: whoever runs beside it leads as well. */}}
+{{- define "spokeshave.leadsUnelected" -}}
+{{- if and (not .Values.shadow) (empty (include "spokeshave.lease" .)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Binds a Role to the operator: a dictionary with root, and perhaps suffix and namespace, as the metadata of both have them. */}}
@@ -193,7 +202,7 @@ subjects:
 - name: CPU_REQUESTS
   valueFrom:
     resourceFieldRef:
-      containerName: {{ .Values.controller.containerName }}
+      containerName: {{ include "spokeshave.containerName" . }}
       divisor: 1m
       resource: requests.cpu
 {{- if eq .Values.cloudProvider "aws" }}

@@ -18,9 +18,37 @@ what depends on kinds that the cluster does not have. e2e/charts/check.sh compar
   {{ $key }}: {{ default "no chart knows this value; see `helm show values`" (get $reasons $key) }}
 {{- end }}
 {{- end }}
+{{- /* Objects in which values.schema.json lets other keys stand. */ -}}
+{{- $keys := dict
+  "controller" (list "containerName" "image" "env" "envFrom" "securityContext" "resources" "extraVolumeMounts" "sidecarContainer" "sidecarVolumeMounts" "metrics" "healthProbe")
+  "controller.healthProbe" (list "port")
+  "controller.image" (list "repository" "tag" "digest")
+  "controller.metrics" (list "port")
+  "controller.securityContext" (list "appArmorProfile" "seLinuxOptions" "seccompProfile")
+  "podDisruptionBudget" (list "name" "maxUnavailable")
+  "service" (list "annotations")
+  "serviceAccount" (list "create" "name" "annotations")
+  "serviceMonitor" (list "enabled" "additionalLabels" "relabelings" "metricRelabelings" "endpointConfig" "sampleLimit")
+-}}
+{{- $reasons = dict
+  "controller.errorOutputPaths" "errors go where the log goes; use logOutputPaths"
+  "controller.logEncoding" "use logFormat"
+  "controller.logLevel" "use logLevel"
+  "controller.outputPaths" "use logOutputPaths"
+-}}
+{{- range $object, $known := $keys }}
+{{- $there := $.Values }}
+{{- range splitList "." $object }}{{ $there = default (dict) (get $there .) }}{{ end }}
+{{- range $key, $_ := $there }}
+{{- if not (has $key $known) }}
+  {{ $object }}.{{ $key }}: {{ default "no chart knows this value; see `helm show values`" (get $reasons (printf "%s.%s" $object $key)) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- $reasons = dict
   "assumeRoleARN" "use a profile or the role of the service account" "assumeRoleDuration" "use a profile or the role of the service account"
   "eksControlPlane" "EKS is asked for details of the cluster in any case"
+  "tags" "use azure.additionalTags, and at AWS spec.tags of EC2NodeClasses"
   "awsFeatureGates" "its gate NodeClassCEL is not supported: expressions in spec.kubelet are not evaluated"
 -}}
 {{- $known = list "batchMaxDuration" "batchIdleDuration" "preferencePolicy" "minValuesPolicy" "ignoreDRARequests" "disableClusterStateObservability" "schedulerConfig" "instanceTypes" "consolidationReplacements" "nominatePods" "evictionQPS" "evictionBurst" "kubeClientQPS" "kubeClientBurst" "featureGates" "clusterName" "clusterEndpoint" "clusterCABundle" "clusterDNSIP" "isolatedVPC" "vmMemoryOverheadPercent" "interruptionQueue" "reservedENIs" "disableDryRun" "enableZonalShift" "amiRefreshInterval" "subnetRefreshInterval" -}}

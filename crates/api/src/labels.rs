@@ -50,7 +50,7 @@ pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
 pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
 /// The Disruption for which a NodeClaim was created as a replacement.
 pub const DISRUPTION: &str = "spokeshave.dev/disruption";
-/// Pods, their owners, Namespaces: how long a pod is not moved after it started, if a DisruptionPolicy has `workloads`.
+/// Pods, their owners, Namespaces: how long a pod is not moved after it was created, if a DisruptionPolicy has `workloads`.
 pub const QUIET_TIME: &str = "spokeshave.dev/quiet-time";
 /// Pods, their owners, Namespaces: how many pods of a workload may be moved per day, if a DisruptionPolicy has `workloads`.
 pub const MOVES_PER_DAY: &str = "spokeshave.dev/moves-per-day";

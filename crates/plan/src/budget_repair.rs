@@ -4,7 +4,7 @@
 
 use crate::calendar::{Activity, REASONS, Window};
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
+use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
 use serde_json::Value;
 use spokeshave_api::{Budget, Cron, DisruptionReason, GoDuration};
 use std::collections::BTreeMap;
@@ -397,9 +397,10 @@ fn weekly_gaps(windows: &[Window]) -> Option<Vec<(String, String)>> {
     let gaps: Vec<Window> = windows
         .windows(2)
         .map(|pair| Window {
-            from: pair[0].until,
+            from: whole_minute(pair[0].until),
             until: pair[1].from,
         })
+        .filter(|gap| gap.from < gap.until)
         .collect();
     let start = gaps.first()?.from;
     let of_week = |week: i32| -> Vec<Window> {
@@ -433,6 +434,12 @@ fn weekly_gaps(windows: &[Window]) -> Option<Vec<(String, String)>> {
         (schedule, hours_and_minutes(length))
     };
     Some(groups.into_iter().map(line).collect())
+}
+
+/// The end of a window by what its duration is to be instead of one with seconds, which no API server takes (D-186).
+fn whole_minute(end: Timestamp) -> Timestamp {
+    let up = TimestampRound::new().smallest(Unit::Minute).mode(RoundMode::Ceil);
+    end.round(up).unwrap_or(end)
 }
 
 /// `*`, `1-5`, `0,6`.

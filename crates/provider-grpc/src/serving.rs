@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -84,12 +84,14 @@ async fn next<C>(mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<C>>
     }
 }
 
-/// Serves on a unix socket that only this user may open (G-003), until the future is dropped. A socket that nobody listens on is replaced.
+/// Serves on a unix socket that only this user may open (G-003), until the future is dropped, which removes it. A socket that nobody listens on is replaced.
 ///
 /// # Errors
 /// The socket cannot be made.
 pub async fn serve_unix<P: Provider + Clone>(provider: P, path: &Path) -> io::Result<()> {
     let listener = bind_unix(path)?;
+    let _made = Made::new(path)?;
+    tracing::info!(socket = %path.display(), "the provider is served");
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -175,11 +177,39 @@ impl TlsAcceptor {
     }
 }
 
+/// A socket in its place, removed with this unless somebody else has put another file there.
+struct Made<'a> {
+    path: &'a Path,
+    inode: u64,
+}
+
+impl<'a> Made<'a> {
+    fn new(path: &'a Path) -> io::Result<Self> {
+        let inode = std::fs::symlink_metadata(path)?.ino();
+        Ok(Self { path, inode })
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        let found = std::fs::symlink_metadata(self.path);
+        if found.is_ok_and(|found| found.ino() == self.inode) {
+            drop(std::fs::remove_file(self.path));
+        }
+    }
+}
+
 pub(crate) fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(
             io::ErrorKind::AddrInUse,
             format!("somebody serves {} already", path.display()),
+        ));
+    }
+    if std::fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!("{} exists and is no socket; name another file", path.display()),
         ));
     }
     // Bound under a name that nobody looks for, so that it is never open to others under its own.

@@ -176,7 +176,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
         /// In any window the bucket gives at most burst + rate × length tokens, and at least that many to a greedy taker.
         #[test]
         fn a_bucket_gives_its_rate(steps in proptest::collection::vec(0_i64..400, 1..200), burst in 1_u32..12) {

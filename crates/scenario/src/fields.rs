@@ -4,6 +4,8 @@
 
 use std::cell::RefCell;
 
+use serde::Deserialize as _;
+use serde::de::value::{Error, StrDeserializer};
 use serde_json::{Map, Value};
 use spokeshave_api::{GoDuration, Quantity};
 
@@ -335,11 +337,18 @@ pub fn duration_ms(text: &str) -> Result<u64, String> {
     let rest: GoDuration =
         rest.parse()
             .map_err(|_| match text.bytes().all(|byte| byte.is_ascii_digit()) {
-                true => "it has no unit".to_owned(),
-                false => "it is not a sequence of numbers with the units d, h, m, s, ms".to_owned(),
+                true => "it has no unit",
+                false if is_too_long(rest) => "it is longer than 292 years",
+                false => "it is not a sequence of numbers with the units d, h, m, s, ms",
             })?;
     let rest = rest.to_std().ok_or("it is negative")?;
     Ok(days * DAY_MS + u64::try_from(rest.as_millis()).unwrap_or(u64::MAX / 2))
+}
+
+/// Whether a text that Go refuses is a duration which is only too long for it: in objects such are read as the longest.
+fn is_too_long(text: &str) -> bool {
+    let written = StrDeserializer::<Error>::new(text);
+    GoDuration::deserialize(written).is_ok_and(|longest| longest.to_std().is_some())
 }
 
 #[cfg(test)]
@@ -372,6 +381,10 @@ mod tests {
             "1d1d",
         ] {
             assert!(duration_ms(text).is_err(), "{text:?}");
+        }
+        for text in ["999999999h", "1d2562048h", "99999999999999999999999s"] {
+            let problem = duration_ms(text).expect_err(text);
+            assert_eq!(problem, "it is longer than 292 years", "{text}");
         }
     }
 

@@ -13,65 +13,26 @@ use spokeshave_ports::Entropy;
 use crate::chance::{normal, uniform, wait};
 use crate::file::Scenario;
 use crate::pods;
+pub use crate::size::{Excess, MOST_EVENTS, MOST_PODS, TooMuch, check_size};
 use crate::timeline::{Budget, Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
 use crate::workload::{Arrivals, Daily, Kind, READY, Replicas, Shape, Workload};
 
-const DAY_MS: u64 = 86_400_000;
+pub(crate) const DAY_MS: u64 = 86_400_000;
 const HOUR_MS: u64 = 3_600_000;
-/// A month of 20,000 pods a day is 600,000 events; this bounds memory to about a gigabyte.
-pub const MOST_EVENTS: u64 = 20_000_000;
 /// Pods of one owner; more is a slip of the pen.
-const MOST_REPLICAS: f64 = 1_000_000.0;
+pub(crate) const MOST_REPLICAS: f64 = 1_000_000.0;
 
-/// Pods of all workloads at once: ten times what Kubernetes supports in one cluster.
-pub const MOST_PODS: u64 = 1_500_000;
-
-/// Why a scenario cannot be simulated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TooMuch {
-    /// The workload that is too much, with those before it.
-    pub workload: String,
-    /// Of what there is too much.
-    pub excess: Excess,
-}
-
-/// What does not fit into memory, and how many there would be, about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Excess {
-    /// Births, changes and ends in the whole time.
-    Events(u64),
-    /// Pods of Deployments and StatefulSets at once.
-    Pods(u64),
-}
-
-impl std::fmt::Display for TooMuch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = &self.workload;
-        match self.excess {
-            Excess::Events(events) => write!(
-                f,
-                "workload {name:?} would have about {events} events, and at most {MOST_EVENTS} fit; shorten duration, or lower its count"
-            ),
-            Excess::Pods(pods) => write!(
-                f,
-                "with workload {name:?} there would be about {pods} pods at once, and at most {MOST_PODS} fit; lower its count or its replicas"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TooMuch {}
-
-/// The timeline of a scenario under a seed. Imports are taken from `imported`, by the workload's name; one that is missing there is nothing.
+/// The timeline of a scenario under a seed. Imports are taken from `imported`, by the workload's name; one that is missing there is nothing. The dump that a
+/// scenario begins with has the empty name there: it is counted, and not added.
 ///
 /// # Errors
-/// It would have more events than fit into memory.
+/// It would have more events or pods than fit into memory.
 pub fn generate(
     scenario: &Scenario,
     seed: u64,
     imported: &BTreeMap<String, Timeline>,
 ) -> Result<Timeline, TooMuch> {
-    check_size(scenario)?;
+    check_size(scenario, imported)?;
     let root = Entropy::new(seed).child("workloads");
     let mut timeline = Timeline::default();
     for workload in &scenario.workloads {
@@ -122,60 +83,6 @@ fn name_of(workload: &str, index: usize, count: usize) -> String {
 /// How many sizes of pods there are, of which each has an owner where pods end by themselves: an owner has one template.
 fn sizes(shape: &Shape) -> usize {
     shape.cpu_milli.len().max(shape.memory_bytes.len()).max(1)
-}
-
-/// Pods that controllers of a workload keep at once, without the noise of its curve.
-fn at_once(kind: &Kind) -> f64 {
-    match kind {
-        Kind::Deployments { count, replicas } | Kind::StatefulSets { count, replicas, .. } => {
-            let each = match replicas {
-                Replicas::Constant(replicas) => *replicas,
-                Replicas::Daily(daily) => daily.low.max(daily.high),
-            };
-            f64::from(*count) * f64::from(each)
-        }
-        Kind::Jobs { .. } | Kind::Import(_) => 0.0,
-    }
-}
-
-fn check_size(scenario: &Scenario) -> Result<(), TooMuch> {
-    let (mut whole, mut pods) = (0.0, 0.0);
-    for workload in &scenario.workloads {
-        pods += at_once(&workload.kind);
-        if pods > MOST_PODS as f64 {
-            return Err(TooMuch {
-                workload: workload.name.clone(),
-                excess: Excess::Pods(pods as u64),
-            });
-        }
-        let duration = scenario.duration_ms as f64;
-        let of_replicas = |count: &u32, replicas: &Replicas| {
-            f64::from(*count)
-                * match replicas {
-                    Replicas::Constant(_) => 1.0,
-                    Replicas::Daily(daily) => 1.0 + duration / daily.every_ms as f64,
-                }
-        };
-        whole += match &workload.kind {
-            Kind::Deployments { count, replicas } => of_replicas(count, replicas),
-            Kind::StatefulSets { count, replicas, .. } => of_replicas(count, replicas),
-            Kind::Jobs { arrivals, .. } => match arrivals {
-                Arrivals::Cron { cron, count, .. } => {
-                    let hits = hits(cron, scenario.start, scenario.duration_ms);
-                    hits.count() as f64 * f64::from(*count)
-                }
-                Arrivals::Rate { per_day, .. } => per_day * duration / DAY_MS as f64,
-            },
-            Kind::Import(_) => 0.0,
-        };
-        if whole > MOST_EVENTS as f64 {
-            return Err(TooMuch {
-                workload: workload.name.clone(),
-                excess: Excess::Events(whole as u64),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Milliseconds after the start at which a schedule fires; one that fires at the start itself counts.
@@ -358,13 +265,13 @@ impl Drawing<'_> {
 }
 
 /// Where in the week an instant is.
-struct Place {
-    of_day_ms: u64,
-    is_weekend: bool,
+pub(crate) struct Place {
+    pub(crate) of_day_ms: u64,
+    pub(crate) is_weekend: bool,
 }
 
 impl Place {
-    fn of(start: Timestamp, at_ms: u64) -> Self {
+    pub(crate) fn of(start: Timestamp, at_ms: u64) -> Self {
         let milliseconds = start.as_millisecond().saturating_add_unsigned(at_ms);
         let of_day_ms = milliseconds.rem_euclid(DAY_MS as i64).unsigned_abs();
         let weekday = Timestamp::from_millisecond(milliseconds)

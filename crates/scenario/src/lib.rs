@@ -9,6 +9,7 @@ pub mod file;
 pub mod generate;
 pub mod import;
 pub mod pods;
+mod size;
 pub mod source;
 pub mod timeline;
 pub mod workload;

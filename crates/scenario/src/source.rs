@@ -64,6 +64,8 @@ pub struct Source {
     pub columns: Columns,
     /// Requests a second that one replica serves; for `azure-llm`.
     pub requests_per_replica: f64,
+    /// Under which licence it is, as the user states it.
+    pub licence: Option<String>,
 }
 
 /// Which columns of a CSV mean what.
@@ -98,6 +100,7 @@ pub(crate) fn source(item: &Item<'_>) -> Option<Source> {
         "repeat",
         "columns",
         "requestsPerReplica",
+        "licence",
     ])?;
     let format = fields
         .require("format", "audit")
@@ -141,6 +144,10 @@ pub(crate) fn source(item: &Item<'_>) -> Option<Source> {
         (_, Some(item)) => item.wrong("is for format azure-llm only"),
         (_, None) => Some(1.0),
     };
+    let licence = match fields.get("licence") {
+        Some(item) => item.text().map(|text| Some(text.to_owned())),
+        None => Some(None),
+    };
     if files.len() > 1 && !matches!(format, Format::Dumps | Format::Prometheus | Format::Audit) {
         return fields.wrong("this format is read from one file; expected `file: NAME`");
     }
@@ -154,6 +161,7 @@ pub(crate) fn source(item: &Item<'_>) -> Option<Source> {
         repeat: repeat?,
         columns: columns?,
         requests_per_replica: requests?,
+        licence: licence?,
     })
 }
 

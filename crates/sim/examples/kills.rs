@@ -1,7 +1,7 @@
 //! Runs every scenario of invariant 37 with a kill at every write: `cargo run --release -p spokeshave-sim --example kills -- [STORY] [--at WRITE]`.
 //!
 //! The stories whose names begin with `ec2` or `azure` run on these simulated clouds, with a kill at every call to them; `ec2-all` are all of EC2.
-//! `--seconds N` begins no further kill after N seconds and says how many there were.
+//! `--seconds N` begins no further kill after N seconds and says how many there were; where there was none it ends with 3.
 
 use std::process::ExitCode;
 
@@ -28,12 +28,25 @@ struct Arguments {
     seconds: Option<u64>,
 }
 
+/// Status of a program that could kill nobody in its time.
+const NOBODY_KILLED: u8 = 3;
+
 /// At which points a story is killed.
 struct Points {
     /// Only at this one.
     at: Option<u64>,
     /// When this is over none is begun.
     patience: Patience,
+}
+
+/// What has come of the kills so far.
+#[derive(Default)]
+struct Tally {
+    killed: usize,
+    /// Ended otherwise, or could not be told at all.
+    otherwise: usize,
+    /// Whether a story has no such point as it was to be killed at.
+    is_beyond: bool,
 }
 
 fn main() -> ExitCode {
@@ -44,17 +57,17 @@ fn main() -> ExitCode {
         patience: Patience::begin(arguments.seconds),
     };
     let mut told = 0;
-    let mut clean = true;
+    let mut tally = Tally::default();
     for story in stories() {
         if only.is_none_or(|name| name == story.name) {
             told += 1;
-            clean &= every_write(&story, &points);
+            every_write(&story, &points, &mut tally);
         }
     }
     for story in cloud_stories() {
         if only.is_none_or(|only| is_named(&story, only)) {
             told += 1;
-            clean &= every_call(&story, &points);
+            every_call(&story, &points, &mut tally);
         }
     }
     if told == 0 {
@@ -64,30 +77,32 @@ fn main() -> ExitCode {
         eprintln!("kills: no such story; there are: {}", names.join(", "));
         return ExitCode::from(2);
     }
-    if clean {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    match tally {
+        Tally { otherwise: 1.., .. } => ExitCode::FAILURE,
+        Tally { is_beyond: true, .. } => ExitCode::from(2),
+        Tally { killed: 0, .. } => {
+            println!("kills: nobody was killed in this time");
+            ExitCode::from(NOBODY_KILLED)
+        }
+        Tally { .. } => ExitCode::SUCCESS,
     }
 }
 
 /// Whether a story ends the same whatever write its operator dies at.
-fn every_write(story: &Story, points: &Points) -> bool {
+fn every_write(story: &Story, points: &Points, tally: &mut Tally) {
     if points.patience.is_over() {
         println!("{}: not begun", story.name);
-        return true;
+        return;
     }
-    let lived = match tell(story, None) {
-        Ok(lived) => lived,
+    match tell(story, None) {
+        Ok(lived) => at_each(story.name, ("writes", lived.writes), points, tally, |write| {
+            compare(story, &lived, write)
+        }),
         Err(problem) => {
             println!("{problem}");
-            return false;
+            tally.otherwise += 1;
         }
-    };
-    let writes = lived.writes;
-    at_each(story.name, ("writes", writes), points, |write| {
-        compare(story, &lived, write)
-    })
+    }
 }
 
 /// `ec2-all` are all stories of EC2.
@@ -96,18 +111,18 @@ fn is_named(story: &CloudStory, name: &str) -> bool {
 }
 
 /// Whether the story on a cloud ends as it should whatever call to it its operator dies at.
-fn every_call(story: &CloudStory, points: &Points) -> bool {
+fn every_call(story: &CloudStory, points: &Points, tally: &mut Tally) {
     if points.patience.is_over() {
         println!("{}: not begun", story.name);
-        return true;
+        return;
     }
     match rehearsal::lived(story) {
-        Ok(calls) => at_each(story.name, ("calls to the cloud", calls), points, |call| {
+        Ok(calls) => at_each(story.name, ("calls to the cloud", calls), points, tally, |call| {
             rehearsal::every_call(story, call)
         }),
         Err(problem) => {
             println!("{}: {problem}", story.name);
-            false
+            tally.otherwise += 1;
         }
     }
 }
@@ -117,9 +132,20 @@ fn at_each(
     name: &str,
     (what, count): (&str, u64),
     points: &Points,
+    tally: &mut Tally,
     tell: impl Fn(u64) -> Result<(), String> + Sync,
-) -> bool {
+) {
+    if count == 0 {
+        println!("{name}: no {what} at all");
+        tally.otherwise += 1;
+        return;
+    }
     let (first, last) = points.at.map_or((1, count), |at| (at, at));
+    if first == 0 || last > count {
+        eprintln!("kills: {name} has {count} {what}, and {last} is none of them");
+        tally.is_beyond = true;
+        return;
+    }
     let told = each(first..=last, processors(), points.patience, tell, |_| {});
     let (program, mut problems) = (command("kills"), 0);
     for (point, ended) in &told {
@@ -132,5 +158,6 @@ fn at_each(
         "{name}: {count} {what}, killed at {}, {problems} ended otherwise",
         told.len()
     );
-    problems == 0
+    tally.killed += told.len();
+    tally.otherwise += problems;
 }

@@ -72,7 +72,7 @@ fn run_all<J: Copy + Send + Sync, T: std::fmt::Debug + Send>(
     done.into_inner().expect(poisoned)
 }
 
-/// Figures as they are committed; none where there are none yet.
+/// Figures as they are committed; none where there are none yet, for those that are written for the first time.
 fn committed<T: serde::de::DeserializeOwned>(path: &str) -> Result<T, String> {
     let text = std::fs::read_to_string(file(path)).unwrap_or_else(|_| "{}".to_owned());
     serde_json::from_str(&text).map_err(|error| format!("crates/sim/{path}: {error}"))
@@ -139,10 +139,11 @@ fn churn(cases: &[Case], arguments: &Arguments) -> Result<bool, String> {
                     fine = false;
                 }
             }
-            None => println!(
-                "{} with {policy}: no committed figures yet; --write makes them",
-                case.name
-            ),
+            None => {
+                let name = case.name;
+                println!("{name} with {policy}: no committed figures; --write makes them");
+                fine = false;
+            }
         }
     }
     println!("{}", markdown(&found));
@@ -190,16 +191,24 @@ fn guards(cases: &[GuardCase], arguments: &Arguments) -> Result<bool, String> {
         return Ok(fine);
     }
     for (case, runs) in &found {
-        let before = table.get(case).filter(|_| !arguments.write);
         // Without a policy, only what the table claims counts: that it is worse.
-        if let Some(before) = before {
-            for worse in runs[1].worse_than(&before[1]) {
-                println!("{case} with its policy: {worse}");
+        let [without, with] = runs;
+        if without.at_once <= with.at_once && without.harm <= with.harm {
+            println!("{case} without its policy: no worse than with it");
+            fine = false;
+        }
+        match table.get(case).filter(|_| !arguments.write) {
+            Some([_, before]) => {
+                for worse in with.worse_than(before) {
+                    println!("{case} with its policy: {worse}");
+                    fine = false;
+                }
+            }
+            None if arguments.write => drop(table.insert(case.clone(), *runs)),
+            None => {
+                println!("{case}: no committed figures; --write makes them");
                 fine = false;
             }
-        }
-        if arguments.write {
-            table.insert(case.clone(), *runs);
         }
     }
     if arguments.write && fine {

@@ -1,12 +1,14 @@
 //! What consolidation costs and moves when workloads shrink, on virtual time: `cargo run --release -p spokeshave-sim --example settle -- [SCENARIO…]`.
 //!
 //! Prints a Markdown table of the mean over the seeds of each scenario, and fails when a figure is worse than in `crates/sim/figures.json`; `--write`
-//! writes them there instead. `--seconds N` compares what is through after N seconds, and says what is not.
+//! writes them there instead. `--seconds N` compares what is through after N seconds, and says what is not. A run that stands still then fails; where none is
+//! through it ends with 3, as nothing can be said.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use clap::Parser as _;
 use spokeshave_sim::examples::{Patience, processors};
@@ -16,6 +18,11 @@ use spokeshave_sim::performance::settle::{Moment, Options, Scenario, live, scena
 /// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Whoever has been at one instant of virtual time for so many seconds does not leave it.
+const STANDSTILL_SECONDS: u64 = 90;
+/// Status of a program that could compare nothing in its time.
+const NOTHING_COMPARED: u8 = 3;
 
 /// What consolidation costs and moves when workloads shrink.
 #[derive(clap::Parser)]
@@ -50,10 +57,44 @@ fn committed() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("figures.json")
 }
 
-fn run(scenario: &Scenario, seed: u64, arguments: &Arguments) -> Result<Figures, String> {
+/// Runs that have begun and not ended, by scenario and seed, with how long each may stay at its instant of virtual time.
+#[derive(Clone, Default)]
+struct UnderWay(Arc<Mutex<BTreeMap<(&'static str, u64), Patience>>>);
+
+impl UnderWay {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(&'static str, u64), Patience>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A run begins, or has nothing left to do at an instant.
+    fn goes_on(&self, run: (&'static str, u64)) {
+        self.all().insert(run, Patience::begin(Some(STANDSTILL_SECONDS)));
+    }
+
+    fn has_ended(&self, run: (&'static str, u64)) {
+        self.all().remove(&run);
+    }
+
+    /// Those that stand still.
+    fn stuck(&self) -> Vec<(&'static str, u64)> {
+        let all = self.all();
+        let stuck = all.iter().filter(|(_, patience)| patience.is_over());
+        stuck.map(|(run, _)| *run).collect()
+    }
+}
+
+fn run(
+    scenario: &Scenario,
+    seed: u64,
+    arguments: &Arguments,
+    under_way: UnderWay,
+) -> Result<Figures, String> {
+    let name = scenario.name;
+    // Time passes only when nothing is left to do, which is when the thread rests.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
+        .on_thread_park(move || under_way.goes_on((name, seed)))
         .build()
         .map_err(|error| error.to_string())?;
     let tell = |moment: &Moment| {
@@ -118,12 +159,14 @@ fn seeds(scenario: &Scenario, arguments: &Arguments) -> Vec<u64> {
         .map_or_else(|| scenario.seeds.to_vec(), |seed| vec![seed])
 }
 
-/// Runs that are through, as many at once as there are processors; by scenario. Those that are not when time is up go on until the program ends.
+/// Runs that are through, as many at once as there are processors; by scenario. Those that are not when time is up go on until the program ends, and fail where
+/// they stand still.
 fn run_all(
     wanted: &Arc<Vec<Scenario>>,
     arguments: &Arc<Arguments>,
     patience: Patience,
 ) -> Vec<Vec<Result<Figures, String>>> {
+    let under_way = UnderWay::default();
     let numbered = wanted.iter().enumerate();
     let jobs: Vec<(usize, u64)> = numbered
         .flat_map(|(index, scenario)| {
@@ -135,7 +178,7 @@ fn run_all(
     let (sender, receiver) = mpsc::channel();
     for _ in 0..processors() {
         let (next, wanted, arguments) = (next.clone(), wanted.clone(), arguments.clone());
-        let sender = sender.clone();
+        let (sender, under_way) = (sender.clone(), under_way.clone());
         std::thread::spawn(move || {
             loop {
                 let job = next.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -143,7 +186,10 @@ fn run_all(
                     break;
                 };
                 let scenario = &wanted[index];
-                let result = catch_unwind(AssertUnwindSafe(|| run(scenario, seed, &arguments)));
+                under_way.goes_on((scenario.name, seed));
+                let lived = || run(scenario, seed, &arguments, under_way.clone());
+                let result = catch_unwind(AssertUnwindSafe(lived));
+                under_way.has_ended((scenario.name, seed));
                 let panicked = |_| Err(format!("{} seed {seed}: panicked", scenario.name));
                 let result = result.unwrap_or_else(panicked);
                 if sender.send((place, index, result)).is_err() {
@@ -161,6 +207,13 @@ fn run_all(
     let mut by_scenario: Vec<Vec<Result<Figures, String>>> = wanted.iter().map(|_| Vec::new()).collect();
     for (_, index, result) in done {
         by_scenario[index].push(result);
+    }
+    for (name, seed) in under_way.stuck() {
+        let why = format!("{name} seed {seed}: has stood still for {STANDSTILL_SECONDS} s and more");
+        let scenarios = wanted.iter().zip(&mut by_scenario);
+        for (_, results) in scenarios.filter(|(scenario, _)| scenario.name == name) {
+            results.push(Err(why.clone()));
+        }
     }
     by_scenario
 }
@@ -210,7 +263,7 @@ fn main() -> ExitCode {
         "| Scenario | Runs | Launched first | Price then | Nodes at rest | Price at rest | Pods moved | Commands | Launched since | Disrupted again | Seconds | Paid in 15 minutes |"
     );
     println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
-    let mut fine = true;
+    let (mut fine, mut compared) = (true, 0);
     for (scenario, results) in wanted.iter().zip(run_all(&wanted, &arguments, patience)) {
         let runs: Result<Vec<Figures>, String> = results.into_iter().collect();
         let asked = seeds(scenario, &arguments).len();
@@ -235,6 +288,7 @@ fn main() -> ExitCode {
         }
         match table.get(scenario.name).filter(|_| !arguments.write) {
             Some(before) => {
+                compared += 1;
                 for worse in sum.worse_than(before) {
                     println!("{}: {worse}", scenario.name);
                     fine = false;
@@ -254,9 +308,14 @@ fn main() -> ExitCode {
             fine = false;
         }
     }
-    if fine {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    // Nothing is to be compared of a single seed, or where pods name their nodes.
+    let is_comparison = !arguments.write && arguments.seed.is_none() && !arguments.nominate;
+    if is_comparison {
+        println!("settle: {compared} of {} scenario(s) compared", wanted.len());
+    }
+    match fine {
+        true if is_comparison && compared == 0 => ExitCode::from(NOTHING_COMPARED),
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }

@@ -7,6 +7,7 @@ mod pods;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::channel::mpsc::UnboundedSender;
@@ -25,6 +26,7 @@ use spokeshave_simulate::log::{Line, LogDigest, command_text};
 use spokeshave_simulate::meter::Meter;
 use spokeshave_simulate::savings::Savings;
 use spokeshave_simulate::{Engine, Run, World};
+use tokio::sync::Notify;
 
 use crate::names::Names;
 use machines::Machine;
@@ -52,6 +54,9 @@ pub(crate) struct Chronicle {
     world: Arc<World>,
     timeline: Arc<Timeline>,
     state: Mutex<State>,
+    /// Writes so far.
+    commits: AtomicU64,
+    stirred: Notify,
 }
 
 /// What is known.
@@ -63,6 +68,8 @@ struct State {
     log: LogDigest,
     lines: Option<Lines>,
     owners: Vec<OwnerTally>,
+    /// The last owner of which far more pods were made than it wants.
+    restless: Option<u32>,
     down: u64,
     pods: BTreeMap<PodKey, PodTally>,
     machines: BTreeMap<String, Machine>,
@@ -85,6 +92,9 @@ impl fmt::Debug for Chronicle {
     }
 }
 
+/// So many writes are worth a look from outside.
+const COMMITS_OF_A_STIR: u64 = 16;
+
 /// Controllers make pods at once.
 const LONGEST_WITHOUT_PODS_MS: u64 = 600_000;
 
@@ -105,6 +115,7 @@ impl Chronicle {
             log: LogDigest::default(),
             lines,
             owners: timeline.owners.iter().map(OwnerTally::new).collect(),
+            restless: None,
             down: 0,
             pods: BTreeMap::new(),
             machines: BTreeMap::new(),
@@ -121,6 +132,8 @@ impl Chronicle {
             world,
             timeline,
             state: Mutex::new(state),
+            commits: AtomicU64::new(0),
+            stirred: Notify::new(),
         }
     }
 
@@ -156,8 +169,8 @@ impl Chronicle {
     pub(crate) fn expect(&self, namespace: &str, name: &str, pod: (u32, u64), runs_ms: Option<u64>) {
         let mut state = self.lock();
         state.names.expect(namespace, name, pod);
-        if let (Some(runs_ms), Some(owner)) = (runs_ms, state.owners.get_mut(pod.0 as usize)) {
-            owner.runs_ms.insert(pod.1, runs_ms);
+        if let Some(owner) = state.owners.get_mut(pod.0 as usize) {
+            owner.begins(pod.1, runs_ms);
         }
     }
 
@@ -180,8 +193,32 @@ impl Chronicle {
         Some(format!("{}/{}", owner.namespace, owner.name))
     }
 
+    /// Completes each time that some more has been written, whether time passes or not.
+    pub(crate) async fn stirs(&self) {
+        self.stirred.notified().await;
+    }
+
+    /// A controller makes pods anew as fast as they fail, and time would hardly pass, or not at all.
+    ///
+    /// # Errors
+    /// Names the workload of which far more pods have been made within a minute than it wants.
+    pub(crate) fn check_births(&self) -> Result<(), String> {
+        let restless = self.lock().restless();
+        match restless.and_then(|owner| self.timeline.owners.get(owner as usize)) {
+            None => Ok(()),
+            Some(owner) => Err(format!(
+                "the pods of {}/{} fail as soon as they are made, and others are made in their place without end: they need something that is not simulated, such as a node that is named; run the scenario with --engine fast",
+                owner.namespace, owner.name
+            )),
+        }
+    }
+
     /// A write, told by the API server.
     pub(crate) fn committed(&self, commit: &Commit<'_>) {
+        let before = self.commits.fetch_add(1, Ordering::Relaxed);
+        if before.is_multiple_of(COMMITS_OF_A_STIR) {
+            self.stirred.notify_one();
+        }
         match (commit.group, commit.plural) {
             ("", "pods") => self.pod_committed(commit),
             ("", "nodes") => self.node_committed(commit),

@@ -57,7 +57,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// How much of a run is lived between two questions whether it is interrupted.
+/// How much of a run is lived between two looks at whether the cluster is still whole.
 const STEP: Duration = Duration::from_secs(3_600);
 
 /// What is simulated.
@@ -209,11 +209,23 @@ async fn pass(
         if left == 0 {
             return Ok(false);
         }
-        clock.sleep(STEP.min(Duration::from_millis(left))).await;
-        parts.check(chronicle)?;
-        if chronicle.now_ms() < world.duration_ms && is_interrupted() {
-            return Ok(true);
+        let mut step = clock.sleep(STEP.min(Duration::from_millis(left)));
+        let mut is_over = false;
+        while !is_over {
+            is_over = tokio::select! {
+                biased;
+                () = &mut step => true,
+                // Time may stand still while something goes on and on.
+                () = chronicle.stirs() => false,
+            };
+            if chronicle.now_ms() < world.duration_ms && is_interrupted() {
+                // Figures until then are printed, too.
+                parts.check(chronicle)?;
+                return Ok(true);
+            }
+            chronicle.check_births()?;
         }
+        parts.check(chronicle)?;
     }
 }
 

@@ -4,8 +4,10 @@ mod read;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use k8s_openapi::api::core::v1::PodSpec;
 use spokeshave_scenario::{Budget, Change, DisruptionBudget, Event, OwnerId, OwnerKind, Timeline};
 use spokeshave_simulate::{Line, Model, Watch, live_watched};
 use spokeshave_simulate_full::agreement::{KeptLine, Told, common};
@@ -258,6 +260,53 @@ fn a_pod_with_the_number_of_its_class_runs_beside_a_template_without() {
     let owners = timeline.owners.len() as u64;
     life.timeline = Arc::new(timeline);
     assert_eq!(full(&life).run.measured.owners, owners);
+}
+
+/// Puts this into the specification of all pods of a life.
+fn with(life: &mut Life, change: impl Fn(&mut PodSpec)) {
+    let mut timeline = (*life.timeline).clone();
+    for owner in &mut timeline.owners {
+        change(Arc::make_mut(&mut owner.template).spec.get_or_insert_default());
+    }
+    life.timeline = Arc::new(timeline);
+}
+
+#[test]
+fn pods_with_a_gate_wait_to_the_end_in_both() {
+    let mut life = life("1-constant", 1, 2);
+    with(&mut life, |spec| {
+        let gates = serde_json::json!([{"name": "example.com/queue"}]);
+        spec.scheduling_gates = serde_json::from_value(gates).unwrap();
+    });
+    let (fast, full) = (fast(&life).run.measured, full(&life).run.measured);
+    assert_eq!((fast.launches, full.launches), (0, 0));
+    assert_eq!(fast.pending_at_end_ms, full.pending_at_end_ms);
+    assert_eq!(fast.pending_at_end_ms, [7_200_000; 30]);
+}
+
+/// Pods of a node that is not there are removed at once, and their ReplicaSet makes others as soon as they are.
+#[test]
+fn pods_that_fail_in_the_instant_in_which_they_are_made_end_the_run() {
+    let mut life = life("1-constant", 1, 2);
+    with(&mut life, |spec| spec.node_name = Some("nowhere".to_owned()));
+    let refused = live(&life, &|| false, None).map(|run| run.digest);
+    let Err(Refused::Broken(why)) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert!(why.contains("the pods of default/web"), "{why}");
+}
+
+/// In the first hour: pods start, and nothing else is due for long.
+#[test]
+fn a_life_in_the_full_engine_is_interrupted_in_the_middle_of_an_hour() {
+    let life = life("1-constant", 1, 2);
+    let last_ms: Arc<AtomicU64> = Arc::default();
+    let seen = last_ms.clone();
+    let take = move |line: Line<'_>| seen.store(line.at_ms, Ordering::Relaxed);
+    let is_interrupted = || last_ms.load(Ordering::Relaxed) > 0;
+    let run = live(&life, &is_interrupted, Some(Box::new(take))).unwrap();
+    assert!(run.partial);
+    assert!(run.measured.span_ms < HOUR_MS, "{}", run.measured.span_ms);
 }
 
 #[test]

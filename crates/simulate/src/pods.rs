@@ -165,6 +165,22 @@ pub(crate) fn created(
     }
 }
 
+/// It has scheduling gates: the scheduler does not look at it, and no plan is made for it.
+pub(crate) fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+    gates.is_some_and(|gates| !gates.is_empty())
+}
+
+/// What an API server says of a pod with gates.
+pub(crate) fn held_back(pod: &mut Pod) {
+    pod.status.get_or_insert_default().conditions = Some(vec![PodCondition {
+        type_: "PodScheduled".to_owned(),
+        status: "False".to_owned(),
+        reason: Some("SchedulingGated".to_owned()),
+        ..PodCondition::default()
+    }]);
+}
+
 /// The scheduler has found no place.
 pub(crate) fn unschedulable(pod: &mut Pod) {
     pod.status.get_or_insert_default().conditions = Some(vec![PodCondition {

@@ -215,15 +215,15 @@ fn network_plugin(variable: Variables<'_>) -> Result<NetworkPlugin> {
     }
 }
 
+/// As Karpenter's provider reads them: a value with a comma cannot be said, and the chart refuses it.
 fn tags(text: &str) -> Result<BTreeMap<String, String>> {
-    list(text)
-        .map(|pair| {
-            let (key, value) = pair
-                .split_once('=')
-                .with_context(|| format!("ADDITIONAL_TAGS: {pair:?} is no KEY=VALUE"))?;
-            Ok((key.to_owned(), value.to_owned()))
-        })
-        .collect()
+    let tag = |pair: &str| -> Result<(String, String)> {
+        let (key, value) = pair.split_once('=').with_context(|| {
+            format!("ADDITIONAL_TAGS: {pair:?} is no KEY=VALUE; a comma begins the next tag")
+        })?;
+        Ok((key.to_owned(), value.to_owned()))
+    };
+    list(text).map(tag).collect()
 }
 
 #[cfg(test)]
@@ -337,5 +337,7 @@ mod tests {
         assert!(wrong("NETWORK_PLUGIN", "kubenet").contains("\"kubenet\""));
         assert!(wrong("NETWORK_PLUGIN_MODE", "pods").contains("only overlay"));
         assert!(wrong("ADDITIONAL_TAGS", "team").contains("\"team\" is no KEY=VALUE"));
+        let with_comma = wrong("ADDITIONAL_TAGS", "owner=a,b,team=platform");
+        assert!(with_comma.contains("\"b\" is no KEY=VALUE; a comma begins the next tag"));
     }
 }

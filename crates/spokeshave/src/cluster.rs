@@ -38,7 +38,7 @@ impl Cluster {
     pub(crate) async fn reach(kubeconfig: Option<&Path>) -> Result<Self> {
         let config = configuration(kubeconfig).await?;
         let server = config.cluster_url.to_string();
-        let client = connect(&config, None, &TokioClock::wall(1.0).shared(), None)?;
+        let client = connect(&config, kubeconfig, None, &TokioClock::wall(1.0).shared(), None)?;
         let now = ask(&client, &server, FIRST_ANSWER).await?;
         Ok(Cluster { client, now, server })
     }

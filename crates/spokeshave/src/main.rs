@@ -23,6 +23,7 @@ mod plan;
 mod providers;
 mod remote_provider;
 mod rollout;
+mod same_file;
 mod scheduler_config;
 mod settings;
 mod shadow;

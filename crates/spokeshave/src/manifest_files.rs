@@ -47,8 +47,17 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Files of a directory that are read, and those that are named because they are not. None where it is no directory.
+pub(crate) fn noticed_in(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path());
+    files
+        .filter(|file| is_manifest(file) || is_kustomization(file))
+        .collect()
+}
+
 /// Whether a file of a directory counts as a manifest.
-pub(crate) fn is_manifest(file: &Path) -> bool {
+fn is_manifest(file: &Path) -> bool {
     let extension = file
         .extension()
         .and_then(|extension| extension.to_str())

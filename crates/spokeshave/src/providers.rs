@@ -178,7 +178,6 @@ impl ListenArgs {
     async fn serve(&self, server: Server) -> Result<()> {
         let Some(address) = self.listen_address else {
             let path = self.socket.clone().unwrap_or_default();
-            tracing::info!(socket = %path.display(), "the provider is served");
             let served = serve_unix(server, &path).await;
             return served.with_context(|| format!("cannot serve {}", path.display()));
         };
@@ -239,9 +238,6 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
         served = args.listen.serve(server) => served,
     };
     shutdown.request();
-    if let Some(path) = &args.listen.socket {
-        drop(std::fs::remove_file(path));
-    }
     served
 }
 
@@ -258,7 +254,7 @@ async fn start(
 ) -> Result<Server> {
     let config = configuration(args.kubeconfig.as_deref()).await?;
     let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
-    let client = connect(&config, rate, clock, None)?;
+    let client = connect(&config, args.kubeconfig.as_deref(), rate, clock, None)?;
     let version = client.apiserver_version().await;
     let version =
         version.with_context(|| format!("the cluster at {} does not answer", config.cluster_url))?;

@@ -12,8 +12,7 @@ pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Completes when the process should end. A signal counts from the call on, even if it comes before this is awaited. A second Ctrl-C ends the process at once.
 pub(crate) fn wait(limit: Option<Duration>) -> impl Future<Output = ()> + Send {
-    let interrupt = signal(SignalKind::interrupt());
-    let terminate = signal(SignalKind::terminate());
+    let mut signals = Signals::listen();
     async move {
         let time = async {
             match limit {
@@ -23,8 +22,7 @@ pub(crate) fn wait(limit: Option<Duration>) -> impl Future<Output = ()> + Send {
         };
         tokio::select! {
             biased;
-            () = given(interrupt) => {}
-            () = given(terminate) => {}
+            () = signals.next() => {}
             () = time => {}
         }
         tokio::spawn(async {
@@ -32,6 +30,31 @@ pub(crate) fn wait(limit: Option<Duration>) -> impl Future<Output = ()> + Send {
                 std::process::exit(130);
             }
         });
+    }
+}
+
+/// Ctrl-C and SIGTERM, one after the other, for who has something to do with the second one, too. None of them ends the process by itself.
+pub(crate) struct Signals {
+    interrupt: io::Result<Signal>,
+    terminate: io::Result<Signal>,
+}
+
+impl Signals {
+    /// A signal counts from the call on.
+    pub(crate) fn listen() -> Self {
+        Signals {
+            interrupt: signal(SignalKind::interrupt()),
+            terminate: signal(SignalKind::terminate()),
+        }
+    }
+
+    /// Completes with the next one of either.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            biased;
+            () = given(&mut self.interrupt) => {}
+            () = given(&mut self.terminate) => {}
+        }
     }
 }
 
@@ -48,9 +71,9 @@ pub(crate) fn shutdown() -> Shutdown {
 }
 
 /// Completes when the signal is given: never, if it cannot be listened for.
-async fn given(signals: io::Result<Signal>) {
+async fn given(signals: &mut io::Result<Signal>) {
     match signals {
-        Ok(mut signals) => drop(signals.recv().await),
+        Ok(signals) => drop(signals.recv().await),
         Err(_) => pending().await,
     }
 }

@@ -4,7 +4,10 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+
+mod shown;
+use shown::Shown;
 
 fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_spokeshave"))
@@ -274,6 +277,96 @@ fn the_migration_replaces_every_part_of_karpenters_image() {
     // By these names Helm would take objects of Karpenter's release for its own.
     for field in ["podDisruptionBudget.name=", "fullnameOverride="] {
         assert!(step.contains(field), "{field} may be a name of Karpenter: {step}");
+    }
+}
+
+/// A definition that our own may take the place of.
+fn definition(name: &str) -> Value {
+    let group = name.split_once('.').map(|(_, group)| group);
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+        "spec": {"group": group, "versions": [{"name": "v1", "served": true}]}, "status": {"storedVersions": ["v1"]}})
+}
+
+/// An operator that nobody could look for may be running: only what the cluster has shown can be called fine.
+#[test]
+fn what_the_cluster_does_not_show_stands_in_the_way() {
+    const NEEDED: &[&str] = &["nodepools.karpenter.sh", "nodeclaims.karpenter.sh"];
+    const MORE: &[&str] = &[
+        "nodepools.karpenter.sh",
+        "nodeclaims.karpenter.sh",
+        "provisioners.karpenter.sh",
+        "kwokinstances.kwok.spokeshave.dev",
+    ];
+    let manual = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migrate.md"))
+        .expect("the manual");
+    assert!(manual.contains("| `not-examined`"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let asked = |definitions: &[&str], refused: Option<(&'static str, u16)>, format: &str| {
+        let objects = definitions.iter().map(|name| definition(name)).collect();
+        let kubeconfig = shown::kubeconfig(directory.path(), Shown { objects, refused });
+        let output = program()
+            .args(["adopt", "--check", "--live", "-o", format, "--kubeconfig"])
+            .arg(kubeconfig)
+            .output()
+            .expect("the program runs");
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).expect("text"),
+        )
+    };
+    let cases: [(&[&str], &str, u16, Option<&str>); 11] = [
+        (NEEDED, "deployments", 403, Some("deployments.apps")),
+        (NEEDED, "deployments", 500, Some("deployments.apps")),
+        (NEEDED, "leases", 403, Some("leases.coordination.k8s.io")),
+        (
+            NEEDED,
+            "customresourcedefinitions",
+            403,
+            Some("customresourcedefinitions.apiextensions.k8s.io"),
+        ),
+        (
+            NEEDED,
+            "validatingwebhookconfigurations",
+            403,
+            Some("validatingwebhookconfigurations.admissionregistration.k8s.io"),
+        ),
+        (
+            NEEDED,
+            "mutatingwebhookconfigurations",
+            401,
+            Some("mutatingwebhookconfigurations.admissionregistration.k8s.io"),
+        ),
+        (MORE, "provisioners", 403, Some("provisioners.karpenter.sh")),
+        (
+            MORE,
+            "kwokinstances",
+            403,
+            Some("kwokinstances.kwok.spokeshave.dev"),
+        ),
+        // Without a definition there are none, whoever may not list them.
+        (NEEDED, "provisioners", 403, None),
+        (NEEDED, "kwokinstances", 403, None),
+        (NEEDED, "leases", 404, None),
+    ];
+    for (definitions, refused, status, expected) in cases {
+        let (code, answer) = asked(definitions, Some((refused, status)), "json");
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        let findings = answer["findings"].as_array().expect("a list").iter();
+        let told: Vec<(&str, &str)> = findings
+            .map(|one| {
+                assert_eq!(one["proof"], "sam may not do this", "{one}");
+                let text = |field: &str| one[field].as_str().unwrap_or_default();
+                (text("code"), text("object"))
+            })
+            .collect();
+        let expected: Vec<(&str, &str)> = expected.into_iter().map(|one| ("not-examined", one)).collect();
+        assert_eq!(told, expected, "{refused} {status}");
+        let ends_with = if expected.is_empty() { 0 } else { 3 };
+        assert_eq!(code, Some(ends_with), "{refused} {status}");
+    }
+    for (refused, is_fine) in [(None, true), (Some(("deployments", 403)), false)] {
+        let (_, page) = asked(NEEDED, refused, "table");
+        assert_eq!(page.contains("No blockers found."), is_fine, "{page}");
     }
 }
 

@@ -89,6 +89,18 @@ fn up_names_what_keeps_it_from_coming_up() {
     }
 }
 
+/// Whoever gives a demo so much time asks whether it is told: its scenes alone rest for longer than a second.
+#[test]
+fn a_demo_that_is_not_told_in_its_time_is_an_error() {
+    let refusal = up(&["--demo", "--no-web"]);
+    assert_eq!(refusal.code, Some(1), "{}", refusal.text);
+    assert!(
+        refusal.text.contains("error: the demo was not told within 1s"),
+        "{}",
+        refusal.text
+    );
+}
+
 #[test]
 fn a_manifest_that_the_server_refuses_is_named_with_the_servers_words_once() {
     let (_pool, pool) = file(
@@ -129,6 +141,65 @@ fn the_operator_names_a_kubeconfig_that_leads_nowhere() {
         for part in parts {
             assert!(refusal.text.contains(part), "{kubeconfig}: {}", refusal.text);
         }
+    }
+}
+
+/// As the kubeconfig of a cloud is on a machine that lacks the cloud's own program.
+#[test]
+fn a_program_for_credentials_that_is_not_there_is_named_with_its_kubeconfig() {
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: a, cluster: {server: \"http://127.0.0.1:9\"}}]\n\
+         users: [{name: a, user: {exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: no-such-program, installHint: \"it is on\\n the shelf\"}}}]\n\
+         contexts: [{name: a, context: {cluster: a, user: a}}]\n";
+    let (_whole, whole) = file(text);
+    let (_empty, empty) = file(&text.replace("current-context: a", "current-context: \"\""));
+    let (_absent, absent) = file(&text.replace("current-context: a\n", ""));
+    let no_context = "cannot be used: it has no current-context; `kubectl config use-context NAME` sets one";
+    for (kubeconfig, first, last) in [
+        (
+            &whole,
+            "has its credentials from the program \"no-such-program\", which cannot be run: ",
+            "; install it (it is on the shelf), or name another kubeconfig with --kubeconfig\n",
+        ),
+        (&empty, no_context, "\n"),
+        (&absent, no_context, "\n"),
+    ] {
+        let first = format!("error: the kubeconfig {kubeconfig} {first}");
+        for refusal in [
+            spokeshave(&["top", "--once", "--kubeconfig", &kubeconfig[..]], &[]),
+            spokeshave(&["top", "--once"], &[("KUBECONFIG", &kubeconfig[..])]),
+        ] {
+            assert_eq!(refusal.code, Some(1), "{}", refusal.text);
+            let said = &refusal.text;
+            assert!(said.starts_with(&first) && said.ends_with(last), "{said}");
+        }
+    }
+}
+
+/// As that of a cloud does once its session has expired. What it has written to its standard output may be a token.
+#[test]
+fn a_program_for_credentials_that_fails_is_named_with_its_kubeconfig_and_what_it_says() {
+    let with = |script: &str| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: a, cluster: {{server: \"http://127.0.0.1:9\"}}}}]\n\
+             users: [{{name: a, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, args: [\"-c\", \"{script}\"]}}}}}}]\n\
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n"
+        )
+    };
+    for (script, ending) in [
+        (
+            "echo s3cret; echo first >&2; echo the session has expired >&2; echo >&2; exit 3",
+            ", which ended with exit status: 3: the session has expired\n",
+        ),
+        ("echo s3cret; exit 4", ", which ended with exit status: 4\n"),
+        ("echo s3cret", ", whose answer is no ExecCredential\n"),
+    ] {
+        let (_file, kubeconfig) = file(&with(script));
+        let refusal = spokeshave(&["top", "--once", "--kubeconfig", &kubeconfig], &[]);
+        let said = &refusal.text;
+        assert_eq!(refusal.code, Some(1), "{said}");
+        let expected =
+            format!("error: the kubeconfig {kubeconfig} has its credentials from the program \"sh\"{ending}");
+        assert_eq!(*said, expected);
     }
 }
 

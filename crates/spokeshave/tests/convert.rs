@@ -73,6 +73,67 @@ fn what_is_to_be_settled_is_exit_code_3() {
     assert!(report.contains("--role NAME"), "{report}");
 }
 
+#[test]
+fn a_report_is_not_written_over_what_is_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let beside = directory.path().join("beside.yaml");
+    std::fs::write(&beside, OLD).expect("written");
+    let refused = |output: &Output, expected: &str| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let expected = format!("{expected}, which would be written over; expected another file");
+        assert!(said.contains(&expected), "{said}");
+        assert!(output.stdout.is_empty(), "nothing is converted");
+    };
+    let output = run(directory.path(), &["--report", "./old.yaml"]);
+    refused(
+        &output,
+        "--report ./old.yaml: this is a manifest that is converted",
+    );
+    let output = run(directory.path(), &["-f", ".", "--report", "beside.yaml"]);
+    refused(
+        &output,
+        "--report beside.yaml: this is a manifest that is converted",
+    );
+    for file in [directory.path().join("old.yaml"), beside] {
+        assert_eq!(std::fs::read_to_string(&file).expect("it is there"), OLD);
+    }
+    // By another name of the same file, and one that is named because it is not read.
+    let second = directory.path().join("second.txt");
+    std::fs::hard_link(directory.path().join("old.yaml"), &second).expect("linked");
+    let kustomization = directory.path().join("kustomization.yaml");
+    std::fs::write(&kustomization, "resources: [old.yaml]\n").expect("written");
+    for report in ["second.txt", "kustomization.yaml"] {
+        let output = run(directory.path(), &["-f", ".", "--report", report]);
+        let expected = format!("--report {report}: this is a manifest that is converted");
+        refused(&output, &expected);
+    }
+    assert_eq!(std::fs::read_to_string(&second).expect("it is there"), OLD);
+    let kept = std::fs::read_to_string(&kustomization).expect("it is there");
+    assert_eq!(kept, "resources: [old.yaml]\n");
+    // A report of an earlier run is none of both.
+    for _ in 0..2 {
+        let output = run(directory.path(), &["-f", ".", "--report", "report.txt"]);
+        assert_ne!(output.status.code(), Some(2));
+    }
+    let kubeconfig = directory.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, "apiVersion: v1\nkind: Config\n").expect("written");
+    let live = [
+        "convert",
+        "--live",
+        "--kubeconfig",
+        "kubeconfig",
+        "--report",
+        "kubeconfig",
+    ];
+    let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        .args(live)
+        .current_dir(directory.path())
+        .output()
+        .expect("the program runs");
+    refused(&output, "--report kubeconfig: this is the kubeconfig");
+}
+
 /// Examples from the AKS documentation work in `up --cloud azure` after conversion: its API server accepts every object.
 #[test]
 fn node_auto_provisioning_of_v1alpha2_is_taken_by_up() {

@@ -2,12 +2,13 @@
 //!
 //! After a wanted change, `BLESS=1 cargo test -p spokeshave --test doctor` rewrites the expected page; read the difference.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+
+mod shown;
+use shown::Shown;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -213,52 +214,16 @@ fn d_018_a_horizontalpodautoscaler_counts_without_its_workload() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// Answers as an API server without objects does, which says `status` instead of a list of HorizontalPodAutoscalers.
-fn answer(mut stream: TcpStream, status: u16) {
-    let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
-    while let Some(Ok(request)) = lines.next() {
-        let has_ended = lines.by_ref().map_while(Result::ok).any(|line| line.is_empty());
-        let path = request.split(' ').nth(1).unwrap_or_default();
-        let (status, body) = if path == "/version" {
-            (
-                200,
-                r#"{"major":"1","minor":"34","gitVersion":"v1.34.0"}"#.to_owned(),
-            )
-        } else if path.contains("horizontalpodautoscalers") {
-            let refusal = format!(
-                r#"{{"kind":"Status","status":"Failure","message":"no","reason":"No","code":{status}}}"#
-            );
-            (status, refusal)
-        } else {
-            let list = r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"1"},"items":[]}"#;
-            (200, list.to_owned())
-        };
-        let head = format!("HTTP/1.1 {status} Said\r\ncontent-type: application/json");
-        let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        if !has_ended || stream.write_all(answer.as_bytes()).is_err() {
-            return;
-        }
-    }
-}
-
 /// The doctor alone asks for them, and says so when it gets none.
 #[test]
 fn d_018_horizontalpodautoscalers_that_cannot_be_listed_are_named_and_no_other_command_needs_them() {
     for (status, why) in [(403, "may not be listed: "), (500, "cannot be listed (")] {
-        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = server.local_addr().expect("its address");
-        std::thread::spawn(move || {
-            for stream in server.incoming().map_while(Result::ok) {
-                std::thread::spawn(move || answer(stream, status));
-            }
-        });
         let directory = tempfile::tempdir().expect("a directory");
-        let kubeconfig = directory.path().join("kubeconfig");
-        let text = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: a, cluster: {{server: \"http://{address}\"}}}}]\n\
-             users: [{{name: a, user: {{token: x}}}}]\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n"
-        );
-        std::fs::write(&kubeconfig, text).expect("written");
+        let shown = Shown {
+            objects: Vec::new(),
+            refused: Some(("horizontalpodautoscalers", status)),
+        };
+        let kubeconfig = shown::kubeconfig(directory.path(), shown);
         let said = |command: &str| {
             let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
                 .args([command, "--live", "--kubeconfig"])

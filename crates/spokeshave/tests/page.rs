@@ -1,4 +1,9 @@
-//! The page of a dump over HTTP: how much it is, what it costs there, and that `plan`, `top`, `budgets` and the page say the same.
+//! The page of a dump or a cluster over HTTP: how much it is, what it costs there, and that `plan`, `explain`, `top`, `budgets` and the page say the same.
+
+#[path = "page/live.rs"]
+mod live;
+#[path = "page/worlds.rs"]
+mod worlds;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -87,8 +92,13 @@ fn list(items: &[Value]) -> Value {
 
 /// Nodes that are filled differently, some of which are kept and some of which may go, and pods that wait.
 fn dump() -> Value {
+    dump_of(NODES)
+}
+
+/// The same of so many nodes.
+fn dump_of(nodes: usize) -> Value {
     let mut items = vec![node_pool("default", &json!([{"nodes": "10%"}]))];
-    for index in 0..NODES {
+    for index in 0..nodes {
         items.extend(machine("default", index));
         for number in 0..index % 8 {
             items.push(pod(&format!("web-{index:05}-{number}"), Some(index), number));
@@ -98,7 +108,7 @@ fn dump() -> Value {
     list(&items)
 }
 
-/// `spokeshave web` of a dump, which does not outlive its test.
+/// A program that serves a page, and does not outlive its test.
 struct Web {
     process: Child,
     /// Read no further, and kept open: the program writes there.
@@ -115,10 +125,16 @@ impl Drop for Web {
 }
 
 impl Web {
-    /// Begins, and waits until there is something to see.
+    /// `spokeshave web` of a dump.
     fn of(file: &str) -> Self {
+        Self::running(&["web", "-f", file, "--now", NOW])
+    }
+
+    /// Begins, and waits until there is something to see.
+    fn running(arguments: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
-            .args(["web", "-f", file, "--now", NOW])
+            .args(arguments)
+            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -166,6 +182,10 @@ impl Web {
         assert!(head.starts_with("HTTP/1.1 200 OK"), "{path}: {head}");
         body.to_owned()
     }
+
+    fn json(&self, path: &str) -> Value {
+        serde_json::from_str(&self.get(path)).expect("JSON")
+    }
 }
 
 fn printed(arguments: &[&str]) -> String {
@@ -174,9 +194,13 @@ fn printed(arguments: &[&str]) -> String {
 
 /// What a command prints that ends with a code.
 fn printed_with(code: i32, arguments: &[&str]) -> String {
+    said(code, &[arguments, &["--now", NOW]].concat())
+}
+
+/// The same by the clock of the cluster, or at another time.
+fn said(code: i32, arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
         .args(arguments)
-        .args(["--now", NOW])
         .output()
         .expect("the program runs");
     let said = String::from_utf8_lossy(&output.stderr);

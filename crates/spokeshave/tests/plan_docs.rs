@@ -167,6 +167,8 @@ fn docs_plan_md_names_every_field_and_no_other() {
             "provisioning.later[].nodes",
             "provisioning.later[].pods[]",
             "provisioning.later[].price",
+            "provisioning.replicas[].message",
+            "provisioning.replicas[].missing",
             "provisioning.replicas[].nodePool",
             "provisioning.replicas[].nodes",
             "provisioning.replicas[].replicas",

@@ -3,7 +3,10 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+
+mod shown;
+use shown::Shown;
 
 const CLASS: &str = "\
 apiVersion: karpenter.k8s.aws/v1
@@ -225,6 +228,90 @@ fn a_054_what_a_replacement_of_a_spot_node_saves_is_told_as_a_share() {
     ] {
         assert!(page.contains(line), "{line}: {page}");
     }
+}
+
+/// Which class it would be is not for the user to guess: of a cluster that does not show its classes, what it says is told.
+#[test]
+fn a_050_a_cluster_without_classes_and_one_that_does_not_show_them_are_told_apart() {
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let pool = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "general", "uid": "u"},
+        "spec": {"template": {"spec": {"requirements": [],
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}},
+        "status": {"conditions": [condition("NodeClassReady"), condition("Ready")]},
+    });
+    let directory = tempfile::tempdir().expect("a directory");
+    for (status, told) in [
+        (
+            403,
+            "note: EC2NodeClass default may not be listed (sam may not do this",
+        ),
+        (404, "note: there is no EC2NodeClass (default): taken as AL2023"),
+    ] {
+        let shown = Shown {
+            objects: vec![pool.clone()],
+            refused: Some(("ec2nodeclasses", status)),
+        };
+        let kubeconfig = shown::kubeconfig(directory.path(), shown);
+        for command in ["plan", "doctor"] {
+            let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+                .args([command, "--live", "--kubeconfig"])
+                .arg(&kubeconfig)
+                .output()
+                .expect("the program runs");
+            let notes = String::from_utf8(output.stderr).expect("UTF-8");
+            assert!(notes.contains(told), "{command}: {notes}");
+            assert!(!notes.contains("in the dump"), "{command}: {notes}");
+        }
+    }
+}
+
+/// What is left of a reservation only AWS knows: that this program does not is no reason to say that the operator launches nothing.
+#[test]
+fn d_356_a_fixed_number_in_reservations_that_nobody_has_looked_at_is_not_called_impossible() {
+    let class = format!("{CLASS}  capacityReservationSelectorTerms: [{{tags: {{team: web}}}}]\n");
+    let reservation = "  capacityReservations:\n  - {availabilityZone: eu-west-1b, id: cr-00000000000000001, instanceMatchCriteria: targeted, \
+                       instanceType: m5.large, ownerID: '123456789012', reservationType: default, state: active}\n";
+    let (pool, _) = POOL.split_once("---\napiVersion: v1\nkind: Pod").expect("a pod");
+    let pool = pool.replace("spec:\n  template", "spec:\n  replicas: 3\n  template");
+    let pool = pool.replace("[on-demand]", "[reserved]");
+    let said = |words: &[&str], dump: &str| {
+        let mut file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
+        file.write_all(dump.as_bytes()).expect("written");
+        let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+            .args(words)
+            .args(["--now", "2026-01-01T01:00:00Z", "-f"])
+            .arg(file.path())
+            .output()
+            .expect("the program runs");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    for class in [format!("{class}{STATUS}{reservation}"), class] {
+        let dump = format!("{class}{pool}");
+        let planned = plan(&[], &dump);
+        let told = &planned.plan["provisioning"];
+        let launched = json!([{"nodePool": "general", "replicas": 3, "missing": 3, "nodes": 3}]);
+        assert_eq!(told["replicas"], launched, "{}", planned.stderr);
+        assert_eq!(told["skippedNodePools"], json!([]));
+        let note =
+            "note: what is left of the capacity reservations of EC2NodeClass default is not known here: ";
+        assert!(planned.stderr.contains(note), "{}", planned.stderr);
+        let story = said(&["explain", "nodepool", "general"], &dump);
+        assert!(
+            story.starts_with("NodePool general: can launch nodes\n"),
+            "{story}"
+        );
+        let found = said(&["doctor"], &dump);
+        assert!(!found.contains("pool-unusable"), "{found}");
+        // What is not sold at all is not reserved either.
+        let unsold = dump.replace("[m5]", "[m0]");
+        let told = plan(&[], &unsold).plan;
+        assert_eq!(told["provisioning"]["replicas"][0]["nodes"], 0, "{told:#}");
+        let found = said(&["doctor"], &unsold);
+        assert!(found.contains("pool-unusable"), "{found}");
+    }
+    let without = plan(&[], &format!("{CLASS}{STATUS}{POOL}")).stderr;
+    assert!(!without.contains("capacity reservations"), "{without}");
 }
 
 #[test]

@@ -196,31 +196,199 @@ fn where_nothing_is_disrupted_nothing_follows() {
     assert!(value["disruption"]["later"].is_null(), "{value}");
 }
 
+/// A NodePool with a fixed number of nodes that has none, and one requirement.
+fn fixed(replicas: i64, key: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "edge"},
+        "spec": {
+            "replicas": replicas,
+            "template": {"spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                "requirements": [{"key": key, "operator": "In", "values": [value]}],
+            }},
+        },
+    })
+}
+
+/// The text of a page on one line.
+fn on_one_line(page: &str) -> String {
+    page.split_whitespace().collect::<Vec<&str>>().join(" ")
+}
+
+const IN_FORCE: &str =
+    "note: spec.replicas of NodePool edge in force, as with the feature gate StaticCapacity on";
+
 #[test]
 fn d_356_nodes_that_a_fixed_number_lacks_are_launched() {
-    for (limit, nodes) in [("4", 3), ("2", 2), ("0", 0)] {
-        let dump = json!({
-            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "edge"},
-            "spec": {
-                "replicas": 3, "limits": {"nodes": limit},
-                "template": {"spec": {
-                    "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                    "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}],
-                }},
-            },
-        });
+    let why = "limits.nodes is reached";
+    for (limit, nodes, beneath) in [
+        ("4", 3, "the cloud chooses among its instance types\n\n"),
+        ("2", 2, "\n  1 more is missing: limits.nodes is reached\n\n"),
+        ("1", 1, "\n  2 more are missing: limits.nodes is reached\n\n"),
+        ("0", 0, "lacks:\n    limits.nodes is reached\n\n"),
+    ] {
+        let mut dump = fixed(3, "karpenter.sh/capacity-type", "on-demand");
+        dump["spec"]["limits"] = json!({"nodes": limit});
         let output = plan(&["-o", "json"], &dump);
-        let expected = json!([{"nodePool": "edge", "replicas": 3, "nodes": nodes}]);
-        assert_eq!(output.json()["provisioning"]["replicas"], expected);
-        let note =
-            "note: spec.replicas of NodePool edge in force, as with the feature gate StaticCapacity on";
-        assert!(output.stderr.contains(note), "{}", output.stderr);
+        let mut expected = json!({"nodePool": "edge", "replicas": 3, "missing": 3, "nodes": nodes});
+        if nodes < 3 {
+            expected["message"] = why.into();
+        }
+        assert_eq!(output.json()["provisioning"]["replicas"], json!([expected]));
+        assert_eq!(output.json()["provisioning"]["skippedNodePools"], json!([]));
+        assert!(output.stderr.contains(IN_FORCE), "{}", output.stderr);
         let page = plan(&[], &dump).stdout;
         let title = match nodes {
             0 => "LAUNCH none of the nodes that NodePool edge (spec.replicas 3) lacks".to_owned(),
+            1 => "LAUNCH 1 node of NodePool edge (spec.replicas 3)\n".to_owned(),
             nodes => format!("LAUNCH {nodes} nodes of NodePool edge (spec.replicas 3)\n"),
         };
-        assert!(page.contains(&title), "{page}");
+        assert!(page.contains(&title) && page.contains(beneath), "{page}");
+    }
+}
+
+/// Nobody is promised nodes that no cloud sells, that the operator tries to launch in vain, or that it does not even try to.
+#[test]
+fn invariant_24_d_356_nodes_that_cannot_be_launched_are_not_promised() {
+    let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+        let since = "2026-01-01T00:00:00Z";
+        json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
+    };
+    let ready = || condition("Ready", "True", "Ready", "");
+    let launchable = |reason, message| condition("spokeshave.dev/Launchable", "False", reason, message);
+    let unsold = fixed(3, "node.kubernetes.io/instance-type", "m5.large");
+    let judged = |conditions: Vec<Value>| {
+        let mut pool = fixed(3, "karpenter.sh/capacity-type", "on-demand");
+        pool["metadata"]["uid"] = json!("u");
+        pool["status"] = json!({"conditions": conditions});
+        pool
+    };
+    let class = "KWOKNodeClass default is not there";
+    let short = "none is left; tried again at 2026-01-01T01:00:30Z";
+    let gate = "the feature gate StaticCapacity is off";
+    for (pool, why) in [
+        (
+            unsold,
+            "node.kubernetes.io/instance-type In [m5.large] leaves none of 144 instance types",
+        ),
+        (
+            judged(vec![condition("Ready", "False", "NodeClassNotReady", class)]),
+            "it is not Ready: KWOKNodeClass default is not there",
+        ),
+        (judged(vec![ready(), launchable("LaunchesFail", short)]), short),
+        (
+            judged(vec![ready(), launchable("StaticCapacityDisabled", gate)]),
+            gate,
+        ),
+        (
+            judged(vec![ready(), launchable("LaunchesFail", "")]),
+            "LaunchesFail",
+        ),
+    ] {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"containers": [{"name": "web", "image": "web"}]},
+        });
+        // That pods wait, for which it launches nothing anyway, is no reason to say it twice, or to promise what it lacks.
+        for objects in [vec![pool.clone()], vec![pool, pod]] {
+            let dump = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+            let output = plan(&["-o", "json"], &dump);
+            let value = output.json();
+            let told = &value["provisioning"];
+            let lacks = json!({"nodePool": "edge", "replicas": 3, "missing": 3, "nodes": 0, "message": why});
+            assert_eq!(told["replicas"], json!([lacks]));
+            let skipped = json!([{"nodePool": "edge", "message": why}]);
+            assert_eq!(told["skippedNodePools"], skipped);
+            assert!(!output.stderr.contains(IN_FORCE), "{}", output.stderr);
+            let page = on_one_line(&plan(&[], &dump).stdout);
+            let says = format!(
+                "NodePool edge (spec.replicas 3) takes no part: {why} 3 nodes are missing, and none is launched "
+            );
+            assert!(page.contains(&says), "{page}");
+            assert_eq!(page.matches("takes no part").count(), 1, "{page}");
+            assert!(!page.contains("LAUNCH"), "{page}");
+        }
+    }
+}
+
+/// A NodePool that was mended since, in the cluster or in the file, is not held to what was found out about it before.
+#[test]
+fn d_356_what_the_operator_said_before_a_change_keeps_no_node_from_being_promised() {
+    let condition = |type_: &str, status: &str, reason: &str, seen: i64| {
+        let since = "2026-01-01T00:00:00Z";
+        json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": since, "observedGeneration": seen})
+    };
+    for (reason, seen, nodes) in [
+        ("NoCompatibleInstanceTypes", 4, 3),
+        ("NoCompatibleInstanceTypes", 5, 3),
+        ("LaunchesFail", 4, 3),
+        ("LaunchesFail", 5, 0),
+        ("StaticCapacityDisabled", 4, 0),
+    ] {
+        let mut pool = fixed(3, "karpenter.sh/capacity-type", "on-demand");
+        pool["metadata"]["uid"] = json!("u");
+        pool["metadata"]["generation"] = json!(5);
+        let ready = condition("Ready", "True", "Ready", 5);
+        let launchable = condition("spokeshave.dev/Launchable", "False", reason, seen);
+        pool["status"] = json!({"conditions": [ready, launchable]});
+        let told = plan(&["-o", "json"], &pool).json();
+        let told = &told["provisioning"]["replicas"][0];
+        assert_eq!(told["nodes"], nodes, "{reason} {seen}: {told}");
+    }
+}
+
+/// Only what is left of its reservations can be launched from a NodePool that may take nothing else.
+#[test]
+fn d_356_a_reservation_that_has_room_for_some_nodes_launches_these() {
+    let offering = |capacity_type: &str| {
+        json!({
+            "Price": 0.1, "ReservationCapacity": 2,
+            "Requirements": [
+                {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["test-zone-a"]},
+                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]},
+            ],
+        })
+    };
+    let catalog = json!([{
+        "name": "m", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "4", "memory": "16Gi"},
+        "offerings": [offering("reserved"), offering("on-demand")],
+    }]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("catalog.json").display().to_string();
+    std::fs::write(&file, catalog.to_string()).expect("written");
+    let why = "its capacity reservations have room for 2 nodes";
+    for (capacity_type, replicas, nodes) in [("reserved", 3, 2), ("reserved", 2, 2), ("on-demand", 3, 3)] {
+        let dump = fixed(replicas, "karpenter.sh/capacity-type", capacity_type);
+        let value = plan(&["-o", "json", "--catalog", &file], &dump).json();
+        let told = &value["provisioning"]["replicas"][0];
+        assert_eq!(
+            (&told["missing"], &told["nodes"]),
+            (&json!(replicas), &json!(nodes))
+        );
+        let said = (nodes < replicas).then_some(why);
+        assert_eq!(told["message"].as_str(), said, "{told}");
+        let page = plan(&["--catalog", &file], &dump).stdout;
+        assert_eq!(
+            page.contains(&format!("\n  1 more is missing: {why}\n")),
+            said.is_some(),
+            "{page}"
+        );
+    }
+    // Room that one NodePool takes is not there for the next one.
+    for (first, second) in [(2, 0), (1, 1)] {
+        let mut other = fixed(3, "karpenter.sh/capacity-type", "reserved");
+        other["metadata"]["name"] = json!("far");
+        let both = [fixed(first, "karpenter.sh/capacity-type", "reserved"), other];
+        let dump = json!({"apiVersion": "v1", "kind": "List", "items": both});
+        let value = plan(&["-o", "json", "--catalog", &file], &dump).json();
+        let told = &value["provisioning"]["replicas"];
+        assert_eq!(
+            (&told[0]["nodes"], &told[1]["nodes"]),
+            (&json!(first), &json!(second))
+        );
+        let message = told[1]["message"].as_str().expect("a message");
+        assert!(message.ends_with(" beside those of other NodePools"), "{message}");
+        assert!(told[0]["message"].is_null(), "{told}");
     }
 }
 

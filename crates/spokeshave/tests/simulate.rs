@@ -511,9 +511,15 @@ fn a_snapshot_after_the_end_and_files_that_cannot_be_written_are_named() {
     assert_eq!(output.status.code(), Some(2));
     let said = text(&output.stderr);
     assert!(
-        said.contains("--snapshot-at 2h: the scenario ends after 1h30m"),
+        said.contains(
+            "--snapshot-at 2h: the scenario ends after 1h30m; expected no later time, such as 1h30m"
+        ),
         "{said}"
     );
+    // A scenario says itself how long it lasts.
+    let output = simulate(&[&scenario, "--for", "1d", "--check"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("cannot be used with"));
     let output = simulate(&[&scenario, "--snapshot-at", "1h"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("--snapshot <FILE>"));

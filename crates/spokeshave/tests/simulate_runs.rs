@@ -175,6 +175,49 @@ fn an_interrupt_leaves_what_is_finished_and_marks_the_rest_partial() {
     );
 }
 
+/// What is in a folder, in order.
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let entries = entries.map(|entry| entry.expect("an entry").file_name());
+    let mut names: Vec<String> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Two runs at a time. The log of the first is a pipe that nobody reads: it never comes to hear of the first signal.
+#[test]
+fn a_second_signal_ends_it_at_once_and_leaves_no_part_of_a_log() {
+    let (folder, scenario) = folder();
+    let log = folder.path().join("log.jsonl").display().to_string();
+    let reader = pipe(&format!("{log}.0.part"));
+    let command = simulate(&[&scenario, "--jobs", "2", "--events", &log])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut program = Running(command.expect("the program runs"));
+    let deadline = Timespec {
+        tv_sec: 300,
+        tv_nsec: 0,
+    };
+    let ready = poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&deadline));
+    assert_eq!(ready, Ok(1), "the first run writes its log");
+    kill_process(Pid::from_child(&program.0), Signal::TERM).expect("a first signal");
+    let mut heard = String::new();
+    let mut stderr = BufReader::new(program.0.stderr.take().expect("its errors"));
+    while !heard.contains("Interrupted: writing what has been simulated so far.") {
+        assert!(
+            stderr.read_line(&mut heard).expect("text") > 0,
+            "it ended: {heard}"
+        );
+    }
+    kill_process(Pid::from_child(&program.0), Signal::TERM).expect("a second one");
+    let stdout = program.0.stdout.take().expect("its answer");
+    let ended = poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&deadline));
+    assert_eq!(ended, Ok(1), "it ends although a run does not");
+    assert_eq!(program.0.wait().expect("ended").code(), Some(130), "{heard}");
+    assert_eq!(files(folder.path()), ["pools.yaml", "scenario.yaml"]);
+}
+
 /// What `--check` foretells is what a run counts in which nothing is evicted, within 1 %.
 #[test]
 fn a_check_foretells_pods_a_day_and_peak_cores() {

@@ -325,3 +325,123 @@ fn d_007_a_pending_pod_of_a_daemonset_is_told_that_it_gets_no_node_of_its_own() 
     );
     assert!(said.contains("\nTry\n  larger instance types"), "{said}");
 }
+
+/// Of two dumps of one cluster the later one counts, whatever command reads them: nothing is there twice, and nobody has to find out which of two it was.
+#[test]
+fn of_objects_that_are_there_more_than_once_the_last_one_counts_and_they_are_named() {
+    let pod = |namespace: Option<&str>, cpu: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dup", "namespace": namespace},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]}})
+    };
+    let deployment = |replicas: i64| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
+    };
+    let pool = |capacity_type: &str| {
+        let requirement =
+            json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]});
+        let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+        json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
+            "spec": {"template": {"spec": {"requirements": [requirement], "nodeClassRef": class}}}})
+    };
+    let list = |items: Value| json!({"apiVersion": "v1", "kind": "List", "items": items});
+    // A Pod that names no namespace is in the default one.
+    let objects = [
+        pod(None, "64"),
+        deployment(7),
+        pool("on-demand"),
+        pod(Some("default"), "1"),
+        deployment(2),
+        pool("spot"),
+    ];
+    let dump = list(json!(objects));
+    let note = "note: 3 objects are there more than once (Deployment shop/web, NodePool default, Pod default/dup): of each the last one counts\n";
+    for words in [
+        &["plan", "-o", "json"][..],
+        &["doctor", "-o", "json"],
+        &["explain", "pod", "dup", "-o", "json"],
+    ] {
+        let output = run(words, &dump, YOUNG);
+        assert!(output.stderr.contains(note), "{words:?}: {}", output.stderr);
+        assert!(
+            output.stderr.contains("note: 1 Pod has no status (default/dup)"),
+            "{words:?}: {}",
+            output.stderr
+        );
+        let answer = output.json();
+        match words[0] {
+            "plan" => {
+                assert_eq!(answer["cluster"]["pods"], 3, "{answer:#}");
+                assert_eq!(answer["provisioning"]["unschedulable"], json!([]), "{answer:#}");
+                let launched = answer["provisioning"]["nodeClaims"].to_string();
+                assert!(
+                    launched.contains("spot") && !launched.contains("on-demand"),
+                    "{launched}"
+                );
+            }
+            "explain" => {
+                let requests = json!({"name": "requests", "value": "cpu 1, memory 1Gi"});
+                let facts = answer["facts"].as_array().expect("facts");
+                assert!(facts.contains(&requests), "{answer:#}");
+            }
+            _ => assert_eq!(output.code, Some(0), "{answer:#}"),
+        }
+    }
+    let budgets = run(&["budgets", "-o", "json"], &dump, YOUNG);
+    assert!(budgets.stderr.contains(note), "{}", budgets.stderr);
+    let one = list(json!([pool("spot"), pool("spot")]));
+    let said = run(&["doctor"], &one, YOUNG).stderr;
+    let note = "note: NodePool default is there more than once: the last one counts\n";
+    assert!(said.contains(note), "{said}");
+}
+
+/// A budget as it was written by hand, beside the same one of the cluster's dump: two would keep its pods for ever.
+#[test]
+fn an_object_that_names_no_namespace_is_the_one_in_the_default_namespace() {
+    let budget = |namespace: Option<&str>| {
+        json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "guard", "namespace": namespace},
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}})
+    };
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": {"providerID": "kwok://n1"},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}});
+    let pod = |namespace: Option<&str>| {
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true});
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web-1", "namespace": namespace, "labels": {"app": "web"}, "ownerReferences": [owner]},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
+    };
+    let note = "note: PodDisruptionBudget default/guard is there more than once: the last one counts\n";
+    for (first, second) in [(None, Some("default")), (Some("default"), Some(""))] {
+        let items = json!([node, pod(second), budget(first), budget(second)]);
+        let dump = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let output = run(&["doctor", "-o", "json"], &dump, YOUNG);
+        assert!(output.stderr.contains(note), "{}", output.stderr);
+        assert_eq!(output.code, Some(0), "{}", output.stdout);
+        assert!(
+            !codes(&output.json()).contains(&"pdb-overlap"),
+            "{}",
+            output.stdout
+        );
+    }
+}
+
+/// `kubectl apply` refuses the one and keeps the other, in whatever order they come.
+#[test]
+fn of_two_node_pools_of_one_name_the_one_that_a_cluster_would_take_counts() {
+    let pool = |more: &str| {
+        let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+        json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
+            "spec": {(more): 3, "template": {"spec": {"requirements": [], "nodeClassRef": class}}}})
+    };
+    let (taken, refused) = (pool("weight"), pool("nonsense"));
+    for items in [[&taken, &refused], [&refused, &taken]] {
+        let dump = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let output = run(&["plan", "-o", "json"], &dump, YOUNG);
+        assert_eq!(output.json()["cluster"]["nodePools"], 1, "{}", output.stderr);
+        let said = &output.stderr;
+        assert!(said.contains("NodePool default is left out"), "{said}");
+        assert!(!said.contains("more than once"), "{said}");
+    }
+}

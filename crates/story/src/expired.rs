@@ -89,7 +89,7 @@ pub(crate) fn goes(claim: &NodeClaim) -> String {
 }
 
 /// What the drain of a node waits for whose NodeClaim is deleted `at` that time, and for how long; none where nothing holds it. What PodDisruptionBudgets allow by
-/// then, nobody knows before.
+/// then, nobody knows before, except of those that never allow anything.
 pub(crate) fn drain(snapshot: &Snapshot, view: &NodeView, now: Timestamp, at: Timestamp) -> Option<String> {
     let claim = view.claim.as_deref()?;
     let pods = view.present_pods().iter();
@@ -118,6 +118,16 @@ pub(crate) fn drain(snapshot: &Snapshot, view: &NodeView, now: Timestamp, at: Ti
     })
 }
 
+/// Whether PodDisruptionBudgets keep a pod from being evicted at that time, as far as that is known now.
+fn holds(snapshot: &Snapshot, id: PodId, now: Timestamp, at: Timestamp) -> bool {
+    match snapshot.blocking_budgets(id, now) {
+        [] => false,
+        [only] => at <= now || snapshot.budgets[only.index()].fully_blocking,
+        // Kubernetes evicts only pods of one.
+        _ => true,
+    }
+}
+
 /// A pod that is not evicted, and why: `Pod shop/web-1 (do-not-disrupt)`.
 fn protected(snapshot: &Snapshot, id: PodId, now: Timestamp, at: Timestamp) -> Option<String> {
     let pod = snapshot.pod(id);
@@ -126,7 +136,7 @@ fn protected(snapshot: &Snapshot, id: PodId, now: Timestamp, at: Timestamp) -> O
     }
     let why = if pod.do_not_disrupt().is_active(at) {
         "do-not-disrupt"
-    } else if at <= now && !snapshot.blocking_budgets(id, now).is_empty() {
+    } else if holds(snapshot, id, now, at) {
         "PodDisruptionBudget"
     } else {
         return None;

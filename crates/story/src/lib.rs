@@ -8,6 +8,7 @@ pub mod doctor;
 mod durations;
 pub mod expired;
 pub mod explain;
+mod limits;
 pub mod prices;
 pub mod replicas;
 pub mod stops;

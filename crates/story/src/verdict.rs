@@ -35,6 +35,10 @@ pub fn told(
             blocker.message = format!("exists, but {why}");
         }
     }
+    // A pass finds them in another order than whoever asks about this node alone.
+    verdict
+        .blockers
+        .sort_by_key(|blocker| blocker.kind != BlockerKind::Budget);
     verdict.by_on_demand = prices::is_taken_for_on_demand(snapshot, node);
     verdict.price_unknown = prices::is_unknown(snapshot, node);
     if let Some(price) = prices::instead(snapshot, node) {

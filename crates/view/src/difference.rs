@@ -22,6 +22,18 @@ pub struct VerdictChange {
     pub replacement: Option<String>,
 }
 
+/// Nodes that a NodePool would lack of its fixed number for as long as none can be launched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotLaunched {
+    /// The NodePool.
+    pub node_pool: String,
+    /// How many, beside those that it lacks now in the same way.
+    pub nodes: usize,
+    /// Why they are not launched.
+    pub message: String,
+}
+
 /// What a what-if changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -46,6 +58,9 @@ pub struct Difference {
     pub nodes_without_price_after: usize,
     /// Nodes that would be launched at once, for pods or for a fixed number of nodes, and were not before.
     pub launches: usize,
+    /// Nodes of fixed numbers that would be missing, would not be launched, and are not missing now. They are in no price.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_launched: Vec<NotLaunched>,
     /// Pods without any place now.
     pub unplaced_before: usize,
     /// Pods without any place then.
@@ -66,6 +81,7 @@ pub struct Difference {
 /// What managed nodes cost, with those that would be launched at once, for pods and for fixed numbers of nodes, each at its cheapest.
 struct Bill {
     launches: usize,
+    not_launched: Vec<NotLaunched>,
     price: Price,
     without_price: usize,
 }
@@ -76,6 +92,7 @@ impl Bill {
         let cheapest = claims.iter().filter_map(|claim| claim.launches.first());
         let mut this = Self {
             launches: claims.len(),
+            not_launched: Vec::new(),
             price: judged.provisioned.report.price,
             without_price: cheapest.filter(|launch| !launch.price.is_known()).count(),
         };
@@ -86,16 +103,38 @@ impl Bill {
             }
         }
         for missing in &judged.replicas.missing {
-            this.launches += missing.nodes;
+            let launches = missing.launches(&judged.snapshot);
+            this.launches += launches.nodes;
             match missing.price(&judged.snapshot) {
                 Some(price) => {
-                    let nodes = i64::try_from(missing.nodes).unwrap_or(i64::MAX);
+                    let nodes = i64::try_from(launches.nodes).unwrap_or(i64::MAX);
                     this.price = this.price.saturating_add(Price(price.0.saturating_mul(nodes)));
                 }
-                None => this.without_price += missing.nodes,
+                None => this.without_price += launches.nodes,
+            }
+            if let Some(message) = launches.why_not_all {
+                this.not_launched.push(NotLaunched {
+                    node_pool: missing.node_pool.clone(),
+                    nodes: missing.missing.saturating_sub(launches.nodes),
+                    message,
+                });
             }
         }
         this
+    }
+
+    /// What is not launched beyond what is not launched before.
+    fn not_launched_since(self, before: &Self) -> Vec<NotLaunched> {
+        let known = |pool: &str| {
+            let mut known = before.not_launched.iter();
+            known.find(|one| one.node_pool == pool).map_or(0, |one| one.nodes)
+        };
+        let mut more = self.not_launched;
+        for one in &mut more {
+            one.nodes = one.nodes.saturating_sub(known(&one.node_pool));
+        }
+        more.retain(|one| one.nodes > 0);
+        more
     }
 }
 
@@ -137,6 +176,7 @@ impl Difference {
             nodes_without_price_before: bill.without_price,
             nodes_without_price_after: bill_then.without_price,
             launches: bill_then.launches.saturating_sub(bill.launches),
+            not_launched: bill_then.not_launched_since(&bill),
             unplaced_before: unplaced(before),
             unplaced_after: unplaced(after),
             verdicts,

@@ -25,7 +25,7 @@ pub use budgets::{BudgetDay, BudgetNow, Budgets, PoolCalendar};
 pub use changes::{Changes, NodeChanges};
 pub use closures::Stretch;
 pub use detail::{Detail, Toggle, detail, pod_story, pool_story};
-pub use difference::{Difference, VerdictChange};
+pub use difference::{Difference, NotLaunched, VerdictChange};
 pub use header::{Header, Use};
 pub use history::{History, Range, Sample};
 pub use ledger::{Entry, Ledger, Sums};

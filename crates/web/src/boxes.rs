@@ -14,6 +14,8 @@ const HEIGHT: f64 = 430.0;
 const TITLE: f64 = 20.0;
 /// Boxes that are links with a text of their own; more are drawn as few shapes, and found by their place.
 const MOST_LINKS: usize = 800;
+/// And bytes of their addresses, each of which repeats what the query assumes away.
+const MOST_ADDRESSES: usize = 4 << 20;
 /// Boxes that bear a text.
 const MOST_TEXTS: usize = 400;
 
@@ -128,9 +130,10 @@ pub(crate) fn at(view: &View, query: &Query, x: f64, y: f64) -> Option<String> {
 /// The panel.
 pub(crate) fn panel(view: &View, query: &Query) -> Markup {
     let areas = layout(view, query);
-    let shown: usize = areas.iter().map(|area| area.nodes.len()).sum();
-    let all = view.nodes.0.len();
-    let is_compact = shown > MOST_LINKS;
+    let placed = areas.iter().flat_map(|area| &area.nodes);
+    let rows: Vec<&NodeRow> = placed.map(|placed| placed.row).collect();
+    let (shown, all) = (rows.len(), view.nodes.0.len());
+    let is_compact = shown > MOST_LINKS || shown * query.href(|_| ()).len() > MOST_ADDRESSES;
     html! {
         section #boxes .panel aria-labelledby="boxes-title" {
             header {
@@ -142,26 +145,25 @@ pub(crate) fn panel(view: &View, query: &Query) -> Markup {
             @if all == 0 {
                 p .empty { "There is no node yet. Nodes come when pods need them; `spokeshave plan --live` shows which would." }
             } @else if shown == 0 {
-                p .empty { "No node matches “" (query.find) "”. " a href=(query.href(|query| query.find.clear())) { "Show all " (all) } "." }
+                p .empty { "No node matches “" (query.find) "”. " a href=(query.href(|query| { query.find.clear(); query.part = 0; })) { "Show all " (all) } "." }
             } @else {
-                svg #map viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="group" aria-label=(summary(view, shown)) data-compact[is_compact] {
+                svg #map viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="group" aria-label=(summary(view, &rows)) data-compact[is_compact] {
                     (patterns())
-                    @for area in &areas { (draw_area(area, query, shown)) }
+                    @for area in &areas {
+                        (draw_area(area))
+                        @if !is_compact { @for placed in &area.nodes { (draw_box(placed, query, shown)) } }
+                    }
                     @if is_compact { (compact(&areas)) (chosen(&areas, query)) }
                 }
-                (legend(view, shown, is_compact))
+                (legend(&rows, is_compact))
             }
         }
     }
 }
 
-fn summary(view: &View, shown: usize) -> String {
-    let go = view
-        .nodes
-        .0
-        .iter()
-        .filter(|row| Look::of(row) == Look::Go)
-        .count();
+/// What is told of the boxes that are drawn.
+fn summary(view: &View, rows: &[&NodeRow]) -> String {
+    let go = number_of(rows, Look::Go);
     let go = if view.header.knows("verdict") {
         format!("{go} could go")
     } else {
@@ -169,8 +171,12 @@ fn summary(view: &View, shown: usize) -> String {
     };
     format!(
         "{} as boxes; {go}. The table below has the same.",
-        count(shown, "node")
+        count(rows.len(), "node")
     )
+}
+
+fn number_of(rows: &[&NodeRow], look: Look) -> usize {
+    rows.iter().filter(|row| Look::of(row) == look).count()
 }
 
 pub(crate) fn choice<T: Copy + PartialEq>(
@@ -210,7 +216,7 @@ fn patterns() -> Markup {
     )
 }
 
-fn draw_area(area: &Area<'_>, query: &Query, shown: usize) -> Markup {
+fn draw_area(area: &Area<'_>) -> Markup {
     let rect = area.rect;
     // Seven units a letter at this size; what does not fit is truncated, with the full text in the title.
     let letters = (rect.width / 6.3) as usize;
@@ -219,9 +225,6 @@ fn draw_area(area: &Area<'_>, query: &Query, shown: usize) -> Markup {
             title { (area.title) }
             rect .frame x=(units(rect.x)) y=(units(rect.y)) width=(units(rect.width)) height=(units(rect.height)) rx="3" {}
             text x=(units(rect.x + 5.0)) y=(units(rect.y + 14.0)) { (cut(&area.title, letters)) }
-        }
-        @if shown <= MOST_LINKS {
-            @for placed in &area.nodes { (draw_box(placed, query, shown)) }
         }
     }
 }
@@ -348,12 +351,11 @@ fn outline(path: &mut String, rect: Rect) {
     let _ = write!(path, "M{x} {y}h{width}v{height}h-{width}z");
 }
 
-fn legend(view: &View, shown: usize, is_compact: bool) -> Markup {
-    let number = |look: Look| view.nodes.0.iter().filter(|row| Look::of(row) == look).count();
+fn legend(rows: &[&NodeRow], is_compact: bool) -> Markup {
     html! {
         ul .legend {
             @for look in Look::ALL {
-                @let number = number(look);
+                @let number = number_of(rows, look);
                 @if number > 0 {
                     li {
                         svg .swatch .node .(look.class()) viewBox="0 0 16 12" aria-hidden="true" {
@@ -367,7 +369,7 @@ fn legend(view: &View, shown: usize, is_compact: bool) -> Markup {
             }
             li .note {
                 "Area: the size chosen above. Filled: requested, the larger of cpu and memory; hatched below: DaemonSets."
-                @if shown > MOST_TEXTS { " Names: point at a box, or press / and type." }
+                @if rows.len() > MOST_TEXTS { " Names: point at a box, or press / and type." }
                 @if is_compact { " Without JavaScript: the table." }
             }
         }

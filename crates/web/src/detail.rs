@@ -1,7 +1,7 @@
 //! One node or pod: its explanation as in `spokeshave explain`, with its blockers as toggles.
 
 use crate::draw::{dollars, moment, time};
-use crate::query::Query;
+use crate::query::{LONGEST_ADDRESS, Query};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use spokeshave_model::Price;
@@ -10,9 +10,6 @@ use spokeshave_view::{Detail, MOST_SUPPOSED, Toggle};
 
 /// Pods that are listed.
 const PODS: usize = 40;
-
-/// A longer address is no link: the server reads 32 KiB of a request's head.
-const LONGEST_ADDRESS: usize = 24 << 10;
 
 /// The panel; `before` has the actual blockers, where something is assumed away.
 pub(crate) fn panel(
@@ -98,14 +95,14 @@ fn toggles(detail: &Detail, before: Option<&Detail>, query: &Query) -> Markup {
             @if !then.is_empty() { p .then { (then) } }
         }
         @if detail.story.object_kind == "Node" && !query.gone.contains(&gone) {
-            p .note { a href=(query.href(|query| query.gone.push(gone.clone()))) { "what if this node were gone?" } }
+            p .note { a href=(query.href(|query| query.gone.push(gone.clone()))) data-gone=(gone) { "what if this node were gone?" } }
         }
     }
 }
 
 /// Where several blockers are assumed away at once. Of more than anybody supposes, what would happen is said all the same.
 fn all_away(all: &[&str], query: &Query) -> Option<String> {
-    let together = all.len() + query.without.len() + query.gone.len();
+    let together = all.len() + query.supposed();
     let further = all.iter().map(|one| (*one).to_owned());
     let address = query.href(|query| query.without.extend(further));
     (all.len() > 1 && together <= MOST_SUPPOSED && address.len() <= LONGEST_ADDRESS).then_some(address)

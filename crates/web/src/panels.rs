@@ -6,31 +6,40 @@ use maud::{Markup, html};
 use spokeshave_model::Price;
 use spokeshave_story::explain::age;
 use spokeshave_view::{Account, Difference, Group, Header, Place, View};
+use std::borrow::Cow;
 
 /// Verdicts that the banner names.
 const NAMED: usize = 12;
 /// Groups of pods that are shown.
 const GROUPS: usize = 40;
+/// What the numbers of the header count.
+const NODES: &str = "Nodes, those on their way in and out included.";
+const PODS: &str =
+    "Pods with a node that have not ended, those that wait for one, and those for which none is planned.";
+const REQUESTED: &str = "Requests of pods, of what nodes can give.";
+const IDLE: &str = "The part of the price that no pod asks for, by the larger of cpu and memory.";
+const COULD_SAVE: &str = "What the nodes that may go would save, each judged alone, or the next commands together, whichever is more. Next: those commands.";
+const SUPPOSED: &str = "What the address of this page assumes away.";
 
 /// The numbers that come first; `trouble` says why they are not up to date, if they are not.
 pub(crate) fn header(view: &View, query: &Query, source: &str, trouble: Option<&str>) -> Markup {
     let header = &view.header;
-    let toggles = query.without.len() + query.gone.len();
+    let numbers = numbers(header, query);
     html! {
         header #top {
             h1 { a href="/" { "Spokeshave" } span .source { (source) } }
-            dl .numbers {
-                (number("cost", money(header, "price", cost(header)), &of_month(header)))
-                (number("nodes", html! { b { (header.nodes) } (shares(header)) }, "Nodes, those on their way in and out included."))
-                (number("pods", html! { b { (header.pods) } @if header.pending > 0 { span .bad { " " (header.pending) " pending" } } @if header.unplanned > 0 { " (" (header.unplanned) " not planned for)" } }, "Pods with a node that have not ended, those that wait for one, and those for which none is planned."))
-                (number("requested", html! { b { "cpu " (percent(header.cpu.percent() * 10)) } " memory " (percent(header.memory.percent() * 10)) }, "Requests of pods, of what nodes can give."))
-                (number("idle", money(header, "idle", html! { b { (idle(header)) } }), "The part of the price that no pod asks for, by the larger of cpu and memory."))
-                (number("could save", money(header, "couldSave", could_save(header)), "What the nodes that may go would save, each judged alone, or the next commands together, whichever is more. Next: those commands."))
-                @if toggles > 0 { (number("what if", html! { b { (toggles) } " " a href=(query.href(|query| { query.without.clear(); query.gone.clear(); })) { "clear" } }, "What the address of this page assumes away.")) }
+            div {
+                dl .numbers { @for (name, value, title) in &numbers { div title=(title) { dt { (name) } dd { (value) } } } }
+                // Titles are for those who point.
+                details #counted {
+                    summary { "what is counted" }
+                    dl .facts { @for (name, _, title) in &numbers { div { dt { (name) } dd { (title) } } } }
+                }
             }
             p .when {
                 "at " (time(header.now, "%Y-%m-%d %H:%M:%S UTC"))
-                span #live .off[trouble.is_some()] role="status" { @if trouble.is_some() { "not up to date" } }
+                // No live region: each drawing would be one more thing that a screen reader reads out.
+                span #live .off[trouble.is_some()] { @if trouble.is_some() { "not up to date" } }
                 button #zone type="button" hidden { "UTC" }
                 button #help type="button" hidden { "?" }
             }
@@ -56,8 +65,40 @@ fn money(header: &Header, field: &str, known: Markup) -> Markup {
     }
 }
 
-fn number(name: &str, value: Markup, title: &str) -> Markup {
-    html! { div title=(title) { dt { (name) } dd { (value) } } }
+/// The numbers: names, values, and what is counted.
+fn numbers(header: &Header, query: &Query) -> Vec<(&'static str, Markup, Cow<'static, str>)> {
+    let nodes = html! { b { (header.nodes) } (shares(header)) };
+    let pods = html! {
+        b { (header.pods) }
+        @if header.pending > 0 { span .bad { " " (header.pending) " pending" } }
+        @if header.unplanned > 0 { " (" (header.unplanned) " not planned for)" }
+    };
+    let requested = html! {
+        b { "cpu " (percent(header.cpu.percent() * 10)) } " memory " (percent(header.memory.percent() * 10))
+    };
+    let cost = money(header, "price", cost(header));
+    let idle = money(header, "idle", html! { b { (idle(header)) } });
+    let could_save = money(header, "couldSave", could_save(header));
+    let mut numbers = vec![
+        ("cost", cost, of_month(header).into()),
+        ("nodes", nodes, NODES.into()),
+        ("pods", pods, PODS.into()),
+        ("requested", requested, REQUESTED.into()),
+        ("idle", idle, IDLE.into()),
+        ("could save", could_save, COULD_SAVE.into()),
+    ];
+    if query.supposed() > 0 || query.is_too_much {
+        let clear = query.href(|query| {
+            query.without.clear();
+            query.gone.clear();
+        });
+        let supposed = html! {
+            b { @if query.is_too_much { "too much" } @else { (query.supposed()) } }
+            " " a href=(clear) { "clear" }
+        };
+        numbers.push(("what if", supposed, SUPPOSED.into()));
+    }
+    numbers
 }
 
 fn cost(header: &Header) -> Markup {
@@ -184,11 +225,13 @@ pub(crate) fn what_if(query: &Query, answer: Option<&Result<Difference, String>>
 /// What the address assumes away, as far as it was assumed.
 fn switches(query: &Query, difference: Option<&Difference>) -> Markup {
     let is_absent = |one: &String| difference.is_some_and(|difference| difference.absent.contains(one));
+    // The script finds by them what a switch is of.
     let switch = |word: &str, one: &String, href: String| {
         let is_on = difference.is_some() && !is_absent(one);
+        let [toggle, gone] = ["without", "gone"].map(|name| (name == word).then_some(one));
         html! {
             li {
-                a href=(href) role="switch" aria-checked=(if is_on { "true" } else { "false" }) { @if is_on { "✓ " } (word) " " (one) }
+                a href=(href) role="switch" aria-checked=(if is_on { "true" } else { "false" }) data-toggle=[toggle] data-gone=[gone] { @if is_on { "✓ " } (word) " " (one) }
                 @if is_absent(one) { span .note { " (not there any more)" } }
             }
         }
@@ -238,6 +281,9 @@ fn told(difference: &Difference, query: &Query) -> Markup {
             @if difference.unplaced_after != difference.unplaced_before {
                 div { dt { "pods without a place" } dd { (difference.unplaced_before) " → " b .bad { (difference.unplaced_after) } } }
             }
+        }
+        @for one in &difference.not_launched {
+            p { b .bad { (count(one.nodes, "node")) } " of NodePool " (one.node_pool) " would be missing, and not be launched: " (one.message) }
         }
         @if difference.verdicts.is_empty() && !knows("verdict") {
             p { "What would be said of nodes depends on something that could not be read." }
@@ -330,7 +376,7 @@ fn group_line(group: &Group, view: &View, query: &Query) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spokeshave_view::{Dollars, VerdictChange};
+    use spokeshave_view::{Dollars, NotLaunched, VerdictChange};
 
     /// Why the price is another one is told once it is.
     #[test]
@@ -347,6 +393,26 @@ mod tests {
         assert_eq!(moved(&account), format!("{told}."));
         account.repriced = Dollars(Price(-300_000_000));
         assert_eq!(moved(&account), format!("{told}; −$0.300/h by other prices."));
+    }
+
+    /// Nodes of a fixed number that would not come again are none that are launched.
+    #[test]
+    fn invariant_24_d_356_what_cannot_be_launched_again_is_told_as_missing() {
+        let missing = NotLaunched {
+            node_pool: "fixed".to_owned(),
+            nodes: 2,
+            message: "none is left".to_owned(),
+        };
+        let difference = Difference {
+            not_launched: vec![missing],
+            ..Difference::default()
+        };
+        let text = told(&difference, &Query::default()).into_string();
+        let says = "2 nodes</b> of NodePool fixed would be missing, and not be launched: none is left</p>";
+        assert!(
+            text.contains(says) && !text.contains("launched at once"),
+            "{text}"
+        );
     }
 
     /// Nodes that would go in other commands are named beside those of which something else would be said.

@@ -1,8 +1,14 @@
 //! The requested view: the query of the URL, so that every view of the page can be bookmarked and shared.
 
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_view::MOST_SUPPOSED;
 use std::borrow::Cow;
 use std::fmt::Write as _;
+
+/// A longer address is no link, and nothing of it is assumed away: every link of a page repeats it, and the server reads 32 KiB of a request's head.
+pub(crate) const LONGEST_ADDRESS: usize = 24 << 10;
+/// Bytes of the longest name, of an object with its kind and namespace. What is longer names nothing, and is cut.
+const LONGEST_NAME: usize = 600;
 
 macro_rules! choices {
     ($(#[$outer:meta])* $name:ident: $($(#[$doc:meta])* $variant:ident = $text:literal,)*) => {
@@ -138,6 +144,8 @@ pub struct Query {
     pub without: Vec<String>,
     /// What is thought to be gone.
     pub gone: Vec<String>,
+    /// It was more than can be assumed away at once, so that nothing is.
+    pub is_too_much: bool,
 }
 
 impl Query {
@@ -154,17 +162,32 @@ impl Query {
                 "desc" => query.descending = true,
                 "find" => query.find = value.trim().chars().take(200).collect(),
                 "part" => query.part = value.parse().unwrap_or_default(),
-                "node" if !value.is_empty() => query.node = Some(value),
-                "pod" if !value.is_empty() => query.pod = Some(value),
+                "node" if !value.is_empty() => query.node = Some(name_of(&value)),
+                "pod" if !value.is_empty() => query.pod = Some(name_of(&value)),
                 "range" => query.range = Span::parse(&value).unwrap_or_default(),
                 "until" => query.until = value.parse().ok().map(whole_second),
-                "pool" if !value.is_empty() => query.pool = Some(value),
-                "without" if !query.without.contains(&value) => query.without.push(value),
-                "gone" if !query.gone.contains(&value) => query.gone.push(value),
+                "pool" if !value.is_empty() => query.pool = Some(name_of(&value)),
+                "without" if !query.is_full() => add(&mut query.without, name_of(&value)),
+                "gone" if !query.is_full() => add(&mut query.gone, name_of(&value)),
                 _ => {}
             }
         }
+        if query.is_full() || (query.supposed() > 0 && query.href(|_| ()).len() > LONGEST_ADDRESS) {
+            query.is_too_much = true;
+            query.without.clear();
+            query.gone.clear();
+        }
         query
+    }
+
+    /// How many things are assumed away.
+    pub fn supposed(&self) -> usize {
+        self.without.len() + self.gone.len()
+    }
+
+    /// More is assumed away than can be; how much more does not matter.
+    fn is_full(&self) -> bool {
+        self.supposed() > MOST_SUPPOSED
     }
 
     /// Name and value of everything that differs from the default, in a fixed order.
@@ -199,10 +222,9 @@ impl Query {
         pairs
     }
 
-    /// The address of this query with a change.
+    /// The address of this query with a change. One of the rows of the table, or of their order, leads to the first part of them again.
     pub fn href(&self, change: impl FnOnce(&mut Query)) -> String {
         let mut query = self.clone();
-        query.part = 0;
         change(&mut query);
         let mut text = String::new();
         for (name, value) in query.pairs() {
@@ -232,6 +254,20 @@ impl Query {
             },
         )
     }
+}
+
+fn add(values: &mut Vec<String>, value: String) {
+    if !values.contains(&value) {
+        values.push(value);
+    }
+}
+
+/// As much of a value as a name can be.
+fn name_of(value: &str) -> String {
+    let end = |(at, letter): (usize, char)| at + letter.len_utf8();
+    let ends = value.char_indices().map(end);
+    let end = ends.take_while(|end| *end <= LONGEST_NAME).last();
+    value[..end.unwrap_or_default()].to_owned()
 }
 
 /// Without the part of a second.
@@ -303,8 +339,9 @@ mod tests {
                 "Budget:NodePool/x".to_owned(),
             ],
             gone: vec!["Zone/a".to_owned()],
+            is_too_much: false,
         };
-        let href = query.href(|query| query.part = 3);
+        let href = query.href(|_| ());
         assert_eq!(Query::parse(href.trim_start_matches("/?")), query);
         assert_eq!(Query::default().href(|_| ()), "/");
         let there = Query::default().toggled("Budget:NodePool/x");
@@ -321,5 +358,41 @@ mod tests {
         assert_eq!(query.find, "%zz\u{fffd}");
         assert!(query.descending && query.node.is_none() && query.part == 0);
         assert_eq!((query.range, query.until, query.pool), (Span::Hour, None, None));
+    }
+
+    /// Every link repeats what is assumed away.
+    #[test]
+    fn more_than_can_be_assumed_away_is_nothing() {
+        let many = |number: usize| {
+            let pairs: Vec<String> = (0..number).map(|index| format!("gone=Node/n{index}")).collect();
+            Query::parse(&pairs.join("&"))
+        };
+        let most = many(MOST_SUPPOSED);
+        assert_eq!((most.supposed(), most.is_too_much), (MOST_SUPPOSED, false));
+        for number in [MOST_SUPPOSED + 1, 3000] {
+            let more = many(number);
+            assert_eq!((more.supposed(), more.is_too_much), (0, true), "{number}");
+            assert_eq!(more.href(|_| ()), "/");
+        }
+        // What is said twice is assumed once.
+        let twice = "gone=Node/n&".repeat(2 * MOST_SUPPOSED);
+        assert_eq!(Query::parse(&twice).supposed(), 1);
+        // Nor may a few be long together: each of these letters takes three bytes in an address.
+        let long: Vec<String> = (0..20)
+            .map(|index| format!("without=Pod:Pod/{index}{}", "(".repeat(580)))
+            .collect();
+        let long = Query::parse(&long.join("&"));
+        assert_eq!((long.supposed(), long.is_too_much), (0, true));
+    }
+
+    #[test]
+    fn a_name_is_no_longer_than_names_are() {
+        let long = "\u{e9}".repeat(5000);
+        let query = Query::parse(&format!("node={long}&pod={long}&pool={long}&gone={long}"));
+        let cut = Some("\u{e9}".repeat(300));
+        assert_eq!([&query.node, &query.pod, &query.pool], [&cut, &cut, &cut]);
+        assert_eq!(query.gone.first(), cut.as_ref());
+        let name = "x".repeat(LONGEST_NAME);
+        assert_eq!(Query::parse(&format!("node={name}y")).node, Some(name));
     }
 }

@@ -1,6 +1,6 @@
 //! The server: few paths, GET and HEAD only, with a token, under known host names.
 //!
-//! Everything is bounded: connections, the size of a head, concurrent work, including work for closed connections, and what a slow reader
+//! Everything is bounded: connections, the size of a head and what links repeat of it, concurrent work, including work for closed connections, and what a slow reader
 //! can block, which is only its own connection, for half a minute: a stream is rendered when it is read, and a reader that missed too much reloads.
 
 use crate::answer::{self, Body, HTML, JSON, refusal, whole};
@@ -8,7 +8,7 @@ use crate::assets;
 use crate::board::{Answer, Board, News, Shown, difference_json, node_json, story_json};
 use crate::coding::{self, Packable};
 use crate::page::{message, render};
-use crate::query::{Query, decoded};
+use crate::query::{LONGEST_ADDRESS, Query, decoded};
 use crate::stalled::Stalling;
 use bytes::Bytes;
 use futures::stream::{Stream, unfold};
@@ -18,7 +18,7 @@ use http_body_util::{BodyExt as _, Empty, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use spokeshave_view::{Supposition, pod_story, pool_story};
+use spokeshave_view::{MOST_SUPPOSED, Supposition, pod_story, pool_story};
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -292,7 +292,12 @@ async fn view_json(site: &Arc<Site>) -> Option<Arc<Packable>> {
 
 /// Computes a what-if outside the serving tasks; `None` if nothing is assumed away.
 async fn suppose(site: &Arc<Site>, shown: &Shown, query: &Query) -> Option<Arc<Answer>> {
-    if query.without.is_empty() && query.gone.is_empty() {
+    if query.is_too_much {
+        let most = LONGEST_ADDRESS >> 10;
+        let why = format!("more than {MOST_SUPPOSED} things at once, or an address of more than {most} KiB");
+        return Some(Arc::new(Err(why)));
+    }
+    if query.supposed() == 0 {
         return None;
     }
     let (without, gone) = (query.without.iter(), query.gone.iter());

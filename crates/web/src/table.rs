@@ -104,6 +104,7 @@ fn heading(title: &str, sort: Option<Sort>, is_number: bool, query: &Query) -> M
     let href = query.href(|query| {
         query.descending = is_now && !query.descending;
         query.sort = sort;
+        query.part = 0;
     });
     html! {
         th scope="col" aria-sort=[state] .number[is_number] {

@@ -23,8 +23,10 @@ const NARROW: f64 = 1.0;
 const BAR: f64 = 4.0;
 /// The shortest stretch that is worth an axis.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(2);
-/// Commands that are described in text.
+/// Commands that are described beside the drawing; those before are a step away.
 const TOLD: usize = 6;
+/// Stretches without budget that are told in words.
+const CLOSED: usize = 40;
 
 /// What is drawn: a stretch of time with what is known of it.
 struct Plot<'a> {
@@ -100,6 +102,7 @@ pub(crate) fn panel(view: &View, query: &Query) -> Markup {
     let highest = samples.chain([plot.last_price]).max().unwrap_or_default();
     let top = round_top(highest.dollars());
     let height = TOP + CHART + 8.0 + LANE * LANES as f64 + 16.0;
+    let bands = bands(&plot.axis, &plot.closures, query.pool.as_deref());
     html! {
         section #time .panel aria-labelledby="time-title" {
             header {
@@ -112,7 +115,7 @@ pub(crate) fn panel(view: &View, query: &Query) -> Markup {
                 p .empty { (why) }
             } @else {
                 svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label=(summary(view, &plot)) {
-                    (behind(&plot.axis, &plot.closures, query.pool.as_deref()))
+                    (behind(&bands))
                     (grid(&plot.axis, top))
                     @if !plot.samples.is_empty() {
                         @let line = line(&plot, top);
@@ -123,11 +126,15 @@ pub(crate) fn panel(view: &View, query: &Query) -> Markup {
                     (bars(&plot.axis, &plot.entries))
                 }
                 (legend(&plot, query))
+                @if !bands.is_empty() { (closed(&bands)) }
             }
             @if !plot.entries.is_empty() {
-                ul .commands {
-                    @for entry in plot.entries.iter().rev().take(TOLD) { (told(entry, view.header.now)) }
-                    @if plot.entries.len() > TOLD { li .note { "and " (plot.entries.len() - TOLD) " before" } }
+                ul .commands { @for entry in plot.entries.iter().rev().take(TOLD) { (told(entry, view.header.now)) } }
+            }
+            @if plot.entries.len() > TOLD {
+                details #before {
+                    summary { "and " (plot.entries.len() - TOLD) " before" }
+                    ul .commands { @for entry in plot.entries.iter().rev().skip(TOLD) { (told(entry, view.header.now)) } }
                 }
             }
         }
@@ -212,6 +219,7 @@ struct Band {
     from: f64,
     until: f64,
     is_whole: bool,
+    began: String,
     words: String,
 }
 
@@ -226,17 +234,19 @@ fn bands(axis: &TimeAxis, closures: &[Stretch], pool: Option<&str>) -> Vec<Band>
                 last.until = until;
                 last.is_whole = false;
                 last.words = format!(
-                    "until {} UTC: budgets allow nothing now and then",
+                    "{} to {} UTC: budgets allow nothing now and then",
+                    last.began,
                     when(one.until)
                 );
             }
             _ => {
-                let words = closed_words(one, pool);
+                let (began, words) = (when(one.from), closed_words(one, pool));
                 bands.push(Band {
                     from,
                     until,
                     is_whole: one.is_whole(),
-                    words: format!("{} to {} UTC: {words}", when(one.from), when(one.until)),
+                    words: format!("{began} to {} UTC: {words}", when(one.until)),
+                    began,
                 });
             }
         }
@@ -245,15 +255,28 @@ fn bands(axis: &TimeAxis, closures: &[Stretch], pool: Option<&str>) -> Vec<Band>
 }
 
 /// When budgets allowed nothing: faint behind the curve, and clear below it.
-fn behind(axis: &TimeAxis, closures: &[Stretch], pool: Option<&str>) -> Markup {
+fn behind(bands: &[Band]) -> Markup {
     html! {
-        @for band in bands(axis, closures, pool) {
+        @for band in bands {
             // What has no width is not drawn.
             @let (x, width) = (units(band.from.min(WIDTH - NARROW)), units((band.until - band.from).max(NARROW)));
             g .shut .whole[band.is_whole] {
                 title { (band.words) }
                 rect .band x=(x) y=(units(TOP)) width=(width) height=(units(CHART)) {}
                 rect .lid x=(x) y=(units(TOP + CHART + 1.5)) width=(width) height="4" {}
+            }
+        }
+    }
+}
+
+/// The same in words, for those who do not point at it; the last first, as commands are.
+fn closed(bands: &[Band]) -> Markup {
+    html! {
+        details #closures {
+            summary { "when budgets allowed nothing" }
+            ul {
+                @for band in bands.iter().rev().take(CLOSED) { li { (band.words) } }
+                @if bands.len() > CLOSED { li .note { "and " (bands.len() - CLOSED) " before" } }
             }
         }
     }

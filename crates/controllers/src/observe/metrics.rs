@@ -185,7 +185,7 @@ impl ControllerFamilies {
             ),
             unschedulable_pods: gauge(
                 "karpenter_scheduler_unschedulable_pods_count",
-                "Pods that could not be placed.",
+                "Pods that could not be placed, or whose NodeClaims are held up: the cloud has refused such lately, or nodes came up in vain.",
                 &["controller"],
             ),
             pods_by_effective_zone: gauge(

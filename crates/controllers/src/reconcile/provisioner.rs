@@ -226,13 +226,14 @@ impl Provisioner {
         (outcome, zones)
     }
 
-    /// Tells of what was decided and makes it true.
-    async fn carry_out(&self, snapshot: &Snapshot, decision: Decision) {
+    /// Tells of what was decided and makes it true. Returns how many pods that exist wait for NodeClaims that are held up.
+    async fn carry_out(&self, snapshot: &Snapshot, decision: Decision) -> usize {
         let Decision { outcome, refused, .. } = decision;
         let outcome = &outcome;
         if outcome.pods.is_empty() {
             let names = self.follow_names(snapshot, outcome).await;
-            return self.names.add(names);
+            self.names.add(names);
+            return 0;
         }
         let failed = outcome.unschedulable.iter().map(|one| one.pod);
         let failed: BTreeSet<PodId> = failed.chain(refused.keys().copied()).collect();
@@ -242,7 +243,7 @@ impl Provisioner {
         }
         self.warn_of_preferences(snapshot, outcome, self.cluster.now());
         self.report(snapshot, outcome);
-        self.tell_of_refused(snapshot, outcome, &refused);
+        self.tell_of_refused(snapshot, &refused);
         let plan = outcome.plan(snapshot, &self.cluster.policy);
         for event in &plan.events {
             self.hands.tell(event);
@@ -253,9 +254,10 @@ impl Provisioner {
         let stores = &self.cluster.stores;
         self.journal.landings.decided(snapshot, outcome, stores);
         let names = self.follow_names(snapshot, outcome).await;
-        self.create(snapshot, outcome, &plan).await;
+        let held_up = self.create(snapshot, outcome, &plan).await;
         // Thousands of pods may name nodes that are there already: neither NodeClaims nor the next pass wait for that.
         self.names.add(names);
+        held_up
     }
 
     /// Takes names back that the plan does not bear out any more, and returns the new ones of nodes that are there.
@@ -357,9 +359,11 @@ impl Provisioner {
         }
     }
 
-    /// P-065: creates what is planned, many at once; what fails is planned for again.
-    async fn create(&self, snapshot: &Snapshot, outcome: &Provisioned, plan: &Plan) {
+    /// P-065: creates what is planned, many at once; what fails is planned for again. Returns for how many pods that exist none is created for now, or
+    /// the single try after others were refused, which is no node yet.
+    async fn create(&self, snapshot: &Snapshot, outcome: &Provisioned, plan: &Plan) -> usize {
         let mut wanted = Vec::new();
+        let mut held_up = 0;
         let mut backed_off: BTreeMap<(&str, Timestamp), BackedOff> = BTreeMap::new();
         self.cluster.begin_launches(snapshot, &outcome.placements);
         for (planned, action) in outcome.placements.claims.iter().zip(&plan.actions) {
@@ -371,12 +375,16 @@ impl Provisioner {
                 continue;
             }
             if let Some(pauses) = self.cluster.waits_in_vain(snapshot, planned) {
+                held_up += existing_pods(snapshot, planned);
                 for (pause, pod) in pauses {
                     self.tell_of_pause(&pause, &pod);
                 }
                 continue;
             }
             let admission = self.cluster.memory().launches.admit(claim, self.cluster.now());
+            if admission != Admission::All {
+                held_up += existing_pods(snapshot, planned);
+            }
             if let Admission::NotBefore(next) = admission {
                 let alike = backed_off.entry((view.name.as_str(), next)).or_default();
                 alike.claims += 1;
@@ -406,6 +414,7 @@ impl Provisioner {
             }
         };
         self.hands.create_claims(wanted, done).await;
+        held_up
     }
 
     /// Virtual pods are told of on their buffer.
@@ -511,6 +520,12 @@ impl Provisioner {
             self.hands.tell(&event);
         }
     }
+}
+
+/// How many pods of a planned NodeClaim exist.
+fn existing_pods(snapshot: &Snapshot, planned: &PlannedClaim) -> usize {
+    let pods = planned.pods.iter();
+    pods.filter(|pod| !snapshot.pod(**pod).is_virtual).count()
 }
 
 /// Pods that exist and wait for a place.

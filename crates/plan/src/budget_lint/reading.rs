@@ -156,6 +156,13 @@ fn read_reasons(index: usize, reasons: &Value, budget: &mut Budget, findings: &m
                 ),
                 Some(format!("- {reason}")),
             ),
+            // The operator asks budgets for it like for any other reason, where a policy has a soft age.
+            repair::ReasonRepair::NeverLimited if name.as_str() == DisruptionReason::Expired.as_str() => (
+                format!(
+                    "{name:?} is no reason of a NodePool: it limits what the soft age of a DisruptionPolicy replaces, none of Empty, Drifted and Underutilized; expiration is never limited"
+                ),
+                None,
+            ),
             repair::ReasonRepair::NeverLimited => (
                 format!(
                     "{name:?} is no reason, and this budget limits every reason; expiration is never limited"

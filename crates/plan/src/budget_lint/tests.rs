@@ -235,6 +235,19 @@ fn d_186_durations_that_no_api_server_takes() {
 }
 
 #[test]
+fn d_186_what_is_closed_begins_where_the_mended_duration_ends() {
+    for (schedule, duration, closed) in [
+        ("0 0 * * 1", "1h30m15s", "31 1 * * 1\"\n  duration: 166h29m"),
+        ("* 0 * * 1", "30s", "0 1 * * 1\"\n  duration: 167h"),
+    ] {
+        let budgets = json!([{"nodes": "1", "schedule": schedule, "duration": duration}]);
+        let finding = only(budgets, "unlimited-between-windows");
+        let suggestion = format!("- nodes: \"0\"\n  schedule: \"{closed}");
+        assert_eq!(finding.suggestion, Some(suggestion), "{duration}");
+    }
+}
+
+#[test]
 fn d_193_a_duration_that_covers_its_period() {
     let finding = only(
         json!([{"nodes": "1", "schedule": "@hourly", "duration": "90m"}]),
@@ -362,6 +375,24 @@ fn d_188_d_209_reasons_that_are_none() {
         only(json!([{"nodes": "0", "reasons": []}]), "reasons-empty").level,
         Level::Warning
     );
+    for (name, closed) in [
+        ("Expired", 0),
+        ("expired", 3),
+        ("Expiration", 3),
+        ("drift", 3),
+        ("Moon", 3),
+    ] {
+        let written = pool(json!([{"nodes": "0", "reasons": [name]}]));
+        let said = &lint(&written, None, now())[0].message;
+        let budgets = read(&written).budgets;
+        let allowed = |reason| calendar(&budgets, reason, 10, year()).intervals[0].allowed;
+        let covered = REASONS.iter().filter(|reason| allowed(*reason) == 0).count();
+        assert_eq!(
+            (covered, said.contains("limits every reason")),
+            (closed, closed == 3),
+            "{said}"
+        );
+    }
 }
 
 #[test]

@@ -86,6 +86,21 @@ pub fn soft_of<'a>(
 fn times(expiry: &Expiry, claim: &NodeClaim) -> Option<(Timestamp, Option<Timestamp>)> {
     let created = claim.metadata.creation_timestamp.as_ref()?.0;
     let hard = claim.spec.expire_after.duration().map(signed);
+    let (soft, spread) = ages(expiry, hard)?;
+    // In milliseconds, so that products stay small.
+    let millis = u128::try_from(spread.as_millis()).unwrap_or(0);
+    let share = (millis * u128::from(fraction(claim.uid()))) >> 64;
+    let jitter = SignedDuration::from_millis(i64::try_from(share).unwrap_or(i64::MAX));
+    let due = created.saturating_add(soft).ok()?.saturating_add(jitter).ok()?;
+    let deadline = hard.map(|hard| created.saturating_add(hard).unwrap_or(Timestamp::MAX));
+    Some((due, deadline))
+}
+
+/// The age from which on nodes are due, and over how long those of one age are spread; `None` where no age is given, or `expireAfter` comes first anyway.
+pub(super) fn ages(
+    expiry: &Expiry,
+    hard: Option<SignedDuration>,
+) -> Option<(SignedDuration, SignedDuration)> {
     let soft = soft_age(expiry, hard)?;
     let room = match hard {
         Some(hard) if soft >= hard => return None,
@@ -99,13 +114,7 @@ fn times(expiry: &Expiry, claim: &NodeClaim) -> Option<(Timestamp, Option<Timest
     let spread = room
         .map_or(spread, |room| spread.min(room))
         .max(SignedDuration::ZERO);
-    // In milliseconds, so that products stay small.
-    let millis = u128::try_from(spread.as_millis()).unwrap_or(0);
-    let share = (millis * u128::from(fraction(claim.uid()))) >> 64;
-    let jitter = SignedDuration::from_millis(i64::try_from(share).unwrap_or(i64::MAX));
-    let due = created.saturating_add(soft).ok()?.saturating_add(jitter).ok()?;
-    let deadline = hard.map(|hard| created.saturating_add(hard).unwrap_or(Timestamp::MAX));
-    Some((due, deadline))
+    Some((soft, spread))
 }
 
 /// The soft age; `None` where it is a share of nothing.

@@ -8,7 +8,9 @@ use super::rules::Scene;
 use super::windows::{Windows, time_zone};
 use super::{convergence, expiry, expressions, rollout, rules, workloads};
 use crate::budget_lint::Level;
-use jiff::Timestamp;
+use crate::durations::signed;
+use crate::report::some_of;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::conditions::{
     Conditioned as _, EXPIRY_IN_TIME, ROLLOUT_HEALTHY, Status, VALIDATION_SUCCEEDED,
@@ -20,6 +22,9 @@ use spokeshave_api::disruption_policy::{
 use spokeshave_api::{DisruptionPolicy, DisruptionReason, GoDuration, NillableDuration, whole_seconds};
 use spokeshave_model::snapshot::{PoolView, Snapshot};
 use std::collections::BTreeSet;
+
+/// A policy that lets no node live for so long is hardly meant: all pods of its NodePools are moved as often.
+const SHORTEST_AGE: SignedDuration = SignedDuration::from_hours(1);
 
 /// A part of a policy that cannot be evaluated, so that nothing is disrupted for the reasons that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -279,6 +284,7 @@ pub(super) fn doubts(
             .iter()
             .filter_map(|(name, age)| soft_age_doubt(policy, name, age)),
     );
+    doubts.extend(short_age_doubt(policy, pools));
     doubts
 }
 
@@ -304,6 +310,39 @@ fn soft_age_doubt(policy: &DisruptionPolicy, pool: &str, hard: &NillableDuration
         code: "soft-age-without-effect",
         field: field.to_owned(),
         message,
+    })
+}
+
+/// A soft age that nodes reach soon after their launch: nothing is forbidden by it, and disruption without end is what it asks for.
+fn short_age_doubt(policy: &DisruptionPolicy, pools: &[(&str, &NillableDuration)]) -> Option<Doubt> {
+    let wanted = policy.spec.expiry.as_ref()?;
+    let short = pools.iter().filter_map(|(name, hard)| {
+        let hard = hard.duration().map(signed);
+        // Where nodes expire as soon as that, it is not the policy that makes them.
+        if hard.is_some_and(|hard| hard < SHORTEST_AGE) {
+            return None;
+        }
+        let (soft, spread) = expiry::ages(wanted, hard)?;
+        let last = soft.saturating_add(spread);
+        (last < SHORTEST_AGE).then_some((last, *name))
+    });
+    let (ages, names): (Vec<SignedDuration>, Vec<&str>) = short.unzip();
+    let all_within = GoDuration::from(ages.into_iter().max()?.unsigned_abs());
+    let of_pools = match names.as_slice() {
+        [one] => format!("NodePool {one}"),
+        several => format!("NodePools {}", some_of(several, 3)),
+    };
+    let field = match wanted.soft_after {
+        Some(_) => "spec.expiry.softAfter",
+        None => "spec.expiry.softPercent",
+    };
+    Some(Doubt {
+        level: Level::Warning,
+        code: "soft-age-too-short",
+        field: field.to_owned(),
+        message: format!(
+            "makes every node of {of_pools} due for replacement within {all_within} of its launch, again and again, as fast as budgets allow; write a longer age"
+        ),
     })
 }
 
@@ -438,7 +477,7 @@ fn looked_at(
 }
 
 /// A length of time for people, rounded up to minutes.
-pub(super) fn minutes(length: jiff::SignedDuration) -> String {
+pub(super) fn minutes(length: SignedDuration) -> String {
     let minutes = (length.as_secs().max(0) + 59) / 60;
     crate::report::count(usize::try_from(minutes).unwrap_or(usize::MAX), "minute")
 }

@@ -5,10 +5,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned as _, EXPIRY_IN_TIME};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
+use spokeshave_plan::budget_lint::Level;
 use spokeshave_plan::disrupt::{BlockerKind, Method};
 use spokeshave_plan::disruption_policy::expiry::{forecast, soft};
-use spokeshave_plan::disruption_policy::{faults, limits, status};
-use std::collections::BTreeSet;
+use spokeshave_plan::disruption_policy::forecast::PoolNodes;
+use spokeshave_plan::disruption_policy::{faults, limits, lint, status};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const HOUR: i64 = 3600;
@@ -189,5 +191,54 @@ fn neither_age_nor_both_is_a_fault_that_stops_only_expiry() {
         };
         assert_eq!(room(DisruptionReason::Expired), 0);
         assert_eq!(room(DisruptionReason::Empty), 2);
+    }
+}
+
+/// NodePools with these values of `expireAfter`, and no budgets.
+fn pools(expire_after: &[&str]) -> Vec<PoolNodes> {
+    let pool = |(index, age): (usize, &&str)| PoolNodes {
+        name: format!("pool-{index}"),
+        labels: BTreeMap::new(),
+        nodes: 100,
+        budgets: Vec::new(),
+        expire_after: age.parse().expect("a duration"),
+    };
+    expire_after.iter().enumerate().map(pool).collect()
+}
+
+#[test]
+fn a_soft_age_that_replaces_nodes_without_end_is_named() {
+    let found = |expiry: Value, expire_after: &[&str]| -> Vec<(Level, String, String)> {
+        let policies = [policy(&json!({ "expiry": expiry }))];
+        let found = lint(&policies, &pools(expire_after), later(0)).into_iter();
+        let short = found.filter(|found| found.finding.code == "soft-age-too-short");
+        short
+            .map(|found| (found.finding.level, found.finding.field, found.finding.message))
+            .collect()
+    };
+    let said = found(
+        json!({"softAfter": "30s", "jitter": "0s"}),
+        &["720h", "Never", "48h", "720h", "30m"],
+    );
+    let text = "makes every node of NodePools pool-0, pool-1, pool-2 and 1 other due for replacement within 30s of its launch, again and again, as fast as budgets allow; write a longer age";
+    let short = |field: &str, text: &str| (Level::Warning, format!("spec.expiry.{field}"), text.to_owned());
+    assert_eq!(
+        said,
+        [short("softAfter", text)],
+        "a NodePool's own half hour is meant"
+    );
+    let text = "makes every node of NodePool pool-0 due for replacement within 28m48s of its launch, again and again, as fast as budgets allow; write a longer age";
+    let share = json!({"softPercent": 1, "jitter": "14m24s"});
+    assert_eq!(found(share, &["24h"]), [short("softPercent", text)]);
+    for (expiry, expire_after) in [
+        (json!({"softAfter": "1h", "jitter": "0s"}), "Never"),
+        // Half of what is left until `expireAfter` comes is the jitter.
+        (json!({"softAfter": "30s"}), "720h"),
+        (json!({"softPercent": 50}), "80m"),
+        (json!({"softPercent": 1}), "Never"),
+        (json!({"softAfter": "30s", "softPercent": 1}), "720h"),
+    ] {
+        let said = found(expiry.clone(), &[expire_after]);
+        assert!(said.is_empty(), "{expiry} of {expire_after}: {said:?}");
     }
 }

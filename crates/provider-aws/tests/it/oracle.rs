@@ -10,11 +10,6 @@ fn cases() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e/aws/cases")
 }
 
-/// Whether upstream was asked for answers that are too many to be committed (`just parity-aws`): without them there is nothing to compare.
-pub fn is_asked() -> bool {
-    env::var_os("AWS_CASES").is_some()
-}
-
 /// What follows a prefix in the names of the generated YAML files, without the extension, in order.
 pub fn generated(prefix: &str) -> Vec<String> {
     let folder = env::var_os("AWS_CASES").map(PathBuf::from);

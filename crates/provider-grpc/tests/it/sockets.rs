@@ -44,7 +44,40 @@ async fn g_003_the_socket_is_of_its_owner_alone() {
     assert_eq!(connector.file_mode(), Some(0o755));
     let taken = serve_unix(server(), &path).await.expect_err("somebody serves it");
     assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(path.exists(), "whoever is refused leaves it");
     serving.abort();
+    assert!(serving.await.is_err_and(|error| error.is_cancelled()));
+    assert!(!path.exists(), "it goes with its server");
+}
+
+#[tokio::test]
+async fn only_a_socket_that_nobody_serves_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("precious.txt");
+    std::fs::write(&path, "precious").expect("a file");
+    let refused = serve_unix(server(), &path).await.expect_err("it is a file");
+    assert_eq!(refused.kind(), std::io::ErrorKind::AlreadyExists);
+    let said = format!("{} exists and is no socket; name another file", path.display());
+    assert_eq!(refused.to_string(), said);
+    assert_eq!(std::fs::read_to_string(&path).expect("the file"), "precious");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 1);
+    let left = folder.path().join("left.sock");
+    drop(std::os::unix::net::UnixListener::bind(&left).expect("a socket"));
+    let serving = tokio::spawn({
+        let left = left.clone();
+        async move { serve_unix(server(), &left).await }
+    });
+    let connector = UnixConnector(left.clone());
+    while connector.connect().await.is_err() {
+        assert!(!serving.is_finished(), "it serves");
+        tokio::task::yield_now().await;
+    }
+    // What another process has put in its place is not removed.
+    std::fs::remove_file(&left).expect("the socket");
+    std::fs::write(&left, "another's").expect("a file");
+    serving.abort();
+    assert!(serving.await.is_err_and(|error| error.is_cancelled()));
+    assert_eq!(std::fs::read_to_string(&left).expect("the file"), "another's");
 }
 
 struct Papers {

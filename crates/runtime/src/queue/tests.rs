@@ -239,7 +239,6 @@ impl Naive {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
     #[test]
     fn the_queue_agrees_with_a_naive_one(steps in steps()) {
         let mut core = Core::new(RateLimit { base: Duration::from_secs(1), max: Duration::from_secs(8), bucket: None });

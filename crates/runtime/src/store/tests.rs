@@ -467,7 +467,7 @@ impl Server {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(2000))]
 
     /// However events, responses and lists interleave: no object ever goes back in time, indexes agree with the objects, and once
     /// all events are delivered the store equals the server.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodTemplateSpec, WeightedPodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::ImportError;
+use super::{ImportError, MOST_OWNERS};
 use crate::timeline::{Owner, Timeline};
 
 /// The most characters that Kubernetes lets a namespace have.
@@ -21,6 +21,12 @@ const NAME: &str = "kubernetes.io/metadata.name";
 pub(crate) fn copied(timeline: Timeline, copies: u32) -> Result<Timeline, ImportError> {
     if copies <= 1 {
         return Ok(timeline);
+    }
+    let owners = timeline.owners.len().saturating_mul(copies as usize);
+    if owners > MOST_OWNERS {
+        return Err(ImportError::whole(format!(
+            "would be {owners} workloads in {copies} copies, and at most {MOST_OWNERS} fit into memory; lower `copies`"
+        )));
     }
     let namespaces = timeline.owners.iter().map(|owner| owner.namespace.clone());
     let namespaces: BTreeSet<String> = namespaces.collect();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::inventory::{Inventory, is_living};
+use super::inventory::{Inventory, is_gated, is_living, model_of};
 use super::recording::looked_ms;
 use super::{Builder, ImportError, Key, Recorded};
 use crate::timeline::{Change, OwnerId, OwnerKind};
@@ -65,8 +65,13 @@ impl Dumps {
         for key in keys {
             let workload = workloads.get(key).copied();
             let pods = by_owner.get(key).map_or(&[][..], Vec::as_slice);
-            let living = pods.iter().filter(|pod| is_living(pod));
-            let Some(owner) = inventory.owner(key, workload, pods.first().copied()) else {
+            let model = model_of(pods);
+            if workload.is_none() && model.is_some_and(is_gated) {
+                // They begin in the dump in which one has no gate any more.
+                continue;
+            }
+            let living = pods.iter().filter(|pod| is_living(pod) && !is_gated(pod));
+            let Some(owner) = inventory.owner(key, workload, model) else {
                 continue;
             };
             if workload.is_some() {

@@ -142,8 +142,14 @@ impl Inventory {
     pub(crate) fn pods_by_owner(&self) -> BTreeMap<Key, Vec<&Pod>> {
         let mut found: BTreeMap<Key, Vec<&Pod>> = BTreeMap::new();
         for pod in self.pods.values() {
-            if let Maker::Of(key) = self.maker_of(pod) {
-                found.entry(key).or_default().push(pod);
+            if let Maker::Of((kind, namespace, name)) = self.maker_of(pod) {
+                // One that is managed by something else has the name of that.
+                let own = pod.meta.controller().filter(|owner| owner.name == name);
+                let name = match own {
+                    Some(owner) => self.called(&owner.kind, &namespace, &name),
+                    None => name,
+                };
+                found.entry((kind, namespace, name)).or_default().push(pod);
             }
         }
         found
@@ -153,19 +159,37 @@ impl Inventory {
     pub(crate) fn top_workloads(&self) -> BTreeMap<Key, &Workload> {
         let top = self.workloads.values().filter_map(|workload| {
             let kind = match workload.kind.as_str() {
-                "Deployment" | "ReplicaSet" => OwnerKind::Deployment,
+                "Deployment" | "ReplicaSet" | "ReplicationController" => OwnerKind::Deployment,
                 "StatefulSet" => OwnerKind::StatefulSet,
                 _ => OwnerKind::Job,
             };
             let made = workload.meta.controller().is_some();
-            let key = (
-                kind,
-                workload.meta.namespace().to_owned(),
-                workload.meta.name().to_owned(),
-            );
-            (!made).then_some((key, workload))
+            let namespace = workload.meta.namespace();
+            let name = self.called(&workload.kind, namespace, workload.meta.name());
+            (!made).then_some(((kind, namespace.to_owned(), name), workload))
         });
         top.collect()
+    }
+
+    /// What the owner of a workload is called. A ReplicaSet or ReplicationController counts as a Deployment, and one of its name may be beside it, as while the
+    /// one takes the place of the other.
+    fn called(&self, kind: &str, namespace: &str, name: &str) -> String {
+        let mut called = name.to_owned();
+        let (others, suffix) = match kind {
+            "ReplicaSet" => (&["Deployment"][..], "-rs"),
+            "ReplicationController" => (&["Deployment", "ReplicaSet"][..], "-rc"),
+            _ => return called,
+        };
+        let is_there = |kind: &str, name: &str| {
+            let key = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+            self.workloads.contains_key(&key)
+        };
+        while others.iter().any(|other| is_there(other, &called))
+            || (called != name && is_there(kind, &called))
+        {
+            called.push_str(suffix);
+        }
+        called
     }
 
     /// Who made a pod: through its ReplicaSet or Job, also when that is not in the dump.
@@ -266,8 +290,12 @@ impl Inventory {
         for key in keys {
             let workload = workloads.get(key).copied();
             let pods: &[&Pod] = by_owner.get(key).map_or(&[], Vec::as_slice);
-            let living: Vec<&Pod> = pods.iter().copied().filter(|pod| is_living(pod)).collect();
-            let Some(owner) = self.owner(key, workload, pods.first().copied()) else {
+            let model = model_of(pods);
+            // Beside pods without gates, one that still waits for its own would run like these.
+            let are_free = workload.is_none() && model.is_some_and(|pod| !is_gated(pod));
+            let living = pods.iter().copied().filter(|pod| is_living(pod));
+            let living: Vec<&Pod> = living.filter(|pod| !(are_free && is_gated(pod))).collect();
+            let Some(owner) = self.owner(key, workload, model) else {
                 continue;
             };
             match key.0 {
@@ -347,6 +375,18 @@ fn when(crons: &mut Crons, (_, namespace, name): &Key, workload: &Workload) -> O
 /// It runs or waits to run.
 pub(crate) fn is_living(pod: &Pod) -> bool {
     !matches!(pod.phase.as_str(), "Succeeded" | "Failed") && pod.meta.deletion_timestamp.is_none()
+}
+
+/// It has scheduling gates, which some controller takes off.
+pub(crate) fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.scheduling_gates.as_ref();
+    gates.is_some_and(|gates| !gates.is_empty())
+}
+
+/// The pod of an owner without a template that tells what its pods are like. Gates are taken off one pod after the other: those of one are no sign of all.
+pub(crate) fn model_of<'p>(pods: &[&'p Pod]) -> Option<&'p Pod> {
+    let free = pods.iter().find(|pod| !is_gated(pod));
+    free.or(pods.first()).copied()
 }
 
 /// A template from which a pod like this one would be made.

@@ -1,29 +1,31 @@
 //! What kubereplay of karpenter-provider-aws captured from an audit log: creations, scalings and deletions of Deployments and Jobs.
 //!
-//! Owns the format; it is one JSON document.
+//! Owns the format; it is one JSON document. A capture is in no order of time: what was there before is somewhere between the creations, and scalings and deletions
+//! come after all of these.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::Read as _;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::lines::reader;
+use super::elements::each;
+use super::lines;
 use super::objects::Object;
 use super::record::broken;
 use super::stream::Stream;
 use super::{ImportError, Place};
+use crate::generate::MOST_EVENTS;
 use crate::timeline::OwnerKind;
 
 /// Decompressed, it has to fit into memory.
 const MOST_BYTES: u64 = 1 << 30;
 
+/// What an event is sorted by.
 #[derive(Deserialize)]
-struct Log<'a> {
-    #[serde(borrow)]
-    events: Vec<&'a RawValue>,
+struct When {
+    timestamp: Timestamp,
 }
 
 #[derive(Deserialize)]
@@ -39,46 +41,48 @@ struct Event<'a> {
     replicas: Option<i32>,
     /// Nanoseconds that a Job ran, which newer versions record.
     duration: Option<i64>,
-    timestamp: Timestamp,
+}
+
+/// What is wrong in an event that begins on this line.
+fn at(error: &serde_json::Error, first: u64) -> ImportError {
+    let line = first + error.line() as u64 - u64::from(error.line() > 0);
+    ImportError::new(Place::Line(line), broken(error))
+}
+
+/// The events in order of time, each with the line on which it begins.
+fn sorted(text: &str) -> Result<Vec<(Timestamp, u64, &str)>, ImportError> {
+    let mut found = Vec::new();
+    each(text, &["events"], &mut |event, line| {
+        let when: When = serde_json::from_str(event).map_err(|error| at(&error, line))?;
+        if found.len() as u64 >= MOST_EVENTS {
+            return Err(ImportError::new(
+                Place::Line(line),
+                format!(
+                    "is the last of {MOST_EVENTS} events that fit into memory; cut the capture into pieces"
+                ),
+            ));
+        }
+        found.push((when.timestamp, line, event));
+        Ok(())
+    })?;
+    // Those of one instant stay in the order of the file.
+    found.sort_by_key(|(instant, _, _)| *instant);
+    Ok(found)
 }
 
 pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<(), ImportError> {
-    let mut text = String::new();
-    let mut limited = reader(bytes).take(MOST_BYTES);
-    limited
-        .read_to_string(&mut text)
-        .map_err(|error| ImportError::whole(format!("cannot be read as text: {error}")))?;
-    let at = |error: &serde_json::Error, first: u64| {
-        ImportError::new(
-            Place::Line(first + error.line() as u64 - u64::from(error.line() > 0)),
-            broken(error),
-        )
-    };
-    let log: Log<'_> = serde_json::from_str(&text).map_err(|error| at(&error, 1))?;
+    let text = lines::text(bytes, MOST_BYTES)?;
     let mut ends: BinaryHeap<Reverse<(i64, String, String)>> = BinaryHeap::new();
-    let mut last = None;
-    let (mut counted, mut line) = (0, 1);
-    for raw in log.events {
-        let offset = raw.get().as_ptr() as usize - text.as_ptr() as usize;
-        let between = &text.as_bytes()[counted..offset];
-        line += between.iter().filter(|byte| **byte == b'\n').count() as u64;
-        counted = offset;
+    for (instant, line, raw) in sorted(&text)? {
         let place = Place::Line(line);
-        let event: Event<'_> = serde_json::from_str(raw.get()).map_err(|error| at(&error, line))?;
-        if last.is_some_and(|last| event.timestamp < last) {
-            return Err(ImportError::new(
-                place,
-                "is earlier than the event before it; expected events in order of time",
-            ));
-        }
-        last = Some(event.timestamp);
+        let event: Event<'_> = serde_json::from_str(raw).map_err(|error| at(&error, line))?;
         let Some((namespace, name)) = event.key.split_once('/') else {
             return Err(ImportError::new(
                 place,
                 format!("key {:?} is not NAMESPACE/NAME", event.key),
             ));
         };
-        let instant = event.timestamp.as_millisecond();
+        let instant = instant.as_millisecond();
         // What has ended in the meantime, in order.
         while ends.peek().is_some_and(|Reverse((end, _, _))| *end <= instant) {
             if let Some(Reverse((end, namespace, name))) = ends.pop() {

@@ -2,7 +2,8 @@
 //!
 //! Owns nothing but cutting; memory stays at one line whatever a file expands to.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
 
@@ -26,6 +27,73 @@ pub(crate) fn reader(bytes: &[u8]) -> Box<dyn BufRead + '_> {
     }
 }
 
+/// What is said of compressed data that cannot be read.
+pub(crate) fn cut_off(error: &impl fmt::Display) -> String {
+    format!("cannot be decompressed: {error}; the file seems to be cut off")
+}
+
+/// All of a file, decompressed; `place` says where its bytes so far end.
+///
+/// # Errors
+/// It has more than `most` bytes, or the compressed data are broken.
+pub(crate) fn whole(bytes: &[u8], most: u64, place: fn(&[u8]) -> Place) -> Result<Vec<u8>, ImportError> {
+    let mut whole = Vec::new();
+    let read = reader(bytes).take(most + 1).read_to_end(&mut whole);
+    if let Err(error) = read {
+        return Err(ImportError::new(place(&whole), cut_off(&error)));
+    }
+    if whole.len() as u64 > most {
+        return Err(ImportError::whole(format!(
+            "is larger than {} MiB without compression; cut it into pieces",
+            most >> 20
+        )));
+    }
+    Ok(whole)
+}
+
+/// The same of a text.
+///
+/// # Errors
+/// It is not UTF-8, too.
+pub(crate) fn text(bytes: &[u8], most: u64) -> Result<String, ImportError> {
+    String::from_utf8(whole(bytes, most, last_line)?).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        ImportError::new(last_line(&error.as_bytes()[..good]), "is not UTF-8 text")
+    })
+}
+
+/// The line that the end of a text is in.
+fn last_line(text: &[u8]) -> Place {
+    let ends = text.iter().filter(|byte| **byte == b'\n').count();
+    Place::Line(1 + ends as u64)
+}
+
+/// Counts the lines of what is read through it.
+pub(crate) struct Counted<R> {
+    inner: R,
+    ends: u64,
+}
+
+impl<R> Counted<R> {
+    pub(crate) fn new(inner: R) -> Self {
+        Self { inner, ends: 0 }
+    }
+
+    /// The line that is being read.
+    pub(crate) fn line(&self) -> u64 {
+        self.ends + 1
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        let new = into.iter().take(read);
+        self.ends += new.filter(|byte| **byte == b'\n').count() as u64;
+        Ok(read)
+    }
+}
+
 impl<'b> Lines<'b> {
     pub(crate) fn new(bytes: &'b [u8]) -> Self {
         Self {
@@ -46,12 +114,7 @@ impl<'b> Lines<'b> {
             let read = limited.read_until(b'\n', &mut self.line);
             self.number += 1;
             let place = Place::Line(self.number);
-            let read = read.map_err(|error| {
-                ImportError::new(
-                    place,
-                    format!("cannot be decompressed: {error}; the file seems to be cut off"),
-                )
-            })?;
+            let read = read.map_err(|error| ImportError::new(place, cut_off(&error)))?;
             if read == 0 {
                 return Ok(None);
             }

@@ -9,9 +9,11 @@ mod builder;
 mod copies;
 mod crons;
 mod dumps;
+mod elements;
 pub mod inventory;
 mod kubereplay;
 mod lines;
+mod lives;
 pub mod objects;
 mod packed;
 mod prometheus;
@@ -19,9 +21,11 @@ pub mod record;
 mod recording;
 pub mod redact;
 mod runs;
+mod scheduled;
 mod sktrace;
 mod stream;
 mod table;
+mod templates;
 
 use std::fmt;
 

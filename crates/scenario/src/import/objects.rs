@@ -89,7 +89,7 @@ impl Meta {
 /// Something that makes pods.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Workload {
-    /// `Deployment`, `StatefulSet`, `ReplicaSet`, `Job` or `CronJob`.
+    /// `Deployment`, `StatefulSet`, `ReplicaSet`, `ReplicationController`, `Job` or `CronJob`.
     pub kind: String,
     /// Which one.
     pub meta: Meta,
@@ -198,14 +198,36 @@ pub enum Object {
     Other,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct Head {
-    #[serde(default)]
+    api_version: String,
     kind: String,
 }
 
+/// Kinds that are read, and their groups. Deployments and ReplicaSets were in `extensions` once.
+const KINDS: [(&str, &[&str]); 8] = [
+    ("Deployment", &["apps", "extensions"]),
+    ("StatefulSet", &["apps"]),
+    ("ReplicaSet", &["apps", "extensions"]),
+    ("ReplicationController", &[""]),
+    ("Job", &["batch"]),
+    ("CronJob", &["batch"]),
+    ("Pod", &[""]),
+    ("PodDisruptionBudget", &["policy"]),
+];
+
+/// Whether an object of this version and kind is read. Others have kinds of the same names; one that says no version is taken for Kubernetes' own.
+#[must_use]
+pub fn is_read(api_version: &str, kind: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let groups = KINDS.iter().find(|(known, _)| *known == kind);
+    groups.is_some_and(|(_, groups)| api_version.is_empty() || groups.contains(&group))
+}
+
 impl Object {
-    /// Reads an object from its JSON. `default` is the kind of one that does not say it, as the items of a `PodList`.
+    /// Reads an object from its JSON. `default` is the kind of one that does not say it, as the items of a `PodList`. One of another group is none of these, even
+    /// where its kind has the same name.
     ///
     /// # Errors
     /// It is not JSON, or a field that is needed has the wrong type.
@@ -215,8 +237,11 @@ impl Object {
             "" => default.unwrap_or_default(),
             kind => kind,
         };
+        if !is_read(&head.api_version, kind) {
+            return Ok(Object::Other);
+        }
         Ok(match kind {
-            "Deployment" | "StatefulSet" | "ReplicaSet" | "Job" | "CronJob" => {
+            "Deployment" | "StatefulSet" | "ReplicaSet" | "ReplicationController" | "Job" | "CronJob" => {
                 Object::Workload(Box::new(workload(kind, serde_json::from_str(json)?)))
             }
             "Pod" => Object::Pod(Box::new(pod(serde_json::from_str(json)?))),

@@ -12,7 +12,7 @@ use serde::de::DeserializeSeed as _;
 
 use self::answer::{Answer, Series};
 use super::inventory::READY;
-use super::lines::reader;
+use super::lines::{Counted, reader};
 use super::recording::looked_ms;
 use super::{Builder, ImportError, Key, Recorded};
 use crate::pods::template;
@@ -24,6 +24,8 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Points of one series, which is a month by the three seconds, and of all together, which is a month of 450 workloads by the minute.
 const MOST_POINTS: usize = 1_000_000;
 const MOST_POINTS_TOGETHER: usize = 20_000_000;
+/// Series of requests, of which each container of each pod has one for every resource.
+const MOST_REQUESTS: usize = 1_000_000;
 /// The assumed request of a container without a series: a quarter of a core and 256 MiB.
 const CPU_MILLI: i64 = 250;
 const MEMORY_BYTES: i64 = 256 << 20;
@@ -128,6 +130,8 @@ pub(crate) struct Prometheus {
     contradicted: BTreeSet<Key>,
     /// Points of replica counts that were read.
     points: usize,
+    /// Series of requests that were read.
+    series_of_requests: usize,
     /// By namespace, pod, and the labels by which series of two clusters differ.
     requests: BTreeMap<(String, String, Arc<Labels>), Requests>,
     /// These labels, of which all pods of a cluster have the same.
@@ -141,9 +145,10 @@ pub(crate) struct Prometheus {
 impl Prometheus {
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), ImportError> {
         let mut answer = Answer::new(self);
-        let mut json = serde_json::Deserializer::from_reader(reader(bytes).take(MOST_BYTES));
+        let mut counted = Counted::new(reader(bytes).take(MOST_BYTES));
+        let mut json = serde_json::Deserializer::from_reader(&mut counted);
         let read = (&mut answer).deserialize(&mut json).and_then(|()| json.end());
-        answer.verdict(read)?;
+        answer.verdict(read, counted.line())?;
         let (owners, Some(step)) = std::mem::take(&mut self.asked) else {
             return Ok(());
         };
@@ -192,6 +197,12 @@ impl Prometheus {
         let points = series.values.0;
         if points.is_empty() {
             return Ok(());
+        }
+        self.series_of_requests += 1;
+        if self.series_of_requests > MOST_REQUESTS {
+            return Err(format!(
+                "there are more than {MOST_REQUESTS} series of requests; ask for them over a short time at the beginning: those of the first pods of each workload are read"
+            ));
         }
         let cluster = self.cluster(series.metric);
         let requests = self.requests.entry((namespace, pod, cluster)).or_default();

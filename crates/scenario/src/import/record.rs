@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::lines::Lines;
-use super::objects::{Meta, Object};
+use super::objects::{Meta, Object, is_read};
 use super::stream::Stream;
 use super::{ImportError, Place};
 
@@ -36,10 +36,10 @@ enum What {
     Ended,
 }
 
-#[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct Identity {
+    api_version: String,
     kind: String,
     metadata: Meta,
 }
@@ -86,7 +86,11 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<(), ImportError>
             }
             (What::Deleted, Some(object)) => {
                 let gone: Identity = serde_json::from_str(object.get()).map_err(wrong)?;
-                stream.deleted(at, &gone.kind, gone.metadata.namespace(), gone.metadata.name())
+                if is_read(&gone.api_version, &gone.kind) {
+                    stream.deleted(at, &gone.kind, gone.metadata.namespace(), gone.metadata.name())
+                } else {
+                    stream.applied(at, Object::Other)
+                }
             }
             (What::Applied | What::Deleted, None) => Err(ImportError::whole(
                 "has no object; expected the one that was applied or deleted",

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::inventory::{READY, RUNS_MS, is_living};
 use super::objects::{Concurrency, Pod, Workload};
 use super::{Builder, ImportError};
+use crate::generate::MOST_PODS;
 use crate::timeline::{Change, OwnerId};
 
 /// What a dump has of a Job: itself, its pods, or both.
@@ -178,6 +179,14 @@ impl<'k> Runs<'k> {
         times: impl Iterator<Item = u64>,
         duration_ms: u64,
     ) -> Result<(), ImportError> {
+        if u64::from(cron.replicas) > MOST_PODS {
+            return Err(ImportError::whole(format!(
+                "CronJob {}/{} has runs of {} pods, and at most {MOST_PODS} fit; lower their parallelism",
+                cron.meta.namespace(),
+                cron.meta.name(),
+                cron.replicas
+            )));
+        }
         let pods = cron.replicas as usize;
         let mut turns = Turns::default().with(cron.concurrency, cron.starts_within_ms);
         turns.until(self.over_ms);

@@ -1,25 +1,21 @@
 //! Traces of SimKube, version 2: MessagePack of objects that were applied and deleted.
 //!
 //! Owns the format. CronJobs run by their schedule, time zone and `concurrencyPolicy` until they are deleted or the trace ends, but for the time in which they are
-//! suspended. Owners of other kinds are left out, with a note.
+//! suspended. Owners of other kinds are read where the configuration says where their templates are, and left out otherwise, with a note.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use rmpv::Value;
-use spokeshave_api::Cron;
 
 use super::crons::Crons;
-use super::inventory::RUNS_MS;
-use super::lines::reader;
-use super::objects::{Concurrency, Object};
+use super::lines::whole;
+use super::lives::{Ends, Fate, Identity, Lives};
+use super::objects::{Object, is_read};
 use super::packed::{Broken, Packed};
-use super::runs::Turns;
+use super::scheduled::{Begin, Scheduled};
 use super::stream::Stream;
+use super::templates::Templates;
 use super::{ImportError, Place};
-use crate::generate::hits_in;
 
 /// The version of the format.
 const VERSION: u64 = 2;
@@ -28,136 +24,27 @@ const MOST_BYTES: u64 = 256 << 20;
 const MOST_OBJECT_BYTES: usize = 4 << 20;
 /// Nesting of values; objects of Kubernetes have some twenty levels.
 const MOST_DEPTH: usize = 100;
-/// Runs of CronJobs in one trace.
-const MOST_RUNS: u64 = 5_000_000;
-
-/// How far back the last time of a schedule is looked for first.
-const LOOK_BACK_MS: i64 = 3_600_000;
-
-/// An existing CronJob.
-struct Scheduled {
-    since: i64,
-    /// Its schedule, and by whose clocks it runs; none while it is suspended.
-    when: Option<(Cron, TimeZone)>,
-    /// In milliseconds since 1970, as is when its last run began.
-    turns: Turns,
-    last_ms: Option<u64>,
-    /// The Job that each run is.
-    job: serde_json::Value,
-}
-
-impl Scheduled {
-    /// One that is applied. If there was one before, what it has begun still runs, and what was due while it was suspended was missed.
-    fn new(
-        instant: i64,
-        when: Option<(Cron, TimeZone)>,
-        object: &serde_json::Value,
-        before: Option<Self>,
-    ) -> Self {
-        let policy = object.pointer("/spec/concurrencyPolicy");
-        let policy = policy.and_then(serde_json::Value::as_str).unwrap_or_default();
-        let seconds = object.pointer("/spec/startingDeadlineSeconds");
-        let seconds = seconds.and_then(serde_json::Value::as_u64);
-        let within_ms = seconds.map(|seconds| seconds.saturating_mul(1_000));
-        let (turns, last_ms, suspended) = before.map_or_else(Default::default, |before| {
-            let suspended = before.when.is_none().then_some(before.since);
-            (before.turns, before.last_ms, suspended)
-        });
-        let mut turns: Turns = turns
-            .with(Concurrency::named(policy), within_ms)
-            .since(u64::try_from(instant).unwrap_or(0));
-        let missed = when.as_ref().zip(suspended);
-        let missed = missed.and_then(|((cron, zone), from)| last_between(cron, zone, from, instant));
-        if let Some(missed) = missed {
-            turns.missed(missed);
-        }
-        Self {
-            // One that stays suspended is so since it was first.
-            since: suspended.filter(|_| when.is_none()).unwrap_or(instant),
-            when,
-            turns,
-            last_ms,
-            job: object.pointer("/spec/jobTemplate").cloned().unwrap_or_default(),
-        }
-    }
-
-    /// When it begins runs after `from` and until `to`, each with the beginning of one that it ends then.
-    fn begins(&mut self, from: i64, to: i64, runs: &mut u64) -> Result<Vec<(u64, Option<u64>)>, ImportError> {
-        let Some((cron, zone)) = &self.when else {
-            return Ok(Vec::new());
-        };
-        let start = Timestamp::from_millisecond(from.max(self.since)).unwrap_or_default();
-        let from = u64::try_from(start.as_millisecond()).unwrap_or(0);
-        let after = u64::try_from(to).unwrap_or(0).saturating_add(1);
-        let (turns, last_ms) = (&mut self.turns, &mut self.last_ms);
-        let mut found = Vec::new();
-        let mut begin = |turns: &mut Turns, at: u64| {
-            let is_ended = turns.is_replaced() && at < turns.over_ms();
-            let before = last_ms.replace(at).filter(|_| is_ended);
-            turns.until(at.saturating_add(RUNS_MS));
-            found.push((at, before));
-        };
-        for hit in hits_in(zone, cron, start, after.saturating_sub(from)) {
-            // What is due in the instant of an event ran before it.
-            if hit == 0 {
-                continue;
-            }
-            *runs += 1;
-            if *runs > MOST_RUNS {
-                return Err(ImportError::whole(format!(
-                    "has CronJobs that run more than {MOST_RUNS} times"
-                )));
-            }
-            let at = from.saturating_add(hit);
-            if let Some(late) = turns.made_up_for(at) {
-                begin(turns, late);
-            }
-            if turns.is_taken(at) {
-                begin(turns, at);
-            }
-        }
-        if let Some(late) = turns.made_up_for(after) {
-            begin(turns, late);
-        }
-        Ok(found)
-    }
-}
-
-/// The last time of a schedule after `from` and until `to`, sought further and further back: a schedule may be due each minute of a year.
-fn last_between(cron: &Cron, zone: &TimeZone, from: i64, to: i64) -> Option<u64> {
-    let mut back_ms = LOOK_BACK_MS;
-    loop {
-        let after = from.max(to.saturating_sub(back_ms));
-        let first = Timestamp::from_millisecond(after.saturating_add(1)).ok()?;
-        let last = hits_in(zone, cron, first, to.abs_diff(after)).last();
-        if let Some(hit) = last {
-            return u64::try_from(first.as_millisecond()).ok()?.checked_add(hit);
-        }
-        if after == from {
-            return None;
-        }
-        back_ms = back_ms.saturating_mul(8);
-    }
-}
 
 pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, ImportError> {
-    let mut whole = Vec::new();
-    reader(bytes)
-        .take(MOST_BYTES + 1)
-        .read_to_end(&mut whole)
-        .map_err(|error| ImportError::whole(format!("cannot be read: {error}")))?;
-    if whole.len() as u64 > MOST_BYTES {
-        let most = MOST_BYTES >> 20;
-        return Err(ImportError::whole(format!(
-            "is larger than {most} MiB without compression; cut the trace into pieces"
-        )));
-    }
-    let mut events = events(&whole)?;
+    let bytes = whole(bytes, MOST_BYTES, |read| Place::Byte(read.len() as u64))?;
+    let Parts {
+        mut events,
+        lives,
+        templates,
+    } = parts(&bytes)?;
     let count = events.list().map_err(|broken| no_trace(&broken))?;
-    let mut crons: BTreeMap<(String, String), Scheduled> = BTreeMap::new();
-    let mut read_crons = Crons::default();
-    let mut others: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut last, mut runs) = (None, 0);
+    let mut trace = Trace {
+        stream,
+        lives,
+        templates,
+        crons: BTreeMap::new(),
+        read_crons: Crons::default(),
+        ends: Ends::default(),
+        foreign: BTreeMap::new(),
+        others: BTreeMap::new(),
+        runs: 0,
+    };
+    let mut last = None;
     for number in 1..=count {
         let wrong = |problem: String| ImportError::whole(format!("event {number}: {problem}"));
         let event = Event::next(&mut events).map_err(|broken| no_trace(&broken))?;
@@ -174,7 +61,7 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
             ));
         }
         if let Some(last) = last {
-            fire(&mut crons, last, instant, &mut runs, stream)?;
+            trace.fire(last, instant)?;
         }
         last = Some(instant);
         for (list, is_there) in [(event.applied, true), (event.deleted, false)] {
@@ -182,70 +69,258 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<Vec<String>, Imp
             // What is no list has no objects.
             for _ in 0..objects.list().unwrap_or(0) {
                 let object = object(&mut objects).map_err(&wrong)?;
-                let text = |pointer: &str| {
-                    object
-                        .pointer(pointer)
-                        .and_then(serde_json::Value::as_str)
-                        .unwrap_or_default()
-                };
-                let kind = text("/kind").to_owned();
-                let namespace = match text("/metadata/namespace") {
-                    "" => "default",
-                    namespace => namespace,
-                };
-                let key = (namespace.to_owned(), text("/metadata/name").to_owned());
-                if kind == "CronJob" {
-                    let before = crons.remove(&key);
-                    if !is_there {
-                        continue;
-                    }
-                    let suspend = object.pointer("/spec/suspend");
-                    let is_suspended = suspend.and_then(serde_json::Value::as_bool) == Some(true);
-                    let zone = object.pointer("/spec/timeZone");
-                    let zone = zone.and_then(serde_json::Value::as_str);
-                    // What is suspended may say what it wants.
-                    let when = if is_suspended {
-                        None
-                    } else {
-                        read_crons.schedule(&key, text("/spec/schedule"), zone)
-                    };
-                    if is_suspended || when.is_some() {
-                        crons.insert(key, Scheduled::new(instant, when, &object, before));
-                    }
-                    continue;
-                }
-                if !is_there {
-                    stream.deleted(instant, &kind, &key.0, &key.1)?;
-                    continue;
-                }
-                let read = Object::read(&object.to_string(), None)
-                    .map_err(|error| wrong(format!("{kind} {}/{} cannot be read: {error}", key.0, key.1)))?;
-                if read == Object::Other {
-                    *others.entry(kind).or_default() += 1;
-                }
-                stream.applied(instant, read)?;
+                trace
+                    .object(instant, &object, is_there)
+                    .map_err(|problem| problem.of(&wrong))?;
             }
         }
     }
-    let left: Vec<String> = others
-        .iter()
-        .map(|(kind, count)| format!("{count} of {kind:?}"))
-        .collect();
-    let mut notes = read_crons.notes();
-    if !left.is_empty() {
-        notes.push(format!(
-            "objects without pods of their own are left out: {}",
-            left.join(", ")
-        ));
-    }
-    Ok(notes)
+    trace.ends.until(i64::MAX, trace.stream)?;
+    Ok(trace.notes())
 }
 
-/// The events of a trace of our version, which may be anywhere in it.
-fn events(whole: &[u8]) -> Result<Packed<'_>, ImportError> {
+/// Why an object is refused.
+enum Refused {
+    /// It cannot be read.
+    Unread(String),
+    /// What it says does not fit.
+    Whole(ImportError),
+}
+
+impl Refused {
+    fn of(self, wrong: &impl Fn(String) -> ImportError) -> ImportError {
+        match self {
+            Refused::Unread(problem) => wrong(problem),
+            Refused::Whole(error) => error,
+        }
+    }
+}
+
+impl From<ImportError> for Refused {
+    fn from(error: ImportError) -> Self {
+        Refused::Whole(error)
+    }
+}
+
+/// What is known of a trace at an event.
+struct Trace<'s> {
+    stream: &'s mut Stream,
+    lives: Lives,
+    templates: Templates,
+    crons: BTreeMap<(String, String), Scheduled>,
+    read_crons: Crons,
+    /// What ends, as its pods did.
+    ends: Ends,
+    /// What the workloads of an object of another group are called.
+    foreign: BTreeMap<Identity, Vec<Identity>>,
+    /// Objects that are left out, by kind.
+    others: BTreeMap<String, u64>,
+    runs: u64,
+}
+
+impl Trace<'_> {
+    fn object(&mut self, instant: i64, object: &serde_json::Value, is_there: bool) -> Result<(), Refused> {
+        let text = |pointer: &str| {
+            object
+                .pointer(pointer)
+                .and_then(serde_json::Value::as_str)
+                .unwrap_or_default()
+        };
+        let (version, kind) = (text("/apiVersion"), text("/kind"));
+        let namespace = match text("/metadata/namespace") {
+            "" => "default",
+            namespace => namespace,
+        };
+        let key = (namespace.to_owned(), text("/metadata/name").to_owned());
+        let tracked = (format!("{version}.{kind}"), key.0.clone(), key.1.clone());
+        let is_own = is_read(version, kind) && kind != "ReplicationController";
+        if !is_own && self.templates.are_known(&tracked.0) {
+            return self.foreign(instant, &tracked, object, is_there);
+        }
+        match (kind, is_there) {
+            ("CronJob", _) if is_own => {
+                self.cron(instant, key, &tracked, object, is_there);
+                Ok(())
+            }
+            (kind, false) if is_own => {
+                let (namespace, name) = key;
+                let identity = (kind.to_owned(), namespace, name);
+                self.ends.forget(&identity);
+                self.stream.deleted(instant, kind, &identity.1, &identity.2)?;
+                Ok(())
+            }
+            (_, false) => Ok(self.stream.applied(instant, Object::Other)?),
+            (kind, true) => self.applied(instant, (kind, is_own), key, &tracked, object),
+        }
+    }
+
+    fn applied(
+        &mut self,
+        instant: i64,
+        (kind, is_own): (&str, bool),
+        (namespace, name): (String, String),
+        tracked: &Identity,
+        object: &serde_json::Value,
+    ) -> Result<(), Refused> {
+        let read = Object::read(&object.to_string(), None)
+            .map_err(|error| Refused::Unread(format!("{kind} {namespace}/{name} cannot be read: {error}")))?;
+        if !is_own || read == Object::Other {
+            *self.others.entry(kind.to_owned()).or_default() += 1;
+        }
+        let fate = match kind {
+            "Pod" if is_own => self.lives.of_pod(tracked, instant),
+            "Job" if is_own => self.lives.of_all(tracked, instant),
+            _ => Fate::Unknown,
+        };
+        match fate {
+            // It is changed once more when its pods are gone.
+            Fate::IsOver => return Ok(self.stream.applied(instant, Object::Other)?),
+            Fate::Ends(end) => self.ends.at(end, (kind.to_owned(), namespace, name)),
+            Fate::RunsOn => self.stream.runs_on((kind.to_owned(), namespace, name)),
+            Fate::Unknown => {}
+        }
+        Ok(self.stream.applied(instant, read)?)
+    }
+
+    fn cron(
+        &mut self,
+        instant: i64,
+        key: (String, String),
+        tracked: &Identity,
+        object: &serde_json::Value,
+        is_there: bool,
+    ) {
+        let before = self.crons.remove(&key);
+        if !is_there {
+            return;
+        }
+        let suspend = object.pointer("/spec/suspend");
+        let is_suspended = suspend.and_then(serde_json::Value::as_bool) == Some(true);
+        let text = |pointer: &str| object.pointer(pointer).and_then(serde_json::Value::as_str);
+        // What is suspended may say what it wants.
+        let when = if is_suspended {
+            None
+        } else {
+            let schedule = text("/spec/schedule").unwrap_or_default();
+            self.read_crons.schedule(&key, schedule, text("/spec/timeZone"))
+        };
+        if is_suspended || when.is_some() {
+            let lengths = self.lives.lengths(tracked);
+            let scheduled = Scheduled::new(instant, when, object, lengths, before);
+            self.crons.insert(key, scheduled);
+        }
+    }
+
+    /// An object of another group whose templates are where the configuration says.
+    fn foreign(
+        &mut self,
+        instant: i64,
+        tracked: &Identity,
+        object: &serde_json::Value,
+        is_there: bool,
+    ) -> Result<(), Refused> {
+        let (kind, namespace, name) = tracked;
+        let fate = self.lives.of_all(tracked, instant);
+        let workloads = if is_there && fate != Fate::IsOver {
+            let named = (kind.as_str(), namespace.as_str(), name.as_str());
+            let read = self.templates.of(named, object);
+            read.map_err(|error| {
+                Refused::Unread(format!("{kind} {namespace}/{name} cannot be read: {error}"))
+            })?
+        } else {
+            Vec::new()
+        };
+        let identity = |name: &str| (kind.clone(), namespace.clone(), name.to_owned());
+        let now = workloads.iter().map(|workload| identity(workload.meta.name()));
+        let now: Vec<Identity> = now.collect();
+        for gone in self.foreign.remove(tracked).unwrap_or_default() {
+            if !now.contains(&gone) {
+                self.ends.forget(&gone);
+                self.stream.deleted(instant, &gone.0, &gone.1, &gone.2)?;
+            }
+        }
+        for (workload, identity) in workloads.iter().zip(&now) {
+            self.stream.foreign(instant, workload)?;
+            if let Fate::Ends(end) = fate {
+                self.ends.at(end, identity.clone());
+            }
+        }
+        if !now.is_empty() {
+            self.foreign.insert(tracked.clone(), now);
+        }
+        Ok(())
+    }
+
+    /// What happens between two events: CronJobs run, and what is over ends.
+    fn fire(&mut self, from: i64, to: i64) -> Result<(), ImportError> {
+        let (stream, ends) = (&mut *self.stream, &mut self.ends);
+        let mut due: Vec<(Begin, &(String, String), &Scheduled)> = Vec::new();
+        for (key, scheduled) in &mut self.crons {
+            let begins = scheduled.begins(from, to, &mut self.runs)?;
+            let scheduled = &*scheduled;
+            due.extend(begins.into_iter().map(|begin| (begin, key, scheduled)));
+        }
+        due.sort_by_key(|(begin, key, _)| (begin.at_ms, *key));
+        for (begin, (namespace, name), scheduled) in due {
+            let instant = i64::try_from(begin.at_ms).unwrap_or(i64::MAX);
+            let run = |at: u64| format!("{name}-{}", at / 60_000);
+            let identity = |at: u64| ("Job".to_owned(), namespace.clone(), run(at));
+            ends.until(instant, stream)?;
+            if let Some(ended) = begin.ended_ms {
+                ends.forget(&identity(ended));
+                stream.deleted(instant, "Job", namespace, &run(ended))?;
+            }
+            let job = serde_json::json!({
+                "kind": "Job",
+                "metadata": {
+                    "namespace": namespace,
+                    "name": run(begin.at_ms),
+                    "ownerReferences": [{"kind": "CronJob", "name": name, "controller": true}],
+                },
+                "spec": scheduled.job.get("spec"),
+            });
+            let read = Object::read(&job.to_string(), None).map_err(|error| {
+                ImportError::whole(format!("CronJob {namespace}/{name} cannot be read: {error}"))
+            })?;
+            stream.applied(instant, read)?;
+            if let Some(length) = begin.length_ms {
+                let end = instant.saturating_add_unsigned(length);
+                ends.at(end, identity(begin.at_ms));
+            }
+        }
+        ends.until(to, stream)
+    }
+
+    /// What had to be assumed, and what is left out.
+    fn notes(&self) -> Vec<String> {
+        let left: Vec<String> = self
+            .others
+            .iter()
+            .map(|(kind, count)| format!("{count} of {kind:?}"))
+            .collect();
+        let mut notes = self.read_crons.notes();
+        if !left.is_empty() {
+            notes.push(format!(
+                "objects of kinds that are not read are left out: {}",
+                left.join(", ")
+            ));
+        }
+        notes
+    }
+}
+
+/// What a trace is made of.
+struct Parts<'b> {
+    events: Packed<'b>,
+    lives: Lives,
+    templates: Templates,
+}
+
+/// The parts of a trace of our version, which may be anywhere in it.
+fn parts(whole: &[u8]) -> Result<Parts<'_>, ImportError> {
     let mut trace = Packed::new(whole);
     let pairs = trace.map().map_err(|broken| no_trace(&broken))?;
-    let (mut version, mut events) = (None, None);
+    let (mut version, mut events, mut lives, mut config) = (None, None, None, None);
     for _ in 0..pairs {
         let key = trace.value().map_err(|broken| no_trace(&broken))?;
         let found = trace;
@@ -253,6 +328,8 @@ fn events(whole: &[u8]) -> Result<Packed<'_>, ImportError> {
         match small(key).as_ref().and_then(Value::as_str) {
             Some("version") => version = small(value).as_ref().and_then(Value::as_u64),
             Some("events") => events = Some(found),
+            Some("pod_lifecycles") => lives = Some(found),
+            Some("config") => config = Some(found),
             _ => {}
         }
     }
@@ -265,7 +342,14 @@ fn events(whole: &[u8]) -> Result<Packed<'_>, ImportError> {
         }
         None => return Err(ImportError::whole("is not a trace of SimKube: it has no version")),
     }
-    events.ok_or_else(|| ImportError::whole("is not a trace of SimKube: it has no events"))
+    let events = events.ok_or_else(|| ImportError::whole("is not a trace of SimKube: it has no events"))?;
+    // What cannot be read says nothing of templates.
+    let config = config.and_then(|mut config| object(&mut config).ok());
+    Ok(Parts {
+        events,
+        lives: lives.map(Lives::read).transpose()?.unwrap_or_default(),
+        templates: config.as_ref().map(Templates::read).unwrap_or_default(),
+    })
 }
 
 /// An event: when it was, and where its lists of objects are.
@@ -314,7 +398,7 @@ fn small(mut bytes: &[u8]) -> Option<Value> {
     read?.ok()
 }
 
-fn no_trace(broken: &Broken) -> ImportError {
+pub(super) fn no_trace(broken: &Broken) -> ImportError {
     ImportError::new(
         Place::Byte(broken.at as u64),
         format!(
@@ -322,44 +406,6 @@ fn no_trace(broken: &Broken) -> ImportError {
             broken.problem
         ),
     )
-}
-
-/// What CronJobs do between two events.
-fn fire(
-    crons: &mut BTreeMap<(String, String), Scheduled>,
-    from: i64,
-    to: i64,
-    runs: &mut u64,
-    stream: &mut Stream,
-) -> Result<(), ImportError> {
-    let mut due: Vec<(u64, &(String, String), &Scheduled, Option<u64>)> = Vec::new();
-    for (key, scheduled) in crons {
-        let begins = scheduled.begins(from, to, runs)?;
-        let scheduled = &*scheduled;
-        due.extend(begins.into_iter().map(|(at, ended)| (at, key, scheduled, ended)));
-    }
-    due.sort_by_key(|(at, key, ..)| (*at, *key));
-    for (at, (namespace, name), scheduled, ended) in due {
-        let instant = i64::try_from(at).unwrap_or(i64::MAX);
-        let run = |at: u64| format!("{name}-{}", at / 60_000);
-        if let Some(ended) = ended {
-            stream.deleted(instant, "Job", namespace, &run(ended))?;
-        }
-        let job = serde_json::json!({
-            "kind": "Job",
-            "metadata": {
-                "namespace": namespace,
-                "name": run(at),
-                "ownerReferences": [{"kind": "CronJob", "name": name, "controller": true}],
-            },
-            "spec": scheduled.job.get("spec"),
-        });
-        let read = Object::read(&job.to_string(), None).map_err(|error| {
-            ImportError::whole(format!("CronJob {namespace}/{name} cannot be read: {error}"))
-        })?;
-        stream.applied(instant, read)?;
-    }
-    Ok(())
 }
 
 /// An object as JSON.

@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::inventory::{Inventory, Maker, RUNS_MS, is_living};
+use super::inventory::{Inventory, Maker, RUNS_MS, is_gated, is_living};
 use super::objects::{Object, OwnerReference, Pod, Workload};
 use super::{Builder, ImportError, Key, Recorded};
+use crate::generate::MOST_PODS;
 use crate::timeline::{Change, OwnerId, OwnerKind};
 
 /// Kind, namespace and name of an object.
@@ -25,6 +26,8 @@ pub(crate) struct Stream {
     running: BTreeMap<Identity, Running>,
     /// Jobs that have ended: later events about them are outdated.
     ended: BTreeSet<Identity>,
+    /// What was seen to run when the recording ended.
+    runs_on: BTreeSet<Identity>,
     next_pod: BTreeMap<OwnerId, u64>,
     /// For the way from pods to owners. Pods are not kept in it.
     objects: Inventory,
@@ -60,6 +63,11 @@ impl Stream {
         self.last_ms = self.last_ms.max(instant_ms);
     }
 
+    /// It was seen to run when the recording ended, so that it is known to have no end in it.
+    pub(crate) fn runs_on(&mut self, identity: Identity) {
+        self.runs_on.insert(identity);
+    }
+
     /// Whether anything has been learned.
     pub(crate) fn is_empty(&self) -> bool {
         self.next_pod.is_empty() && self.replicas.is_empty()
@@ -69,8 +77,11 @@ impl Stream {
     pub(crate) fn applied(&mut self, instant_ms: i64, object: Object) -> Result<(), ImportError> {
         let at = self.at(instant_ms);
         match object {
-            Object::Workload(workload) => {
+            Object::Workload(mut workload) => {
                 self.workload(at, &workload)?;
+                // Only whose it is will be asked for.
+                workload.template = None;
+                workload.claims = Vec::new();
                 self.objects.add(Object::Workload(workload));
             }
             Object::Pod(pod) => self.pod(at, &pod)?,
@@ -83,6 +94,18 @@ impl Stream {
             Object::Other => {}
         }
         Ok(())
+    }
+
+    /// A workload of another API group, which was added or changed, has so many pods from now on. What it is called is also how its end is told.
+    pub(crate) fn foreign(&mut self, instant_ms: i64, workload: &Workload) -> Result<(), ImportError> {
+        let at = self.at(instant_ms);
+        let (namespace, name) = (workload.meta.namespace(), workload.meta.name());
+        let key = (OwnerKind::Other, namespace.to_owned(), name.to_owned());
+        let Some(owner) = self.owner(at, &key, Some(workload), None)? else {
+            return Ok(());
+        };
+        let identity = (workload.kind.clone(), namespace.to_owned(), name.to_owned());
+        self.runs(at, identity, owner, workload.replicas)
     }
 
     /// The replica count of a workload was changed, through its subresource `scale`.
@@ -222,6 +245,10 @@ impl Stream {
         if !is_living(pod) {
             return self.ended(at, "Pod", &namespace, &name);
         }
+        // It begins when its gates are gone: whoever takes them off is not simulated.
+        if is_gated(pod) {
+            return Ok(());
+        }
         let key = match self.objects.maker_of(pod) {
             Maker::Node => return Ok(()),
             // Pods of workloads that are recorded themselves are counted there.
@@ -257,6 +284,12 @@ impl Stream {
     /// From now on it has so many pods: they begin, or those end that began last. The pods of a Job that is suspended are deleted, and others begin when it is
     /// resumed.
     fn runs(&mut self, at: u64, identity: Identity, owner: OwnerId, count: u32) -> Result<(), ImportError> {
+        if u64::from(count) > MOST_PODS {
+            let (kind, namespace, name) = &identity;
+            return Err(ImportError::whole(format!(
+                "{kind} {namespace}/{name} has {count} pods at once, and at most {MOST_PODS} fit; expected a recording of one cluster"
+            )));
+        }
         let running = self.running.entry(identity).or_insert(Running {
             owner,
             pods: Vec::new(),
@@ -329,7 +362,9 @@ impl Stream {
         if !jobs_end {
             // A bare pod without an end exists until the end.
             let mut jobs = std::mem::take(&mut self.running);
-            jobs.retain(|(kind, _, _), running| kind == "Job" && !running.pods.is_empty());
+            jobs.retain(|identity, running| {
+                identity.0 == "Job" && !running.pods.is_empty() && !self.runs_on.contains(identity)
+            });
             if !jobs.is_empty() {
                 notes.push(format!(
                     "{} Jobs have no end in the recording: each is taken to last {} minutes",

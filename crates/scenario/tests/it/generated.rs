@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use spokeshave_scenario::generate::{Excess, MOST_EVENTS, owners};
-use spokeshave_scenario::{Budget, Change, Facts, OwnerKind, Timeline, generate};
+use spokeshave_scenario::generate::{Excess, MOST_EVENTS, check_size, owners};
+use spokeshave_scenario::{Budget, Change, Event, Facts, OwnerId, OwnerKind, Timeline, generate};
 
 use super::scenario;
 
@@ -274,6 +274,88 @@ fn what_does_not_fit_into_memory_is_refused_before_it_is_drawn() {
         error.to_string().contains("lower its count or its replicas"),
         "{error}"
     );
+}
+
+/// A weekend may be busier than the week, Jobs run beside each other, and recordings count as well.
+#[test]
+fn weekends_jobs_and_recordings_are_counted_before_they_are_lived() {
+    let asked = |duration: &str, workloads: &str| {
+        let scenario = scenario(duration, workloads);
+        let told = check_size(&scenario, &BTreeMap::new());
+        told.map_err(|error| (error.field, error.excess))
+    };
+    let web = |weekend: u32| {
+        format!(
+            "  - name: web\n    deployments: {{count: 10, cpu: 1, memory: 1Gi}}\n    replicas: {{low: 1, high: 20000, weekend: {weekend}}}"
+        )
+    };
+    // The scenario begins on a Monday.
+    assert_eq!(asked("7d", &web(1)), Ok(()));
+    assert_eq!(asked("5d", &web(10)), Ok(()));
+    let much = Excess::Pods(2_000_000);
+    assert_eq!(asked("7d", &web(10)), Err(("spec.workloads[0]".to_owned(), much)));
+    let jobs = |weekend: u32| {
+        format!(
+            "  - name: work\n    jobs: {{perDay: 2000000, weekend: {weekend}, cpu: 1, memory: 1Gi, runs: 1m}}"
+        )
+    };
+    assert_eq!(asked("7d", &jobs(1)), Ok(()));
+    let much = Excess::Events(2_000_000 * (5 + 2 * 10));
+    assert_eq!(
+        asked("7d", &jobs(10)),
+        Err(("spec.workloads[0]".to_owned(), much))
+    );
+    let long =
+        "  - name: work\n    jobs: {cron: \"0 * * * *\", count: 20000, cpu: 1, memory: 1Gi, runs: 10d}";
+    assert!(matches!(asked("7d", long), Err((_, Excess::Pods(_)))));
+
+    let many = timeline(
+        "1h",
+        "  - name: web\n    deployments: {cpu: 1, memory: 1Gi}\n    replicas: 1000000",
+        1,
+    );
+    let imports = scenario(
+        "1h",
+        "  - name: rec\n    import: {format: record, file: x}\n  - name: more\n    import: {format: record, file: z}",
+    );
+    let mut read = BTreeMap::from([("rec".to_owned(), many.clone())]);
+    assert_eq!(check_size(&imports, &read), Ok(()));
+    read.insert("more".to_owned(), many.clone());
+    let error = check_size(&imports, &read).expect_err("two million pods");
+    assert_eq!(
+        error.to_string(),
+        "with workload \"more\" there would be about 2000000 pods at once, and at most 1500000 fit; lower its copies or its replicas, of which default/web has the most, 1000000"
+    );
+    read.remove("more");
+    read.insert(String::new(), many);
+    let error = check_size(&imports, &read).expect_err("a dump counts, too");
+    assert_eq!(error.field, "spec.cluster.snapshot");
+}
+
+/// As Jobs of a batch cluster, each of which is a workload of its own.
+#[test]
+fn what_was_recorded_one_after_the_other_is_not_there_at_once() {
+    let mut found = timeline(
+        "1h",
+        "  - name: web\n    deployments: {count: 2, cpu: 1, memory: 1Gi}\n    replicas: 1",
+        1,
+    );
+    let event = |at_ms: u64, owner: u32, replicas: u32| Event {
+        at_ms,
+        owner: OwnerId(owner),
+        change: Change::Replicas(replicas),
+    };
+    let imports = scenario("1h", "  - name: rec\n    import: {format: record, file: x}");
+    let mut told = |events: Vec<Event>| {
+        found.events = events;
+        let read = BTreeMap::from([("rec".to_owned(), found.clone())]);
+        check_size(&imports, &read).map_err(|error| error.excess)
+    };
+    let (first, second) = (event(0, 0, 1_000_000), event(10, 1, 1_000_000));
+    let ends = event(10, 0, 0);
+    assert_eq!(told(vec![first.clone(), ends, second.clone()]), Ok(()));
+    let much = Excess::Pods(2_000_000);
+    assert_eq!(told(vec![first, second, event(20, 0, 0)]), Err(much));
 }
 
 #[test]

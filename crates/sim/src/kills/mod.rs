@@ -33,7 +33,7 @@ const CALM: u32 = 60;
 pub struct End {
     /// The remaining objects, by kind and state. Names differ after a kill, so only kinds and states are compared.
     pub state: BTreeMap<String, usize>,
-    /// Writes that the operator made before it died, or in the whole story.
+    /// Writes that the operator made before it died, or until the end of the story.
     pub writes: u64,
     /// Whether the story was over before the kill.
     pub survived: bool,
@@ -51,12 +51,18 @@ pub fn tell(story: &Story, kill_at: Option<u64>) -> Result<End, String> {
     })
 }
 
-/// Runs a scenario with a kill at one write, and compares its final state with that of the run without a kill.
+/// Runs a scenario with a kill at one of its writes, and compares its final state with that of the run without a kill.
 ///
 /// # Errors
-/// As [`tell`], or the final states differ.
+/// As [`tell`], or nobody died, or the final states differ.
 pub fn compare(story: &Story, lived: &End, write: u64) -> Result<(), String> {
     let end = tell(story, Some(write))?;
+    if end.survived {
+        return Err(format!(
+            "{}, killed at write {write}: nobody died, after {} of {} writes",
+            story.name, end.writes, lived.writes
+        ));
+    }
     if end.state == lived.state {
         return Ok(());
     }
@@ -81,7 +87,7 @@ async fn telling(story: &Story, kill_at: Option<u64>, operators: &mut Operators)
     let lifeline = lab.start_mortal("doomed", kill_at.unwrap_or(u64::MAX));
     (story.act)(&lab).await?;
     let first = until_settled(&lab, story.end, || lifeline.is_cut()).await;
-    let survived = !lifeline.is_cut();
+    let (survived, writes) = (!lifeline.is_cut(), lifeline.made());
     lab.kill("doomed").await;
     lab.start("again");
     // What the first has not reached the second may.
@@ -99,7 +105,7 @@ async fn telling(story: &Story, kill_at: Option<u64>, operators: &mut Operators)
     }
     Ok(End {
         state,
-        writes: lifeline.made(),
+        writes,
         survived,
     })
 }

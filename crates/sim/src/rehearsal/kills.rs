@@ -1,8 +1,8 @@
 //! An operator that is killed at any of its calls to the cloud, and started again, ends as one that lives on.
 //!
 //! Each scenario starts with a class, a pool and pods, lets something happen, and ends with the deletion of everything. It is run once to count the calls, then
-//! with a kill at each: the call takes effect, but its result is lost. Each run must converge with every pod running and its goal reached, launch no machine
-//! twice, and end with nothing left in the cloud.
+//! with a kill at each: the call takes effect, but its result is lost. In each run the operator must die, and it must converge with every pod running and its goal
+//! reached, launch no machine twice, and end with nothing left in the cloud.
 //!
 //! Owns the run; what happens is in `kill_stories`.
 
@@ -23,26 +23,28 @@ use crate::lab::{self, LabOptions, Operators};
 /// Longest time that a part of the story may take.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 const LOOK: Duration = Duration::from_secs(10);
+/// The answer of a call that was made when the story ended is there after so many looks.
+const DEATH_LOOKS: u32 = 12;
 
 /// Number of calls to the cloud in the scenario without a kill.
 ///
 /// # Errors
 /// The scenario does not complete.
 pub fn lived(story: &CloudStory) -> Result<u64, String> {
-    tell(story, u64::MAX)
+    tell(story, None)
 }
 
 /// Runs the scenario with a kill at this call, counted from one.
 ///
 /// # Errors
-/// It does not end as it should.
+/// It does not end as it should, or the operator does not die.
 pub fn every_call(story: &CloudStory, call: u64) -> Result<(), String> {
-    tell(story, call)
+    tell(story, Some(call))
         .map(drop)
         .map_err(|problem| format!("{}, killed at call {call}: {problem}", story.name))
 }
 
-fn tell(story: &CloudStory, dies_at: u64) -> Result<u64, String> {
+fn tell(story: &CloudStory, dies_at: Option<u64>) -> Result<u64, String> {
     lab::tell(async |operators| telling(story, dies_at, operators).await)
 }
 
@@ -57,11 +59,11 @@ pub(super) struct Teller {
     pub(super) pods: usize,
 }
 
-async fn telling(story: &CloudStory, dies_at: u64, operators: &mut Operators) -> Result<u64, String> {
+async fn telling(story: &CloudStory, dies_at: Option<u64>, operators: &mut Operators) -> Result<u64, String> {
     const SEED: u64 = 11;
     let mut world = World::watched(LabOptions::new(SEED), story.cloud, (SEED, false)).await?;
     (story.prepare)(&world)?;
-    let life = Some(world.start_mortal(dies_at));
+    let life = Some(world.start_mortal(dies_at.unwrap_or(u64::MAX)));
     let mut teller = Teller {
         world,
         life,
@@ -101,6 +103,10 @@ async fn telling(story: &CloudStory, dies_at: u64, operators: &mut Operators) ->
         .map_err(failed)?;
     teller.world.delete_class().await?;
     teller.until(async |world| checks::left(world).await).await?;
+    if dies_at.is_some() && teller.life.is_some() {
+        teller.until_dead().await?;
+        teller.until(async |world| checks::left(world).await).await?;
+    }
     let Teller {
         mut world, mut found, ..
     } = teller;
@@ -125,6 +131,17 @@ impl Teller {
         }
         let found = self.machines.look(&self.world).await;
         self.found.extend(found.iter().map(ToString::to_string));
+    }
+
+    /// Waits until the operator that will die has died.
+    async fn until_dead(&mut self) -> Result<(), String> {
+        for _ in 0..DEATH_LOOKS {
+            self.look().await;
+            if self.life.is_none() {
+                return Ok(());
+            }
+        }
+        Err("nobody died".to_owned())
     }
 
     /// Lets time pass.

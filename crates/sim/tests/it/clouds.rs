@@ -104,6 +104,14 @@ fn told_with_a_death(name: &str) {
     rehearsal::every_call(story, calls / 2).unwrap();
 }
 
+/// A kill that comes too late proves nothing.
+#[test]
+fn invariant_37_a_cloud_whose_caller_survives_the_story_is_an_error() {
+    let [story, ..] = rehearsal::cloud_stories();
+    let problem = rehearsal::every_call(&story, 1_000_000).unwrap_err();
+    assert!(problem.contains("nobody died"), "{problem}");
+}
+
 #[test]
 fn invariant_37_d_235_another_image_replaces_every_machine_whoever_dies() {
     told_with_a_death("ec2-image");

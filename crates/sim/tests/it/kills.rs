@@ -23,6 +23,15 @@ fn at_some_writes(name: &str) {
     }
 }
 
+/// A kill that comes too late proves nothing.
+#[test]
+fn invariant_37_a_story_that_its_operator_survives_is_an_error() {
+    let [story, ..] = stories();
+    let lived = tell(&story, None).unwrap();
+    let problem = compare(&story, &lived, lived.writes + 1_000).unwrap_err();
+    assert!(problem.contains("nobody died"), "{problem}");
+}
+
 macro_rules! told {
     ($($test:ident: $story:literal),* $(,)?) => {
         $(

@@ -116,6 +116,27 @@ pub(crate) fn a_node_by_name() -> Asked {
     }
 }
 
+/// A Role elsewhere than the Lease allows nothing, so that no replica would ever lead.
+#[test]
+fn the_role_for_the_lease_and_its_binding_are_where_the_lease_is() {
+    for (values, place) in [("defaults", RELEASE), ("lease-elsewhere", "kube-system")] {
+        let rendered = rendered(values);
+        let kinds = ["\nkind: Role\n", "\nkind: RoleBinding\n"];
+        let documents = rendered
+            .split("\n---\n")
+            .filter(|document| kinds.iter().any(|kind| document.contains(kind)));
+        let documents = documents.map(|document| serde_saphyr::from_str::<Value>(document).unwrap());
+        let of_lease: Vec<Value> = documents
+            .filter(|document| document["metadata"]["name"] == RELEASE)
+            .collect();
+        let places = of_lease.iter().map(|document| &document["metadata"]["namespace"]);
+        assert_eq!(places.collect::<Vec<_>>(), [place; 2], "{values}");
+        let subjects = of_lease.iter().find_map(|document| document.get("subjects"));
+        let account = &subjects.expect("a binding")[0];
+        assert_eq!(account["namespace"], RELEASE, "the account is the release's");
+    }
+}
+
 #[test]
 fn what_no_role_allows_is_named() {
     let secrets = Asked {

@@ -18,28 +18,39 @@ use super::{Chronicle, Completed, HOUR_MS, PodKey, State};
 pub(super) struct OwnerTally {
     kind: OwnerKind,
     replicas: u32,
+    /// The most that it ever wanted; of one whose pods begin one by one, how many have.
+    most: u32,
     /// When it was last scaled up from nothing.
     wanted_since_ms: u64,
     /// It has had a pod.
     had_pods: bool,
+    /// Since when its pods are counted, and how many were made since: for a minute, and then anew.
+    born: (u64, u64),
     ready: u32,
     was_up: bool,
     is_down: bool,
     /// How long single pods run, by number.
-    pub(super) runs_ms: BTreeMap<u64, u64>,
+    runs_ms: BTreeMap<u64, u64>,
     /// Pods that are to be replaced: when they were moved voluntarily.
     owed: VecDeque<Option<u64>>,
     /// The same for pods that keep their number.
     owed_numbers: BTreeMap<u64, Option<u64>>,
 }
 
+/// Pods that may be made in one minute beside twice the most that are wanted: it is scaled down and up again, and nodes go.
+const SPARE_BIRTHS: u64 = 1_000;
+
+const MINUTE_MS: u64 = 60_000;
+
 impl OwnerTally {
     pub(super) fn new(owner: &Owner) -> Self {
         OwnerTally {
             kind: owner.kind,
             replicas: 0,
+            most: 0,
             wanted_since_ms: 0,
             had_pods: false,
+            born: (0, 0),
             ready: 0,
             was_up: false,
             is_down: false,
@@ -47,6 +58,31 @@ impl OwnerTally {
             owed: VecDeque::new(),
             owed_numbers: BTreeMap::new(),
         }
+    }
+
+    /// A single pod of this number is going to be made, which runs so long.
+    pub(super) fn begins(&mut self, number: u64, runs_ms: Option<u64>) {
+        self.most = self.most.saturating_add(1);
+        if let Some(runs_ms) = runs_ms {
+            self.runs_ms.insert(number, runs_ms);
+        }
+    }
+
+    /// One more pod is made.
+    fn bears(&mut self, now_ms: u64) {
+        let (since_ms, number) = self.born;
+        self.born = if now_ms - since_ms < MINUTE_MS {
+            (since_ms, number + 1)
+        } else {
+            (now_ms, 1)
+        };
+        self.had_pods = true;
+    }
+
+    /// Far more pods were made within a minute than it ever wanted. Jobs wait with the next one, and single pods are not made again.
+    fn is_restless(&self) -> bool {
+        let is_counted = !matches!(self.kind, OwnerKind::Job | OwnerKind::Bare);
+        is_counted && self.born.1 > 2 * u64::from(self.most) + SPARE_BIRTHS
     }
 
     fn owes(&mut self, number: u64, moved_ms: Option<u64>) {
@@ -161,12 +197,19 @@ impl State {
         self.owners.iter().position(is_late)
     }
 
+    /// An owner whose pods are made without end.
+    pub(super) fn restless(&self) -> Option<u32> {
+        let is_restless = |owner: &u32| self.owners[*owner as usize].is_restless();
+        self.restless.filter(is_restless)
+    }
+
     pub(super) fn scaled(&mut self, now_ms: u64, owner: u32, replicas: u32) {
         let state = &mut self.owners[owner as usize];
         if state.replicas == 0 {
             state.wanted_since_ms = now_ms;
         }
         state.replicas = replicas;
+        state.most = state.most.max(replicas);
         if replicas != 1 {
             state.was_up = false;
         }
@@ -200,7 +243,11 @@ impl State {
         };
         self.pods.insert(key.clone(), tally);
         if let Some((owner, _)) = owner {
-            self.owners[owner as usize].had_pods = true;
+            let tally = &mut self.owners[owner as usize];
+            tally.bears(now_ms);
+            if tally.is_restless() {
+                self.restless = Some(owner);
+            }
             self.meter.pod_begins(owner);
             self.note_pod(now_ms, "born", key, "");
         }

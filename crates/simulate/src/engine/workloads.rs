@@ -162,7 +162,11 @@ impl Engine<'_> {
         let zone = state.zones.get(&number).cloned();
         let (spec, shape) = self.spec_and_shape(owner, zone.as_deref());
         let state = &self.owners[owner as usize];
-        let object = created(&state.metadata, &spec, name, uid, state.reference.as_ref(), now);
+        let mut object = created(&state.metadata, &spec, name, uid, state.reference.as_ref(), now);
+        let is_gated = pods::is_gated(&object);
+        if is_gated {
+            pods::held_back(&mut object);
+        }
         let id = self.pods.insert(SimulatedPod {
             object: Arc::new(object),
             parent: Parent::Owner(owner),
@@ -181,7 +185,10 @@ impl Engine<'_> {
         });
         self.note_pod("born", id, "");
         self.owners[owner as usize].active.insert(number, id);
-        self.waits(id);
+        // Nobody takes the gates off here: the scheduler never looks at it, as in the full engine.
+        if !is_gated {
+            self.waits(id);
+        }
         self.meter.pod_begins(owner);
         self.pod_added(id);
         self.wake_scheduler();

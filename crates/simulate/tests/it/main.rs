@@ -4,6 +4,7 @@ mod bound;
 mod budgets;
 mod doctored;
 mod figures;
+mod gates;
 mod in_flight;
 mod invariants;
 mod jobs;

@@ -1,5 +1,6 @@
 //! Who watches a run sees what happened in it, and changes nothing.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -78,18 +79,18 @@ fn a_trace_has_bars_and_curves_only_and_its_nodes_add_up_to_the_bill() {
 #[test]
 fn a_trace_of_an_interrupted_run_ends_with_it_and_says_so() {
     let (world, timeline, policy) = (world(3), shrinking(), policy());
-    let (mut trace, mut last_ms) = (Trace::default(), 0);
+    let (mut trace, last_ms) = (Trace::default(), Cell::new(0));
     let mut take = |line: spokeshave_simulate::Line<'_>| {
         trace.take(&line);
-        last_ms = line.at_ms;
+        last_ms.set(line.at_ms);
     };
     let watch = Watch {
         lines: Some(&mut take),
         objects: None,
     };
-    let run = live_watched(&world, &timeline, &policy, 1, &|| true, watch);
+    let run = live_watched(&world, &timeline, &policy, 1, &|| last_ms.get() >= HOUR, watch);
     assert!(run.partial);
-    let trace = trace.finish(None);
+    let (trace, last_ms) = (trace.finish(None), last_ms.get());
     assert_eq!(trace["otherData"]["partial"], true);
     let events = trace["traceEvents"].as_array().unwrap();
     let bars = events.iter().filter(|event| event["ph"] == "X");
@@ -101,6 +102,21 @@ fn a_trace_of_an_interrupted_run_ends_with_it_and_says_so() {
     assert!(last_ms < 3 * HOUR);
     let (.., whole, _) = watched(0);
     assert!(whole["otherData"].is_null());
+}
+
+/// However short a scenario is: how long it takes depends on its pods, and not on the hours that are simulated.
+#[test]
+fn a_run_is_interrupted_in_the_middle_of_an_hour() {
+    let asked = Cell::new(0);
+    let is_interrupted = || {
+        asked.set(asked.get() + 1);
+        asked.get() == 10
+    };
+    let (world, timeline, policy) = (world(1), shrinking(), policy());
+    let run = live_watched(&world, &timeline, &policy, 1, &is_interrupted, Watch::default());
+    assert!(run.partial);
+    assert_eq!(asked.get(), 10, "nothing happens after it");
+    assert!(run.measured.span_ms < HOUR, "{}", run.measured.span_ms);
 }
 
 #[test]

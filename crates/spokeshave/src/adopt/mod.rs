@@ -87,20 +87,21 @@ struct Document<'a> {
 /// The files or the catalog cannot be read, the cluster does not answer, or it does not say which provider is to take over.
 pub(crate) async fn run(args: &AdoptArgs) -> Result<Answer> {
     let loaded = plan::load(&args.source).await?;
+    let provider = Provider::of(args, &loaded.world.state)?;
+    // The only one that keeps records; the others ask their clouds.
+    let has_records = provider.name == CloudProviderName::Kwok;
     let (around, recorded_instances) = match &loaded.client {
-        Some(client) => surroundings::read(client).await?,
+        Some(client) => surroundings::read(client, has_records).await?,
         None => (Surroundings::default(), None),
     };
-    let provider = Provider::of(args, &loaded.world.state)?;
     let mut successor = Successor {
         node_classes: provider.node_classes,
         provider_id_prefix: provider.name.provider_id_prefix().to_owned(),
+        recorded_instances,
         namespace: args.namespace.clone(),
         ..Successor::default()
     };
-    // The only one that keeps records; the others ask their clouds.
-    if provider.name == CloudProviderName::Kwok {
-        successor.recorded_instances = recorded_instances;
+    if has_records {
         successor.adoptable_instances = adoptable(&loaded.world.state.nodes);
     }
     let mut take_over = check(&loaded.world.state, &around, &successor, loaded.now);

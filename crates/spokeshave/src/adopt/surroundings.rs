@@ -1,4 +1,4 @@
-//! Reads who runs a cluster today. What may not be read is left out, with a word on standard error.
+//! Reads who runs a cluster today. What it does not show is written down: what nobody has looked at cannot be called fine.
 
 use anyhow::Result;
 use jiff::Timestamp;
@@ -6,9 +6,9 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Client, Error};
 use serde_json::Value;
 use spokeshave_convert::Program;
-use spokeshave_story::adopt::{Definition, Leader, OldObjects, Operator, Surroundings, Webhook};
+use spokeshave_story::adopt::{Definition, Leader, NotExamined, OldObjects, Operator, Surroundings, Webhook};
 
-use crate::text::say;
+use crate::plan::live;
 
 /// API groups of Karpenter, and endings of those of its providers.
 const GROUPS: [&str; 4] = [
@@ -19,67 +19,137 @@ const GROUPS: [&str; 4] = [
 ];
 /// Name of the Lease of operators, unless it was set otherwise.
 const LEASE: &str = "karpenter-leader-election";
+
+/// A kind that is listed, and what nobody knows without its objects.
+#[derive(Clone, Copy)]
+struct Kind {
+    group: &'static str,
+    version: &'static str,
+    name: &'static str,
+    plural: &'static str,
+    unknown: &'static str,
+}
+
+const DEPLOYMENTS: Kind = Kind {
+    group: "apps",
+    version: "v1",
+    name: "Deployment",
+    plural: "deployments",
+    unknown: "whether Karpenter, cluster-autoscaler or karpenter-node-holder runs",
+};
+const LEASES: Kind = Kind {
+    group: "coordination.k8s.io",
+    version: "v1",
+    name: "Lease",
+    plural: "leases",
+    unknown: "whether another operator leads",
+};
+const DEFINITIONS: Kind = Kind {
+    group: "apiextensions.k8s.io",
+    version: "v1",
+    name: "CustomResourceDefinition",
+    plural: "customresourcedefinitions",
+    unknown: "whether the definitions of Karpenter's kinds are a blocker",
+};
+const WEBHOOKS: [Kind; 2] = [
+    Kind {
+        group: "admissionregistration.k8s.io",
+        version: "v1",
+        name: "ValidatingWebhookConfiguration",
+        plural: "validatingwebhookconfigurations",
+        unknown: "whether a webhook of Karpenter's answers to writes",
+    },
+    Kind {
+        group: "admissionregistration.k8s.io",
+        version: "v1",
+        name: "MutatingWebhookConfiguration",
+        plural: "mutatingwebhookconfigurations",
+        unknown: "whether a webhook of Karpenter's changes what is written",
+    },
+];
 /// Kinds that version 1 does not have.
-const OLD_KINDS: [(&str, &str, &str, &str); 3] = [
-    ("karpenter.sh", "v1alpha5", "Provisioner", "provisioners"),
-    ("karpenter.sh", "v1alpha5", "Machine", "machines"),
-    (
+const OLD_KINDS: [Kind; 3] = [
+    old_kind("karpenter.sh", "v1alpha5", "Provisioner", "provisioners"),
+    old_kind("karpenter.sh", "v1alpha5", "Machine", "machines"),
+    old_kind(
         "karpenter.k8s.aws",
         "v1alpha1",
         "AWSNodeTemplate",
         "awsnodetemplates",
     ),
 ];
+const INSTANCES: Kind = Kind {
+    group: "kwok.spokeshave.dev",
+    version: "v1alpha1",
+    name: "KWOKInstance",
+    plural: "kwokinstances",
+    unknown: "whether the provider has records of the instances",
+};
 
-/// Who runs the cluster, and the instances of the kwok provider if it has records there.
+const fn old_kind(
+    group: &'static str,
+    version: &'static str,
+    name: &'static str,
+    plural: &'static str,
+) -> Kind {
+    Kind {
+        group,
+        version,
+        name,
+        plural,
+        unknown: "whether there are objects of a version that is no longer read",
+    }
+}
+
+impl Kind {
+    /// `deployments.apps`, the name of its definition as well.
+    fn resource(self) -> String {
+        format!("{}.{}", self.plural, self.group)
+    }
+}
+
+/// Who runs the cluster, and, if they are asked for, the instances of which the kwok provider has records there; `None` where nobody knows them.
 ///
 /// # Errors
 /// The cluster does not answer any more.
-pub(crate) async fn read(client: &Client) -> Result<(Surroundings, Option<Vec<String>>)> {
-    let list = async |group, version, kind, plural| list(client, group, version, kind, plural).await;
-    let deployments = list("apps", "v1", "Deployment", "deployments")
-        .await?
-        .unwrap_or_default();
-    let leases = list("coordination.k8s.io", "v1", "Lease", "leases")
-        .await?
-        .unwrap_or_default();
-    let definitions = list(
-        "apiextensions.k8s.io",
-        "v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-    )
-    .await?;
+pub(crate) async fn read(
+    client: &Client,
+    wants_instances: bool,
+) -> Result<(Surroundings, Option<Vec<String>>)> {
+    let mut reader = Reader {
+        client,
+        definitions: None,
+        not_examined: Vec::new(),
+    };
+    reader.definitions = reader.list(DEFINITIONS).await?;
+    let deployments = reader.list(DEPLOYMENTS).await?.unwrap_or_default();
+    let leases = reader.list(LEASES).await?.unwrap_or_default();
     let mut webhooks = Vec::new();
-    for (kind, plural) in [
-        (
-            "ValidatingWebhookConfiguration",
-            "validatingwebhookconfigurations",
-        ),
-        ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-    ] {
-        let found = list("admissionregistration.k8s.io", "v1", kind, plural)
-            .await?
-            .unwrap_or_default();
-        webhooks.extend(found.iter().filter_map(|object| webhook(kind, object)));
+    for kind in WEBHOOKS {
+        let found = reader.list(kind).await?.unwrap_or_default();
+        webhooks.extend(found.iter().filter_map(|object| webhook(kind.name, object)));
     }
     let mut old_objects = Vec::new();
-    for (group, version, kind, plural) in OLD_KINDS {
-        let found = list(group, version, kind, plural).await?.unwrap_or_default();
+    for kind in OLD_KINDS {
+        let found = reader.list_defined(kind).await?.unwrap_or_default();
         if !found.is_empty() {
             old_objects.push(OldObjects {
-                kind: kind.to_owned(),
-                version: format!("{group}/{version}"),
+                kind: kind.name.to_owned(),
+                version: format!("{}/{}", kind.group, kind.version),
                 names: found.iter().map(name).collect(),
                 source: "--live",
             });
         }
     }
-    let instances = list("kwok.spokeshave.dev", "v1alpha1", "KWOKInstance", "kwokinstances").await?;
+    let instances = match wants_instances {
+        true => reader.instances().await?,
+        false => None,
+    };
     let running_of = |program: Program| -> Vec<String> {
         let running = deployments.iter().filter_map(|one| running(program, one));
         running.collect()
     };
+    let definitions = reader.definitions.as_ref();
     let surroundings = Surroundings {
         operators: deployments.iter().filter_map(operator).collect(),
         autoscalers: running_of(Program::ClusterAutoscaler),
@@ -88,34 +158,65 @@ pub(crate) async fn read(client: &Client) -> Result<(Surroundings, Option<Vec<St
         definitions: definitions.map(|all| all.iter().filter_map(definition).collect()),
         webhooks,
         old_objects,
+        not_examined: reader.not_examined,
     };
-    Ok((
-        surroundings,
-        Some(instances.unwrap_or_default().iter().map(name).collect()),
-    ))
+    Ok((surroundings, instances))
 }
 
-/// All objects of a kind; `None` where the cluster does not have the kind, or does not show it.
-async fn list(
-    client: &Client,
-    group: &str,
-    version: &str,
-    kind: &str,
-    plural: &str,
-) -> Result<Option<Vec<Value>>> {
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    match api.list(&ListParams::default()).await {
-        Ok(found) => {
-            let values: Result<Vec<Value>, _> = found.items.iter().map(serde_json::to_value).collect();
-            Ok(Some(values?))
+struct Reader<'a> {
+    client: &'a Client,
+    /// CustomResourceDefinitions; `None` where the cluster does not show any.
+    definitions: Option<Vec<Value>>,
+    not_examined: Vec<NotExamined>,
+}
+
+impl Reader<'_> {
+    /// Names of the instances of which the kwok provider has records; `None` where the cluster does not show them.
+    async fn instances(&mut self) -> Result<Option<Vec<String>>> {
+        let found = self.list_defined(INSTANCES).await?;
+        let resource = INSTANCES.resource();
+        let is_refused = self.not_examined.iter().any(|one| one.resource == resource);
+        Ok((!is_refused).then(|| found.iter().flatten().map(name).collect()))
+    }
+
+    /// The same as [`Self::list`], of a kind that needs a definition: where there is none, a cluster refuses whoever has no right to it all the same.
+    async fn list_defined(&mut self, kind: Kind) -> Result<Option<Vec<Value>>> {
+        let resource = kind.resource();
+        let is_absent = |all: &Vec<Value>| !all.iter().any(|one| name(one) == resource);
+        if self.definitions.as_ref().is_some_and(is_absent) {
+            return Ok(None);
         }
-        Err(Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(Error::Api(status)) => {
-            say(&format!("{plural} are not looked at: {}", status.message));
-            Ok(None)
+        self.list(kind).await
+    }
+
+    /// All objects of a kind; `None` where the cluster does not have the kind, or does not show it, which is written down.
+    async fn list(&mut self, kind: Kind) -> Result<Option<Vec<Value>>> {
+        let known = GroupVersionKind::gvk(kind.group, kind.version, kind.name);
+        let resource = ApiResource::from_gvk_with_plural(&known, kind.plural);
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let found = api.list(&ListParams::default()).await;
+        let is_forbidden = found.as_ref().is_err_and(live::is_refused);
+        match found {
+            Ok(found) => {
+                let values: Result<Vec<Value>, _> = found.items.iter().map(serde_json::to_value).collect();
+                Ok(Some(values?))
+            }
+            Err(Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(Error::Api(status)) => {
+                let why = match status.message.as_str() {
+                    "" => format!("the API server answers {}", status.code),
+                    message => message.to_owned(),
+                };
+                self.not_examined.push(NotExamined {
+                    resource: kind.resource(),
+                    unknown: kind.unknown,
+                    why,
+                    is_forbidden,
+                });
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
         }
-        Err(error) => Err(error.into()),
     }
 }
 

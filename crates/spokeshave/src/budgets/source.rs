@@ -21,7 +21,7 @@ use crate::lines::Lines;
 use crate::plan::dump::Dump;
 use crate::plan::schema::{self, Refused};
 use crate::plan::world::is_outdated;
-use crate::plan::{Written, files, live};
+use crate::plan::{Written, files, live, twice};
 use crate::text::{count as counted, say};
 
 /// What is listed beside NodePools, and whether a cluster may lack it: one of upstream's knows no policies.
@@ -75,6 +75,9 @@ pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Found> {
     refused.retain(|one| one.kind == DisruptionPolicy::KIND);
     let is_refused = |policy: &DisruptionPolicy| refused.iter().any(|one| one.name == policy.name());
     dump.disruption_policies.retain(|policy| !is_refused(policy));
+    if let Some(note) = twice::keep_last_written(&mut dump) {
+        say(&format!("note: {note}"));
+    }
     let outdated = outdated(&dump.written);
     let mut pools: Vec<Pool> = Vec::new();
     for written in dump.written.into_iter().filter(Written::is_node_pool) {

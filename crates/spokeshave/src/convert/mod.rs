@@ -1,7 +1,7 @@
 //! `spokeshave convert`: manifests of older versions and of other autoscalers as `karpenter.sh/v1`, with a report.
 //!
 //! It reads files or a cluster, asks the crate `convert` what each field becomes, checks the result as an API server would, and prints. It
-//! changes nothing.
+//! changes nothing that it reads.
 
 mod args;
 mod check;
@@ -9,10 +9,15 @@ mod live;
 mod print;
 mod source;
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use spokeshave_convert::{Change, Level, Line, Options, convert};
 
+use crate::arguments::Misuse;
+use crate::connection::kubeconfigs;
+use crate::same_file::{is_same, would_change};
 use args::ConvertFormat;
 pub(crate) use args::{ConvertArgs, EXAMPLES};
 use print::{Entry, Printed};
@@ -29,8 +34,9 @@ pub(crate) struct Answer {
 /// Runs the command; the report is written to its file or to standard error.
 ///
 /// # Errors
-/// A file that cannot be opened, a cluster that does not answer, nothing that could be read.
+/// A report that would be written over an input, a file that cannot be opened, a cluster that does not answer, nothing that could be read.
 pub(crate) async fn run(args: ConvertArgs) -> Result<Answer> {
+    keep_inputs(&args)?;
     let source = if args.live {
         live::read(args.kubeconfig.as_deref()).await?
     } else {
@@ -60,6 +66,32 @@ pub(crate) async fn run(args: ConvertArgs) -> Result<Answer> {
         text,
         has_errors: printed.entries.iter().any(|entry| entry.level == Level::Error),
     })
+}
+
+/// Refuses a report that would be written over what is read.
+///
+/// # Errors
+/// Names the file, and what that is: a [`Misuse`].
+fn keep_inputs(args: &ConvertArgs) -> Result<()> {
+    let Some(report) = args.report.as_deref() else {
+        return Ok(());
+    };
+    let mut files = args.filenames.iter().filter(|path| *path != Path::new("-"));
+    let what = if files.any(|path| would_change(report, path)) {
+        "a manifest that is converted"
+    } else if args.live
+        && kubeconfigs(args.kubeconfig.as_deref())
+            .iter()
+            .any(|path| is_same(report, path))
+    {
+        "the kubeconfig"
+    } else {
+        return Ok(());
+    };
+    let shown = report.display();
+    let said =
+        format!("--report {shown}: this is {what}, which would be written over; expected another file");
+    Err(Misuse(said).into())
 }
 
 /// Converts and checks; what would be refused is left out.

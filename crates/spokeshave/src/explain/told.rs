@@ -4,13 +4,25 @@
 //! left of it.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use serde_json::Value;
 use spokeshave_story::explain::{Fact, Story, age};
 
-/// As many Events a story repeats, the latest ones.
+/// As many Events a story repeats: of those that say why the object goes, and then of all others, the latest of each reason; and then others, the latest first.
 const LATEST: usize = 5;
+
+/// Why an object goes that no command has asked to go.
+const WHY: [&str; 7] = [
+    "SpotInterrupted",
+    "CapacityReservationInstanceInterrupted",
+    "InstanceStopping",
+    "InstanceTerminating",
+    "InstanceUnhealthy",
+    "TerminatingOnInterruption",
+    "TerminationGracePeriodExpiring",
+];
 
 /// An Event of the controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +70,30 @@ fn about<'a>(told: &'a [Told], kind: &str, name: &str) -> Vec<&'a Told> {
         .filter(|one| one.kind == kind && one.name == name)
         .collect();
     found.sort_by_key(|one| (Reverse((one.at, one.version)), &one.reason, &one.message));
-    found.truncate(LATEST);
+    keep_telling(&mut found);
     found
+}
+
+/// Leaves as many as a story repeats, in their order. What is said again and again, of each pod that a drain waits for, does not crowd out what was said once.
+fn keep_telling(found: &mut Vec<&Told>) {
+    let mut said = BTreeSet::new();
+    let mut ranks: Vec<(u8, usize)> = Vec::with_capacity(found.len());
+    for (place, one) in found.iter().enumerate() {
+        let is_first = said.insert(one.reason.as_str());
+        let rank = match is_first {
+            true if place == 0 || WHY.contains(&one.reason.as_str()) => 0,
+            true => 1,
+            false => 2,
+        };
+        ranks.push((rank, place));
+    }
+    ranks.sort_unstable();
+    let kept: BTreeSet<usize> = ranks.into_iter().take(LATEST).map(|(_, place)| place).collect();
+    let mut place = 0;
+    found.retain(|_| {
+        place += 1;
+        kept.contains(&(place - 1))
+    });
 }
 
 /// Adds the events about the explained object.
@@ -124,6 +158,54 @@ mod tests {
             ]
         );
         assert!(gone(&told, "default-2", now).is_none());
+    }
+
+    /// A drain that waits is told of for each of its pods, again and again: why the node goes is told all the same, once.
+    #[test]
+    fn d_282_an_interruption_is_told_whatever_is_said_after_it() {
+        let mut events = vec![
+            event("Launched", "2026-03-02T10:00:00Z", "karpenter"),
+            event("SpotInterrupted", "2026-03-02T11:50:00Z", "karpenter"),
+            event("TerminatingOnInterruption", "2026-03-02T11:50:00Z", "karpenter"),
+            event("DisruptionBlocked", "2026-03-02T11:51:00Z", "karpenter"),
+        ];
+        for minute in 52..60 {
+            let at = format!("2026-03-02T11:{minute}:00Z");
+            events.push(event("FailedDraining", &at, "karpenter"));
+        }
+        let said = |events: &[Value]| -> Vec<String> {
+            let told: Vec<Told> = events.iter().filter_map(read).collect();
+            let story = gone(&told, "default-1", "2026-03-02T12:00:00Z".parse().unwrap()).unwrap();
+            let reason = |fact: &Fact| {
+                let (_, rest) = fact.value.split_once(", ").unwrap();
+                rest.split_once(':').unwrap().0.to_owned()
+            };
+            story.facts.iter().map(reason).collect()
+        };
+        // Each reason once, the latest first.
+        let each = [
+            "FailedDraining",
+            "DisruptionBlocked",
+            "SpotInterrupted",
+            "TerminatingOnInterruption",
+            "Launched",
+        ];
+        assert_eq!(said(&events), each);
+        // More reasons than are told: those that say why it goes are among them, and so is the last word.
+        for (minute, reason) in ["Unconsolidatable", "EvictionRejected", "Finalized"]
+            .into_iter()
+            .enumerate()
+        {
+            let at = format!("2026-03-02T11:59:{}Z", 30 + minute);
+            events.push(event(reason, &at, "karpenter"));
+        }
+        let many = said(&events);
+        assert_eq!(many.len(), LATEST);
+        for told in ["Finalized", "SpotInterrupted", "TerminatingOnInterruption"] {
+            assert!(many.iter().any(|reason| reason == told), "{told}: {many:?}");
+        }
+        // Few that repeat each other are all told.
+        assert_eq!(said(&events[4..8]), ["FailedDraining"; 4]);
     }
 
     /// Times of Events are whole seconds.

@@ -82,7 +82,8 @@ async fn start(
     let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
     let registry = Metrics::new(clock.clone());
     registry.register_process();
-    let mut client = connect(&config, rate, clock, Some(registry.clone()))?;
+    let kubeconfig = args.kubeconfig.as_deref();
+    let mut client = connect(&config, kubeconfig, rate, clock, Some(registry.clone()))?;
     if args.shadow {
         // No user of this client can write, including the provider.
         client = read_only(client);
@@ -175,7 +176,7 @@ async fn start(
     .with_readiness(readiness.clone())
     .with_lease_thread({
         let (config, clock) = (config.clone(), clock.clone());
-        move || connect(&config, None, &clock, None)
+        move || connect(&config, None, None, &clock, None)
     });
     if let Some(address) = args.web {
         let page = Page::listen(address, args.web_host).await?;
@@ -232,7 +233,7 @@ fn simulate_kubelets(
     tasks: &mut TaskGroup,
     shutdown: &Shutdown,
 ) -> Result<()> {
-    let kubelets = connect(config, None, clock, None)?;
+    let kubelets = connect(config, None, None, clock, None)?;
     let options = spokeshave_cluster::Options::kubelets_only();
     let entropy = entropy.child("kubelets");
     tasks.spawn(

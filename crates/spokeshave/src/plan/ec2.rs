@@ -31,6 +31,17 @@ const ZONES: [char; 3] = ['a', 'b', 'c'];
 pub(crate) struct Ec2 {
     region: Option<String>,
     is_of_scenario: bool,
+    classes: Classes,
+}
+
+/// Where EC2NodeClasses are looked for.
+#[derive(Clone, Debug, Default)]
+enum Classes {
+    #[default]
+    Files,
+    Cluster,
+    /// In a cluster that does not list them, and says this.
+    Refused(String),
 }
 
 /// Instance types by the name of their EC2NodeClass, and what was assumed.
@@ -62,7 +73,7 @@ impl Ec2 {
         }
         Ok(catalog.is_none().then(|| Ec2 {
             region: region.map(str::to_owned),
-            is_of_scenario: false,
+            ..Ec2::default()
         }))
     }
 
@@ -71,6 +82,15 @@ impl Ec2 {
     pub(crate) fn of_scenario(self) -> Self {
         Ec2 {
             is_of_scenario: true,
+            ..self
+        }
+    }
+
+    /// The same for a cluster, and what it says if it does not list its classes.
+    #[must_use]
+    pub(crate) fn of_cluster(self, refusal: Option<String>) -> Self {
+        Ec2 {
+            classes: refusal.map_or(Classes::Cluster, Classes::Refused),
             ..self
         }
     }
@@ -101,6 +121,7 @@ impl Ec2 {
         let old = old.filter(|((kind, _), _)| kind == EC2NodeClass::KIND);
         let old: BTreeSet<&str> = old.flat_map(|(_, names)| names).map(String::as_str).collect();
         let (mut absent, mut outdated, mut without_status) = (Vec::new(), Vec::new(), Vec::new());
+        let mut reserving = Vec::new();
         for name in named {
             let class = match written.get(name) {
                 Some(class) => EC2NodeClass::clone(class),
@@ -121,16 +142,16 @@ impl Ec2 {
             if !knows_subnets && written.contains_key(name) {
                 without_status.push(name);
             }
+            if has_reservations(&class) {
+                reserving.push(name);
+            }
             let class = with_subnets(class, &region);
             offers
                 .types
                 .insert(name.to_owned(), sold(&class, &region, &prices));
         }
         if !absent.is_empty() {
-            offers.notes.push(format!(
-                "no EC2NodeClass is in the dump ({}): taken as AL2023 with default kubelet settings and a subnet in each zone; `kubectl get ec2nodeclasses -o yaml` has them",
-                some_of(&absent, 5)
-            ));
+            offers.notes.push(self.absent(&absent));
         }
         if !outdated.is_empty() {
             offers.notes.push(format!(
@@ -144,7 +165,26 @@ impl Ec2 {
                 some_of(&without_status, 5)
             ));
         }
+        if !reserving.is_empty() {
+            offers.notes.push(format!(
+                "what is left of the capacity reservations of EC2NodeClass {} is not known here: taken as used up for pods, and as enough for NodePools with a fixed number of nodes",
+                some_of(&reserving, 5)
+            ));
+        }
         offers
+    }
+
+    /// What is assumed of classes that are not there, or not shown.
+    fn absent(&self, names: &[&str]) -> String {
+        const TAKEN: &str = "taken as AL2023 with default kubelet settings and a subnet in each zone";
+        let names = some_of(names, 5);
+        match &self.classes {
+            Classes::Files => format!(
+                "no EC2NodeClass is in the dump ({names}): {TAKEN}; `kubectl get ec2nodeclasses -o yaml` has them"
+            ),
+            Classes::Cluster => format!("there is no EC2NodeClass ({names}): {TAKEN}"),
+            Classes::Refused(why) => format!("EC2NodeClass {names} may not be listed ({why}): {TAKEN}"),
+        }
     }
 
     /// The requested region, that of most nodes, that of the classes' subnets, that which NodePools require, or one with tables.
@@ -268,6 +308,13 @@ fn assumed(name: &str) -> EC2NodeClass {
         ..EC2NodeClassSpec::default()
     };
     EC2NodeClass::new(name, spec)
+}
+
+/// The class selects capacity reservations, or has some.
+fn has_reservations(class: &EC2NodeClass) -> bool {
+    let status = class.status.as_ref();
+    let found = status.is_some_and(|status| !status.capacity_reservations.is_empty());
+    found || !class.spec.capacity_reservation_selector_terms.is_empty()
 }
 
 /// The class as its controller leaves it where each zone has a subnet.

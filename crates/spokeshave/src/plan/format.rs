@@ -13,12 +13,14 @@ use spokeshave_model::reason::{Obstacle, PoolRefusal, Reason};
 use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
 use spokeshave_model::{Derivation, Price, ResourceName, Resources};
 use spokeshave_plan::report::instance_type_names;
-use spokeshave_plan::standing::{asked_pools, takes_no_part};
+use spokeshave_plan::standing::asked_pools;
 use spokeshave_plan::{Policy, Provisioned, skipped_pool_text};
 use spokeshave_story::explain::{at_most, way_out};
 use spokeshave_story::prices;
+use spokeshave_story::replicas::takes_no_part;
 
 use super::expired::ExpiredNodes;
+use super::replicas::{ReplicaLaunches, ScaleDown};
 
 /// The version of the format.
 pub(crate) const API_VERSION: &str = "plan.spokeshave.dev/v1alpha1";
@@ -124,15 +126,6 @@ pub(crate) struct LaterLaunches {
     pub(crate) price: Dollars,
 }
 
-/// Nodes that a NodePool with a fixed number of nodes lacks, as many as its limit lets it have.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ReplicaLaunches {
-    pub(crate) node_pool: String,
-    pub(crate) replicas: i64,
-    pub(crate) nodes: usize,
-}
-
 /// Pods that fit on an existing node.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExistingNode {
@@ -218,20 +211,6 @@ pub(crate) struct CommandView {
     /// Both are prices of on-demand, which is not what spot nodes cost.
     #[serde(skip)]
     pub(crate) is_by_on_demand: bool,
-    pub(crate) evictions: usize,
-}
-
-/// Nodes that a NodePool with a fixed number of nodes has too many of, in the order in which they go.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ScaleDown {
-    pub(crate) node_pool: String,
-    pub(crate) replicas: i64,
-    pub(crate) nodes: Vec<String>,
-    pub(crate) price: Dollars,
-    /// Of one of these nodes nobody knows the price, which is without it.
-    #[serde(skip)]
-    pub(crate) is_price_unknown: bool,
     pub(crate) evictions: usize,
 }
 

@@ -64,13 +64,14 @@ const SPREAD_LISTS: [&str; 4] = [
     "/api/v1/replicationcontrollers",
 ];
 
-/// Reads a cluster; `spread` when pods may get default topology spread.
+/// Reads a cluster, and what it says where it does not list its EC2NodeClasses; `spread` when pods may get default topology spread.
 ///
 /// # Errors
-/// The cluster refuses a list.
-pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
-    let read = read_unless_refused(client, spread, |path| path == CLASSES).await;
-    read.map(|(dump, _)| dump)
+/// The cluster refuses another list.
+pub(crate) async fn read(client: &Client, spread: bool) -> Result<(Dump, Option<String>)> {
+    let (dump, refused) = read_unless_refused(client, spread, |path| path == CLASSES).await?;
+    let refusal = refused.into_iter().map(|(_, message)| message).next();
+    Ok((dump, refusal))
 }
 
 /// What HorizontalPodAutoscalers there are, or a sentence that says why that is not known.

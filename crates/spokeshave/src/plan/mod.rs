@@ -24,6 +24,7 @@ mod regions;
 mod replicas;
 pub(crate) mod schema;
 mod table;
+pub(crate) mod twice;
 mod unjudged;
 mod unreadable;
 mod workloads;
@@ -116,7 +117,7 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
     if let Some(note) = spot_note(snapshot) {
         say(&format!("note: {note}"));
     }
-    if let Some(note) = replicas::note(&replicas) {
+    if let Some(note) = replicas::note(&replicas, snapshot) {
         say(&format!("note: {note}"));
     }
     // Nodes are lowered again when commands begin, pods are not.
@@ -164,7 +165,7 @@ pub(crate) struct Loaded {
 /// The dump or the catalog cannot be read, or the cluster does not answer.
 pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     // What is wrong with the command line is said before anything is read.
-    let ec2 = Ec2::unless(source.catalog.as_deref(), source.region.as_deref())?;
+    let mut ec2 = Ec2::unless(source.catalog.as_deref(), source.region.as_deref())?;
     files::check(&source.filenames)?;
     let scheduler = scheduler_config::read(source.scheduler_config.as_deref())?;
     let catalog = match &source.catalog {
@@ -173,7 +174,9 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     };
     let (mut dump, now, client) = if source.filenames.is_empty() {
         let cluster = cluster::Cluster::reach(source.kubeconfig.as_deref()).await?;
-        let dump = live::read(&cluster.client, scheduler.profiles.have_default_constraints()).await?;
+        let spread = scheduler.profiles.have_default_constraints();
+        let (dump, refusal) = live::read(&cluster.client, spread).await?;
+        ec2 = ec2.map(|ec2| ec2.of_cluster(refusal));
         (dump, cluster.now, Some(cluster.client))
     } else {
         (files::read(&source.filenames)?, Timestamp::now(), None)

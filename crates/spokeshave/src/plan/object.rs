@@ -16,8 +16,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use kube::Resource;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{CapacityBuffer, DisruptionPolicy, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
@@ -27,7 +28,7 @@ use spokeshave_model::{Pod, read_annotations, trim};
 use spokeshave_plan::buffers::{Workload, WorkloadKind};
 
 use super::autoscalers::{self, Autoscaler};
-use super::workloads::WorkloadManifest;
+use super::workloads::{WorkloadManifest, or_default};
 use super::world::is_outdated;
 
 /// The outside of a JSON document: whether it is a list, and the text of its items.
@@ -235,6 +236,7 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
                 default_requests(pod.spec_mut());
             }
             trim::pod(&mut pod);
+            place(&mut pod.metadata);
             Found::Pod(pod)
         }
         ("v1", "Node") => {
@@ -242,7 +244,7 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
             trim::node(&mut node);
             Found::Node(Arc::new(node))
         }
-        ("v1", "Service") => Found::Service(Arc::new(serde_json::from_str(text)?)),
+        ("v1", "Service") => Found::Service(Arc::new(placed(text)?)),
         ("apps/v1", "Deployment") => workload(WorkloadKind::Deployment, serde_json::from_str(text)?),
         ("apps/v1", "StatefulSet") => workload(WorkloadKind::StatefulSet, serde_json::from_str(text)?),
         ("apps/v1", "ReplicaSet") => workload(WorkloadKind::ReplicaSet, serde_json::from_str(text)?),
@@ -254,15 +256,11 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
         }
         ("karpenter.sh/v1", "NodePool") => Found::NodePool(Arc::new(serde_json::from_str(text)?)),
         ("karpenter.sh/v1", "NodeClaim") => Found::NodeClaim(Arc::new(serde_json::from_str(text)?)),
-        ("apps/v1", "DaemonSet") => Found::DaemonSet(Arc::new(serde_json::from_str(text)?)),
-        ("policy/v1", "PodDisruptionBudget") => {
-            Found::PodDisruptionBudget(Arc::new(serde_json::from_str(text)?))
-        }
+        ("apps/v1", "DaemonSet") => Found::DaemonSet(Arc::new(placed(text)?)),
+        ("policy/v1", "PodDisruptionBudget") => Found::PodDisruptionBudget(Arc::new(placed(text)?)),
         ("v1", "Namespace") => Found::Namespace(Arc::new(serde_json::from_str(text)?)),
         ("v1", "PersistentVolume") => Found::PersistentVolume(Arc::new(serde_json::from_str(text)?)),
-        ("v1", "PersistentVolumeClaim") => {
-            Found::PersistentVolumeClaim(Arc::new(serde_json::from_str(text)?))
-        }
+        ("v1", "PersistentVolumeClaim") => Found::PersistentVolumeClaim(Arc::new(placed(text)?)),
         ("storage.k8s.io/v1", "StorageClass") => Found::StorageClass(Arc::new(serde_json::from_str(text)?)),
         ("storage.k8s.io/v1", "CSINode") => Found::CsiNode(Arc::new(serde_json::from_str(text)?)),
         (version, "DisruptionPolicy") if version.starts_with("spokeshave.dev/") => {
@@ -273,9 +271,9 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
             Found::NodeOverlay(Arc::new(serde_json::from_str(text)?))
         }
         (version, "CapacityBuffer") if version.starts_with("autoscaling.x-k8s.io/") => {
-            Found::CapacityBuffer(Arc::new(serde_json::from_str(text)?))
+            Found::CapacityBuffer(Arc::new(placed(text)?))
         }
-        ("v1", "PodTemplate") => Found::PodTemplate(Arc::new(serde_json::from_str(text)?)),
+        ("v1", "PodTemplate") => Found::PodTemplate(Arc::new(placed(text)?)),
         (version, kind) if is_outdated(version) && !kind.ends_with("List") => {
             let object: AnyObject = serde_json::from_str(text)?;
             let name = object.metadata.name;
@@ -318,9 +316,24 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
     })
 }
 
+/// An object of a kind that is in namespaces.
+fn placed<K: DeserializeOwned + Resource>(text: &str) -> Result<K, serde_json::Error> {
+    let mut object: K = serde_json::from_str(text)?;
+    place(object.meta_mut());
+    Ok(object)
+}
+
+/// What names no namespace goes to the default one, as with `kubectl apply`, and so is the same object as one that names it.
+fn place(meta: &mut ObjectMeta) {
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    if namespace.is_empty() {
+        meta.namespace = Some(or_default(namespace).to_owned());
+    }
+}
+
 fn workload(kind: WorkloadKind, read: AnyController<LabelSelector>) -> Found {
     let key = read.key(kind.as_str());
-    let name = format!("{}/{}", read.metadata.namespace, read.metadata.name);
+    let name = format!("{}/{}", read.metadata.namespace(), read.metadata.name);
     let selector = read.spec.selector.unwrap_or_default();
     let template = read.spec.template.unwrap_or_default();
     let manifest = WorkloadManifest {
@@ -475,7 +488,12 @@ struct ControllerName {
 }
 
 impl ControllerName {
+    fn namespace(&self) -> &str {
+        or_default(&self.namespace)
+    }
+
     fn manifest(self) -> WorkloadManifest {
+        let namespace = self.namespace().to_owned();
         let has_owner = !self.owner_references.is_empty();
         let read = read_annotations(&ObjectMeta {
             annotations: Some(self.annotations),
@@ -483,7 +501,7 @@ impl ControllerName {
             ..ObjectMeta::default()
         });
         WorkloadManifest {
-            namespace: self.namespace,
+            namespace,
             name: self.name,
             has_owner,
             annotations: read.unwrap_or_default(),
@@ -517,7 +535,7 @@ impl<S> ControllerSpec<S> {
 
 impl<S> AnyController<S> {
     fn key(&self, kind: &str) -> String {
-        controller_key(kind, &self.metadata.namespace, &self.metadata.name)
+        controller_key(kind, self.metadata.namespace(), &self.metadata.name)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! It speaks of objects that no cluster has seen. What is from a cluster has been accepted there, whatever this version's schema says.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
@@ -62,25 +63,33 @@ impl From<&Unreadable> for LeftOut {
 /// Takes the NodePools and DisruptionPolicies out of a dump that an API server would refuse, and says why. A field that does not exist may be the very one that says
 /// what a policy selects: without it, it would select everything.
 pub(crate) fn leave_out(dump: &mut Dump) -> Vec<LeftOut> {
-    let mut left_out = Vec::new();
-    for one in refused(&dump.written) {
-        let pools = take_out(&mut dump.node_pools, |pool| {
-            one.kind == NodePool::KIND && pool.name() == one.name
-        });
-        let policies = take_out(&mut dump.disruption_policies, |policy| {
-            one.kind == DisruptionPolicy::KIND && policy.name() == one.name
-        });
-        if pools || policies {
-            left_out.push(one.left_out());
-        }
+    let refused = refused(&dump.written);
+    let places: BTreeSet<usize> = refused.iter().map(|one| one.place).collect();
+    // Of each name, in the order of the files, whether it is refused.
+    let mut named: BTreeMap<(&str, &str), Vec<bool>> = BTreeMap::new();
+    let written = dump.written.iter().enumerate();
+    for (place, one) in written.filter(|(_, one)| one.is_checked()) {
+        let known = named.entry((one.kind.as_str(), one.name())).or_default();
+        known.push(places.contains(&place));
     }
-    left_out
+    named.retain(|_, refused| refused.contains(&true));
+    named.retain(|(kind, name), refused| {
+        let is_pool = |pool: &NodePool| *kind == NodePool::KIND && pool.name() == *name;
+        let is_policy = |policy: &DisruptionPolicy| *kind == DisruptionPolicy::KIND && policy.name() == *name;
+        let pools = take_out(&mut dump.node_pools, is_pool, refused);
+        let policies = take_out(&mut dump.disruption_policies, is_policy, refused);
+        pools || policies
+    });
+    let taken_out = |one: &&Refused| named.contains_key(&(one.kind.as_str(), one.name.as_str()));
+    refused.iter().filter(taken_out).map(Refused::left_out).collect()
 }
 
-/// Whether there was one.
-fn take_out<T>(objects: &mut Vec<Arc<T>>, is_it: impl Fn(&T) -> bool) -> bool {
+/// Takes those of a name out that are refused; all of them, where it is not known which these are. Whether there was one.
+fn take_out<T>(objects: &mut Vec<Arc<T>>, is_it: impl Fn(&T) -> bool, refused: &[bool]) -> bool {
     let known = objects.len();
-    objects.retain(|object| !is_it(object));
+    let is_each_known = objects.iter().filter(|object| is_it(object)).count() == refused.len();
+    let mut refused = refused.iter();
+    objects.retain(|object| !is_it(object) || is_each_known && refused.next() == Some(&false));
     objects.len() < known
 }
 
@@ -91,6 +100,8 @@ pub(crate) struct Refused {
     pub(crate) kind: String,
     /// Its name.
     pub(crate) name: String,
+    /// Its place among what was written.
+    place: usize,
     /// The file that it is in.
     pub(crate) file: String,
     /// The line in it of the field, or of what the field would be part of.
@@ -114,12 +125,14 @@ impl Refused {
 
 /// What an API server would refuse of what was written.
 pub(crate) fn refused(written: &[Written]) -> Vec<Refused> {
-    let checked = written.iter().filter(|written| written.is_checked());
-    let found = checked.filter_map(|written| {
+    let checked = written.iter().enumerate();
+    let checked = checked.filter(|(_, written)| written.is_checked());
+    let found = checked.filter_map(|(place, written)| {
         let (field, why) = refusal(&written.kind, &written.object)?;
         Some(Refused {
             kind: written.kind.clone(),
             name: written.name().to_owned(),
+            place,
             file: written.file.clone(),
             line: written.line_of(&field),
             field,

@@ -13,7 +13,8 @@ use spokeshave_story::prices::known_sum;
 use crate::text::{count, wrap};
 
 use super::format::{
-    CommandView, Dollars, InTheWay, NodeClaimPlan, Plan, ReasonView, Stats, Unschedulable, VerdictView,
+    CommandView, Dollars, InTheWay, NodeClaimPlan, Plan, ReasonView, SkippedNodePool, Stats, Unschedulable,
+    VerdictView,
 };
 
 /// Rows of one kind before the rest is only counted.
@@ -179,16 +180,11 @@ fn later(page: &mut Page, plan: &Plan) {
 /// What NodePools with a fixed number of nodes lack.
 fn missing_replicas(page: &mut Page, plan: &Plan) {
     for one in &plan.provisioning.replicas {
-        let pool = format!("NodePool {} (spec.replicas {})", one.node_pool, one.replicas);
-        if one.nodes == 0 {
-            page.title(&format!(
-                "LAUNCH none of the nodes that {pool} lacks: limits.nodes is reached"
-            ));
-            continue;
+        let (title, beneath) = one.text();
+        page.title(&title);
+        for line in beneath {
+            page.wrapped(2, 4, &line);
         }
-        page.title(&format!("LAUNCH {} of {pool}", count(one.nodes, "node")));
-        let text = "whatever pods wait; the cloud chooses among its instance types";
-        page.wrapped(2, 4, text);
     }
 }
 
@@ -292,7 +288,10 @@ fn left_over(page: &mut Page, plan: &Plan) {
         }
         page.rest(groups.len(), "more reason", "more reasons");
     }
-    for pool in &plan.provisioning.skipped_node_pools {
+    let replicas = || plan.provisioning.replicas.iter().filter(|one| one.takes_no_part);
+    let is_told = |pool: &&SkippedNodePool| replicas().any(|one| one.node_pool == pool.node_pool);
+    let skipped = plan.provisioning.skipped_node_pools.iter();
+    for pool in skipped.filter(|pool| !is_told(pool)) {
         page.wrapped(
             0,
             2,

@@ -86,11 +86,13 @@ impl Dump {
 }
 
 impl WorkloadManifest {
-    fn shown(&self) -> String {
+    /// For a sentence.
+    pub(super) fn shown(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace(), self.name)
     }
 
-    fn key(&self) -> String {
+    /// As `workload_key` has it.
+    pub(super) fn key(&self) -> String {
         workload_key(self.kind, &self.namespace, &self.name)
     }
 

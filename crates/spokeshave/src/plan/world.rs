@@ -27,7 +27,7 @@ use super::dump::{Dump, Named, key};
 use super::ec2::{self, Ec2};
 use super::notes::notes;
 use super::schema::{self, LeftOut};
-use super::{unjudged, workloads};
+use super::{twice, unjudged, workloads};
 use crate::text::count;
 
 /// Where a dump comes from.
@@ -77,15 +77,25 @@ impl World {
         profiles: Arc<SchedulerProfiles>,
         now: Timestamp,
     ) -> Self {
+        let mut notes = notes(&dump, origin);
+        let mut left_out: Vec<LeftOut> = dump.unreadable.iter().map(LeftOut::from).collect();
+        let refused = match origin {
+            Origin::Files { .. } | Origin::Scenario { .. } => schema::leave_out(&mut dump),
+            Origin::Cluster => Vec::new(),
+        };
+        // Of what no cluster would take, none counts. The manifests of a scenario are meant to take the place of what its dump has, and are refused where they are
+        // there twice.
+        let repeated = match origin {
+            Origin::Files { .. } => twice::keep_last(&mut dump),
+            Origin::Scenario { .. } | Origin::Cluster => None,
+        };
         let owner_annotations = dump.owner_annotations();
         let stateful_sets = dump.stateful_sets();
         let most_replicas = dump.most_replicas();
-        let mut notes = notes(&dump, origin);
-        let mut left_out: Vec<LeftOut> = dump.unreadable.iter().map(LeftOut::from).collect();
+        notes.extend(repeated);
+        notes.extend(refused.iter().map(LeftOut::note));
+        left_out.extend(refused);
         if origin != Origin::Cluster {
-            let refused = schema::leave_out(&mut dump);
-            notes.extend(refused.iter().map(LeftOut::note));
-            left_out.extend(refused);
             notes.extend(workloads::expand(&mut dump));
         }
         let supported = supported(&dump, origin);

@@ -43,9 +43,9 @@ pub(crate) struct SimulateArgs {
     /// Instead of a scenario file: a dump whose workloads run as they are, under its own NodePools; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath, conflicts_with = "scenario")]
     pub(crate) filenames: Vec<PathBuf>,
-    /// How long to simulate a dump, such as 7d or 36h
-    #[arg(long = "for", value_name = "DURATION", requires = "filenames", default_value = "7d", value_parser = duration)]
-    pub(crate) duration_ms: u64,
+    /// How long to simulate a dump, such as 7d or 36h; by default 7d
+    #[arg(long = "for", value_name = "DURATION", requires = "filenames", conflicts_with = "scenario", value_parser = duration)]
+    pub(crate) duration_ms: Option<u64>,
     /// Run only this policy and the baseline; may be repeated
     #[arg(long = "policy", value_name = "NAME")]
     pub(crate) policies: Vec<String>,

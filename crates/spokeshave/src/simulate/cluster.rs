@@ -13,16 +13,18 @@ use spokeshave_api::conditions::{Conditioned as _, READY};
 use spokeshave_api::{DisruptionPolicy, NodePool};
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_scenario::file::{Merge, ModelName, PolicySpec};
+use spokeshave_scenario::import::objects;
 use spokeshave_simulate::{Model, Policy, World};
 
 use super::document::{Document, Wrong};
-use super::manifests;
 use super::offers::Shop;
+use super::{inputs, manifests, outdated};
 use crate::lines::Lines;
 use crate::plan::dump::Dump;
 use crate::plan::ec2::Ec2;
 use crate::plan::world::{Origin, World as Read, assume_ready};
 use crate::plan::{files, schema};
+use crate::text::say;
 
 /// The environment of a scenario.
 pub(crate) struct Setting {
@@ -66,6 +68,7 @@ pub(crate) fn beside(file: &str, path: &str) -> PathBuf {
 /// # Errors
 /// A file cannot be read; an object would be refused, as it is or patched; or a patch has nothing to patch.
 pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting> {
+    inputs::refuse_missing(document)?;
     let scenario = &document.scenario;
     let catalog = match &scenario.cluster.catalog {
         Some(path) => Catalog::from_file(&beside(&document.file, path))?,
@@ -77,7 +80,7 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     paths.extend(paths_of(document, &scenario.cluster.snapshot));
     paths.extend_from_slice(&named);
     let dump = files::read(&paths)?;
-    let idle = manifests::refuse_wrong(&named)?;
+    let judged = manifests::refuse_wrong(&named)?;
     let base = patchable(&dump);
     for object in &base {
         refuse_wrong(object)?;
@@ -87,12 +90,21 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     let origin = Origin::Scenario {
         own_catalog: scenario.cluster.catalog.is_some(),
     };
-    // Pods are the business of the timeline.
-    let dump = Dump {
+    // Pods are the business of the timeline, and so are workloads of versions that are read there alone.
+    let mut dump = Dump {
         pods: Vec::new(),
         workloads: Vec::new(),
         ..dump
     };
+    if named.len() < paths.len() {
+        // What the manifests have of them runs nowhere.
+        dump.skipped.retain(|kind, number| {
+            if objects::is_read(&kind.1, &kind.0) {
+                *number = judged.of_dumps.get(kind).copied().unwrap_or(0);
+            }
+            *number > 0
+        });
+    }
     let mut shop = Shop::of(&dump, origin, types, ec2.as_ref());
     let read = Read::new(dump, origin, types, ec2.as_ref(), Arc::default(), scenario.start);
     let mut world = World::of_scenario(scenario, Arc::clone(types));
@@ -107,9 +119,14 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
             "" => String::new(),
             file => format!("{file}: "),
         };
+        for note in &read.notes {
+            say(&format!("note: {note}"));
+        }
+        let outdated = outdated::hint(&paths)?.map(|hint| format!("; {hint}"));
         bail!(
-            "{place}there is no NodePool in {}, so that no pod could ever run",
-            shown(&paths)
+            "{place}there is no NodePool in {}, so that no pod could ever run{}",
+            shown(&paths),
+            outdated.unwrap_or_default()
         );
     }
     let mut notes = read.notes;
@@ -118,7 +135,7 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     let of_policies = shop.notes().iter().filter(|note| !notes.contains(note));
     let of_policies: Vec<String> = of_policies.cloned().collect();
     notes.extend(of_policies);
-    notes.extend(idle);
+    notes.extend(judged.idle);
     Ok(Setting {
         world,
         policies,

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 use serde_json::Value;
 use spokeshave_scenario::{Problem, Scenario};
 
@@ -108,6 +108,11 @@ impl Document {
             message: message.into(),
         };
         Wrong(vec![shown(&self.file, &self.lines, &problem).1])
+    }
+
+    /// A file that a field names cannot be read, which is no mistake of the scenario.
+    pub(crate) fn unread(&self, field: &str, message: impl Into<String>) -> Error {
+        Error::msg(self.wrong(field, message).to_string())
     }
 }
 

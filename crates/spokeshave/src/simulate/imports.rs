@@ -19,9 +19,9 @@ use spokeshave_scenario::source::{FORMATS, Format, Source};
 use spokeshave_scenario::workload::{Kind, Workload};
 use spokeshave_scenario::{DisruptionBudget, Timeline};
 
-use super::cluster::{beside, paths_of, shown};
+use super::cluster::{paths_of, shown};
 use super::document::Document;
-use super::inventory;
+use super::{inputs, inventory};
 use crate::plan::documents::{Style, documents, line_of, list_parts};
 use crate::plan::dump::as_text;
 use crate::plan::files;
@@ -56,16 +56,24 @@ pub(crate) fn read(
     let scenario = &document.scenario;
     let mut found = Recordings::default();
     for path in &scenario.cluster.manifests {
-        found.input(&beside(&document.file, path), path, "manifests")?;
+        found.inputs.extend(inputs::of(document, path, "manifests")?);
+    }
+    if let Some(path) = &scenario.cluster.catalog {
+        found.inputs.extend(inputs::of(document, path, "catalog")?);
     }
     let named = paths_of(document, &scenario.cluster.snapshot);
     let snapshot: Vec<PathBuf> = dumps.iter().cloned().chain(named).collect();
+    // Before anything is read: what is generated may be too much alone.
+    inputs::fit(document, &snapshot, &found.timelines)?;
     if !snapshot.is_empty() {
         for path in files::expand(&snapshot)? {
-            found.input(&path, &as_named(document, &path), "snapshot")?;
+            let input = inputs::input(&path, &as_named(document, &path), "snapshot")?;
+            found.inputs.extend(input);
         }
         let inventory = inventory::read(&snapshot)?;
-        let timeline = inventory.constant(scenario.start, scenario.duration_ms)?;
+        let timeline = inventory
+            .constant(scenario.start, scenario.duration_ms)
+            .map_err(|error| anyhow!("{}: {error}", shown(&snapshot)))?;
         if timeline.owners.is_empty() {
             let those = if snapshot.len() == 1 { "it" } else { "them" };
             found.notes.push(format!(
@@ -75,13 +83,18 @@ pub(crate) fn read(
         }
         found.notes.extend(inventory.notes());
         found.timelines.insert(String::new(), timeline);
+        inputs::fit(document, &snapshot, &found.timelines)?;
     }
     for (index, workload) in scenario.workloads.iter().enumerate() {
         if let Kind::Import(source) = &workload.kind {
             let field = format!("spec.workloads[{index}].import.file");
             let timeline = found.recording(document, workload, source, &field, budgets)?;
             found.timelines.insert(workload.name.clone(), timeline);
+            inputs::fit(document, &snapshot, &found.timelines)?;
         }
+    }
+    for path in scenario.policies.iter().flat_map(|policy| &policy.manifests) {
+        found.inputs.extend(inputs::of(document, path, "manifests")?);
     }
     let is_recorded = |kind: &Kind| matches!(kind, Kind::Import(_));
     if scenario
@@ -95,20 +108,6 @@ pub(crate) fn read(
 }
 
 impl Recordings {
-    fn input(&mut self, path: &Path, shown: &str, format: &str) -> Result<()> {
-        if path.is_dir() || path == Path::new("-") {
-            return Ok(());
-        }
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        self.inputs.push(Input {
-            file: shown.to_owned(),
-            format: format.to_owned(),
-            sha256: sha256(&bytes),
-            licence: None,
-        });
-        Ok(())
-    }
-
     fn recording(
         &mut self,
         document: &Document,
@@ -134,12 +133,12 @@ impl Recordings {
         for path in &paths {
             let shown = path.display().to_string();
             let bytes = std::fs::read(path)
-                .map_err(|error| document.wrong(field, format!("cannot read {shown}: {error}")))?;
+                .map_err(|error| document.unread(field, format!("cannot read {shown}: {error}")))?;
             self.inputs.push(Input {
                 file: as_named(document, path),
                 format: name.to_owned(),
                 sha256: sha256(&bytes),
-                licence: None,
+                licence: source.licence.clone(),
             });
             if source.format == Format::Dumps {
                 refuse_cut_off(&shown, &bytes)?;
@@ -174,6 +173,10 @@ impl Recordings {
         self.notes
             .extend(notes.into_iter().map(|note| format!("{shown}: {note}")));
         self.alterations.extend(alterations(&shown, source));
+        if let Some(licence) = &source.licence {
+            self.alterations
+                .push(format!("{shown}: licence as the scenario states it: {licence}"));
+        }
         self.alterations
             .extend(unequal(&shown, source, &recorded, scenario.duration_ms));
         adopt(workload, &mut recorded.timeline);
@@ -259,7 +262,7 @@ fn instant_at(text: &str) -> Option<Timestamp> {
 }
 
 /// A file as the scenario names it, from where that is: the same on every machine that has both.
-fn as_named(document: &Document, path: &Path) -> String {
+pub(crate) fn as_named(document: &Document, path: &Path) -> String {
     let place = Path::new(&document.file).parent().unwrap_or(Path::new(""));
     path.strip_prefix(place).unwrap_or(path).display().to_string()
 }

@@ -13,10 +13,10 @@ use spokeshave_scenario::import::inventory::Inventory;
 
 use super::args::InitArgs;
 use super::cluster::start_of;
-use super::overwriting::is_same;
-use super::{inventory, recorder};
+use super::{inventory, outdated, recorder, unshown};
 use crate::connection::kubeconfigs;
 use crate::plan::files;
+use crate::same_file::is_same;
 use crate::scheduler_config::{self, Scoring, Strategy};
 use crate::text::{count, say};
 
@@ -49,6 +49,10 @@ pub(crate) async fn run(args: &InitArgs) -> Result<String> {
         bail!("-f -: the scenario names its dump, so that it has to be a file");
     }
     let inventory = inventory::read(&paths)?;
+    if let Some(hint) = outdated::hint(&paths)? {
+        say(&format!("note: {hint}"));
+    }
+    say(&format!("note: {}", unshown::NODES));
     scenario(&paths, &inventory, scoring)
 }
 
@@ -137,6 +141,11 @@ fn scenario(paths: &[PathBuf], inventory: &Inventory, scoring: Option<&str>) -> 
     };
     let scheduler = scoring.map(|scoring| format!("    scheduler: {{scoring: {scoring}}}\n"));
     let scheduler = scheduler.unwrap_or_default();
+    let still = if unshown::is_still(&timeline, 0) {
+        "\n# Nothing of it changes: as long as nothing under `workloads` does either, policies hardly differ."
+    } else {
+        ""
+    };
     let number = |number: u64, noun: &str| count(usize::try_from(number).unwrap_or(usize::MAX), noun);
     let mut text = String::new();
     let _ = write!(
@@ -144,6 +153,7 @@ fn scenario(paths: &[PathBuf], inventory: &Inventory, scoring: Option<&str>) -> 
         "\
 # A week of what runs in {shown}: {owners}, {pods}, {cores} cores at the peak.
 # `spokeshave simulate THIS_FILE --check` says what it comes to, and without --check it is simulated; docs/simulate.md names every field.
+# Every policy begins without nodes and launches its own: those of the cluster are not taken over.{still}
 apiVersion: simulate.spokeshave.dev/v1alpha1
 kind: Scenario
 metadata: {{name: {name}}}
@@ -200,6 +210,10 @@ mod tests {
         assert!(
             text.contains("Cluster \"one\".yaml: 1 workload, 3 pods, 1.5 cores at the peak"),
             "{text}"
+        );
+        assert!(
+            text.contains("\n# Nothing of it changes: "),
+            "policies cannot differ: {text}"
         );
     }
 

@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use spokeshave_api::Quantity;
 use spokeshave_apiserver::{TypeSchema, prune};
+use spokeshave_scenario::import::objects;
 
 use super::document::Wrong;
 use super::inventory::{self, Piece};
@@ -36,20 +37,29 @@ const KINDS: [(&str, &str); 4] = [
 ];
 
 /// Versions and kinds that are pods or make some, which a simulation takes from dumps.
-const RUNNING: [(&str, &str); 6] = [
+const RUNNING: [(&str, &str); 7] = [
     ("apps/v1", "Deployment"),
     ("apps/v1", "ReplicaSet"),
     ("apps/v1", "StatefulSet"),
     ("batch/v1", "CronJob"),
     ("batch/v1", "Job"),
     ("v1", "Pod"),
+    ("v1", "ReplicationController"),
 ];
+
+/// What there is to say of manifests that an API server takes.
+pub(crate) struct Judged {
+    /// That workloads among them do not run, if there are any.
+    pub(crate) idle: Option<String>,
+    /// How many objects there are of kinds and versions that are read in dumps alone, such as a Deployment of an old version.
+    pub(crate) of_dumps: BTreeMap<(String, String), usize>,
+}
 
 /// Refuses manifests that an API server would refuse, and objects of one kind and name that are there twice. Of workloads it says that they are left out.
 ///
 /// # Errors
 /// [`Wrong`], with everything that is wrong with them; or a file cannot be read.
-pub(crate) fn refuse_wrong(paths: &[PathBuf]) -> Result<Option<String>> {
+pub(crate) fn refuse_wrong(paths: &[PathBuf]) -> Result<Judged> {
     let mut judge = Judge::default();
     for path in files::expand(paths)? {
         let (file, bytes) = files::bytes_of(&path)?;
@@ -57,7 +67,10 @@ pub(crate) fn refuse_wrong(paths: &[PathBuf]) -> Result<Option<String>> {
         inventory::each(&file, &bytes, &mut look)?;
     }
     match judge.problems.is_empty() {
-        true => Ok(judge.idle()),
+        true => Ok(Judged {
+            idle: judge.idle(),
+            of_dumps: judge.of_dumps,
+        }),
         false => Err(Wrong(judge.problems).into()),
     }
 }
@@ -91,6 +104,7 @@ struct Judge {
     /// Place and name of the first workload, and how many there are.
     first_idle: Option<String>,
     idle: usize,
+    of_dumps: BTreeMap<(String, String), usize>,
 }
 
 impl Judge {
@@ -107,6 +121,10 @@ impl Judge {
             return;
         }
         let Some((version, kind)) = KINDS.into_iter().find(is_meant) else {
+            if objects::is_read(version, kind) {
+                let named = (kind.to_owned(), version.to_owned());
+                *self.of_dumps.entry(named).or_default() += 1;
+            }
             return;
         };
         let lines = Lines::of(piece.text, piece.in_sequence, piece.line);
@@ -169,8 +187,8 @@ impl Judge {
     }
 
     /// That workloads of the manifests do not run, if there are any.
-    fn idle(self) -> Option<String> {
-        let first = self.first_idle?;
+    fn idle(&self) -> Option<String> {
+        let first = self.first_idle.as_ref()?;
         let (others, are) = match self.idle - 1 {
             0 => (String::new(), "is"),
             others => (format!(" and {}", count(others, "other")), "are"),

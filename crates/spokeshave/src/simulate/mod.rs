@@ -10,15 +10,18 @@ mod document;
 mod engine;
 mod imports;
 mod init;
+mod inputs;
 mod inventory;
 mod manifests;
 mod misfits;
 mod offers;
+mod outdated;
 mod overwriting;
 mod owners;
 mod recorder;
 mod runs;
 mod templates;
+mod unshown;
 mod watch;
 mod without_file;
 
@@ -34,7 +37,7 @@ use spokeshave_scenario::file::{MODELS, ModelName, PolicySpec, SettingsSpec};
 
 use crate::arguments::OutputFormat;
 use crate::settings::cores;
-use crate::signals;
+use crate::signals::Signals;
 use crate::text::{self, say};
 use check::Check;
 use document::{Document, Wrong};
@@ -113,6 +116,14 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     let timeline = plan.timeline(1)?;
     caveats.extend(misfits::notes(&plan.world, &plan.policies, &timeline));
     caveats.extend(budgets::note(&timeline));
+    let has_dumps = !args.filenames.is_empty() || !scenario.cluster.snapshot.is_empty();
+    let nodes_end = unshown::nodes_end(&plan.world, &plan.policies);
+    caveats.extend(unshown::notes(
+        &timeline,
+        has_dumps,
+        nodes_end,
+        scenario.warmup_ms,
+    ));
     for caveat in &caveats {
         say(&format!("note: {caveat}"));
     }
@@ -145,21 +156,22 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         may_be_written(path)?;
     }
     let stop = Arc::new(AtomicBool::new(false));
+    let outputs = Arc::new(outputs);
+    let interrupt = tokio::spawn(interrupted(
+        Signals::listen(),
+        Arc::clone(&stop),
+        Arc::clone(&outputs),
+        plan.count(),
+    ));
     let working = {
         let stop = Arc::clone(&stop);
         tokio::task::spawn_blocking(move || plan.live(timeline, jobs, &stop, &outputs))
     };
-    let interrupt = {
-        let stop = Arc::clone(&stop);
-        tokio::spawn(async move {
-            signals::wait(None).await;
-            stop.store(true, Ordering::Relaxed);
-            say("Interrupted: writing what has been simulated so far. Ctrl-C again ends it at once.");
-        })
-    };
     let (runs, unwritten) = working.await.context("the simulation has broken")??;
-    interrupt.abort();
     let was_interrupted = stop.load(Ordering::Relaxed);
+    if !was_interrupted {
+        interrupt.abort();
+    }
     if runs.is_empty() {
         say("Interrupted before anything had been simulated.");
         return Ok(ExitCode::from(INTERRUPTED));
@@ -182,6 +194,16 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         (false, true) => ExitCode::from(CONTRADICTED),
         (false, false) => ExitCode::SUCCESS,
     })
+}
+
+/// The first signal stops all runs where they are, so that what they have found is written; the second one ends the process, which leaves no parts of its log.
+async fn interrupted(mut signals: Signals, stop: Arc<AtomicBool>, outputs: Arc<Outputs>, runs: usize) {
+    signals.next().await;
+    stop.store(true, Ordering::Relaxed);
+    say("Interrupted: writing what has been simulated so far. Ctrl-C again ends it at once.");
+    signals.next().await;
+    outputs.remove_parts(runs);
+    std::process::exit(i32::from(INTERRUPTED));
 }
 
 /// Whether a file can be written; what it holds stays as it is until then.
@@ -239,7 +261,7 @@ fn outputs(
     if let Some(at_ms) = args.snapshot_at.filter(|at_ms| *at_ms > scenario.duration_ms) {
         let (at, end) = (shown(at_ms), shown(scenario.duration_ms));
         return Err(Wrong(vec![format!(
-            "--snapshot-at {at}: the scenario ends after {end}; expected a time before that, such as {end}"
+            "--snapshot-at {at}: the scenario ends after {end}; expected no later time, such as {end}"
         )])
         .into());
     }

@@ -1,8 +1,7 @@
 //! That a simulation writes over nothing that it reads, and no output over another.
 //!
-//! Owns which paths lead to the same file. It opens none.
+//! Owns what is read and what is written. It opens none of it.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use spokeshave_scenario::workload::Kind;
@@ -10,7 +9,7 @@ use spokeshave_scenario::workload::Kind;
 use super::args::SimulateArgs;
 use super::cluster::paths_of;
 use super::document::{Document, Wrong};
-use crate::manifest_files;
+use crate::same_file::{is_same, would_change};
 
 /// Refuses outputs that are inputs or another output.
 ///
@@ -70,33 +69,4 @@ fn inputs(args: &SimulateArgs, document: &Document) -> Vec<(&'static str, PathBu
         }
     }
     found
-}
-
-/// Whether writing a file would change an input, which may be a directory of manifests.
-fn would_change(path: &Path, input: &Path) -> bool {
-    let is_within = || manifest_files::is_manifest(path) && is_same(folder_of(path), input);
-    is_same(path, input) || input.is_dir() && is_within()
-}
-
-/// Whether two paths lead to one file. A device such as `/dev/null` keeps nothing that could be written over.
-pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
-    let kind = fs::metadata(one).map(|found| found.file_type());
-    if kind.is_ok_and(|kind| !kind.is_file() && !kind.is_dir()) {
-        return false;
-    }
-    target(one).is_some_and(|place| target(other) == Some(place))
-}
-
-/// Where a path leads once links are followed, also where there is no file yet.
-fn target(path: &Path) -> Option<PathBuf> {
-    if let Ok(target) = path.canonicalize() {
-        return Some(target);
-    }
-    let folder = folder_of(path).canonicalize().ok()?;
-    Some(folder.join(path.file_name()?))
-}
-
-fn folder_of(path: &Path) -> &Path {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
 }

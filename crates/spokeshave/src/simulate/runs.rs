@@ -52,6 +52,11 @@ impl RunList {
         Ok(timeline)
     }
 
+    /// How many runs there are.
+    pub(crate) fn count(&self) -> usize {
+        self.policies.len() * self.seeds as usize
+    }
+
     /// Lives every policy under every seed, of which the first has been made; after an interrupt only what had begun, marked as partial. The runs come with the
     /// first failure to write a file of theirs, which is no reason to lose them.
     ///
@@ -66,7 +71,7 @@ impl RunList {
     ) -> Result<(Vec<Run>, Option<Error>)> {
         let seeds = u64::from(self.seeds);
         let policies = self.policies.len();
-        let whole = policies * self.seeds as usize;
+        let whole = self.count();
         let mut first = Some(Arc::new(first));
         let shared: BTreeMap<u64, Mutex<Shared>> = (1..=seeds)
             .map(|seed| {

@@ -186,11 +186,17 @@ impl Outputs {
             file.flush()
         };
         let written = whole().with_context(|| format!("cannot write {}", path.display()));
+        self.remove_parts(all);
+        written
+    }
+
+    /// Removes what so many runs have left on the way to the event log.
+    pub(crate) fn remove_parts(&self, all: usize) {
+        let Some(path) = &self.events else { return };
         for run in 0..all {
             // Not every run has begun.
             drop(fs::remove_file(part(path, run)));
         }
-        written
     }
 }
 

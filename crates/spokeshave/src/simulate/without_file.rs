@@ -12,13 +12,16 @@ use super::inventory;
 
 /// Of this many seeds a table still comes in seconds.
 const SEEDS: u32 = 5;
+/// How long a dump is simulated where nobody says.
+const WEEK_MS: u64 = 7 * 86_400_000;
 
 /// The workloads of dumps as they are, under the NodePools of the dumps as they are, and, where the engine has `models`, beside them without any
 /// consolidation.
 ///
 /// # Errors
 /// A dump cannot be read.
-pub(crate) fn document(paths: &[PathBuf], duration_ms: u64, models: bool) -> Result<Document> {
+pub(crate) fn document(paths: &[PathBuf], duration_ms: Option<u64>, models: bool) -> Result<Document> {
+    let duration_ms = duration_ms.unwrap_or(WEEK_MS);
     if paths.iter().any(|path| path == Path::new("-")) {
         bail!("-f -: a dump is read more than once, so that it has to be a file");
     }

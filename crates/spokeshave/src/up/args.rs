@@ -55,7 +55,7 @@ pub(crate) struct UpArgs {
     /// Feature gates, as for `operator`: NodeOverlay=true,CapacityBuffer=true
     #[arg(long, value_name = "GATES", value_parser = parse_feature_gates, conflicts_with = "no_operator")]
     pub(crate) feature_gates: Option<FeatureGates>,
-    /// Exit after this much wall-clock time, such as 90s or 2m
+    /// Exit after this much wall-clock time, such as 90s or 2m; with --demo as soon as its story is told, and with an error if it is not told by then
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) exit_after: Option<Duration>,
     /// Address of the web page; port 0 takes a free one

@@ -25,6 +25,7 @@ use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
 use spokeshave_runtime::{Api, Metrics, Shutdown, TaskGroup};
+use tokio::sync::oneshot;
 
 use crate::arguments::DefinitionsOf;
 use crate::clouds::{self, Cloud};
@@ -50,10 +51,10 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(3);
 /// How long parts may take to stop, in cluster time.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs the cluster until it is interrupted or its time is over.
+/// Runs the cluster until it is interrupted, its time is over, or its demo is told in the time that it has.
 ///
 /// # Errors
-/// What keeps it from coming up.
+/// What keeps it from coming up, or its demo from being told in the time that it has.
 pub(crate) async fn run(args: UpArgs) -> Result<()> {
     let level = match args.log_level {
         UpLogLevel::Debug => LogLevel::Debug,
@@ -163,15 +164,8 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
         };
         tasks.spawn("page", page.run(source, title, shutdown.clone()));
     }
-    if args.demo {
-        let (client, clock, stop) = (client.clone(), clock.clone(), shutdown.clone());
-        tasks.spawn("demo", async move {
-            if let Some(Err(error)) = stop.cut(demo::tell(&client, &clock, &narrator)).await {
-                say(&format!("the demo cannot go on: {error:#}"));
-            }
-        });
-    }
-    signals::wait(args.exit_after).await;
+    let demo = start_demo(&args, &client, &clock, narrator, &mut tasks, &shutdown);
+    let ended = until_the_end(args.exit_after, demo).await;
     drop(file);
     shutdown.request();
     let late = tasks.drain(&clock, STOP_LIMIT).await;
@@ -179,7 +173,60 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
         tracing::debug!(tasks = late.join(", "), "cut off");
     }
     cluster.listener.stop().await;
-    Ok(())
+    ended
+}
+
+/// What has become of a demo that is judged.
+type Told = oneshot::Receiver<Result<()>>;
+
+/// Starts the demo, if it is asked for. Where it has only so much time it is judged.
+fn start_demo(
+    args: &UpArgs,
+    client: &Client,
+    clock: &SharedClock,
+    narrator: Narrator,
+    tasks: &mut TaskGroup,
+    shutdown: &Shutdown,
+) -> Option<Told> {
+    if !args.demo {
+        return None;
+    }
+    let (client, clock, stop) = (client.clone(), clock.clone(), shutdown.clone());
+    let is_judged = args.exit_after.is_some();
+    let (sender, told) = oneshot::channel();
+    tasks.spawn("demo", async move {
+        match stop.cut(demo::tell(&client, &clock, &narrator, is_judged)).await {
+            Some(ended) if is_judged => drop(sender.send(ended.context("the demo cannot go on"))),
+            Some(Err(error)) => say(&format!("the demo cannot go on: {error:#}")),
+            Some(Ok(())) | None => {}
+        }
+    });
+    is_judged.then_some(told)
+}
+
+/// Waits for a signal, the end of the time, or the end of a demo that is judged.
+///
+/// # Errors
+/// The demo was not told in this time.
+async fn until_the_end(limit: Option<Duration>, demo: Option<Told>) -> Result<()> {
+    let (Some(limit), Some(told)) = (limit, demo) else {
+        signals::wait(limit).await;
+        return Ok(());
+    };
+    let ended = tokio::select! {
+        biased;
+        () = signals::wait(None) => return Ok(()),
+        ended = tokio::time::timeout(limit, told) => ended,
+    };
+    // As at the end of any other wait, a Ctrl-C ends the process at once from here on.
+    signals::wait(Some(Duration::ZERO)).await;
+    match ended {
+        Ok(Ok(told)) => told,
+        Ok(Err(_)) => anyhow::bail!("the demo has ended in its middle"),
+        Err(_) => {
+            anyhow::bail!("the demo was not told within {limit:?}: its last scene does not come to its end")
+        }
+    }
 }
 
 /// Refuses what does not go together with a cloud.
@@ -379,4 +426,33 @@ fn shown(path: &std::path::Path) -> String {
         .unwrap_or_else(|_| path.to_owned())
         .display()
         .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Option<Duration> = Some(Duration::from_secs(90));
+
+    #[tokio::test(start_paused = true)]
+    async fn a_demo_with_so_much_time_ends_as_its_story_does() {
+        let (sender, told) = oneshot::channel();
+        sender.send(Ok(())).unwrap();
+        until_the_end(LIMIT, Some(told)).await.unwrap();
+        let (sender, told) = oneshot::channel();
+        sender.send(Err(anyhow::anyhow!("a change was refused"))).unwrap();
+        let error = until_the_end(LIMIT, Some(told)).await.unwrap_err();
+        assert_eq!(error.to_string(), "a change was refused");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_that_is_over_is_the_end_of_a_cluster_and_an_error_of_a_demo() {
+        until_the_end(LIMIT, None).await.unwrap();
+        let (_sender, told) = oneshot::channel();
+        let error = until_the_end(LIMIT, Some(told)).await.unwrap_err();
+        assert!(error.to_string().contains("not told within 90s"), "{error}");
+        let (sender, told) = oneshot::channel();
+        drop(sender);
+        assert!(until_the_end(LIMIT, Some(told)).await.is_err(), "it has panicked");
+    }
 }

@@ -49,6 +49,11 @@ impl Narrator {
         say(&format!("\n{}", format!("== {title}").bold()));
     }
 
+    /// What the story waits for longer than it should.
+    pub(crate) fn late(&self, missing: &str) {
+        say(&format!("   still waiting for {missing}"));
+    }
+
     /// The status of a DisruptionPolicy.
     pub(crate) fn policy(&self, policy: &str, text: &str) {
         let verb = format!("{:<9}", "policy");

@@ -12,7 +12,7 @@ use spokeshave_model::ClusterState;
 
 use crate::doctor::{Finding, Level};
 
-pub use surroundings::{Definition, Leader, OldObjects, Operator, Surroundings, Webhook};
+pub use surroundings::{Definition, Leader, NotExamined, OldObjects, Operator, Surroundings, Webhook};
 
 /// The provider that is to take over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Who runs the cluster today: operators, Leases, definitions, webhooks, and objects of older versions.
+//! Who runs the cluster today: operators, Leases, definitions, webhooks, and objects of older versions; and which of these nobody could look at.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +26,8 @@ pub struct Surroundings {
     pub webhooks: Vec<Webhook>,
     /// Objects of kinds that version 1 does not have.
     pub old_objects: Vec<OldObjects>,
+    /// What the cluster did not show.
+    pub not_examined: Vec<NotExamined>,
 }
 
 /// A Deployment of an operator.
@@ -113,6 +115,38 @@ impl OldObjects {
     }
 }
 
+/// A kind whose objects the cluster did not show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotExamined {
+    /// As a right names it: `deployments.apps`.
+    pub resource: String,
+    /// What is not known without it, as a clause: `whether Karpenter runs`.
+    pub unknown: &'static str,
+    /// What the API server says.
+    pub why: String,
+    /// A right is missing.
+    pub is_forbidden: bool,
+}
+
+impl NotExamined {
+    /// Nobody may take what was not looked at for what is not there.
+    fn finding(&self) -> Finding {
+        let resource = &self.resource;
+        let remedy = match self.is_forbidden {
+            true => format!("let a ClusterRole of yours list {resource}, and run this again"),
+            false => "run this again".to_owned(),
+        };
+        Finding::new(
+            Level::Error,
+            "not-examined",
+            resource.clone(),
+            format!("cannot be listed, and {} is not known", self.unknown),
+            self.why.clone(),
+        )
+        .suggest(remedy)
+    }
+}
+
 /// Kinds without which nothing works.
 const NEEDED: [&str; 2] = ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh"];
 /// The version that is read.
@@ -155,6 +189,7 @@ pub(super) fn look(there: &Surroundings, successor: &Successor, now: Timestamp, 
         );
     }
     findings.extend(there.old_objects.iter().map(OldObjects::finding));
+    findings.extend(there.not_examined.iter().map(NotExamined::finding));
 }
 
 fn running(operator: &Operator) -> Finding {

@@ -1,13 +1,13 @@
 //! Which pods the Eviction API will never let go while they are healthy, and which only not now: the arithmetic of the disruption controller.
 //!
-//! With `maxUnavailable` or a percentage it counts what controllers want, so pods without one are not counted; percentages are rounded up;
-//! a pod under two budgets is refused whatever they allow.
+//! With `maxUnavailable` or a percentage it counts what controllers want: pods without one are not counted, and with pods of a controller that has no scale nothing is.
+//! Percentages are rounded up; a budget that asks for nothing expects no pods; a pod under two budgets is refused whatever they allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use spokeshave_model::ClusterState;
 use spokeshave_model::Pod;
@@ -30,10 +30,12 @@ enum Wanted {
     Unavailable(i64),
     /// `maxUnavailable: P%`.
     UnavailableShare(i64),
+    /// Neither, which an API server takes.
+    Nothing,
 }
 
 impl Wanted {
-    /// Nothing where it asks for nothing, or in words that no API server takes: then nothing is claimed of it.
+    /// None where it asks in words that no API server takes: then nothing is claimed of it.
     fn of(budget: &PodDisruptionBudget) -> Option<Self> {
         let spec = budget.spec.as_ref()?;
         let share = |text: &str| text.strip_suffix('%')?.parse().ok();
@@ -42,8 +44,13 @@ impl Wanted {
             (Some(IntOrString::String(text)), _) => share(text).map(Wanted::AvailableShare),
             (None, Some(IntOrString::Int(number))) => Some(Wanted::Unavailable((*number).into())),
             (None, Some(IntOrString::String(text))) => share(text).map(Wanted::UnavailableShare),
-            (None, None) => None,
+            (None, None) => Some(Wanted::Nothing),
         }
+    }
+
+    /// Whether it is relative to what controllers want.
+    fn is_of_scale(&self) -> bool {
+        !matches!(self, Wanted::Available(_) | Wanted::Nothing)
     }
 
     /// How many pods count as expected and how many of them must stay healthy, of `all` that are selected and `scale` that controllers want.
@@ -53,6 +60,7 @@ impl Wanted {
             Wanted::AvailableShare(share) => (scale, part(*share, scale)),
             Wanted::Unavailable(most) => (scale, scale.saturating_sub(*most)),
             Wanted::UnavailableShare(share) => (scale, scale.saturating_sub(part(*share, scale))),
+            Wanted::Nothing => (0, 0),
         };
         (expected, desired.max(0))
     }
@@ -61,6 +69,7 @@ impl Wanted {
         match self {
             Wanted::Available(_) | Wanted::AvailableShare(_) => "spec.minAvailable",
             Wanted::Unavailable(_) | Wanted::UnavailableShare(_) => "spec.maxUnavailable",
+            Wanted::Nothing => "spec",
         }
     }
 
@@ -70,6 +79,7 @@ impl Wanted {
             Wanted::AvailableShare(share) => format!("minAvailable {share}%"),
             Wanted::Unavailable(number) => format!("maxUnavailable {number}"),
             Wanted::UnavailableShare(share) => format!("maxUnavailable {share}%"),
+            Wanted::Nothing => "neither minAvailable nor maxUnavailable".to_owned(),
         }
     }
 }
@@ -95,6 +105,10 @@ pub struct Room {
     pub healthy: i64,
     /// Pods that are healthy when all is well.
     pub most_healthy: i64,
+    /// Pods that have a controller.
+    managed: i64,
+    /// The kind of a controller of its pods that has no scale, and how many pods have one of it; then nothing is counted that is relative to a scale.
+    unscaled: Option<(&'static str, usize)>,
     /// Evictions that are allowed once its workloads are scaled up as far as they may be and all is well; 0 where that makes no more pods.
     allowed_scaled_up: i64,
     always_allows_unhealthy: bool,
@@ -112,10 +126,15 @@ impl Room {
         let nothing = BTreeMap::new();
         let selected = |pod: &Pod| {
             namespace(&pod.metadata) == namespace(&budget.metadata)
-                && is_active(pod)
                 && selector.matches(pod.metadata.labels.as_ref().unwrap_or(&nothing))
         };
-        let pods_of: Vec<usize> = (0..pods.len()).filter(|index| selected(&pods[*index])).collect();
+        let selected: Vec<usize> = (0..pods.len()).filter(|index| selected(&pods[*index])).collect();
+        // The controller asks for the scale of those that have finished as well.
+        let unscaled = unscaled(selected.iter().map(|index| &*pods[*index]));
+        let pods_of: Vec<usize> = selected
+            .into_iter()
+            .filter(|index| is_active(&pods[*index]))
+            .collect();
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let all = number(pods_of.len());
         let managed = pods_of
@@ -124,9 +143,13 @@ impl Room {
         let managed = number(managed.count());
         // The controller's own count knows pods that are yet to be made.
         let scale = told(budget).unwrap_or(managed);
-        let (expected, desired_healthy) = wanted.numbers(all, scale);
+        let is_counted = unscaled.is_none() || !wanted.is_of_scale();
+        let (expected, desired_healthy) = match is_counted {
+            true => wanted.numbers(all, scale),
+            false => (0, 0),
+        };
         let more = room_to_grow(pods_of.iter().map(|index| &*pods[*index]), most_replicas);
-        let allowed_scaled_up = if more > 0 {
+        let allowed_scaled_up = if more > 0 && is_counted {
             let (all, scale) = (all.saturating_add(more), scale.max(managed.saturating_add(more)));
             let (expected, desired) = wanted.numbers(all, scale);
             allowed(expected, all.max(expected), desired)
@@ -145,6 +168,8 @@ impl Room {
             desired_healthy,
             healthy: number(healthy),
             most_healthy: all.max(expected),
+            managed,
+            unscaled,
             allowed_scaled_up,
             pods: pods_of,
             always_allows_unhealthy: spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow"),
@@ -211,10 +236,25 @@ fn told(budget: &PodDisruptionBudget) -> Option<i64> {
     (seen && expected > 0).then_some(i64::from(expected))
 }
 
-fn controller(meta: &ObjectMeta) -> Option<&str> {
-    let owners = meta.owner_references.iter().flatten();
-    let controller = owners.clone().find(|owner| owner.controller == Some(true));
-    controller.map(|owner| owner.name.as_str())
+fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    let mut owners = meta.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true))
+}
+
+/// Controllers without the subresource `scale`, by API group and kind.
+const UNSCALED: [(&str, &str); 2] = [("batch", "Job"), ("apps", "DaemonSet")];
+
+/// The first kind of controllers of these pods that has no scale, and how many pods have one of it.
+fn unscaled<'a>(pods: impl Iterator<Item = &'a Pod> + Clone) -> Option<(&'static str, usize)> {
+    let number = |(group, kind): (&str, &'static str)| {
+        let is_it = |owner: &OwnerReference| {
+            let of = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+            of == group && owner.kind == kind
+        };
+        let owners = pods.clone().filter_map(|pod| controller(&pod.metadata));
+        (kind, owners.filter(|owner| is_it(owner)).count())
+    };
+    UNSCALED.into_iter().map(number).find(|(_, pods)| *pods > 0)
 }
 
 fn is_ready(pod: &Pod) -> bool {
@@ -343,25 +383,12 @@ pub(super) fn findings(standing: &Standing, snapshot: &Snapshot) -> Vec<Finding>
 /// A budget that can never allow anything.
 fn never(room: &Room, object: String) -> Finding {
     let wanted = room.wanted.text();
-    let (expected, desired, pods) = (room.expected, room.desired_healthy, room.pods.len());
+    let (expected, desired) = (room.expected, room.desired_healthy);
+    if room.wanted == Wanted::Nothing {
+        return of_nothing(room, object);
+    }
     if expected <= 0 {
-        let proof = format!(
-            "{wanted} counts the pods that controllers want, and {} without a controller: 0 expected, 0 may go",
-            match pods {
-                1 => "its 1 pod is".to_owned(),
-                pods => format!("its {pods} pods are"),
-            }
-        );
-        let suggestion = format!("minAvailable: {}", pods.saturating_sub(1));
-        return Finding::new(
-            Level::Error,
-            "pdb-without-controller",
-            object,
-            "it can never allow an eviction: none of its pods has a controller".to_owned(),
-            proof,
-        )
-        .field(room.wanted.field())
-        .suggest(suggestion);
+        return without_scale(room, object);
     }
     let must = match room.wanted {
         Wanted::AvailableShare(share) => format!(
@@ -373,6 +400,7 @@ fn never(room: &Room, object: String) -> Finding {
         }
         Wanted::Unavailable(most) => format!("{expected} - {most} = {desired} must stay"),
         Wanted::Available(least) => format!("{least} must stay"),
+        Wanted::Nothing => String::new(),
     };
     let proof = format!(
         "{wanted} of {expected}: {must}; at best {} are healthy, and {} - {desired} {} 0 may go",
@@ -395,6 +423,69 @@ fn never(room: &Room, object: String) -> Finding {
     )
     .field(room.wanted.field())
     .suggest(suggestion)
+}
+
+/// A budget that says neither how many pods must stay nor how many may go.
+fn of_nothing(room: &Room, object: String) -> Finding {
+    let proof = format!("{}: 0 pods are expected, and 0 may go", room.wanted.text());
+    let suggestion = match room.managed > 0 && room.unscaled.is_none() {
+        true => "maxUnavailable: 1".to_owned(),
+        false => by_number(room),
+    };
+    Finding::new(
+        Level::Error,
+        "pdb-never-allows",
+        object,
+        "it can never allow an eviction: it says neither how many pods must stay nor how many may go"
+            .to_owned(),
+        proof,
+    )
+    .field(room.wanted.field())
+    .suggest(suggestion)
+}
+
+/// A budget that is relative to what controllers want, where that is nothing or not known.
+fn without_scale(room: &Room, object: String) -> Finding {
+    let wanted = room.wanted.text();
+    let (message, proof) = match room.unscaled {
+        Some((kind, pods)) => (
+            format!("{} of a {kind}, which has no scale", count(pods, "pod")),
+            format!(
+                "{wanted} counts the pods that controllers want, and of a {kind} nobody knows how many: it cannot be synced (DisruptionAllowed is False, SyncFailed), and 0 may go"
+            ),
+        ),
+        None => (
+            "none of its pods has a controller".to_owned(),
+            format!(
+                "{wanted} counts the pods that controllers want, and {} without a controller: 0 expected, 0 may go",
+                match room.pods.len() {
+                    1 => "its 1 pod is".to_owned(),
+                    pods => format!("its {pods} pods are"),
+                }
+            ),
+        ),
+    };
+    let suggestion = match room.unscaled {
+        Some((kind, _)) => format!(
+            "{}, or a selector without the pods of the {kind}",
+            by_number(room)
+        ),
+        None => by_number(room),
+    };
+    Finding::new(
+        Level::Error,
+        "pdb-without-controller",
+        object,
+        format!("it can never allow an eviction: {message}"),
+        proof,
+    )
+    .field(room.wanted.field())
+    .suggest(suggestion)
+}
+
+/// A number of pods that must stay, which is relative to nothing.
+fn by_number(room: &Room) -> String {
+    format!("minAvailable: {}", room.pods.len().saturating_sub(1))
 }
 
 /// `4.5`, for a share of a whole.

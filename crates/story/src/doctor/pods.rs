@@ -46,7 +46,12 @@ pub(super) fn by_owner(
 /// D-011: `"true"` has no end; pods of a Job end on their own.
 pub(super) fn is_protected_for_ever(pod: &PodView) -> bool {
     let is_always = *pod.do_not_disrupt() == DoNotDisrupt::Always && annotation(pod) == Some("true");
-    is_always && pod.active && !pod.mirror && !pod.is_virtual && !owner(pod).starts_with("Job ")
+    is_always && pod.active && !pod.mirror && !pod.is_virtual && !is_of_job(pod)
+}
+
+/// Whether a Job has made it.
+pub(super) fn is_of_job(pod: &PodView) -> bool {
+    owner(pod).starts_with("Job ")
 }
 
 /// By what has made them.

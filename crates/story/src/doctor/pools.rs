@@ -12,12 +12,14 @@ use spokeshave_model::{InstanceType, Requirements, snapshot::DaemonView};
 use spokeshave_schedule::MinValuesPolicy;
 
 use super::pdb::{Standing, Verdict};
-use super::pods::is_protected_for_ever;
+use super::pods::{is_of_job, is_protected_for_ever};
 use super::{Finding, Level, is_unjudged};
+use crate::limits::{Limit, Limits, Stops};
+use crate::replicas::{no_instance_type, not_launchable};
 use spokeshave_plan::budget_lint;
 use spokeshave_plan::pool_conditions::STATIC_CAPACITY_DISABLED;
 use spokeshave_plan::report::{count, some_of};
-use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, no_instance_type, not_launchable, not_supported};
+use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, not_supported};
 
 /// Findings about NodePools.
 pub(super) fn findings(standing: &Standing, snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
@@ -77,7 +79,7 @@ fn unusable(snapshot: &Snapshot, pool: &PoolView) -> Option<Finding> {
         return Some(nothing_to_launch(pool, why, remedy));
     }
     // What the operator has found out is on the NodePool, wherever its instance types are known.
-    if let Some(said) = not_launchable(pool) {
+    if let Some(said) = not_launchable(snapshot, pool) {
         return Some(no_replicas(pool, said));
     }
     let known_elsewhere = pool.instance_types_problem == Some(InstanceTypesProblem::KnownElsewhere);
@@ -168,48 +170,75 @@ fn not_ready(pool: &PoolView) -> Finding {
     }
 }
 
-/// A limit that is reached, or that leaves less than any instance type.
+/// Limits that are reached, or that leave less than any instance type.
 fn limits(snapshot: &Snapshot, pool: &PoolView) -> Vec<Finding> {
-    let types = eligible(snapshot, pool);
-    let mut findings = Vec::new();
-    for (resource, limit) in pool.limits.iter() {
-        let used = pool.usage.get(resource);
-        let amount = |value| ResourceName::format(resource, value);
-        let left = limit.saturating_sub(used);
-        let need = |one: &&InstanceType| match resource {
-            ResourceName::NODES => 1,
-            _ => one.capacity.get(resource),
-        };
-        let least = types.iter().map(need).min();
-        let (code, message) = if left <= 0 {
-            (
-                "limit-reached",
-                format!("its limit of {resource} is reached: nothing more is launched"),
-            )
-        } else if least.is_some_and(|least| least > left) {
-            (
-                "limit-leaves-no-type",
-                format!("what its limit of {resource} leaves is less than any of its instance types has"),
-            )
-        } else {
-            continue;
-        };
-        let mut proof = format!(
-            "{} of {} in use, {} left",
-            amount(used),
-            amount(limit),
-            amount(left.max(0))
+    let limits = Limits::of(snapshot, pool);
+    let mut findings: Vec<Finding> = limits.each.iter().filter_map(|one| limit(pool, one)).collect();
+    if limits.stop_together {
+        let left = limits.each.iter().map(|one| {
+            let left = ResourceName::format(one.resource, one.left());
+            format!("{} {left}", one.resource)
+        });
+        let left: Vec<String> = left.collect();
+        let message = "what its limits leave together is less than any of its instance types has".to_owned();
+        let proof = format!(
+            "{} left, and no instance type has as little of each",
+            left.join(", ")
         );
-        if let Some(least) = least {
-            proof.push_str(&format!("; its smallest instance type has {}", amount(least)));
-        }
         findings.push(
-            Finding::new(Level::Warning, code, object(pool), message, proof)
-                .field(format!("spec.limits.{resource}"))
-                .suggest(format!("a higher limit than {}", amount(limit))),
+            Finding::new(
+                Level::Warning,
+                "limit-leaves-no-type",
+                object(pool),
+                message,
+                proof,
+            )
+            .field("spec.limits")
+            .suggest("a higher limit of one of them"),
         );
     }
     findings
+}
+
+/// None where it stops nothing, or only what it is there to stop: a limit of 0 keeps a resource out.
+fn limit(pool: &PoolView, limit: &Limit<'_>) -> Option<Finding> {
+    let resource = limit.resource;
+    let amount = |value| ResourceName::format(resource, value);
+    let (level, code, message) = match limit.stops {
+        Stops::All if limit.is_used_up() => (
+            Level::Warning,
+            "limit-reached",
+            format!("its limit of {resource} is reached: nothing more is launched"),
+        ),
+        Stops::All => (
+            Level::Warning,
+            "limit-leaves-no-type",
+            format!("what its limit of {resource} leaves is less than any of its instance types has"),
+        ),
+        Stops::Having if limit.is_used_up() && limit.amount > 0 => (
+            Level::Note,
+            "limit-reached",
+            format!(
+                "its limit of {resource} is reached: no instance type that has any is launched, and others are"
+            ),
+        ),
+        Stops::Having | Stops::Little => return None,
+    };
+    let mut proof = format!(
+        "{} of {} in use, {} left",
+        amount(limit.used),
+        amount(limit.amount),
+        amount(limit.left().max(0))
+    );
+    if let Some(least) = limit.least.filter(|least| *least > 0) {
+        proof.push_str(&format!("; its smallest instance type has {}", amount(least)));
+    }
+    let finding = Finding::new(level, code, object(pool), message, proof);
+    Some(
+        finding
+            .field(format!("spec.limits.{resource}"))
+            .suggest(format!("a higher limit than {}", amount(limit.amount))),
+    )
 }
 
 /// Whether a daemon runs on nodes of this type from this pool.
@@ -317,6 +346,9 @@ enum Hold {
 /// Nodes whose pods are never evicted: a drain either ends by force, or never (D-322).
 fn drains(standing: &Standing, snapshot: &Snapshot, id: PoolId) -> Vec<Finding> {
     let never = standing.keys_with(Verdict::Never);
+    let pool = snapshot.pool(id);
+    // What a Job has made ends on its own, and the drain with it.
+    let has_end = pool.object.spec.template.spec.termination_grace_period.is_some();
     let (mut by_budget, mut by_annotation): (Vec<PodId>, Vec<PodId>) = (Vec::new(), Vec::new());
     for pod in snapshot.pod_ids() {
         let view = snapshot.pod(pod);
@@ -324,13 +356,12 @@ fn drains(standing: &Standing, snapshot: &Snapshot, id: PoolId) -> Vec<Finding> 
         if node.is_none_or(|node| node.pool != Some(id)) || view.tolerates_disrupted_taint {
             continue;
         }
-        if never.contains(view.key().as_str()) {
+        if never.contains(view.key().as_str()) && (has_end || !is_of_job(view)) {
             by_budget.push(pod);
         } else if is_protected_for_ever(view) {
             by_annotation.push(pod);
         }
     }
-    let pool = snapshot.pool(id);
     let found = [(Hold::Budget, by_budget), (Hold::DoNotDisrupt, by_annotation)].into_iter();
     found
         .filter(|(_, held)| !held.is_empty())

@@ -61,10 +61,15 @@ pub(super) fn tell(facts: &Facts<'_>, node: &Node, claim: Option<&NodeClaim>, st
     }
     match deadline {
         Some(Err(error)) => story.next(None, format!("nothing: {error}")),
-        Some(Ok(Some(limit))) => story.next(
-            Some(limit),
-            "deadline: pods still there are deleted, whatever PodDisruptionBudgets and do-not-disrupt say",
-        ),
+        Some(Ok(Some(limit))) => {
+            let has_grace = claim.is_some_and(|claim| claim.spec.termination_grace_period.is_some());
+            let whose = match has_grace {
+                true => "",
+                false => " by interruption, repair or hand, as there is no terminationGracePeriod",
+            };
+            let what = "pods still there are deleted, whatever PodDisruptionBudgets and do-not-disrupt say";
+            story.next(Some(limit), format!("deadline{whose}: {what}"));
+        }
         Some(Ok(None)) => story.next(
             None,
             "no deadline: there is no terminationGracePeriod, so it waits for as long as it takes",
@@ -169,7 +174,9 @@ fn asked(node: &Node, claim: Option<&NodeClaim>) -> Step {
         .and_then(|claim| claim.condition(DISRUPTION_REASON))
         .filter(|condition| condition.status == "True")
         .map(|condition| condition.reason.clone());
-    let detail = reason.unwrap_or_else(|| "by hand, by expiry or by another controller".to_owned());
+    // Who else asks leaves no word on the NodeClaim.
+    let others = "by hand, expiry, interruption, repair or another controller";
+    let detail = reason.unwrap_or_else(|| others.to_owned());
     done("deletion asked for", since, detail)
 }
 

@@ -12,14 +12,15 @@ use super::{Facts, Story, Wait, age, count, whole};
 use crate::doctor::is_unjudged;
 use crate::durations::short;
 use crate::expired::Expired;
+use crate::limits::{Limit, Limits, Stops};
 use crate::prices::{cost, known_sum};
-use crate::replicas::nodes_of;
+use crate::replicas::{TooFew, no_instance_type, nodes_of, not_launchable};
 use crate::stops::stops;
 use spokeshave_plan::budget_lint::{Level, NodeCounts, lint};
 use spokeshave_plan::calendar::REASONS;
 use spokeshave_plan::disruption_policy::expiry;
 use spokeshave_plan::report::some_of;
-use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, no_instance_type, not_launchable, not_supported};
+use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, not_supported};
 
 /// The story of a NodePool.
 pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
@@ -33,7 +34,7 @@ pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
         .collect();
     readiness(facts, id, &mut story);
     fleet(facts, &nodes, &mut story);
-    limits(facts, id, &mut story);
+    let full = limits(facts, id, &mut story);
     let disruption = &pool.object.spec.disruption;
     story.fact(
         "consolidation",
@@ -47,7 +48,7 @@ pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
     stopped(facts, id, &mut story);
     waves(facts, id, &mut story);
     findings(facts, id, &mut story);
-    story.summary = summary(facts, id, &story);
+    story.summary = summary(facts, id, full);
     let class = &pool.object.spec.template.spec.node_class_ref;
     if pool
         .object
@@ -84,6 +85,10 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
             "replicas",
             format!("{replicas}: a static pool, launched without pods asking"),
         );
+    }
+    let mut missing = facts.replicas.missing.iter();
+    if let Some(missing) = missing.find(|one| one.node_pool == pool.name) {
+        story.fact("missing", lacking(facts, &pool.object, missing));
     }
     let mut excess = facts.replicas.excess.iter();
     if let Some(excess) = excess.find(|one| one.node_pool == pool.name) {
@@ -160,6 +165,22 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
     }
 }
 
+/// What comes of the nodes that it lacks of a fixed number. Why nothing can be launched from it at all, its headline says, or what it waits for.
+fn lacking(facts: &Facts<'_>, pool: &NodePool, missing: &TooFew) -> String {
+    let all = count(missing.missing, "node");
+    let launches = missing.launches(facts.snapshot);
+    match launches.why_not_all {
+        Some(_) if launches.takes_no_part => format!("{all}, and none is launched"),
+        Some(why) if launches.nodes == 0 => format!("{all}, and none is launched: {why}"),
+        Some(why) => {
+            let is = if launches.nodes == 1 { "is" } else { "are" };
+            format!("{all}, of which {} {is} launched at once: {why}", launches.nodes)
+        }
+        None if is_unjudged(pool) => format!("{all}, launched once an operator judges it"),
+        None => format!("{all}, launched at once"),
+    }
+}
+
 fn fleet(facts: &Facts<'_>, nodes: &[&NodeView], story: &mut Story) {
     let known = nodes.iter().filter_map(|node| cost(facts.snapshot, node).ok());
     let price: Price = known.map(|(price, _)| price).sum();
@@ -196,40 +217,80 @@ fn fleet(facts: &Facts<'_>, nodes: &[&NodeView], story: &mut Story) {
     story.fact("nodes", text);
 }
 
-fn limits(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
-    let pool = facts.snapshot.pool(id);
-    if pool.limits.is_empty() {
+/// What is left of its limits; the headline where that is too little for any node.
+fn limits(facts: &Facts<'_>, id: PoolId, story: &mut Story) -> Option<String> {
+    let limits = Limits::of(facts.snapshot, facts.snapshot.pool(id));
+    if limits.each.is_empty() {
         story.fact("limits", "none");
-        return;
+        return None;
     }
-    let line = |(name, limit): (&str, i64)| {
-        let used = pool.usage.get(name);
-        let percent = if limit > 0 {
-            i128::from(used) * 100 / i128::from(limit)
+    let line = |limit: &Limit<'_>| {
+        let percent = if limit.amount > 0 {
+            i128::from(limit.used) * 100 / i128::from(limit.amount)
         } else {
             100
         };
         format!(
-            "{name} {} of {} ({percent}%)",
-            short_amount(name, used),
-            short_amount(name, limit)
+            "{} {} of {} ({percent}%)",
+            limit.resource,
+            short_amount(limit.resource, limit.used),
+            short_amount(limit.resource, limit.amount)
         )
     };
-    let lines: Vec<String> = pool.limits.iter().map(line).collect();
+    let lines: Vec<String> = limits.each.iter().map(line).collect();
     story.fact("limits", lines.join(", "));
-    for (name, limit) in pool
-        .limits
-        .iter()
-        .filter(|(name, limit)| pool.usage.get(name) >= *limit)
-    {
+    let having = limits.each.iter().filter(|limit| limit.stops == Stops::Having);
+    let having: Vec<&str> = having.map(|limit| limit.resource).collect();
+    if !having.is_empty() {
+        let what = format!(
+            "instance types with {}, of which its limits leave too little",
+            having.join(" or ")
+        );
+        story.fact("not launched", what);
+    }
+    let stopping = limits.each.iter().filter(|limit| limit.stops == Stops::All);
+    story.waits.extend(stopping.map(limit_wait));
+    if limits.stop_together {
         story.waits.push(Wait {
-            object: format!("limit {name}"),
-            message: format!(
-                "all of {} is in use: no further node is launched",
-                short_amount(name, limit)
-            ),
+            object: "limits".to_owned(),
+            message:
+                "together they leave less than any of its instance types has: no further node is launched"
+                    .to_owned(),
             since: None,
         });
+    }
+    match limits.stopping() {
+        Some(limit) if limit.is_used_up() => Some(format!(
+            "is at its limit {}: no further node is launched",
+            limit.resource
+        )),
+        Some(limit) => Some(cannot(&format!(
+            "its limit {} leaves less than any of its instance types has",
+            limit.resource
+        ))),
+        None => limits
+            .stop_together
+            .then(|| cannot("its limits together leave less than any of its instance types has")),
+    }
+}
+
+/// A limit that no instance type fits in.
+fn limit_wait(limit: &Limit<'_>) -> Wait {
+    let amount = |value| short_amount(limit.resource, value);
+    let why = match limit.least {
+        _ if limit.is_used_up() => format!("all of {} is in use", amount(limit.amount)),
+        Some(least) => format!(
+            "{} of {} is left, and its smallest instance type has {}",
+            amount(limit.left()),
+            amount(limit.amount),
+            amount(least)
+        ),
+        None => format!("{} of {} is left", amount(limit.left()), amount(limit.amount)),
+    };
+    Wait {
+        object: format!("limit {}", limit.resource),
+        message: format!("{why}: no further node is launched"),
+        since: None,
     }
 }
 
@@ -284,7 +345,8 @@ fn findings(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
     }
 }
 
-fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
+/// `full` is what its limits have to say, where they let nothing be launched.
+fn summary(facts: &Facts<'_>, id: PoolId, full: Option<String>) -> String {
     let pool = facts.snapshot.pool(id);
     if pool.deleting {
         return "is being deleted, and its nodes with it".to_owned();
@@ -295,11 +357,12 @@ fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
     if !pool.ready {
         return "is not Ready: no node is launched from it".to_owned();
     }
-    if let Some(limit) = story.waits.iter().find(|wait| wait.object.starts_with("limit ")) {
-        return format!("is at its {}: no further node is launched", limit.object);
+    if let Some(full) = full {
+        return full;
     }
     let no_type = no_instance_type(facts.snapshot, pool, facts.policy.min_values);
-    match no_type.or_else(|| not_launchable(pool).map(|said| said.message.clone())) {
+    let said = || not_launchable(facts.snapshot, pool).map(|said| said.message.clone());
+    match no_type.or_else(said) {
         Some(why) => cannot(&why),
         None if is_unjudged(&pool.object) => {
             "no operator has judged it yet: nothing is launched from it until one does".to_owned()

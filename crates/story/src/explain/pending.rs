@@ -12,9 +12,10 @@ use spokeshave_model::{Requirements, Resources, planned_node, taint};
 use super::facts::requested;
 use super::{Facts, Story, Wait, age, count};
 use crate::doctor::is_unjudged;
+use crate::replicas::takes_no_part;
 use spokeshave_plan::Provisioned;
 use spokeshave_plan::report::{planned_launch, some_of};
-use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
+use spokeshave_plan::standing::{asked_pools, unknown_resources};
 
 /// Why no node is planned for a pod of a DaemonSet.
 pub const DAEMONS_GET_NO_NODES: &str = "pods of DaemonSets get no nodes of their own";
@@ -193,14 +194,19 @@ fn no_place(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, story: &mut
         }
         Some(other) => story.waits.push(wait("Pod", other.to_string())),
     }
-    let unknown = unknown_resources(snapshot, id);
-    if !unknown.is_empty() {
-        let what = unknown.join(" or ");
-        push_hint(
-            story,
-            Some(format!("no instance type of any NodePool has {what}")),
-        );
+    push_hint(story, nothing_has(snapshot, id));
+}
+
+/// What is said of resources that a pod asks for and no instance type has; none where all are known.
+fn nothing_has(snapshot: &Snapshot, id: PodId) -> Option<String> {
+    if snapshot.pools.is_empty() {
+        return Some("add a NodePool: there is none".to_owned());
     }
+    if snapshot.pools.iter().all(|pool| pool.instance_types.is_empty()) {
+        return Some("the instance types of no NodePool are known".to_owned());
+    }
+    let unknown = unknown_resources(snapshot, id);
+    (!unknown.is_empty()).then(|| format!("no instance type of any NodePool has {}", unknown.join(" or ")))
 }
 
 /// The fewest things without which the pod would have a place, which `plan` and the page name as well; none where nothing that can be lifted would help.
@@ -234,10 +240,7 @@ fn own_way_out(snapshot: &Snapshot, id: PodId, blocker: &Blocker) -> String {
         Blocker::NodeSelector => "spec.nodeSelector",
         Blocker::NodeAffinity => "the required node affinity",
         Blocker::Requests => {
-            return match unknown_resources(snapshot, id).as_slice() {
-                [] => blocker.hint().to_owned(),
-                unknown => format!("no instance type of any NodePool has {}", unknown.join(" or ")),
-            };
+            return nothing_has(snapshot, id).unwrap_or_else(|| blocker.hint().to_owned());
         }
         _ => return blocker.hint().to_owned(),
     };

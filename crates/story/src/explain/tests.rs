@@ -18,6 +18,7 @@ use spokeshave_plan::provision;
 use std::sync::Arc;
 
 mod ending;
+mod limits;
 mod pools;
 mod standing;
 

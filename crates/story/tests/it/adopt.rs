@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use spokeshave_example::epoch;
 use spokeshave_model::ClusterState;
 use spokeshave_story::adopt::{
-    Definition, Leader, OldObjects, Operator, Successor, Surroundings, TakeOver, Webhook, check,
+    Definition, Leader, NotExamined, OldObjects, Operator, Successor, Surroundings, TakeOver, Webhook, check,
 };
 use spokeshave_story::doctor::Level;
 
@@ -342,6 +342,33 @@ fn kubelet_settings_in_an_annotation_are_a_blocker() {
         suggestion.contains(&format!("kubectl annotate nodepools --all {key}-")),
         "what is applied keeps the annotation, and the finding: {suggestion}"
     );
+}
+
+/// What nobody has looked at may be there: who lacks a right is told which one, and who does not, to ask again.
+#[test]
+fn what_was_not_looked_at_is_a_blocker() {
+    let told = |is_forbidden: bool| {
+        let around = Surroundings {
+            not_examined: vec![NotExamined {
+                resource: "deployments.apps".to_owned(),
+                unknown: "whether Karpenter runs",
+                why: "sam may not do this".to_owned(),
+                is_forbidden,
+            }],
+            ..Surroundings::default()
+        };
+        let take_over = check(&ClusterState::default(), &around, &successor(&[]), epoch());
+        assert!(take_over.is_blocked());
+        assert_eq!(found(&take_over), [(Level::Error, "not-examined")]);
+        let finding = take_over.findings[0].clone();
+        assert_eq!(
+            (finding.object.as_str(), finding.proof.as_str()),
+            ("deployments.apps", "sam may not do this")
+        );
+        finding.suggestion.unwrap_or_default()
+    };
+    assert!(told(true).contains("list deployments.apps"), "{}", told(true));
+    assert_eq!(told(false), "run this again");
 }
 
 #[test]

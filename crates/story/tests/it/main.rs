@@ -2,3 +2,4 @@
 
 mod adopt;
 mod doctor;
+mod pdb;

@@ -2,6 +2,7 @@
 
 mod account;
 mod deltas;
+mod edits;
 mod figures;
 mod ledger;
 mod suppositions;

@@ -4,17 +4,17 @@ use crate::figures::mark;
 use crate::views::{freeze, judged, unread, view};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
-use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration, NodePool};
+use spokeshave_api::conditions::{Conditioned as _, LAUNCHABLE, READY, Status};
+use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration};
 use spokeshave_example::random_world;
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, Price};
 use spokeshave_plan::Policy;
-use spokeshave_view::{Difference, Judged, MOST_SUPPOSED, Supposition, Toggle, World, detail};
-use std::collections::{BTreeMap, BTreeSet};
+use spokeshave_view::{Difference, Judged, MOST_SUPPOSED, NotLaunched, Supposition, World, detail};
 use std::sync::Arc;
 
 /// A generated cluster with more in the way: every rule that a change of an object removes.
-fn hindered(seed: u64) -> ClusterState {
+pub(crate) fn hindered(seed: u64) -> ClusterState {
     let mut state = random_world(seed);
     let protect = |meta: &mut ObjectMeta| {
         let annotations = meta.annotations.get_or_insert_default();
@@ -88,128 +88,6 @@ fn what_is_promised_without_the_blockers_is_what_happens_without_them() {
     }
     assert!(asked > 30, "{asked} what-ifs prove little");
     assert_eq!(equal, asked, "{others:#?}");
-}
-
-fn pool<'a>(state: &'a mut ClusterState, name: &str) -> &'a mut NodePool {
-    let mut pools = state.node_pools.iter_mut();
-    let found = pools.find(|pool| pool.name() == name);
-    Arc::make_mut(found.expect("it is there"))
-}
-
-/// Changes what a person would change to be rid of a blocker, and nothing else; false where no world of these tests has such a one.
-fn edit(blocker: &Toggle, state: &mut ClusterState, policy: &mut Policy) -> bool {
-    let (_, name) = blocker.object.split_once(' ').expect("a kind and a name");
-    let is_it = |meta: &ObjectMeta| {
-        let own = meta.name.as_deref().unwrap_or_default();
-        let key = match &meta.namespace {
-            Some(namespace) => format!("{namespace}/{own}"),
-            None => own.to_owned(),
-        };
-        key == name
-    };
-    let unprotect = |meta: &mut ObjectMeta| {
-        let annotations = meta.annotations.get_or_insert_default();
-        annotations.remove("karpenter.sh/do-not-disrupt");
-    };
-    match blocker.code.as_str() {
-        "PodDoNotDisrupt" => {
-            let pods = state.pods.iter_mut().filter(|pod| is_it(&pod.metadata));
-            pods.for_each(|pod| unprotect(&mut Arc::make_mut(pod).metadata));
-        }
-        "NodeDoNotDisrupt" => {
-            let nodes = state.nodes.iter_mut().filter(|node| is_it(&node.metadata));
-            nodes.for_each(|node| unprotect(&mut Arc::make_mut(node).metadata));
-        }
-        "Pod" => state.pods.retain(|pod| !is_it(&pod.metadata)),
-        "PodDisruptionBudget" => state
-            .pod_disruption_budgets
-            .retain(|budget| !is_it(&budget.metadata)),
-        "ConsolidationDisabled" => {
-            let after = serde_json::from_value(json!("0s")).expect("a duration");
-            pool(state, name).spec.disruption.consolidate_after = after;
-        }
-        "ConsolidationPolicy" => {
-            let when = serde_json::from_value(json!("WhenEmptyOrUnderutilized")).expect("a policy");
-            pool(state, name).spec.disruption.consolidation_policy = when;
-        }
-        "Budget" => {
-            let all = serde_json::from_value(json!([{"nodes": "100%"}])).expect("budgets");
-            pool(state, name).spec.disruption.budgets = Some(all);
-        }
-        "Limits" => pool(state, name).spec.limits = None,
-        "MinValues" => {
-            let requirements = &mut pool(state, name).spec.template.spec.requirements;
-            requirements.iter_mut().for_each(|one| one.min_values = None);
-        }
-        "SpotToSpotDisabled" => policy.disrupt.spot_to_spot = true,
-        _ => return false,
-    }
-    true
-}
-
-/// What is said of every node, with its price and what it would cost then, and what would be launched.
-fn all_said(judged: &Judged) -> Vec<String> {
-    let snapshot = &judged.snapshot;
-    let nodes = snapshot.node_ids().map(|id| {
-        let name = &snapshot.node(id).name;
-        let said = judged.verdict(id).map(|verdict| {
-            let blockers = verdict.blockers.iter();
-            let blockers: Vec<String> = blockers.map(|one| one.message.clone()).collect();
-            let (before, after) = (verdict.price_before, verdict.price_after);
-            let decision = verdict.decision_text();
-            let then = verdict.if_removed_text();
-            format!("{decision} {before} {after} {blockers:?} {then}")
-        });
-        format!("{name}: {said:?}")
-    });
-    let launches = format!("launched for {}", judged.provisioned.report.price);
-    nodes.chain([launches]).collect()
-}
-
-/// A switch does what changing its object does, on all nodes: neither less nor more.
-#[test]
-fn what_is_assumed_away_is_what_editing_the_objects_makes_of_it() {
-    let mut changed: BTreeMap<String, usize> = BTreeMap::new();
-    for seed in 0..100 {
-        let before = judged(hindered(seed));
-        let said = all_said(&before);
-        let mut known = BTreeSet::new();
-        for id in before.snapshot.node_ids() {
-            let name = &before.snapshot.node(id).name;
-            for blocker in detail(&before, name).expect("it is there").toggles {
-                let Some(key) = blocker.without.clone() else {
-                    continue;
-                };
-                let (mut world, mut policy) = (before.world.clone(), before.policy.clone());
-                if !known.insert(key.clone()) || !edit(&blocker, &mut world.state, &mut policy) {
-                    continue;
-                }
-                let edited = all_said(&Judged::of(world, &policy));
-                let supposition = Supposition::parse([key.as_str()], []).expect("keys are made for this");
-                let (world, policy, absent) = supposition
-                    .apply(&before.world, &before.policy)
-                    .expect("objects are there");
-                assert!(absent.is_empty(), "{absent:?}");
-                let assumed = all_said(&Judged::of(world, &policy));
-                assert_eq!(assumed, edited, "seed {seed}: {key}");
-                // All of no nodes are none: a budget of a NodePool whose nodes are not initialized changes nothing.
-                if assumed != said {
-                    *changed.entry(blocker.code).or_default() += 1;
-                }
-            }
-        }
-    }
-    for code in [
-        "PodDoNotDisrupt",
-        "NodeDoNotDisrupt",
-        "PodDisruptionBudget",
-        "ConsolidationDisabled",
-        "ConsolidationPolicy",
-        "Budget",
-    ] {
-        let times = changed.get(code).copied().unwrap_or_default();
-        assert!(times >= 3, "{code} made a difference {times} times: {changed:?}");
-    }
 }
 
 fn guarded() -> ClusterState {
@@ -315,6 +193,51 @@ fn d_356_a_node_of_a_fixed_number_that_is_gone_is_launched_again() {
         difference.nodes_without_price_after,
     );
     assert_eq!((difference.launches, unpriced), (1, (2, 2)));
+}
+
+/// A fixed number of nodes is no promise where nothing can be launched: what would then be missing is named with its reason, and costs nothing.
+#[test]
+fn invariant_24_d_356_a_node_of_a_fixed_number_that_cannot_be_launched_again_is_missing() {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let mut pool = node_pool("fixed");
+    pool.spec.replicas = Some(3);
+    // One is missing as it is.
+    let mut state = ClusterState::default().with_pool(pool.clone(), vec![kind.clone()]);
+    for name in ["one", "two"] {
+        state = state.with_node(node("fixed", name, &kind, "a", "spot"));
+    }
+    let gone = |state: &ClusterState, what: &str| {
+        let before = judged(state.clone());
+        let supposition = Supposition::parse([], [what]).unwrap();
+        let (world, policy, _) = supposition.apply(&before.world, &before.policy).unwrap();
+        Difference::between(&before, &Judged::of(world, &policy))
+    };
+    let again = gone(&state, "Node/one");
+    assert_eq!((again.launches, again.not_launched), (1, Vec::new()));
+    let zone = gone(&state, "Zone/a");
+    assert_eq!((zone.launches, zone.price_after.0), (0, Price::ZERO));
+    let [missing] = zone.not_launched.as_slice() else {
+        panic!("{zone:?}");
+    };
+    assert_eq!((missing.node_pool.as_str(), missing.nodes), ("fixed", 3));
+    assert!(
+        missing.message.ends_with("leaves none of 1 instance type"),
+        "{missing:?}"
+    );
+    // The operator tries in vain: what is missing already is not told as missing without the node.
+    let why = "none is left; tried again at 2026-01-01T00:00:30Z";
+    pool.set(LAUNCHABLE, Status::False, "LaunchesFail", why, epoch());
+    pool.set(READY, Status::True, "Ready", "", epoch());
+    state.node_pools = vec![Arc::new(pool)];
+    let short = gone(&state, "Node/one");
+    assert_eq!(short.launches, 0);
+    assert!(short.price_after < short.price_before);
+    let missing = NotLaunched {
+        node_pool: "fixed".to_owned(),
+        nodes: 1,
+        message: why.to_owned(),
+    };
+    assert_eq!(short.not_launched, [missing]);
 }
 
 /// What has finished on a node asks for no place when the node is gone, and neither does what is being deleted.

@@ -7,6 +7,7 @@ use spokeshave_plan::Policy;
 use spokeshave_plan::in_flight::{expected_on, stand_in_id};
 use spokeshave_view::{History, Judged, Ledger, Missing, View, World};
 
+mod links;
 mod packed;
 mod said;
 
@@ -431,9 +432,12 @@ async fn nodes_of_the_next_command_go_with_others() {
 async fn switches_of_what_is_gone_are_off() {
     let page = page_of(world(2, "small"), "?gone=Node/n1%3Cb%3E&gone=Node/none").await;
     assert!(page.contains("Everything below is drawn as if"), "{page}");
-    let off = r#"aria-checked="false">gone Node/none</a><span class="note"> (not there any more)"#;
+    let off = r#"aria-checked="false" data-gone="Node/none">gone Node/none</a><span class="note"> (not there any more)"#;
     assert!(page.contains(off), "{page}");
-    assert!(page.contains(r#"aria-checked="true">✓ gone Node/n1"#), "{page}");
+    assert!(
+        page.contains(r#"aria-checked="true" data-gone="Node/n1&lt;b&gt;">✓ gone Node/n1"#),
+        "{page}"
+    );
     let page = page_of(world(2, "small"), "?gone=Node/none").await;
     assert!(
         page.contains("Nothing of this is assumed: Node none is not"),

@@ -117,6 +117,32 @@ fn a_bar_lies_from_where_its_command_was_decided_to_where_it_ended() {
     assert!(html.contains(r#"text-anchor="end">UTC</text>"#), "{html}");
 }
 
+/// Titles of bars are for those who point, and six lines for those who look once.
+#[test]
+fn every_command_is_told_in_words() {
+    let commands = |number: i64| -> Vec<Entry> {
+        let begins = (0..number).map(|index| HOUR + index * 60);
+        begins.map(|begin| entry(begin, Some(begin + 30))).collect()
+    };
+    let line = r#"<li class="done">"#;
+    let html = drawn(&two_hours(commands(20)), "");
+    let (newest, before) = html
+        .split_once(r#"<details id="before">"#)
+        .expect("more than six");
+    assert_eq!(
+        (elements(newest, line).len(), elements(before, line).len()),
+        (6, 14),
+        "{html}"
+    );
+    assert!(before.starts_with("<summary>and 14 before</summary>"), "{before}");
+    let oldest = elements(before, line)[13];
+    let time = at(HOUR).strftime("%H:%M:%S</time> delete 1 node").to_string();
+    assert!(oldest.contains(&time), "{oldest}");
+    let few = drawn(&two_hours(commands(6)), "");
+    assert_eq!(elements(&few, line).len(), 6, "{few}");
+    assert!(!few.contains("<details"), "{few}");
+}
+
 /// A part of the past is another address, of which nothing needs a script.
 #[test]
 fn an_earlier_stretch_of_time_is_drawn_as_it_was() {
@@ -292,6 +318,8 @@ fn what_budgets_allowed_nothing_in_lies_behind_the_curve() {
         assert_eq!((x, width), (146.8, 758.4), "{drawing}");
         let title = format!("<title>Thu 09:00 to Thu 17:00 UTC: {words}</title>");
         assert!(bands[0].starts_with(&title), "{drawing}");
+        let line = format!("<li>Thu 09:00 to Thu 17:00 UTC: {words}</li>");
+        assert_eq!(elements(html, &line).len(), 1, "{html}");
     }
     assert!(one.contains("budgets allowed nothing for 80 % of it"), "{one}");
     assert!(
@@ -303,7 +331,10 @@ fn what_budgets_allowed_nothing_in_lies_behind_the_curve() {
         "something was allowed all the time: {all}"
     );
     let open = drawn(view, "range=24h&pool=open");
-    assert!(!open.contains(r#"class="shut"#), "{open}");
+    assert!(
+        !open.contains(r#"class="shut"#) && !open.contains("<details"),
+        "{open}"
+    );
     assert!(
         open.contains("any of the budgets of open allowed nothing"),
         "{open}"
@@ -331,4 +362,23 @@ fn stretches_that_cannot_be_told_apart_are_drawn_as_one() {
     assert!(all.contains("budgets allow nothing now and then"), "{all}");
     assert!((2..=16).contains(&count("range=30d")), "{}", count("range=30d"));
     assert_eq!(count("range=6h"), 20);
+    // In words, too.
+    let hours = drawn(view, "range=6h");
+    let (_, words) = hours.split_once(r#"<details id="closures">"#).expect("words");
+    let (words, _) = words.split_once("</details>").expect("their end");
+    assert_eq!(elements(words, "<li>").len(), 20, "{words}");
+    // Those that are one begin with the first of them.
+    let minutes = |text: &str| {
+        let (_, time) = text.rsplit_once(' ').expect("a day");
+        let (hours, minutes) = time.split_once(':').expect("a time");
+        60 * hours.parse::<i64>().expect("hours") + minutes.parse::<i64>().expect("minutes")
+    };
+    let lines = elements(&all, "<li>").into_iter();
+    let together = lines.filter_map(|line| line.split_once(" UTC: budgets allow nothing now and then</li>"));
+    let together: Vec<&str> = together.map(|(when, _)| when).collect();
+    assert!(!together.is_empty(), "{all}");
+    for when in together {
+        let (began, ended) = when.split_once(" to ").expect("both ends");
+        assert!(minutes(ended) - minutes(began) >= 15, "{when}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use spokeshave_model::snapshot::{PodId, Snapshot};
-use spokeshave_plan::{Provisioned, failed_scheduling_event, report};
+use spokeshave_plan::{failed_scheduling_event, report};
 
 use super::{Provisioner, Zones};
 use crate::audited::{Sound, decide_soundly};
@@ -32,28 +32,13 @@ impl Provisioner {
     }
 
     /// Tells of the pods that were left out. They are tried again in the next pass, as all that stay pending.
-    pub(super) fn tell_of_refused(
-        &self,
-        snapshot: &Snapshot,
-        outcome: &Provisioned,
-        refused: &BTreeMap<PodId, String>,
-    ) {
-        let real = |pod: &PodId| !snapshot.pod(*pod).is_virtual;
+    pub(super) fn tell_of_refused(&self, snapshot: &Snapshot, refused: &BTreeMap<PodId, String>) {
         let mut reasons: BTreeMap<String, Vec<PodId>> = BTreeMap::new();
-        for (pod, violation) in refused.iter().filter(|(pod, _)| real(pod)) {
+        for (pod, violation) in refused.iter().filter(|(pod, _)| !snapshot.pod(**pod).is_virtual) {
             let reason = format!("the audit has refused the place planned for it, {violation}");
             self.hands.tell(&failed_scheduling_event(snapshot, *pod, &reason));
             reasons.entry(reason).or_default().push(*pod);
         }
-        let count: usize = reasons.values().map(Vec::len).sum();
-        if count == 0 {
-            return;
-        }
-        let failed = outcome.unschedulable.iter().map(|one| &one.pod);
-        let failed = count + failed.filter(|pod| real(pod)).count();
-        let failed = u32::try_from(failed).unwrap_or(u32::MAX);
-        let gauge = &self.journal.families.unschedulable_pods;
-        gauge.set(&["provisioner"], f64::from(failed));
         for (reason, pods) in reasons {
             let pods = report::first_pods(snapshot, &pods, 3);
             if !self.is_line_due(format!("{pods}: {reason}")) {

@@ -30,6 +30,8 @@ struct Found {
     zones: BTreeMap<String, usize>,
     /// What was found for each buffer, once all that are virtual were planned for.
     tallies: Option<BTreeMap<String, Tally>>,
+    /// How many pods that exist wait for NodeClaims that are held up.
+    held_up: usize,
 }
 
 impl Provisioner {
@@ -69,7 +71,7 @@ impl Provisioner {
         } else if self.cluster.options.feature_gates.capacity_buffer {
             found.tallies = Some(tally(&snapshot, &decision.outcome));
         }
-        self.count_failed(&snapshot, &decision.outcome, whom);
+        let failed = without_place(&snapshot, &decision);
         // Who has a place where nodes join goes there. The others are planned for in every zone.
         let left = if avoids_zones {
             decision.outcome.take_unschedulable()
@@ -81,41 +83,39 @@ impl Provisioner {
             .into_iter()
             .map(|pod| snapshot.pod(pod).uid().to_owned())
             .collect();
-        self.carry_out(&snapshot, decision).await;
+        // Creations may wait for the API server for long: who waits for a place is known already.
+        if failed > 0 {
+            self.count_waiting(failed + found.held_up, whom);
+        }
+        found.held_up += self.carry_out(&snapshot, decision).await;
+        self.count_waiting(failed + found.held_up, whom);
         if !left.is_empty() {
-            self.carry_out_elsewhere(&left, whom, &mut found.zones).await;
+            self.carry_out_elsewhere(&left, whom, found).await;
         }
         leaves_room.then_some(left)
     }
 
-    /// Plans for these pods in every zone, once the new NodeClaims of the others count. `zones` are those of the others.
-    async fn carry_out_elsewhere(
-        &self,
-        left: &BTreeSet<String>,
-        whom: Whom<'_>,
-        zones: &mut BTreeMap<String, usize>,
-    ) {
+    /// Plans for these pods in every zone, once the new NodeClaims of the others count. What was found so far is of the others.
+    async fn carry_out_elsewhere(&self, left: &BTreeSet<String>, whom: Whom<'_>, found: &mut Found) {
         let snapshot = self.cluster.snapshot().await;
         let is_left = |pod| left.contains(snapshot.pod(pod).uid());
         if let Some(decision) = self.decide_soundly(&snapshot, is_left) {
-            self.count_failed(&snapshot, &decision.outcome, whom);
-            self.count_zones(zones, &decision, &[]);
-            self.carry_out(&snapshot, decision).await;
+            let failed = without_place(&snapshot, &decision);
+            self.count_zones(&mut found.zones, &decision, &[]);
+            found.held_up += self.carry_out(&snapshot, decision).await;
+            self.count_waiting(failed + found.held_up, whom);
         }
     }
 
-    /// Counts the pods without a place. A step that is not about pods that exist says nothing of them.
-    fn count_failed(&self, snapshot: &Snapshot, outcome: &Provisioned, whom: Whom<'_>) {
+    /// Counts the pods that get no node for now, once it is known whose NodeClaims are held up: a scrape in between would see nobody wait. A step that is not
+    /// about pods that exist says nothing of them.
+    fn count_waiting(&self, waiting: usize, whom: Whom<'_>) {
         if let Whom::Room(_) = whom {
             return;
         }
-        let failed = outcome.unschedulable.iter();
-        let failed = failed.filter(|one| !snapshot.pod(one.pod).is_virtual);
-        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-        self.journal
-            .families
-            .unschedulable_pods
-            .set(&["provisioner"], failed.count() as f64);
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        let gauge = &self.journal.families.unschedulable_pods;
+        gauge.set(&["provisioner"], f64::from(waiting));
     }
 
     /// P-123: adds the pods of a decision to those that the pass has decided about before, without those that are left for its next half. Also where there are
@@ -137,6 +137,13 @@ impl Provisioner {
         let gauge = &self.journal.families.pods_by_effective_zone;
         gauge.replace_all(counts.iter().map(series));
     }
+}
+
+/// How many pods that exist have no place, or one that the audit has refused.
+fn without_place(snapshot: &Snapshot, decision: &Decision) -> usize {
+    let failed = decision.outcome.unschedulable.iter().map(|one| &one.pod);
+    let pods = failed.chain(decision.refused.keys());
+    pods.filter(|pod| !snapshot.pod(**pod).is_virtual).count()
 }
 
 /// Whether nodes would be launched for virtual pods while pods that exist have no place where nodes join: in other zones these may need what limits leave.

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::super::lines::cut_off;
 use super::super::record::broken;
 use super::super::{ImportError, Place};
 use super::{MOST_POINTS, Prometheus};
@@ -59,15 +60,15 @@ impl<'p> Answer<'p> {
         }
     }
 
-    /// Whether it was an answer with series, after it was `read`.
-    pub(super) fn verdict(self, read: serde_json::Result<()>) -> Result<(), ImportError> {
+    /// Whether it was an answer with series, after it was `read` until this line.
+    pub(super) fn verdict(self, read: serde_json::Result<()>, last: u64) -> Result<(), ImportError> {
         if let Some(problem) = self.problem {
             return Err(ImportError::whole(format!("series {}: {problem}", self.series)));
         }
         if let Err(error) = read {
             let line = Place::Line(error.line().max(1) as u64);
             return Err(match error.is_io() {
-                true => ImportError::whole(format!("cannot be read as text: {error}")),
+                true => ImportError::new(Place::Line(last), cut_off(&error)),
                 false => ImportError::new(line, broken(&error)),
             });
         }

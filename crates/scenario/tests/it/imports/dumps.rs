@@ -3,7 +3,7 @@
 use spokeshave_scenario::import::Recording;
 use spokeshave_scenario::import::inventory::Inventory;
 use spokeshave_scenario::import::objects::Object;
-use spokeshave_scenario::{Budget, Change, OwnerKind};
+use spokeshave_scenario::{Budget, Change, Event, OwnerKind};
 
 use super::streams::{deployment, job};
 use super::{HOUR_MS, facts, source};
@@ -158,6 +158,51 @@ fn a_dump_without_workloads_has_those_of_its_pods() {
     assert!(
         !template.contains("nodeName") && !template.contains("claimName"),
         "{template}"
+    );
+}
+
+/// As while a cluster moves from the one to the other.
+#[test]
+fn a_replication_controller_is_beside_a_deployment_of_its_name() {
+    let of_kind = |kind: &str, version: &str, replicas: u32| {
+        let mut workload = deployment("web", replicas, "1");
+        workload["kind"] = kind.into();
+        workload["apiVersion"] = version.into();
+        workload
+    };
+    let old = |replicas: u32| of_kind("ReplicationController", "v1", replicas);
+    let own = |kind: &str| {
+        serde_json::json!({"kind": "Pod", "metadata": {"namespace": "shop", "name": format!("web-{kind}"),
+            "ownerReferences": [{"apiVersion": "v1", "kind": kind, "name": "web", "controller": true}]}, "spec": {"containers": []}, "status": {"phase": "Running"}})
+    };
+    let counted = |objects: &[serde_json::Value]| -> Vec<(String, Change)> {
+        let found = inventory(objects)
+            .constant("2026-03-02T00:00:00Z".parse().expect("an instant"), HOUR_MS)
+            .expect("small");
+        let name = |event: &Event| found.owners[event.owner.0 as usize].name.clone();
+        let events = found.events.iter();
+        events.map(|event| (name(event), event.change.clone())).collect()
+    };
+    let web = |name: &str, replicas: u32| (name.to_owned(), Change::Replicas(replicas));
+    let new = deployment("web", 7, "1");
+    assert_eq!(
+        counted(&[new.clone(), old(0)]),
+        [web("web", 7)],
+        "what is left of it"
+    );
+    let pods = [own("ReplicationController"), own("ReplicaSet")];
+    let both = [vec![new.clone(), old(2)], pods[..1].to_vec()].concat();
+    assert_eq!(counted(&both), [web("web", 7), web("web-rc", 2)]);
+    let all = [
+        vec![new, old(2), of_kind("ReplicaSet", "apps/v1", 3)],
+        pods.to_vec(),
+    ]
+    .concat();
+    assert_eq!(counted(&all), [web("web", 7), web("web-rc", 2), web("web-rs", 3)]);
+    assert_eq!(
+        counted(&[old(2), pods[0].clone()]),
+        [web("web", 2)],
+        "nothing has its name"
     );
 }
 

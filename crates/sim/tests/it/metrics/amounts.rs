@@ -231,6 +231,32 @@ async fn p_207_who_waits_no_longer_is_not_counted() {
     assert_eq!(counted(), (vec!["0".to_owned()], Vec::new()));
 }
 
+/// The cloud refuses every node for an hour. Between two tries and while one is under way the pods have no node either, and the alert about them must not see
+/// them gone for long; when they run they are counted no longer.
+#[tokio::test(start_paused = true)]
+async fn p_207_invariant_24_who_waits_for_the_next_try_has_no_place() {
+    const STEP: u64 = 5;
+    let (cluster, operator) = Cluster::started(193, json!({})).await;
+    let short = cluster.faults.short_pools.clone();
+    short.lock().unwrap().insert("default".to_owned());
+    cluster.deploy("web", 2, "1").await;
+    let counted = || sum(&operator.metrics, "karpenter_scheduler_unschedulable_pods_count");
+    cluster.pass(60).await;
+    let (mut gap, mut longest, mut most) = (0, 0, 0.0_f64);
+    for _ in 0..3_600 / STEP {
+        cluster.pass(STEP).await;
+        most = most.max(counted());
+        gap = if counted() > 0.0 { 0 } else { gap + STEP };
+        longest = longest.max(gap);
+    }
+    assert!(longest < 60, "nobody was counted for {longest} s");
+    assert_eq!(most, 2.0, "each is counted once");
+    short.lock().unwrap().clear();
+    cluster.until_running_of("web", 2).await;
+    cluster.pass(30).await;
+    assert_eq!(counted(), 0.0);
+}
+
 /// A pod that asks for a node by its name is none that a new node could help: it is ignored, which is counted, and how long it waits is shown until it is gone.
 #[tokio::test(start_paused = true)]
 async fn p_207_p_208_who_is_ignored_is_counted_and_its_wait_grows() {

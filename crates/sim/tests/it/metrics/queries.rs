@@ -22,13 +22,16 @@ fn is_word(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '_' | ':' | '.')
 }
 
-/// Words and signs, without texts in quotes and ranges in brackets.
+/// Words and signs, without texts in quotes, ranges in brackets and Grafana's variables, which stand for lengths of time elsewhere.
 fn tokens(query: &str) -> Vec<Token<'_>> {
     let (mut tokens, mut rest) = (Vec::new(), query);
     while let Some(letter) = rest.chars().next() {
         let length = match letter {
             '"' => rest[1..].find('"').map_or(rest.len(), |end| end + 2),
             '[' => rest.find(']').map_or(rest.len(), |end| end + 1),
+            '$' => rest[1..]
+                .find(|letter| !is_word(letter))
+                .map_or(rest.len(), |end| end + 1),
             letter if is_word(letter) => {
                 let length = rest.find(|letter| !is_word(letter)).unwrap_or(rest.len());
                 tokens.push(Token::Word(&rest[..length]));
@@ -89,7 +92,7 @@ pub fn read(query: &str) -> Query {
 
 #[test]
 fn p_207_queries_are_read() {
-    let query = "histogram_quantile(0.9, sum by (le, pool) (rate(a_bucket{x=\"y(z\",w!~\"$v\"}[5m]))) / on (pool) b > 3.5 and sum(c) by (d) == 0";
+    let query = "histogram_quantile(0.9, sum by (le, pool) (rate(a_bucket{x=\"y(z\",w!~\"$v\"}[5m]))) / on (pool) b > 3.5 and sum(c offset $__rate_interval) by (d) == 0";
     let words = |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
     let wanted = Query {
         series: vec![

@@ -327,6 +327,19 @@ fn p_207_every_alert_has_a_runbook() {
     assert_eq!(pointed, headings, "sections without an alert");
 }
 
+/// The operator has set a deadline already where the NodePool has a `terminationGracePeriod`, and kubectl changes no annotation that is there without being told to.
+#[test]
+fn p_207_runbooks_bring_a_deadline_forward_that_is_there_already() {
+    const SETS: &str = "karpenter.sh/nodeclaim-termination-timestamp=$(";
+    for path in ["docs/runbooks.md", "docs/operations.md"] {
+        let text = text(path);
+        let commands: Vec<&str> = text.lines().filter(|line| line.contains(SETS)).collect();
+        assert!(!commands.is_empty(), "{path}");
+        let overwrites = |line: &&str| line.contains("kubectl annotate --overwrite nodeclaim ");
+        assert!(commands.iter().all(overwrites), "{path}: {commands:?}");
+    }
+}
+
 /// The series of Karpenter's two published boards (1.14) with the labels that they select, group or choose by. Left out: the uptime of nodes, which asks
 /// node-exporter, and the label `cluster`, which Prometheus adds.
 const UPSTREAMS_BOARDS: [&str; 17] = [

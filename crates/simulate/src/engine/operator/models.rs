@@ -1,7 +1,7 @@
 //! Models of other autoscalers, after their documented behaviour: what they would remove. They are no products, and results call them models.
 //!
 //! Owns the two searches, on the Snapshot and the packing that Spokeshave uses. Everything else in a run of a model (launches, drains, the scheduler) is that of
-//! every other run. What the models leave out is listed in `docs/simulate.md`.
+//! every other run. What the models leave out is listed in `docs/simulate-engine.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -146,8 +146,29 @@ fn d_301_d_334_a_deadline_is_told_and_when_each_pod_is_deleted_for_it() {
         next(&story),
         [(
             Some("2026-01-01T02:20:00Z".to_owned()),
-            "deadline: pods still there are deleted, whatever PodDisruptionBudgets and do-not-disrupt say"
+            "deadline by interruption, repair or hand, as there is no terminationGracePeriod: pods still there are deleted, whatever PodDisruptionBudgets and do-not-disrupt say"
         )]
+    );
+    edit_claim(&mut state, |claim| {
+        claim.spec.termination_grace_period = Some("30m".parse().unwrap());
+    });
+    assert_eq!(
+        next(&node_story(&state, None))[0].1,
+        "deadline: pods still there are deleted, whatever PodDisruptionBudgets and do-not-disrupt say"
+    );
+}
+
+/// A deletion that no command has asked for may be an interruption, or a repair: nobody is told that it was somebody's own doing.
+#[test]
+fn d_282_a_deletion_without_a_reason_may_be_an_interruption() {
+    let mut state = going();
+    edit_claim(&mut state, |claim| {
+        claim.clear("DisruptionReason");
+    });
+    let story = node_story(&state, None);
+    assert_eq!(
+        steps(&story)[0].2,
+        "by hand, expiry, interruption, repair or another controller"
     );
 }
 

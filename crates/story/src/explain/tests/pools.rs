@@ -187,6 +187,87 @@ fn d_357_d_358_what_a_fixed_number_has_too_many_of_is_told_to_go() {
     assert!(next(&claim).contains(&(None, goes)), "{claim:?}");
 }
 
+/// Of three nodes one is there: the others are told to come only as far as they do.
+#[test]
+fn d_356_what_a_fixed_number_lacks_is_told_with_what_comes_of_it() {
+    let told = |edit: &dyn Fn(&mut NodePool)| {
+        let mut pool = node_pool("default");
+        pool.spec.replicas = Some(3);
+        edit(&mut pool);
+        let mut state = world().with_pod(asking_pod());
+        state.node_pools = vec![Arc::new(pool)];
+        let story = ask(&state, &[], &[], node_pool_story);
+        let waiting = pod_story(&state, "default/asking").waits.into_iter();
+        let why = waiting.filter(|wait| wait.object == "NodePool default");
+        let why = why.map(|wait| wait.message).collect::<Vec<String>>().join("; ");
+        (fact(&story, "missing").to_owned(), story.summary, why)
+    };
+    let nodes_at_most = |nodes: &str| {
+        let limits: Value = json!({"nodes": nodes});
+        move |pool: &mut NodePool| pool.spec.limits = serde_json::from_value(limits.clone()).unwrap()
+    };
+    let (missing, _, why) = told(&|_| {});
+    assert_eq!(missing, "2 nodes, launched at once");
+    assert!(why.starts_with("it is static: it launches its replicas"), "{why}");
+    let (missing, ..) = told(&nodes_at_most("2"));
+    assert_eq!(
+        missing,
+        "2 nodes, of which 1 is launched at once: limits.nodes is reached"
+    );
+    let (missing, ..) = told(&nodes_at_most("1"));
+    assert_eq!(missing, "2 nodes, and none is launched: limits.nodes is reached");
+    let unsold = |pool: &mut NodePool| {
+        let key = "node.kubernetes.io/instance-type";
+        let wanted = json!([{"key": key, "operator": "In", "values": ["m5.large"]}]);
+        pool.spec.template.spec.requirements = serde_json::from_value(wanted).unwrap();
+    };
+    let (missing, summary, why) = told(&unsold);
+    assert_eq!(missing, "2 nodes, and none is launched");
+    assert_eq!(summary, format!("cannot launch nodes: {why}"));
+    assert!(why.ends_with("leaves none of 2 instance types"), "{why}");
+    let enough = |pool: &mut NodePool| pool.spec.replicas = Some(1);
+    assert_eq!(told(&enough).0, "");
+}
+
+/// What names no instance types is launched with too few of them for minValues too, except on EC2, which is not asked then.
+#[test]
+fn d_356_min_values_keep_a_fixed_number_from_being_launched_on_ec2_only() {
+    let told = |replicas: Option<i64>, group: &str, kind: &str| {
+        let mut pool = node_pool("default");
+        pool.spec.replicas = replicas;
+        let class = &mut pool.spec.template.spec.node_class_ref;
+        (class.group, class.kind) = (group.to_owned(), kind.to_owned());
+        let many = json!([{"key": "node.kubernetes.io/instance-type", "operator": "Exists", "minValues": 5}]);
+        pool.spec.template.spec.requirements = serde_json::from_value(many).unwrap();
+        let mut state = world();
+        state.node_pools = vec![Arc::new(pool)];
+        ask(&state, &[], &[], node_pool_story).summary
+    };
+    let (kwok, ec2) = (
+        ("karpenter.kwok.sh", "KWOKNodeClass"),
+        ("karpenter.k8s.aws", "EC2NodeClass"),
+    );
+    for (replicas, (group, kind), can) in [
+        (Some(3), kwok, true),
+        (Some(3), ec2, false),
+        (None, kwok, false),
+        (None, ec2, false),
+    ] {
+        let summary = told(replicas, group, kind);
+        let expected = match can {
+            true => "can launch nodes",
+            false => "cannot launch nodes: the 2 instance types of 2 that meet its requirements have 2 of",
+        };
+        assert!(summary.starts_with(expected), "{replicas:?} {kind}: {summary}");
+    }
+}
+
+/// A pod that nothing but NodePool default will do for, and that is larger than its node.
+fn asking_pod() -> Pod {
+    let selector = json!({"nodeSelector": {"karpenter.sh/nodepool": "default"}});
+    pending_pod("asking", "64", "1Gi", &selector)
+}
+
 /// Only an operator that has just started still tries what is too late; what was launched and does not join nobody tries again.
 #[test]
 fn d_263_a_node_claim_that_is_too_late_may_still_be_tried() {

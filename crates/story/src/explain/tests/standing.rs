@@ -408,3 +408,54 @@ fn p_056_what_would_help_a_pod_is_what_would_give_it_a_place() {
         ]
     );
 }
+
+/// Not that its NodePools lack what it asks for, where there is none, or nobody knows what they have.
+#[test]
+fn p_056_a_pod_is_not_told_of_instance_types_where_there_are_none() {
+    let told = |mut state: ClusterState| {
+        state = state.with_pod(pending_pod("web", "64", "1Gi", &json!({})));
+        let hints = pod_story(&state, "default/web").hints.into_iter();
+        hints.filter(|hint| hint.contains("NodePool")).collect::<Vec<_>>()
+    };
+    let mut without = world();
+    without.node_pools.clear();
+    assert_eq!(told(without.clone()), ["add a NodePool: there is none"]);
+    without.nodes.clear();
+    without.node_claims.clear();
+    assert_eq!(told(without), ["add a NodePool: there is none"]);
+    let mut unknown = world();
+    let elsewhere = Err(InstanceTypesProblem::KnownElsewhere);
+    unknown.instance_types.insert("default".to_owned(), elsewhere);
+    let hints = told(unknown);
+    let unknown = "the instance types of no NodePool are known";
+    assert!(hints.iter().any(|hint| hint == unknown), "{hints:?}");
+}
+
+/// Which budgets allow something by then nobody knows, but for those that never do.
+#[test]
+fn d_322_a_drain_that_a_budget_holds_for_good_is_told_before_the_node_expires() {
+    let told = |budgets: Vec<Arc<PodDisruptionBudget>>| {
+        let mut state = world().with_pod(pod_with("guarded", json!({})));
+        edit_claim(&mut state, |claim| {
+            claim.spec.expire_after = "720h".parse().unwrap();
+        });
+        state.pod_disruption_budgets = budgets;
+        let mut next = node_story(&state, None).next.into_iter().map(|next| next.what);
+        next.find(|what| what.starts_with("expireAfter ")).unwrap()
+    };
+    let expires = "expireAfter 720h: it is deleted whatever the budgets say";
+    let held = format!(
+        "{expires}; its drain waits for Pod default/guarded (PodDisruptionBudget) however long that takes: it has no terminationGracePeriod"
+    );
+    assert_eq!(told(Vec::new()), expires);
+    assert_eq!(told(vec![budget("guard", "guarded", 0)]), expires);
+    let mut closed = budget("guard", "guarded", 0);
+    let spec = json!({"maxUnavailable": 0, "selector": {"matchLabels": {"app": "guarded"}}});
+    Arc::make_mut(&mut closed).spec = serde_json::from_value(spec).unwrap();
+    assert_eq!(told(vec![closed]), held);
+    // Of two, neither ever does.
+    assert_eq!(
+        told(vec![budget("one", "guarded", 1), budget("two", "guarded", 1)]),
+        held
+    );
+}

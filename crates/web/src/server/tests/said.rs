@@ -108,6 +108,96 @@ async fn d_196_budgets_of_a_nodepool_without_nodes_are_not_closed() {
     assert_eq!(page.matches("url(#p-closed)").count(), 1, "{page}");
 }
 
+/// What a pointer is told of each stretch is there in words as well, and what is cut says so.
+#[tokio::test]
+async fn what_budgets_allow_is_told_without_a_pointer() {
+    let mut often = world(2, "small");
+    let pool = Arc::make_mut(&mut often.state.node_pools[0]);
+    let budgets = serde_json::json!([{"nodes": "0", "schedule": "0 * * * *", "duration": "30m"}]);
+    pool.spec.disruption.budgets = serde_json::from_value(budgets).unwrap();
+    let page = page_of(often, "").await;
+    let (_, panel) = page.split_once(r#"id="budgets""#).unwrap();
+    let (_, lane) = panel.split_once(r#"<svg class="lane""#).unwrap();
+    let (lane, _) = lane.split_once("</svg>").unwrap();
+    let all = lane.matches("<title>").count();
+    assert!(all > 300, "{all}");
+    let more = format!("and {} more: spokeshave budgets default", all - 20);
+    assert_eq!(panel.matches(&format!(". {more}\">")).count(), 3, "{panel}");
+    let (_, words) = panel.split_once("<summary>default in words</summary>").unwrap();
+    let (words, _) = words.split_once("</details>").unwrap();
+    assert_eq!(words.matches(&format!("<li>{more}</li>")).count(), 3, "{words}");
+    assert_eq!(words.matches("<li>").count(), 3 * 21, "{words}");
+    assert!(words.contains(": 0 (budgets[0] nodes: 0"), "{words}");
+    // What is told to its end needs no more.
+    let page = page_of(world(2, "small"), "").await;
+    let (_, words) = page.split_once("<summary>default in words</summary>").unwrap();
+    let line = "<dd><ul><li>all seven days: 1 (budgets[0] nodes: 10%)</li></ul></dd>";
+    assert_eq!(words.matches(line).count(), 3, "{words}");
+    assert!(!page.contains(" more: spokeshave budgets"), "{page}");
+}
+
+/// What would be with one node no command tells: `spokeshave budgets` tells of the NodePool as it is.
+#[tokio::test]
+async fn d_196_what_one_node_would_be_allowed_leads_to_no_command() {
+    let mut empty = world(0, "small");
+    let pool = Arc::make_mut(&mut empty.state.node_pools[0]);
+    let budgets = serde_json::json!([{"nodes": "0", "schedule": "0 * * * *", "duration": "30m"}]);
+    pool.spec.disruption.budgets = serde_json::from_value(budgets).unwrap();
+    let page = page_of(empty, "").await;
+    let (_, words) = page.split_once("<summary>default in words</summary>").unwrap();
+    let (words, _) = words.split_once("</details>").unwrap();
+    assert_eq!(words.matches("<li>and ").count(), 3, "{words}");
+    assert_eq!(words.matches(" more</li></ul>").count(), 3, "{words}");
+    assert!(!page.contains(" more: spokeshave budgets"), "{page}");
+}
+
+/// What the numbers of the header count, and why the price is another one, is not in titles alone.
+#[tokio::test]
+async fn what_is_counted_is_told_without_a_pointer() {
+    let page = page_of(world(1, "small"), "?gone=Node/n0%3Cb%3E").await;
+    let (_, counted) = page.split_once("<summary>what is counted</summary>").unwrap();
+    let (counted, _) = counted.split_once("</details>").unwrap();
+    assert!(!counted.contains("title="), "{counted}");
+    assert_eq!(counted.matches("<dt>").count(), 7, "{counted}");
+    assert!(counted.contains("<dt>cost</dt><dd>"), "{counted}");
+    let what_if = "<dt>what if</dt><dd>What the address of this page assumes away.</dd>";
+    assert!(counted.contains(what_if), "{counted}");
+    // The account belongs to the price.
+    let priced = page_of(world(1, "small"), "").await;
+    assert!(priced.contains("<dt>cost</dt><dd>About $"), "{priced}");
+}
+
+/// With a text to find, all that is said of boxes is of those that have it.
+#[tokio::test]
+async fn boxes_and_what_is_said_of_them_are_the_same_nodes() {
+    let told = async |query: &str| {
+        let page = page_of(world(3, "small"), query).await;
+        let (_, boxes) = page.split_once(r#"id="boxes""#).unwrap();
+        let (_, legend) = boxes.split_once(r#"<ul class="legend">"#).unwrap();
+        let (legend, _) = legend.split_once("</ul>").unwrap();
+        let of_looks = legend.split("<b>").skip(1);
+        let of_looks = of_looks.map(|rest| rest.split_once("</b>").unwrap().0);
+        let all: usize = of_looks.map(|number| number.parse::<usize>().unwrap()).sum();
+        let go = legend.split_once("could go <b>").map(|(_, rest)| rest);
+        let go = go.map_or("0", |rest| rest.split_once("</b>").unwrap().0);
+        let summary = format!("{go} could go. The table below has the same.");
+        assert!(boxes.contains(&summary), "{summary}: {boxes}");
+        all
+    };
+    assert_eq!(told("").await, 3);
+    assert_eq!(told("?find=n1").await, 1);
+}
+
+/// A screen reader is told once that the page is live, by the script, and not by each drawing.
+#[tokio::test]
+async fn no_drawing_is_announced_by_itself() {
+    let page = page_of(world(1, "small"), "").await;
+    assert!(page.contains(r#"<span class="" id="live"></span>"#), "{page}");
+    assert!(!page.contains(r#"role="status""#), "{page}");
+    assert_eq!(page.matches("aria-live").count(), 1, "{page}");
+    assert!(page.contains(r#"aria-live="polite"></p>"#), "{page}");
+}
+
 /// Of seven days the last has the name of the first.
 #[tokio::test]
 async fn intervals_at_the_ends_of_the_calendar_are_told_by_their_other_ends() {

@@ -1,0 +1,11 @@
+# Python with gRPC's packages, which compile the protocol and run the example in Python; to be sourced. Sets venv, the environment.
+# Ends the script with 3, and says why, where they cannot be had.
+
+venv=${target:?}/grpc-venv
+grpc=1.85.1
+has_grpc='import sys
+from importlib.metadata import version
+sys.exit({version("grpcio"), version("grpcio-tools")} != {sys.argv[1]})'
+"$venv/bin/python" -c "$has_grpc" "$grpc" 2>/dev/null || {
+    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "grpcio==$grpc" "grpcio-tools==$grpc"
+} || { echo "skipped: grpcio and grpcio-tools $grpc cannot be installed (Python 3.10 or later)" >&2; exit 3; }
