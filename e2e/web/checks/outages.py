@@ -154,13 +154,13 @@ def readers_who_never_read_take_nothing_from_the_others(playwright):
                 page.wait_for_timeout(500)
 
         # What the first looks take is not theirs.
-        changes(10)
+        changes(5)
         before = settled_kib(running)
         for number in range(40):
             all_of_it.enter_context(ask_and_never_read(running, ["/api/changes", "/"][number % 2]))
         shown = page.evaluate(REVISION)
         # Longer than the half minute after which a connection is given up whose client takes nothing.
-        changes(40)
+        changes(35)
         until(page, f"{REVISION} > {shown} + 5 && {LIVE}")
         grown = (resident_kib(running.process) - before) / 1024
         print(f"    the server grew by {grown:.1f} MiB while the page was drawn {page.evaluate(REVISION) - shown:.0f} times")
