@@ -8,7 +8,7 @@ import ssl
 import tempfile
 import urllib.parse
 
-# Multiplies how long an answer may take, for machines that are busy with something else.
+# Multiplies waits, for machines that are busy with something else.
 PATIENCE = float(os.environ.get("PATIENCE", "1"))
 
 

@@ -2,9 +2,6 @@
 # The operator with --cloud-provider azure on the embedded API server, against our Azure over HTTP: the class becomes ready, a Deployment brings machines,
 # and when it is gone they end; then the same with the provider in a process of its own, which passes `provider-sanity` first. SPOKESHAVE names the program; the server is `cargo build -p spokeshave-azure-simulated --example arm`.
 set -euo pipefail
-patience=${PATIENCE:-1}
-# seconds COUNT: so many, times PATIENCE.
-seconds() { echo $(($1 * patience)); }
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 SPOKESHAVE=${SPOKESHAVE:-$target/release/spokeshave}

@@ -16,8 +16,6 @@ fail() {
     tail -n 40 "$work/up.err" >&2
     exit 1
 }
-# seconds COUNT: so many, times PATIENCE, a whole number, for machines that are busy with something else.
-seconds() { echo $(($1 * ${PATIENCE:-1})); }
 # until_ WHAT COMMAND…: until the command succeeds, two minutes at the most; the cluster's clock runs thirty times as fast.
 until_() {
     local what=$1

@@ -21,7 +21,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from apiserver import Server  # noqa: E402
+from apiserver import PATIENCE, Server  # noqa: E402
 
 REPLICAS = 30
 FEW = 2
@@ -99,7 +99,7 @@ class Story:
     @staticmethod
     def wait(what, seconds, look):
         """Looks until `look` gives nothing to complain about. PATIENCE multiplies how long, for machines that are busy with something else."""
-        seconds *= float(os.environ.get("PATIENCE", "1"))
+        seconds *= PATIENCE
         deadline = time.monotonic() + seconds
         while True:
             complaint = look()

@@ -15,14 +15,16 @@ end_up() {
     rm -rf "$work"
 }
 
+# seconds COUNT: so many, times PATIENCE.
+seconds() { echo $(($1 * ${PATIENCE:-1})); }
+
 # start_up FLAG…
 start_up() {
     "$SPOKESHAVE" up --kubeconfig "$work/kubeconfig" "$@" >"$work/up.out" 2>"$work/up.err" &
     UP=$!
     trap end_up EXIT
     # The kubeconfig appears when the server answers.
-    local seconds=$((10 * ${PATIENCE:-1}))
-    for _ in $(seq $((seconds * 10))); do
+    for _ in $(seq "$(seconds 100)"); do
         [ -s "$work/kubeconfig" ] && break
         if ! kill -0 "$UP" 2>/dev/null; then
             echo "spokeshave up ended:" >&2
@@ -31,6 +33,6 @@ start_up() {
         fi
         sleep 0.1
     done
-    [ -s "$work/kubeconfig" ] || { echo "no kubeconfig within $seconds s" >&2; exit 1; }
+    [ -s "$work/kubeconfig" ] || { echo "no kubeconfig within $(seconds 10) s" >&2; exit 1; }
     export KUBECONFIG=$work/kubeconfig
 }

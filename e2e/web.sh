@@ -7,6 +7,7 @@
 #   browser    checks nothing: installs Chromium where one is root and apt has it, and `playwright`; status 3 where either is missing then
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. e2e/packages.sh
 
 has_chromium() {
     [ -n "${CHROMIUM:-}" ] || command -v chromium >/dev/null || command -v google-chrome >/dev/null
@@ -14,12 +15,9 @@ has_chromium() {
 environment=${CARGO_TARGET_DIR:-target}/playwright
 # Whether `playwright` is there, or can be had. The goldens (*.tree) are what this version says of a page.
 pinned=(playwright==1.65.2 pillow==13.0.0)
-has_packages='import sys
-from importlib.metadata import version
-sys.exit(any(version(name) != wanted for name, wanted in (one.split("==") for one in sys.argv[1:])))'
 has_playwright() {
     [ -x "$environment/bin/python" ] || python3 -m venv "$environment" || return 1
-    "$environment/bin/python" -c "$has_packages" "${pinned[@]}" 2>/dev/null || "$environment/bin/pip" install --quiet --disable-pip-version-check "${pinned[@]}"
+    has_packages "$environment" "${pinned[@]}" || "$environment/bin/pip" install --quiet --disable-pip-version-check "${pinned[@]}"
 }
 # Installs Chromium; false where that fails, and only then what apt says is told. One that was not installed to the end may be there, and does not start.
 install_chromium() {

@@ -5,15 +5,16 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-target}
 venv=$target/grafana-venv
-version='1769699998!10.1.0'
+pinned='grafana-foundation-sdk==1769699998!10.1.0'
+. e2e/packages.sh
 unavailable() {
     echo "$1" >&2
     [ "${SKIP_WITHOUT_GO:-}" = 1 ] && exit 0
     exit 3
 }
 command -v python3 >/dev/null || unavailable "no Python: the boards are read with Python 3.11 or later"
-if ! "$venv/bin/python" -c 'import sys; from importlib.metadata import version; sys.exit(version("grafana-foundation-sdk") != sys.argv[1])' "$version" 2>/dev/null; then
+if ! has_packages "$venv" "$pinned"; then
     python3 -m venv "$venv" || unavailable "no virtual environment can be made: install python3-venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check "grafana-foundation-sdk==$version" || unavailable "grafana-foundation-sdk cannot be installed"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "$pinned" || unavailable "grafana-foundation-sdk cannot be installed"
 fi
 "$venv/bin/python" -B e2e/charts/boards_schema.py

@@ -7,6 +7,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from apiserver import PATIENCE  # noqa: E402
 from scenario import Wrong  # noqa: E402
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -20,7 +21,7 @@ def say(text):
 
 def until(what, check, seconds=90):
     """Looks until there is something. PATIENCE multiplies how long, for machines that are busy with something else."""
-    seconds *= float(os.environ.get("PATIENCE", "1"))
+    seconds *= PATIENCE
     end, last = time.monotonic() + seconds, None
     while time.monotonic() < end:
         try:

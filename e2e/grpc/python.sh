@@ -3,9 +3,8 @@
 
 venv=${target:?}/grpc-venv
 grpc=1.85.1
-has_grpc='import sys
-from importlib.metadata import version
-sys.exit({version("grpcio"), version("grpcio-tools")} != {sys.argv[1]})'
-"$venv/bin/python" -c "$has_grpc" "$grpc" 2>/dev/null || {
-    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "grpcio==$grpc" "grpcio-tools==$grpc"
+pinned=("grpcio==$grpc" "grpcio-tools==$grpc")
+. e2e/packages.sh
+has_packages "$venv" "${pinned[@]}" || {
+    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "${pinned[@]}"
 } || { echo "skipped: grpcio and grpcio-tools $grpc cannot be installed (Python 3.10 or later)" >&2; exit 3; }

@@ -63,23 +63,24 @@ def general(text):
     return re.sub(r"\d+", "N", re.split(r"[,(:]", text)[0]).strip() or "nothing"
 
 
-def expected_verdict(theirs, verdict):
-    """What upstream does with the node of our verdict; None where there is nothing to compare."""
+def expected_verdicts(theirs, verdicts):
+    """Node → what upstream does with it, of the nodes of our verdicts; those are left out for which there is nothing to compare."""
     methods = {m["method"]: m for m in theirs["methods"]}
-    node = verdict["node"]
-    if node in methods["emptiness"]["candidates"]:
-        return "delete", verdict["priceBefore"], "empty"
-    if node in methods["drift"]["candidates"]:
+    empty, drifted = set(methods["emptiness"]["candidates"]), set(methods["drift"]["candidates"])
+    expected = upstream_verdicts(theirs)
+    wanted = {}
+    for verdict in verdicts:
+        node = verdict["node"]
+        if node in empty:
+            wanted[node] = ("delete", verdict["priceBefore"], "empty")
         # Drift has no what-if for every node; its commands are compared below.
-        return None
-    return upstream_verdicts(theirs).get(node, ("keep", 0.0, NO_CANDIDATE))
+        elif node not in drifted:
+            wanted[node] = expected.get(node, ("keep", 0.0, NO_CANDIDATE))
+    return wanted
 
 
-def compare_verdict(theirs, verdict):
-    """(result, sentence, what upstream says in general), or None where there is nothing to compare."""
-    want = expected_verdict(theirs, verdict)
-    if want is None:
-        return None
+def compare_verdict(verdict, want, is_refused):
+    """(result, sentence, what upstream says in general) of our verdict and what upstream does, which may refuse the node as a candidate."""
     node, (decision, saved, method) = verdict["node"], our_verdict(verdict)
     why = method or "; ".join(f"{b['kind']} {b['object']}: {b['message']}" for b in verdict["blockers"])
     sentence = f"ours {decision} {node} saves {saved:.6f} ({why}), upstream {want[0]} {want[1]:.6f} ({want[2]})"
@@ -90,17 +91,18 @@ def compare_verdict(theirs, verdict):
     # Upstream keeps the node and ours disrupts it, for whatever it saves.
     is_listed = any(re.search(pattern, want[2]) for pattern, _ in REFUSALS_OF_UPSTREAM_ALONE)
     is_outside = want[2] == NO_CANDIDATE and (method or "").endswith("Consolidation")
-    if (node in theirs["each"]["refused"] or is_outside) and not is_listed:
+    if (is_refused or is_outside) and not is_listed:
         return "refused", sentence, general(want[2])
     return "alone", sentence, general(want[2])
 
 
 def compare_verdicts(theirs, mine, nodes):
     """How our verdicts compare, each as compare_verdict says it; a node without one is missing."""
-    verdicts = mine["disruption"]["verdicts"]
-    results = [compare_verdict(theirs, verdict) for verdict in verdicts]
+    verdicts, refused = mine["disruption"]["verdicts"], theirs["each"]["refused"]
+    wanted = expected_verdicts(theirs, verdicts)
+    results = [compare_verdict(verdict, wanted[verdict["node"]], verdict["node"] in refused) for verdict in verdicts if verdict["node"] in wanted]
     missing = sorted(set(nodes) - {verdict["node"] for verdict in verdicts})
-    return [result for result in results if result] + [("missing", f"ours has no verdict on {node}", "") for node in missing]
+    return results + [("missing", f"ours has no verdict on {node}", "") for node in missing]
 
 
 def usual_savings(options, path, name, first):

@@ -89,6 +89,12 @@ def until_true(page, what, holds, timeout=20000):
     raise AssertionError(f"not within {timeout * PATIENCE:g} ms: {what}; at {page.url}")
 
 
+def later(page, revisions=2):
+    """Waits until the page has been drawn anew so often."""
+    shown = page.evaluate(REVISION)
+    until(page, f"{REVISION} >= {shown} + {revisions}", timeout=60000)
+
+
 def press_seen(page, *keys):
     """Presses keys; after each the focus is to be seen."""
     for key in keys:

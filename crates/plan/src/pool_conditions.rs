@@ -21,7 +21,7 @@ pub struct CannotLaunch {
 }
 
 /// Upstream's reason for a NodePool whose requirements no instance type meets.
-const NO_COMPATIBLE: &str = "NoCompatibleInstanceTypes";
+pub const NO_COMPATIBLE: &str = "NoCompatibleInstanceTypes";
 
 /// The reason of a NodePool whose launches the cloud refuses, perhaps only now.
 const LAUNCHES_FAIL: &str = "LaunchesFail";

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container, PersistentVolumeClaim, PersistentVolumeClaimSpec, PodTemplateSpec, ResourceRequirements,
-    TopologySpreadConstraint, VolumeResourceRequirements,
+    Container, PersistentVolumeClaim, PersistentVolumeClaimSpec, PodSpec, PodTemplateSpec,
+    ResourceRequirements, TopologySpreadConstraint, VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -23,6 +23,13 @@ pub const ZONAL_CLASS: &str = "zonal";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
+
+/// Whether pods like this have scheduling gates: no scheduler looks at them before some controller has taken these off.
+#[must_use]
+pub fn has_gates(spec: &PodSpec) -> bool {
+    let gates = spec.scheduling_gates.as_ref();
+    gates.is_some_and(|gates| !gates.is_empty())
+}
 
 /// The template of an owner; `turn` chooses among several sizes.
 #[must_use]

@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether a story ends the same whatever write its operator dies at.
+/// Tells whether a story ends the same whatever write its operator dies at.
 fn every_write(story: &Story, points: &Points, tally: &mut Tally) {
     if points.patience.is_over() {
         println!("{}: not begun", story.name);
@@ -110,7 +110,7 @@ fn is_named(story: &CloudStory, name: &str) -> bool {
     story.name == name || (name == "ec2-all" && story.name.starts_with("ec2"))
 }
 
-/// Whether the story on a cloud ends as it should whatever call to it its operator dies at.
+/// Tells whether the story on a cloud ends as it should whatever call to it its operator dies at.
 fn every_call(story: &CloudStory, points: &Points, tally: &mut Tally) {
     if points.patience.is_over() {
         println!("{}: not begun", story.name);

@@ -57,44 +57,47 @@ fn committed() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("figures.json")
 }
 
-/// Runs that have begun and not ended, by scenario and seed, with how long each may stay at its instant of virtual time.
+/// A run: the place of its scenario among those that are wanted, and its seed.
+type Run = (usize, u64);
+
+/// Runs that have begun and not ended, with how long each may stay at its instant of virtual time.
 #[derive(Clone, Default)]
-struct UnderWay(Arc<Mutex<BTreeMap<(&'static str, u64), Patience>>>);
+struct UnderWay(Arc<Mutex<BTreeMap<Run, Patience>>>);
 
 impl UnderWay {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<(&'static str, u64), Patience>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Run, Patience>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A run begins, or has nothing left to do at an instant.
-    fn goes_on(&self, run: (&'static str, u64)) {
+    fn goes_on(&self, run: Run) {
         self.all().insert(run, Patience::begin(Some(STANDSTILL_SECONDS)));
     }
 
-    fn has_ended(&self, run: (&'static str, u64)) {
+    fn has_ended(&self, run: Run) {
         self.all().remove(&run);
     }
 
     /// Those that stand still.
-    fn stuck(&self) -> Vec<(&'static str, u64)> {
+    fn stuck(&self) -> Vec<Run> {
         let all = self.all();
         let stuck = all.iter().filter(|(_, patience)| patience.is_over());
         stuck.map(|(run, _)| *run).collect()
     }
 }
 
+/// Lives one run. `rests` hears of every moment in which nothing is left to do.
 fn run(
     scenario: &Scenario,
     seed: u64,
     arguments: &Arguments,
-    under_way: UnderWay,
+    rests: impl Fn() + Send + Sync + 'static,
 ) -> Result<Figures, String> {
-    let name = scenario.name;
     // Time passes only when nothing is left to do, which is when the thread rests.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
-        .on_thread_park(move || under_way.goes_on((name, seed)))
+        .on_thread_park(rests)
         .build()
         .map_err(|error| error.to_string())?;
     let tell = |moment: &Moment| {
@@ -168,7 +171,7 @@ fn run_all(
 ) -> Vec<Vec<Result<Figures, String>>> {
     let under_way = UnderWay::default();
     let numbered = wanted.iter().enumerate();
-    let jobs: Vec<(usize, u64)> = numbered
+    let jobs: Vec<Run> = numbered
         .flat_map(|(index, scenario)| {
             let seeds = seeds(scenario, arguments).into_iter();
             seeds.map(move |seed| (index, seed))
@@ -186,10 +189,12 @@ fn run_all(
                     break;
                 };
                 let scenario = &wanted[index];
-                under_way.goes_on((scenario.name, seed));
-                let lived = || run(scenario, seed, &arguments, under_way.clone());
+                under_way.goes_on((index, seed));
+                let resting = under_way.clone();
+                let rests = move || resting.goes_on((index, seed));
+                let lived = || run(scenario, seed, &arguments, rests);
                 let result = catch_unwind(AssertUnwindSafe(lived));
-                under_way.has_ended((scenario.name, seed));
+                under_way.has_ended((index, seed));
                 let panicked = |_| Err(format!("{} seed {seed}: panicked", scenario.name));
                 let result = result.unwrap_or_else(panicked);
                 if sender.send((place, index, result)).is_err() {
@@ -208,12 +213,11 @@ fn run_all(
     for (_, index, result) in done {
         by_scenario[index].push(result);
     }
-    for (name, seed) in under_way.stuck() {
-        let why = format!("{name} seed {seed}: has stood still for {STANDSTILL_SECONDS} s and more");
-        let scenarios = wanted.iter().zip(&mut by_scenario);
-        for (_, results) in scenarios.filter(|(scenario, _)| scenario.name == name) {
-            results.push(Err(why.clone()));
-        }
+    for (index, seed) in under_way.stuck() {
+        let name = wanted[index].name;
+        by_scenario[index].push(Err(format!(
+            "{name} seed {seed}: has stood still for {STANDSTILL_SECONDS} s and more"
+        )));
     }
     by_scenario
 }

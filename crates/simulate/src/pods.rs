@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use spokeshave_model::Pod;
+use spokeshave_scenario::pods::has_gates;
 
 /// What a pod is given to stop that does not say how long it takes, in seconds.
 const GRACE_SECONDS: i64 = 30;
@@ -167,26 +168,24 @@ pub(crate) fn created(
 
 /// It has scheduling gates: the scheduler does not look at it, and no plan is made for it.
 pub(crate) fn is_gated(pod: &Pod) -> bool {
-    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
-    gates.is_some_and(|gates| !gates.is_empty())
+    pod.spec.as_deref().is_some_and(has_gates)
 }
 
 /// What an API server says of a pod with gates.
 pub(crate) fn held_back(pod: &mut Pod) {
-    pod.status.get_or_insert_default().conditions = Some(vec![PodCondition {
-        type_: "PodScheduled".to_owned(),
-        status: "False".to_owned(),
-        reason: Some("SchedulingGated".to_owned()),
-        ..PodCondition::default()
-    }]);
+    unscheduled(pod, "SchedulingGated");
 }
 
 /// The scheduler has found no place.
 pub(crate) fn unschedulable(pod: &mut Pod) {
+    unscheduled(pod, "Unschedulable");
+}
+
+fn unscheduled(pod: &mut Pod, reason: &str) {
     pod.status.get_or_insert_default().conditions = Some(vec![PodCondition {
         type_: "PodScheduled".to_owned(),
         status: "False".to_owned(),
-        reason: Some("Unschedulable".to_owned()),
+        reason: Some(reason.to_owned()),
         ..PodCondition::default()
     }]);
 }

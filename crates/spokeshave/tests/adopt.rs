@@ -303,7 +303,12 @@ fn what_the_cluster_does_not_show_stands_in_the_way() {
     let directory = tempfile::tempdir().expect("a directory");
     let asked = |definitions: &[&str], refused: Option<(&'static str, u16)>, format: &str| {
         let objects = definitions.iter().map(|name| definition(name)).collect();
-        let kubeconfig = shown::kubeconfig(directory.path(), Shown { objects, refused });
+        let shown = Shown {
+            objects,
+            refused,
+            ..Shown::default()
+        };
+        let kubeconfig = shown::kubeconfig(directory.path(), shown);
         let output = program()
             .args(["adopt", "--check", "--live", "-o", format, "--kubeconfig"])
             .arg(kubeconfig)

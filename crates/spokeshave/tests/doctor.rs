@@ -220,8 +220,8 @@ fn d_018_horizontalpodautoscalers_that_cannot_be_listed_are_named_and_no_other_c
     for (status, why) in [(403, "may not be listed: "), (500, "cannot be listed (")] {
         let directory = tempfile::tempdir().expect("a directory");
         let shown = Shown {
-            objects: Vec::new(),
             refused: Some(("horizontalpodautoscalers", status)),
+            ..Shown::default()
         };
         let kubeconfig = shown::kubeconfig(directory.path(), shown);
         let said = |command: &str| {

@@ -2,6 +2,7 @@
 
 #[path = "page/live.rs"]
 mod live;
+mod shown;
 #[path = "page/worlds.rs"]
 mod worlds;
 

@@ -251,6 +251,7 @@ fn a_050_a_cluster_without_classes_and_one_that_does_not_show_them_are_told_apar
         let shown = Shown {
             objects: vec![pool.clone()],
             refused: Some(("ec2nodeclasses", status)),
+            ..Shown::default()
         };
         let kubeconfig = shown::kubeconfig(directory.path(), shown);
         for command in ["plan", "doctor"] {

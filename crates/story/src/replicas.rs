@@ -15,12 +15,9 @@ use spokeshave_model::snapshot::{NodeId, PoolId, PoolView, Snapshot};
 use spokeshave_model::{ClusterState, Pod, Price, PriceFeed, Requirements, pod};
 use spokeshave_plan::MinValuesPolicy;
 use spokeshave_plan::disrupt::Verdict;
-use spokeshave_plan::pool_conditions::STATIC_CAPACITY_DISABLED;
+use spokeshave_plan::pool_conditions::{NO_COMPATIBLE, STATIC_CAPACITY_DISABLED};
 use spokeshave_plan::standing::{self, eligible};
 use spokeshave_plan::static_pools::{Counts, Held, ScaleUp, count, scale_down, scale_up};
-
-/// The reason of a NodePool whose requirements no instance type meets, as the operator sees it.
-const NO_COMPATIBLE: &str = "NoCompatibleInstanceTypes";
 
 /// How labels of EC2's capacity reservations begin.
 const OF_RESERVATIONS: &str = "karpenter.k8s.aws/capacity-reservation-";
@@ -45,16 +42,8 @@ pub struct TooFew {
     pub missing: usize,
     /// How many of them its limits let it have.
     allowed: usize,
-    /// Those before it that lack nodes, too, and may take what it would have of a reservation.
-    before: Option<Arc<Before>>,
-}
-
-/// A NodePool that lacks nodes, and those before it.
-#[derive(Debug)]
-struct Before {
-    node_pool: String,
-    allowed: usize,
-    before: Option<Arc<Before>>,
+    /// The one before it that lacks nodes, too: that and those before it may take what it would have of a reservation.
+    before: Option<Arc<TooFew>>,
 }
 
 /// What comes of the nodes that a NodePool lacks.
@@ -95,7 +84,7 @@ impl Replicas {
         }
         // Only where there are too many.
         let pods = LazyCell::new(|| PodsOfClaims::of(state));
-        let mut before: Option<Arc<Before>> = None;
+        let mut before: Option<Arc<TooFew>> = None;
         let mut held = Held::default();
         for command in commands {
             held.add(command);
@@ -109,22 +98,15 @@ impl Replicas {
             let counts = count(claims.iter().map(|claim| &**claim), in_command);
             let missing = lacks(pool, counts, now);
             if missing > 0 {
-                let allowed = match scale_up(pool, counts) {
-                    ScaleUp::Create(nodes) => nodes,
-                    ScaleUp::AtLimit | ScaleUp::None => 0,
-                };
-                let one = Before {
-                    node_pool: node_pool.clone(),
-                    allowed,
-                    before: before.clone(),
-                };
-                this.missing.push(TooFew {
+                let one = TooFew {
                     node_pool,
                     replicas,
                     missing,
-                    allowed,
-                    before: before.replace(Arc::new(one)),
-                });
+                    allowed: created(pool, counts),
+                    before: before.take(),
+                };
+                this.missing.push(one.clone());
+                before = Some(Arc::new(one));
                 continue;
             }
             if !is_number_kept(state, pool) {
@@ -201,12 +183,8 @@ impl TooFew {
 
     /// How many of its nodes its reservations have room for, and whether those of NodePools before it leave fewer than there would be.
     fn left(&self, snapshot: &Snapshot, reserved: &BTreeMap<&str, i64>) -> (usize, bool) {
-        let mut others = Vec::new();
-        let mut before = self.before.as_deref();
-        while let Some(one) = before {
-            others.push(one);
-            before = one.before.as_deref();
-        }
+        let others = std::iter::successors(self.before.as_deref(), |&one| one.before.as_deref());
+        let others: Vec<&TooFew> = others.collect();
         let mut taken = BTreeMap::new();
         for one in others.into_iter().rev() {
             let pool = snapshot.find_pool(&one.node_pool);
@@ -287,7 +265,12 @@ fn lacks(pool: &NodePool, counts: Counts, now: Timestamp) -> usize {
     let mut free = pool.clone();
     free.spec.limits = None;
     free.set(READY, Status::True, READY, "", now);
-    match scale_up(&free, counts) {
+    created(&free, counts)
+}
+
+/// How many nodes the operator makes of a NodePool that has so many.
+fn created(pool: &NodePool, counts: Counts) -> usize {
+    match scale_up(pool, counts) {
         ScaleUp::Create(nodes) => nodes,
         ScaleUp::AtLimit | ScaleUp::None => 0,
     }
@@ -306,7 +289,7 @@ pub fn takes_no_part(snapshot: &Snapshot, id: PoolId, min_values: MinValuesPolic
 fn hindrance(snapshot: &Snapshot, id: PoolId) -> Option<String> {
     let pool = snapshot.pool(id);
     if pool.deleting || !pool.supported || !pool.ready {
-        return standing::takes_no_part(snapshot, id, min_values(pool, MinValuesPolicy::default()));
+        return standing::takes_no_part(snapshot, id, MinValuesPolicy::default());
     }
     let said = || {
         let said = not_launchable(snapshot, pool)?;

@@ -69,13 +69,7 @@ function patch(old, now) {
   if (old.isEqualNode(now)) return;
   for (const { name } of [...old.attributes]) if (!now.hasAttribute(name) && !isOfReader(old, name)) old.removeAttribute(name);
   for (const { name, value } of now.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  /** @type {Map<string, ChildNode[]>} */
-  const left = new Map();
-  for (const one of old.childNodes) {
-    const alike = left.get(identity(one));
-    if (alike) alike.push(one);
-    else left.set(identity(one), [one]);
-  }
+  const left = Map.groupBy(old.childNodes, (one) => identity(one));
   const pairs = [...now.childNodes].map((fresh) => ({ fresh, one: left.get(identity(fresh))?.shift() }));
   for (const gone of [...left.values()].flat()) gone.remove();
   let place = old.firstChild;

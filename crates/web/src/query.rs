@@ -162,13 +162,13 @@ impl Query {
                 "desc" => query.descending = true,
                 "find" => query.find = value.trim().chars().take(200).collect(),
                 "part" => query.part = value.parse().unwrap_or_default(),
-                "node" if !value.is_empty() => query.node = Some(name_of(&value)),
-                "pod" if !value.is_empty() => query.pod = Some(name_of(&value)),
+                "node" if !value.is_empty() => query.node = Some(name_of(value)),
+                "pod" if !value.is_empty() => query.pod = Some(name_of(value)),
                 "range" => query.range = Span::parse(&value).unwrap_or_default(),
                 "until" => query.until = value.parse().ok().map(whole_second),
-                "pool" if !value.is_empty() => query.pool = Some(name_of(&value)),
-                "without" if !query.is_full() => add(&mut query.without, name_of(&value)),
-                "gone" if !query.is_full() => add(&mut query.gone, name_of(&value)),
+                "pool" if !value.is_empty() => query.pool = Some(name_of(value)),
+                "without" if !query.is_full() => add(&mut query.without, name_of(value)),
+                "gone" if !query.is_full() => add(&mut query.gone, name_of(value)),
                 _ => {}
             }
         }
@@ -263,11 +263,9 @@ fn add(values: &mut Vec<String>, value: String) {
 }
 
 /// As much of a value as a name can be.
-fn name_of(value: &str) -> String {
-    let end = |(at, letter): (usize, char)| at + letter.len_utf8();
-    let ends = value.char_indices().map(end);
-    let end = ends.take_while(|end| *end <= LONGEST_NAME).last();
-    value[..end.unwrap_or_default()].to_owned()
+fn name_of(mut value: String) -> String {
+    value.truncate(value.floor_char_boundary(LONGEST_NAME));
+    value
 }
 
 /// Without the part of a second.

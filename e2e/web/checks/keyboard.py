@@ -2,7 +2,7 @@
 
 import re
 
-from browser import MATCHED, ON_A_BOX, SEEN, Browser, check, equal, live, press_seen
+from browser import MATCHED, ON_A_BOX, SEEN, Browser, check, equal, later, live, press_seen
 from checks.switches import hold, of_several
 from cluster import Running, dump, still, until
 
@@ -131,10 +131,9 @@ def the_focus_outlives_redraws(playwright):
         press_seen(page, "Tab")
         page.keyboard.press("Enter")
         tab_until(page, "a row", "!!document.activeElement.dataset.row")
-        begun = page.evaluate("Number(document.documentElement.dataset.revision)")
         lost = "window.lost = 0; setInterval(() => { if (document.activeElement === document.body) window.lost += 1; }, 10)"
         page.evaluate(f"(() => {{ {lost} }})()")
-        until(page, f"Number(document.documentElement.dataset.revision) >= {begun} + 5", timeout=60000)
+        later(page, revisions=5)
         equal(page.evaluate("window.lost"), 0, "moments in which nothing had the focus")
         press_seen(page, *["Tab"] * 5, *["Shift+Tab"] * 5)
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from browser import LIVE, REVISION, Browser, equal, of_speed, until_true
+from browser import REVISION, Browser, equal, live, of_speed, until_true
 from cluster import CHANGING, PATIENCE, Running, dump, still, until
 
 # What the browser may take, with the page drawn a hundred times.
@@ -56,7 +56,7 @@ def a_hundred_changes_of_five_thousand_nodes(playwright):
     with Running(program=CHANGING) as running, Browser(playwright) as browser:
         page = browser.page
         page.goto(running.url)
-        until(page, LIVE)
+        live(page)
         page.evaluate(FRAMES)
         while not shares or (len(shares) < 2 and shares[-1] > 0.05):
             page.evaluate("frames_of_page.length = 0")

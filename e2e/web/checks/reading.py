@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from browser import LIVE, Browser, check, elsewhere, equal, live
+from browser import Browser, check, elsewhere, equal, live
 from cluster import Running, dump, golden, still, until
 
 
@@ -93,7 +93,7 @@ def a_screen_reader_meets_what_the_page_tells(playwright):
         page = browser.page
         page.goto(running.url)
         page.goto(f"{running.origin}/?node=default-00003&without=PodDoNotDisrupt:Pod/shop/web-00003-0")
-        until(page, LIVE)
+        live(page)
         tree = page.locator("body").aria_snapshot()
         for expected in ('heading "What if"', 'heading "Cost over time"', 'heading "Pending pods"', 'heading "Table of nodes"', "switch", "columnheader", "rowheader", "img "):
             assert expected in tree, f"{expected} is missing in:\n{tree}"

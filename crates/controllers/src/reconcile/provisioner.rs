@@ -375,7 +375,7 @@ impl Provisioner {
                 continue;
             }
             if let Some(pauses) = self.cluster.waits_in_vain(snapshot, planned) {
-                held_up += existing_pods(snapshot, planned);
+                held_up += existing(snapshot, &planned.pods);
                 for (pause, pod) in pauses {
                     self.tell_of_pause(&pause, &pod);
                 }
@@ -383,7 +383,7 @@ impl Provisioner {
             }
             let admission = self.cluster.memory().launches.admit(claim, self.cluster.now());
             if admission != Admission::All {
-                held_up += existing_pods(snapshot, planned);
+                held_up += existing(snapshot, &planned.pods);
             }
             if let Admission::NotBefore(next) = admission {
                 let alike = backed_off.entry((view.name.as_str(), next)).or_default();
@@ -522,15 +522,14 @@ impl Provisioner {
     }
 }
 
-/// How many pods of a planned NodeClaim exist.
-fn existing_pods(snapshot: &Snapshot, planned: &PlannedClaim) -> usize {
-    let pods = planned.pods.iter();
+/// How many of these pods exist.
+fn existing<'a>(snapshot: &Snapshot, pods: impl IntoIterator<Item = &'a PodId>) -> usize {
+    let pods = pods.into_iter();
     pods.filter(|pod| !snapshot.pod(**pod).is_virtual).count()
 }
 
 /// Pods that exist and wait for a place.
 fn waiting(snapshot: &Snapshot) -> usize {
     let (pending, _) = pending_pods(snapshot);
-    let real = pending.iter().filter(|pod| !snapshot.pod(**pod).is_virtual);
-    real.count()
+    existing(snapshot, &pending)
 }

@@ -15,7 +15,7 @@ use super::inventory::{is_gated, is_living, strip};
 use super::lines::{self, Lines};
 use super::objects::{Meta, Object, OwnerReference, Pod, Workload};
 use super::record::broken;
-use super::stream::Stream;
+use super::stream::{Identity, Stream};
 use super::{ImportError, MOST_OWNERS, Place};
 use crate::generate::MOST_EVENTS;
 use crate::timeline::OwnerKind;
@@ -146,9 +146,6 @@ struct Envelope<'a> {
     message: Option<String>,
 }
 
-/// Kind, namespace and name of an object.
-type Identity = (String, String, String);
-
 /// Reads logs, of several servers if need be: lines are in no order of time, within one log or between them, so what they say is sorted first.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
@@ -258,17 +255,15 @@ impl Audit {
         for element in lists.into_iter().flatten().flatten() {
             self.line(element.get(), place, depth + 1)?;
         }
-        match around.message {
-            // In the log group of a cluster there are logs of other kinds, too.
-            Some(message) if message.trim_start().starts_with('{') => {
-                let message = message.trim();
-                let read: Result<Kind, _> = serde_json::from_str(message);
-                match read.is_ok_and(|read| read.kind != "Event") {
-                    true => Ok(()),
-                    false => self.line(message, place, MOST_DEPTH),
-                }
-            }
-            _ => Ok(()),
+        // In the log group of a cluster there are logs of other kinds, too.
+        let message = around.message.as_deref().map(str::trim);
+        let Some(message) = message.filter(|message| message.starts_with('{')) else {
+            return Ok(());
+        };
+        let read: Result<Kind, _> = serde_json::from_str(message);
+        match read.is_ok_and(|read| read.kind != "Event") {
+            true => Ok(()),
+            false => self.line(message, place, MOST_DEPTH),
         }
     }
 

@@ -379,8 +379,7 @@ pub(crate) fn is_living(pod: &Pod) -> bool {
 
 /// It has scheduling gates, which some controller takes off.
 pub(crate) fn is_gated(pod: &Pod) -> bool {
-    let gates = pod.spec.scheduling_gates.as_ref();
-    gates.is_some_and(|gates| !gates.is_empty())
+    crate::pods::has_gates(&pod.spec)
 }
 
 /// The pod of an owner without a template that tells what its pods are like. Gates are taken off one pod after the other: those of one are no sign of all.

@@ -9,15 +9,12 @@ use rmpv::Value;
 use super::ImportError;
 use super::packed::Packed;
 use super::sktrace::no_trace;
-use super::stream::Stream;
+use super::stream::{Identity, Stream};
 
 /// Lives in one trace, and what they belong to.
 const MOST: usize = 2_000_000;
 /// A life of a pod, two instants and a word, and a name of Kubernetes: more bytes are something else.
 const MOST_BYTES: usize = 4_096;
-
-/// Kind, namespace and name.
-pub(super) type Identity = (String, String, String);
 
 /// A pod's life in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,11 +9,11 @@ use rmpv::Value;
 
 use super::crons::Crons;
 use super::lines::whole;
-use super::lives::{Ends, Fate, Identity, Lives};
+use super::lives::{Ends, Fate, Lives};
 use super::objects::{Object, is_read};
 use super::packed::{Broken, Packed};
 use super::scheduled::{Begin, Scheduled};
-use super::stream::Stream;
+use super::stream::{Identity, Stream};
 use super::templates::Templates;
 use super::{ImportError, Place};
 
@@ -222,8 +222,7 @@ impl Trace<'_> {
         let (kind, namespace, name) = tracked;
         let fate = self.lives.of_all(tracked, instant);
         let workloads = if is_there && fate != Fate::IsOver {
-            let named = (kind.as_str(), namespace.as_str(), name.as_str());
-            let read = self.templates.of(named, object);
+            let read = self.templates.of(tracked, object);
             read.map_err(|error| {
                 Refused::Unread(format!("{kind} {namespace}/{name} cannot be read: {error}"))
             })?

@@ -11,7 +11,7 @@ use crate::generate::MOST_PODS;
 use crate::timeline::{Change, OwnerId, OwnerKind};
 
 /// Kind, namespace and name of an object.
-type Identity = (String, String, String);
+pub(crate) type Identity = (String, String, String);
 
 /// A timeline in the making.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::objects::{Meta, Workload};
+use super::stream::Identity;
 
 /// Templates of one object.
 const MOST: usize = 1_000;
@@ -39,7 +40,7 @@ impl Templates {
     /// One of them is none.
     pub(super) fn of(
         &self,
-        (kind, namespace, name): (&str, &str, &str),
+        (kind, namespace, name): &Identity,
         object: &Value,
     ) -> Result<Vec<Workload>, serde_json::Error> {
         let paths = self.0.get(kind).into_iter().flatten();
@@ -51,14 +52,14 @@ impl Templates {
         let is_one = places.len() == 1;
         let workload = |(index, place): (usize, &String)| -> Result<Workload, serde_json::Error> {
             let name = if is_one {
-                name.to_owned()
+                name.clone()
             } else {
                 format!("{name}-{index}")
             };
             Ok(Workload {
-                kind: kind.to_owned(),
+                kind: kind.clone(),
                 meta: Meta {
-                    namespace: Some(namespace.to_owned()),
+                    namespace: Some(namespace.clone()),
                     name: Some(name),
                     ..Meta::default()
                 },

@@ -88,12 +88,9 @@ fn keep_telling(found: &mut Vec<&Told>) {
         ranks.push((rank, place));
     }
     ranks.sort_unstable();
-    let kept: BTreeSet<usize> = ranks.into_iter().take(LATEST).map(|(_, place)| place).collect();
-    let mut place = 0;
-    found.retain(|_| {
-        place += 1;
-        kept.contains(&(place - 1))
-    });
+    let mut kept: Vec<usize> = ranks.into_iter().take(LATEST).map(|(_, place)| place).collect();
+    kept.sort_unstable();
+    *found = kept.into_iter().map(|place| found[place]).collect();
 }
 
 /// Adds the events about the explained object.

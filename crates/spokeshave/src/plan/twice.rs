@@ -10,6 +10,8 @@ use kube::Resource;
 use spokeshave_plan::report::some_of;
 
 use super::dump::Dump;
+use super::workloads::WorkloadManifest;
+use super::written::Written;
 use crate::text::count;
 
 /// So many of them are named.
@@ -27,12 +29,10 @@ pub(super) fn keep_last(dump: &mut Dump) -> Option<String> {
 /// The same where NodePools are taken as they are written, also those that cannot be read.
 pub(crate) fn keep_last_written(dump: &mut Dump) -> Option<String> {
     let written = dump.written.iter().filter(|one| one.is_node_pool());
-    let names: Vec<Option<&str>> = written.map(|one| Some(one.name())).collect();
-    let repeated = earlier(&names)
-        .into_iter()
-        .filter_map(|place| Some(shown("NodePool", ("", names[place]?))));
-    let repeated: Vec<String> = repeated.collect();
-    keep_last_beside(dump, repeated)
+    let written: Vec<&Written> = written.collect();
+    let shown = |one: &&Written| shown("NodePool", ("", one.name()));
+    let (_, node_pools) = repeated(&written, |one| Some(one.name()), shown);
+    keep_last_beside(dump, node_pools)
 }
 
 /// `node_pools` are those that are there more than once.
@@ -68,54 +68,53 @@ fn keep_last_beside(dump: &mut Dump, node_pools: Vec<String>) -> Option<String> 
 
 /// Objects of a kind that are repeated; of these, the last one is kept where they are taken by their names.
 fn of<K: Resource<DynamicType = ()>>(objects: &[Arc<K>]) -> Vec<String> {
-    let names: Vec<Option<Name<'_>>> = objects.iter().map(|one| name(one.meta())).collect();
+    let (_, names) = repeated_of(objects);
+    names
+}
+
+fn repeated_of<K: Resource<DynamicType = ()>>(objects: &[Arc<K>]) -> (Vec<usize>, Vec<String>) {
     let kind = K::kind(&());
-    let repeated = earlier(&names).into_iter();
-    repeated
-        .filter_map(|place| Some(shown(&kind, names[place]?)))
-        .collect()
+    let shown = |one: &Arc<K>| shown(&kind, name(one.meta()).unwrap_or_default());
+    repeated(objects, |one| name(one.meta()), shown)
 }
 
 fn classes(dump: &mut Dump) -> Vec<String> {
-    let classes = dump.node_classes.iter();
-    let names: Vec<Option<(&str, &str, &str)>> = classes
-        .map(|class| Some((class.group.as_str(), class.kind.as_str(), class.name.as_str())))
-        .collect();
-    let places = earlier(&names);
-    let repeated = places.iter().filter_map(|place| names[*place]);
-    let repeated: Vec<String> = repeated.map(|(_, kind, name)| shown(kind, ("", name))).collect();
+    let (places, names) = repeated(
+        &dump.node_classes,
+        |class| Some((&class.group, &class.kind, &class.name)),
+        |class| shown(&class.kind, ("", &class.name)),
+    );
     leave_out(&mut dump.node_classes, &places);
-    repeated
+    names
 }
 
 fn pods(dump: &mut Dump) -> Vec<String> {
-    let names: Vec<Option<Name<'_>>> = dump.pods.iter().map(|pod| name(&pod.metadata)).collect();
-    let places = earlier(&names);
-    let repeated = places.iter().filter_map(|place| names[*place]);
-    let repeated: Vec<String> = repeated.map(|name| shown("Pod", name)).collect();
+    let (places, names) = repeated_of(&dump.pods);
     leave_out(&mut dump.pods, &places);
-    repeated
+    names
 }
 
 fn workloads(dump: &mut Dump) -> Vec<String> {
-    let names: Vec<Option<String>> = dump.workloads.iter().map(|one| Some(one.key())).collect();
-    let places = earlier(&names);
-    let repeated = places.iter().map(|place| dump.workloads[*place].shown());
-    let repeated: Vec<String> = repeated.collect();
+    let (places, names) = repeated(&dump.workloads, |one| Some(one.key()), WorkloadManifest::shown);
     leave_out(&mut dump.workloads, &places);
-    repeated
+    names
 }
 
-/// The places of names that come again later. What has no name yet gets one of its own.
-fn earlier<N: Ord>(names: &[Option<N>]) -> Vec<usize> {
+/// The places of objects whose names come again later, and these names for a sentence. What has no name yet gets one of its own.
+fn repeated<'a, T, N: Ord>(
+    objects: &'a [T],
+    name: impl Fn(&'a T) -> Option<N>,
+    shown: impl Fn(&T) -> String,
+) -> (Vec<usize>, Vec<String>) {
     let mut later = BTreeSet::new();
-    let mut earlier = Vec::new();
-    for (place, name) in names.iter().enumerate().rev() {
-        if name.as_ref().is_some_and(|name| !later.insert(name)) {
-            earlier.push(place);
+    let (mut places, mut names) = (Vec::new(), Vec::new());
+    for (place, object) in objects.iter().enumerate().rev() {
+        if name(object).is_some_and(|name| !later.insert(name)) {
+            places.push(place);
+            names.push(shown(object));
         }
     }
-    earlier
+    (places, names)
 }
 
 fn leave_out<T>(objects: &mut Vec<T>, places: &[usize]) {

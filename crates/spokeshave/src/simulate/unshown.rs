@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use spokeshave_plan::report::some_of;
+use spokeshave_scenario::pods::has_gates;
 use spokeshave_scenario::{Change, Owner, Timeline};
 use spokeshave_simulate::{Policy, World};
 
@@ -51,11 +52,7 @@ pub(crate) fn is_still(timeline: &Timeline, warmup_ms: u64) -> bool {
 
 /// Workloads whose pods have scheduling gates, which some other controller would take off.
 fn gated(timeline: &Timeline) -> Option<String> {
-    let is_gated = |owner: &&Owner| {
-        let spec = owner.template.spec.as_ref();
-        let gates = spec.and_then(|spec| spec.scheduling_gates.as_ref());
-        gates.is_some_and(|gates| !gates.is_empty())
-    };
+    let is_gated = |owner: &&Owner| owner.template.spec.as_ref().is_some_and(has_gates);
     let found = timeline.owners.iter().filter(is_gated);
     let names: Vec<String> = found
         .map(|owner| format!("{}/{}", owner.namespace, owner.name))

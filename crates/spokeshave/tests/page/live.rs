@@ -1,13 +1,12 @@
 //! Pages of running clusters: what they cost there, what they say of lists that nobody may see, and that nobody writes who looks at them.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::io::Read as _;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use super::shown::{self, Shown};
 use super::{Web, array, dump_of, said};
 
 /// A workload of some nodes, which cost more than a dollar.
@@ -72,20 +71,16 @@ struct Cluster {
 
 impl Cluster {
     /// One that refuses lists with this name, if any.
-    fn of(dump: &Value, refused: &'static str) -> Self {
-        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = server.local_addr().expect("its address");
-        let objects = Arc::new(dump["items"].clone());
+    fn of(dump: &Value, refused: Option<&'static str>) -> Self {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let folder = tempfile::tempdir().expect("a folder");
-        let kubeconfig = kubeconfig(folder.path(), address);
-        let record = Arc::clone(&asked);
-        std::thread::spawn(move || {
-            for stream in server.incoming().map_while(Result::ok) {
-                let (objects, record) = (Arc::clone(&objects), Arc::clone(&record));
-                std::thread::spawn(move || answer(stream, &objects, refused, &record));
-            }
-        });
+        let shown = Shown {
+            objects: array(&dump["items"]).to_vec(),
+            refused: refused.map(|list| (list, 403)),
+            date: Some("Mon, 02 Mar 2026 12:00:00 GMT"),
+            asked: Arc::clone(&asked),
+        };
+        let kubeconfig = shown::kubeconfig(folder.path(), shown).display().to_string();
         Self {
             asked,
             kubeconfig,
@@ -95,59 +90,6 @@ impl Cluster {
 
     fn web(&self) -> Web {
         Web::running(&["web", "--kubeconfig", &self.kubeconfig])
-    }
-}
-
-/// Writes a kubeconfig for a server.
-fn kubeconfig(folder: &Path, server: SocketAddr) -> String {
-    let text = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: a, cluster: {{server: \"http://{server}\"}}}}]\n\
-         users: [{{name: a, user: {{token: x}}}}]\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n"
-    );
-    let path = folder.join("kubeconfig");
-    std::fs::write(&path, text).expect("written");
-    path.display().to_string()
-}
-
-/// Answers the requests of a connection.
-fn answer(mut stream: TcpStream, objects: &Value, refused: &str, asked: &Mutex<Vec<String>>) {
-    let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
-    while let Some(Ok(request)) = lines.next() {
-        let has_ended = lines.by_ref().map_while(Result::ok).any(|line| line.is_empty());
-        let address = request.split(' ').nth(1).unwrap_or_default().to_owned();
-        asked.lock().expect("nobody panics").push(request);
-        let (path, query) = address.split_once('?').unwrap_or((address.as_str(), ""));
-        let kind = path.rsplit('/').next().unwrap_or_default();
-        let is_refused = !refused.is_empty() && kind == refused;
-        let (status, body) = if is_refused {
-            let why = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "sam may not do this", "code": 403});
-            (403, why)
-        } else if query.contains("watch=") {
-            // Nothing ever happens.
-            let head =
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-            if stream.write_all(head.as_bytes()).is_ok() {
-                lines.map_while(Result::ok).for_each(drop);
-            }
-            return;
-        } else if kind == "version" {
-            (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"}))
-        } else {
-            let plural = |object: &&Value| object["kind"].as_str().unwrap_or_default().to_lowercase() + "s";
-            let items = array(objects).iter().filter(|object| plural(object) == kind);
-            let items: Vec<&Value> = items.collect();
-            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items});
-            (200, list)
-        };
-        let body = body.to_string();
-        // The time there.
-        let head = format!(
-            "HTTP/1.1 {status} Said\r\ndate: Mon, 02 Mar 2026 12:00:00 GMT\r\ncontent-type: application/json"
-        );
-        let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        if !has_ended || stream.write_all(answer.as_bytes()).is_err() {
-            return;
-        }
     }
 }
 
@@ -169,7 +111,7 @@ fn nothing_is_made_up_for_lists_that_may_not_be_seen() {
         ("nodepools", "nodepools.karpenter.sh", 3),
         ("poddisruptionbudgets", "poddisruptionbudgets.policy", 1),
     ] {
-        let cluster = Cluster::of(&dump_of(NODES), refused);
+        let cluster = Cluster::of(&dump_of(NODES), Some(refused));
         let web = cluster.web();
         let (view, page) = (web.json("/api/view"), web.get("/"));
         let named = format!("not observed: <code>{resource}</code>");
@@ -213,7 +155,7 @@ fn links(page: &str) -> BTreeSet<String> {
 /// Whoever follows every link of the page, and every switch of every node, asks the cluster for nothing but lists.
 #[test]
 fn following_every_link_and_switch_asks_only_for_lists() {
-    let cluster = Cluster::of(&dump_of(16), "");
+    let cluster = Cluster::of(&dump_of(16), None);
     let web = cluster.web();
     let mut to_follow: VecDeque<String> = ["/".to_owned()].into();
     let mut known: BTreeSet<String> = to_follow.iter().cloned().collect();

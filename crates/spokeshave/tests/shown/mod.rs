@@ -1,18 +1,23 @@
-//! An API server that has some objects and does not list every kind, for commands that read a cluster. It is no more of one than they need.
+//! An API server that has some objects and does not list every kind, for commands that read a cluster or watch it. It is no more of one than they need.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 /// What there is, and what is not shown.
+#[derive(Default)]
 pub(crate) struct Shown {
     /// All objects, each with its kind.
     pub(crate) objects: Vec<Value>,
     /// The last part of the path of a list, and the status that answers it.
     pub(crate) refused: Option<(&'static str, u16)>,
+    /// The time there, if answers have one.
+    pub(crate) date: Option<&'static str>,
+    /// The first line of each request.
+    pub(crate) asked: Arc<Mutex<Vec<String>>>,
 }
 
 /// Writes the kubeconfig of such a server, which ends with the test program.
@@ -40,14 +45,24 @@ fn answer(mut stream: TcpStream, shown: &Shown) {
     let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
     while let Some(Ok(request)) = lines.next() {
         let has_ended = lines.by_ref().map_while(Result::ok).any(|line| line.is_empty());
-        let address = request.split(' ').nth(1).unwrap_or_default();
-        let path = address.split('?').next().unwrap_or_default();
+        let address = request.split(' ').nth(1).unwrap_or_default().to_owned();
+        shown.asked.lock().expect("nobody panics").push(request);
+        let (path, query) = address.split_once('?').unwrap_or((address.as_str(), ""));
         let kind = path.rsplit('/').next().unwrap_or_default();
         let (status, body) = match shown.refused {
             Some((refused, status)) if refused == kind => {
                 let message = "sam may not do this";
                 let why = json!({"kind": "Status", "status": "Failure", "message": message, "reason": "R", "code": status});
                 (status, why)
+            }
+            _ if query.contains("watch=") => {
+                // Nothing ever happens.
+                let head =
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+                if stream.write_all(head.as_bytes()).is_ok() {
+                    lines.map_while(Result::ok).for_each(drop);
+                }
+                return;
             }
             _ if kind == "version" => {
                 let version = json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"});
@@ -63,7 +78,9 @@ fn answer(mut stream: TcpStream, shown: &Shown) {
             }
         };
         let body = body.to_string();
-        let head = format!("HTTP/1.1 {status} Said\r\ncontent-type: application/json");
+        let date = shown.date.map(|date| format!("date: {date}\r\n"));
+        let date = date.unwrap_or_default();
+        let head = format!("HTTP/1.1 {status} Said\r\n{date}content-type: application/json");
         let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         if !has_ended || stream.write_all(answer.as_bytes()).is_err() {
             return;

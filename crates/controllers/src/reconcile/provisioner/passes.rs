@@ -10,8 +10,8 @@ use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_plan::Provisioned;
 use spokeshave_plan::buffers::{Tally, tally};
 
-use super::Provisioner;
 use super::audited::Decision;
+use super::{Provisioner, existing};
 
 /// Whom a step of a pass is about.
 #[derive(Clone, Copy)]
@@ -142,8 +142,7 @@ impl Provisioner {
 /// How many pods that exist have no place, or one that the audit has refused.
 fn without_place(snapshot: &Snapshot, decision: &Decision) -> usize {
     let failed = decision.outcome.unschedulable.iter().map(|one| &one.pod);
-    let pods = failed.chain(decision.refused.keys());
-    pods.filter(|pod| !snapshot.pod(**pod).is_virtual).count()
+    existing(snapshot, failed.chain(decision.refused.keys()))
 }
 
 /// Whether nodes would be launched for virtual pods while pods that exist have no place where nodes join: in other zones these may need what limits leave.

@@ -65,12 +65,16 @@ async fn capability_21_a_group_of_boxes_costs_what_is_launched() {
     assert_eq!(price(coming, "2 nodes").await, alone);
 }
 
+/// With these disruption budgets of its only NodePool.
+fn budgeted(mut cluster: World, budgets: serde_json::Value) -> World {
+    let pool = Arc::make_mut(&mut cluster.state.node_pools[0]);
+    pool.spec.disruption.budgets = serde_json::from_value(budgets).unwrap();
+    cluster
+}
+
 #[tokio::test]
 async fn d_195_of_two_nodes_no_fifty_may_go() {
-    let mut wide = world(2, "small");
-    let pool = Arc::make_mut(&mut wide.state.node_pools[0]);
-    let budgets = serde_json::json!([{"nodes": "50"}]);
-    pool.spec.disruption.budgets = serde_json::from_value(budgets).unwrap();
+    let mut wide = budgeted(world(2, "small"), serde_json::json!([{"nodes": "50"}]));
     let page = page_of(wide.clone(), "").await;
     assert!(page.contains("2 of 2") && !page.contains("50 of 50"), "{page}");
     assert!(!page.contains(r#"<span class="bad">"#), "{page}");
@@ -91,7 +95,7 @@ async fn d_195_of_two_nodes_no_fifty_may_go() {
 /// Shares of no nodes are none, and of one node that one: what a NodePool without nodes allows is told as if it had one.
 #[tokio::test]
 async fn d_196_budgets_of_a_nodepool_without_nodes_are_not_closed() {
-    let mut empty = world(0, "small");
+    let empty = world(0, "small");
     let page = page_of(empty.clone(), "").await;
     assert_eq!(page.matches("no node to disrupt").count(), 3, "{page}");
     let title = "<title>all seven days: 1 (budgets[0] nodes: 10%)</title>";
@@ -99,10 +103,8 @@ async fn d_196_budgets_of_a_nodepool_without_nodes_are_not_closed() {
     let bad = r#"<span class="bad">"#;
     assert!(!page.contains(bad) && !page.contains("url(#p-closed)"), "{page}");
     // What would be closed with nodes, too, is closed.
-    let pool = Arc::make_mut(&mut empty.state.node_pools[0]);
     let budgets = serde_json::json!([{"nodes": "10%"}, {"nodes": "0", "reasons": ["Drifted"]}]);
-    pool.spec.disruption.budgets = serde_json::from_value(budgets).unwrap();
-    let page = page_of(empty, "").await;
+    let page = page_of(budgeted(empty, budgets), "").await;
     assert_eq!(page.matches("no node to disrupt").count(), 2, "{page}");
     assert_eq!(page.matches(bad).count(), 1, "{page}");
     assert_eq!(page.matches("url(#p-closed)").count(), 1, "{page}");
@@ -111,11 +113,8 @@ async fn d_196_budgets_of_a_nodepool_without_nodes_are_not_closed() {
 /// What a pointer is told of each stretch is there in words as well, and what is cut says so.
 #[tokio::test]
 async fn what_budgets_allow_is_told_without_a_pointer() {
-    let mut often = world(2, "small");
-    let pool = Arc::make_mut(&mut often.state.node_pools[0]);
     let budgets = serde_json::json!([{"nodes": "0", "schedule": "0 * * * *", "duration": "30m"}]);
-    pool.spec.disruption.budgets = serde_json::from_value(budgets).unwrap();
-    let page = page_of(often, "").await;
+    let page = page_of(budgeted(world(2, "small"), budgets), "").await;
     let (_, panel) = page.split_once(r#"id="budgets""#).unwrap();
     let (_, lane) = panel.split_once(r#"<svg class="lane""#).unwrap();
     let (lane, _) = lane.split_once("</svg>").unwrap();
@@ -139,11 +138,8 @@ async fn what_budgets_allow_is_told_without_a_pointer() {
 /// What would be with one node no command tells: `spokeshave budgets` tells of the NodePool as it is.
 #[tokio::test]
 async fn d_196_what_one_node_would_be_allowed_leads_to_no_command() {
-    let mut empty = world(0, "small");
-    let pool = Arc::make_mut(&mut empty.state.node_pools[0]);
     let budgets = serde_json::json!([{"nodes": "0", "schedule": "0 * * * *", "duration": "30m"}]);
-    pool.spec.disruption.budgets = serde_json::from_value(budgets).unwrap();
-    let page = page_of(empty, "").await;
+    let page = page_of(budgeted(world(0, "small"), budgets), "").await;
     let (_, words) = page.split_once("<summary>default in words</summary>").unwrap();
     let (words, _) = words.split_once("</details>").unwrap();
     assert_eq!(words.matches("<li>and ").count(), 3, "{words}");
@@ -202,11 +198,8 @@ async fn no_drawing_is_announced_by_itself() {
 #[tokio::test]
 async fn intervals_at_the_ends_of_the_calendar_are_told_by_their_other_ends() {
     let closed = |schedule: &str, duration: &str| {
-        let mut closed = world(2, "small");
-        let pool = Arc::make_mut(&mut closed.state.node_pools[0]);
         let budget = serde_json::json!([{"nodes": "0", "schedule": schedule, "duration": duration}]);
-        pool.spec.disruption.budgets = serde_json::from_value(budget).unwrap();
-        closed
+        budgeted(world(2, "small"), budget)
     };
     let page = page_of(closed("0 9 2 1 *", "8h"), "").await;
     for title in [
