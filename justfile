@@ -70,6 +70,12 @@ simulations *options:
     {{build}}
     python3 -B e2e/simulations.py "$@"
 
+# Recordings of every format that `simulate` reads, random ones by seed, as `simulate --check` counts them and as an independent reader does; shuffled and damaged
+# ones, too (`--seeds N`, `--first-seed S`, `--keep DIR`; give names of formats to read only those).
+simulations-readers *options:
+    {{build}}
+    python3 -B e2e/simulations/readers.py "$@"
+
 # What users have reported of autoscalers, lived again by models and by ours (e2e/simulations/stories); fails when a model does not show its pain or ours does,
 # or when the table in docs/simulate-engine.md is another (`--write`: writes it; give names of stories to run only those). A minute of processor time.
 stories *options:

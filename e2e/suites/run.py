@@ -3,6 +3,7 @@
 
 Ends with 1 when a spec fails that is not in known-failures.md. A spec that fails is run once more by itself, because the specs wait by the wall clock;
 what fails twice counts. Specs that an earlier failure of their container left out are run by themselves as well; one without a report then has failed, too.
+What surrounds the specs (BeforeSuite, AfterSuite) may fail in none of these runs, and none may crash, whatever its specs have come to.
 Only what the time did not suffice for is not judged, and a run that has judged no spec at all ends with 1.
 """
 
@@ -140,12 +141,12 @@ def run(options, name, focus, seconds):
 
 
 def alone(options, index, name, seconds):
-    """The report of a spec that is run by itself, and what broke that run. One that there is no report of has failed; it is None where the time was over."""
+    """The report of a spec that is run by itself, and what broke that run before its time was over. One that there is no report of has failed; it is None where the time was over."""
     seconds = min(seconds, HANG_SECONDS)
     ran = run(options, f"{options.name}-again-{index}", [f"{re.escape(name)}$"], seconds)
     spec = ran.specs.get(name)
     if not unjudged(spec):
-        return spec, ran.broken
+        return spec, None if ran.is_late else ran.broken
     if ran.is_late:
         return failure(f"not through by itself after {seconds:.0f} s") if seconds == HANG_SECONDS else None, None
     return failure(ran.broken or "it was left out when it was run by itself"), ran.broken
@@ -208,7 +209,10 @@ def main():
     ran = run(options, options.name, focus, left())
     if ran.broken:
         print(f"the run of all of them was broken: {ran.broken}", flush=True)
-    again, in_a_row = {}, 0
+    again, in_a_row, breaks = {}, 0, []
+    # What its end has come too early for is not judged.
+    if ran.broken and not ran.is_late:
+        breaks.append(ran.broken)
     for index, name in enumerate(names):
         spec = ran.specs.get(name)
         if left() < LEAST_SECONDS or in_a_row == MOST_BROKEN:
@@ -216,6 +220,8 @@ def main():
         if spec is None or (not passed(spec) and (name not in known or spec["State"] == "skipped")):
             again[name], broken = alone(options, index, name, left())
             in_a_row = in_a_row + 1 if broken else 0
+            if broken:
+                breaks.append(f"{broken} ({name} by itself)")
     is_hopeless = in_a_row == MOST_BROKEN
     verdicts = {}
     for name in names:
@@ -223,16 +229,12 @@ def main():
         verdicts[name], note = judge(name, first, second, known, "not tried" if is_hopeless else "no time left")
         seconds = (second or first or {}).get("RunTime", 0) / 1e9
         print(f"{verdicts[name]:8} {seconds:6.0f} s  {name}{'  (' + note + ')' if note else ''}")
-    broken = ran.broken
     if is_hopeless:
-        broken = f"{MOST_BROKEN} runs in a row, and no further spec was tried"
-    elif ran.is_late or (again and all(passed(spec) for spec in again.values())):
-        # The time was over, or what was left out has passed since.
-        broken = None
-    sys.exit(conclude(options, list(verdicts.values()), broken))
+        breaks = [f"{MOST_BROKEN} runs in a row, and no further spec was tried"]
+    sys.exit(conclude(options, list(verdicts.values()), breaks))
 
 
-def conclude(options, verdicts, broken):
+def conclude(options, verdicts, breaks):
     """Prints the last line, and what it does not tell; gives the status."""
     count = {verdict: verdicts.count(verdict) for verdict in ("passed", "failed", "FAILED", "not run")}
     print(f"\n{count['passed']} of {len(verdicts)} specs passed with {options.operator}; {count['not run']} not run; {count['FAILED']} failed that are not known to")
@@ -240,7 +242,7 @@ def conclude(options, verdicts, broken):
     if count["not run"] == len(verdicts):
         print(f"no spec was judged in {options.seconds} s, so that nothing is said about {options.operator}")
         wrong = True
-    if broken:
+    for broken in breaks:
         print(f"broken as a whole: {broken}")
         wrong = True
     if wrong:

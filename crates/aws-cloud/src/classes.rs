@@ -53,9 +53,7 @@ fn wait(duration: SignedDuration) -> Duration {
 /// Whether a NodeClaim is launched from a class.
 pub(crate) fn uses(claim: &NodeClaim, class: &EC2NodeClass) -> bool {
     let reference = &claim.spec.node_class_ref;
-    reference.group == EC2NodeClass::GROUP
-        && reference.kind == EC2NodeClass::KIND
-        && reference.name == class.name()
+    reference.is_ec2() && reference.name == class.name()
 }
 
 impl Inner {

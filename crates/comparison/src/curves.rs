@@ -180,7 +180,7 @@ fn steps() -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spokeshave_simulate::{Engine, Measured};
+    use spokeshave_simulate::{Engine, Measured, WorkDone};
 
     fn run(cost: Vec<u64>, measured: Measured) -> Run {
         Run {
@@ -195,6 +195,7 @@ mod tests {
                 ..Curve::default()
             },
             digest: String::new(),
+            work: WorkDone::default(),
             partial: false,
         }
     }

@@ -75,6 +75,50 @@ impl RawRun {
     }
 }
 
+/// What one run took, from its start to its end, warm-up included. It is beside the figures and in no digest: processor time differs from run to run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunWork {
+    /// Its policy.
+    pub policy: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Instances launched.
+    pub launches: u64,
+    /// Launches that failed.
+    pub failed_launches: u64,
+    /// Commands of disruption that were carried out.
+    pub commands: u64,
+    /// Pods evicted by disruption that could have waited, or lost with a node that it removed.
+    pub moves: u64,
+    /// How often passes of disruption have tried to do without a set of nodes; of the fast engine only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub what_ifs: Option<u64>,
+    /// Requests of the operator to the API server that are not reads; of the full engine only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_writes: Option<u64>,
+    /// Processor time of the whole simulation, in seconds, where it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds: Option<f64>,
+}
+
+impl RunWork {
+    pub(crate) fn of(run: &Run) -> Self {
+        let work = run.work;
+        Self {
+            policy: run.policy.clone(),
+            seed: run.seed,
+            launches: work.launches,
+            failed_launches: work.failed_launches,
+            commands: work.commands,
+            moves: work.moves,
+            what_ifs: work.what_ifs,
+            api_writes: work.api_writes,
+            cpu_seconds: work.cpu_ms.map(|milliseconds| milliseconds as f64 / 1_000.0),
+        }
+    }
+}
+
 /// Which waits of which no end was seen may have been endless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endless {

@@ -115,6 +115,7 @@ mod tests {
             },
             curve: spokeshave_simulate::Curve::default(),
             digest: String::new(),
+            work: spokeshave_simulate::WorkDone::default(),
             partial: false,
         };
         let patience = |runs: &[Run]| patience_ms(runs.iter());

@@ -10,7 +10,7 @@ use spokeshave_api::conditions::{Conditioned as _, LAUNCHABLE, READY};
 use spokeshave_api::labels;
 use spokeshave_model::reason::{PoolRefusal, Reason};
 use spokeshave_model::snapshot::{InstanceTypesProblem, PodId, PoolId, PoolView, Snapshot};
-use spokeshave_model::{InstanceType, Requirement, Requirements};
+use spokeshave_model::{InstanceType, Offering, Requirement, Requirements};
 use spokeshave_schedule::MinValuesPolicy;
 
 /// The NodePools that a pod asks for: those that it names, or else those that alone have the labels that it wants. Empty when any would do.
@@ -138,11 +138,26 @@ fn meets(one: &InstanceType, wanted: &Requirements) -> bool {
 
 fn is_offered(snapshot: &Snapshot, one: &InstanceType, wanted: &Requirements) -> bool {
     let mut offerings = one.offerings.iter().filter(|offering| offering.available);
-    offerings.any(|offering| {
-        wanted
-            .compatible(&offering.requirements, &snapshot.well_known)
-            .is_ok()
-    })
+    offerings.any(|offering| suits(snapshot, offering, wanted))
+}
+
+fn suits(snapshot: &Snapshot, offering: &Offering, wanted: &Requirements) -> bool {
+    wanted
+        .compatible(&offering.requirements, &snapshot.well_known)
+        .is_ok()
+}
+
+/// Whether it meets what is wanted and is sold so, be it available now or not.
+fn is_sold(snapshot: &Snapshot, one: &InstanceType, wanted: &Requirements) -> bool {
+    let mut offerings = one.offerings.iter();
+    meets(one, wanted) && offerings.any(|offering| suits(snapshot, offering, wanted))
+}
+
+/// Whether a NodePool has no instance type because none of those that meet its requirements has an available offering: no requirement is to blame, and it may be
+/// over by itself.
+pub fn is_sold_out(snapshot: &Snapshot, pool: &PoolView) -> bool {
+    let mut types = pool.instance_types.iter();
+    types.any(|one| is_sold(snapshot, one, &pool.requirements)) && eligible(snapshot, pool).is_empty()
 }
 
 fn alone(requirement: &Requirement) -> Requirements {
@@ -181,12 +196,25 @@ fn filtered_out(snapshot: &Snapshot, pool: &PoolView, min_values: MinValuesPolic
     Some(nothing_left(snapshot, pool, all))
 }
 
+/// Which requirements leave no instance type, whatever is available now: while everything is sold out, the first one would be blamed for that.
 fn nothing_left(snapshot: &Snapshot, pool: &PoolView, all: usize) -> String {
-    let requirements: Vec<&Requirement> = pool.requirements.iter().collect();
-    let none = |wanted: &Requirements| {
-        let mut types = pool.instance_types.iter();
-        !types.any(|one| meets(one, wanted) && is_offered(snapshot, one, wanted))
+    let sold = |wanted: &Requirements| {
+        let types = pool.instance_types.iter();
+        types.filter(|one| is_sold(snapshot, one, wanted)).count()
     };
+    let left = sold(&pool.requirements);
+    if left > 0 {
+        let (meet, have) = match left {
+            1 => ("meets", "has"),
+            _ => ("meet", "have"),
+        };
+        return format!(
+            "the {} of {all} that {meet} its requirements {have} no available offering",
+            types(left)
+        );
+    }
+    let requirements: Vec<&Requirement> = pool.requirements.iter().collect();
+    let none = |wanted: &Requirements| sold(wanted) == 0;
     if let Some(one) = requirements.iter().find(|one| none(&alone(one))) {
         return format!("{one} leaves none of {}", types(all));
     }

@@ -104,15 +104,18 @@ pub enum ModelName {
     None,
     /// A model of Karpenter 1.14.
     Karpenter,
+    /// The same on NodePools that weigh what a move saves.
+    KarpenterBalanced,
     /// A model of cluster-autoscaler.
     ClusterAutoscaler,
 }
 
 /// Names of models in scenario files.
-pub const MODELS: [(&str, ModelName); 4] = [
+pub const MODELS: [(&str, ModelName); 5] = [
     ("spokeshave", ModelName::Ours),
     ("none", ModelName::None),
     ("karpenter-1.14", ModelName::Karpenter),
+    ("karpenter-balanced", ModelName::KarpenterBalanced),
     ("cluster-autoscaler", ModelName::ClusterAutoscaler),
 ];
 

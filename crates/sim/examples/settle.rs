@@ -1,17 +1,16 @@
 //! What consolidation costs and moves when workloads shrink, on virtual time: `cargo run --release -p spokeshave-sim --example settle -- [SCENARIO…]`.
 //!
 //! Prints a Markdown table of the mean over the seeds of each scenario, and fails when a figure is worse than in `crates/sim/figures.json`; `--write`
-//! writes them there instead. `--seconds N` compares what is through after N seconds, and says what is not. A run that stands still then fails; where none is
-//! through it ends with 3, as nothing can be said.
+//! writes them there instead. `--seconds N` compares what is through after N seconds, and says what is not. A run that stands still then fails: it takes up to 90
+//! seconds more to know of each that is under way. Where none is through it ends with 3, as nothing can be said.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use clap::Parser as _;
-use spokeshave_sim::examples::{Patience, processors};
+use spokeshave_sim::examples::{Patience, UnderWay, processors};
 use spokeshave_sim::performance::figures::{Figures, Table};
 use spokeshave_sim::performance::settle::{Moment, Options, Scenario, live, scenarios};
 
@@ -39,7 +38,7 @@ struct Arguments {
     /// Live this seed only, and compare nothing
     #[arg(long)]
     seed: Option<u64>,
-    /// Compare what is through after so many seconds, and leave the rest
+    /// Compare what is through after so many seconds, and leave the rest, once it is known that none of it stands still
     #[arg(long, value_name = "SECONDS", conflicts_with = "write")]
     seconds: Option<u64>,
     /// Print the progress of each run to standard error
@@ -59,32 +58,6 @@ fn committed() -> PathBuf {
 
 /// A run: the place of its scenario among those that are wanted, and its seed.
 type Run = (usize, u64);
-
-/// Runs that have begun and not ended, with how long each may stay at its instant of virtual time.
-#[derive(Clone, Default)]
-struct UnderWay(Arc<Mutex<BTreeMap<Run, Patience>>>);
-
-impl UnderWay {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Run, Patience>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A run begins, or has nothing left to do at an instant.
-    fn goes_on(&self, run: Run) {
-        self.all().insert(run, Patience::begin(Some(STANDSTILL_SECONDS)));
-    }
-
-    fn has_ended(&self, run: Run) {
-        self.all().remove(&run);
-    }
-
-    /// Those that stand still.
-    fn stuck(&self) -> Vec<Run> {
-        let all = self.all();
-        let stuck = all.iter().filter(|(_, patience)| patience.is_over());
-        stuck.map(|(run, _)| *run).collect()
-    }
-}
 
 /// Lives one run. `rests` hears of every moment in which nothing is left to do.
 fn run(
@@ -169,7 +142,7 @@ fn run_all(
     arguments: &Arc<Arguments>,
     patience: Patience,
 ) -> Vec<Vec<Result<Figures, String>>> {
-    let under_way = UnderWay::default();
+    let under_way: Arc<UnderWay<Run>> = Arc::new(UnderWay::new(STANDSTILL_SECONDS));
     let numbered = wanted.iter().enumerate();
     let jobs: Vec<Run> = numbered
         .flat_map(|(index, scenario)| {

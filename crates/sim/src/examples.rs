@@ -1,13 +1,14 @@
 //! What examples share that run the same for many numbers: seeds that are lived, points at which an operator is killed.
 //!
-//! Owns the threads, how long somebody waits for them, and the command that runs an example again. What is run, and what is made of it, is the example's.
+//! Owns the threads, how long somebody waits for them, which of them stand still, and the command that runs an example again. What is run, and what is made of it,
+//! is the example's.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long somebody waits, by the wall clock.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     until: Option<Instant>,
 }
@@ -32,6 +33,60 @@ impl Patience {
     #[must_use]
     pub fn is_over(self) -> bool {
         self.left().is_some_and(|left| left.is_zero())
+    }
+}
+
+/// Runs that have begun and not ended, with how long each may stay at its instant of virtual time.
+#[derive(Debug)]
+pub struct UnderWay<R> {
+    standstill_seconds: u64,
+    runs: Mutex<BTreeMap<R, Patience>>,
+    /// One of them has gone on or ended.
+    changed: Condvar,
+}
+
+impl<R: Ord + Copy> UnderWay<R> {
+    /// None yet. Whoever has been at one instant for so many seconds stands still.
+    #[must_use]
+    pub fn new(standstill_seconds: u64) -> Self {
+        Self {
+            standstill_seconds,
+            runs: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn runs(&self) -> MutexGuard<'_, BTreeMap<R, Patience>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A run begins, or has nothing left to do at an instant.
+    pub fn goes_on(&self, run: R) {
+        self.runs()
+            .insert(run, Patience::begin(Some(self.standstill_seconds)));
+        self.changed.notify_all();
+    }
+
+    /// A run has ended.
+    pub fn has_ended(&self, run: R) {
+        self.runs().remove(&run);
+        self.changed.notify_all();
+    }
+
+    /// Those that stand still. Each that is under way now is waited for until it goes on, has ended, or has been where it is for long enough: it may have come to
+    /// a standstill only just before.
+    pub fn stuck(&self) -> Vec<R> {
+        let mut runs = self.runs();
+        let mut doubtful = runs.clone();
+        loop {
+            doubtful.retain(|run, since| runs.get(run) == Some(&*since));
+            let longest = doubtful.values().filter_map(|patience| patience.left()).max();
+            let Some(left) = longest.filter(|left| !left.is_zero()) else {
+                return doubtful.into_keys().collect();
+            };
+            let waited = self.changed.wait_timeout(runs, left);
+            runs = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 }
 
@@ -105,6 +160,40 @@ pub fn log_of_one(file: Option<&str>, seeds: u64) -> Result<Option<&str>, String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One has come where it is only when it is asked for, and never leaves it.
+    #[test]
+    fn a_run_that_has_only_just_come_to_a_standstill_is_found() {
+        let under_way = UnderWay::new(1);
+        under_way.goes_on("through");
+        under_way.goes_on("still");
+        under_way.has_ended("through");
+        assert_eq!(under_way.stuck(), ["still"]);
+    }
+
+    /// An hour is longer than anybody waits for this test.
+    #[test]
+    fn a_run_that_goes_on_or_ends_is_not_waited_for() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        let under_way = UnderWay::new(3_600);
+        assert!(under_way.stuck().is_empty());
+        under_way.goes_on("slow");
+        under_way.goes_on("last");
+        let is_known = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                under_way.has_ended("last");
+                while !is_known.load(Ordering::Relaxed) {
+                    under_way.goes_on("slow");
+                    std::thread::yield_now();
+                }
+            });
+            let stuck = under_way.stuck();
+            is_known.store(true, Ordering::Relaxed);
+            assert!(stuck.is_empty(), "{stuck:?}");
+        });
+    }
 
     #[test]
     fn a_log_is_that_of_a_single_seed() {

@@ -25,7 +25,7 @@ use spokeshave_simulate::least::Least;
 use spokeshave_simulate::log::{Line, LogDigest, command_text};
 use spokeshave_simulate::meter::Meter;
 use spokeshave_simulate::savings::Savings;
-use spokeshave_simulate::{Engine, Run, World};
+use spokeshave_simulate::{Engine, Run, WorkDone, World};
 use tokio::sync::Notify;
 
 use crate::names::Names;
@@ -56,6 +56,8 @@ pub(crate) struct Chronicle {
     state: Mutex<State>,
     /// Writes so far.
     commits: AtomicU64,
+    /// Requests of the operator that are not reads, so far.
+    operator_writes: AtomicU64,
     stirred: Notify,
 }
 
@@ -133,6 +135,7 @@ impl Chronicle {
             timeline,
             state: Mutex::new(state),
             commits: AtomicU64::new(0),
+            operator_writes: AtomicU64::new(0),
             stirred: Notify::new(),
         }
     }
@@ -249,9 +252,14 @@ impl Chronicle {
         }
         state.note(now_ms, "phase", &name, &format!("{phase:?}"));
         if before == Some(DisruptionPhase::Starting) && phase != DisruptionPhase::RolledBack {
-            state.meter.count(|counted| &mut counted.commands);
+            state.meter.command_starts();
             state.savings.note(now_ms, &command);
         }
+    }
+
+    /// The operator asks the API server for something that is not a read.
+    pub(crate) fn operator_writes(&self) {
+        self.operator_writes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The operator begins to evict a pod.
@@ -277,7 +285,7 @@ impl Chronicle {
     /// A launch was refused.
     pub(crate) fn refused(&self, name: &str) {
         let (mut state, now_ms) = self.now();
-        state.meter.count(|counted| &mut counted.failed_launches);
+        state.meter.launch_fails();
         let why = "no capacity for any instance type of the NodeClaim";
         state.note(now_ms, "refused", name, why);
     }
@@ -313,6 +321,10 @@ impl Chronicle {
             .map(|pod| now_ms - pod.since_ms)
             .collect();
         let meter = std::mem::replace(&mut state.meter, Meter::new(0, 0));
+        let work = WorkDone {
+            api_writes: Some(self.operator_writes.load(Ordering::Relaxed)),
+            ..meter.work
+        };
         let (measured, curve) = meter.finish(waiting.into_iter());
         let log = std::mem::take(&mut state.log);
         Run {
@@ -320,6 +332,7 @@ impl Chronicle {
             seed,
             engine: Engine::Full,
             digest: log.finish(&measured, &curve),
+            work,
             measured,
             curve,
             partial,

@@ -1,6 +1,6 @@
-//! The way of the operator to the API server: what it evicts is told to the chronicle.
+//! The way of the operator to the API server: what it evicts, and how often it writes, is told to the chronicle.
 //!
-//! Owns which requests are evictions. It changes no request and no answer.
+//! Owns which requests are evictions and which are writes. It changes no request and no answer.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -31,6 +31,9 @@ impl tower::Service<Request<Body>> for OperatorWay {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        if is_write(request.method()) {
+            self.chronicle.operator_writes();
+        }
         let pod = evicted(request.method(), request.uri().path());
         if let Some(pod) = &pod {
             self.chronicle.eviction_begins(pod);
@@ -45,6 +48,11 @@ impl tower::Service<Request<Body>> for OperatorWay {
             answer
         })
     }
+}
+
+/// Whether a request asks for more than to read.
+fn is_write(method: &Method) -> bool {
+    [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(method)
 }
 
 /// Namespace and name of the pod that a request evicts or deletes.

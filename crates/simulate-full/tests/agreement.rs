@@ -76,6 +76,13 @@ fn agree(name: &str, seed: u64, hours: u64) -> Told {
 fn a_cluster_that_does_not_change_costs_the_same() {
     let told = agree("1-constant", 1, 2);
     assert_eq!(told.run.measured.launches, 1);
+    let work = told.run.work;
+    assert_eq!((work.launches, work.commands, work.moves), (1, 0, 0));
+    assert!(
+        work.api_writes > Some(0),
+        "a NodeClaim was made at least: {work:?}"
+    );
+    assert_eq!(work.what_ifs, None, "the operator does not tell them");
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn policy(spec: &PolicySpec, pools: &[Value]) -> Result<Policy, Box<dyn Error>> 
         ModelName::Ours => Model::Ours,
         ModelName::None => Model::None,
         ModelName::Karpenter => Model::Karpenter,
+        ModelName::KarpenterBalanced => Model::KarpenterBalanced,
         ModelName::ClusterAutoscaler => Model::ClusterAutoscaler,
     };
     let disrupt = &mut policy.settings.disrupt;

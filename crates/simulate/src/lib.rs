@@ -29,5 +29,5 @@ pub mod world;
 pub use engine::{ObjectsAt, Watch, live, live_watched};
 pub use log::{Line, Sink};
 pub use objects::Objects;
-pub use run::{Curve, Engine, Measured, Run};
+pub use run::{Curve, Engine, Measured, Run, WorkDone};
 pub use world::{Delays, Model, Policy, Scoring, Shortage, SpotInterruptions, World};

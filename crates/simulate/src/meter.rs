@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spokeshave_model::{CapacityType, Price};
 
-use crate::run::{Curve, Measured};
+use crate::run::{Curve, Measured, WorkDone};
 use crate::world::HOUR_MS;
 
 /// The current state.
@@ -104,6 +104,8 @@ pub struct Meter {
     stretch: Stretch,
     /// Figures that are counted, not integrated.
     pub counted: Measured,
+    /// What the run has taken so far, warm-up included.
+    pub work: WorkDone,
     evictions_by_owner: BTreeMap<u32, u64>,
     owners: BTreeSet<u32>,
 }
@@ -139,6 +141,7 @@ impl Meter {
             },
             stretch: Stretch::default(),
             counted: Measured::default(),
+            work: WorkDone::default(),
             evictions_by_owner: BTreeMap::new(),
             owners: BTreeSet::new(),
         }
@@ -207,8 +210,22 @@ impl Meter {
         }
     }
 
-    /// An instance is paid for from now on.
+    /// A launch has failed.
+    pub fn launch_fails(&mut self) {
+        self.work.failed_launches += 1;
+        self.count(|counted| &mut counted.failed_launches);
+    }
+
+    /// A command of disruption is carried out.
+    pub fn command_starts(&mut self) {
+        self.work.commands += 1;
+        self.count(|counted| &mut counted.commands);
+    }
+
+    /// An instance was launched, and is paid for from now on.
     pub fn instance_begins(&mut self, price: Price, capacity_type: CapacityType) {
+        self.work.launches += 1;
+        self.count(|counted| &mut counted.launches);
         self.level.price[slot(capacity_type)] += nanos(price);
         self.level.nodes += 1;
         self.note_peaks();
@@ -291,6 +308,7 @@ impl Meter {
 
     /// A workload pod was evicted.
     pub fn evicted(&mut self, owner: u32, is_voluntary: bool) {
+        self.work.moves += u64::from(is_voluntary);
         if !self.counts() {
             return;
         }
@@ -446,6 +464,38 @@ mod tests {
         meter.pod_ends(Some(1));
         let (measured, _) = meter.finish(std::iter::empty());
         assert_eq!(measured.pending_left_ms, [1]);
+    }
+
+    #[test]
+    fn the_work_of_the_warm_up_is_work() {
+        let mut meter = Meter::new(HOUR_MS, HOUR_MS);
+        for hour in 1..=2 {
+            meter.launch_fails();
+            meter.instance_begins(Price(100_000_000), CapacityType::OnDemand);
+            meter.command_starts();
+            meter.evicted(0, true);
+            meter.evicted(0, false);
+            meter.advance(hour * HOUR_MS);
+        }
+        let all = WorkDone {
+            launches: 2,
+            failed_launches: 2,
+            commands: 2,
+            moves: 2,
+            ..WorkDone::default()
+        };
+        assert_eq!(meter.work, all);
+        let (measured, _) = meter.finish(std::iter::empty());
+        assert_eq!(
+            (
+                measured.launches,
+                measured.failed_launches,
+                measured.commands,
+                measured.evictions_voluntary,
+                measured.evictions_involuntary
+            ),
+            (1, 1, 1, 1, 1)
+        );
     }
 
     #[test]

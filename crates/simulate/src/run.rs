@@ -29,10 +29,33 @@ pub struct Run {
     pub measured: Measured,
     /// The curves, one point for each `Curve::step_ms`.
     pub curve: Curve,
-    /// SHA-256 over decisions and figures, in hexadecimal; wall time is not in it.
+    /// SHA-256 over decisions and figures, in hexadecimal; `work` is not in it.
     pub digest: String,
+    /// What it took.
+    pub work: WorkDone,
     /// True when it was interrupted.
     pub partial: bool,
+}
+
+/// What a run took, from its start to its end, warm-up included. No digest has it, and no figure is made of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkDone {
+    /// Instances launched.
+    pub launches: u64,
+    /// Launches that failed.
+    pub failed_launches: u64,
+    /// Commands of disruption that were carried out.
+    pub commands: u64,
+    /// Pods evicted by disruption that could have waited, or lost with a node that it removed.
+    pub moves: u64,
+    /// What-ifs: how often passes of disruption have tried to do without a set of nodes; those of second looks at commands are not counted. `None`: the engine
+    /// does not count them.
+    pub what_ifs: Option<u64>,
+    /// Requests of the operator to the API server that are not reads (POST, PUT, PATCH, DELETE), whatever the answer. `None`: there is no API server.
+    pub api_writes: Option<u64>,
+    /// Processor time of the run's thread, in milliseconds. `None`: nobody has measured it, as no engine does.
+    pub cpu_ms: Option<u64>,
 }
 
 /// The figures of one run.

@@ -191,6 +191,8 @@ pub enum Model {
     None,
     /// A model of the documented behaviour of Karpenter 1.14; not the product.
     Karpenter,
+    /// The same where NodePools that consolidate do so by the policy `Balanced`.
+    KarpenterBalanced,
     /// A model of the documented behaviour of cluster-autoscaler; not the product.
     ClusterAutoscaler,
 }

@@ -125,11 +125,87 @@ pub(crate) enum Command {
 
 #[cfg(test)]
 mod tests {
+    use clap::error::ErrorKind;
+
     use super::*;
+    use crate::connection::ClusterArgs;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// A command and those below it.
+    fn with_its_own(command: &clap::Command) -> Vec<&clap::Command> {
+        let below = command.get_subcommands().flat_map(with_its_own);
+        std::iter::once(command).chain(below).collect()
+    }
+
+    #[test]
+    fn what_takes_a_kubeconfig_takes_a_context_and_neither_with_files() {
+        let program = Cli::command();
+        let mut reaching = Vec::new();
+        for command in with_its_own(&program) {
+            let find = |id: &str| command.get_arguments().find(|argument| argument.get_id() == id);
+            let name = command.get_name();
+            // `up` writes one.
+            if name == "up" || ClusterArgs::IDS.into_iter().all(|id| find(id).is_none()) {
+                continue;
+            }
+            reaching.push(name);
+            for id in ClusterArgs::IDS {
+                assert!(find(id).is_some(), "{name} --{id}");
+                let Some(filenames) = find("filenames") else {
+                    continue;
+                };
+                let excluded = command.get_arg_conflicts_with(filenames);
+                assert!(
+                    excluded.iter().any(|argument| argument.get_id() == id),
+                    "{name} -f with --{id}"
+                );
+            }
+        }
+        for name in ["operator", "plan", "web", "init", "record", "thaw"] {
+            assert!(reaching.contains(&name), "{name} of {reaching:?}");
+        }
+    }
+
+    #[test]
+    fn a_dump_is_in_no_context_and_a_context_has_a_name() {
+        let refused = |words: &[&str]| {
+            let words = [&["spokeshave", "web"], words].concat();
+            let error = Cli::try_parse_from(words).expect_err("refused");
+            (error.kind(), error.to_string())
+        };
+        for (flag, value) in [("--kubeconfig", "<FILE>"), ("--context", "<NAME>")] {
+            let (kind, text) = refused(&["-f", "dump.yaml", flag, "staging"]);
+            assert_eq!(kind, ErrorKind::ArgumentConflict, "{text}");
+            assert!(text.contains(&format!("'{flag} {value}'")), "{text}");
+            assert_eq!(
+                ["--kubeconfig", "--context"].map(|other| text.contains(other)),
+                [flag == "--kubeconfig", flag == "--context"],
+                "only what was given: {text}"
+            );
+        }
+        // As of a variable that is not set: the current context might be another cluster.
+        let (kind, text) = refused(&["--context", ""]);
+        assert_eq!(kind, ErrorKind::InvalidValue, "{text}");
+    }
+
+    #[test]
+    fn a_rollout_takes_its_cluster_before_and_after_the_subcommand() {
+        let both = ["--kubeconfig", "file", "--context", "staging"];
+        for words in [
+            [&["spokeshave", "rollout"], &both[..], &["pause", "careful"]].concat(),
+            [&["spokeshave", "rollout", "pause", "careful"], &both[..]].concat(),
+        ] {
+            let Command::Rollout(args) = Cli::try_parse_from(&words).expect("a command line").command else {
+                panic!("{words:?}");
+            };
+            assert_eq!(args.cluster.context.as_deref(), Some("staging"), "{words:?}");
+            let kubeconfig = args.cluster.kubeconfig.as_deref();
+            assert_eq!(kubeconfig, Some(Path::new("file")), "{words:?}");
+        }
     }
 
     #[cfg(feature = "embedded")]

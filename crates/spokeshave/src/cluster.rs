@@ -1,6 +1,5 @@
 //! The cluster that a command asks: a client that has got an answer, and the time there. Never writes.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -12,7 +11,7 @@ use kube::Client;
 use kube::client::Body;
 use spokeshave_ports::TokioClock;
 
-use crate::connection::{configuration, connect};
+use crate::connection::{ClusterArgs, configuration, connect};
 
 /// How long the first answer may take, before which a name is resolved, a connection made, and perhaps a token fetched.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
@@ -31,14 +30,14 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Asks the cluster of a kubeconfig, by default the current one.
+    /// Asks the cluster that a kubeconfig and its context lead to, by default the current one.
     ///
     /// # Errors
-    /// The kubeconfig cannot be used, or the cluster does not answer.
-    pub(crate) async fn reach(kubeconfig: Option<&Path>) -> Result<Self> {
-        let config = configuration(kubeconfig).await?;
+    /// The kubeconfig or the context cannot be used, or the cluster does not answer.
+    pub(crate) async fn reach(cluster: &ClusterArgs) -> Result<Self> {
+        let config = configuration(cluster).await?;
         let server = config.cluster_url.to_string();
-        let client = connect(&config, kubeconfig, None, &TokioClock::wall(1.0).shared(), None)?;
+        let client = connect(&config, cluster, None, &TokioClock::wall(1.0).shared(), None)?;
         let now = ask(&client, &server, FIRST_ANSWER).await?;
         Ok(Cluster { client, now, server })
     }

@@ -1,26 +1,65 @@
-//! How a cluster is reached: kubeconfig, service account, client.
+//! How a cluster is reached: kubeconfig and context, service account, client.
 //!
-//! Owns the order in which they are looked for. What is asked of the cluster is others' affair.
+//! Owns the arguments that say which, and the order in which they are looked for. What is asked of the cluster is others' affair.
 
 use std::error::Error as _;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Output;
 
-use anyhow::{Context as _, Error, Result, anyhow};
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueHint};
 use kube::Client;
 use kube::client::AuthError;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use spokeshave_plan::report::some_of;
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::Metrics;
 use spokeshave_runtime::client::{ClientOptions, from_config};
+use spokeshave_story::explain::near_matches;
 
-/// A client; `rate` is requests a second and how many may come at once. `kubeconfig` is the file that the configuration comes from, for messages.
+/// How many contexts of a kubeconfig a message lists: whoever has an account in every region may have hundreds.
+const MOST_CONTEXTS: usize = 20;
+
+/// Which cluster a command is about. All commands that reach one flatten it, so that none has a kubeconfig without a context.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ClusterArgs {
+    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; by default its current-context
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) context: Option<String>,
+}
+
+impl ClusterArgs {
+    /// The ids of both arguments: what is read instead of a cluster conflicts with them.
+    pub(crate) const IDS: [&str; 2] = ["kubeconfig", "context"];
+
+    /// The file in a sentence: the given one, those of `$KUBECONFIG`, or that of the home directory.
+    fn file(&self) -> String {
+        let given = self.kubeconfig.as_ref().map(|path| path.display().to_string());
+        let variable = || std::env::var("KUBECONFIG").ok().filter(|files| !files.is_empty());
+        let shown = given.or_else(variable);
+        format!("the kubeconfig {}", shown.as_deref().unwrap_or("~/.kube/config"))
+    }
+
+    /// What leads to the cluster, in a sentence: the file, with the context if one was given.
+    fn named(&self) -> String {
+        match &self.context {
+            Some(context) => format!("the context {context:?} of {}", self.file()),
+            None => self.file(),
+        }
+    }
+}
+
+/// A client; `rate` is requests a second and how many may come at once. `cluster` is where the configuration comes from, for messages.
 pub(crate) fn connect(
     config: &kube::Config,
-    kubeconfig: Option<&Path>,
+    cluster: &ClusterArgs,
     rate: Option<(f64, u32)>,
     clock: &SharedClock,
     metrics: Option<Metrics>,
@@ -32,13 +71,11 @@ pub(crate) fn connect(
     };
     let made = from_config(config.clone(), &options, clock.clone());
     made.map_err(|error| match &error {
-        kube::Error::Auth(AuthError::AuthExecStart(why)) => without_program(config, kubeconfig, why),
-        kube::Error::Auth(AuthError::AuthExecRun { cmd, out }) => {
-            program_failed(config, kubeconfig, cmd, out)
-        }
+        kube::Error::Auth(AuthError::AuthExecStart(why)) => without_program(config, cluster, why),
+        kube::Error::Auth(AuthError::AuthExecRun { cmd, out }) => program_failed(config, cluster, cmd, out),
         kube::Error::Auth(AuthError::AuthExecParse(_)) => anyhow!(
             "{} has its credentials from the program {:?}, whose answer is no ExecCredential",
-            named(kubeconfig),
+            cluster.named(),
             program(config)
         ),
         _ => Error::from(error).context("cannot make a client of the cluster"),
@@ -46,7 +83,7 @@ pub(crate) fn connect(
 }
 
 /// The program that has the credentials cannot be run: the library names neither it nor the kubeconfig.
-fn without_program(config: &kube::Config, kubeconfig: Option<&Path>, why: &io::Error) -> Error {
+fn without_program(config: &kube::Config, cluster: &ClusterArgs, why: &io::Error) -> Error {
     let program = program(config);
     let exec = config.auth_info.exec.as_ref();
     let hint = exec
@@ -59,13 +96,13 @@ fn without_program(config: &kube::Config, kubeconfig: Option<&Path>, why: &io::E
     };
     anyhow!(
         "{} has its credentials from the program {program:?}, which cannot be run: {why}; install it{hint}, or name another kubeconfig with --kubeconfig",
-        named(kubeconfig)
+        cluster.named()
     )
 }
 
 /// The program that has the credentials ended with an error, as it does where a session has expired. What it wrote to standard output may be a token: the library
 /// tells all of it.
-fn program_failed(config: &kube::Config, kubeconfig: Option<&Path>, command: &str, output: &Output) -> Error {
+fn program_failed(config: &kube::Config, cluster: &ClusterArgs, command: &str, output: &Output) -> Error {
     let program = match program(config) {
         // That of an `auth-provider`.
         "" => command.split_whitespace().next().unwrap_or_default(),
@@ -77,7 +114,7 @@ fn program_failed(config: &kube::Config, kubeconfig: Option<&Path>, command: &st
     let last = last.map(|line| format!(": {line}")).unwrap_or_default();
     anyhow!(
         "{} has its credentials from the program {program:?}, which ended with {}{last}",
-        named(kubeconfig),
+        cluster.named(),
         output.status
     )
 }
@@ -88,28 +125,69 @@ fn program(config: &kube::Config) -> &str {
     exec.and_then(|exec| exec.command.as_deref()).unwrap_or_default()
 }
 
-/// The kubeconfig in a sentence: the given one, those of `$KUBECONFIG`, or that of the home directory.
-fn named(given: Option<&Path>) -> String {
-    let given = given.map(|path| path.display().to_string());
-    let variable = || std::env::var("KUBECONFIG").ok().filter(|files| !files.is_empty());
-    let shown = given.or_else(variable);
-    format!("the kubeconfig {}", shown.as_deref().unwrap_or("~/.kube/config"))
-}
-
 /// What a kubeconfig, or else the environment, says about a cluster.
-pub(crate) async fn configuration(path: Option<&Path>) -> Result<kube::Config> {
-    let Some(path) = path else {
-        return kube::Config::infer().await.map_err(not_inferred);
+///
+/// # Errors
+/// No kubeconfig can be read, it has no such context, or the context does not lead to a cluster; or there is neither a kubeconfig nor a service account.
+pub(crate) async fn configuration(cluster: &ClusterArgs) -> Result<kube::Config> {
+    let file = match (&cluster.kubeconfig, &cluster.context) {
+        (None, None) => return kube::Config::infer().await.map_err(not_inferred),
+        (None, Some(context)) => Kubeconfig::read().map_err(|error| not_found(error, cluster, context))?,
+        (Some(path), _) => {
+            Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", cluster.file()))?
+        }
     };
-    let file = Kubeconfig::read_from(PathBuf::from(path))
-        .with_context(|| format!("cannot read {}", named(Some(path))))?;
-    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+    if let Some(context) = &cluster.context {
+        refuse_unknown(context, &file, cluster)?;
+    }
+    let options = KubeConfigOptions {
+        context: cluster.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    kube::Config::from_custom_kubeconfig(file, &options)
         .await
         .map_err(|error| match without_context(&error) {
             Some(said) => anyhow!(said),
             None => Error::from(error),
         })
-        .with_context(|| format!("{} cannot be used", named(Some(path))))
+        .with_context(|| format!("{} cannot be used", cluster.named()))
+}
+
+/// Why there is no kubeconfig to take a context from. Without one, a pod's service account would be taken in its place, perhaps of another cluster than is meant.
+fn not_found(error: KubeconfigError, cluster: &ClusterArgs, context: &str) -> Error {
+    let is_absent = match &error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(why, _) => why.kind() == io::ErrorKind::NotFound,
+        _ => false,
+    };
+    // One that the user has named is not merely absent.
+    let is_listed = std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty());
+    let said = if is_absent && !is_listed {
+        format!(
+            "--context {context}: there is no kubeconfig, and a pod's service account has no contexts; name a file with --kubeconfig, or leave --context out"
+        )
+    } else {
+        format!("cannot read {}", cluster.file())
+    };
+    Error::from(error).context(said)
+}
+
+/// Refuses a context that the kubeconfig does not have, and names those that it has.
+fn refuse_unknown(context: &str, file: &Kubeconfig, cluster: &ClusterArgs) -> Result<()> {
+    let known: Vec<&str> = file.contexts.iter().map(|one| one.name.as_str()).collect();
+    if known.contains(&context) {
+        return Ok(());
+    }
+    let near = near_matches(context, known.iter().copied());
+    let hint = match (near.is_empty(), &known[..]) {
+        (_, []) => "it has none at all".to_owned(),
+        (true, known) => format!("it has: {}", some_of(known, MOST_CONTEXTS)),
+        (false, known) => {
+            let all = some_of(known, MOST_CONTEXTS);
+            format!("did you mean {}? it has: {all}", near.join(", "))
+        }
+    };
+    bail!("{} has no context {context:?}; {hint}", cluster.file())
 }
 
 /// Why neither a kubeconfig nor a service account leads to a cluster. Where a kubeconfig is there and lacks its context, it is what is to be mended.
@@ -118,7 +196,7 @@ fn not_inferred(error: InferConfigError) -> Error {
         .source()
         .and_then(|cause| cause.downcast_ref::<KubeconfigError>());
     match cause.and_then(without_context) {
-        Some(said) => anyhow!(said).context(format!("{} cannot be used", named(None))),
+        Some(said) => anyhow!(said).context(format!("{} cannot be used", ClusterArgs::default().file())),
         None => {
             Error::from(error).context("no kubeconfig and no service account; name a file with --kubeconfig")
         }
@@ -132,7 +210,9 @@ fn without_context(error: &KubeconfigError) -> Option<&'static str> {
         KubeconfigError::LoadContext(name) => name.is_empty(),
         _ => false,
     };
-    is_empty.then_some("it has no current-context; `kubectl config use-context NAME` sets one")
+    is_empty.then_some(
+        "it has no current-context; `kubectl config use-context NAME` sets one, or name one with --context",
+    )
 }
 
 /// The certificates by which a cluster's API server is known, PEM in base64; `None` where those of the system are, or where none is looked at.
@@ -156,11 +236,11 @@ pub(crate) fn certificates(config: &kube::Config) -> Option<String> {
 }
 
 /// Files by which this or another command reaches a cluster: the given one, those of `$KUBECONFIG`, and that of the home directory.
-pub(crate) fn kubeconfigs(given: Option<&Path>) -> Vec<PathBuf> {
+pub(crate) fn kubeconfigs(cluster: &ClusterArgs) -> Vec<PathBuf> {
     let variable = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let named = std::env::split_paths(&variable).filter(|path| !path.as_os_str().is_empty());
     let at_home = std::env::home_dir().map(|home| home.join(".kube").join("config"));
-    let given = given.map(Path::to_owned);
+    let given = cluster.kubeconfig.clone();
     given.into_iter().chain(named).chain(at_home).collect()
 }
 
@@ -175,6 +255,86 @@ pub(crate) fn seed() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two clusters under their own names, one under a name that no cluster has, and no current context.
+    const CONTEXTS: &str = "\
+apiVersion: v1
+kind: Config
+clusters:
+- {name: production, cluster: {server: \"https://production.example\"}}
+- {name: staging, cluster: {server: \"https://staging.example\"}}
+users: [{name: sam, user: {token: x}}]
+contexts:
+- {name: production, context: {cluster: production, user: sam}}
+- {name: staging, context: {cluster: staging, user: sam}}
+- {name: torn-down, context: {cluster: gone, user: sam}}
+";
+
+    /// The host that a kubeconfig leads to, or what is said of it, without the path.
+    async fn reached(text: &str, context: Option<&str>) -> Result<String, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let cluster = ClusterArgs {
+            kubeconfig: Some(file.path().to_owned()),
+            context: context.map(str::to_owned),
+        };
+        let path = file.path().display().to_string();
+        match configuration(&cluster).await {
+            Ok(config) => Ok(config.cluster_url.host().unwrap_or_default().to_owned()),
+            Err(error) => Err(format!("{error:#}").replace(&path, "FILE")),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_context_names_one_cluster_of_a_kubeconfig() {
+        for (current, context, host) in [
+            ("staging", None, "staging.example"),
+            ("staging", Some("production"), "production.example"),
+            ("torn-down", Some("staging"), "staging.example"),
+            ("no-such", Some("staging"), "staging.example"),
+        ] {
+            let text = format!("{CONTEXTS}current-context: {current}\n");
+            let reached = reached(&text, context).await;
+            assert_eq!(reached.as_deref(), Ok(host), "{current}, {context:?}");
+        }
+        let reached = reached(CONTEXTS, Some("staging")).await;
+        assert_eq!(reached.as_deref(), Ok("staging.example"), "without a current one");
+    }
+
+    #[tokio::test]
+    async fn a_context_that_leads_nowhere_is_named() {
+        let all = "it has: production, staging, torn-down";
+        let none = "apiVersion: v1\nkind: Config\n";
+        for (text, context, expected) in [
+            (
+                CONTEXTS,
+                Some("stagin"),
+                format!("the kubeconfig FILE has no context \"stagin\"; did you mean staging? {all}"),
+            ),
+            (
+                CONTEXTS,
+                Some("elsewhere"),
+                format!("the kubeconfig FILE has no context \"elsewhere\"; {all}"),
+            ),
+            (
+                none,
+                Some("staging"),
+                "the kubeconfig FILE has no context \"staging\"; it has none at all".to_owned(),
+            ),
+            (
+                CONTEXTS,
+                Some("torn-down"),
+                "the context \"torn-down\" of the kubeconfig FILE cannot be used: failed to load the cluster of context: gone".to_owned(),
+            ),
+            (
+                CONTEXTS,
+                None,
+                "the kubeconfig FILE cannot be used: it has no current-context; `kubectl config use-context NAME` sets one, or name one with --context".to_owned(),
+            ),
+        ] {
+            assert_eq!(reached(text, context).await, Err(expected), "{context:?}");
+        }
+    }
 
     #[test]
     fn a_070_certificates_are_handed_on_as_pem_in_base64() {

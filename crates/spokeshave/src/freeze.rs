@@ -2,12 +2,11 @@
 //!
 //! Owns its name and what is said. Whatever another client has written to that object, a freeze takes the place of.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, ValueHint};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
@@ -17,6 +16,7 @@ use spokeshave_api::{DisruptionPolicy, NodePool};
 use spokeshave_story::explain::near_matches;
 
 use crate::cluster::Cluster;
+use crate::connection::ClusterArgs;
 
 /// The name of the object.
 const NAME: &str = "freeze";
@@ -42,17 +42,17 @@ pub(crate) struct FreezeArgs {
     /// How long, such as 2h, 1h30m or 1d; by default until `thaw`
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
-    /// The cluster; by default the current one of KUBECONFIG or ~/.kube/config
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    kubeconfig: Option<PathBuf>,
+    /// The cluster
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 /// Arguments of `thaw`.
 #[derive(Debug, Args)]
 pub(crate) struct ThawArgs {
-    /// The cluster; by default the current one of KUBECONFIG or ~/.kube/config
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    kubeconfig: Option<PathBuf>,
+    /// The cluster
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 /// A time that is more than none.
@@ -116,7 +116,7 @@ fn policy(args: &FreezeArgs, until: Option<Timestamp>) -> Value {
 /// # Errors
 /// The cluster does not answer, refuses the object, or does not know the kind; or there is no such NodePool.
 pub(crate) async fn freeze(args: &FreezeArgs) -> Result<String> {
-    let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
+    let cluster = Cluster::reach(&args.cluster).await?;
     freeze_in(cluster.client, cluster.now, args).await
 }
 
@@ -208,7 +208,7 @@ fn said(written: &DynamicObject) -> Result<String> {
 /// # Errors
 /// The cluster does not answer, or refuses the deletion.
 pub(crate) async fn thaw(args: &ThawArgs) -> Result<String> {
-    let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
+    let cluster = Cluster::reach(&args.cluster).await?;
     match objects(cluster.client)
         .delete(NAME, &DeleteParams::default())
         .await
@@ -269,7 +269,7 @@ mod tests {
             node_pools: Vec::new(),
             because: "incident 42".to_owned(),
             duration: Some(Duration::from_secs(7200)),
-            kubeconfig: None,
+            cluster: ClusterArgs::default(),
         }
     }
 
@@ -351,7 +351,7 @@ mod tests {
             node_pools: vec!["default".to_owned()],
             because: "incident 42".to_owned(),
             duration: None,
-            kubeconfig: None,
+            cluster: ClusterArgs::default(),
         };
         let until = "2026-01-01T00:00:00Z".parse().ok();
         let written: DisruptionPolicy = serde_json::from_value(policy(&args, until)).expect("a policy");

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::arguments::ServedCloud;
 use crate::clouds::{self, Surroundings};
-use crate::connection::{certificates, configuration, connect, seed};
+use crate::connection::{ClusterArgs, certificates, configuration, connect, seed};
 use crate::operate::clock;
 use crate::remote_provider::{AddressArgs, paper_files};
 use crate::settings::{Environment, Settings, SettingsArgs};
@@ -196,9 +196,9 @@ impl ListenArgs {
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     listen: ListenArgs,
-    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    kubeconfig: Option<PathBuf>,
+    /// The cluster
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// The provider
     #[arg(long, value_name = "NAME", value_enum)]
     cloud_provider: ServedCloud,
@@ -252,9 +252,9 @@ async fn start(
     tasks: &mut TaskGroup,
     shutdown: &Shutdown,
 ) -> Result<Server> {
-    let config = configuration(args.kubeconfig.as_deref()).await?;
+    let config = configuration(&args.cluster).await?;
     let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
-    let client = connect(&config, args.kubeconfig.as_deref(), rate, clock, None)?;
+    let client = connect(&config, &args.cluster, rate, clock, None)?;
     let version = client.apiserver_version().await;
     let version =
         version.with_context(|| format!("the cluster at {} does not answer", config.cluster_url))?;

@@ -3,10 +3,9 @@
 //! It reads and patches DisruptionPolicies; the controllers act on them.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
@@ -15,6 +14,7 @@ use spokeshave_api::DisruptionPolicy;
 use spokeshave_api::disruption_policy::{RolloutApproval, RolloutPhase, RolloutStatus};
 
 use crate::cluster::Cluster;
+use crate::connection::ClusterArgs;
 use crate::text::wrap;
 use crate::{field, freeze};
 
@@ -36,12 +36,14 @@ const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// Arguments of `rollout`.
 #[derive(Debug, Args)]
+// Before or after the subcommand.
+#[command(mut_args(|argument| argument.global(true)))]
 pub(crate) struct RolloutArgs {
     #[command(subcommand)]
     what: What,
-    /// The cluster; by default the current one of KUBECONFIG or ~/.kube/config
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    kubeconfig: Option<PathBuf>,
+    /// The cluster
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -76,7 +78,7 @@ enum What {
 /// # Errors
 /// The cluster does not answer, there is no such policy, or it has no roll-outs.
 pub(crate) async fn run(args: &RolloutArgs) -> Result<String> {
-    let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
+    let cluster = Cluster::reach(&args.cluster).await?;
     let api = freeze::objects(cluster.client);
     let (name, patch, said) = match &args.what {
         What::Status => {

@@ -1,6 +1,6 @@
 //! Whether paths lead to the same file, so that nothing is written over what is read.
 //!
-//! Owns where a path leads. It opens none.
+//! Owns where a path leads, and in which words it is refused. It opens none.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,6 +15,12 @@ pub(crate) fn would_change(path: &Path, input: &Path) -> bool {
         files.iter().any(|file| is_same(path, file))
     };
     is_same(path, input) || is_within()
+}
+
+/// Why what an option names is not written. `what` is read, and would be lost: "the scenario", for example.
+pub(crate) fn refusal(option: &str, path: &Path, what: &str) -> String {
+    let shown = path.display();
+    format!("{option} {shown}: this is {what}, which would be written over; expected another file")
 }
 
 /// Whether two paths lead to one file. A device such as `/dev/null` keeps nothing that could be written over.

@@ -19,6 +19,7 @@ use crate::text::say;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   spokeshave web                                    the cluster of the current kubeconfig, refreshed continuously
+  spokeshave web --context staging                  that of another context
   spokeshave web -f dump.yaml                       a dump; -f manifests/ shows what the manifests would need
   spokeshave web --listen 127.0.0.1:8090            at a fixed address; the token changes with each start
 

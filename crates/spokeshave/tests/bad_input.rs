@@ -144,6 +144,43 @@ fn the_operator_names_a_kubeconfig_that_leads_nowhere() {
     }
 }
 
+/// Whoever names a context means one cluster: a command that writes must not end at another one.
+#[test]
+fn a_context_is_looked_for_in_every_kubeconfig_and_never_in_a_pods_service_account() {
+    let kubeconfig = |name: &str, port: u16| {
+        file(&format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {name}\nclusters: [{{name: {name}, cluster: {{server: \"http://127.0.0.1:{port}\"}}}}]\n\
+             contexts: [{{name: {name}, context: {{cluster: {name}}}}}]\n"
+        ))
+    };
+    let ((_shop, shop), (_games, games)) = (kubeconfig("shop", 9), kubeconfig("games", 7));
+    let both = format!("{shop}:{games}");
+    let unknown = format!(
+        "error: the kubeconfig {both} has no context \"game\"; did you mean games? it has: shop, games\n"
+    );
+    let without = "error: --context shop: there is no kubeconfig, and a pod's service account has no contexts; name a file with --kubeconfig, or leave --context out";
+    for (variable, context, expected) in [
+        (&both[..], "shop", "error: the cluster at http://127.0.0.1:9/"),
+        (&both, "games", "error: the cluster at http://127.0.0.1:7/"),
+        (&both, "game", &unknown),
+        ("", "shop", without),
+    ] {
+        for command in [&["thaw"][..], &["rollout", "status"], &["top", "--once"]] {
+            // As in a pod, which has no home either.
+            let environment = [
+                ("KUBECONFIG", variable),
+                ("HOME", "/nonexistent"),
+                ("KUBERNETES_SERVICE_HOST", "127.0.0.1"),
+                ("KUBERNETES_SERVICE_PORT", "9"),
+            ];
+            let refusal = spokeshave(&[command, &["--context", context]].concat(), &environment);
+            assert_eq!(refusal.code, Some(1), "{command:?}: {}", refusal.text);
+            let said = &refusal.text;
+            assert!(said.starts_with(expected), "{command:?} {context}: {said}");
+        }
+    }
+}
+
 /// As the kubeconfig of a cloud is on a machine that lacks the cloud's own program.
 #[test]
 fn a_program_for_credentials_that_is_not_there_is_named_with_its_kubeconfig() {

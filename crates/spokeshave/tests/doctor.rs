@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 mod shown;
 use shown::Shown;
@@ -241,6 +241,49 @@ fn d_018_horizontalpodautoscalers_that_cannot_be_listed_are_named_and_no_other_c
             "{doctor}"
         );
         assert!(!said("plan").contains("HorizontalPodAutoscaler"));
+    }
+}
+
+/// Nothing in a cluster says which instance types its operator was given.
+#[test]
+fn whose_instance_types_a_cluster_on_kwok_is_judged_by_is_said_unless_a_catalog_is_named() {
+    let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+    let pool = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "general", "uid": "u"},
+        "spec": {"template": {"spec": {"requirements": [], "nodeClassRef": class}}},
+    });
+    let directory = tempfile::tempdir().expect("a directory");
+    let shown = Shown {
+        objects: vec![pool],
+        ..Shown::default()
+    };
+    let kubeconfig = shown::kubeconfig(directory.path(), shown);
+    let catalog =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../provider-kwok/tests/data/instance_types.json");
+    let said = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+            .args(words)
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .output()
+            .expect("the program runs");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let note = "note: NodePool general refers to KWOKNodeClass (karpenter.kwok.sh): planned with the 144 instance types and prices that \
+                the kwok provider has by default; where the operator was given others, --catalog FILE names them\n";
+    let named = ["--catalog", catalog.to_str().expect("UTF-8")];
+    let commands: [&[&str]; 3] = [
+        &["plan", "--live"],
+        &["doctor", "--live"],
+        &["explain", "nodepool", "general"],
+    ];
+    for words in commands {
+        let notes = said(words);
+        assert_eq!(notes.matches(note).count(), 1, "{words:?}: {notes}");
+        let notes = said(&[words, named.as_slice()].concat());
+        let judged = "no operator has judged NodePool general yet";
+        assert!(notes.contains(judged), "{words:?} says the others: {notes}");
+        assert!(!notes.contains("--catalog FILE"), "{words:?}: {notes}");
     }
 }
 

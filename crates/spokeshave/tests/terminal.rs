@@ -167,7 +167,7 @@ fn a_dump_stays_on_the_screen_and_answers_to_keys() {
     terminal.ends_and_gives_it_back();
 }
 
-/// Moves, filters, explains, looks at budgets and at what would be otherwise, and quits; each answer is waited for.
+/// Moves, filters, explains, looks at budgets, commands, sums and at what would be otherwise, and quits; each answer is waited for.
 #[test]
 fn keys_move_filter_explain_and_quit() {
     let mut terminal = top("xterm");
@@ -187,6 +187,8 @@ fn keys_move_filter_explain_and_quit() {
         ("w", "no change of an object removes Node guarded"),
         ("k", "\u{1b}[7mcalm"),
         ("?", "Ctrl-C"),
+        ("c", "no command is known"),
+        ("g", "full: 1 node, $0.109/h, cpu 12 %, mem 3 %"),
     ] {
         terminal.press(keys);
         terminal.until(shown);

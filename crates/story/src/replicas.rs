@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, LAUNCHABLE, READY, Status};
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{Condition, EC2NodeClass, NodeClaim, NodeClassRef, NodePool, labels};
+use spokeshave_api::{Condition, NodeClaim, NodeClassRef, NodePool, labels};
 use spokeshave_model::snapshot::{NodeId, PoolId, PoolView, Snapshot};
 use spokeshave_model::{ClusterState, Pod, Price, PriceFeed, Requirements, pod};
 use spokeshave_plan::MinValuesPolicy;
@@ -331,14 +331,13 @@ pub(crate) fn not_launchable<'a>(snapshot: &Snapshot, pool: &'a PoolView) -> Opt
 fn min_values(pool: &PoolView, of_pods: MinValuesPolicy) -> MinValuesPolicy {
     match pool.is_static {
         false => of_pods,
-        true if is_ec2(pool) => MinValuesPolicy::Strict,
+        true if class_of(pool).is_ec2() => MinValuesPolicy::Strict,
         true => MinValuesPolicy::BestEffort,
     }
 }
 
-fn is_ec2(pool: &PoolView) -> bool {
-    let class = &pool.object.spec.template.spec.node_class_ref;
-    class.group == EC2NodeClass::GROUP && class.kind == EC2NodeClass::KIND
+fn class_of(pool: &PoolView) -> &NodeClassRef {
+    &pool.object.spec.template.spec.node_class_ref
 }
 
 /// It may take nothing but capacity reservations.
@@ -352,7 +351,7 @@ fn is_reserved_only(pool: &PoolView) -> bool {
 fn is_of_unseen_reservations(snapshot: &Snapshot, pool: &PoolView) -> bool {
     snapshot.distress.prices == PriceFeed::WithoutSpot
         && pool.instance_types_problem.is_none()
-        && is_ec2(pool)
+        && class_of(pool).is_ec2()
         && is_reserved_only(pool)
         && eligible(snapshot, pool).is_empty()
         && could_be_reserved(pool)

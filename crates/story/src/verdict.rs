@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 
 use spokeshave_model::snapshot::{InstanceTypesProblem, NodeId, PoolView, Snapshot};
 use spokeshave_plan::disrupt::{BlockerKind, Decision, Verdict};
-use spokeshave_plan::standing::{KNOWN_ELSEWHERE, no_instance_type, not_supported};
+use spokeshave_plan::standing::{KNOWN_ELSEWHERE, not_supported};
 use spokeshave_plan::{MinValuesPolicy, Policy};
 
 use crate::prices;
+use crate::replicas::no_instance_type;
 
 /// A verdict as it is told, wherever that is: by `plan`, `explain`, `top` and the page. One on a node that the same plan has just nominated is about the node as
 /// it was before. Upstream calls a NodePool "not found" also where it is there and has no instance types: what is missing is named instead.

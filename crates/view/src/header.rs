@@ -3,37 +3,16 @@
 use crate::Dollars;
 use crate::account::{Account, is_paid};
 use crate::ledger::Sums;
-use crate::nodes::{NodeRow, Nodes, Phase, share};
+use crate::nodes::{NodeRow, Nodes, Phase};
 use crate::pending::is_unplanned;
-use crate::unknown::Missing;
+use crate::total::{Total, Use};
+use crate::unknown::{LEDGER, Missing};
 use crate::world::Judged;
 use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_model::Price;
 use spokeshave_model::pod::is_virtual;
 use spokeshave_model::snapshot::NodeId;
-
-/// Requested and allocatable amounts of a resource.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Use {
-    /// Allocatable on all existing nodes: millicores, bytes, pods.
-    pub allocatable: i64,
-    /// Their requests.
-    pub requested: i64,
-}
-
-impl Use {
-    /// In percent, rounded down.
-    pub fn percent(self) -> i64 {
-        share((self.allocatable, self.requested)) / 10
-    }
-
-    fn add(&mut self, (allocatable, requested): (i64, i64)) {
-        self.allocatable = self.allocatable.saturating_add(allocatable);
-        self.requested = self.requested.saturating_add(requested);
-    }
-}
 
 /// The cluster in numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -110,11 +89,7 @@ impl Header {
         let managed = snapshot.nodes.iter().filter(|node| node.is_managed()).count();
         let paid = || snapshot.nodes.iter().filter(|node| is_paid(node));
         let launched = rows.iter().filter(|row| row.is_launched && row.is_managed);
-        let (mut cpu, mut memory) = (Use::default(), Use::default());
-        for row in rows {
-            cpu.add(row.cpu);
-            memory.add(row.memory);
-        }
+        let total = Total::of(rows);
         let real = || snapshot.pods.iter().filter(|pod| !pod.is_virtual);
         let is_there = |node: NodeId| !snapshot.node(node).is_stand_in();
         let awaited = judged.world.awaited().filter(|pod| !is_virtual(pod));
@@ -139,8 +114,8 @@ impl Header {
                 .count(),
             pending: real().filter(|pod| pod.active && pod.provisionable).count() + awaited.count(),
             unplanned: snapshot.pods.iter().filter(|pod| is_unplanned(pod)).count(),
-            cpu,
-            memory,
+            cpu: total.cpu,
+            memory: total.memory,
             done,
             account,
             not_up_to_date: None,
@@ -174,6 +149,11 @@ impl Header {
         }
         let is_held = self.has_managed_nodes();
         last.map(|last| if is_held { last } else { Price::ZERO })
+    }
+
+    /// Whether the commands of the past could be read. Where they cannot, those that were seen before are told still.
+    pub fn knows_commands(&self) -> bool {
+        !self.missing.iter().any(|one| one.resource == LEDGER)
     }
 
     /// Whether a field is known, by its name in JSON; or a part of the rest, by its name in `unknown`.

@@ -140,19 +140,6 @@ pub fn share((allocatable, requested): (i64, i64)) -> i64 {
     i64::try_from(share).unwrap_or(i64::MAX)
 }
 
-/// What nodes cost together, as far as their prices are known, and of how many they are not. What has not been launched yet costs nothing, and what nodes cost that are
-/// not managed is not known.
-pub fn price_of<'r>(rows: impl IntoIterator<Item = &'r NodeRow>) -> (Price, usize) {
-    let (mut sum, mut without_price) = (Price::ZERO, 0);
-    for row in rows.into_iter().filter(|row| row.is_launched) {
-        match row.price.filter(|_| row.is_managed) {
-            Some(price) => sum = sum.saturating_add(price.0),
-            None => without_price += 1,
-        }
-    }
-    (sum, without_price)
-}
-
 /// The nodes, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Nodes(pub Vec<NodeRow>);

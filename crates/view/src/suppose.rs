@@ -4,13 +4,14 @@
 //! they were really changed. Blockers that no change of an object removes (prices, unavailable types) cannot be assumed away.
 
 use crate::world::World;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, Status};
 use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration, NodeClaim, NodePool, labels};
 use spokeshave_model::{ClusterState, Pod};
 use spokeshave_plan::Policy;
+use spokeshave_plan::consolidatable::with_condition;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -89,7 +90,7 @@ codes! {
     Score: "NodePool",
     /// It has passed.
     ConsolidateAfter: "Node",
-    /// It has passed on every node.
+    /// It has passed on every node that has one.
     Neighbours: "Node",
     /// All nodes at once.
     Budget: "NodePool",
@@ -309,7 +310,10 @@ fn lift(one: &Lifted, state: &mut ClusterState, policy: &mut Policy, now: Timest
                 id.as_deref().is_some_and(|id| claim.provider_id() == Some(id))
             })
         }
-        Code::Neighbours => settle(state, now, |_| true),
+        Code::Neighbours => {
+            let pools = &state.node_pools;
+            edit(&mut state.node_claims, |_| true, |claim| rest(claim, pools, now))
+        }
         Code::Budget => pool(state, name, |pool| {
             pool.spec.disruption.budgets = Some(vec![Budget::always("100%")]);
         }),
@@ -448,15 +452,39 @@ fn pool(state: &mut ClusterState, name: &str, change: impl Fn(&mut NodePool)) ->
     edit(&mut state.node_pools, |pool| pool.name() == name, change)
 }
 
-/// consolidateAfter has passed: what the controller would write then.
+/// consolidateAfter has passed, also on nodes that have none (`Never`, not initialised): what the controller writes once it has.
 fn settle(state: &mut ClusterState, now: Timestamp, is_meant: impl Fn(&NodeClaim) -> bool) -> bool {
+    let pools = &state.node_pools;
     edit(
         &mut state.node_claims,
         |claim| is_meant(claim),
         |claim| {
+            rest(claim, pools, now);
             claim.set(CONSOLIDATABLE, Status::True, CONSOLIDATABLE, "", now);
         },
     )
+}
+
+/// A node that is inside its consolidateAfter has just come out of it: pods came and went last so long ago that it takes those of consolidated nodes
+/// (D-040, D-044), and the controller has written that it may go itself (D-041). Nodes that have no consolidateAfter stay as they are.
+fn rest(claim: &mut NodeClaim, pools: &[Arc<NodePool>], now: Timestamp) {
+    let pool = pools.iter().find(|pool| claim.node_pool() == Some(pool.name()));
+    let Some(pool) = pool.map(|pool| &**pool) else {
+        return;
+    };
+    let (_, left) = with_condition(claim, Some(pool), now);
+    let window = pool.spec.disruption.consolidate_after.duration();
+    // One that is out already has rested for longer: that is not taken from it, because moves that save little wait for it (W-61).
+    if let Some(window) = window.filter(|_| left.is_some()) {
+        let window = SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX);
+        let last = now.saturating_sub(window).unwrap_or(Timestamp::MIN);
+        claim.status.get_or_insert_default().last_pod_event_time = Some(Time(last));
+    }
+    // What the controller has yet to take away, it takes away in any case.
+    let (written, _) = with_condition(claim, Some(pool), now);
+    if let Some(written) = written.filter(|written| written.is_true(CONSOLIDATABLE)) {
+        *claim = written;
+    }
 }
 
 fn unprotect(meta: &mut ObjectMeta) {

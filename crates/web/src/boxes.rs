@@ -5,7 +5,7 @@ use crate::query::{Group, Query, Size};
 use crate::treemap::{Rect, strips};
 use maud::{Markup, PreEscaped, html};
 use spokeshave_charts::units;
-use spokeshave_view::{NodeRow, View, price_of};
+use spokeshave_view::{NodeRow, Total, View};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -35,7 +35,7 @@ struct Area<'a> {
 fn group_of(row: &NodeRow, group: Group) -> String {
     let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
     match group {
-        Group::Pool => row.pool.clone().unwrap_or_else(|| "no NodePool".to_owned()),
+        Group::Pool => row.pool_title().to_owned(),
         Group::Zone => known(&row.zone),
         Group::Type => known(&row.instance_type),
         Group::Verdict => Look::of(row).words().to_owned(),
@@ -95,7 +95,7 @@ fn layout<'a>(view: &'a View, query: &Query) -> Vec<Area<'a>> {
         let weights: Vec<f64> = rows.iter().map(|row| weight(row, query.size)).collect();
         let boxes = strips(&weights, rect.below(TITLE).inset(1.0));
         Area {
-            title: title(&name, &rows),
+            title: title(view, &name, &rows),
             rect,
             nodes: rows
                 .into_iter()
@@ -107,15 +107,17 @@ fn layout<'a>(view: &'a View, query: &Query) -> Vec<Area<'a>> {
     areas.collect()
 }
 
-fn title(name: &str, rows: &[&NodeRow]) -> String {
-    let (price, without_price) = price_of(rows.iter().copied());
-    let price = known_sum(price, without_price);
-    let sum = |of: fn(&NodeRow) -> i64| rows.iter().map(|row| of(row)).sum::<i64>();
-    let cpu = sum(|row| row.cpu.1) * 1000 / sum(|row| row.cpu.0).max(1);
+fn title(view: &View, name: &str, rows: &[&NodeRow]) -> String {
+    let total = Total::of(rows.iter().copied());
+    let price = if view.header.knows("price") {
+        known_sum(total.price, total.without_price)
+    } else {
+        "price unknown".to_owned()
+    };
     format!(
-        "{name} · {} · {price} · cpu {}",
-        count(rows.len(), "node"),
-        percent(cpu)
+        "{name} · {} · {price} · cpu {} %",
+        count(total.nodes, "node"),
+        total.cpu.percent()
     )
 }
 

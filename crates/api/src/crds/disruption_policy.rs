@@ -31,7 +31,7 @@ pub(super) fn crd() -> Value {
         ],
         scale: None,
         schema: shared::object(
-            "Restricts voluntary disruption of NodePools beyond their own budgets. All policies that select a NodePool apply. Interruption, expiry and repair are never delayed.",
+            "Restricts voluntary disruption of NodePools beyond their own budgets. All policies that select a NodePool apply. Interruption, expireAfter, repair and manual deletion are never delayed. One field causes disruption: expiry replaces nodes before their expireAfter.",
             &spec(),
             &status(),
         ),

@@ -1,7 +1,7 @@
 //! DisruptionPolicy: when voluntary disruption of some NodePools has to wait, beyond their own budgets.
 //!
 //! Additive: without one, everything is as NodePools alone say. Several that select a NodePool all hold. It never limits what is forceful:
-//! interruption, expiry, repair.
+//! interruption, `expireAfter`, repair. One field causes disruption: `expiry` replaces nodes before their `expireAfter`.
 
 use std::collections::BTreeMap;
 

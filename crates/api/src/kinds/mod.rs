@@ -279,6 +279,18 @@ impl NodeClassRef {
     pub fn label_key(&self) -> String {
         format!("{}/{}", self.group, self.kind.to_lowercase())
     }
+
+    /// Whether the class is an EC2NodeClass.
+    #[must_use]
+    pub fn is_ec2(&self) -> bool {
+        self.group == ec2_node_class::EC2NodeClass::GROUP && self.kind == ec2_node_class::EC2NodeClass::KIND
+    }
+
+    /// Whether the class is a KWOKNodeClass.
+    #[must_use]
+    pub fn is_kwok(&self) -> bool {
+        self.group == kwok::KWOKNodeClass::GROUP && self.kind == kwok::KWOKNodeClass::KIND
+    }
 }
 
 /// A condition of an object's status. It reads what others wrote laxly: reason and message may be missing (P §1.2).

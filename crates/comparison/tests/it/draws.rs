@@ -1,7 +1,7 @@
 //! Runs drawn from seeds: a month of workload whose size is the seed's, and a policy's own luck on top.
 
 use spokeshave_comparison::{Policy, Setting};
-use spokeshave_simulate::{Curve, Engine, Measured, Run};
+use spokeshave_simulate::{Curve, Engine, Measured, Run, WorkDone};
 
 /// SplitMix64: every draw is a function of its seed.
 pub struct Draws(u64);
@@ -79,6 +79,7 @@ pub fn run(policy: &str, seed: u64, luck: u64, planted: Planted) -> Run {
         },
         curve: Curve::default(),
         digest: format!("{policy}-{seed}"),
+        work: WorkDone::default(),
         partial: false,
     }
 }

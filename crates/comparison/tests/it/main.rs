@@ -7,3 +7,4 @@ mod draws;
 mod engine;
 mod outputs;
 mod report;
+mod work;

@@ -227,6 +227,7 @@ fn differences_from_a_baseline_that_costs_nothing_are_in_dollars() {
         },
         curve: spokeshave_simulate::Curve::default(),
         digest: String::new(),
+        work: spokeshave_simulate::WorkDone::default(),
         partial: false,
     };
     for (seeds, words) in [(6, "dearer, +$5.00 [+$5.00, +$5.00]"), (2, "+$5.00")] {
@@ -261,6 +262,7 @@ fn lives_in_which_nothing_happened_are_shown_too() {
         measured: spokeshave_simulate::Measured::default(),
         curve: spokeshave_simulate::Curve::default(),
         digest: String::new(),
+        work: spokeshave_simulate::WorkDone::default(),
         partial: false,
     };
     for seeds in [1, 6] {

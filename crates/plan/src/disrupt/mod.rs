@@ -37,6 +37,7 @@ mod render;
 mod replacements;
 mod revocable;
 mod rounds;
+mod scale;
 mod sets;
 mod signature;
 mod simulate;
@@ -58,6 +59,7 @@ pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Out
 pub use pass::{disrupt, disrupt_keeping, disrupt_watched, judge};
 pub use replacements::kept_until;
 pub use revocable::revocable;
+pub use scale::Scale;
 pub use validate::{Rejection, Validation, is_calm, validate};
 pub use verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};
 pub use verdict::{money_text, share_text};

@@ -48,6 +48,7 @@ mod rollout_looks;
 mod rollout_orders;
 mod rollouts;
 mod scheduler_profiles;
+mod standing;
 mod support;
 mod termination;
 mod time_zones;

@@ -24,6 +24,11 @@ use crate::workload::Shape;
 const MOST_ROW: u64 = 1 << 20;
 /// Ten years: a time beyond it is a slip of the column.
 const MOST_SECONDS: f64 = 366.0 * 86_400.0 * 10.0;
+/// More cores or GPUs than this, or more GiB, are a slip of the column.
+const MOST_OF_ONE: f64 = 1e9;
+const MOST_MEMORY_BYTES: f64 = MOST_OF_ONE * (1_u64 << 30) as f64;
+/// As many characters of what a file says are quoted.
+const MOST_QUOTED: usize = 60;
 /// Averages of request rates are taken over so long.
 const WINDOW_MS: i64 = 60_000;
 
@@ -235,7 +240,7 @@ fn broken(error: &csv::Error, line: u64) -> ImportError {
 
 fn position(head: &[String], name: &str) -> Result<usize, ImportError> {
     head.iter().position(|known| known == name).ok_or_else(|| {
-        let known: Vec<&str> = head.iter().map(String::as_str).take(40).collect();
+        let known: Vec<String> = head.iter().take(40).map(|name| shortened(name)).collect();
         ImportError::new(
             Place::Line(1),
             format!("has no column {name:?}; its columns are {}", known.join(", ")),
@@ -347,18 +352,21 @@ fn pod(
             cell(positions.start)
         ));
     }
-    let cores = amount(cell(positions.cpu), &columns.cpu)?;
+    let cores = amount(cell(positions.cpu), &columns.cpu, MOST_OF_ONE)?;
     let cpu = if layout.cpu_is_milli {
         cores
     } else {
         cores * 1_000.0
     };
     let memory = match (positions.memory, &columns.memory) {
-        (Some(position), Some(name)) => amount(cell(position), name)? * columns.memory_unit_bytes as f64,
+        (Some(position), Some(name)) => {
+            let unit = columns.memory_unit_bytes as f64;
+            amount(cell(position), name, MOST_MEMORY_BYTES / unit)? * unit
+        }
         _ => 0.0,
     };
     let gpus = match (positions.gpu, &columns.gpu) {
-        (Some(position), Some(name)) => amount(cell(position), name)?,
+        (Some(position), Some(name)) => amount(cell(position), name, MOST_OF_ONE)?,
         _ => 0.0,
     };
     let alone = positions.density.is_some_and(|position| cell(position) == "1");
@@ -386,14 +394,16 @@ fn time(text: &str, column: &str) -> Result<Option<(Form, i64)>, String> {
         return match seconds.is_finite() && seconds.abs() <= MOST_SECONDS {
             true => Ok(Some((Form::Seconds, libm::round(seconds * 1_000.0) as i64))),
             false => Err(format!(
-                "{column} {text:?} is not a time of ten years at most, in seconds"
+                "{column} {:?} is not a time of ten years at most, in seconds",
+                shortened(text)
             )),
         };
     }
     match instant(text) {
         Some(instant) => Ok(Some((Form::Instant, instant.as_millisecond()))),
         None => Err(format!(
-            "{column} {text:?} is neither a number of seconds nor an instant such as 2026-03-02T00:00:00Z"
+            "{column} {:?} is neither a number of seconds nor an instant such as 2026-03-02T00:00:00Z",
+            shortened(text)
         )),
     }
 }
@@ -410,13 +420,25 @@ fn instant(text: &str) -> Option<Timestamp> {
     })
 }
 
-fn amount(text: &str, column: &str) -> Result<f64, String> {
+/// What a cell requests; nothing where it is empty.
+fn amount(text: &str, column: &str, most: f64) -> Result<f64, String> {
     if text.is_empty() {
         return Ok(0.0);
     }
     match text.parse::<f64>() {
-        Ok(amount) if (0.0..=1e9).contains(&amount) => Ok(amount),
-        _ => Err(format!("{column} {text:?} is not a number from 0 to 1000000000")),
+        Ok(amount) if (0.0..=most).contains(&amount) => Ok(amount),
+        _ => Err(format!(
+            "{column} {:?} is not a number from 0 to {most}",
+            shortened(text)
+        )),
+    }
+}
+
+/// What is quoted of a cell: a file that is no table may be one long cell.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MOST_QUOTED) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -519,7 +541,10 @@ pub(crate) fn requests(bytes: &[u8], requests_per_replica: f64) -> Result<Timeli
         let Some(instant) = instant(text) else {
             return Err(ImportError::new(
                 Place::Line(line),
-                format!("TIMESTAMP {text:?} is not an instant such as 2023-11-16 18:15:46.68"),
+                format!(
+                    "TIMESTAMP {:?} is not an instant such as 2023-11-16 18:15:46.68",
+                    shortened(text)
+                ),
             ));
         };
         *windows

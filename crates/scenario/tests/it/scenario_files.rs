@@ -39,6 +39,7 @@ spec:
   - {name: now}
   - {name: patient, merge: {NodePool: {spec: {disruption: {consolidateAfter: 10m}}}}}
   - {name: karpenter-model, model: karpenter-1.14}
+  - {name: balanced-model, model: karpenter-balanced}
   - {name: ca-model, model: cluster-autoscaler}
   - {name: never, model: none}
   baseline: now
@@ -103,7 +104,18 @@ fn the_complete_example_means_what_it_says() {
     );
     assert_eq!(found.cloud.spot.expect("spot").per_million_node_hours, 10_000);
     assert_eq!(found.cloud.shortages[0].at_ms, (10 * 24 + 9) * 3_600_000);
-    assert_eq!(found.policies[2].model, ModelName::Karpenter);
+    let models: Vec<ModelName> = found.policies.iter().map(|policy| policy.model).collect();
+    assert_eq!(
+        models,
+        [
+            ModelName::Ours,
+            ModelName::Ours,
+            ModelName::Karpenter,
+            ModelName::KarpenterBalanced,
+            ModelName::ClusterAutoscaler,
+            ModelName::None
+        ]
+    );
     assert_eq!(
         found.policies[1].merge[0].patch["spec"]["disruption"]["consolidateAfter"],
         "10m"
@@ -118,6 +130,24 @@ fn a_cluster_may_begin_with_several_dumps() {
     assert_eq!(found.cluster.snapshot, ["shop.yaml", "system.yaml"]);
     let wrong = problems(&text.replace("system.yaml", "\"\""));
     assert_eq!(wrong[0].field, "spec.cluster.snapshot[1]");
+}
+
+#[test]
+fn a_model_that_is_mistyped_is_named_with_the_one_that_was_meant() {
+    for (wrong, expected) in [
+        ("karpenter-balance", "did you mean \"karpenter-balanced\"?"),
+        ("Karpenter-Blanced", "did you mean \"karpenter-balanced\"?"),
+        ("karpenter-1.13", "did you mean \"karpenter-1.14\"?"),
+        (
+            "autopilot",
+            "expected one of spokeshave, none, karpenter-1.14, karpenter-balanced, cluster-autoscaler",
+        ),
+    ] {
+        let found = problems(&COMPLETE.replace("model: karpenter-balanced", &format!("model: {wrong}")));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].field, "spec.policies[3].model");
+        assert!(found[0].message.ends_with(expected), "{found:?}");
+    }
 }
 
 #[test]

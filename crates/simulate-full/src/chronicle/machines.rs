@@ -138,7 +138,6 @@ impl State {
         offering: &Offering,
     ) {
         let capacity_type = offering.capacity_type().unwrap_or(CapacityType::OnDemand);
-        self.meter.count(|counted| &mut counted.launches);
         self.meter.instance_begins(offering.price, capacity_type);
         let zone = offering.zone().unwrap_or_default();
         let line = format!(

@@ -54,7 +54,7 @@ impl Engine<'_> {
             self.wake_in(BELIEVED_MS, Wake::Offerings);
         }
         let Some((instance_type, offering)) = sale.choice else {
-            self.meter.count(|counted| &mut counted.failed_launches);
+            self.meter.launch_fails();
             self.launch_ends(
                 machine,
                 Launch::Refused("no capacity for any instance type of the NodeClaim"),
@@ -63,7 +63,6 @@ impl Engine<'_> {
         };
         let answer = self.answer(&claim, &instance_type, &offering);
         let capacity_type = offering.capacity_type().unwrap_or(CapacityType::OnDemand);
-        self.meter.count(|counted| &mut counted.launches);
         self.meter.instance_begins(offering.price, capacity_type);
         let zone = offering.zone().unwrap_or_default();
         let line = format!(

@@ -24,7 +24,7 @@ use crate::objects::Objects;
 use crate::owners::OwnerState;
 use crate::pods::{self, Parent, PodId, Pods, Turn};
 use crate::queue::{Queue, Wake};
-use crate::run::{Engine as Name, Run};
+use crate::run::{Engine as Name, Run, WorkDone};
 use crate::scheduler::Scheduler;
 use crate::shapes::{DaemonState, samples};
 use crate::world::{Policy, World};
@@ -277,6 +277,10 @@ impl<'a> Engine<'a> {
             .map(|pod| now_ms - pod.waits_since_ms)
             .collect();
         let meter = std::mem::replace(&mut self.meter, Meter::new(0, 0));
+        let work = WorkDone {
+            what_ifs: Some(self.operator.what_ifs),
+            ..meter.work
+        };
         let (measured, curve) = meter.finish(waiting.into_iter());
         let log = std::mem::take(&mut self.log);
         Run {
@@ -284,6 +288,7 @@ impl<'a> Engine<'a> {
             seed: self.seed,
             engine: Name::Fast,
             digest: log.digest(&measured, &curve),
+            work,
             measured,
             curve,
             partial,

@@ -1,5 +1,6 @@
 //! What a simulation does and measures: figures computed by hand, promises judged by the log, and the same found by other ways.
 
+mod balanced;
 mod bound;
 mod budgets;
 mod doctored;
@@ -14,3 +15,4 @@ mod story;
 mod turns;
 mod watched;
 mod weather;
+mod work;

@@ -3,7 +3,7 @@
 //! Owns the log, the world that it is of, and what comes of it, by hand.
 
 use spokeshave_scenario::{Budget, Change, OwnerKind};
-use spokeshave_simulate::{Curve, Engine, Measured, Run};
+use spokeshave_simulate::{Curve, Engine, Measured, Run, WorkDone};
 
 use crate::promises::Lived;
 use crate::promises::report::Entry;
@@ -184,6 +184,7 @@ pub fn lived(log: &str) -> Lived {
         measured,
         curve: Curve::default(),
         digest: String::new(),
+        work: WorkDone::default(),
         partial: false,
     };
     Lived {

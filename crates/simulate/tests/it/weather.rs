@@ -32,6 +32,7 @@ fn a_shortage_delays_pods_until_it_is_over() {
     let waited = u64::from(run.measured.pending_born_ms[0]);
     assert!((660 * SECOND..1_100 * SECOND).contains(&waited), "{waited}");
     assert_eq!(run.measured.launches, 1);
+    assert_eq!(run.work.failed_launches, run.measured.failed_launches);
 }
 
 /// Two days of a pod on spot instances of which one in ten is taken back each hour, so long after the notice.

@@ -8,6 +8,7 @@ use clap::{Args, ValueHint};
 use jiff::Timestamp;
 
 use crate::arguments::OutputFormat;
+use crate::connection::ClusterArgs;
 
 /// Shown below the help of the command.
 pub(crate) const EXAMPLES: &str = "\
@@ -26,11 +27,17 @@ pub(crate) struct BudgetsArgs {
     pub(crate) node_pools: Vec<String>,
     /// Read NodePools (and Nodes and NodeClaims, if there are any) from a YAML or JSON file or a directory instead of the cluster, - for
     /// standard input; may be repeated
-    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE|DIR",
+        value_hint = ValueHint::AnyPath,
+        conflicts_with_all = ClusterArgs::IDS
+    )]
     pub(crate) filenames: Vec<PathBuf>,
-    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The cluster
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// How many days to look ahead
     #[arg(long, value_name = "N", default_value = "14", value_parser = clap::value_parser!(u16).range(1..=366))]
     pub(crate) days: u16,

@@ -34,7 +34,7 @@ pub(crate) struct Answer {
 /// A file that cannot be read, a cluster that does not answer, a NodePool that does not exist.
 pub(crate) async fn run(args: BudgetsArgs) -> Result<Answer> {
     let (found, now) = if args.filenames.is_empty() {
-        source::from_cluster(args.kubeconfig.as_deref(), args.now).await?
+        source::from_cluster(&args.cluster, args.now).await?
     } else {
         let now = args.now.unwrap_or_else(Timestamp::now);
         (source::from_files(&args.filenames, now)?, now)

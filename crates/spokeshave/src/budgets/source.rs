@@ -1,7 +1,7 @@
 //! Where NodePools and their node counts come from: files, or the cluster.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +17,7 @@ use spokeshave_plan::disrupt::BudgetMapping;
 use spokeshave_plan::disruption_policy::forecast::PoolNodes;
 
 use crate::cluster::Cluster;
+use crate::connection::ClusterArgs;
 use crate::lines::Lines;
 use crate::plan::dump::Dump;
 use crate::plan::schema::{self, Refused};
@@ -146,10 +147,10 @@ fn outdated(written: &[Written]) -> Option<String> {
 /// # Errors
 /// The cluster cannot be reached, or it refuses.
 pub(crate) async fn from_cluster(
-    kubeconfig: Option<&Path>,
+    cluster: &ClusterArgs,
     now: Option<Timestamp>,
 ) -> Result<(Found, Timestamp)> {
-    let cluster = Cluster::reach(kubeconfig).await?;
+    let cluster = Cluster::reach(cluster).await?;
     let now = now.unwrap_or(cluster.now);
     Ok((listed(&cluster.client, now).await?, now))
 }

@@ -8,6 +8,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::connection::ClusterArgs;
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/budgets")
@@ -17,7 +18,7 @@ fn arguments(files: &[&str]) -> BudgetsArgs {
     BudgetsArgs {
         node_pools: Vec::new(),
         filenames: files.iter().map(|file| directory().join(file)).collect(),
-        kubeconfig: None,
+        cluster: ClusterArgs::default(),
         days: 14,
         nodes: None,
         now: Some("2026-11-21T08:15:00Z".parse().unwrap()),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use spokeshave_convert::ClassRef;
 
+use crate::connection::ClusterArgs;
+
 /// Shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -23,14 +25,20 @@ report is an error, and an object that would be rejected is omitted. docs/conver
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["filenames", "live"]))]
 pub(crate) struct ConvertArgs {
     /// Manifests to convert: YAML or JSON, a file or a directory, - for standard input; may be repeated
-    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE|DIR",
+        value_hint = ValueHint::AnyPath,
+        conflicts_with_all = ClusterArgs::IDS
+    )]
     pub(crate) filenames: Vec<PathBuf>,
     /// Convert the objects of the current cluster
     #[arg(long, conflicts_with = "filenames")]
     pub(crate) live: bool,
-    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The cluster
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// NodeClass for NodePools that name none; by default the only one in the input
     #[arg(long, value_name = "GROUP/KIND/NAME")]
     pub(crate) node_class: Option<ClassRef>,

@@ -1,7 +1,5 @@
 //! What a cluster has that may need converting. A kind that is not served is passed over; nothing is written.
 
-use std::path::Path;
-
 use anyhow::{Context as _, Result};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Client, Error};
@@ -9,6 +7,7 @@ use serde_json::Value;
 
 use super::source::{Placed, Source};
 use crate::cluster::Cluster;
+use crate::connection::ClusterArgs;
 use crate::lines::Lines;
 
 /// Kinds that are read: versions that are tried in order, kind, plural. NodeClaims and Machines are left to the NodePools that make them.
@@ -43,8 +42,8 @@ const KINDS: [(&[&str], &str, &str); 12] = [
 ///
 /// # Errors
 /// The cluster does not answer, or refuses a list.
-pub(crate) async fn read(kubeconfig: Option<&Path>) -> Result<Source> {
-    let cluster = Cluster::reach(kubeconfig).await?;
+pub(crate) async fn read(cluster: &ClusterArgs) -> Result<Source> {
+    let cluster = Cluster::reach(cluster).await?;
     let mut source = Source::default();
     for (versions, kind, plural) in KINDS {
         let Some((version, objects)) = first_served(&cluster.client, versions, kind, plural).await? else {

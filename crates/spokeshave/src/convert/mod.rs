@@ -17,7 +17,7 @@ use spokeshave_convert::{Change, Level, Line, Options, convert};
 
 use crate::arguments::Misuse;
 use crate::connection::kubeconfigs;
-use crate::same_file::{is_same, would_change};
+use crate::same_file::{is_same, refusal, would_change};
 use args::ConvertFormat;
 pub(crate) use args::{ConvertArgs, EXAMPLES};
 use print::{Entry, Printed};
@@ -38,7 +38,7 @@ pub(crate) struct Answer {
 pub(crate) async fn run(args: ConvertArgs) -> Result<Answer> {
     keep_inputs(&args)?;
     let source = if args.live {
-        live::read(args.kubeconfig.as_deref()).await?
+        live::read(&args.cluster).await?
     } else {
         source::read(&args.filenames)?
     };
@@ -80,7 +80,7 @@ fn keep_inputs(args: &ConvertArgs) -> Result<()> {
     let what = if files.any(|path| would_change(report, path)) {
         "a manifest that is converted"
     } else if args.live
-        && kubeconfigs(args.kubeconfig.as_deref())
+        && kubeconfigs(&args.cluster)
             .iter()
             .any(|path| is_same(report, path))
     {
@@ -88,10 +88,7 @@ fn keep_inputs(args: &ConvertArgs) -> Result<()> {
     } else {
         return Ok(());
     };
-    let shown = report.display();
-    let said =
-        format!("--report {shown}: this is {what}, which would be written over; expected another file");
-    Err(Misuse(said).into())
+    Err(Misuse(refusal("--report", report, what)).into())
 }
 
 /// Converts and checks; what would be refused is left out.

@@ -7,6 +7,7 @@ use spokeshave_story::replicas::Replicas;
 use spokeshave_view::{Judged, World, detail, pod_story};
 
 use super::*;
+use crate::connection::ClusterArgs;
 use crate::plan::SourceArgs;
 
 fn directory() -> PathBuf {
@@ -23,7 +24,7 @@ fn on(file: &Path, words: &[&str], output: OutputFormat) -> ExplainArgs {
         namespace: None,
         source: SourceArgs {
             filenames: vec![file.to_owned()],
-            kubeconfig: None,
+            cluster: ClusterArgs::default(),
             catalog: None,
             region: None,
             now: Some("2026-03-02T12:00:00Z".parse().unwrap()),

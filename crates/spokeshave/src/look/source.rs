@@ -74,7 +74,7 @@ impl Source {
         // What is wrong with the command line is said before anything is read.
         let ec2 = Ec2::unless(args.catalog.as_deref(), args.region.as_deref())?;
         let scheduler = scheduler_config::read(args.scheduler_config.as_deref())?;
-        let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
+        let cluster = Cluster::reach(&args.cluster).await?;
         let catalog = match &args.catalog {
             Some(path) => Catalog::from_file(path)?,
             None => Catalog::default(),

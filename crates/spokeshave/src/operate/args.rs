@@ -3,11 +3,11 @@
 //! Owns how they are written; those that Karpenter knows too are `settings`'. What is done with them is the command's.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::Args;
 
 use crate::arguments::OperatorCloud;
+use crate::connection::ClusterArgs;
 use crate::remote_provider::AddressArgs;
 use crate::settings::SettingsArgs;
 
@@ -28,9 +28,9 @@ Every setting can also be set through the environment variable in brackets. A fl
 /// Arguments of `operator`.
 #[derive(Debug, Args)]
 pub(crate) struct OperatorArgs {
-    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The cluster
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// Where nodes come from
     #[arg(long, value_name = "NAME", value_enum)]
     pub(crate) cloud_provider: OperatorCloud,

@@ -14,7 +14,7 @@ use spokeshave_controllers::{EvictionRate, LeaderElectionOptions, Operator, Oper
 use spokeshave_ports::{Entropy, SharedClock, SystemClock};
 use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, read_only};
 
-use crate::connection::{certificates, configuration, connect, seed};
+use crate::connection::{ClusterArgs, certificates, configuration, connect, seed};
 use crate::look::Source;
 use crate::settings::{Environment, Settings, cores, gates_of};
 use crate::signals::STOP_LIMIT;
@@ -77,13 +77,12 @@ async fn start(
 ) -> Result<Work> {
     let scheduler = scheduler_config::read(settings.scheduler_config.as_deref())?;
     let entropy = Entropy::new(seed());
-    let config = configuration(args.kubeconfig.as_deref()).await?;
+    let config = configuration(&args.cluster).await?;
     let server = config.cluster_url.clone();
     let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
     let registry = Metrics::new(clock.clone());
     registry.register_process();
-    let kubeconfig = args.kubeconfig.as_deref();
-    let mut client = connect(&config, kubeconfig, rate, clock, Some(registry.clone()))?;
+    let mut client = connect(&config, &args.cluster, rate, clock, Some(registry.clone()))?;
     if args.shadow {
         // No user of this client can write, including the provider.
         client = read_only(client);
@@ -158,7 +157,7 @@ async fn start(
         return Ok(Box::pin(shadow.run(shutdown.clone())));
     }
     if args.simulate_kubelets {
-        simulate_kubelets(&config, clock, &entropy, tasks, shutdown)?;
+        simulate_kubelets(&config, &args.cluster, clock, &entropy, tasks, shutdown)?;
     }
     let options = Options {
         label_rules: cloud.label_rules,
@@ -175,8 +174,8 @@ async fn start(
     .with_metrics(registry)
     .with_readiness(readiness.clone())
     .with_lease_thread({
-        let (config, clock) = (config.clone(), clock.clone());
-        move || connect(&config, None, None, &clock, None)
+        let (config, cluster, clock) = (config.clone(), args.cluster.clone(), clock.clone());
+        move || connect(&config, &cluster, None, &clock, None)
     });
     if let Some(address) = args.web {
         let page = Page::listen(address, args.web_host).await?;
@@ -228,12 +227,13 @@ async fn finish(
 #[cfg(feature = "embedded")]
 fn simulate_kubelets(
     config: &kube::Config,
+    cluster: &ClusterArgs,
     clock: &SharedClock,
     entropy: &Entropy,
     tasks: &mut TaskGroup,
     shutdown: &Shutdown,
 ) -> Result<()> {
-    let kubelets = connect(config, None, None, clock, None)?;
+    let kubelets = connect(config, cluster, None, clock, None)?;
     let options = spokeshave_cluster::Options::kubelets_only();
     let entropy = entropy.child("kubelets");
     tasks.spawn(
@@ -247,6 +247,7 @@ fn simulate_kubelets(
 #[cfg(not(feature = "embedded"))]
 fn simulate_kubelets(
     _: &kube::Config,
+    _: &ClusterArgs,
     _: &SharedClock,
     _: &Entropy,
     _: &mut TaskGroup,

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use spokeshave_plan::disrupt::Method;
 
 use crate::arguments::OutputFormat;
+use crate::connection::ClusterArgs;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -15,6 +16,7 @@ Examples:
   spokeshave plan -f nodepools.yaml -f app/         what manifests would need, before they are applied
   spokeshave plan -f dump.yaml -o json --stats      for programs, with times; docs/plan.md lists every field
   spokeshave plan --live --verdicts                 the cluster of the current kubeconfig, with a verdict for each node
+  spokeshave plan --live --context staging          that of another context
 
 It is read-only. Exit code 0 even when pods cannot be placed; 1 when the dump or the catalog cannot be read, or the
 cluster does not answer.";
@@ -23,11 +25,17 @@ cluster does not answer.";
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SourceArgs {
     /// Dump or manifests to read: YAML or JSON, a file or a directory, - for standard input; may be repeated
-    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE|DIR",
+        value_hint = ValueHint::AnyPath,
+        conflicts_with_all = ClusterArgs::IDS
+    )]
     pub(crate) filenames: Vec<PathBuf>,
-    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The cluster
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// Instance types and prices, in the format of instance_types.json; by default EC2's for EC2NodeClasses, else the kwok provider's 144 types
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) catalog: Option<PathBuf>,

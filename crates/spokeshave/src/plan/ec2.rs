@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use jiff::Timestamp;
 use spokeshave_api::ec2_node_class::{AmiFamily, EC2NodeClassSpec, EC2NodeClassStatus, Subnet};
-use spokeshave_api::{EC2NodeClass, NodePool, Operator, labels};
+use spokeshave_api::{EC2NodeClass, NodeClassRef, NodePool, Operator, labels};
 use spokeshave_ec2_simulated as facts;
 use spokeshave_model::InstanceType;
 use spokeshave_plan::report::some_of;
@@ -52,10 +52,9 @@ pub(crate) struct Offers {
     pub(crate) notes: Vec<String>,
 }
 
-/// The NodePool's NodeClass is an EC2NodeClass.
-pub(crate) fn is_ec2(pool: &NodePool) -> bool {
-    let class = &pool.spec.template.spec.node_class_ref;
-    class.group == EC2NodeClass::GROUP && class.kind == EC2NodeClass::KIND
+/// The NodeClass that a NodePool names.
+pub(super) fn class_of(pool: &NodePool) -> &NodeClassRef {
+    &pool.spec.template.spec.node_class_ref
 }
 
 impl Ec2 {
@@ -101,9 +100,10 @@ impl Ec2 {
             || supported
                 .iter()
                 .any(|(group, kind)| group == EC2NodeClass::GROUP && kind == EC2NodeClass::KIND);
-        let pools = dump.node_pools.iter().filter(|pool| counts && is_ec2(pool));
-        let named: BTreeSet<&str> = pools
-            .map(|pool| pool.spec.template.spec.node_class_ref.name.as_str())
+        let classes = dump.node_pools.iter().map(|pool| class_of(pool));
+        let named: BTreeSet<&str> = classes
+            .filter(|class| counts && class.is_ec2())
+            .map(|class| class.name.as_str())
             .collect();
         let mut offers = Offers::default();
         if named.is_empty() {
@@ -247,7 +247,7 @@ impl Ec2 {
 
 /// What NodePools with an EC2NodeClass allow of a label, where they list it.
 fn wanted<'d>(dump: &'d Dump, key: &str) -> impl Iterator<Item = &'d str> {
-    let pools = dump.node_pools.iter().filter(|pool| is_ec2(pool));
+    let pools = dump.node_pools.iter().filter(|pool| class_of(pool).is_ec2());
     let requirements = pools.flat_map(|pool| &pool.spec.template.spec.requirements);
     let listed = requirements.filter(move |one| one.key == key && one.operator == Operator::In);
     listed.flat_map(|one| one.values.iter().map(String::as_str))

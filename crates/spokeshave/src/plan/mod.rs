@@ -16,6 +16,7 @@ mod further;
 #[cfg(test)]
 mod fuzz;
 mod item;
+mod kwok;
 mod later;
 pub(crate) mod live;
 mod notes;
@@ -173,7 +174,7 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
         None => Catalog::default(),
     };
     let (mut dump, now, client) = if source.filenames.is_empty() {
-        let cluster = cluster::Cluster::reach(source.kubeconfig.as_deref()).await?;
+        let cluster = cluster::Cluster::reach(&source.cluster).await?;
         let spread = scheduler.profiles.have_default_constraints();
         let (dump, refusal) = live::read(&cluster.client, spread).await?;
         ec2 = ec2.map(|ec2| ec2.of_cluster(refusal));

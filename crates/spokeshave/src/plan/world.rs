@@ -24,10 +24,10 @@ use spokeshave_story::adopt::OldObjects;
 use spokeshave_story::doctor::NOT_JUDGED;
 
 use super::dump::{Dump, Named, key};
-use super::ec2::{self, Ec2};
+use super::ec2::{Ec2, class_of};
 use super::notes::notes;
 use super::schema::{self, LeftOut};
-use super::{twice, unjudged, workloads};
+use super::{kwok, twice, unjudged, workloads};
 use crate::text::count;
 
 /// Where a dump comes from.
@@ -107,6 +107,7 @@ impl World {
             PriceFeed::WithoutSpot
         };
         notes.extend(foreign_classes(&dump, origin, &supported, ec2.is_some()));
+        notes.extend(ec2.and_then(|_| kwok::note(&dump, origin, catalog.len())));
         let mut pools = latest(dump.node_pools, |pool| pool.name().to_owned());
         let (mut instance_types, mut assumed) = (BTreeMap::new(), Vec::new());
         for pool in pools.values_mut() {
@@ -124,7 +125,7 @@ impl World {
             } else if origin == Origin::Cluster && ec2.is_some() && is_elsewhere(pool) {
                 Err(InstanceTypesProblem::KnownElsewhere)
             } else {
-                let of_class = by_class.types.get(&class.name).filter(|_| ec2::is_ec2(pool));
+                let of_class = by_class.types.get(&class.name).filter(|_| class.is_ec2());
                 Ok(Arc::clone(of_class.unwrap_or(catalog)))
             };
             let ready = named.is_none_or(|class| class.ready != Some(false));
@@ -369,7 +370,7 @@ fn is_judged(pool: &NodePool) -> bool {
 
 /// This program brings no instance types along for the kind.
 fn is_elsewhere(pool: &NodePool) -> bool {
-    !is_kwok(pool) && !ec2::is_ec2(pool)
+    !class_of(pool).is_kwok() && !class_of(pool).is_ec2()
 }
 
 /// The NodePool's NodeClass is of one of these kinds.
@@ -378,12 +379,6 @@ fn is_one_of(pool: &NodePool, kinds: &[(String, String)]) -> bool {
     kinds
         .iter()
         .any(|(group, kind)| class.group == *group && class.kind == *kind)
-}
-
-/// The NodePool's NodeClass is of the provider whose catalog this program brings along.
-fn is_kwok(pool: &NodePool) -> bool {
-    let class = &pool.spec.template.spec.node_class_ref;
-    class.group == KWOKNodeClass::GROUP && class.kind == KWOKNodeClass::KIND
 }
 
 /// What becomes of NodePools whose NodeClass is another provider's: the operator ignores them, and for a file prices come from elsewhere.
@@ -395,7 +390,9 @@ fn foreign_classes(
 ) -> Vec<String> {
     let is_known = |pool: &NodePool| match origin {
         Origin::Cluster => is_one_of(pool, supported) && !(knows_ec2 && is_elsewhere(pool)),
-        Origin::Files { .. } | Origin::Scenario { .. } => is_kwok(pool) || knows_ec2 && ec2::is_ec2(pool),
+        Origin::Files { .. } | Origin::Scenario { .. } => {
+            class_of(pool).is_kwok() || knows_ec2 && class_of(pool).is_ec2()
+        }
     };
     let mut foreign: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for pool in dump.node_pools.iter().filter(|pool| !is_known(pool)) {
@@ -467,6 +464,7 @@ mod tests {
     use spokeshave_model::lower;
     use spokeshave_plan::{MinValuesPolicy, Policy, provision};
     use spokeshave_provider_kwok::Catalog;
+    use spokeshave_story::replicas::takes_no_part;
 
     use super::*;
     use crate::plan::dump::read;
@@ -549,7 +547,7 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
             let view = snapshot.pool(pool);
             assert!(view.supported && view.ready);
             let strict = MinValuesPolicy::Strict;
-            let why = spokeshave_plan::standing::takes_no_part(&snapshot, pool, strict);
+            let why = takes_no_part(&snapshot, pool, strict);
             let is_elsewhere =
                 why.is_some_and(|why| why.ends_with(spokeshave_plan::standing::KNOWN_ELSEWHERE));
             assert_eq!(is_elsewhere, launches == 0);
@@ -583,8 +581,7 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
         );
         let snapshot = lower(&world.state);
         let pool = snapshot.find_pool("large").expect("it is there");
-        let why = spokeshave_plan::standing::takes_no_part(&snapshot, pool, MinValuesPolicy::Strict)
-            .expect("it launches nothing");
+        let why = takes_no_part(&snapshot, pool, MinValuesPolicy::Strict).expect("it launches nothing");
         assert!(
             why.contains("EC2NodeClass (karpenter.k8s.aws) is not a kind"),
             "{why}"

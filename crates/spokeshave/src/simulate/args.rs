@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use crate::arguments::OutputFormat;
+use crate::connection::ClusterArgs;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -92,11 +93,17 @@ pub(crate) enum SimulateCommand {
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
     /// Dump or manifests to read: YAML or JSON, a file or a directory; may be repeated. By default the cluster of the kubeconfig
-    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE|DIR",
+        value_hint = ValueHint::AnyPath,
+        conflicts_with_all = ClusterArgs::IDS
+    )]
     pub(crate) filenames: Vec<PathBuf>,
-    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The cluster
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// Where to write the cluster's workloads and NodePools, which the scenario begins with; by default cluster.json, which must not exist yet
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
     pub(crate) dump: Option<PathBuf>,

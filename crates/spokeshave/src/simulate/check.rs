@@ -1,11 +1,15 @@
 //! `simulate --check`: summary of a scenario without running it.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use spokeshave_model::pod::requests_of_template;
 use spokeshave_model::resources::ResourceName;
 use spokeshave_plan::report::some_of;
+use spokeshave_scenario::file::PolicySpec;
 use spokeshave_scenario::{Facts, OwnerKind, Scenario, Timeline};
 
+use super::model_of;
 use crate::arguments::OutputFormat;
 use crate::text::count;
 
@@ -29,6 +33,9 @@ pub(crate) struct Check {
     time: String,
     seeds: u32,
     policies: Vec<String>,
+    /// Those of them that are models of other products, and which model each is.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    models: BTreeMap<String, &'static str>,
     baseline: String,
     runs: u32,
     deployments: usize,
@@ -50,9 +57,12 @@ pub(crate) struct Check {
 
 impl Check {
     /// Of a scenario and its timeline under the first seed.
-    pub(crate) fn of(scenario: &Scenario, policies: &[String], seeds: u32, timeline: &Timeline) -> Self {
+    pub(crate) fn of(scenario: &Scenario, policies: &[&PolicySpec], seeds: u32, timeline: &Timeline) -> Self {
         let facts = Facts::of(timeline);
         let count = u32::try_from(policies.len()).unwrap_or(u32::MAX);
+        let models = policies
+            .iter()
+            .filter_map(|policy| Some((policy.name.clone(), model_of(policy)?)));
         Self {
             api_version: "simulate.spokeshave.dev/v1alpha1",
             kind: "Check",
@@ -62,7 +72,8 @@ impl Check {
             warmup_days: (scenario.warmup_ms as f64 / DAY_MS * 1_000.0).round() / 1_000.0,
             time: time(scenario),
             seeds,
-            policies: policies.to_vec(),
+            policies: policies.iter().map(|policy| policy.name.clone()).collect(),
+            models: models.collect(),
             baseline: scenario.baseline.clone(),
             runs: count.saturating_mul(seeds),
             deployments: timeline.owners_of(OwnerKind::Deployment),
@@ -130,6 +141,12 @@ impl Check {
             ("peak cores", self.peak_cores.to_string()),
             ("peak memory", format!("{} GiB", self.peak_memory_gib)),
         ];
+        if !self.models.is_empty() {
+            let models = self.models.iter();
+            let models: Vec<String> = models.map(|(name, of)| format!("{name}: {of}")).collect();
+            let text = format!("{} (documented behaviour, not the products)", models.join(", "));
+            rows.insert(3, ("models", text));
+        }
         if let Some(gpus) = self.peak_gpus {
             rows.push(("peak GPUs", gpus.to_string()));
         }

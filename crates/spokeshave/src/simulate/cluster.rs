@@ -307,6 +307,7 @@ fn policy(document: &Document, spec: &PolicySpec, base: &[Patchable], shop: &mut
         ModelName::Ours => Model::Ours,
         ModelName::None => Model::None,
         ModelName::Karpenter => Model::Karpenter,
+        ModelName::KarpenterBalanced => Model::KarpenterBalanced,
         ModelName::ClusterAutoscaler => Model::ClusterAutoscaler,
     };
     let settings = spec.settings;

@@ -16,7 +16,7 @@ use super::cluster::start_of;
 use super::{inventory, outdated, recorder, unshown};
 use crate::connection::kubeconfigs;
 use crate::plan::files;
-use crate::same_file::is_same;
+use crate::same_file::{is_same, refusal};
 use crate::scheduler_config::{self, Scoring, Strategy};
 use crate::text::{count, say};
 
@@ -35,7 +35,7 @@ pub(crate) async fn run(args: &InitArgs) -> Result<String> {
         false => args.filenames.clone(),
         true => {
             let dump = dump_file(args)?;
-            let text = recorder::dump(args.kubeconfig.as_deref()).await?;
+            let text = recorder::dump(&args.cluster).await?;
             std::fs::write(&dump, text).with_context(|| format!("cannot write {}", dump.display()))?;
             say(&format!(
                 "note: the cluster's workloads and NodePools are in {}, without environments, images, commands, secrets and annotations that no decision reads",
@@ -93,12 +93,9 @@ fn taken(scoring: Option<&Scoring>) -> String {
 /// It would write over the kubeconfig, or over a file that nobody has named.
 fn dump_file(args: &InitArgs) -> Result<PathBuf> {
     let dump = args.dump.clone().unwrap_or_else(|| PathBuf::from(DUMP));
-    let kubeconfigs = kubeconfigs(args.kubeconfig.as_deref());
+    let kubeconfigs = kubeconfigs(&args.cluster);
     if kubeconfigs.iter().any(|path| is_same(&dump, path)) {
-        bail!(
-            "--dump {}: this is the kubeconfig, which would be written over; expected another file",
-            dump.display()
-        );
+        bail!(refusal("--dump", &dump, "the kubeconfig"));
     }
     if args.dump.is_none() && dump.exists() {
         bail!(

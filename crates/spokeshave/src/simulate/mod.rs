@@ -18,6 +18,7 @@ mod offers;
 mod outdated;
 mod overwriting;
 mod owners;
+mod processor_time;
 mod recorder;
 mod runs;
 mod templates;
@@ -128,11 +129,10 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         say(&format!("note: {caveat}"));
     }
     if args.check {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         for doubt in check::doubts(&timeline) {
             say(&format!("note: {doubt}"));
         }
-        let check = Check::of(scenario, &names, seeds, &timeline);
+        let check = Check::of(scenario, &chosen, seeds, &timeline);
         return crate::print(&check.print(args.output)?).map(|()| ExitCode::SUCCESS);
     }
     let jobs = args.jobs.map_or_else(cores, usize::from);
@@ -307,11 +307,19 @@ fn expectations(document: &Document, names: &[&str]) -> Result<Vec<Expectation>>
     Ok(found)
 }
 
-fn described(spec: &PolicySpec) -> Policy {
-    let model = MODELS
+/// The name of another product's model, where a policy is one.
+fn model_of(spec: &PolicySpec) -> Option<&'static str> {
+    let is_product = match spec.model {
+        ModelName::Ours | ModelName::None => false,
+        ModelName::Karpenter | ModelName::KarpenterBalanced | ModelName::ClusterAutoscaler => true,
+    };
+    MODELS
         .iter()
-        .find(|(_, model)| *model == spec.model)
-        .map(|(name, _)| *name);
+        .find(|(_, model)| is_product && *model == spec.model)
+        .map(|(name, _)| *name)
+}
+
+fn described(spec: &PolicySpec) -> Policy {
     let mut parts: Vec<String> = spec
         .merge
         .iter()
@@ -327,9 +335,7 @@ fn described(spec: &PolicySpec) -> Policy {
     }
     Policy {
         name: spec.name.clone(),
-        model: model
-            .filter(|_| matches!(spec.model, ModelName::Karpenter | ModelName::ClusterAutoscaler))
-            .map(str::to_owned),
+        model: model_of(spec).map(str::to_owned),
         summary: (!parts.is_empty()).then(|| parts.join(", ")),
     }
 }

@@ -9,7 +9,7 @@ use spokeshave_scenario::workload::Kind;
 use super::args::SimulateArgs;
 use super::cluster::paths_of;
 use super::document::{Document, Wrong};
-use crate::same_file::{is_same, would_change};
+use crate::same_file::{is_same, refusal, would_change};
 
 /// Refuses outputs that are inputs or another output.
 ///
@@ -27,14 +27,12 @@ pub(crate) fn refuse(args: &SimulateArgs, document: &Document) -> Result<(), Wro
     let mut problems = Vec::new();
     for (option, path) in options {
         let Some(path) = path.as_deref() else { continue };
-        let shown = path.display();
         if let Some((what, _)) = inputs.iter().find(|(_, input)| would_change(path, input)) {
-            problems.push(format!(
-                "{option} {shown}: this is {what}, which would be written over; expected another file"
-            ));
+            problems.push(refusal(option, path, what));
         } else if let Some((other, _)) = outputs.iter().find(|(_, other)| is_same(path, other)) {
             problems.push(format!(
-                "{option} {shown}: {other} is written to this file; expected another one"
+                "{option} {}: {other} is written to this file; expected another one",
+                path.display()
             ));
         }
         outputs.push((option, path));

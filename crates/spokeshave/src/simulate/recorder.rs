@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::may_be_written;
 use crate::arguments::parse_duration;
 use crate::cluster::Cluster;
+use crate::connection::ClusterArgs;
 use crate::plan::live;
 use crate::signals;
 use crate::text::say;
@@ -35,9 +36,9 @@ annotations of others are left out.";
 /// Arguments of `record`.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
-    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The cluster
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// Where to write; by default standard output
     #[arg(short = 'o', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
@@ -117,8 +118,8 @@ async fn objects(client: &Client, lists: &[(&str, &str, bool)]) -> Result<Vec<Va
 ///
 /// # Errors
 /// The cluster does not answer, or refuses a list.
-pub(crate) async fn dump(kubeconfig: Option<&Path>) -> Result<String> {
-    let cluster = Cluster::reach(kubeconfig).await?;
+pub(crate) async fn dump(cluster: &ClusterArgs) -> Result<String> {
+    let cluster = Cluster::reach(cluster).await?;
     let mut items = objects(&cluster.client, &SETTINGS).await?;
     items.extend(ec2_node_classes(&cluster.client).await);
     items.extend(objects(&cluster.client, &WORKLOADS).await?);
@@ -136,7 +137,7 @@ pub(crate) async fn run(args: RecordArgs) -> Result<()> {
         refuse_written(path)?;
         may_be_written(path)?;
     }
-    let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
+    let cluster = Cluster::reach(&args.cluster).await?;
     let head =
         json!({"recording": FORMAT, "cluster": cluster.server, "everySeconds": args.every.as_secs_f64()});
     say("Recording; press Ctrl-C to stop.");

@@ -14,7 +14,7 @@ use spokeshave_simulate::perfetto::Trace;
 use spokeshave_simulate::{Line, ObjectsAt, Policy, Run, Watch, World};
 
 use super::args::{EngineName, SimulateArgs};
-use super::{engine, may_be_written};
+use super::{engine, may_be_written, processor_time};
 use crate::text::say;
 
 /// What is to be written.
@@ -126,7 +126,12 @@ impl Outputs {
                 take: &mut take_objects,
             }),
         };
-        let run = engine::live(self.engine, life, watch)?;
+        let before = processor_time::of_this_thread_ms();
+        let mut run = engine::live(self.engine, life, watch)?;
+        let after = processor_time::of_this_thread_ms();
+        run.work.cpu_ms = after
+            .zip(before)
+            .map(|(after, before)| after.saturating_sub(before));
         let logged = log.map_or(Ok(()), |mut log| {
             if run.partial {
                 log.add(&Entry {

@@ -50,6 +50,18 @@ const USUAL: [Column; 10] = [
     Column::Verdict,
 ];
 
+#[cfg(test)]
+thread_local! {
+    /// Texts of cells that this thread has made.
+    static MADE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How many texts of cells this thread has made: what a redraw costs, told without a clock.
+#[cfg(test)]
+pub(super) fn cells_made() -> usize {
+    MADE.get()
+}
+
 /// Blanks between two columns.
 const GAP: usize = 2;
 /// Names are not cut to less than this.
@@ -91,6 +103,8 @@ impl Column {
     }
 
     fn text(self, row: &NodeRow, view: &View, is_ascii: bool) -> String {
+        #[cfg(test)]
+        MADE.set(MADE.get() + 1);
         match self {
             Column::Name => row.name.clone(),
             Column::Pool => row.pool.clone().unwrap_or_else(|| "-".to_owned()),
@@ -149,8 +163,8 @@ pub(super) struct Placed {
     width: usize,
 }
 
-/// The columns for these rows. Where nobody has `named` any, those are left out for which there is no room; otherwise the right edge cuts what does not fit.
-pub(super) fn placed(rows: &[&NodeRow], view: &View, named: &[Column], width: usize) -> Vec<Placed> {
+/// The columns that are `named`, or else the usual ones, each as wide as these rows need it. It reads every row.
+pub(super) fn measured(rows: &[&NodeRow], view: &View, named: &[Column]) -> Vec<Placed> {
     let columns = if named.is_empty() { &USUAL[..] } else { named };
     let natural = columns.iter().enumerate().map(|(index, column)| {
         let is_rest = *column == Column::Verdict && index + 1 == columns.len();
@@ -159,12 +173,17 @@ pub(super) fn placed(rows: &[&NodeRow], view: &View, named: &[Column], width: us
             width: if is_rest { 0 } else { column.width(rows, view) },
         }
     });
-    let mut all: Vec<Placed> = natural.collect();
+    natural.collect()
+}
+
+/// Measured columns in a line. Where nobody has `named` any, those are left out for which there is no room; otherwise the right edge cuts what does not fit.
+pub(super) fn placed(measured: &[Placed], named: &[Column], width: usize) -> Vec<Placed> {
+    let mut all = measured.to_vec();
     if width == usize::MAX {
         return all;
     }
     // The verdict is what one looks for: it has at least a third of the line.
-    let least = match columns.contains(&Column::Verdict) {
+    let least = match all.iter().any(|one| one.column == Column::Verdict) {
         true => (width / 3).clamp(20, 60),
         false => 0,
     };

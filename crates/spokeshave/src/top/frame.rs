@@ -7,14 +7,15 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use spokeshave_model::Price;
 use spokeshave_story::prices;
-use spokeshave_view::{NodeRow, Phase, View, share};
+use spokeshave_view::{NodeRow, Phase, View};
 use spokeshave_web::Shown;
 
 use super::columns::{Column, line, placed, titles};
-use super::line::{Line, Tone, fit, folded, piece};
-use super::panes;
+use super::line::{Line, Tone, fit, piece};
+use super::listing::Listing;
 use super::selection::Selection;
 use super::without::Without;
+use super::{panes, pools};
 use crate::text::count;
 
 /// Columns and rows.
@@ -65,18 +66,21 @@ pub(super) enum Pane {
     Pools,
     Pending,
     Budgets,
+    Commands,
     Help,
 }
 
 /// What is asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
     /// The columns in their order; the usual ones where there are none.
     pub(super) columns: Vec<Column>,
     pub(super) sort: Sort,
     pub(super) selection: Selection,
+    /// The list that was worked out last.
+    pub(super) listed: RefCell<Option<Arc<Listing>>>,
     /// The revision of the view that was drawn last, and the names of the nodes of it that are selected: reading the labels of thousands takes too long for every
-    /// redraw.
+    /// letter of a filter.
     pub(super) selected: RefCell<Option<(u64, Arc<BTreeSet<String>>)>>,
     pub(super) filter: String,
     pub(super) is_typing: bool,
@@ -101,7 +105,7 @@ impl Asked {
     }
 
     /// The names of the nodes that the selector selects; none where there is no selector.
-    fn selected_names(&self, shown: &Shown) -> Option<Arc<BTreeSet<String>>> {
+    pub(super) fn selected_names(&self, shown: &Shown) -> Option<Arc<BTreeSet<String>>> {
         if self.selection.is_empty() {
             return None;
         }
@@ -116,10 +120,9 @@ impl Asked {
     }
 
     /// Moves the screen as little as it takes to have the chosen node on it, and returns the first of those that are there.
-    fn follow(&self, rows: &[&NodeRow], room: usize) -> usize {
-        let mut first = self.first.get().min(rows.len().saturating_sub(1));
-        let chosen = self.chosen.as_deref();
-        if let Some(at) = rows.iter().position(|row| chosen == Some(&*row.name)) {
+    fn follow(&self, listing: &Listing, room: usize) -> usize {
+        let mut first = self.first.get().min(listing.len().saturating_sub(1));
+        if let Some(at) = self.chosen.as_deref().and_then(|name| listing.place(name)) {
             first = first.clamp((at + 1).saturating_sub(room.max(1)), at);
         }
         self.first.set(first);
@@ -136,46 +139,6 @@ pub(super) fn money(price: Price) -> String {
 /// A sum over nodes; a lower bound while the prices of some are not known, and no price at all while none is.
 pub(super) fn known_sum(price: Price, without_price: usize) -> String {
     prices::known_sum(price, without_price, |price| format!("{}/h", money(price)))
-}
-
-/// The nodes that are asked for, in order.
-pub(super) fn rows<'a>(shown: &'a Shown, asked: &Asked) -> Vec<&'a NodeRow> {
-    let selected = asked.selected_names(shown);
-    let is_selected = |row: &&NodeRow| selected.as_ref().is_none_or(|names| names.contains(&row.name));
-    let wanted = asked.filter.to_lowercase();
-    let is_wanted = |row: &&NodeRow| {
-        wanted.is_empty() || {
-            let texts = [
-                Some(&row.name),
-                row.pool.as_ref(),
-                row.instance_type.as_ref(),
-                row.capacity_type.as_ref(),
-                row.zone.as_ref(),
-            ];
-            let verdict = verdict(row).0.to_lowercase();
-            verdict.contains(&wanted)
-                || texts
-                    .into_iter()
-                    .flatten()
-                    .any(|text| text.to_lowercase().contains(&wanted))
-        }
-    };
-    let nodes = shown.view.nodes.0.iter();
-    let mut rows: Vec<&NodeRow> = nodes.filter(is_selected).filter(is_wanted).collect();
-    rows.sort_by(|left, right| {
-        let by = match asked.sort {
-            Sort::Name => std::cmp::Ordering::Equal,
-            Sort::Pool => left.pool.cmp(&right.pool),
-            Sort::Type => left.instance_type.cmp(&right.instance_type),
-            Sort::Price => right.price.cmp(&left.price),
-            Sort::Cpu => share(right.cpu).cmp(&share(left.cpu)),
-            Sort::Memory => share(right.memory).cmp(&share(left.memory)),
-            Sort::Age => left.created.cmp(&right.created),
-            Sort::Saves => right.saves.cmp(&left.saves),
-        };
-        by.then_with(|| left.name.cmp(&right.name))
-    });
-    rows
 }
 
 /// What is said of a node, and how it looks.
@@ -231,8 +194,8 @@ pub(super) fn verdict(row: &NodeRow) -> (String, Tone) {
     }
 }
 
-/// The first lines: the cluster, and its pools.
-fn head(view: &View, width: usize) -> Vec<Line> {
+/// The first lines: the cluster, and its NodePools.
+fn head(view: &View, listing: &Listing, width: usize) -> Vec<Line> {
     let header = &view.header;
     let month = Price(header.price.0.0.saturating_mul(730));
     let price = if !header.has_managed_nodes() {
@@ -299,7 +262,7 @@ fn head(view: &View, width: usize) -> Vec<Line> {
             first.push(piece(text, Tone::Good));
         }
     }
-    let mut lines = folded(first, width);
+    let mut lines = pools::behind(first, view, listing.totals(), width);
     for missing in &header.missing {
         let text = format!("? not observed: {} ({})", missing.resource, missing.message);
         lines.push(fit(vec![piece(text, Tone::Bad)], width));
@@ -311,15 +274,15 @@ fn head(view: &View, width: usize) -> Vec<Line> {
 pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&str>) -> Vec<Line> {
     let view = &shown.view;
     let is_screen = size.height != usize::MAX;
-    let mut lines = head(view, size.width);
+    let listing = Listing::of(shown, asked);
+    let mut lines = head(view, &listing, size.width);
     if let Some(trouble) = trouble {
         lines.push(fit(
             vec![piece(format!("not up to date: {trouble}"), Tone::Bad)],
             size.width,
         ));
     }
-    let rows = rows(shown, asked);
-    let pane = panes::draw(shown, asked, size.width);
+    let pane = panes::draw(shown, &listing, asked, size.width);
     let left = size.height.saturating_sub(lines.len() + 2);
     let for_pane = if pane.is_empty() {
         0
@@ -327,14 +290,18 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&st
         (pane.len() + 1).min(left * 2 / 3)
     };
     let room = left.saturating_sub(for_pane);
-    let columns = placed(&rows, view, &asked.columns, size.width);
+    let columns = placed(listing.measured(), &asked.columns, size.width);
     let titles = piece(titles(&columns, asked.is_ascii), Tone::Dim);
     lines.push(fit(vec![titles], size.width));
-    let first = if is_screen { asked.follow(&rows, room) } else { 0 };
-    for row in rows.iter().skip(first).take(room) {
+    let first = if is_screen {
+        asked.follow(&listing, room)
+    } else {
+        0
+    };
+    for row in listing.rows(first, room) {
         lines.push(line(row, view, &columns, asked, size.width, is_screen));
     }
-    if rows.is_empty() {
+    if listing.len() == 0 {
         let text = match (asked.selection.is_empty(), asked.filter.is_empty()) {
             _ if view.nodes.0.is_empty() => "there is no node yet",
             (true, _) => "no node matches the filter",
@@ -388,6 +355,7 @@ fn foot(asked: &Asked, view: &View) -> Line {
         "g pools",
         "p pending",
         "b budgets",
+        "c commands",
     ];
     let sort = asked
         .sort

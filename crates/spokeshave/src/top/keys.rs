@@ -3,7 +3,8 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use spokeshave_web::Shown;
 
-use super::frame::{Asked, Pane, rows};
+use super::frame::{Asked, Pane};
+use super::listing::Listing;
 
 /// What is to be done after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,7 @@ pub(super) fn press(asked: &mut Asked, key: KeyEvent, shown: &Shown) -> Then {
         KeyCode::Char('g') => toggle(asked, Pane::Pools),
         KeyCode::Char('p') => toggle(asked, Pane::Pending),
         KeyCode::Char('b') => toggle(asked, Pane::Budgets),
+        KeyCode::Char('c') => toggle(asked, Pane::Commands),
         KeyCode::Char('?' | 'h') => toggle(asked, Pane::Help),
         KeyCode::Char('o') => asked.sort = asked.sort.next(),
         KeyCode::Char('/') => asked.is_typing = true,
@@ -80,14 +82,11 @@ const TO_THE_END: i64 = i64::MAX / 2;
 
 /// Moves the choice. The screen follows when it is drawn.
 fn go(asked: &mut Asked, shown: &Shown, by: i64) {
-    let rows = rows(shown, asked);
-    let Some(last) = rows.len().checked_sub(1) else {
+    let listing = Listing::of(shown, asked);
+    let Some(last) = listing.len().checked_sub(1) else {
         return;
     };
-    let known = asked
-        .chosen
-        .as_deref()
-        .and_then(|name| rows.iter().position(|row| row.name == name));
+    let known = asked.chosen.as_deref().and_then(|name| listing.place(name));
     let at = match known {
         Some(at) => {
             let at = i64::try_from(at).unwrap_or(i64::MAX).saturating_add(by).max(0);
@@ -96,6 +95,6 @@ fn go(asked: &mut Asked, shown: &Shown, by: i64) {
         None if by == TO_THE_END => last,
         None => 0,
     };
-    asked.chosen = Some(rows[at].name.clone());
+    asked.chosen = listing.row(at).map(|row| row.name.clone());
     asked.pane_first = 0;
 }

@@ -1,13 +1,17 @@
 //! `spokeshave top`: the nodes in a terminal, with requests, price and what keeps each; and as a table that is printed once.
 //!
-//! The layout is computed in `frame`, `columns` and `panes`, of the pieces in `line`, without a terminal; `keys` turns keys into changes of the view; `terminal` owns
-//! the terminal and gives it back; `without` works out what-ifs beside it.
+//! The layout is computed in `frame`, `columns` and `panes` (`pools`, `commands`), of the list in `listing` and the pieces in `line`, without a terminal; `keys` turns
+//! keys into changes of the view; `screen` draws where something has changed; `terminal` owns the terminal and gives it back; `without` works out what-ifs beside it.
 
 mod columns;
+mod commands;
 mod frame;
 mod keys;
 mod line;
+mod listing;
 mod panes;
+mod pools;
+mod screen;
 mod selection;
 mod terminal;
 mod without;

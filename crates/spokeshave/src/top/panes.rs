@@ -1,17 +1,17 @@
-//! The pane below the nodes: an explanation, a what-if, NodePools, pending pods, budgets, keys. Pure.
-
-use std::collections::BTreeMap;
+//! The pane below the nodes: an explanation, a what-if, NodePools, pending pods, budgets, commands, keys. Pure.
 
 use spokeshave_story::explain::Story;
-use spokeshave_view::{BudgetDay, BudgetNow, NodeRow, Place, View, detail, price_of, share};
+use spokeshave_view::{BudgetDay, BudgetNow, Place, View, detail};
 use spokeshave_web::Shown;
 
-use super::frame::{Asked, Pane, known_sum};
+use super::frame::{Asked, Pane};
 use super::line::{Line, Tone, piece};
+use super::listing::Listing;
 use super::without::Lines;
+use super::{commands, pools};
 
 /// The lines of the pane.
-pub(super) fn draw(shown: &Shown, asked: &Asked, width: usize) -> Vec<Line> {
+pub(super) fn draw(shown: &Shown, listing: &Listing, asked: &Asked, width: usize) -> Vec<Line> {
     let view = &shown.view;
     let wide = width.clamp(20, 200);
     let lines: Lines = match asked.pane {
@@ -28,9 +28,10 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, width: usize) -> Vec<Line> {
             Some(name) => told_without(shown, asked, name),
             None => choose(),
         },
-        Pane::Pools => pools(view),
+        Pane::Pools => pools::pane(view, listing.totals()),
         Pane::Pending => pending(view),
         Pane::Budgets => budgets(view),
+        Pane::Commands => commands::pane(view),
         Pane::Help => HELP.lines().map(|line| (line.to_owned(), Tone::Plain)).collect(),
     };
     let folded = lines.into_iter().flat_map(|(text, tone)| {
@@ -50,7 +51,8 @@ j k, arrows   move            PgUp PgDn     by a screenful      Home End  to the
 Enter         explain         w             what would happen without the things that keep the node
 /             filter          o             sort by the next column
 g             NodePools       p             pending pods        b         disruption budgets
-Esc           back            q, Ctrl-C     quit";
+c             commands        Space         pane further down   Esc       back
+q, Ctrl-C     quit";
 
 fn story(story: &Story) -> Lines {
     let mut lines = vec![(
@@ -109,27 +111,6 @@ fn told_without(shown: &Shown, asked: &Asked, name: &str) -> Lines {
         lines.push((format!("  working it out anew {dots}"), Tone::Dim));
     }
     lines
-}
-
-fn pools(view: &View) -> Lines {
-    let mut pools: BTreeMap<&str, Vec<&NodeRow>> = BTreeMap::new();
-    for row in &view.nodes.0 {
-        let pool = row.pool.as_deref().unwrap_or("no NodePool");
-        pools.entry(pool).or_default().push(row);
-    }
-    let line = |(name, rows): (&str, Vec<&NodeRow>)| {
-        let (price, without_price) = price_of(rows.iter().copied());
-        let sum = |of: fn(&NodeRow) -> i64| rows.iter().map(|row| of(row)).sum::<i64>();
-        let cpu = (sum(|row| row.cpu.0), sum(|row| row.cpu.1));
-        let text = format!(
-            "{name}: {} nodes, {}, cpu {} %",
-            rows.len(),
-            known_sum(price, without_price),
-            share(cpu) / 10
-        );
-        (text, Tone::Plain)
-    };
-    pools.into_iter().map(line).collect()
 }
 
 fn pending(view: &View) -> Lines {

@@ -49,8 +49,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::top::frame::{Asked, Size, draw, rows};
+    use crate::top::frame::{Asked, Size, draw};
     use crate::top::line::plain;
+    use crate::top::listing::Listing;
     use crate::top::tests::{STUCK, shown_of, stuck};
 
     #[test]
@@ -81,7 +82,8 @@ mod tests {
             ..Asked::default()
         };
         let names = |shown: &Shown, asked: &Asked| -> Vec<String> {
-            let rows = rows(shown, asked).into_iter();
+            let listing = Listing::of(shown, asked);
+            let rows = listing.rows(0, usize::MAX);
             rows.map(|row| row.name.clone()).collect()
         };
         let some = "kubernetes.io/hostname in (guarded, calm)";

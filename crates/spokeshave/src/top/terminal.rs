@@ -1,21 +1,21 @@
-//! The terminal: taken over, drawn on where something has changed, and given back whatever happens.
+//! The terminal: taken over, listened to, and given back whatever happens. What is drawn on it is the screen's.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use crossterm::event::{Event, EventStream, KeyEventKind};
-use crossterm::style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor};
-use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
-use crossterm::{cursor, execute, queue, terminal};
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::{cursor, execute, terminal};
 use futures::StreamExt as _;
 use spokeshave_runtime::Shutdown;
 use spokeshave_web::Board;
+use tokio::sync::futures::Notified;
+use tokio::time::Instant;
 
-use super::frame::{Asked, Size, draw};
-use super::keys::{Then, press};
-use super::line::{Line, Tone, piece};
+use super::frame::{Asked, Size};
+use super::screen::Screen;
 use super::without::Worker;
 use crate::look::{Source, keep_looking};
 use crate::signals;
@@ -25,6 +25,8 @@ mod panics;
 
 /// How often what is new is drawn at most.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How often it is looked whether the view is out of date now, of which nobody is told. Where nothing has changed, nothing is drawn.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// A panic has given the terminal back, and is written there.
 static GIVEN_BACK: AtomicBool = AtomicBool::new(false);
@@ -47,16 +49,14 @@ fn may_have_colours() -> bool {
 
 /// The terminal while it is ours.
 struct Ours {
-    before: Vec<Line>,
-    has_colours: bool,
+    screen: Screen,
 }
 
 impl Ours {
     fn take(has_colours: bool) -> Result<Self> {
         terminal::enable_raw_mode().context("the terminal cannot be taken over")?;
         let ours = Ours {
-            before: Vec::new(),
-            has_colours,
+            screen: Screen::new(has_colours),
         };
         execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
         Ok(ours)
@@ -67,52 +67,9 @@ impl Ours {
         if GIVEN_BACK.swap(false, Ordering::AcqRel) {
             terminal::enable_raw_mode().context("the terminal cannot be taken over")?;
             execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
-            self.before.clear();
+            self.screen.forget();
         }
         Ok(())
-    }
-
-    fn show(&mut self, lines: Vec<Line>) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        for (number, line) in (0..).zip(&lines) {
-            if self.before.get(usize::from(number)) == Some(line) {
-                continue;
-            }
-            queue!(out, cursor::MoveTo(0, number), Clear(ClearType::CurrentLine))?;
-            for piece in line {
-                self.tone(&mut out, piece.tone)?;
-                queue!(
-                    out,
-                    Print(&piece.text),
-                    ResetColor,
-                    SetAttribute(Attribute::Reset)
-                )?;
-            }
-        }
-        if lines.len() < self.before.len() {
-            queue!(out, Clear(ClearType::FromCursorDown))?;
-        }
-        self.before = lines;
-        out.flush()
-    }
-
-    fn tone(&self, out: &mut impl io::Write, tone: Tone) -> io::Result<()> {
-        let colour = match tone {
-            Tone::Good => Some(Color::Green),
-            Tone::Warn => Some(Color::Yellow),
-            Tone::Bad => Some(Color::Red),
-            _ => None,
-        };
-        match tone {
-            Tone::Bold => queue!(out, SetAttribute(Attribute::Bold))?,
-            Tone::Dim => queue!(out, SetAttribute(Attribute::Dim))?,
-            Tone::Chosen => queue!(out, SetAttribute(Attribute::Reverse))?,
-            _ => {}
-        }
-        match colour.filter(|_| self.has_colours) {
-            Some(colour) => queue!(out, SetForegroundColor(colour)),
-            None => Ok(()),
-        }
     }
 }
 
@@ -161,19 +118,15 @@ pub(super) async fn run(
     let mut keys = EventStream::new();
     let mut end = std::pin::pin!(signals::wait(None));
     let mut is_over = false;
+    let mut rested = Instant::now();
     loop {
         ours.take_again()?;
         let next = board.next();
-        match board.shown() {
-            Some(shown) => {
-                if let Some(node) = asked.wants_without() {
-                    worker.ask(&shown, node);
-                }
-                ours.show(draw(&shown, &asked, size(), board.why_not().as_deref()))?;
-            }
-            None => ours.show(waiting(&title, board.why_not(), asked.is_ascii))?,
+        if let (Some(shown), Some(node)) = (board.shown(), asked.wants_without()) {
+            worker.ask(&shown, node);
         }
-        let mut is_new = false;
+        ours.screen
+            .update(&mut io::stdout().lock(), &board, &asked, size(), &title)?;
         tokio::select! {
             biased;
             () = &mut end => break,
@@ -187,24 +140,21 @@ pub(super) async fn run(
             },
             event = keys.next() => match event {
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
-                    let Some(shown) = board.shown() else {
-                        if matches!(key.code, crossterm::event::KeyCode::Char('q' | 'c')) { break; }
-                        continue;
-                    };
-                    if press(&mut asked, key, &shown) == Then::Quit {
+                    let shown = board.shown();
+                    if ours.screen.hear(&mut asked, key, shown.as_ref()) {
                         break;
                     }
                 }
-                Some(Ok(Event::Resize(..))) => ours.before.clear(),
+                Some(Ok(Event::Resize(..))) => ours.screen.forget(),
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => break,
             },
-            Some(answer) = worker.answer() => asked.without = Some(answer),
-            () = next => is_new = true,
-            () = tokio::time::sleep(Duration::from_secs(5)) => {}
-        }
-        if is_new {
-            tokio::time::sleep(PAUSE).await;
+            Some(answer) = worker.answer() => {
+                asked.without = Some(answer);
+                ours.screen.ask_anew();
+            }
+            () = after(rested, next) => rested = Instant::now() + PAUSE,
+            () = tokio::time::sleep(LOOK) => {}
         }
     }
     drop(ours);
@@ -215,20 +165,16 @@ pub(super) async fn run(
     looking.await.context("reading the cluster has broken")
 }
 
+/// Waits for the next view, and not less than until a time: keys are heard meanwhile.
+async fn after(rested: Instant, next: Notified<'_>) {
+    tokio::time::sleep_until(rested).await;
+    next.await;
+}
+
 fn size() -> Size {
     let (width, height) = terminal::size().unwrap_or((80, 24));
     Size {
         width: usize::from(width),
         height: usize::from(height),
     }
-}
-
-/// Before there is anything to see.
-pub(super) fn waiting(title: &str, trouble: Option<String>, is_ascii: bool) -> Vec<Line> {
-    let text = match trouble {
-        Some(trouble) => format!("{title}: {trouble}"),
-        None if is_ascii => format!("reading {title} ..."),
-        None => format!("reading {title} …"),
-    };
-    vec![vec![piece(text, Tone::Dim)]]
 }

@@ -13,13 +13,15 @@ use spokeshave_provider_kwok::Catalog;
 use spokeshave_view::{History, Judged, Ledger, Missing, View, World};
 use spokeshave_web::Shown;
 
-use super::frame::{Asked, Pane, Size, Sort, draw, rows};
+use super::frame::{Asked, Pane, Size, Sort, draw};
 use super::keys::{Then, press};
 use super::line::{Tone, piece, plain};
-use super::terminal::waiting;
+use super::listing::Listing;
+use super::screen::waiting;
 use super::without::{Without, without};
 use crate::plan::dump;
 use crate::plan::world::{Origin, World as Read};
+use crate::text::count;
 
 const NOW: &str = "2026-03-02T12:00:00Z";
 
@@ -148,6 +150,7 @@ fn a_terminal_that_knows_ascii_only_gets_nothing_else() {
         Pane::Pools,
         Pane::Pending,
         Pane::Budgets,
+        Pane::Commands,
         Pane::Help,
     ] {
         for is_typing in [false, true] {
@@ -172,7 +175,7 @@ fn a_terminal_that_knows_ascii_only_gets_nothing_else() {
             assert!(text.is_ascii() && text.contains("guard"), "{pane:?}: {text}");
         }
     }
-    for trouble in [None, Some("refused".to_owned())] {
+    for trouble in [None, Some("refused")] {
         let text = plain(&waiting("shop.yaml", trouble, true));
         assert!(text.is_ascii() && text.contains("shop.yaml"), "{text}");
     }
@@ -181,7 +184,14 @@ fn a_terminal_that_knows_ascii_only_gets_nothing_else() {
 #[test]
 fn narrow_and_empty_terminals_are_no_trouble() {
     let (shown, empty) = (stuck(), shown_of("kind: List\napiVersion: v1\nitems: []\n"));
-    for pane in [Pane::None, Pane::Explain, Pane::Without, Pane::Pools, Pane::Help] {
+    for pane in [
+        Pane::None,
+        Pane::Explain,
+        Pane::Without,
+        Pane::Pools,
+        Pane::Commands,
+        Pane::Help,
+    ] {
         for (width, height) in [(1, 1), (2, 3), (10, 5), (40, 4), (1000, 2)] {
             let asked = Asked {
                 pane,
@@ -230,7 +240,7 @@ fn keys_move_filter_sort_and_leave() {
     type_in(&mut asked, KeyCode::Backspace);
     type_in(&mut asked, KeyCode::Enter);
     assert_eq!(
-        (asked.pane, asked.is_typing, rows(&shown, &asked).len()),
+        (asked.pane, asked.is_typing, Listing::of(&shown, &asked).len()),
         (Pane::None, false, 1)
     );
     type_in(&mut asked, KeyCode::Char('o'));
@@ -241,7 +251,7 @@ fn keys_move_filter_sort_and_leave() {
 }
 
 /// Forty nodes, and some kinds that could not be read, each of which takes a line.
-fn crowd(missing: &[&str]) -> Shown {
+pub(super) fn crowd(missing: &[&str]) -> Shown {
     let kind = instance_type("small", 2, 8, &["a"]);
     let mut state = ClusterState::default().with_pool(node_pool("default"), vec![kind.clone()]);
     for index in 0..40 {
@@ -352,6 +362,7 @@ fn the_chosen_node_stays_on_the_screen() {
         Pane::Pools,
         Pane::Pending,
         Pane::Budgets,
+        Pane::Commands,
         Pane::Help,
     ];
     let ways = [
@@ -497,7 +508,13 @@ fn what_could_not_be_read_is_neither_zero_nor_a_fact() {
         });
     });
     let text = screen(&shown, Pane::Budgets);
-    for told in ["$?/h", "could save ?", "  ? unknown", "? what budgets allow"] {
+    for told in [
+        "$?/h",
+        "could save ?",
+        "default: 6 nodes $?/h",
+        "  ? unknown",
+        "? what budgets allow",
+    ] {
         assert!(text.contains(told), "{told}: {text}");
     }
     for wrong in ["not managed", " of 0", "$0.000"] {
@@ -533,7 +550,8 @@ fn z_024_nodes_of_unknown_prices_do_not_cost_nothing() {
     let shown = shown_of(&STUCK.replace("c-4x-amd64-linux", "c-4y-amd64-linux"));
     let text = screen(&shown, Pane::Pools);
     assert!(text.starts_with("price unknown  7 nodes"), "{text}");
-    assert!(text.contains("full: 1 nodes, price unknown, cpu 12 %"), "{text}");
+    assert!(text.contains("full: 1 node, price unknown, cpu 12 %"), "{text}");
+    assert!(text.contains("full: 1 node price unknown cpu 12 %"), "{text}");
     assert!(!text.contains("$0"), "{text}");
 }
 
@@ -546,7 +564,7 @@ fn capability_21_the_nodes_of_a_pool_cost_what_is_launched() {
     let coming = shown_with(STUCK, |world| world.state.node_claims.push(Arc::new(claim)));
     let price = |shown: &Shown, nodes: usize| {
         let text = screen(shown, Pane::Pools);
-        let line = text.split_once(&format!("full: {nodes} nodes, "));
+        let line = text.split_once(&format!("full: {}, ", count(nodes, "node")));
         let (_, rest) = line.unwrap_or_else(|| panic!("{text}"));
         rest.split_once(", cpu").expect("a share").0.to_owned()
     };

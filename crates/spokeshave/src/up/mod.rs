@@ -29,6 +29,7 @@ use tokio::sync::oneshot;
 
 use crate::arguments::DefinitionsOf;
 use crate::clouds::{self, Cloud};
+use crate::connection::ClusterArgs;
 use crate::look::Source;
 use crate::settings::FeatureGates;
 use crate::settings::{LogFormat, LogLevel, LogOutput};
@@ -156,7 +157,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
         let source = match observer {
             Some(observer) => Source::Operator(observer, None),
             None => Source::listing(
-                crate::cluster::Cluster::reach(Some(&args.kubeconfig)).await?,
+                crate::cluster::Cluster::reach(&cluster_of(&args.kubeconfig)).await?,
                 catalog,
                 None,
                 Arc::default(),
@@ -252,7 +253,8 @@ async fn refuse_if_taken(path: &std::path::Path) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
-    let asked = crate::cluster::Cluster::reach(Some(path));
+    let written = cluster_of(path);
+    let asked = crate::cluster::Cluster::reach(&written);
     if let Ok(Ok(_)) = tokio::time::timeout(LONGEST_ANSWER, asked).await {
         anyhow::bail!(
             "another `spokeshave up` is running: {} points to it; end it, or name another file with --kubeconfig",
@@ -260,6 +262,14 @@ async fn refuse_if_taken(path: &std::path::Path) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The cluster of a kubeconfig that `up` writes, which has one context.
+fn cluster_of(path: &std::path::Path) -> ClusterArgs {
+    ClusterArgs {
+        kubeconfig: Some(path.to_owned()),
+        ..ClusterArgs::default()
+    }
 }
 
 /// The API server and how to reach it.

@@ -19,7 +19,7 @@ use crate::replicas::{no_instance_type, not_launchable};
 use spokeshave_plan::budget_lint;
 use spokeshave_plan::pool_conditions::STATIC_CAPACITY_DISABLED;
 use spokeshave_plan::report::{count, some_of};
-use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, not_supported};
+use spokeshave_plan::standing::{KNOWN_ELSEWHERE, eligible, is_sold_out, not_supported};
 
 /// Findings about NodePools.
 pub(super) fn findings(standing: &Standing, snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
@@ -70,13 +70,23 @@ fn unusable(snapshot: &Snapshot, pool: &PoolView) -> Option<Finding> {
     }
     // The operator's setting is not in the cluster: what is said of minValues is true of the default.
     if let Some(why) = no_instance_type(snapshot, pool, MinValuesPolicy::Strict) {
+        let is_sold_out = is_sold_out(snapshot, pool);
         let remedy = match pool.instance_types_problem {
             Some(InstanceTypesProblem::Failed(_)) => {
                 (CLASS, "add the class to the files, or correct the name")
             }
+            _ if is_sold_out => (
+                REQUIREMENTS,
+                "allow further instance types, zones or capacity types",
+            ),
             _ => (REQUIREMENTS, "widen the requirement that is named"),
         };
-        return Some(nothing_to_launch(pool, why, remedy));
+        let mut finding = nothing_to_launch(pool, why, remedy);
+        if is_sold_out {
+            // The cloud may have room again.
+            finding.level = Level::Warning;
+        }
+        return Some(finding);
     }
     // What the operator has found out is on the NodePool, wherever its instance types are known.
     if let Some(said) = not_launchable(snapshot, pool) {

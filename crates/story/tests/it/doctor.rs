@@ -185,6 +185,10 @@ fn d_353_a_nodepool_that_launches_nothing_says_what_to_change() {
     foreign.spec.template.spec.node_class_ref.kind = "EC2NodeClass".to_owned();
     let kwok = node_pool("kwok").spec.template.spec.node_class_ref;
     let types: Arc<[_]> = Arc::from(vec![instance_type("small", 2, 4, &["a"])]);
+    let mut gone = instance_type("small", 2, 4, &["a"]);
+    for offering in &mut gone.offerings {
+        offering.available = false;
+    }
     let absent = InstanceTypesProblem::Failed("KWOKNodeClass \"absent\" is not in the file".to_owned());
     let state = ClusterState {
         node_pools: vec![
@@ -193,6 +197,7 @@ fn d_353_a_nodepool_that_launches_nothing_says_what_to_change() {
             Arc::new(foreign),
             fixed("later", "LaunchesFail"),
             fixed("nothing-fits", "NoCompatibleInstanceTypes"),
+            Arc::new(node_pool("sold-out")),
         ],
         instance_types: [
             ("a-gate".to_owned(), Ok(types.clone())),
@@ -203,6 +208,7 @@ fn d_353_a_nodepool_that_launches_nothing_says_what_to_change() {
                 "nothing-fits".to_owned(),
                 Err(InstanceTypesProblem::KnownElsewhere),
             ),
+            ("sold-out".to_owned(), Ok(Arc::from(vec![gone]))),
         ]
         .into(),
         supported_node_classes: vec![(kwok.group, kwok.kind)],
@@ -240,6 +246,12 @@ fn d_353_a_nodepool_that_launches_nothing_says_what_to_change() {
             ),
             (Level::Warning, "NodePool later", replicas, correct),
             (Level::Warning, "NodePool nothing-fits", replicas, correct),
+            (
+                Level::Warning,
+                "NodePool sold-out",
+                Some("spec.template.spec.requirements"),
+                Some("allow further instance types, zones or capacity types")
+            ),
         ],
         "{findings:#?}"
     );

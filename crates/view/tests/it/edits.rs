@@ -1,15 +1,18 @@
-//! Assuming things away is the same as changing their objects.
+//! Assuming things away is the same as changing their objects, or as waiting where only time removes them.
 
 use crate::suppositions::hindered;
 use crate::views::{freeze, judged};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, Status};
-use spokeshave_api::{ConsolidationPolicy, NodeClaim, NodePool, Operator, Requirement, labels};
-use spokeshave_example::epoch;
+use spokeshave_api::{
+    ConsolidationPolicy, NillableDuration, NodeClaim, NodePool, Operator, Requirement, labels,
+};
+use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::ClusterState;
 use spokeshave_plan::Policy;
-use spokeshave_view::{Judged, Supposition, Toggle, detail};
+use spokeshave_view::{Judged, Supposition, Toggle, World, detail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -202,4 +205,97 @@ fn what_is_assumed_away_is_what_editing_the_objects_makes_of_it() {
         );
     }
     assert!(together > 100, "{together} sets of switches prove little");
+}
+
+fn later(seconds: i64) -> Timestamp {
+    epoch() + SignedDuration::from_secs(seconds)
+}
+
+fn claim<'a>(state: &'a mut ClusterState, node: &str) -> &'a mut NodeClaim {
+    let mut claims = state.node_claims.iter_mut();
+    let found = claims.find(|claim| claim.node_name() == Some(node));
+    Arc::make_mut(found.expect("it is there"))
+}
+
+/// The pod of `a`, which has rested for an hour, fits on `b` only, which has to stay and is inside its consolidateAfter of ten minutes: the last pod came to it
+/// then, or none since it was initialised. `c` is never consolidated.
+fn restless(last_pod_event: Option<i64>) -> ClusterState {
+    let small = instance_type("small", 2, 4, &["a"]);
+    let pool = |name: &str, consolidate_after: NillableDuration| {
+        let mut pool = node_pool(name);
+        let on_demand = Requirement::new(labels::CAPACITY_TYPE, Operator::In, &["on-demand"]);
+        pool.spec.template.spec.requirements = vec![on_demand];
+        pool.spec.disruption.budgets = Some(Vec::new());
+        pool.spec.disruption.consolidate_after = consolidate_after;
+        pool
+    };
+    let ten_minutes = "10m".parse().expect("a duration");
+    let of_waits = json!({"nodeSelector": {(labels::NODE_POOL): "waits"}});
+    let of_b = json!({"nodeSelector": {(labels::HOSTNAME): "b"}});
+    let mut state = ClusterState::default()
+        .with_pool(pool("waits", ten_minutes), vec![small.clone()])
+        .with_pool(pool("never", NillableDuration::NEVER), vec![small.clone()])
+        .with_node(node("waits", "a", &small, "a", "on-demand"))
+        .with_node(node("waits", "b", &small, "a", "on-demand"))
+        .with_node(node("never", "c", &small, "a", "on-demand"))
+        .with_pod(bound(pending_pod("moves", "1", "10Mi", &of_waits), "a"))
+        .with_pod(bound(pending_pod("stays", "100m", "10Mi", &of_b), "b"));
+    let event = |seconds| Time(later(seconds));
+    let status = claim(&mut state, "a").status.get_or_insert_default();
+    status.last_pod_event_time = Some(event(-3600));
+    let status = claim(&mut state, "b").status.get_or_insert_default();
+    status.last_pod_event_time = last_pod_event.map(event);
+    for name in ["b", "c"] {
+        claim(&mut state, name).clear(CONSOLIDATABLE);
+    }
+    state
+}
+
+fn judged_at(state: &ClusterState, now: Timestamp) -> Judged {
+    let world = World {
+        state: state.clone(),
+        now,
+        ..World::default()
+    };
+    Judged::of(world, &Policy::default())
+}
+
+fn decision(judged: &Judged, node: &str) -> &'static str {
+    let id = judged.snapshot.find_node(node).expect("it is there");
+    let verdict = judged.verdict(id).expect("it is managed");
+    verdict.decision_text()
+}
+
+/// A node that is kept because its neighbour changed too recently goes once time has passed; the switch says so before, and says of no other node anything else than
+/// is said then.
+#[test]
+fn d_044_that_neighbours_have_rested_is_assumed_as_it_is_once_they_have() {
+    // When the last pod came to the neighbour, which may be in the future of a clock that was set back, and when its window closes.
+    for (last_pod_event, closes) in [(Some(-60), 540), (None, 600), (Some(30), 630)] {
+        let state = restless(last_pod_event);
+        let before = judged(state.clone());
+        assert_eq!(decision(&before, "a"), "keep");
+        let toggles = detail(&before, "a").expect("it is there").toggles;
+        let keys: Vec<&str> = toggles.iter().filter_map(|one| one.without.as_deref()).collect();
+        assert_eq!((keys.as_slice(), toggles.len()), (&["Neighbours:Node/b"][..], 1));
+        // Time alone: nothing of the objects has changed.
+        assert_eq!(decision(&judged_at(&state, later(closes - 1)), "a"), "keep");
+        assert_eq!(decision(&judged_at(&state, later(closes)), "a"), "delete");
+        // And what the controller writes then.
+        let mut rested = state.clone();
+        claim(&mut rested, "b").set_true(CONSOLIDATABLE, later(closes));
+        let then = all_said(&judged_at(&rested, later(closes)));
+        // `b` takes pods, too, where its own consolidateAfter is assumed to have passed.
+        for key in [keys[0], "ConsolidateAfter:Node/b"] {
+            let supposition = Supposition::parse([key], []).expect("a switch");
+            assert_eq!(supposition.without(), [key], "the address says it again");
+            let (world, policy, absent) = supposition
+                .apply(&before.world, &before.policy)
+                .expect("objects are there");
+            assert!(absent.is_empty(), "{absent:?}");
+            let assumed = Judged::of(world, &policy);
+            assert_eq!(decision(&assumed, "a"), "delete", "{key} {last_pod_event:?}");
+            assert_eq!(all_said(&assumed), then, "{key} {last_pod_event:?}");
+        }
+    }
 }

@@ -8,9 +8,9 @@ use spokeshave_example::{pending_pod, random_world};
 use spokeshave_model::{ClusterState, Price};
 use spokeshave_plan::Policy;
 use spokeshave_view::{
-    BudgetNow, Difference, Dollars, Entry, History, Judged, Ledger, Missing, Place, Range,
+    BudgetNow, Difference, Dollars, Entry, History, Judged, Ledger, Missing, NodeRow, Place, Range,
 };
-use spokeshave_view::{Supposition, View, World, price_of};
+use spokeshave_view::{Supposition, Total, Use, View, World};
 use std::sync::Arc;
 
 /// Whoever keeps what changes tell does not keep more commands than a view has.
@@ -164,7 +164,58 @@ fn what_others_cost_is_in_no_sum() {
     assert_eq!(priced.count(), 2, "both have a price by their labels");
     assert!(header.price.0 > Price::ZERO);
     assert_eq!(header.idle, header.price, "nothing runs");
-    assert_eq!(price_of(&seen.nodes.0), (header.price.0, 1));
+    let total = Total::of(&seen.nodes.0);
+    assert_eq!((total.price, total.without_price), (header.price.0, 1));
+}
+
+/// Sums by NodePool are those of the header in parts: each node is in one of them, whoever manages it.
+#[test]
+fn sums_by_nodepool_add_up_to_the_header() {
+    let (mut parts, mut unmanaged) = (0, 0);
+    for seed in 0..100 {
+        let mut state = random_world(seed);
+        if seed % 3 == 0 {
+            state.node_claims.pop();
+        }
+        let seen = view(&judged(state), 1);
+        let (header, totals) = (&seen.header, seen.nodes.totals_by_pool());
+        let all = || totals.values();
+        assert_eq!(
+            all().map(|total| total.nodes).sum::<usize>(),
+            header.nodes,
+            "{seed}"
+        );
+        let price: Price = all().map(|total| total.price).sum();
+        assert_eq!(price, header.price.0, "{seed}");
+        let of_rows = |of: fn(&NodeRow) -> (i64, i64)| {
+            let amounts = || seen.nodes.0.iter().map(of);
+            Use {
+                allocatable: amounts().map(|(allocatable, _)| allocatable).sum(),
+                requested: amounts().map(|(_, requested)| requested).sum(),
+            }
+        };
+        let of_parts = |of: fn(&Total) -> Use| {
+            let amounts = || all().map(of);
+            Use {
+                allocatable: amounts().map(|one| one.allocatable).sum(),
+                requested: amounts().map(|one| one.requested).sum(),
+            }
+        };
+        let whole = (of_rows(|row| row.cpu), of_rows(|row| row.memory));
+        assert_eq!((header.cpu, header.memory), whole, "{seed}");
+        let parted = (of_parts(|total| total.cpu), of_parts(|total| total.memory));
+        assert_eq!(parted, whole, "{seed}");
+        for (title, total) in &totals {
+            let rows = seen.nodes.0.iter().filter(|row| row.pool_title() == *title);
+            assert_eq!(*total, Total::of(rows), "{seed}: {title}");
+        }
+        parts += usize::from(totals.len() > 1);
+        unmanaged += header.unmanaged;
+    }
+    assert!(
+        parts > 20 && unmanaged > 20,
+        "{parts} and {unmanaged} prove little"
+    );
 }
 
 /// What it saves to take away a node whose price nobody knows is not nothing; one that goes already saves nothing more.

@@ -100,6 +100,18 @@ fn rows_that_do_not_say_what_they_request_are_counted() {
 }
 
 #[test]
+fn memory_in_bytes_may_be_as_much_as_in_gibibytes() {
+    let bytes = CSV.replace("GiB", "B");
+    let text = |memory: &str| format!("team,begin,finish,cores,mem\na,,,1,{memory}\n");
+    let (one, _) = read(CSV, text("1000000000").as_bytes()).expect("readable");
+    let (same, _) = read(&bytes, text("1073741824000000000").as_bytes()).expect("readable");
+    assert_eq!(facts(&one), facts(&same));
+    let error = read(&bytes, text("1e19").as_bytes()).expect_err("too much");
+    let expected = "line 2: mem \"1e19\" is not a number from 0 to 1073741824000000000";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
 fn tables_name_the_line_that_is_wrong() {
     let cut = &DLRM[..DLRM.len() - 30];
     for (import, text, expected) in [
@@ -126,7 +138,12 @@ fn tables_name_the_line_that_is_wrong() {
         (
             "format: dlrm, file: x",
             DLRM.replace("i3,CN,app_1,64", "i3,CN,app_1,-64"),
-            "line 5: cpu_request \"-64\" is not a number from 0",
+            "line 5: cpu_request \"-64\" is not a number from 0 to 1000000000",
+        ),
+        (
+            "format: dlrm, file: x",
+            format!("{}\n1,2\n", "a".repeat(100_000)),
+            "line 1: has no column \"creation_time\"; its columns are aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…",
         ),
         (
             "format: dlrm, file: x",

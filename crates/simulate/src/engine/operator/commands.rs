@@ -140,7 +140,7 @@ impl Engine<'_> {
             self.apply(action);
             match milestone {
                 Some(Milestone::Started) => {
-                    self.meter.count(|counted| &mut counted.commands);
+                    self.meter.command_starts();
                     self.note_savings(&command);
                 }
                 Some(Milestone::RolledBack { why, .. }) => {

@@ -210,6 +210,7 @@ impl Engine<'_> {
         let (settings, operator) = (&self.policy.settings, &mut self.operator);
         let (frontier, kept) = (&operator.frontier, &mut operator.kept);
         let outcome = disrupt_keeping(&snapshot, settings, now, frontier, kept, &mut |_| {});
+        self.operator.what_ifs += outcome.statistics.what_ifs;
         self.operator.frontier = outcome.frontier;
         self.judge(!snapshot.nodes.is_empty());
         self.begin(&snapshot, outcome.commands, &outcome.budgets)
@@ -239,16 +240,19 @@ impl Engine<'_> {
         let version = self.operator.version;
         let waiting = self.waiting_commands();
         let snapshot = self.freeze(&waiting);
-        let commands = match self.policy.model {
-            Model::Karpenter => models::karpenter(&snapshot, &self.policy.settings, now),
+        let found = match self.policy.model {
+            Model::Karpenter | Model::KarpenterBalanced => {
+                models::karpenter(&snapshot, &self.policy.settings, now)
+            }
             Model::ClusterAutoscaler => {
                 let last_launch_ms = self.operator.last_launch_ms;
                 let unneeded = &mut self.operator.unneeded;
                 models::cluster_autoscaler(&snapshot, unneeded, last_launch_ms, self.now_ms, now)
             }
-            Model::Ours | Model::None => Vec::new(),
+            Model::Ours | Model::None => models::Answer::default(),
         };
-        let acted = self.begin(&snapshot, commands, &[]);
+        self.operator.what_ifs += found.what_ifs;
+        let acted = self.begin(&snapshot, found.commands, &[]);
         if acted {
             self.turn_at(self.now_ms + POLL_MS);
             return;

@@ -24,7 +24,7 @@ use spokeshave_plan::launch_backoff::LaunchBackoff;
 use spokeshave_plan::termination::Turns;
 
 use crate::savings::Savings;
-use crate::world::{Policy, World};
+use crate::world::{Model, Policy, World};
 
 pub(crate) use claims::Launch;
 
@@ -84,6 +84,8 @@ pub(crate) struct Operator {
     unneeded: BTreeMap<String, u64>,
     /// When a NodeClaim was last created.
     last_launch_ms: Option<u64>,
+    /// What-ifs of all passes, of models too; those of second looks are not counted.
+    pub(crate) what_ifs: u64,
     /// NodeClaims that are looked at later.
     looks: claims::Looks,
     /// The next turn of the disruption loop.
@@ -133,7 +135,10 @@ struct Batch {
 impl Operator {
     pub(crate) fn new(world: &World, policy: &Policy) -> Self {
         let pools = policy.node_pools.iter().map(|pool| {
-            let pool = ready(pool, world.start);
+            let mut pool = ready(pool, world.start);
+            if policy.model == Model::KarpenterBalanced {
+                models::weigh_savings(&mut pool);
+            }
             (pool.metadata.name.clone().unwrap_or_default(), Arc::new(pool))
         });
         let node_pools: BTreeMap<String, Arc<NodePool>> = pools.collect();
@@ -156,6 +161,7 @@ impl Operator {
             modelled: None,
             unneeded: BTreeMap::new(),
             last_launch_ms: None,
+            what_ifs: 0,
             looks: claims::Looks::default(),
             turn: None,
             is_woken_again: false,

@@ -65,6 +65,19 @@ async fn capability_21_a_group_of_boxes_costs_what_is_launched() {
     assert_eq!(price(coming, "2 nodes").await, alone);
 }
 
+/// As in the header: what nodes cost is not known without the NodeClaims, although labels name prices.
+#[tokio::test]
+async fn a_group_of_boxes_has_no_price_where_nodeclaims_could_not_be_read() {
+    let mut unread = world(1, "small");
+    unread.state.node_claims.clear();
+    unread.missing.push(Missing {
+        resource: "nodeclaims.karpenter.sh".to_owned(),
+        message: "forbidden".to_owned(),
+    });
+    let page = page_of(unread, "").await;
+    assert!(page.contains("default · 1 node · price unknown · cpu "), "{page}");
+}
+
 /// With these disruption budgets of its only NodePool.
 fn budgeted(mut cluster: World, budgets: serde_json::Value) -> World {
     let pool = Arc::make_mut(&mut cluster.state.node_pools[0]);

@@ -1,0 +1,132 @@
+//! Sums by NodePool, as the titles of the page's groups have them: in the head, and in a pane. Pure.
+
+use std::cmp::Reverse;
+
+use spokeshave_view::{Total, View};
+
+use super::frame::known_sum;
+use super::line::{Line, Tone, folded, piece};
+use super::without::Lines;
+use crate::text::count;
+
+/// NodePools that the head of a screen tells at most; the pane tells all.
+const MOST: usize = 8;
+
+/// `6 nodes, $0.652/h, cpu 7 %, mem 2 %`.
+fn words(view: &View, total: &Total, separator: &str) -> String {
+    let price = if view.header.knows("price") {
+        known_sum(total.price, total.without_price)
+    } else {
+        "$?/h".to_owned()
+    };
+    let parts = [
+        count(total.nodes, "node"),
+        price,
+        format!("cpu {} %", total.cpu.percent()),
+        format!("mem {} %", total.memory.percent()),
+    ];
+    parts.join(separator)
+}
+
+/// The sums behind what the first line says of the cluster, dearest first: as many as take one line more at most, and all where lines have no end; the others
+/// are counted. No figure is cut: a part of one is another one. Where there is one NodePool only, its sums are those of the cluster.
+pub(super) fn behind(first: Line, view: &View, totals: &[(String, Total)], width: usize) -> Vec<Line> {
+    let alone = folded(first.clone(), width);
+    if totals.len() < 2 {
+        return alone;
+    }
+    let mut dearest: Vec<&(String, Total)> = totals.iter().collect();
+    dearest.sort_by_key(|(_, total)| Reverse(total.price));
+    let most = match width {
+        usize::MAX => dearest.len(),
+        _ => dearest.len().min(MOST),
+    };
+    for told in (0..=most).rev() {
+        let mut line = first.clone();
+        for (title, total) in &dearest[..told] {
+            let text = format!("  {title}: {}", words(view, total, " "));
+            line.push(piece(text, Tone::Plain));
+        }
+        let others = match (told, dearest.len() - told) {
+            (_, 0) => String::new(),
+            (0, all) => format!("  {}", count(all, "NodePool")),
+            (_, others) => format!("  and {}", count(others, "other NodePool")),
+        };
+        line.push(piece(others, Tone::Dim));
+        let mut added = line[first.len()..].iter();
+        let is_whole = added.all(|one| one.text.trim_start().chars().count() <= width);
+        let lines = folded(line, width);
+        if is_whole && lines.len() <= alone.len() + 1 {
+            return lines;
+        }
+    }
+    alone
+}
+
+/// The pane.
+pub(super) fn pane(view: &View, totals: &[(String, Total)]) -> Lines {
+    let lines = totals.iter().map(|(title, total)| {
+        let text = format!("{title}: {}", words(view, total, ", "));
+        (text, Tone::Plain)
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use spokeshave_model::Price;
+
+    use super::*;
+    use crate::top::line::plain;
+    use crate::top::tests::stuck;
+
+    /// So many NodePools, of which the last one costs most.
+    fn pools(number: i64) -> Vec<(String, Total)> {
+        let pool = |index: i64| {
+            let total = Total {
+                nodes: 1,
+                price: Price(index * 1_000_000_000),
+                ..Total::default()
+            };
+            (format!("pool-{index:02}"), total)
+        };
+        (1..=number).map(pool).collect()
+    }
+
+    fn told(number: i64, width: usize) -> String {
+        let first = vec![piece("the cluster", Tone::Bold)];
+        plain(&behind(first, &stuck().view, &pools(number), width))
+    }
+
+    #[test]
+    fn the_head_tells_the_dearest_nodepools_in_one_line_more() {
+        assert_eq!(told(1, 80), "the cluster\n", "it is the cluster");
+        assert_eq!(
+            told(2, 200),
+            "the cluster  pool-02: 1 node $2.000/h cpu 0 % mem 0 %  pool-01: 1 node $1.000/h cpu 0 % mem 0 %\n"
+        );
+        assert_eq!(
+            told(9, 80),
+            "the cluster  pool-09: 1 node $9.000/h cpu 0 % mem 0 %\n\
+             pool-08: 1 node $8.000/h cpu 0 % mem 0 %  and 7 other NodePools\n"
+        );
+        assert_eq!(told(9, 40), "the cluster  9 NodePools\n");
+        assert_eq!(told(9, 5), "the c\n");
+        for width in [1, 10, 40, 120, 1000] {
+            let text = told(50, width);
+            assert!(text.lines().count() <= 2, "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+        }
+        // The name of a cheaper one is too long for its figures to have room.
+        let mut two = pools(2);
+        two[0].0 = "x".repeat(60);
+        let first = vec![piece("the cluster", Tone::Bold)];
+        assert_eq!(
+            plain(&behind(first, &stuck().view, &two, 60)),
+            "the cluster  pool-02: 1 node $2.000/h cpu 0 % mem 0 %\nand 1 other NodePool\n"
+        );
+        // In a pipe nothing is left out, and lines stay where they were.
+        let whole = told(50, usize::MAX);
+        assert_eq!((whole.lines().count(), whole.matches(" node ").count()), (1, 50));
+    }
+}
