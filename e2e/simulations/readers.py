@@ -109,10 +109,9 @@ def differences(name, counts, ours, days):
         ("peak cores", counts["peakCores"], ours.peak_cpu / 1_000, 0.0005),
         ("peak memory in GiB", counts["peakMemoryGib"], ours.peak_memory / 2**30, 0.0501),
         ("peak GPUs", counts.get("peakGpus", 0), ours.peak_gpus, 0),
+        # Runs of a dump say at their beginning how long they take.
+        ("events", counts["events"], ours.changes - (ours.ends if name == "dump" else 0), 0),
     ]
-    # Runs of a dump say at their beginning how long they take. Those of a trace may be told twice.
-    if name != "sktrace":
-        pairs.append(("events", counts["events"], ours.changes - (ours.ends if name == "dump" else 0), 0))
     return [f"{what}: {theirs}, and {float(own):.3f} by the independent reader" for what, theirs, own, most in pairs if abs(theirs - own) > most]
 
 

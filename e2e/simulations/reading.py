@@ -43,6 +43,14 @@ class Book:
             self.wants[owner] = count
             self.note(at, owner, count, requests)
 
+    def singly(self, at, owner, count, requests):
+        """The same of pods that begin and end one by one: those that began last end first."""
+        there = self.ends(owner)
+        for pod in range(len(there), count):
+            self.begin(at, owner, pod, requests)
+        for pod in there[count:]:
+            self.end(at, owner, pod)
+
     def begin(self, at, owner, pod, requests):
         if (owner, pod) not in self.alive:
             self.alive[owner, pod] = at
@@ -319,12 +327,8 @@ def sktrace(paths, _):
             if key not in begun and (kind != "v1.Pod" or is_alone(one)):
                 begun[key] = at
                 cluster.apply(at, {**one, "status": {}})
-                for pod in book.ends(key):
-                    life = followed[pod % len(followed)] if followed else None
-                    if life and "Finished" in life:
-                        over.append((life["Finished"][1] * 1_000, key, pod))
-                    elif not life and kind == "batch/v1.Job":
-                        over.append((at + TEN_MINUTES, key, pod))
+                end = end_of(kind, at, followed)
+                over.extend((end, key, pod) for pod in book.ends(key) if end < math.inf)
         elif kind == "batch/v1.CronJob":
             begun.setdefault(key, (at, one, followed))
         elif kind in ("apps/v1.Deployment", "apps/v1.StatefulSet"):
@@ -333,7 +337,8 @@ def sktrace(paths, _):
             path = tracked[kind]["podSpecTemplatePaths"][0]
             beside = at_pointer(one, path.rpartition("/")[0])
             count = beside.get("replicas", beside.get("parallelism", 1))
-            book.replicas(at, key, count, requests_of(at_pointer(one, path)["spec"]))
+            # Nothing is known of its scale: its pods come and go one by one.
+            book.singly(at, key, count, requests_of(at_pointer(one, path)["spec"]))
 
     for event in events:
         # What ended by itself has done so before.
@@ -349,6 +354,14 @@ def sktrace(paths, _):
     for key, (at, one, followed) in [(key, found) for key, found in begun.items() if key[0] == "CronJob"]:
         cron_runs(book, key, one, at, events[-1]["ts"], lambda index, found=followed: length_in_turn(found, index))
     return book
+
+
+def end_of(kind, at, followed):
+    """When a Job or a bare pod that begins then is over: a Job when the last of its pods was, and a pod with the first life that was not over before."""
+    ends = [life["Finished"][1] * 1_000 if "Finished" in life else math.inf for life in followed or []]
+    if not ends:
+        return at + TEN_MINUTES if kind == "batch/v1.Job" else math.inf
+    return max(ends) if kind == "batch/v1.Job" else next(end for end in ends if end >= at)
 
 
 def length_in_turn(lives, index):

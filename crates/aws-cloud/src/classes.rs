@@ -545,7 +545,7 @@ impl Inner {
         let pools = self.pools.all().unwrap_or_default();
         let of_class = pools
             .iter()
-            .filter(|pool| pool.spec.template.spec.node_class_ref.name == class.name());
+            .filter(|pool| pool.node_class_ref().name == class.name());
         of_class
             .filter_map(|pool| Requirements::from_api(&pool.spec.template.spec.requirements).ok())
             .collect()

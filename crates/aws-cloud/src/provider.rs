@@ -481,7 +481,7 @@ impl Inner {
     }
 
     async fn instance_types(&self, pool: &NodePool) -> Result<Arc<[InstanceType]>, CloudError> {
-        let name = &pool.spec.template.spec.node_class_ref.name;
+        let name = &pool.node_class_ref().name;
         let class = self.classes.find(name);
         let class = class.map_err(|absent| absent.types_error(EC2NodeClass::KIND, name))?;
         self.sold(&class)

@@ -60,7 +60,7 @@ impl Inner {
                 let zone = self.zone_named(&zone_id);
                 tracing::info!(zone, zone_id, reason, "zonal shift");
                 for pool in self.pools.all().unwrap_or_default() {
-                    if pool.spec.template.spec.node_class_ref.group != spokeshave_api::EC2NodeClass::GROUP {
+                    if pool.node_class_ref().group != spokeshave_api::EC2NodeClass::GROUP {
                         continue;
                     }
                     let message = if is_warning {

@@ -37,7 +37,7 @@ pub(crate) fn kind() -> NodeClassKind {
 /// Whether a NodeClaim is launched from the class of this name.
 fn uses(claim: &NodeClaim, class: &str) -> bool {
     let reference = &claim.spec.node_class_ref;
-    reference.group == AKSNodeClass::GROUP && reference.kind == AKSNodeClass::KIND && reference.name == class
+    reference.is_aks() && reference.name == class
 }
 
 /// Objects of the cluster.

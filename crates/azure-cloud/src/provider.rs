@@ -479,7 +479,7 @@ impl Inner {
     }
 
     fn instance_types(&self, pool: &NodePool) -> Result<Arc<[InstanceType]>, CloudError> {
-        let name = &pool.spec.template.spec.node_class_ref.name;
+        let name = &pool.node_class_ref().name;
         let class = self.find_class(name);
         let class = class.map_err(|absent| absent.types_error(AKSNodeClass::KIND, name))?;
         self.types_of(&class)

@@ -60,8 +60,7 @@ impl Inner {
     /// The class of a claim that has a machine and keeps it.
     fn class_of(&self, claim: &NodeClaim) -> Option<std::sync::Arc<AKSNodeClass>> {
         let reference = &claim.spec.node_class_ref;
-        let is_ours = reference.group == AKSNodeClass::GROUP && reference.kind == AKSNodeClass::KIND;
-        if !is_ours || claim.is_deleting() || claim.provider_id().is_none() {
+        if !reference.is_aks() || claim.is_deleting() || claim.provider_id().is_none() {
             return None;
         }
         self.class(&reference.name).filter(|class| !class.is_deleting())

@@ -22,7 +22,7 @@ pub use compare::{
 pub use curves::{MeanCurve, Waiting};
 pub use expect::{Answer, ExpectError, Expectation, Expected};
 pub use metric::{METRICS, Metric};
-pub use raw::{RawRun, RunWork};
+pub use raw::{RawRun, Took};
 pub use setting::{Input, NOT_MODELLED, Policy, Setting};
 pub use statistics::{FEWEST_SEEDS, Interval, interval, mean, t_quantile};
 pub use unit::Unit;

@@ -532,7 +532,7 @@ impl CloudProvider for GrpcProvider {
 
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
         async move {
-            let feed = self.0.feed(&pool.spec.template.spec.node_class_ref)?;
+            let feed = self.0.feed(pool.node_class_ref())?;
             feed.types().await
         }
         .boxed()

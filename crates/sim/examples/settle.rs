@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use clap::Parser as _;
 use spokeshave_sim::examples::{Patience, UnderWay, processors};
@@ -142,7 +143,8 @@ fn run_all(
     arguments: &Arc<Arguments>,
     patience: Patience,
 ) -> Vec<Vec<Result<Figures, String>>> {
-    let under_way: Arc<UnderWay<Run>> = Arc::new(UnderWay::new(STANDSTILL_SECONDS));
+    let standstill = Duration::from_secs(STANDSTILL_SECONDS);
+    let under_way: Arc<UnderWay<Run>> = Arc::new(UnderWay::new(standstill));
     let numbered = wanted.iter().enumerate();
     let jobs: Vec<Run> = numbered
         .flat_map(|(index, scenario)| {

@@ -36,34 +36,75 @@ impl Patience {
     }
 }
 
-/// Runs that have begun and not ended, with how long each may stay at its instant of virtual time.
+/// A clock, and how somebody waits by it.
+pub trait Clock {
+    /// What it shows.
+    fn now(&self) -> Instant;
+
+    /// Lets go of what is held until something has changed, or for so much time at most; it may also come back for no reason.
+    fn wait<'m, T>(&self, changed: &Condvar, held: MutexGuard<'m, T>, at_most: Duration)
+    -> MutexGuard<'m, T>;
+}
+
+/// The clock of the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Instant {
+        now()
+    }
+
+    fn wait<'m, T>(
+        &self,
+        changed: &Condvar,
+        held: MutexGuard<'m, T>,
+        at_most: Duration,
+    ) -> MutexGuard<'m, T> {
+        let waited = changed.wait_timeout(held, at_most);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Runs that have begun and not ended, with since when each has been at its instant of virtual time.
 #[derive(Debug)]
-pub struct UnderWay<R> {
-    standstill_seconds: u64,
-    runs: Mutex<BTreeMap<R, Patience>>,
+pub struct UnderWay<R, C = WallClock> {
+    clock: C,
+    /// How long each may stay at one.
+    standstill: Duration,
+    runs: Mutex<BTreeMap<R, Instant>>,
     /// One of them has gone on or ended.
     changed: Condvar,
 }
 
 impl<R: Ord + Copy> UnderWay<R> {
-    /// None yet. Whoever has been at one instant for so many seconds stands still.
+    /// None yet. Whoever has been at one instant for so long, by the wall clock, stands still.
     #[must_use]
-    pub fn new(standstill_seconds: u64) -> Self {
+    pub fn new(standstill: Duration) -> Self {
+        Self::by(WallClock, standstill)
+    }
+}
+
+impl<R: Ord + Copy, C: Clock> UnderWay<R, C> {
+    /// The same by another clock.
+    #[must_use]
+    pub fn by(clock: C, standstill: Duration) -> Self {
         Self {
-            standstill_seconds,
+            clock,
+            standstill,
             runs: Mutex::default(),
             changed: Condvar::new(),
         }
     }
 
-    fn runs(&self) -> MutexGuard<'_, BTreeMap<R, Patience>> {
+    fn runs(&self) -> MutexGuard<'_, BTreeMap<R, Instant>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A run begins, or has nothing left to do at an instant.
     pub fn goes_on(&self, run: R) {
-        self.runs()
-            .insert(run, Patience::begin(Some(self.standstill_seconds)));
+        let now = self.clock.now();
+        self.runs().insert(run, now);
         self.changed.notify_all();
     }
 
@@ -80,12 +121,15 @@ impl<R: Ord + Copy> UnderWay<R> {
         let mut doubtful = runs.clone();
         loop {
             doubtful.retain(|run, since| runs.get(run) == Some(&*since));
-            let longest = doubtful.values().filter_map(|patience| patience.left()).max();
-            let Some(left) = longest.filter(|left| !left.is_zero()) else {
+            let now = self.clock.now();
+            // The one that came last is waited for the longest.
+            let last = doubtful.values().max();
+            let stood = last.map(|since| now.saturating_duration_since(*since));
+            let left = stood.map(|stood| self.standstill.saturating_sub(stood));
+            let Some(left) = left.filter(|left| !left.is_zero()) else {
                 return doubtful.into_keys().collect();
             };
-            let waited = self.changed.wait_timeout(runs, left);
-            runs = waited.unwrap_or_else(PoisonError::into_inner).0;
+            runs = self.clock.wait(&self.changed, runs, left);
         }
     }
 }
@@ -161,14 +205,74 @@ pub fn log_of_one(file: Option<&str>, seeds: u64) -> Result<Option<&str>, String
 mod tests {
     use super::*;
 
+    /// A clock of its own, on which nobody waits: whoever would, finds that all of the time has passed.
+    struct Skipping {
+        began: Instant,
+        passed: Mutex<Duration>,
+    }
+
+    impl Skipping {
+        fn begin() -> Self {
+            Self {
+                began: now(),
+                passed: Mutex::default(),
+            }
+        }
+
+        /// How much time has passed.
+        fn passed(&self) -> Duration {
+            *self.passed.lock().unwrap()
+        }
+
+        fn pass(&self, time: Duration) {
+            *self.passed.lock().unwrap() += time;
+        }
+    }
+
+    impl Clock for Skipping {
+        fn now(&self) -> Instant {
+            self.began + self.passed()
+        }
+
+        fn wait<'m, T>(&self, _: &Condvar, held: MutexGuard<'m, T>, at_most: Duration) -> MutexGuard<'m, T> {
+            self.pass(at_most);
+            held
+        }
+    }
+
+    const STANDSTILL: Duration = Duration::from_secs(90);
+
     /// One has come where it is only when it is asked for, and never leaves it.
     #[test]
     fn a_run_that_has_only_just_come_to_a_standstill_is_found() {
-        let under_way = UnderWay::new(1);
+        let under_way = UnderWay::by(Skipping::begin(), STANDSTILL);
         under_way.goes_on("through");
         under_way.goes_on("still");
         under_way.has_ended("through");
         assert_eq!(under_way.stuck(), ["still"]);
+        assert_eq!(under_way.clock.passed(), STANDSTILL, "not before it is known");
+    }
+
+    /// One has stood for long enough, one for a while, and one came there only just before.
+    #[test]
+    fn how_long_a_run_has_stood_already_counts() {
+        let under_way = UnderWay::by(Skipping::begin(), STANDSTILL);
+        under_way.goes_on("old");
+        under_way.clock.pass(STANDSTILL);
+        assert_eq!(under_way.stuck(), ["old"]);
+        assert_eq!(
+            under_way.clock.passed(),
+            STANDSTILL,
+            "nobody waits for what is known"
+        );
+        under_way.goes_on("while");
+        under_way.clock.pass(STANDSTILL / 3);
+        assert_eq!(under_way.stuck(), ["old", "while"]);
+        assert_eq!(under_way.clock.passed(), 2 * STANDSTILL);
+        under_way.goes_on("while");
+        under_way.goes_on("young");
+        assert_eq!(under_way.stuck(), ["old", "while", "young"]);
+        assert_eq!(under_way.clock.passed(), 3 * STANDSTILL);
     }
 
     /// An hour is longer than anybody waits for this test.
@@ -176,7 +280,7 @@ mod tests {
     fn a_run_that_goes_on_or_ends_is_not_waited_for() {
         use std::sync::atomic::{AtomicBool, Ordering};
 
-        let under_way = UnderWay::new(3_600);
+        let under_way = UnderWay::new(Duration::from_secs(3_600));
         assert!(under_way.stuck().is_empty());
         under_way.goes_on("slow");
         under_way.goes_on("last");

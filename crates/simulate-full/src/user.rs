@@ -191,7 +191,7 @@ impl User {
         let mut classes = BTreeSet::new();
         for pool in &policy.node_pools {
             let mut value = serde_json::to_value(&**pool).unwrap_or_default();
-            let class = pool.spec.template.spec.node_class_ref.name.clone();
+            let class = pool.node_class_ref().name.clone();
             value["metadata"] = plain_metadata(&value["metadata"]);
             value["spec"]["template"]["spec"]["nodeClassRef"] = json!({
                 "group": KWOKNodeClass::GROUP, "kind": KWOKNodeClass::KIND, "name": class,

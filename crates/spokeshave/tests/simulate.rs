@@ -490,7 +490,7 @@ fn a_snapshot_is_a_dump_for_plan_and_explain_and_a_trace_has_bars_and_curves() {
     // All but the last section, of which processor time is a part.
     let figures = |output: &Output| {
         let all = text(&output.stdout);
-        let (before, _) = all.split_once("\n  \"work\": [").expect("the section");
+        let (before, _) = all.split_once("\n  \"took\": [").expect("the section");
         before.to_owned()
     };
     assert_eq!(figures(&watched), figures(&alone), "it is the same simulation");

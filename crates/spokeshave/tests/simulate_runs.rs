@@ -91,12 +91,12 @@ fn json(output: &Output) -> Value {
 }
 
 /// An answer in JSON but for its last section: how long runs were on a processor is never the same.
-fn without_work(output: &Output) -> String {
+fn without_took(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout);
-    let (before, work) = text.split_once("\n  \"work\": [").expect("the section");
+    let (before, took) = text.split_once("\n  \"took\": [").expect("the section");
     assert!(
-        work.contains("\"cpuSeconds\": ") && work.ends_with("\n  ]\n}\n"),
-        "{work}"
+        took.contains("\"cpuSeconds\": ") && took.ends_with("\n  ]\n}\n"),
+        "{took}"
     );
     before.to_owned()
 }
@@ -312,7 +312,7 @@ spec: {containers: [{name: main, resources: {requests: {cpu: 100m, memory: 64Mi}
         .map(|input| input["file"].as_str().expect("a path").to_owned())
         .collect();
     assert_eq!(files, ["pools.yaml", "dumps/pod.yaml", "tables/pods.csv"]);
-    assert_eq!(without_work(&answers[0]), without_work(&answers[1]));
+    assert_eq!(without_took(&answers[0]), without_took(&answers[1]));
 }
 
 /// What stands at the place of the log's first part is written over by the first run, and removed after the last one.
@@ -367,7 +367,7 @@ fn a_full_disk_costs_the_file_and_not_the_figures() {
         assert_eq!(output.status.code(), Some(1), "{options:?}: {said}");
         let expected = format!("cannot write {wrong}");
         assert!(said.contains(&expected), "{options:?}: {said}");
-        assert_eq!(without_work(&output), without_work(&whole), "{options:?}");
+        assert_eq!(without_took(&output), without_took(&whole), "{options:?}");
     }
     assert!(!Path::new(&log).exists(), "no log is better than half of one");
 }

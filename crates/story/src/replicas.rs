@@ -256,7 +256,7 @@ fn is_number_kept(state: &ClusterState, pool: &NodePool) -> bool {
         let condition = pool.condition(LAUNCHABLE);
         condition.is_some_and(|condition| condition.reason == STATIC_CAPACITY_DISABLED)
     };
-    let class = &pool.spec.template.spec.node_class_ref;
+    let class = pool.node_class_ref();
     is_looked_after(&state.supported_node_classes, class) && !is_switched_off()
 }
 
@@ -331,13 +331,9 @@ pub(crate) fn not_launchable<'a>(snapshot: &Snapshot, pool: &'a PoolView) -> Opt
 fn min_values(pool: &PoolView, of_pods: MinValuesPolicy) -> MinValuesPolicy {
     match pool.is_static {
         false => of_pods,
-        true if class_of(pool).is_ec2() => MinValuesPolicy::Strict,
+        true if pool.object.node_class_ref().is_ec2() => MinValuesPolicy::Strict,
         true => MinValuesPolicy::BestEffort,
     }
-}
-
-fn class_of(pool: &PoolView) -> &NodeClassRef {
-    &pool.object.spec.template.spec.node_class_ref
 }
 
 /// It may take nothing but capacity reservations.
@@ -351,7 +347,7 @@ fn is_reserved_only(pool: &PoolView) -> bool {
 fn is_of_unseen_reservations(snapshot: &Snapshot, pool: &PoolView) -> bool {
     snapshot.distress.prices == PriceFeed::WithoutSpot
         && pool.instance_types_problem.is_none()
-        && class_of(pool).is_ec2()
+        && pool.object.node_class_ref().is_ec2()
         && is_reserved_only(pool)
         && eligible(snapshot, pool).is_empty()
         && could_be_reserved(pool)

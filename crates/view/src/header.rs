@@ -6,7 +6,7 @@ use crate::ledger::Sums;
 use crate::nodes::{NodeRow, Nodes, Phase};
 use crate::pending::is_unplanned;
 use crate::total::{Total, Use};
-use crate::unknown::{LEDGER, Missing};
+use crate::unknown::{Missing, knows_commands};
 use crate::world::Judged;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -153,7 +153,7 @@ impl Header {
 
     /// Whether the commands of the past could be read. Where they cannot, those that were seen before are told still.
     pub fn knows_commands(&self) -> bool {
-        !self.missing.iter().any(|one| one.resource == LEDGER)
+        knows_commands(&self.missing)
     }
 
     /// Whether a field is known, by its name in JSON; or a part of the rest, by its name in `unknown`.

@@ -110,7 +110,7 @@ impl Sums {
 }
 
 const DRAINING: &str = "Draining";
-const SUCCEEDED: &str = "Succeeded";
+pub(crate) const SUCCEEDED: &str = "Succeeded";
 const ROLLED_BACK: &str = "RolledBack";
 const ENDED: &str = "Ended";
 

@@ -19,6 +19,7 @@ mod suppose;
 mod total;
 mod unknown;
 mod view;
+mod words;
 mod world;
 
 pub use account::Account;
@@ -37,6 +38,7 @@ pub use suppose::{MOST_SUPPOSED, Supposition, SuppositionError};
 pub use total::{Total, Use};
 pub use unknown::{AS_LAST_READ, Missing};
 pub use view::{API_VERSION, View};
+pub use words::time_format;
 pub use world::{Judged, World};
 
 use serde::{Serialize, Serializer};

@@ -67,9 +67,12 @@ impl Total {
 }
 
 impl NodeRow {
-    /// The NodePool under which a node is told; those without one are told under `no NodePool`.
+    /// What nodes without a NodePool are told under. No NodePool can be called that: it has a space.
+    pub const NO_POOL: &'static str = "no NodePool";
+
+    /// The NodePool under which a node is told; those without one are told under [`NodeRow::NO_POOL`].
     pub fn pool_title(&self) -> &str {
-        self.pool.as_deref().unwrap_or("no NodePool")
+        self.pool.as_deref().unwrap_or(Self::NO_POOL)
     }
 }
 

@@ -43,7 +43,7 @@ const PLACES: &[&str] = &[
 ];
 
 /// Commands of the past: rates, holds and waves of DisruptionPolicies go by them; and an operator disrupts nothing while it cannot read one.
-pub(crate) const LEDGER: &str = "disruptions.spokeshave.dev";
+const LEDGER: &str = "disruptions.spokeshave.dev";
 
 /// An operator that cannot read one of these goes by what it read of it last: so do its decisions, and what is shown of them. After a restart it has read none, and
 /// what cannot be read has no effect: prices are those without it.
@@ -102,11 +102,16 @@ pub(crate) fn unknown(missing: &[Missing], state: &ClusterState, is_of_operator:
     PARTS.iter().filter(is_unknown).map(|(name, _)| *name).collect()
 }
 
+/// Whether all commands could be read, those of the past too.
+pub(crate) fn knows_commands(missing: &[Missing]) -> bool {
+    missing.iter().all(|one| one.resource != LEDGER)
+}
+
 /// Whether a resource is that of the NodeClasses of a NodePool: what it does not name, such as the classes of another cloud, decides nothing here.
 fn is_class(state: &ClusterState, resource: &str) -> bool {
     let Some((_, group)) = resource.split_once('.') else {
         return false;
     };
     let mut pools = state.node_pools.iter();
-    pools.any(|pool| pool.spec.template.spec.node_class_ref.group == group)
+    pools.any(|pool| pool.node_class_ref().group == group)
 }

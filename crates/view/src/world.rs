@@ -1,6 +1,6 @@
 //! The input, and the decisions about it.
 
-use crate::unknown::{LEDGER, Missing, unknown};
+use crate::unknown::{Missing, knows_commands, unknown};
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use spokeshave_api::disruption::Disruption;
@@ -52,7 +52,7 @@ impl World {
 
     /// Whether all commands could be read, those of the past too.
     pub(crate) fn knows_commands(&self) -> bool {
-        self.missing.iter().all(|one| one.resource != LEDGER)
+        knows_commands(&self.missing)
     }
 
     /// What NodePools with a fixed number of nodes have too few or too many of; nothing where something that it depends on could not be read. A command that nobody

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use spokeshave_model::Price;
-use spokeshave_view::{NodeRow, Phase};
+use spokeshave_view::{NodeRow, Phase, time_format};
 
 /// `$52.31`, `$0.109`, `<$0.001`: as many digits as say something.
 pub(crate) fn dollars(price: Price) -> String {
@@ -66,9 +66,7 @@ pub(crate) fn clock(length: SignedDuration) -> &'static str {
 
 /// A time of today without its date, any other with it.
 pub(crate) fn moment(at: Timestamp, now: Timestamp) -> Markup {
-    let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
-    let is_today = day(at) == day(now);
-    time(at, if is_today { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" })
+    time(at, time_format(at, now))
 }
 
 /// What a box says: one of a closed list, each with colour, pattern and glyph.

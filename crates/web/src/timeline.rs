@@ -388,30 +388,16 @@ fn state(entry: &Entry) -> &'static str {
     }
 }
 
-/// `replace 3 → 1, −$0.42/h predicted`.
+/// `replace 3 nodes → 1: underutilized, −$0.42/h predicted, 2 evictions; Draining`.
 fn words(entry: &Entry) -> String {
-    let what = match entry.replacements.len() {
-        0 => format!("delete {}", count(entry.nodes.len(), "node")),
-        by => format!("replace {} → {by}", count(entry.nodes.len(), "node")),
-    };
-    let realised = match entry.realised {
-        Some(realised) if realised != entry.predicted => format!(", {} realised", change(realised.0)),
-        _ => String::new(),
-    };
-    format!(
-        "{what}: {}, {} predicted{realised}, {}; {}",
-        entry.reason.to_lowercase(),
-        change(entry.predicted.0),
-        count(usize::try_from(entry.evictions).unwrap_or_default(), "eviction"),
-        entry.phase
-    )
+    entry.words("→", change)
 }
 
 fn told(entry: &Entry, now: Timestamp) -> Markup {
     html! {
         li .(state(entry)) {
             (moment(entry.decided, now)) " " (words(entry))
-            @if entry.phase != "Succeeded" && !entry.message.is_empty() { " (" (entry.message) ")" }
+            @if let Some(why) = entry.why() { " (" (why) ")" }
             span .note { " " (spokeshave_plan::report::some_of(&entry.nodes, 3)) }
         }
     }

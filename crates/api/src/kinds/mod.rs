@@ -286,6 +286,12 @@ impl NodeClassRef {
         self.group == ec2_node_class::EC2NodeClass::GROUP && self.kind == ec2_node_class::EC2NodeClass::KIND
     }
 
+    /// Whether the class is an AKSNodeClass.
+    #[must_use]
+    pub fn is_aks(&self) -> bool {
+        self.group == aks_node_class::AKSNodeClass::GROUP && self.kind == aks_node_class::AKSNodeClass::KIND
+    }
+
     /// Whether the class is a KWOKNodeClass.
     #[must_use]
     pub fn is_kwok(&self) -> bool {

@@ -216,6 +216,12 @@ impl NodePool {
         self.spec.replicas.is_some()
     }
 
+    /// Which NodeClass describes its machines.
+    #[must_use]
+    pub fn node_class_ref(&self) -> &NodeClassRef {
+        &self.spec.template.spec.node_class_ref
+    }
+
     /// Weight for ordering; absent counts as 0.
     #[must_use]
     pub fn weight(&self) -> i32 {

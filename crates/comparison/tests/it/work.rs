@@ -24,10 +24,10 @@ fn compared(work: WorkDone) -> Comparison {
     Comparison::of(setting(&POLICIES), &runs, &[]).unwrap()
 }
 
-/// The JSON form before its section `work`, and the section.
+/// The JSON form before its section `took`, and the section.
 fn cut(comparison: &Comparison) -> (String, Value) {
     let text = comparison.to_json();
-    let (before, last) = text.split_once("\n  \"work\": ").unwrap();
+    let (before, last) = text.split_once("\n  \"took\": ").unwrap();
     let last = last.strip_suffix("\n}\n").unwrap();
     (before.to_owned(), serde_json::from_str(last).unwrap())
 }
@@ -49,7 +49,7 @@ fn what_runs_took_is_the_last_section_and_changes_nothing_before_it() {
         cpu_ms: None,
         ..fast
     };
-    let (before, work) = cut(&compared(fast));
+    let (before, took) = cut(&compared(fast));
     let expected = |policy: &str, seed: u64| {
         json!({"policy": policy, "seed": seed, "launches": 5, "failedLaunches": 1, "commands": 3, "moves": 8,
             "whatIfs": 70, "cpuSeconds": 1.25})
@@ -59,12 +59,12 @@ fn what_runs_took_is_the_last_section_and_changes_nothing_before_it() {
         .iter()
         .map(|(policy, seed)| expected(policy, *seed))
         .collect();
-    assert_eq!(work, Value::from(all));
-    let (other, work) = cut(&compared(full));
+    assert_eq!(took, Value::from(all));
+    let (other, took) = cut(&compared(full));
     assert_eq!(before, other, "figures and digests");
     assert!(before.contains("\n  \"digest\": "), "{before}");
     assert_eq!(
-        work[0],
+        took[0],
         json!({"policy": "now", "seed": 1, "launches": 5, "failedLaunches": 1, "commands": 3, "moves": 8, "apiWrites": 900}),
         "what was not counted is left out"
     );

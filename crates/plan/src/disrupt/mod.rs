@@ -6,6 +6,7 @@
 pub mod advance;
 mod alike;
 mod balanced;
+mod balanced_pools;
 mod bare;
 pub mod budgets;
 pub mod candidates;
@@ -37,7 +38,6 @@ mod render;
 mod replacements;
 mod revocable;
 mod rounds;
-mod scale;
 mod sets;
 mod signature;
 mod simulate;
@@ -47,6 +47,7 @@ mod validate;
 mod verdict;
 pub mod words;
 
+pub use balanced_pools::BalancedPools;
 pub use budgets::{BudgetMapping, PoolBudget};
 pub use candidates::{Candidate, DisruptionClass, candidate, candidates};
 pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
@@ -59,7 +60,6 @@ pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Out
 pub use pass::{disrupt, disrupt_keeping, disrupt_watched, judge};
 pub use replacements::kept_until;
 pub use revocable::revocable;
-pub use scale::Scale;
 pub use validate::{Rejection, Validation, is_calm, validate};
 pub use verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};
 pub use verdict::{money_text, share_text};

@@ -158,9 +158,7 @@ impl Provider {
 fn named(state: &ClusterState) -> (Ground, BTreeSet<Class>) {
     let class = |class: &NodeClassRef| (class.group.clone(), class.kind.clone());
     let pools = state.node_pools.iter();
-    let of_pools: BTreeSet<Class> = pools
-        .map(|pool| class(&pool.spec.template.spec.node_class_ref))
-        .collect();
+    let of_pools: BTreeSet<Class> = pools.map(|pool| class(pool.node_class_ref())).collect();
     if !of_pools.is_empty() {
         return (Ground::NodePools, of_pools);
     }

@@ -18,7 +18,7 @@ pub(super) async fn add(story: &mut Story, source: &Source) {
     let Some(pool) = source.state.node_pools.iter().find(named) else {
         return;
     };
-    let reference = &pool.spec.template.spec.node_class_ref;
+    let reference = pool.node_class_ref();
     let class = match &source.client {
         Some(client) => in_cluster(client, reference).await,
         None => in_file(&source.classes, reference).cloned(),

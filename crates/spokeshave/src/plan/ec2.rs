@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use jiff::Timestamp;
 use spokeshave_api::ec2_node_class::{AmiFamily, EC2NodeClassSpec, EC2NodeClassStatus, Subnet};
-use spokeshave_api::{EC2NodeClass, NodeClassRef, NodePool, Operator, labels};
+use spokeshave_api::{EC2NodeClass, Operator, labels};
 use spokeshave_ec2_simulated as facts;
 use spokeshave_model::InstanceType;
 use spokeshave_plan::report::some_of;
@@ -50,11 +50,6 @@ pub(crate) struct Offers {
     pub(crate) types: BTreeMap<String, Arc<[InstanceType]>>,
     /// Sentences for standard error.
     pub(crate) notes: Vec<String>,
-}
-
-/// The NodeClass that a NodePool names.
-pub(super) fn class_of(pool: &NodePool) -> &NodeClassRef {
-    &pool.spec.template.spec.node_class_ref
 }
 
 impl Ec2 {
@@ -100,7 +95,7 @@ impl Ec2 {
             || supported
                 .iter()
                 .any(|(group, kind)| group == EC2NodeClass::GROUP && kind == EC2NodeClass::KIND);
-        let classes = dump.node_pools.iter().map(|pool| class_of(pool));
+        let classes = dump.node_pools.iter().map(|pool| pool.node_class_ref());
         let named: BTreeSet<&str> = classes
             .filter(|class| counts && class.is_ec2())
             .map(|class| class.name.as_str())
@@ -247,7 +242,8 @@ impl Ec2 {
 
 /// What NodePools with an EC2NodeClass allow of a label, where they list it.
 fn wanted<'d>(dump: &'d Dump, key: &str) -> impl Iterator<Item = &'d str> {
-    let pools = dump.node_pools.iter().filter(|pool| class_of(pool).is_ec2());
+    let pools = dump.node_pools.iter();
+    let pools = pools.filter(|pool| pool.node_class_ref().is_ec2());
     let requirements = pools.flat_map(|pool| &pool.spec.template.spec.requirements);
     let listed = requirements.filter(move |one| one.key == key && one.operator == Operator::In);
     listed.flat_map(|one| one.values.iter().map(String::as_str))

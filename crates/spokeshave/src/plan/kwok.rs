@@ -6,7 +6,6 @@ use spokeshave_api::KWOKNodeClass;
 use spokeshave_plan::report::some_of;
 
 use super::dump::Dump;
-use super::ec2::class_of;
 use super::world::{Origin, plural};
 
 /// A note about a cluster's NodePools of KWOKNodeClasses, where no catalog was named: its objects do not say which instance types its operator was given. `types` is
@@ -15,7 +14,8 @@ pub(super) fn note(dump: &Dump, origin: Origin, types: usize) -> Option<String> 
     if origin != Origin::Cluster {
         return None;
     }
-    let pools = dump.node_pools.iter().filter(|pool| class_of(pool).is_kwok());
+    let pools = dump.node_pools.iter();
+    let pools = pools.filter(|pool| pool.node_class_ref().is_kwok());
     let mut pools: Vec<&str> = pools.map(|pool| pool.name()).collect();
     pools.sort_unstable();
     pools.dedup();

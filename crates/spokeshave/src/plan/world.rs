@@ -24,7 +24,7 @@ use spokeshave_story::adopt::OldObjects;
 use spokeshave_story::doctor::NOT_JUDGED;
 
 use super::dump::{Dump, Named, key};
-use super::ec2::{Ec2, class_of};
+use super::ec2::Ec2;
 use super::notes::notes;
 use super::schema::{self, LeftOut};
 use super::{kwok, twice, unjudged, workloads};
@@ -111,7 +111,7 @@ impl World {
         let mut pools = latest(dump.node_pools, |pool| pool.name().to_owned());
         let (mut instance_types, mut assumed) = (BTreeMap::new(), Vec::new());
         for pool in pools.values_mut() {
-            let class = &pool.spec.template.spec.node_class_ref;
+            let class = pool.node_class_ref();
             let same_kind = || {
                 let classes = dump.node_classes.iter();
                 classes.filter(|known| known.group == class.group && known.kind == class.kind)
@@ -354,7 +354,7 @@ fn supported(dump: &Dump, origin: Origin) -> Vec<(String, String)> {
     }
     // Only an operator that knows the kind writes whether the class is ready.
     for pool in dump.node_pools.iter().filter(|pool| is_judged(pool)) {
-        let class = &pool.spec.template.spec.node_class_ref;
+        let class = pool.node_class_ref();
         let kind = (class.group.clone(), class.kind.clone());
         if !kinds.contains(&kind) {
             kinds.push(kind);
@@ -370,12 +370,13 @@ fn is_judged(pool: &NodePool) -> bool {
 
 /// This program brings no instance types along for the kind.
 fn is_elsewhere(pool: &NodePool) -> bool {
-    !class_of(pool).is_kwok() && !class_of(pool).is_ec2()
+    let class = pool.node_class_ref();
+    !class.is_kwok() && !class.is_ec2()
 }
 
 /// The NodePool's NodeClass is of one of these kinds.
 fn is_one_of(pool: &NodePool, kinds: &[(String, String)]) -> bool {
-    let class = &pool.spec.template.spec.node_class_ref;
+    let class = pool.node_class_ref();
     kinds
         .iter()
         .any(|(group, kind)| class.group == *group && class.kind == *kind)
@@ -391,12 +392,12 @@ fn foreign_classes(
     let is_known = |pool: &NodePool| match origin {
         Origin::Cluster => is_one_of(pool, supported) && !(knows_ec2 && is_elsewhere(pool)),
         Origin::Files { .. } | Origin::Scenario { .. } => {
-            class_of(pool).is_kwok() || knows_ec2 && class_of(pool).is_ec2()
+            pool.node_class_ref().is_kwok() || knows_ec2 && pool.node_class_ref().is_ec2()
         }
     };
     let mut foreign: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for pool in dump.node_pools.iter().filter(|pool| !is_known(pool)) {
-        let class = &pool.spec.template.spec.node_class_ref;
+        let class = pool.node_class_ref();
         foreign
             .entry((class.kind.as_str(), class.group.as_str()))
             .or_default()

@@ -332,7 +332,7 @@ fn absent_class(
     pool: &NodePool,
 ) -> anyhow::Error {
     const FIELD: &str = "spec.template.spec.nodeClassRef";
-    let class = &pool.spec.template.spec.node_class_ref;
+    let class = pool.node_class_ref();
     let message = format!(
         "policy {:?}: NodePool {} refers to {} {:?}, which no file has, or which could not be read; expected one of {}, or its manifest in `cluster`",
         spec.name,

@@ -128,7 +128,7 @@ impl<'a> Shop<'a> {
 
     /// Of a NodePool that launches although the dump says that its NodeClass is not ready.
     fn unready(&self, pool: &NodePool) -> Option<String> {
-        let class = &pool.spec.template.spec.node_class_ref;
+        let class = pool.node_class_ref();
         let mut classes = self.classes.iter();
         let named = classes.find(|known| {
             known.group == class.group && known.kind == class.kind && known.name == class.name

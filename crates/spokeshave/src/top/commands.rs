@@ -3,26 +3,28 @@
 use jiff::Timestamp;
 use spokeshave_model::Price;
 use spokeshave_plan::report::some_of;
-use spokeshave_view::{Entry, View};
+use spokeshave_view::{Entry, View, time_format};
 
 use super::frame::money;
 use super::line::Tone;
 use super::without::Lines;
-use crate::text::count;
 
-/// The pane.
-pub(super) fn pane(view: &View) -> Lines {
-    let mut lines = Lines::new();
-    if !view.header.knows_commands() {
-        let text = "? Disruptions could not be read: only commands seen before that are listed";
-        lines.push((text.to_owned(), Tone::Dim));
+/// What is said before the commands.
+pub(super) fn before(view: &View) -> Lines {
+    let text = if !view.header.knows_commands() {
+        "? Disruptions could not be read: only commands seen before that are listed"
     } else if view.commands.is_empty() {
-        let text = "no command is known: only those whose Disruptions still exist, or that were seen since this program started, are listed";
-        lines.push((text.to_owned(), Tone::Dim));
-    }
-    let newest = view.commands.iter().rev();
-    lines.extend(newest.map(|entry| (words(entry, view.header.now), tone(entry))));
-    lines
+        "no command is known: only those whose Disruptions still exist, or that were seen since this program started, are listed"
+    } else {
+        return Lines::new();
+    };
+    vec![(text.to_owned(), Tone::Dim)]
+}
+
+/// The command at a place, counted from the newest.
+pub(super) fn told(view: &View, at: usize) -> Option<(String, Tone)> {
+    let entry = view.commands.iter().nth_back(at)?;
+    Some((words(entry, view.header.now), tone(entry)))
 }
 
 fn tone(entry: &Entry) -> Tone {
@@ -35,27 +37,12 @@ fn tone(entry: &Entry) -> Tone {
 
 /// `06:44:08 replace 3 nodes by 1: underutilized, -$0.420/h predicted, 2 evictions; Succeeded; default-1, default-2 and 1 other`.
 fn words(entry: &Entry, now: Timestamp) -> String {
-    let nodes = count(entry.nodes.len(), "node");
-    let what = match entry.replacements.len() {
-        0 => format!("delete {nodes}"),
-        by => format!("replace {nodes} by {by}"),
-    };
-    let realised = match entry.realised {
-        Some(realised) if realised != entry.predicted => format!(", {} realised", change(realised.0)),
-        _ => String::new(),
-    };
-    let message = match entry.message.as_str() {
-        "" => String::new(),
-        _ if entry.phase == "Succeeded" => String::new(),
-        message => format!(": {message}"),
-    };
+    let why = entry.why().map(|why| format!(": {why}"));
     format!(
-        "{} {what}: {}, {} predicted{realised}, {}; {}{message}; {}",
-        moment(entry.decided, now),
-        entry.reason.to_lowercase(),
-        change(entry.predicted.0),
-        count(usize::try_from(entry.evictions).unwrap_or_default(), "eviction"),
-        entry.phase,
+        "{} {}{}; {}",
+        entry.decided.strftime(time_format(entry.decided, now)),
+        entry.words("by", change),
+        why.unwrap_or_default(),
         some_of(&entry.nodes, 3)
     )
 }
@@ -70,19 +57,8 @@ fn change(saved: Price) -> String {
     format!("{sign}{}/h", money(Price(saved.0.saturating_abs())))
 }
 
-/// A time of today without its date, any other with it; in UTC, as the clock below.
-fn moment(at: Timestamp, now: Timestamp) -> String {
-    let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
-    let format = if day(at) == day(now) {
-        "%H:%M:%S"
-    } else {
-        "%Y-%m-%d %H:%M:%S"
-    };
-    at.strftime(format).to_string()
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use spokeshave_view::{Dollars, Missing};
@@ -92,7 +68,7 @@ mod tests {
     use crate::top::line::plain;
     use crate::top::tests::stuck;
 
-    fn entry(name: &str, decided: &str, phase: &str, saved: i64) -> Entry {
+    pub(in crate::top) fn entry(name: &str, decided: &str, phase: &str, saved: i64) -> Entry {
         Entry {
             name: name.to_owned(),
             decided: decided.parse().expect("a time"),
@@ -108,6 +84,12 @@ mod tests {
             predicted: Dollars(Price(saved)),
             realised: None,
         }
+    }
+
+    /// All that the pane tells.
+    fn pane(view: &View) -> Lines {
+        let commands = (0..).map_while(|at| told(view, at));
+        before(view).into_iter().chain(commands).collect()
     }
 
     /// Oldest first, as a view has them.

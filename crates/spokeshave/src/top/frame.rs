@@ -13,6 +13,7 @@ use spokeshave_web::Shown;
 use super::columns::{Column, line, placed, titles};
 use super::line::{Line, Tone, fit, piece};
 use super::listing::Listing;
+use super::panes::Told;
 use super::selection::Selection;
 use super::without::Without;
 use super::{panes, pools};
@@ -93,6 +94,8 @@ pub(super) struct Asked {
     pub(super) pane: Pane,
     /// The first line of the pane.
     pub(super) pane_first: usize,
+    /// What was told there last.
+    pub(super) told: RefCell<Option<Told>>,
     pub(super) is_ascii: bool,
     /// The last answer for the pane [`Pane::Without`].
     pub(super) without: Option<Without>,
@@ -282,12 +285,13 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&st
             size.width,
         ));
     }
-    let pane = panes::draw(shown, &listing, asked, size.width);
     let left = size.height.saturating_sub(lines.len() + 2);
-    let for_pane = if pane.is_empty() {
-        0
-    } else {
-        (pane.len() + 1).min(left * 2 / 3)
+    // With the rule above it.
+    let most = left.saturating_mul(2) / 3;
+    let pane = panes::draw(shown, &listing, asked, size.width, most.saturating_sub(1));
+    let for_pane = match pane.height {
+        0 => 0,
+        height => height + 1,
     };
     let room = left.saturating_sub(for_pane);
     let columns = placed(listing.measured(), &asked.columns, size.width);
@@ -308,7 +312,7 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&st
             (false, true) => "no node matches the selector",
             (false, false) => "no node matches the selector and the filter",
         };
-        lines.push(vec![piece(text, Tone::Dim)]);
+        lines.push(fit(vec![piece(text, Tone::Dim)], size.width));
     }
     if !is_screen {
         return lines;
@@ -320,8 +324,8 @@ pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&st
     if for_pane > 0 {
         let rule = if asked.is_ascii { "-" } else { "─" };
         lines.push(vec![piece(rule.repeat(size.width), Tone::Dim)]);
-        let first = asked.pane_first.min(pane.len().saturating_sub(1));
-        lines.extend(pane.into_iter().skip(first).take(for_pane - 1));
+        // A word that is longer than the screen is wide is not folded.
+        lines.extend(pane.lines.into_iter().map(|line| fit(line, size.width)));
     }
     lines.truncate(until);
     lines.resize(until, Vec::new());

@@ -1,7 +1,8 @@
 //! `spokeshave top`: the nodes in a terminal, with requests, price and what keeps each; and as a table that is printed once.
 //!
 //! The layout is computed in `frame`, `columns` and `panes` (`pools`, `commands`), of the list in `listing` and the pieces in `line`, without a terminal; `keys` turns
-//! keys into changes of the view; `screen` draws where something has changed; `terminal` owns the terminal and gives it back; `without` works out what-ifs beside it.
+//! keys into changes of the view; `screen` draws where something has changed, new views at the `pace`; `terminal` owns the terminal and gives it back; `without` works
+//! out what-ifs beside it.
 
 mod columns;
 mod commands;
@@ -9,6 +10,7 @@ mod frame;
 mod keys;
 mod line;
 mod listing;
+mod pace;
 mod panes;
 mod pools;
 mod screen;

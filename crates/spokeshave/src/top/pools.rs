@@ -2,11 +2,10 @@
 
 use std::cmp::Reverse;
 
-use spokeshave_view::{Total, View};
+use spokeshave_view::{NodeRow, Total, View};
 
 use super::frame::known_sum;
 use super::line::{Line, Tone, folded, piece};
-use super::without::Lines;
 use crate::text::count;
 
 /// NodePools that the head of a screen tells at most; the pane tells all.
@@ -47,12 +46,7 @@ pub(super) fn behind(first: Line, view: &View, totals: &[(String, Total)], width
             let text = format!("  {title}: {}", words(view, total, " "));
             line.push(piece(text, Tone::Plain));
         }
-        let others = match (told, dearest.len() - told) {
-            (_, 0) => String::new(),
-            (0, all) => format!("  {}", count(all, "NodePool")),
-            (_, others) => format!("  and {}", count(others, "other NodePool")),
-        };
-        line.push(piece(others, Tone::Dim));
+        line.push(piece(counted(&dearest, told), Tone::Dim));
         let mut added = line[first.len()..].iter();
         let is_whole = added.all(|one| one.text.trim_start().chars().count() <= width);
         let lines = folded(line, width);
@@ -63,13 +57,31 @@ pub(super) fn behind(first: Line, view: &View, totals: &[(String, Total)], width
     alone
 }
 
-/// The pane.
-pub(super) fn pane(view: &View, totals: &[(String, Total)]) -> Lines {
-    let lines = totals.iter().map(|(title, total)| {
-        let text = format!("{title}: {}", words(view, total, ", "));
-        (text, Tone::Plain)
-    });
-    lines.collect()
+/// What is left after those that are `told`: `and 2 other NodePools and 4 nodes of no NodePool`. Nodes without a NodePool do not count as one.
+fn counted(dearest: &[&(String, Total)], told: usize) -> String {
+    let others = &dearest[told..];
+    let pools = others.iter().filter(|(title, _)| title != NodeRow::NO_POOL);
+    let (noun, and) = match told {
+        0 => ("NodePool", ""),
+        _ => ("other NodePool", "and "),
+    };
+    let pools = match pools.count() {
+        0 => None,
+        pools => Some(count(pools, noun)),
+    };
+    let without = others.iter().find(|(title, _)| title == NodeRow::NO_POOL);
+    let without = without.map(|(title, total)| format!("{} of {title}", count(total.nodes, "node")));
+    let parts: Vec<String> = pools.into_iter().chain(without).collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("  {and}{}", parts.join(" and ")),
+    }
+}
+
+/// A NodePool in the pane.
+pub(super) fn told(view: &View, (title, total): &(String, Total)) -> (String, Tone) {
+    let text = format!("{title}: {}", words(view, total, ", "));
+    (text, Tone::Plain)
 }
 
 #[cfg(test)]
@@ -125,6 +137,27 @@ mod tests {
             plain(&behind(first, &stuck().view, &two, 60)),
             "the cluster  pool-02: 1 node $2.000/h cpu 0 % mem 0 %\nand 1 other NodePool\n"
         );
+        // Nodes without a NodePool are no other NodePool.
+        let mut three = pools(3);
+        NodeRow::NO_POOL.clone_into(&mut three[0].0);
+        three[0].1.nodes = 4;
+        for (width, told) in [
+            (
+                80,
+                "the cluster  pool-03: 1 node $3.000/h cpu 0 % mem 0 %\n\
+                 pool-02: 1 node $2.000/h cpu 0 % mem 0 %  and 4 nodes of no NodePool\n",
+            ),
+            (
+                60,
+                "the cluster  pool-03: 1 node $3.000/h cpu 0 % mem 0 %\n\
+                 and 1 other NodePool and 4 nodes of no NodePool\n",
+            ),
+            (40, "the cluster\n2 NodePools and 4 nodes of no NodePool\n"),
+        ] {
+            let first = vec![piece("the cluster", Tone::Bold)];
+            let lines = behind(first, &stuck().view, &three, width);
+            assert_eq!(plain(&lines), told, "{width}");
+        }
         // In a pipe nothing is left out, and lines stay where they were.
         let whole = told(50, usize::MAX);
         assert_eq!((whole.lines().count(), whole.matches(" node ").count()), (1, 50));

@@ -11,10 +11,9 @@ use crossterm::{cursor, execute, terminal};
 use futures::StreamExt as _;
 use spokeshave_runtime::Shutdown;
 use spokeshave_web::Board;
-use tokio::sync::futures::Notified;
-use tokio::time::Instant;
 
 use super::frame::{Asked, Size};
+use super::pace::Pace;
 use super::screen::Screen;
 use super::without::Worker;
 use crate::look::{Source, keep_looking};
@@ -23,8 +22,6 @@ use crate::signals;
 #[cfg(all(test, target_os = "linux"))]
 mod panics;
 
-/// How often what is new is drawn at most.
-const PAUSE: Duration = Duration::from_millis(250);
 /// How often it is looked whether the view is out of date now, of which nobody is told. Where nothing has changed, nothing is drawn.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -118,7 +115,7 @@ pub(super) async fn run(
     let mut keys = EventStream::new();
     let mut end = std::pin::pin!(signals::wait(None));
     let mut is_over = false;
-    let mut rested = Instant::now();
+    let mut pace = Pace::new();
     loop {
         ours.take_again()?;
         let next = board.next();
@@ -153,7 +150,7 @@ pub(super) async fn run(
                 asked.without = Some(answer);
                 ours.screen.ask_anew();
             }
-            () = after(rested, next) => rested = Instant::now() + PAUSE,
+            () = pace.wait(next) => {}
             () = tokio::time::sleep(LOOK) => {}
         }
     }
@@ -163,12 +160,6 @@ pub(super) async fn run(
         return Ok(());
     }
     looking.await.context("reading the cluster has broken")
-}
-
-/// Waits for the next view, and not less than until a time: keys are heard meanwhile.
-async fn after(rested: Instant, next: Notified<'_>) {
-    tokio::time::sleep_until(rested).await;
-    next.await;
 }
 
 fn size() -> Size {

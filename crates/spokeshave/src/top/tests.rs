@@ -203,6 +203,8 @@ fn narrow_and_empty_terminals_are_no_trouble() {
             for one in [&shown, &empty] {
                 let lines = draw(one, &asked, Size { width, height }, Some("why"));
                 assert_eq!(lines.len(), height);
+                let is_within = |line: &str| line.chars().count() <= width;
+                assert!(plain(&lines).lines().all(is_within), "{pane:?} at {width}");
             }
         }
     }

@@ -166,7 +166,7 @@ fn not_ready(pool: &PoolView) -> Finding {
         said.map(|said| format!(": {said}")).unwrap_or_default()
     );
     let finding = Finding::new(Level::Error, "pool-not-ready", object(pool), message, proof);
-    let kind = &pool.object.spec.template.spec.node_class_ref.kind;
+    let kind = &pool.object.node_class_ref().kind;
     match condition.type_.as_str() {
         NODE_CLASS_READY => finding.field(CLASS).suggest(format!(
             "the name of a {kind} that is there and Ready: `kubectl get {}` lists them",

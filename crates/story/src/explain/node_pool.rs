@@ -49,7 +49,7 @@ pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
     waves(facts, id, &mut story);
     findings(facts, id, &mut story);
     story.summary = summary(facts, id, full);
-    let class = &pool.object.spec.template.spec.node_class_ref;
+    let class = pool.object.node_class_ref();
     if pool
         .object
         .condition(NODE_CLASS_READY)
@@ -75,7 +75,7 @@ fn is_waited_for(pool: &NodePool, condition: &Condition) -> bool {
 
 fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
     let pool = facts.snapshot.pool(id);
-    let class = &pool.object.spec.template.spec.node_class_ref;
+    let class = pool.object.node_class_ref();
     story.fact("nodeclass", format!("{} {}", class.kind, class.name));
     if pool.weight != 0 {
         story.fact("weight", pool.weight.to_string());

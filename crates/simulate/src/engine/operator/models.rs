@@ -12,8 +12,8 @@ use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::vector::{CPU, MEMORY};
 use spokeshave_model::{CapacityType, Price, labels};
 use spokeshave_plan::disrupt::{
-    BudgetMapping, Candidate, Command, CommandNode, Destination, DisruptionClass, Frontier, Method, Move,
-    Replacement, Scale, candidates, cost, disrupt,
+    BalancedPools, BudgetMapping, Candidate, Command, CommandNode, Destination, DisruptionClass, Frontier,
+    Method, Move, Replacement, candidates, cost, disrupt,
 };
 use spokeshave_plan::{Policy, displaced_pods, pending_pods};
 use spokeshave_schedule::{PackOptions, ReservedPolicy, Simulation};
@@ -73,7 +73,7 @@ pub(super) fn karpenter(snapshot: &Snapshot, settings: &Policy, now: Timestamp) 
         tables: settings.tables.clone(),
     };
     let mut search = Search {
-        scale: weighs(snapshot).then(|| Scale::of(snapshot, settings, now)),
+        balanced: weighs(snapshot).then(|| BalancedPools::of(snapshot, settings, now)),
         ..Search::new(snapshot, &options, now)
     };
     let best = search.longest_prefix(&found);
@@ -198,7 +198,7 @@ struct Search<'a> {
     /// The packing of what is, with what provisioning is about to place.
     simulation: Simulation<'a>,
     /// What says whether a move is worth it, where a NodePool asks for that.
-    scale: Option<Scale<'a>>,
+    balanced: Option<BalancedPools<'a>>,
     what_ifs: u64,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Search<'a> {
         Search {
             snapshot,
             simulation,
-            scale: None,
+            balanced: None,
             what_ifs: 0,
         }
     }
@@ -236,8 +236,8 @@ impl<'a> Search<'a> {
 
     /// The first node that can be consolidated alone; what could not be worth it takes none of the time (D-177).
     fn first_single(&mut self, found: &[Candidate]) -> Option<Command> {
-        let scale = self.scale.as_ref();
-        let may = |candidate: &&Candidate| scale.is_none_or(|scale| scale.may_approve(candidate));
+        let pools = self.balanced.as_ref();
+        let may = |candidate: &&Candidate| pools.is_none_or(|pools| pools.may_approve(candidate));
         let tried: Vec<&Candidate> = found.iter().filter(may).take(MOST_SINGLE).collect();
         tried.into_iter().find_map(|candidate| {
             let one = std::slice::from_ref(candidate);
@@ -249,9 +249,9 @@ impl<'a> Search<'a> {
     fn approved(&mut self, set: &[Candidate], method: Method) -> Option<Command> {
         let command = self.without(set, method, true)?;
         let savings = command.price_before.saturating_sub(command.price_after);
-        let scale = self.scale.as_ref();
-        scale
-            .is_none_or(|scale| scale.approves(set, savings))
+        let pools = self.balanced.as_ref();
+        pools
+            .is_none_or(|pools| pools.approves(set, savings))
             .then_some(command)
     }
 

@@ -11,12 +11,12 @@ use spokeshave_model::Price;
 use spokeshave_model::snapshot::Snapshot;
 
 /// What the NodePools of a Snapshot cost, in money and in disruption: taken once for all sets of a search (D-172).
-pub struct Scale<'a>(Ground<'a>);
+pub struct BalancedPools<'a>(Ground<'a>);
 
-impl<'a> Scale<'a> {
+impl<'a> BalancedPools<'a> {
     /// Of a Snapshot at this time.
     pub fn of(snapshot: &'a Snapshot, policy: &'a Policy, now: Timestamp) -> Self {
-        Scale(Ground::new(snapshot, policy, now))
+        BalancedPools(Ground::new(snapshot, policy, now))
     }
 
     /// Whether every NodePool with policy `Balanced` that loses nodes of the set approves of what is saved an hour (D-173…D-175).
