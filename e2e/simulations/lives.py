@@ -20,10 +20,10 @@ MEMORY = ["128Mi", "0.5Gi", "1Gi", "1G", "1536Mi", "1073741824"]
 class Moments:
     """Seconds of a day, each of which is given away once."""
 
-    def __init__(self, draw, first=()):
+    def __init__(self, draw):
         minutes = list(MINUTES)
         draw.shuffle(minutes)
-        self.minutes, self.draw, self.first = minutes, draw, list(first)
+        self.minutes, self.draw = minutes, draw
 
     def next(self, count):
         """So many seconds, in order."""
@@ -39,19 +39,18 @@ def container(draw, name, requests=None):
     return {"name": name, "image": "registry.example/app:1", "env": [{"name": "WORD", "value": "a, \"b\"\nc"}], "resources": {"requests": requests}}
 
 
-def template(draw, name, is_plain=False):
+def template(draw, name):
     """A pod template of one container, or with what a scheduler adds to it: sidecars, init containers, an overhead."""
     spec = {"containers": [container(draw, "main")]}
-    if not is_plain:
-        if draw.random() < 0.3:
-            spec["containers"].append(container(draw, "proxy"))
-        if draw.random() < 0.3:
-            spec["initContainers"] = [container(draw, "prepare", {"cpu": draw.choice(["50m", "3", "8"]), "memory": "64Mi"})]
-        if draw.random() < 0.2:
-            sidecar = {**container(draw, "sidecar"), "restartPolicy": "Always"}
-            spec.setdefault("initContainers", []).insert(draw.randrange(2), sidecar)
-        if draw.random() < 0.2:
-            spec["overhead"] = {"cpu": "50m", "memory": "64Mi"}
+    if draw.random() < 0.3:
+        spec["containers"].append(container(draw, "proxy"))
+    if draw.random() < 0.3:
+        spec["initContainers"] = [container(draw, "prepare", {"cpu": draw.choice(["50m", "3", "8"]), "memory": "64Mi"})]
+    if draw.random() < 0.2:
+        sidecar = {**container(draw, "sidecar"), "restartPolicy": "Always"}
+        spec.setdefault("initContainers", []).insert(draw.randrange(2), sidecar)
+    if draw.random() < 0.2:
+        spec["overhead"] = {"cpu": "50m", "memory": "64Mi"}
     return {"metadata": {"labels": {"app": name}}, "spec": spec}
 
 
@@ -79,15 +78,15 @@ def emptied(draw, moments):
     return [one if one.steps[-1][1] is None else one._replace(steps=[*one.steps, (end, None, one.steps[-1][2])]) for one in found]
 
 
-def runs(draw, moments, kind, count, **more):
+def runs(draw, moments, kind, count, owner=None, cron=None):
     """Runs of one name after another, some of which do not end."""
     found = []
     for index in range(count):
         begin, end = moments.begin(2)
-        name = f"{more.get('cron') or more.get('owner') or kind.lower()}-{index}"
+        name = f"{cron or owner or kind.lower()}-{index}"
         pods = template(draw, name)
         end = end if draw.random() < 0.8 else None
-        found.append(Run(kind, "batch", name, pods, draw.randrange(1, 5) if kind == "Job" else 1, begin, end, more.get("owner"), more.get("cron")))
+        found.append(Run(kind, "batch", name, pods, draw.randrange(1, 5) if kind == "Job" else 1, begin, end, owner, cron))
     return found
 
 

@@ -74,6 +74,11 @@ def asked(program, scenario):
     return Answer(done.returncode, json.loads(done.stdout) if done.returncode == 0 else None, done.stderr.decode(errors="replace"))
 
 
+def is_refused(answer):
+    """Whether a file could not be read, and it was said where."""
+    return answer.status == UNREADABLE and PLACE.search(answer.said)
+
+
 def scenario(folder, recording, options, duration="1d"):
     """A scenario of nothing but a recording."""
     (folder / "pools.yaml").write_text(POOLS)
@@ -183,7 +188,7 @@ def damage(program, name, seed, folder):
         answer = asked(program, scenario(place, recording, recording.options))
         if answer.status not in (0, 1, 2) or "panicked" in answer.said:
             found.append(f"{path.name} {what} breaks the program: status {answer.status}: {answer.said[-2_000:]}")
-        elif index < 4 and (answer.status != UNREADABLE or not PLACE.search(answer.said)):
+        elif index < 4 and not is_refused(answer):
             found.append(f"{path.name} {what} is not refused with its place: status {answer.status}: {answer.said}")
         elif index == 6 and answer.status == 0:
             found.append(f"{path.name} {what} is taken for a recording")
@@ -200,8 +205,7 @@ def shuffled_differs(program, name, seed, folder, counts):
         lines = reading.data_of(file).splitlines(keepends=True)
         file.write_bytes(b"".join([lines[0], *reversed(lines[1:])]))
         answer = asked(program, path)
-        is_refused = answer.status == UNREADABLE and PLACE.search(answer.said)
-        return [] if is_refused else [f"out of order, it is not refused with its line: status {answer.status}: {answer.said}"]
+        return [] if is_refused(answer) else [f"out of order, it is not refused with its line: status {answer.status}: {answer.said}"]
     answer = asked(program, path)
     return [] if answer.counts == counts else [f"shuffled, it is something else: status {answer.status}: {answer.counts or answer.said}, and {counts} before"]
 

@@ -64,11 +64,11 @@ class Book:
         """The pods of an owner that have no end yet."""
         return [pod for one, pod in self.alive if one == owner]
 
-    def counted(self, speed=1, copies=1, scale_cpu=1, scale_memory=1, origin=None, until=math.inf):
+    def counted(self, speed=1, copies=1, scale_cpu=1, scale_memory=1, until=math.inf):
         """What all of it comes to, or its beginning, until so many milliseconds have passed. Of one instant only the outcome counts, for peaks."""
         scales = (Fraction(scale_cpu), Fraction(scale_memory), 1)
         changes = sorted(self.changes, key=lambda change: change[:2])
-        first = changes[0][0] if origin is None else origin
+        first = changes[0][0]
         changes = [change for change in changes if (change[0] - first) / speed < until]
         counts, total, births, peaks = collections.Counter(), [0, 0, 0, 0], [0, 0], [0, 0, 0, 0]
         for index, (at, _, owner, change) in enumerate(changes):

@@ -216,7 +216,8 @@ def record(draw, folder, mix):
         last = second
     lines.append({"at": instant(last + 600), "what": "ended"})
     text = "".join(json.dumps(one) + "\n" for one in sorted(lines, key=lambda one: one.get("at", "")))
-    return Recording({"format": "record", "file": (path := save(draw, folder / "shop.jsonl", text)).name}, [path])
+    path = save(draw, folder / "shop.jsonl", text)
+    return Recording({"format": "record", "file": path.name}, [path])
 
 
 PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "Job": "jobs", "Pod": "pods"}
@@ -349,7 +350,7 @@ def rollout(one, replicas, template):
     return {**whole, "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
 
 
-def lifecycle(draw, run, begin):
+def lifecycle(run, begin):
     """The lives of a run's pods as its tracer saw them, a second after their object: over, or not."""
     if run.end is None:
         return [{"Running": begin + run.begin + 1}] * run.pods
@@ -374,7 +375,7 @@ def sktrace(draw, folder, mix):
         elif what == "begin":
             told(second, "applied_objs", job(one._replace(cron=None)) if one.kind == "Job" else pods_of(one)[0])
             if one.kind == "Pod" or draw.random() < 0.6:
-                followed[f"{API[one.kind]}.{one.kind}", f"{one.namespace}/{one.name}"] = {7: lifecycle(draw, one, begin)}
+                followed[f"{API[one.kind]}.{one.kind}", f"{one.namespace}/{one.name}"] = {7: lifecycle(one, begin)}
     for index, schedule in enumerate(draw.sample(["*/40 * * * *", "17 */2 * * *", "52 3 * * *"], 2)):
         name = f"tick-{index}"
         spec = {"schedule": schedule, "jobTemplate": {"spec": {"parallelism": 2, "template": lives.template(draw, name)}}}
@@ -415,11 +416,11 @@ def prometheus(draw, folder, mix):
                 value = draw.choice(["0.25", "0.5", "2"]) if resource == "cpu" else str(draw.randrange(1, 9) << 28)
                 metric = {"__name__": "kube_pod_container_resource_requests", "namespace": one.namespace, "pod": pod_name, "container": container, "resource": resource}
                 requests.append({"metric": metric, "values": [[second, value] for second, _ in points[:5]]})
-    names = []
+    files = []
     for stem, series in (("counts", counts), ("requests", requests)):
         answer = {"status": "success", "data": {"resultType": "matrix", "result": mix(series)}}
-        names.append(save(draw, folder / f"{stem}.json", json.dumps(answer, indent=1)))
-    return Recording({"format": "prometheus", "files": [path.name for path in mix(names)]}, names)
+        files.append(save(draw, folder / f"{stem}.json", json.dumps(answer, indent=1)))
+    return Recording({"format": "prometheus", "files": [path.name for path in mix(files)]}, files)
 
 
 def table(draw, path, head, rows):

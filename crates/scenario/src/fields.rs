@@ -9,6 +9,9 @@ use serde::de::value::{Error, StrDeserializer};
 use serde_json::{Map, Value};
 use spokeshave_api::{GoDuration, Quantity};
 
+/// As many characters of what a file says are quoted.
+const MOST_QUOTED: usize = 60;
+
 /// One thing that is wrong with a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -289,13 +292,15 @@ fn shown(value: &Value) -> String {
         Value::Null => "nothing".to_owned(),
         Value::Object(_) => "a mapping".to_owned(),
         Value::Array(_) => "a list".to_owned(),
-        scalar => {
-            let text = scalar.to_string();
-            match text.char_indices().nth(60) {
-                Some((end, _)) => format!("{}…", &text[..end]),
-                None => text,
-            }
-        }
+        scalar => shortened(&scalar.to_string()),
+    }
+}
+
+/// What is quoted of a text: a file that is no table may be one long cell.
+pub(crate) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MOST_QUOTED) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

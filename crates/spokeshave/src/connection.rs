@@ -3,6 +3,7 @@
 //! Owns the arguments that say which, and the order in which they are looked for. What is asked of the cluster is others' affair.
 
 use std::error::Error as _;
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::Output;
@@ -42,7 +43,7 @@ impl ClusterArgs {
     /// The file in a sentence: the given one, those of `$KUBECONFIG`, or that of the home directory.
     fn file(&self) -> String {
         let given = self.kubeconfig.as_ref().map(|path| path.display().to_string());
-        let variable = || std::env::var("KUBECONFIG").ok().filter(|files| !files.is_empty());
+        let variable = || listed().and_then(|files| files.into_string().ok());
         let shown = given.or_else(variable);
         format!("the kubeconfig {}", shown.as_deref().unwrap_or("~/.kube/config"))
     }
@@ -161,8 +162,7 @@ fn not_found(error: KubeconfigError, cluster: &ClusterArgs, context: &str) -> Er
         _ => false,
     };
     // One that the user has named is not merely absent.
-    let is_listed = std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty());
-    let said = if is_absent && !is_listed {
+    let said = if is_absent && listed().is_none() {
         format!(
             "--context {context}: there is no kubeconfig, and a pod's service account has no contexts; name a file with --kubeconfig, or leave --context out"
         )
@@ -179,13 +179,11 @@ fn refuse_unknown(context: &str, file: &Kubeconfig, cluster: &ClusterArgs) -> Re
         return Ok(());
     }
     let near = near_matches(context, known.iter().copied());
-    let hint = match (near.is_empty(), &known[..]) {
-        (_, []) => "it has none at all".to_owned(),
-        (true, known) => format!("it has: {}", some_of(known, MOST_CONTEXTS)),
-        (false, known) => {
-            let all = some_of(known, MOST_CONTEXTS);
-            format!("did you mean {}? it has: {all}", near.join(", "))
-        }
+    let all = some_of(&known, MOST_CONTEXTS);
+    let hint = match (near.is_empty(), known.is_empty()) {
+        (_, true) => "it has none at all".to_owned(),
+        (true, false) => format!("it has: {all}"),
+        (false, false) => format!("did you mean {}? it has: {all}", near.join(", ")),
     };
     bail!("{} has no context {context:?}; {hint}", cluster.file())
 }
@@ -235,9 +233,14 @@ pub(crate) fn certificates(config: &kube::Config) -> Option<String> {
     Some(STANDARD.encode(pem))
 }
 
+/// What `$KUBECONFIG` lists, where it is not empty.
+fn listed() -> Option<OsString> {
+    std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty())
+}
+
 /// Files by which this or another command reaches a cluster: the given one, those of `$KUBECONFIG`, and that of the home directory.
 pub(crate) fn kubeconfigs(cluster: &ClusterArgs) -> Vec<PathBuf> {
-    let variable = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let variable = listed().unwrap_or_default();
     let named = std::env::split_paths(&variable).filter(|path| !path.as_os_str().is_empty());
     let at_home = std::env::home_dir().map(|home| home.join(".kube").join("config"));
     let given = cluster.kubeconfig.clone();

@@ -218,7 +218,7 @@ pub(super) fn drifted_since(view: &NodeView) -> Option<Timestamp> {
 }
 
 /// D-182: whether a policy lets nodes go that are not empty. A policy of a later version permits nothing.
-pub(super) fn consolidates(policy: &ConsolidationPolicy) -> bool {
+pub fn consolidates(policy: &ConsolidationPolicy) -> bool {
     matches!(
         policy,
         ConsolidationPolicy::WhenEmptyOrUnderutilized | ConsolidationPolicy::Balanced

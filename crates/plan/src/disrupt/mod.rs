@@ -52,6 +52,7 @@ pub use budgets::{BudgetMapping, PoolBudget};
 pub use candidates::{Candidate, DisruptionClass, candidate, candidates};
 pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
 pub use consolidate::{Stage, decide_each_alone};
+pub use ground::consolidates;
 pub use hurdle::Hurdle;
 pub use kept::Kept;
 pub use last_look::{LastLook, last_look, last_look_in};

@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::inventory::READY;
 use super::lines::reader;
 use super::{Builder, ImportError, Key, Place};
+use crate::fields::shortened;
 use crate::pods::{OWNER_LABEL, template};
 use crate::source::{Columns, Format};
 use crate::timeline::{Change, Owner, OwnerKind, Timeline};
@@ -27,8 +28,6 @@ const MOST_SECONDS: f64 = 366.0 * 86_400.0 * 10.0;
 /// More cores or GPUs than this, or more GiB, are a slip of the column.
 const MOST_OF_ONE: f64 = 1e9;
 const MOST_MEMORY_BYTES: f64 = MOST_OF_ONE * (1_u64 << 30) as f64;
-/// As many characters of what a file says are quoted.
-const MOST_QUOTED: usize = 60;
 /// Averages of request rates are taken over so long.
 const WINDOW_MS: i64 = 60_000;
 
@@ -431,14 +430,6 @@ fn amount(text: &str, column: &str, most: f64) -> Result<f64, String> {
             "{column} {:?} is not a number from 0 to {most}",
             shortened(text)
         )),
-    }
-}
-
-/// What is quoted of a cell: a file that is no table may be one long cell.
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MOST_QUOTED) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

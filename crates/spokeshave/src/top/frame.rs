@@ -139,8 +139,11 @@ pub(super) fn money(price: Price) -> String {
     format!("{sign}${:.3}", price.dollars().abs())
 }
 
-/// A sum over nodes; a lower bound while the prices of some are not known, and no price at all while none is.
-pub(super) fn known_sum(price: Price, without_price: usize) -> String {
+/// A sum over nodes; a lower bound while the prices of some are not known, and no price at all while none is, or where what they depend on could not be read.
+pub(super) fn known_sum(view: &View, price: Price, without_price: usize) -> String {
+    if !view.header.knows("price") {
+        return "$?/h".to_owned();
+    }
     prices::known_sum(price, without_price, |price| format!("{}/h", money(price)))
 }
 
@@ -201,12 +204,10 @@ pub(super) fn verdict(row: &NodeRow) -> (String, Tone) {
 fn head(view: &View, listing: &Listing, width: usize) -> Vec<Line> {
     let header = &view.header;
     let month = Price(header.price.0.0.saturating_mul(730));
-    let price = if !header.has_managed_nodes() {
-        "no managed node".to_owned()
-    } else if header.knows("price") {
-        known_sum(header.price.0, header.nodes_without_price)
+    let price = if header.has_managed_nodes() {
+        known_sum(view, header.price.0, header.nodes_without_price)
     } else {
-        "$?/h".to_owned()
+        "no managed node".to_owned()
     };
     let of_month = if header.is_priced() {
         format!(" (about ${:.0} a month)", month.dollars())

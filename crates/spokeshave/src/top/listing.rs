@@ -157,13 +157,12 @@ fn in_order(left: &NodeRow, right: &NodeRow, sort: Sort) -> Ordering {
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum as _;
-    use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+    use crossterm::event::KeyCode;
 
     use super::*;
     use crate::top::columns::cells_made;
     use crate::top::frame::{Pane, Size, draw};
-    use crate::top::keys::press;
-    use crate::top::tests::crowd;
+    use crate::top::tests::{crowd, hear};
 
     const SIZE: Size = Size {
         width: 160,
@@ -181,10 +180,6 @@ mod tests {
         };
         view.nodes.0 = (0..number).map(node).collect();
         shown
-    }
-
-    fn hear(asked: &mut Asked, code: KeyCode, shown: &Shown) {
-        press(asked, KeyEvent::new(code, KeyModifiers::NONE), shown);
     }
 
     /// A redraw makes the texts of what there is room for. What goes through every node is done once a view, and once more where another sort or filter is asked for.

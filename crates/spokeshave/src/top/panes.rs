@@ -274,15 +274,14 @@ fn budget(view: &View, now: &BudgetNow) -> (String, Tone) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+    use crossterm::event::KeyCode;
     use spokeshave_view::NodeRow;
 
     use super::*;
     use crate::top::commands::tests::entry;
     use crate::top::frame::{Size, draw};
-    use crate::top::keys::press;
     use crate::top::line::plain;
-    use crate::top::tests::stuck;
+    use crate::top::tests::{hear, stuck};
 
     const SIZE: Size = Size {
         width: 100,
@@ -323,10 +322,6 @@ mod tests {
         let command = |index: usize| entry(&format!("c-{index:04}"), "2026-03-02T11:00:00Z", "Draining", 0);
         view.commands = (0..number).map(command).collect();
         shown
-    }
-
-    fn hear(asked: &mut Asked, code: KeyCode, shown: &Shown) {
-        press(asked, KeyEvent::new(code, KeyModifiers::NONE), shown);
     }
 
     /// How many paragraphs it takes to draw.

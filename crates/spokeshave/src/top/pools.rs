@@ -13,14 +13,9 @@ const MOST: usize = 8;
 
 /// `6 nodes, $0.652/h, cpu 7 %, mem 2 %`.
 fn words(view: &View, total: &Total, separator: &str) -> String {
-    let price = if view.header.knows("price") {
-        known_sum(total.price, total.without_price)
-    } else {
-        "$?/h".to_owned()
-    };
     let parts = [
         count(total.nodes, "node"),
-        price,
+        known_sum(view, total.price, total.without_price),
         format!("cpu {} %", total.cpu.percent()),
         format!("mem {} %", total.memory.percent()),
     ];

@@ -210,12 +210,17 @@ fn narrow_and_empty_terminals_are_no_trouble() {
     }
 }
 
+/// A key is pressed, and no other with it.
+pub(super) fn hear(asked: &mut Asked, code: KeyCode, shown: &Shown) -> Then {
+    press(asked, KeyEvent::new(code, KeyModifiers::NONE), shown)
+}
+
 #[test]
 fn keys_move_filter_sort_and_leave() {
     let shown = stuck();
     let view = &shown.view;
     let mut asked = Asked::default();
-    let type_in = |asked: &mut Asked, code| press(asked, KeyEvent::new(code, KeyModifiers::NONE), &shown);
+    let type_in = |asked: &mut Asked, code| hear(asked, code, &shown);
     let names: Vec<String> = view.nodes.0.iter().map(|row| row.name.clone()).collect();
     type_in(&mut asked, KeyCode::Char('j'));
     assert_eq!(asked.chosen.as_ref(), names.first());
@@ -394,7 +399,7 @@ fn the_chosen_node_stays_on_the_screen() {
                 (nodes.len(), chosen.map(|(name, _)| name.clone()))
             };
             let press = |asked: &mut Asked, code| {
-                press(asked, KeyEvent::new(code, KeyModifiers::NONE), &shown);
+                hear(asked, code, &shown);
                 let (nodes, chosen) = screen(asked);
                 assert_eq!(chosen, asked.chosen, "{pane:?}, {height} lines");
                 nodes

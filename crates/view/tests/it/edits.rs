@@ -1,7 +1,7 @@
 //! Assuming things away is the same as changing their objects, or as waiting where only time removes them.
 
 use crate::suppositions::hindered;
-use crate::views::{freeze, judged};
+use crate::views::{freeze, judged, judged_at};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
@@ -12,7 +12,7 @@ use spokeshave_api::{
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::ClusterState;
 use spokeshave_plan::Policy;
-use spokeshave_view::{Judged, Supposition, Toggle, World, detail};
+use spokeshave_view::{Judged, Supposition, Toggle, detail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -251,15 +251,6 @@ fn restless(last_pod_event: Option<i64>) -> ClusterState {
     state
 }
 
-fn judged_at(state: &ClusterState, now: Timestamp) -> Judged {
-    let world = World {
-        state: state.clone(),
-        now,
-        ..World::default()
-    };
-    Judged::of(world, &Policy::default())
-}
-
 fn decision(judged: &Judged, node: &str) -> &'static str {
     let id = judged.snapshot.find_node(node).expect("it is there");
     let verdict = judged.verdict(id).expect("it is managed");
@@ -279,12 +270,12 @@ fn d_044_that_neighbours_have_rested_is_assumed_as_it_is_once_they_have() {
         let keys: Vec<&str> = toggles.iter().filter_map(|one| one.without.as_deref()).collect();
         assert_eq!((keys.as_slice(), toggles.len()), (&["Neighbours:Node/b"][..], 1));
         // Time alone: nothing of the objects has changed.
-        assert_eq!(decision(&judged_at(&state, later(closes - 1)), "a"), "keep");
-        assert_eq!(decision(&judged_at(&state, later(closes)), "a"), "delete");
+        let at = |seconds| decision(&judged_at(state.clone(), later(seconds)), "a");
+        assert_eq!((at(closes - 1), at(closes)), ("keep", "delete"));
         // And what the controller writes then.
         let mut rested = state.clone();
         claim(&mut rested, "b").set_true(CONSOLIDATABLE, later(closes));
-        let then = all_said(&judged_at(&rested, later(closes)));
+        let then = all_said(&judged_at(rested, later(closes)));
         // `b` takes pods, too, where its own consolidateAfter is assumed to have passed.
         for key in [keys[0], "ConsolidateAfter:Node/b"] {
             let supposition = Supposition::parse([key], []).expect("a switch");

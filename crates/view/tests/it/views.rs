@@ -1,5 +1,6 @@
 //! A view says what the decisions say, adds up, and its changes lead from one to the next.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_api::DisruptionPolicy;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
@@ -15,9 +16,13 @@ use spokeshave_view::{Supposition, View, World, detail, pod_story, pool_story};
 use std::sync::Arc;
 
 pub(crate) fn judged(state: ClusterState) -> Judged {
+    judged_at(state, epoch())
+}
+
+pub(crate) fn judged_at(state: ClusterState, now: Timestamp) -> Judged {
     let world = World {
         state,
-        now: epoch(),
+        now,
         ..World::default()
     };
     Judged::of(world, &Policy::default())

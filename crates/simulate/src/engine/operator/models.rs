@@ -13,7 +13,7 @@ use spokeshave_model::vector::{CPU, MEMORY};
 use spokeshave_model::{CapacityType, Price, labels};
 use spokeshave_plan::disrupt::{
     BalancedPools, BudgetMapping, Candidate, Command, CommandNode, Destination, DisruptionClass, Frontier,
-    Method, Move, Replacement, candidates, cost, disrupt,
+    Method, Move, Replacement, candidates, consolidates, cost, disrupt,
 };
 use spokeshave_plan::{Policy, displaced_pods, pending_pods};
 use spokeshave_schedule::{PackOptions, ReservedPolicy, Simulation};
@@ -100,11 +100,7 @@ fn consolidatable(snapshot: &Snapshot, now: Timestamp) -> Vec<Candidate> {
             .spec
             .disruption
             .consolidation_policy;
-        let may = matches!(
-            policy,
-            ConsolidationPolicy::WhenEmptyOrUnderutilized | ConsolidationPolicy::Balanced
-        );
-        may && snapshot.node(candidate.node).consolidatable && candidate.price > Price::ZERO
+        consolidates(policy) && snapshot.node(candidate.node).consolidatable && candidate.price > Price::ZERO
     });
     found
 }
@@ -248,10 +244,9 @@ impl<'a> Search<'a> {
     /// The command that takes these nodes away, if all NodePools that weigh what is saved find it worth the disruption (D-176).
     fn approved(&mut self, set: &[Candidate], method: Method) -> Option<Command> {
         let command = self.without(set, method, true)?;
-        let savings = command.price_before.saturating_sub(command.price_after);
         let pools = self.balanced.as_ref();
         pools
-            .is_none_or(|pools| pools.approves(set, savings))
+            .is_none_or(|pools| pools.approves(set, command.savings()))
             .then_some(command)
     }
 
